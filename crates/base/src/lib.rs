@@ -1,0 +1,15 @@
+//! What every level of Tanada shares: units, buffers, checksums, ordered-by-seed maps.
+//!
+//! Nothing here knows a clock, a device or a task; everything above may use everything here.
+
+pub mod buf;
+pub mod crc;
+pub mod units;
+
+pub use buf::{Buf, PAGE, View};
+pub use units::{Bytes, Instant, Nanos, SECTOR, Sector, Span};
+
+/// A hash map whose order is the same in every run (a fixed hash, no random state).
+pub type Map<K, V> = rustc_hash::FxHashMap<K, V>;
+/// A hash set whose order is the same in every run.
+pub type Set<K> = rustc_hash::FxHashSet<K>;

@@ -1,0 +1,16 @@
+//! Block devices: everything that holds blocks is a [`Device`].
+//!
+//! ```text
+//! Device: read, write, flush, discard, write zeroes; owned aligned buffers; completion-based
+//!    file or block device | memory | models of HDD, SSD, SCM, DRAM | crash | fault | hybrid | ...
+//! ```
+//!
+//! Always true (the durability contract, one for all levels):
+//! 1. A write is complete when the level below has it. A flush is complete when every write completed
+//!    before it is durable; a write with FUA is a write with its own durability.
+//! 2. A failed flush fails the following ones too, until the failure is repaired.
+//! 3. Addresses and lengths are multiples of 512 bytes and within the device; all else is refused.
+
+mod api;
+
+pub use api::{Class, Device, DeviceError, DeviceExt, Info, Op, Pending, Power, WriteFlags, ready};

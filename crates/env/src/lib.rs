@@ -1,0 +1,30 @@
+//! Clock, chance, network and tasks: simulated or real, handed to every level.
+//!
+//! ```text
+//!            tasks, timers, channels            one thread, FIFO, no locks on the data path
+//!          _____________|______________
+//!         |                            |
+//!   virtual driver               real driver
+//!   nanosecond clock,            io_uring: files, sockets, timers, wake-ups
+//!   one seed                     from other threads (a thread pool where refused)
+//! ```
+//!
+//! The same async code runs on both. Nothing outside this crate reads a clock, sleeps, spawns or
+//! draws a random number (`clippy.toml` sees to it).
+//!
+//! Always true:
+//! 1. Tasks that become ready in some order run in that order.
+//! 2. Two runs of the same program on the virtual driver with one seed make the same steps at the same
+//!    nanoseconds; [`Runtime::trace_hash`] tells.
+//! 3. A task runs on the thread that spawned it.
+
+mod chance;
+mod executor;
+pub mod sync;
+mod time;
+
+pub use chance::{Rng, rng};
+pub use executor::{
+    Remote, Runtime, Task, cancel_scope, events, is_simulated, now, spawn, yield_now,
+};
+pub use time::{Elapsed, Sleep, sleep, sleep_until, timeout, wall_clock};

@@ -1,0 +1,100 @@
+//! Time: sleeping, deadlines, and the virtual clock.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use base::{Instant, Nanos};
+
+use crate::executor::{Driver, current, now};
+
+/// Virtual time: stands still while a task can run, then jumps to the next timer.
+#[derive(Default)]
+pub(crate) struct VirtualClock {
+    now: Cell<Instant>,
+}
+
+impl Driver for VirtualClock {
+    fn now(&self) -> Instant {
+        self.now.get()
+    }
+
+    fn park(&self, until: Option<Instant>) -> bool {
+        if let Some(until) = until {
+            self.now.set(until.max(self.now.get()));
+        }
+        until.is_some()
+    }
+
+    fn unparker(&self) -> Box<dyn Fn() + Send + Sync> {
+        Box::new(|| {})
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Waits for a moment; see [`sleep_until`].
+pub struct Sleep {
+    deadline: Instant,
+    registered: bool,
+}
+
+impl Future for Sleep {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if now() >= self.deadline {
+            return Poll::Ready(());
+        }
+        if !self.registered {
+            self.registered = true;
+            current().at(self.deadline, cx.waker());
+        }
+        Poll::Pending
+    }
+}
+
+/// Waits until `deadline`; at once if it has passed.
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep {
+        deadline,
+        registered: false,
+    }
+}
+
+/// Waits for `span`.
+pub fn sleep(span: Nanos) -> Sleep {
+    sleep_until(now() + span)
+}
+
+/// The time given to [`timeout`] ran out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no answer within {0}")]
+pub struct Elapsed(pub Nanos);
+
+/// Waits for `future`, but no longer than `span`; then drops it.
+pub async fn timeout<T>(span: Nanos, future: impl Future<Output = T>) -> Result<T, Elapsed> {
+    let mut future = std::pin::pin!(future);
+    let mut sleep = std::pin::pin!(sleep(span));
+    std::future::poll_fn(|cx| {
+        if let Poll::Ready(value) = future.as_mut().poll(cx) {
+            return Poll::Ready(Ok(value));
+        }
+        sleep.as_mut().poll(cx).map(|()| Err(Elapsed(span)))
+    })
+    .await
+}
+
+/// Seconds since 1970, for logs, file names and certificates; never for decisions. In virtual time it
+/// is 2000-01-01 plus the virtual clock.
+pub fn wall_clock() -> Nanos {
+    if crate::is_simulated() {
+        return Nanos(Nanos::secs(946_684_800).0 + now().0);
+    }
+    #[allow(clippy::disallowed_methods)] // This is the one place that may ask.
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Nanos(since.map_or(0, |span| span.as_nanos() as u64))
+}
