@@ -12,5 +12,9 @@
 //! 3. Addresses and lengths are multiples of 512 bytes and within the device; all else is refused.
 
 mod api;
+pub mod crash;
+pub mod memory;
 
 pub use api::{Class, Device, DeviceError, DeviceExt, Info, Op, Pending, Power, WriteFlags, ready};
+pub use crash::Crash;
+pub use memory::Memory;
