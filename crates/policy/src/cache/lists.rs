@@ -1,0 +1,253 @@
+//! Which frame is newer, which older? Doubly linked lists over frame numbers, six bytes a frame.
+//!
+//! ```text
+//! list 0   [0] <-> newest <-> ... <-> oldest <-> [0]      nodes 0..K are the list heads,
+//! list 1   [1] <-> newest <-> ... <-> oldest <-> [1]      node K + f is frame f
+//! ```
+//!
+//! Always true:
+//! 1. A frame is in exactly one list or free; a free node points at itself.
+//! 2. Walking newer then older ends where it began.
+
+use super::packed::Packed;
+
+/// `K` lists over the same frames.
+#[derive(Clone, Debug)]
+pub(crate) struct Lists<const K: usize> {
+    /// Node `n` has its newer neighbour at `2 n`, its older one at `2 n + 1`. A head's newer neighbour
+    /// is the oldest of its list, its older neighbour the newest.
+    links: Packed,
+    frames: u32,
+}
+
+/// What a policy thinks of a frame it looks at on the hunt for a victim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// This one goes.
+    Take,
+    /// The caller refuses it now: set it aside.
+    Aside,
+    /// It has earned its place: newest of the given list.
+    Keep(usize),
+}
+
+/// How many frames set aside are looked at again per victim before the hunt goes on: dirty frames
+/// become clean in about the order they were set aside, so a few looks find them.
+pub(crate) const RETRIES: u32 = 4;
+
+impl<const K: usize> Lists<K> {
+    pub(crate) fn new(frames: u32) -> Self {
+        assert!(
+            frames <= u32::MAX - K as u32,
+            "at most 2^32 - {K} frames, not {frames}"
+        );
+        let nodes = frames + K as u32;
+        let mut links = Packed::new(2 * nodes as usize, nodes - 1);
+        for node in 0..nodes {
+            links.set(2 * node as usize, node);
+            links.set(2 * node as usize + 1, node);
+        }
+        Lists { links, frames }
+    }
+
+    /// Frames the lists can hold in all.
+    pub(crate) fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    #[inline(always)]
+    fn newer_node(&self, node: u32) -> u32 {
+        self.links.get(2 * node as usize)
+    }
+    #[inline(always)]
+    fn older_node(&self, node: u32) -> u32 {
+        self.links.get(2 * node as usize + 1)
+    }
+    #[inline(always)]
+    fn set_newer(&mut self, node: u32, to: u32) {
+        self.links.set(2 * node as usize, to);
+    }
+    #[inline(always)]
+    fn set_older(&mut self, node: u32, to: u32) {
+        self.links.set(2 * node as usize + 1, to);
+    }
+    #[inline(always)]
+    fn frame(node: u32) -> Option<u32> {
+        node.checked_sub(K as u32)
+    }
+
+    /// The frame put into `list` longest ago.
+    #[inline(always)]
+    pub(crate) fn oldest(&self, list: usize) -> Option<u32> {
+        Self::frame(self.newer_node(list as u32))
+    }
+
+    /// The next newer frame of the same list.
+    #[inline(always)]
+    pub(crate) fn newer(&self, frame: u32) -> Option<u32> {
+        Self::frame(self.newer_node(frame + K as u32))
+    }
+
+    /// Is `frame` in no list?
+    #[inline(always)]
+    pub(crate) fn is_free(&self, frame: u32) -> bool {
+        let node = frame + K as u32;
+        self.newer_node(node) == node
+    }
+
+    /// Puts the free `frame` in as the newest of `list`.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, list: usize, frame: u32) {
+        assert!(self.is_free(frame), "frame {frame} is in a list already");
+        self.link(list, frame + K as u32);
+    }
+
+    #[inline(always)]
+    fn link(&mut self, list: usize, node: u32) {
+        let head = list as u32;
+        let second = self.older_node(head);
+        self.set_newer(node, head);
+        self.set_older(node, second);
+        self.set_newer(second, node);
+        self.set_older(head, node);
+    }
+
+    #[inline(always)]
+    fn unlink(&mut self, node: u32) {
+        let (newer, older) = (self.newer_node(node), self.older_node(node));
+        assert!(newer != node, "frame {} is in no list", node - K as u32);
+        self.set_older(newer, older);
+        self.set_newer(older, newer);
+    }
+
+    /// Takes `frame` out of its list: it is free then.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, frame: u32) {
+        let node = frame + K as u32;
+        self.unlink(node);
+        self.set_newer(node, node);
+        self.set_older(node, node);
+    }
+
+    /// Makes `frame`, from whatever list, the newest of `list`.
+    #[inline(always)]
+    pub(crate) fn renew(&mut self, list: usize, frame: u32) {
+        let node = frame + K as u32;
+        self.unlink(node);
+        self.link(list, node);
+    }
+
+    /// The free frame `to` takes the very place of `from`, which is free then.
+    pub(crate) fn replace(&mut self, from: u32, to: u32) {
+        assert!(self.is_free(to), "frame {to} is in a list already");
+        let (from, to) = (from + K as u32, to + K as u32);
+        let (newer, older) = (self.newer_node(from), self.older_node(from));
+        assert!(newer != from, "frame {} is in no list", from - K as u32);
+        self.set_newer(to, newer);
+        self.set_older(to, older);
+        self.set_older(newer, to);
+        self.set_newer(older, to);
+        self.set_newer(from, from);
+        self.set_older(from, from);
+    }
+
+    /// Hunts for a victim: a few of the frames in `aside` (refused earlier), then `list` oldest
+    /// first, then the rest of `aside`. The victim is taken out. `None`: every frame of both was
+    /// refused.
+    #[inline]
+    pub(crate) fn hunt(
+        &mut self,
+        list: usize,
+        aside: usize,
+        mut look: impl FnMut(u32) -> Look,
+    ) -> Option<u32> {
+        let mut refused = None;
+        let again = self.retry(aside, RETRIES, &mut refused, &mut look);
+        again
+            .or_else(|| self.sweep(list, aside, &mut refused, &mut look))
+            .or_else(|| self.retry(aside, u32::MAX, &mut refused, &mut look))
+    }
+
+    /// Looks at up to `most` frames of `aside`, oldest first; a frame refused again goes behind the
+    /// others. `refused` is the first frame refused in this hunt: met again, the round is over.
+    #[inline(always)]
+    pub(crate) fn retry(
+        &mut self,
+        aside: usize,
+        most: u32,
+        refused: &mut Option<u32>,
+        look: &mut impl FnMut(u32) -> Look,
+    ) -> Option<u32> {
+        for _ in 0..most {
+            let frame = self.oldest(aside)?;
+            if *refused == Some(frame) {
+                return None;
+            }
+            match look(frame) {
+                Look::Take => {
+                    self.take(frame);
+                    return Some(frame);
+                }
+                Look::Aside => {
+                    self.renew(aside, frame);
+                    refused.get_or_insert(frame);
+                }
+                Look::Keep(list) => self.renew(list, frame),
+            }
+        }
+        None
+    }
+
+    /// Looks at the frames of `list`, oldest first, until one is taken or none is left.
+    #[inline(always)]
+    pub(crate) fn sweep(
+        &mut self,
+        list: usize,
+        aside: usize,
+        refused: &mut Option<u32>,
+        look: &mut impl FnMut(u32) -> Look,
+    ) -> Option<u32> {
+        while let Some(frame) = self.oldest(list) {
+            match look(frame) {
+                Look::Take => {
+                    self.take(frame);
+                    return Some(frame);
+                }
+                Look::Aside => {
+                    self.renew(aside, frame);
+                    refused.get_or_insert(frame);
+                }
+                Look::Keep(list) => self.renew(list, frame),
+            }
+        }
+        None
+    }
+
+    /// Visits the frames of `list`, oldest first.
+    pub(crate) fn visit(&self, list: usize, visit: &mut dyn FnMut(u32)) {
+        let mut at = self.oldest(list);
+        while let Some(frame) = at {
+            visit(frame);
+            at = self.newer(frame);
+        }
+    }
+
+    /// Grows or shrinks to `frames`; frames beyond must be free.
+    pub(crate) fn resize(&mut self, frames: u32) {
+        let mut new = Lists::<K>::new(frames);
+        for list in 0..K {
+            self.visit(list, &mut |frame| {
+                assert!(
+                    frame < frames,
+                    "frame {frame} is held: cannot shrink to {frames}"
+                );
+                new.push(list, frame);
+            });
+        }
+        *self = new;
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.links.memory()
+    }
+}

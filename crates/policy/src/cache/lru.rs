@@ -1,0 +1,91 @@
+//! LRU: the frame unused for longest goes.
+//!
+//! Source: DMSSD 4.2 (LRU list as arrays of indexes). The published skipping and bypass are in
+//! [`super::dmssd`]; here frames the caller refuses are set aside, as in every policy of this module.
+
+use super::Replacement;
+use super::lists::{Lists, Look};
+
+const MAIN: usize = 0;
+const ASIDE: usize = 1;
+
+/// Least recently used. Six bytes a frame.
+#[derive(Clone, Debug)]
+pub struct Lru {
+    lists: Lists<2>,
+    held: usize,
+}
+
+impl Lru {
+    /// For frames `0..capacity`.
+    pub fn new(capacity: u32) -> Lru {
+        Lru {
+            lists: Lists::new(capacity),
+            held: 0,
+        }
+    }
+}
+
+impl Replacement for Lru {
+    #[inline]
+    fn missed(&mut self, _key: u64) {}
+
+    #[inline]
+    fn hit(&mut self, frame: u32, _key: u64) {
+        self.lists.renew(MAIN, frame);
+    }
+
+    #[inline]
+    fn insert(&mut self, frame: u32, _key: u64) {
+        self.lists.push(MAIN, frame);
+        self.held += 1;
+    }
+
+    #[inline]
+    fn evict(
+        &mut self,
+        _incoming: Option<u64>,
+        _key_of: &dyn Fn(u32) -> u64,
+        may: &mut dyn FnMut(u32) -> bool,
+    ) -> Option<u32> {
+        let look = |frame| if may(frame) { Look::Take } else { Look::Aside };
+        let victim = self.lists.hunt(MAIN, ASIDE, look)?;
+        self.held -= 1;
+        Some(victim)
+    }
+
+    fn remove(&mut self, frame: u32) {
+        self.lists.take(frame);
+        self.held -= 1;
+    }
+
+    #[inline]
+    fn moved(&mut self, from: u32, to: u32) {
+        self.lists.replace(from, to);
+    }
+
+    fn remembers(&self, _key: u64) -> bool {
+        false
+    }
+
+    fn len(&self) -> usize {
+        self.held
+    }
+
+    fn coldest_first(&self, visit: &mut dyn FnMut(u32)) {
+        self.lists.visit(ASIDE, visit);
+        self.lists.visit(MAIN, visit);
+    }
+
+    fn capacity(&self) -> u32 {
+        self.lists.frames()
+    }
+
+    fn resize(&mut self, capacity: u32) {
+        self.lists.resize(capacity);
+    }
+
+    fn memory(&self) -> usize {
+        self.lists.memory()
+    }
+}
