@@ -166,6 +166,8 @@ impl<const K: usize> Lists<K> {
         again
             .or_else(|| self.sweep(list, aside, &mut refused, &mut look))
             .or_else(|| self.retry(aside, u32::MAX, &mut refused, &mut look))
+            // Frames of the queue that earned a place in `list` have not been offered yet.
+            .or_else(|| self.sweep(list, aside, &mut refused, &mut look))
     }
 
     /// Looks at up to `most` frames of `aside`, oldest first; a frame refused again goes behind the

@@ -19,13 +19,34 @@
 //!
 //! Source: DMSSD 4.2 (LRU); S3-FIFO (SOSP 2023), SIEVE (NSDI 2024), ARC (FAST 2003), W-TinyLFU (2017).
 
+mod arc;
+mod clock;
+mod fifo;
+mod ghost;
 mod index;
+mod kind;
 mod lists;
 mod lru;
+mod marks;
 mod packed;
+mod s3fifo;
+mod sieve;
+mod simulated;
+#[cfg(test)]
+mod tests;
+mod tinylfu;
 
+pub use arc::Arc;
+pub use clock::Clock;
+pub use fifo::Fifo;
+pub use ghost::Ghost;
 pub use index::Index;
+pub use kind::{Kind, Remembering, UnknownKind, build, build_remembering};
 pub use lru::Lru;
+pub use s3fifo::{S3Fifo, S3FifoOptions};
+pub use sieve::Sieve;
+pub use simulated::Cache;
+pub use tinylfu::WTinyLfu;
 
 /// A replacement policy over frames `0..capacity`.
 ///
@@ -60,8 +81,9 @@ pub trait Replacement {
     /// overwrite). `to` was free; `from` is free then.
     fn moved(&mut self, from: u32, to: u32);
 
-    /// Has `key` been seen lately though it is not resident? For admission on second access. Policies
-    /// without a memory of their own answer `false`.
+    /// Has `key` been seen lately though it is not resident? For admission on second access; ask before
+    /// `missed`, which may make the policy remember. Policies without a memory of their own answer
+    /// `false` unless wrapped in [`Remembering`].
     fn remembers(&self, key: u64) -> bool;
 
     /// Frames held.
@@ -87,4 +109,48 @@ pub trait Replacement {
 
     /// Memory it holds, in bytes.
     fn memory(&self) -> usize;
+}
+
+impl<P: Replacement + ?Sized> Replacement for Box<P> {
+    fn missed(&mut self, key: u64) {
+        (**self).missed(key);
+    }
+    fn hit(&mut self, frame: u32, key: u64) {
+        (**self).hit(frame, key);
+    }
+    fn insert(&mut self, frame: u32, key: u64) {
+        (**self).insert(frame, key);
+    }
+    fn evict(
+        &mut self,
+        incoming: Option<u64>,
+        key_of: &dyn Fn(u32) -> u64,
+        may: &mut dyn FnMut(u32) -> bool,
+    ) -> Option<u32> {
+        (**self).evict(incoming, key_of, may)
+    }
+    fn remove(&mut self, frame: u32) {
+        (**self).remove(frame);
+    }
+    fn moved(&mut self, from: u32, to: u32) {
+        (**self).moved(from, to);
+    }
+    fn remembers(&self, key: u64) -> bool {
+        (**self).remembers(key)
+    }
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+    fn coldest_first(&self, visit: &mut dyn FnMut(u32)) {
+        (**self).coldest_first(visit);
+    }
+    fn capacity(&self) -> u32 {
+        (**self).capacity()
+    }
+    fn resize(&mut self, capacity: u32) {
+        (**self).resize(capacity);
+    }
+    fn memory(&self) -> usize {
+        (**self).memory()
+    }
 }
