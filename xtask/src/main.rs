@@ -1,2 +1,118 @@
-//! placeholder
-fn main() {}
+//! `cargo xtask NAME`: the project's chores on the command line.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use xtask::tree::Tree;
+use xtask::{bench, check, papers, setup, soak, test, tidy};
+
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    about = "The project's chores",
+    disable_help_subcommand = true
+)]
+struct Args {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Install what the tests and benchmarks need, or say what to install
+    Setup {
+        /// Change nothing, only report; exit status 1 if something is missing
+        #[arg(long)]
+        check: bool,
+    },
+    /// Set up, run every test, end with "N passed, N failed"
+    Test {
+        /// Do not install anything first
+        #[arg(long)]
+        no_setup: bool,
+        /// For `cargo test`: -p PACKAGE, a filter, -- and what follows
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// What continuous integration runs: fmt, tidy, clippy, docs, deny, tests
+    Check,
+    /// Check the tree's own rules: crate order, head comments, words, links ...
+    Tidy,
+    /// Write docs/papers.md from the `Source:` and `Choice:` marks
+    Papers {
+        /// Change nothing; exit status 1 if the table is not current
+        #[arg(long)]
+        check: bool,
+    },
+    /// Run one benchmark, or all
+    #[command(after_help = bench::list())]
+    Bench {
+        /// Which one
+        name: Option<String>,
+        /// For the benchmark; `cargo xtask bench nbd --help` says what it takes
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Run the randomized suites with fresh seeds for a long time
+    Soak {
+        /// For how long; the round under way is finished
+        #[arg(long, default_value_t = 60)]
+        minutes: u64,
+        /// Seeds per round and suite
+        #[arg(long, default_value_t = 1000)]
+        seeds: u64,
+        /// The first seed of the first round
+        #[arg(long, default_value_t = 1_000_000)]
+        first: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Args::parse().chore {
+        Chore::Setup { check: true } => setup::report(),
+        Chore::Setup { check: false } => setup::install().and_then(|_| setup::report()),
+        // These two end with the tests' summary and nothing behind it.
+        Chore::Test { no_setup, args } => match test::run(!no_setup, &args) {
+            Ok(tally) => {
+                println!("{tally}");
+                return exit(tally.failed == 0);
+            }
+            Err(error) => Err(error),
+        },
+        Chore::Check => match check::check() {
+            Ok(passed) => return exit(passed),
+            Err(error) => Err(error),
+        },
+        Chore::Tidy => tidy::run(),
+        Chore::Papers { check: true } => Tree::of_project().and_then(|tree| {
+            anyhow::ensure!(
+                papers::is_current(&tree),
+                "{} is not what the marks say; run `cargo xtask papers`",
+                papers::TABLE
+            );
+            Ok(())
+        }),
+        Chore::Papers { check: false } => Tree::of_project().and_then(|tree| papers::write(&tree)),
+        Chore::Bench { name, args } => bench::bench(name.as_deref(), &args),
+        Chore::Soak {
+            minutes,
+            seeds,
+            first,
+        } => soak::soak(minutes, seeds, first),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn exit(passed: bool) -> ExitCode {
+    if passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

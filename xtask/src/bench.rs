@@ -1,0 +1,76 @@
+//! The benchmarks by name. They print figures and never fail for being slow.
+
+use anyhow::{Result, bail};
+
+use crate::bench_nbd;
+use crate::shell::{cargo, run};
+
+/// (name, package, what it measures); each is `benches/NAME.rs` of its package.
+const BENCHES: [(&str, &str, &str); 5] = [
+    (
+        "executor",
+        "tanada-env",
+        "timer and wake events per second in virtual time",
+    ),
+    (
+        "model",
+        "tanada-device",
+        "simulated requests per CPU-second of each device model",
+    ),
+    (
+        "policy",
+        "tanada-policy",
+        "requests per second of each cache policy",
+    ),
+    (
+        "ledger",
+        "tanada-ledger",
+        "replaying the ledger's entries at open",
+    ),
+    (
+        "hit",
+        "tanada-hybrid",
+        "CPU per hit, memory per block, writes per write",
+    ),
+];
+
+/// Runs the benchmark `name` with `args`, or all of them.
+///
+/// # Errors
+/// If there is no such benchmark, or one cannot run.
+pub fn bench(name: Option<&str>, args: &[String]) -> Result<()> {
+    match name {
+        Some("nbd") => bench_nbd::run(args),
+        Some(name) => {
+            let Some((name, package, _)) = BENCHES.iter().find(|(known, ..)| *known == name) else {
+                bail!("there is no benchmark `{name}`; there are:\n{}", list());
+            };
+            one(name, package, args)
+        }
+        None => {
+            for (name, package, what) in BENCHES {
+                println!("\n== {name}: {what}");
+                one(name, package, args)?;
+            }
+            println!("\n== nbd: against nbdkit and qemu-storage-daemon");
+            bench_nbd::run(&[])
+        }
+    }
+}
+
+/// The benchmarks and what they measure, one per line.
+#[must_use]
+pub fn list() -> String {
+    let mut lines: Vec<String> = BENCHES
+        .iter()
+        .map(|(name, _, what)| format!("  {name:<9} {what}"))
+        .collect();
+    lines.push("  nbd       the server against nbdkit and qemu-storage-daemon".to_owned());
+    lines.join("\n")
+}
+
+fn one(name: &str, package: &str, args: &[String]) -> Result<()> {
+    run(cargo()
+        .args(["bench", "--quiet", "-p", package, "--bench", name, "--"])
+        .args(args))
+}

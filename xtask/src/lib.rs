@@ -1,0 +1,20 @@
+//! The project's own chores: what `cargo xtask NAME` does.
+//!
+//! ```text
+//! setup   what the tests need, installed or named       test    setup, every test, one summary
+//! tidy    the tree's own rules                          check   what continuous integration runs
+//! papers  paper section -> source, as a table           bench   figures beside peers
+//! soak    long randomized runs
+//! ```
+
+pub mod bench;
+pub mod bench_nbd;
+pub mod check;
+pub mod papers;
+pub mod rust_text;
+pub mod setup;
+pub mod shell;
+pub mod soak;
+pub mod test;
+pub mod tidy;
+pub mod tree;

@@ -1,0 +1,230 @@
+//! The tree keeps its rules, and each rule catches the breach it is for.
+
+use std::fs;
+use std::path::Path;
+
+use xtask::papers;
+use xtask::tidy::{Finding, check};
+use xtask::tree::Tree;
+
+/// A small tree without a fault.
+fn clean_tree() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    plant(dir.path(), "Cargo.lock", "version = 4\n");
+    plant(dir.path(), "crates/env/Cargo.toml", &manifest(&["base"]));
+    plant(
+        dir.path(),
+        "crates/env/src/lib.rs",
+        "//! Head.\n\n/// Source: AST 1\npub fn f() {}\n",
+    );
+    plant(
+        dir.path(),
+        "docs/guide.md",
+        "# Guide\n\n## The second part\n",
+    );
+    let tree = Tree::at(dir.path()).expect("the fixture can be read");
+    papers::write(&tree).expect("the table can be written");
+    dir
+}
+
+fn manifest(dependencies: &[&str]) -> String {
+    let mut text =
+        "[package]\nname = \"x\"\n\n[lints]\nworkspace = true\n\n[dependencies]\n".to_owned();
+    for name in dependencies {
+        text.push_str(&format!("{name}.workspace = true\n"));
+    }
+    text
+}
+
+fn plant(root: &Path, file: &str, text: &str) {
+    let path = root.join(file);
+    fs::create_dir_all(path.parent().expect("a file lies in a directory")).expect("a directory");
+    fs::write(path, text).expect("a file");
+}
+
+/// What tidy says about the clean tree with one file planted in it.
+fn findings_with(file: &str, text: &str) -> Vec<Finding> {
+    let dir = clean_tree();
+    plant(dir.path(), file, text);
+    check(&Tree::at(dir.path()).expect("the fixture can be read"))
+}
+
+/// The only finding, which must be of `rule`.
+fn caught(rule: &str, file: &str, text: &str) -> Finding {
+    let mut findings = findings_with(file, text);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    let finding = findings.remove(0);
+    assert_eq!(
+        (finding.rule, finding.file.as_str()),
+        (rule, file),
+        "{finding}"
+    );
+    finding
+}
+
+#[test]
+fn the_tree_keeps_its_rules() {
+    let tree = Tree::of_project().expect("the project can be read");
+    let findings: Vec<String> = check(&tree).iter().map(ToString::to_string).collect();
+    assert!(findings.is_empty(), "\n{}", findings.join("\n"));
+}
+
+#[test]
+fn a_clean_tree_has_nothing_to_say() {
+    let dir = clean_tree();
+    let tree = Tree::at(dir.path()).expect("the fixture can be read");
+    assert_eq!(check(&tree), []);
+}
+
+#[test]
+fn an_edge_up_the_terraces_is_refused() {
+    let finding = caught(
+        "order",
+        "crates/device/Cargo.toml",
+        &manifest(&["base", "ledger"]),
+    );
+    assert_eq!(finding.line, 9);
+    assert!(
+        finding.what.contains("`device` may not see `ledger`"),
+        "{finding}"
+    );
+    let own = "[package]\nname = \"x\"\n[lints]\nworkspace = true\n[dev-dependencies]\ntanada-hybrid = \"0\"\n";
+    caught("order", "crates/ledger/Cargo.toml", own);
+    let renamed = "[lints]\nworkspace = true\n[target.'cfg(unix)'.dependencies]\nx = { package = \"tanada-front\" }\n";
+    caught("order", "crates/hybrid/Cargo.toml", renamed);
+}
+
+#[test]
+fn policy_and_env_see_only_base() {
+    let finding = caught(
+        "order",
+        "crates/env/Cargo.toml",
+        &manifest(&["base", "policy"]),
+    );
+    assert!(finding.what.contains("only `base`"), "{finding}");
+    caught("order", "crates/policy/Cargo.toml", &manifest(&["env"]));
+}
+
+#[test]
+fn a_crate_without_a_place_or_the_lints_is_refused() {
+    let finding = caught("order", "crates/attic/Cargo.toml", &manifest(&["base"]));
+    assert!(finding.what.contains("no place"), "{finding}");
+    let finding = caught("order", "crates/store/Cargo.toml", "[dependencies]\n");
+    assert!(finding.what.contains("lints"), "{finding}");
+}
+
+#[test]
+fn a_file_without_a_head_is_found() {
+    caught("heads", "crates/env/src/time.rs", "use std::fmt;\n");
+    caught("heads", "crates/env/src/bare.rs", "// A plain comment.\n");
+    let headed = "#![allow(unsafe_code)]\n//! Head.\n";
+    assert_eq!(findings_with("crates/env/src/time.rs", headed), []);
+}
+
+#[test]
+fn what_is_half_done_is_found() {
+    for left in [
+        "fn f() { todo!() }",
+        "fn f() { unimplemented!(\"x\") }",
+        "fn f() { dbg!(1); }",
+        "#[ignore = \"slow\"]",
+        "#[allow(unused, dead_code)]",
+        "#![expect(dead_code)]",
+    ] {
+        let finding = caught(
+            "unfinished",
+            "crates/env/src/x.rs",
+            &format!("//! Head.\n{left}\n"),
+        );
+        assert_eq!(finding.line, 2);
+    }
+    let spoken = "//! Never `todo!()`.\nconst A: &str = \"dbg!(x)\";\n";
+    assert_eq!(findings_with("crates/env/src/x.rs", spoken), []);
+}
+
+#[test]
+fn words_about_anything_but_the_project_are_found() {
+    // Put together here so that this file itself keeps the rule.
+    for words in [
+        format!("See issue #{} for more.", 12),
+        format!("a sub{}agent wrote this", '-'),
+        format!("an AI {}", "assistant"),
+        format!("asked a language {}", "model"),
+        format!("in /{}/main", "work"),
+        format!("in `/{}/x`", "root"),
+        format!("in /{}/me", "home"),
+        format!("see .{}/x", "library"),
+    ] {
+        let finding = caught("words", "docs/note.md", &format!("# Note\n\n{words}\n"));
+        assert_eq!(finding.line, 3, "{words}");
+    }
+    let fine =
+        "# Note\n\nA session is closed; the issue is speed; `/run/tanada` and target/work/x.\n";
+    assert_eq!(findings_with("docs/note.md", fine), []);
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_found() {
+    caught("links", "docs/a.md", "[x](missing.md)\n");
+    caught("links", "docs/a.md", "[x](../../outside.md)\n");
+    caught(
+        "links",
+        "docs/a.md",
+        "[`code` label](guide.md#the-third-part)\n",
+    );
+    let good = "[x](guide.md#the-second-part) [y](../crates/env) [z](https://example.org/x)\n\
+                ```text\n[x](missing.md)\n```\n`[x](missing.md)`\n";
+    assert_eq!(findings_with("docs/a.md", good), []);
+}
+
+#[test]
+fn unsafe_code_must_opt_in_and_give_its_reason() {
+    let bare = "//! Head.\nfn f() {\n    // SAFETY: fine.\n    unsafe { g() }\n}\n";
+    let finding = caught("unsafe", "crates/env/src/x.rs", bare);
+    assert!(finding.what.contains("allow(unsafe_code)"), "{finding}");
+    let reasonless = "//! Head.\n#![allow(unsafe_code)]\nunsafe impl Send for X {}\n";
+    let finding = caught("unsafe", "crates/env/src/x.rs", reasonless);
+    assert!(finding.what.contains("SAFETY"), "{finding}");
+    let dir = clean_tree();
+    plant(
+        dir.path(),
+        "crates/env/src/real.rs",
+        "#![allow(unsafe_code)]\n//! Head.\n",
+    );
+    let inner = "//! Head.\nfn f() {\n    // SAFETY: fine.\n    unsafe { g() }\n}\n";
+    plant(dir.path(), "crates/env/src/real/ring.rs", inner);
+    let findings = check(&Tree::at(dir.path()).expect("the fixture can be read"));
+    assert_eq!(findings, [], "the module above opts in for its parts");
+    let good = "//! Head: `unsafe { }` is spoken of.\n#![allow(unsafe_code)]\n\
+                // SAFETY: X owns what it points to.\nunsafe impl Send for X {}\n";
+    assert_eq!(findings_with("crates/env/src/x.rs", good), []);
+}
+
+#[test]
+fn a_mark_missing_from_the_table_is_found() {
+    let findings = findings_with("crates/env/src/x.rs", "//! Head.\n//!\n//! Source: AST 2\n");
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(
+        (findings[0].rule, findings[0].file.as_str()),
+        ("papers", papers::TABLE)
+    );
+}
+
+#[test]
+fn a_lock_file_that_is_gone_or_names_another_registry_is_found() {
+    let dir = clean_tree();
+    fs::remove_file(dir.path().join("Cargo.lock")).expect("the fixture has one");
+    let findings = check(&Tree::at(dir.path()).expect("the fixture can be read"));
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].rule, "lock");
+    caught(
+        "lock",
+        "Cargo.lock",
+        "version = 4\nsource = \"git+https://example.org/x\"\n",
+    );
+}
+
+#[test]
+fn a_file_too_long_is_found() {
+    caught("sizes", "docs/data.csv", &"1\n".repeat(300_000));
+}
