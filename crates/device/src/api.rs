@@ -42,6 +42,16 @@ pub enum Class {
     Background,
 }
 
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Class::Foreground => "foreground",
+            Class::Metadata => "metadata",
+            Class::Background => "background",
+        })
+    }
+}
+
 /// How a write is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteFlags {

@@ -13,8 +13,12 @@
 
 mod api;
 pub mod crash;
+pub mod fault;
 pub mod memory;
+pub mod meter;
 
 pub use api::{Class, Device, DeviceError, DeviceExt, Info, Op, Pending, Power, WriteFlags, ready};
 pub use crash::Crash;
+pub use fault::Fault;
 pub use memory::Memory;
+pub use meter::Meter;

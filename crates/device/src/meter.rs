@@ -1,0 +1,482 @@
+//! What does a device do all day? Counts, bytes and latencies by operation and class.
+//!
+//! ```text
+//! request -> begin: in flight + 1 -> the device below -> end: count, bytes, latency, in flight - 1
+//!                                                             snapshot -> Figures
+//! ```
+//!
+//! Latency runs from the call to the answer, so it includes time the request waited in the device.
+//!
+//! Always true:
+//! 1. `requests` counts answers, good and bad; `errors` the bad ones among them. `bytes` counts good ones.
+//! 2. A request nobody waited for to the end is counted as `abandoned` and nowhere else.
+//! 3. A quantile is at most 1/16 above the true one, and never above the largest value seen.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Instant, Nanos, Sector, Span, View};
+use serde::Serialize;
+
+use crate::{Class, Device, DeviceError, Info, Op, Pending, Power, WriteFlags};
+
+const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
+const CLASSES: [Class; 3] = [Class::Foreground, Class::Metadata, Class::Background];
+
+/// Each power of two is cut in this many buckets of the same width.
+const SUB_BUCKETS: usize = 16;
+const SUB_BITS: u32 = SUB_BUCKETS.ilog2();
+/// Values of this many bits have a bucket of their own size; 2^42 ns are 73 minutes.
+const VALUE_BITS: u32 = 42;
+const BUCKETS: usize = (VALUE_BITS - SUB_BITS + 1) as usize * SUB_BUCKETS;
+
+/// A histogram of nanoseconds with buckets of at most 1/16 of their value. Fixed size, 5 KiB.
+///
+/// # Example
+/// ```
+/// use base::Nanos;
+/// use device::meter::Histogram;
+/// let mut latency = Histogram::default();
+/// for us in 1..=1000 {
+///     latency.record(Nanos::micros(us));
+/// }
+/// assert_eq!(latency.count(), 1000);
+/// assert_eq!(latency.quantile(1.0), Nanos::micros(1000));
+/// let median = latency.quantile(0.5).0;
+/// assert!((500_000..=500_000 * 17 / 16).contains(&median));
+/// ```
+#[derive(Clone)]
+pub struct Histogram {
+    counts: Box<[u64; BUCKETS]>,
+    count: u64,
+    sum: u64,
+    max: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram {
+            counts: Box::new([0; BUCKETS]),
+            count: 0,
+            sum: 0,
+            max: 0,
+        }
+    }
+}
+
+fn bucket(value: u64) -> usize {
+    if value < SUB_BUCKETS as u64 {
+        return value as usize;
+    }
+    let power = value.ilog2();
+    let sub = (value >> (power - SUB_BITS)) as usize % SUB_BUCKETS;
+    ((power - SUB_BITS + 1) as usize * SUB_BUCKETS + sub).min(BUCKETS - 1)
+}
+
+/// The largest value of a bucket.
+fn upper(bucket: usize) -> u64 {
+    if bucket < SUB_BUCKETS {
+        return bucket as u64;
+    }
+    let shift = bucket / SUB_BUCKETS - 1;
+    (((SUB_BUCKETS + bucket % SUB_BUCKETS + 1) as u64) << shift) - 1
+}
+
+impl Histogram {
+    /// Counts one value.
+    pub fn record(&mut self, value: Nanos) {
+        self.counts[bucket(value.0)] += 1;
+        self.count += 1;
+        self.sum = self.sum.saturating_add(value.0);
+        self.max = self.max.max(value.0);
+    }
+
+    /// Adds all of `other`.
+    pub fn merge(&mut self, other: &Histogram) {
+        for (own, other) in self.counts.iter_mut().zip(other.counts.iter()) {
+            *own += other;
+        }
+        self.count += other.count;
+        self.sum = self.sum.saturating_add(other.sum);
+        self.max = self.max.max(other.max);
+    }
+
+    /// Values counted.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The sum of all values.
+    pub fn sum(&self) -> Nanos {
+        Nanos(self.sum)
+    }
+
+    /// The largest value; zero if there is none.
+    pub fn max(&self) -> Nanos {
+        Nanos(self.max)
+    }
+
+    /// The mean; zero if there is no value.
+    pub fn mean(&self) -> Nanos {
+        Nanos(self.sum.checked_div(self.count).unwrap_or(0))
+    }
+
+    /// The value that a share `q` (0..=1) of all values does not exceed; zero if there is none.
+    pub fn quantile(&self, q: f64) -> Nanos {
+        let rank = ((q * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
+        let mut below = 0;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            below += count;
+            if below >= rank {
+                // The last bucket is open above.
+                let bound = if bucket == BUCKETS - 1 {
+                    self.max
+                } else {
+                    upper(bucket)
+                };
+                return Nanos(bound.min(self.max));
+            }
+        }
+        Nanos(0)
+    }
+
+    /// How many values are at most `bound`, counting whole buckets (so at most 1/16 further up).
+    pub fn at_most(&self, bound: Nanos) -> u64 {
+        self.counts[..=bucket(bound.0)].iter().sum()
+    }
+}
+
+/// Latencies in short, in nanoseconds. `buckets` holds (largest value, count) of each bucket in use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)] // The names say it.
+pub struct Latency {
+    pub count: u64,
+    pub sum_ns: u64,
+    pub mean_ns: u64,
+    pub p50_ns: u64,
+    pub p90_ns: u64,
+    pub p99_ns: u64,
+    pub p999_ns: u64,
+    pub max_ns: u64,
+    pub buckets: Vec<(u64, u64)>,
+}
+
+impl From<&Histogram> for Latency {
+    fn from(histogram: &Histogram) -> Latency {
+        let used = histogram.counts.iter().enumerate();
+        Latency {
+            count: histogram.count,
+            sum_ns: histogram.sum,
+            mean_ns: histogram.mean().0,
+            p50_ns: histogram.quantile(0.5).0,
+            p90_ns: histogram.quantile(0.9).0,
+            p99_ns: histogram.quantile(0.99).0,
+            p999_ns: histogram.quantile(0.999).0,
+            max_ns: histogram.max,
+            buckets: used
+                .filter(|(_, count)| **count > 0)
+                .map(|(bucket, count)| (upper(bucket), *count))
+                .collect(),
+        }
+    }
+}
+
+/// What was asked of a device in one operation and class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OpFigures {
+    /// The operation, as it reads in errors.
+    pub op: String,
+    /// The class; flushes and discards count as foreground.
+    pub class: String,
+    /// Answers, good and bad.
+    pub requests: u64,
+    /// Bytes of good answers.
+    pub bytes: u64,
+    /// Bad answers.
+    pub errors: u64,
+    /// Requests whose caller went away before the answer.
+    pub abandoned: u64,
+    /// From the call to the answer, good and bad.
+    pub latency: Latency,
+}
+
+/// Everything a [`Meter`] knows, since it was made.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figures {
+    /// The device's name.
+    pub device: String,
+    /// How long it was watched.
+    pub over_ns: u64,
+    /// Requests begun and not ended.
+    pub in_flight: u64,
+    /// The sum over time of requests in flight: divided by `over_ns`, the mean queue depth; two
+    /// snapshots give the mean between them.
+    pub depth_time_ns: u64,
+    /// Time with at least one request in flight.
+    pub busy_ns: u64,
+    /// Operations and classes that were asked for, reads first.
+    pub operations: Vec<OpFigures>,
+}
+
+impl Figures {
+    /// The figures of one operation and class, if it was ever asked for.
+    pub fn of(&self, op: Op, class: Class) -> Option<&OpFigures> {
+        let (op, class) = (op.to_string(), class.to_string());
+        self.operations
+            .iter()
+            .find(|figures| figures.op == op && figures.class == class)
+    }
+
+    /// The mean number of requests in flight since the meter was made.
+    pub fn mean_depth(&self) -> f64 {
+        if self.over_ns == 0 {
+            return 0.0;
+        }
+        self.depth_time_ns as f64 / self.over_ns as f64
+    }
+}
+
+/// One operation and class.
+#[derive(Default)]
+struct Row {
+    bytes: u64,
+    errors: u64,
+    abandoned: u64,
+    latency: Histogram,
+}
+
+/// A device that keeps figures of the one below. See the module's head.
+///
+/// # Example
+/// ```
+/// use base::{Bytes, Sector};
+/// use device::{Class, DeviceExt, Memory, Meter, Op};
+/// env::Runtime::simulated(1).block_on(async {
+///     let meter = Meter::new(Memory::new("disk", Bytes::mib(1)));
+///     meter.read_at(Sector(0), Bytes(4096)).await.unwrap();
+///     let figures = meter.snapshot();
+///     let reads = figures.of(Op::Read, Class::Foreground).unwrap();
+///     assert_eq!((reads.requests, reads.bytes), (1, 4096));
+/// });
+/// ```
+pub struct Meter {
+    // Fixed.
+    inner: Rc<dyn Device>,
+    since: Instant,
+    // Per request.
+    rows: RefCell<Vec<Option<Row>>>,
+    in_flight: Cell<u64>,
+    depth_time: Cell<u64>,
+    busy: Cell<u64>,
+    /// Up to here `depth_time` and `busy` are counted.
+    counted_to: Cell<Instant>,
+}
+
+impl Meter {
+    /// Watches `inner` from now on. To be called inside a runtime, whose clock it reads.
+    pub fn new(inner: Rc<dyn Device>) -> Rc<Meter> {
+        let now = env::now();
+        Rc::new(Meter {
+            inner,
+            since: now,
+            rows: RefCell::new((0..OPS.len() * CLASSES.len()).map(|_| None).collect()),
+            in_flight: Cell::new(0),
+            depth_time: Cell::new(0),
+            busy: Cell::new(0),
+            counted_to: Cell::new(now),
+        })
+    }
+
+    /// The figures up to now.
+    pub fn snapshot(&self) -> Figures {
+        let now = env::now();
+        self.count_depth(now);
+        let rows = self.rows.borrow();
+        let kinds = OPS
+            .iter()
+            .flat_map(|op| CLASSES.iter().map(move |class| (op, class)));
+        let operations = kinds.zip(rows.iter()).filter_map(|((op, class), row)| {
+            row.as_ref().map(|row| OpFigures {
+                op: op.to_string(),
+                class: class.to_string(),
+                requests: row.latency.count,
+                bytes: row.bytes,
+                errors: row.errors,
+                abandoned: row.abandoned,
+                latency: Latency::from(&row.latency),
+            })
+        });
+        Figures {
+            device: self.inner.info().name,
+            over_ns: now.since(self.since).0,
+            in_flight: self.in_flight.get(),
+            depth_time_ns: self.depth_time.get(),
+            busy_ns: self.busy.get(),
+            operations: operations.collect(),
+        }
+    }
+
+    /// The latencies of one operation and class so far.
+    pub fn latency(&self, op: Op, class: Class) -> Histogram {
+        let rows = self.rows.borrow();
+        let row = rows[row_of(op, class)].as_ref();
+        row.map_or_else(Histogram::default, |row| row.latency.clone())
+    }
+
+    fn count_depth(&self, now: Instant) {
+        let depth = self.in_flight.get();
+        if depth > 0 {
+            let span = now.since(self.counted_to.get()).0;
+            self.depth_time.set(self.depth_time.get() + depth * span);
+            self.busy.set(self.busy.get() + span);
+        }
+        self.counted_to.set(now);
+    }
+
+    /// Watches one request. `work` begins it.
+    fn watch<'a, T: 'a>(
+        &'a self,
+        op: Op,
+        class: Class,
+        bytes: u64,
+        work: impl FnOnce(&'a dyn Device) -> Pending<'a, T>,
+    ) -> Pending<'a, T> {
+        let mut watch = Watch::begin(self, row_of(op, class), bytes);
+        let work = work(&*self.inner);
+        Box::pin(async move {
+            let answer = work.await;
+            watch.end = Some(answer.is_ok());
+            drop(watch);
+            answer
+        })
+    }
+}
+
+fn row_of(op: Op, class: Class) -> usize {
+    op as usize * CLASSES.len() + class as usize
+}
+
+/// One request in flight; writes its figures down when it drops.
+struct Watch<'a> {
+    meter: &'a Meter,
+    row: usize,
+    bytes: u64,
+    start: Instant,
+    /// Was the answer good? None: there is none yet.
+    end: Option<bool>,
+}
+
+impl<'a> Watch<'a> {
+    fn begin(meter: &'a Meter, row: usize, bytes: u64) -> Watch<'a> {
+        let start = env::now();
+        meter.count_depth(start);
+        meter.in_flight.set(meter.in_flight.get() + 1);
+        Watch {
+            meter,
+            row,
+            bytes,
+            start,
+            end: None,
+        }
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        let mut rows = self.meter.rows.borrow_mut();
+        let row = rows[self.row].get_or_insert_default();
+        let Some(good) = self.end else {
+            // Perhaps the runtime is gone, and its clock with it: the depth falls as of the last count.
+            row.abandoned += 1;
+            self.meter.in_flight.set(self.meter.in_flight.get() - 1);
+            return;
+        };
+        let now = env::now();
+        self.meter.count_depth(now);
+        self.meter.in_flight.set(self.meter.in_flight.get() - 1);
+        if good {
+            row.bytes += self.bytes;
+        } else {
+            row.errors += 1;
+        }
+        row.latency.record(now.since(self.start));
+    }
+}
+
+impl Device for Meter {
+    fn info(&self) -> Info {
+        self.inner.info()
+    }
+
+    fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf> {
+        let bytes = buf.len() as u64;
+        self.watch(Op::Read, class, bytes, move |device| {
+            device.read(at, buf, class)
+        })
+    }
+
+    fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
+        let bytes = data.len() as u64;
+        self.watch(Op::Write, flags.class, bytes, move |device| {
+            device.write(at, data, flags)
+        })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        self.watch(Op::Flush, Class::Foreground, 0, |device| device.flush())
+    }
+
+    fn discard(&self, span: Span) -> Pending<'_, ()> {
+        self.watch(Op::Discard, Class::Foreground, span.len.0, move |device| {
+            device.discard(span)
+        })
+    }
+
+    fn write_zeroes(&self, span: Span, flags: WriteFlags) -> Pending<'_, ()> {
+        self.watch(Op::WriteZeroes, flags.class, span.len.0, move |device| {
+            device.write_zeroes(span, flags)
+        })
+    }
+
+    fn allocation(&self, span: Span) -> Pending<'_, Vec<(u64, bool)>> {
+        self.inner.allocation(span)
+    }
+
+    fn power(&self) -> Option<Power> {
+        self.inner.power()
+    }
+
+    fn standby(&self) -> bool {
+        self.inner.standby()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight.get() as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_follow_each_other_without_a_gap() {
+        for bucket_index in 1..BUCKETS {
+            let first = upper(bucket_index - 1) + 1;
+            assert_eq!(bucket(first), bucket_index);
+            assert_eq!(bucket(upper(bucket_index)), bucket_index);
+            let width = upper(bucket_index) - first + 1;
+            assert!(width <= (first / SUB_BUCKETS as u64).max(1), "at {first}");
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn rows_are_in_the_order_of_the_tables() {
+        for (op_index, op) in OPS.into_iter().enumerate() {
+            for (class_index, class) in CLASSES.into_iter().enumerate() {
+                assert_eq!(row_of(op, class), op_index * CLASSES.len() + class_index);
+            }
+        }
+    }
+}
