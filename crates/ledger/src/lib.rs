@@ -1,1 +1,35 @@
-//! placeholder
+//! A durable map on a region of a device: what must not be lost, found again after any crash.
+//!
+//! ```text
+//! superblock A | superblock B | log: batch batch batch ...   (circular, 4 KiB blocks)
+//!
+//! prepare (decide, in order) -> commit (one write for all that wait) -> durable
+//! open -> replay from the tail to the last whole batch -> the owner has its map again
+//! ```
+//!
+//! Records are `key: u64 -> value: 0..=1024 bytes`; the latest wins. The [`Owner`] keeps the live map in
+//! memory, in whatever shape suits it; the ledger keeps only the log. [`Map`] is a ready-made owner for
+//! small maps. The bytes are described in `docs/formats.md`.
+//!
+//! Always true:
+//! 1. What a reopened ledger shows is the state after some batch; no batch whose commit was answered is
+//!    missing, none is there in part, none without all before it.
+//! 2. The log never grows beyond its region: each batch carries along a share of the live records
+//!    ([`Owner::sweep`]), and what lies before a finished sweep is dead.
+//! 3. Damage to a batch that was durable is told from a batch that a crash cut off, and located.
+//! 4. After a failed commit nothing more is taken until the ledger is opened again.
+
+mod batch;
+mod error;
+mod layout;
+mod ledger;
+mod map;
+mod replay;
+mod sweep;
+
+pub use batch::{Batch, Record, VALUE_MAX};
+pub use error::LedgerError;
+pub use ledger::{Figures, Identity, Ledger, PAYLOAD_MAX, Prepared};
+pub use map::Map;
+pub use replay::{Loss, Replay};
+pub use sweep::Owner;

@@ -1,0 +1,442 @@
+//! Finding the records again: which batches are there, and is one missing that should not be?
+//!
+//! ```text
+//! tail: batch n, n+1, n+2, ... the first that is not the next in line, whole and of this generation: the head
+//!    behind it, a header of a later batch?  -> damage: the missing one was durable
+//!    the superblock knows a later batch?    -> damage
+//!    neither                                -> the end, or a batch that a crash cut off
+//! ```
+//!
+//! Always true:
+//! 1. A batch's records are shown only after both of its checksums agreed.
+//! 2. A batch of an earlier lap or an earlier format never counts: number, place and generation must agree.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::rc::Rc;
+
+use base::crc::crc32c;
+use base::{Buf, Bytes, SECTOR, Sector, Span};
+use device::{Class, Device, DeviceError};
+
+use crate::batch::{Record, Records, well_formed};
+use crate::error::LedgerError;
+use crate::layout::{BLOCK, HEADER, Heading, Place, Superblock};
+
+/// Reads on their way at once; at most 1 MiB each.
+const READ_AHEAD: usize = 4;
+/// The superblock notes the last durable batch at least this often, in blocks (64 MiB). So a header
+/// that proves damage is at most this far behind it.
+pub(crate) const NOTE_EVERY: u64 = 16 << 10;
+
+/// What replay found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Replay {
+    /// Records shown.
+    pub records: u64,
+    /// Batches they were in.
+    pub batches: u64,
+    /// Bytes of the log they took.
+    pub bytes: Bytes,
+    /// Was the ledger closed, and nothing written since?
+    pub clean: bool,
+    /// A batch was begun at the end and is not whole: a crash cut it off.
+    pub torn_tail: bool,
+    /// What a salvage could not read; empty otherwise.
+    pub losses: Vec<Loss>,
+}
+
+/// Batches that were durable once and cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    /// The first batch lost.
+    pub first: u64,
+    /// The last batch lost.
+    pub last: u64,
+    /// Where the first one should begin, from the start of the device.
+    pub sector: Sector,
+}
+
+/// Where a ledger goes on after replay.
+pub(crate) struct Start {
+    pub head: Place,
+    pub tail: Place,
+    /// Bytes of records put: no more than this is live.
+    pub put_bytes: u64,
+    /// The first commit must leave damage behind.
+    pub renew: bool,
+}
+
+impl Start {
+    pub fn empty(at: Place) -> Start {
+        Start {
+            head: at,
+            tail: at,
+            put_bytes: 0,
+            renew: false,
+        }
+    }
+}
+
+/// The log on the device.
+pub(crate) struct Log {
+    pub device: Rc<dyn Device>,
+    pub name: String,
+    pub region: Span,
+    /// First sector of the log.
+    pub start: Sector,
+    pub blocks: u64,
+    /// The longest read in bytes; whole blocks.
+    pub piece: usize,
+}
+
+impl Log {
+    fn sector(&self, position: u64) -> Sector {
+        Sector(self.start.0 + position % self.blocks * (BLOCK as u64 / SECTOR))
+    }
+
+    fn error(&self, source: DeviceError) -> LedgerError {
+        LedgerError::Device {
+            device: self.name.clone(),
+            doing: "replay",
+            region: self.region,
+            source,
+        }
+    }
+
+    /// Starts to read `blocks` blocks that do not cross the log's end.
+    fn read(&self, position: u64, blocks: u64) -> env::Task<Result<Buf, DeviceError>> {
+        let device = Rc::clone(&self.device);
+        let at = self.sector(position);
+        env::spawn(async move {
+            let buf = Buf::for_read(blocks as usize * BLOCK);
+            device.read(at, buf, Class::Metadata).await
+        })
+    }
+
+    /// The longest read from `position` on, up to `end`.
+    fn stride(&self, position: u64, end: u64) -> u64 {
+        ((self.piece / BLOCK) as u64)
+            .min(self.blocks - position % self.blocks)
+            .min(end - position)
+    }
+}
+
+/// The log as one stream of blocks, read ahead.
+struct Reader<'a> {
+    log: &'a Log,
+    /// The next block to ask for, and where to stop.
+    next: u64,
+    end: u64,
+    flights: VecDeque<env::Task<Result<Buf, DeviceError>>>,
+    /// Blocks read and not passed: `window[offset..]` begins with block `at`.
+    window: Vec<u8>,
+    offset: usize,
+    at: u64,
+}
+
+impl<'a> Reader<'a> {
+    fn new(log: &'a Log, from: u64) -> Reader<'a> {
+        Reader {
+            log,
+            next: from,
+            end: from + log.blocks,
+            flights: VecDeque::new(),
+            window: Vec::new(),
+            offset: 0,
+            at: from,
+        }
+    }
+
+    /// Waits until the window holds `blocks` blocks; false if the log does not go that far.
+    async fn have(&mut self, blocks: u64) -> Result<bool, LedgerError> {
+        if blocks > self.end - self.at {
+            return Ok(false);
+        }
+        while self.window.len() - self.offset < blocks as usize * BLOCK {
+            while self.flights.len() < READ_AHEAD && self.next < self.end {
+                let stride = self.log.stride(self.next, self.end);
+                self.flights.push_back(self.log.read(self.next, stride));
+                self.next += stride;
+            }
+            let Some(flight) = self.flights.pop_front() else {
+                return Ok(false);
+            };
+            let read = flight.await.map_err(|source| self.log.error(source))?;
+            self.window.drain(..self.offset);
+            self.offset = 0;
+            self.window.extend_from_slice(&read);
+        }
+        Ok(true)
+    }
+
+    fn pass(&mut self, blocks: u64) {
+        self.at += blocks;
+        self.offset += blocks as usize * BLOCK;
+    }
+
+    /// Is batch `expected` here, whole?
+    async fn batch(&mut self, generation: u64, expected: Place) -> Result<Here, LedgerError> {
+        if !self.have(1).await? {
+            return Ok(Here::Not("the log ends there"));
+        }
+        let Some((heading, body_crc)) = Heading::decode(&self.window[self.offset..]) else {
+            return Ok(Here::Not("there is no whole header"));
+        };
+        if heading.generation != generation || heading.place != expected {
+            return Ok(Here::Not("another batch is there"));
+        }
+        if !self.have(heading.blocks()).await? {
+            return Ok(Here::Torn("it is longer than the log"));
+        }
+        let frame = &self.window[self.offset..self.offset + heading.blocks() as usize * BLOCK];
+        Ok(match check(&heading, body_crc, frame, self.log.blocks) {
+            Ok(()) => Here::Whole(heading),
+            Err(why) => Here::Torn(why),
+        })
+    }
+
+    fn records(&self, heading: &Heading) -> Records<'_> {
+        let from = self.offset + HEADER;
+        Records {
+            rest: &self.window[from..from + heading.length as usize],
+        }
+    }
+}
+
+/// What is where a batch should be.
+enum Here {
+    Whole(Heading),
+    /// Its header is, the rest is not.
+    Torn(&'static str),
+    Not(&'static str),
+}
+
+/// Are a batch's records whole and its numbers such as a ledger writes?
+fn check(heading: &Heading, body_crc: u32, frame: &[u8], log: u64) -> Result<(), &'static str> {
+    if crc32c(&frame[HEADER..]) != body_crc {
+        return Err("its checksum is wrong");
+    }
+    let (place, tail) = (heading.place, heading.tail);
+    let sound = tail.sequence >= 1
+        && tail.sequence <= place.sequence
+        && tail.position <= place.position
+        && place.position - tail.position + heading.blocks() <= log;
+    let records = &frame[HEADER..HEADER + heading.length as usize];
+    if !sound || !well_formed(records, heading.count) {
+        return Err("it holds what no ledger writes");
+    }
+    Ok(())
+}
+
+/// Shows the records; returns the bytes put.
+fn show(records: Records<'_>, visit: &mut impl FnMut(Record<'_>)) -> u64 {
+    let mut put = 0;
+    for record in records {
+        if let Record::Put { value, .. } = record {
+            // A record's head and key take at most 10 bytes.
+            put += value.len() as u64 + 10;
+        }
+        visit(record);
+    }
+    put
+}
+
+/// Shows every record from the tail on to `visit`.
+pub(crate) async fn replay(
+    log: &Log,
+    superblock: &Superblock,
+    visit: &mut impl FnMut(Record<'_>),
+) -> Result<(Start, Replay), LedgerError> {
+    let mut reader = Reader::new(log, superblock.tail.position);
+    let mut start = Start::empty(superblock.tail);
+    let mut report = Replay::default();
+    let why = loop {
+        match reader.batch(superblock.generation, start.head).await? {
+            Here::Whole(heading) => {
+                start.put_bytes += show(reader.records(&heading), visit);
+                report.batches += 1;
+                report.records += u64::from(heading.count);
+                report.bytes += Bytes(heading.blocks() * BLOCK as u64);
+                start.tail = heading.tail;
+                start.head = Place {
+                    sequence: start.head.sequence + 1,
+                    position: start.head.position + heading.blocks(),
+                };
+                reader.pass(heading.blocks());
+            }
+            Here::Torn(why) => {
+                report.torn_tail = true;
+                break why;
+            }
+            Here::Not(why) => break why,
+        }
+    };
+    let missing = start.head;
+    let damaged = |later| LedgerError::Damaged {
+        device: log.name.clone(),
+        sector: log.sector(missing.position),
+        sequence: missing.sequence,
+        later,
+        why,
+    };
+    if superblock.durable >= missing.sequence {
+        return Err(damaged(superblock.durable));
+    }
+    report.clean = superblock.clean && superblock.durable + 1 == missing.sequence;
+    if report.clean {
+        // Nothing was written after the clean mark, so nothing can be missing.
+        return Ok((start, report));
+    }
+    let last = reader.end.min(missing.position + NOTE_EVERY + 1);
+    reader.end = last.max(reader.next);
+    while reader.at + 1 < last && reader.have(2).await? {
+        reader.pass(1);
+        if let Some((heading, _)) = Heading::decode(&reader.window[reader.offset..])
+            && heading.generation == superblock.generation
+            && heading.place.position == reader.at
+            && heading.place.sequence > missing.sequence
+        {
+            return Err(damaged(heading.place.sequence));
+        }
+    }
+    Ok((start, report))
+}
+
+/// Shows what is readable, wherever the log is damaged, and lists the gaps.
+pub(crate) async fn salvage(
+    log: &Log,
+    superblock: &Superblock,
+    visit: &mut impl FnMut(Record<'_>),
+) -> Result<(Start, Replay), LedgerError> {
+    let mut headers = headers(log, superblock.generation).await?;
+    headers.sort_by_key(|(heading, _)| heading.place.sequence);
+    // The newest whole batch knows where the live part begins.
+    let mut newest = None;
+    for (heading, crc) in headers.iter().rev() {
+        if read_batch(log, heading, *crc).await?.is_some() {
+            newest = Some(*heading);
+            break;
+        }
+    }
+    let tail = newest.map_or(superblock.tail, |heading| heading.tail);
+    headers.retain(|(heading, _)| heading.place.sequence >= tail.sequence);
+    let highest = headers
+        .last()
+        .map_or(0, |(heading, _)| heading.place.sequence);
+    let mut report = Replay::default();
+    let mut put_bytes = 0;
+    let mut next = tail;
+    let mut end = tail.position;
+    for (heading, crc) in &headers {
+        end = end.max(heading.place.position + heading.blocks());
+        let Some(frame) = read_batch(log, heading, *crc).await? else {
+            // Only the last can have been cut off; any other was durable.
+            report.torn_tail = heading.place.sequence == highest;
+            continue;
+        };
+        lose(log, &mut report, next, heading.place.sequence);
+        let rest = &frame[HEADER..HEADER + heading.length as usize];
+        put_bytes += show(Records { rest }, visit);
+        report.batches += 1;
+        report.records += u64::from(heading.count);
+        report.bytes += Bytes(frame.len() as u64);
+        next = Place {
+            sequence: heading.place.sequence + 1,
+            position: heading.place.position + heading.blocks(),
+        };
+    }
+    let proven = superblock
+        .durable
+        .max(highest.saturating_sub(u64::from(report.torn_tail)));
+    lose(log, &mut report, next, proven + 1);
+    let head = Place {
+        sequence: highest.max(superblock.durable) + 1,
+        position: end.min(tail.position + log.blocks),
+    };
+    let start = Start {
+        head: if head.sequence < tail.sequence {
+            tail
+        } else {
+            head
+        },
+        tail,
+        put_bytes,
+        renew: true,
+    };
+    Ok((start, report))
+}
+
+/// Notes the loss of the batches from `from` up to, not including, `until`.
+fn lose(log: &Log, report: &mut Replay, from: Place, until: u64) {
+    if from.sequence < until {
+        report.losses.push(Loss {
+            first: from.sequence,
+            last: until - 1,
+            sector: log.sector(from.position),
+        });
+    }
+}
+
+/// Every whole header of the generation in its right place, with the checksum of what follows it.
+async fn headers(log: &Log, generation: u64) -> Result<Vec<(Heading, u32)>, LedgerError> {
+    let mut found = Vec::new();
+    let (mut readable, mut failure) = (0u64, None);
+    let mut at = 0;
+    while at < log.blocks {
+        let stride = log.stride(at, log.blocks);
+        let mut look = |range: Range<u64>, read: &[u8]| {
+            readable += range.end - range.start;
+            for (block, index) in read.chunks_exact(BLOCK).zip(range) {
+                if let Some((heading, crc)) = Heading::decode(block)
+                    && heading.generation == generation
+                    && heading.place.position % log.blocks == index
+                    && heading.blocks() <= log.blocks
+                {
+                    found.push((heading, crc));
+                }
+            }
+        };
+        match log.read(at, stride).await {
+            Ok(read) => look(at..at + stride, &read),
+            Err(_) => {
+                for one in at..at + stride {
+                    match log.read(one, 1).await {
+                        Ok(read) => look(one..one + 1, &read),
+                        Err(source) => failure = Some(source),
+                    }
+                }
+            }
+        }
+        at += stride;
+    }
+    match failure {
+        // Not one block: the device is gone, which is no loss of the log's.
+        Some(source) if readable == 0 => Err(log.error(source)),
+        _ => Ok(found),
+    }
+}
+
+/// The whole batch with its header, if it can be read and its checksum agrees.
+async fn read_batch(
+    log: &Log,
+    heading: &Heading,
+    crc: u32,
+) -> Result<Option<Vec<u8>>, LedgerError> {
+    let (mut at, end) = (
+        heading.place.position,
+        heading.place.position + heading.blocks(),
+    );
+    let mut frame = Vec::with_capacity(heading.blocks() as usize * BLOCK);
+    while at < end {
+        let stride = log.stride(at, end);
+        match log.read(at, stride).await {
+            Ok(read) => frame.extend_from_slice(&read),
+            Err(_) => return Ok(None),
+        }
+        at += stride;
+    }
+    Ok(check(heading, crc, &frame, log.blocks)
+        .is_ok()
+        .then_some(frame))
+}
