@@ -600,13 +600,17 @@ impl Bench {
 
     fn tanada_config(&self, group: Group, socket: &Path) -> Result<PathBuf> {
         let device = match group {
-            Group::File => format!("path = \"{}\"", self.file().display()),
+            Group::File => format!("path = \"{}\"\ndirect = \"yes\"", self.file().display()),
             Group::Memory => format!("memory = true\nsize = \"{}MiB\"", self.options.memory_mib),
         };
         let path = self.dir.join(format!("tanada-{}.toml", group.name()));
         let text = format!(
-            "[[device]]\nname = \"bench\"\n{device}\n\n[[export]]\ndevice = \"bench\"\nnbd = \"unix:{}\"\n",
-            socket.display()
+            "data_dir = \"{dir}\"\n\n[[device]]\nname = \"bench\"\n{device}\n\n\
+             [[export]]\ndevice = \"bench\"\nnbd = \"unix:{nbd}\"\n\n\
+             [admin]\nlisten = \"unix:{admin}\"\n",
+            dir = self.dir.join("tanada-data").display(),
+            nbd = socket.display(),
+            admin = socket.with_extension("admin").display(),
         );
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
