@@ -74,6 +74,15 @@ impl Index {
         }
     }
 
+    /// An index that stores no distances, as where a frame number takes all the bits of a slot.
+    #[cfg(test)]
+    pub(crate) fn without_distances(capacity: u32) -> Index {
+        let mut index = Index::new(capacity);
+        index.frame_bits = index.slots.bits();
+        index.far = 0;
+        index
+    }
+
     /// Entries held.
     pub fn len(&self) -> usize {
         self.held as usize

@@ -46,7 +46,7 @@ pub use lru::Lru;
 pub use s3fifo::{S3Fifo, S3FifoOptions};
 pub use sieve::Sieve;
 pub use simulated::Cache;
-pub use tinylfu::WTinyLfu;
+pub use tinylfu::{WTinyLfu, WTinyLfuOptions};
 
 /// A replacement policy over frames `0..capacity`.
 ///

@@ -30,11 +30,6 @@ impl Packed {
         self.width as u32 * 8
     }
 
-    /// How many numbers.
-    pub(crate) fn len(&self) -> usize {
-        self.bytes.len() / self.width
-    }
-
     #[inline(always)]
     pub(crate) fn get(&self, at: usize) -> u32 {
         self.word(at * self.width) & self.mask
@@ -70,7 +65,6 @@ mod tests {
     fn both_widths_keep_their_neighbours() {
         for most in [9, (1 << 24) - 1, 1 << 24, u32::MAX] {
             let mut numbers = Packed::new(5, most);
-            assert_eq!(numbers.len(), 5);
             for at in [0, 2, 4, 1, 3] {
                 numbers.set(at, most - at as u32);
             }

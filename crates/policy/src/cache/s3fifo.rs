@@ -9,9 +9,6 @@
 //! Source: S3-FIFO (SOSP 2023), algorithm 1. Its authors advise one-bit counters for block traces: a
 //! block is often used twice within a moment (read, then written), which says little.
 //!
-//! Choice: while the cache fills for the first time, what exceeds the small queue's share goes to the
-//! main one (as in libCacheSim), else the small queue would have to pass everything through.
-//!
 //! Always true:
 //! 1. Every frame held is in one of small, main and the queue of refused frames; a refused frame
 //!    still counts to its own queue.
@@ -62,8 +59,6 @@ pub struct S3Fifo {
     ghost: Ghost,
     small: u32,
     main: u32,
-    /// Has anything been evicted yet?
-    full_once: bool,
 }
 
 /// The counters, at the width asked for.
@@ -141,7 +136,6 @@ impl S3Fifo {
             ghost: Ghost::share(capacity, ghost_share),
             small: 0,
             main: 0,
-            full_once: false,
         }
     }
 
@@ -198,9 +192,7 @@ impl Replacement for S3Fifo {
 
     #[inline]
     fn insert(&mut self, frame: u32, key: u64) {
-        let known = self.ghost.take(key);
-        let filling = !self.full_once && self.small >= self.small_target;
-        let main = known || filling;
+        let main = self.ghost.take(key);
         self.lists.push(if main { MAIN } else { SMALL }, frame);
         self.uses.set(frame, 0);
         self.in_main.set(frame, u8::from(main));
@@ -239,7 +231,6 @@ impl Replacement for S3Fifo {
             self.ghost.push(key_of(victim));
         }
         self.forget(victim);
-        self.full_once = true;
         Some(victim)
     }
 
@@ -265,8 +256,7 @@ impl Replacement for S3Fifo {
     }
 
     fn coldest_first(&self, visit: &mut dyn FnMut(u32)) {
-        // Small before main: filled in this order, a fresh policy puts the first tenth into its small
-        // queue and the rest into its main one.
+        // Small before main: filled in this order, a fresh policy offers those of the small queue first.
         for list in [ASIDE, SMALL, MAIN] {
             self.lists.visit(list, visit);
         }
@@ -277,7 +267,6 @@ impl Replacement for S3Fifo {
     }
 
     fn resize(&mut self, capacity: u32) {
-        self.full_once &= capacity <= self.capacity();
         self.lists.resize(capacity);
         self.uses.resize(capacity);
         self.in_main.resize(capacity);

@@ -1,5 +1,9 @@
 //! Tests over all policies: naive twins, invariants, memory.
 
+mod memory;
+mod naive;
+mod twins;
+
 /// Seeded chance for tests (a linear congruential generator, upper bits).
 pub(crate) struct Dice(u64);
 
