@@ -40,6 +40,13 @@ const BENCHES: [(&str, &str, &str); 5] = [
 /// If there is no such benchmark, or one cannot run.
 pub fn bench(name: Option<&str>, args: &[String]) -> Result<()> {
     match name {
+        Some("-h" | "--help" | "help") => {
+            println!(
+                "cargo xtask bench [NAME [ARGS]]: run one benchmark, or all\n{}",
+                list()
+            );
+            Ok(())
+        }
         Some("nbd") => bench_nbd::run(args),
         Some(name) => {
             let Some((name, package, _)) = BENCHES.iter().find(|(known, ..)| *known == name) else {
@@ -48,12 +55,24 @@ pub fn bench(name: Option<&str>, args: &[String]) -> Result<()> {
             one(name, package, args)
         }
         None => {
+            // One that cannot run does not keep the others from it.
+            let mut failed = Vec::new();
             for (name, package, what) in BENCHES {
                 println!("\n== {name}: {what}");
-                one(name, package, args)?;
+                if let Err(error) = one(name, package, args) {
+                    eprintln!("bench {name}: {error:#}");
+                    failed.push(name);
+                }
             }
             println!("\n== nbd: against nbdkit and qemu-storage-daemon");
-            bench_nbd::run(&[])
+            if let Err(error) = bench_nbd::run(&[]) {
+                eprintln!("bench nbd: {error:#}");
+                failed.push("nbd");
+            }
+            if !failed.is_empty() {
+                bail!("benchmarks that could not run: {}", failed.join(", "));
+            }
+            Ok(())
         }
     }
 }
@@ -65,7 +84,10 @@ pub fn list() -> String {
         .iter()
         .map(|(name, _, what)| format!("  {name:<9} {what}"))
         .collect();
-    lines.push("  nbd       the server against nbdkit and qemu-storage-daemon".to_owned());
+    lines.push(
+        "  nbd       the server against nbdkit and qemu-storage-daemon (nbd --help: its options)"
+            .to_owned(),
+    );
     lines.join("\n")
 }
 

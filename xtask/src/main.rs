@@ -45,9 +45,10 @@ enum Chore {
         check: bool,
     },
     /// Run one benchmark, or all
-    #[command(after_help = bench::list())]
+    #[command(disable_help_flag = true)]
     Bench {
-        /// Which one
+        /// Which one; `--help` lists them
+        #[arg(allow_hyphen_values = true)]
         name: Option<String>,
         /// For the benchmark; `cargo xtask bench nbd --help` says what it takes
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

@@ -23,7 +23,7 @@ use crate::tree::Tree;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Suite {
     package: String,
-    /// `--test NAME` or `--lib`.
+    /// `--test NAME`, `--lib`, or nothing for all of the package's tests.
     target: Vec<String>,
 }
 
@@ -99,11 +99,11 @@ fn suites(tree: &Tree) -> Result<Vec<Suite>> {
             continue;
         }
         let target = match inside.strip_prefix("tests/") {
-            // tests/name.rs, or tests/name/part.rs of a larger one.
-            Some(test) => {
-                let name = test.split(['/', '.']).next().unwrap_or_default();
-                vec!["--test".to_owned(), name.to_owned()]
-            }
+            Some(test) => match test.strip_suffix(".rs") {
+                Some(name) if !name.contains('/') => vec!["--test".to_owned(), name.to_owned()],
+                // A helper that several test files share: run them all.
+                _ => Vec::new(),
+            },
             None => vec!["--lib".to_owned()],
         };
         let manifest = tree
