@@ -93,9 +93,9 @@ pub(crate) fn plan(now: Outlook) -> Plan {
         _ => {
             let share =
                 u128::from(now.batch * block) * u128::from(remaining) / u128::from(fresh.max(1));
-            // An eighth ahead of need, so that it ends before the room does.
+            // A quarter ahead of need, so that it ends before the room does.
             Plan::Share(
-                (share + share / 8).min(u128::from(beyond.saturating_sub(2 * block))) as u64,
+                (share + share / 4).min(u128::from(beyond.saturating_sub(2 * block))) as u64,
             )
         }
     }
@@ -154,8 +154,10 @@ mod tests {
                     if swept.is_none() {
                         start = used;
                     }
-                    swept = Some(swept.unwrap_or(0) + bytes);
-                    used += 1 + bytes.div_ceil(4096);
+                    // The batch fills a block of its own; the last block of a share is filled up.
+                    let blocks = bytes.div_ceil(4096);
+                    swept = Some(swept.unwrap_or(0) + blocks * 4096);
+                    used += 1 + blocks;
                     if swept >= Some(200 * 4096) {
                         break;
                     }

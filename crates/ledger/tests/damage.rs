@@ -1,0 +1,258 @@
+//! Damage: told from a cut-off tail, located, and survivable with what is readable.
+
+mod common;
+
+use std::rc::Rc;
+
+use base::{Bytes, SECTOR, Sector, Span};
+use common::*;
+use device::Memory;
+use device::fault::{Done, Fault, Injury, Rule};
+use env::Rng;
+use ledger::{Ledger, LedgerError, Loss, Map};
+use proptest::prelude::*;
+
+/// A ledger with some laps behind it: its device, what it holds now, and before the last batch.
+async fn grown(log_blocks: u64, commits: u64) -> (Rc<Memory>, Twin, Twin) {
+    let device = memory(log_blocks);
+    let map = Map::format(device.clone(), region(log_blocks), identity()).await.unwrap();
+    let mut rng = Rng::from_seed(commits);
+    let (mut twin, mut before) = (Twin::new(), Twin::new());
+    for _ in 0..commits {
+        before = twin.clone();
+        for _ in 0..1 + rng.below(5) {
+            change(&mut rng, 12, 800, &map, &mut twin);
+        }
+        map.commit().await.unwrap();
+    }
+    (device, twin, before)
+}
+
+fn log(log_blocks: u64) -> Span {
+    let region = region(log_blocks);
+    Span::new(region.start.after(Bytes(2 * BLOCK)), Bytes(log_blocks * BLOCK))
+}
+
+/// Opens a damaged ledger and checks the answer: all there, or the damage located, or the last batch missing.
+/// `block` is the damaged block of the log.
+async fn judge(device: Rc<Memory>, log_blocks: u64, block: u64, all: &Twin, but_last: &Twin, what: &str) -> &'static str {
+    let whole = log(log_blocks);
+    let frames = frames(&device.contents(whole));
+    match Map::open(device, region(log_blocks)).await {
+        Ok((map, replay)) => {
+            let found = contents(&map);
+            if &found == all {
+                return "whole";
+            }
+            assert_eq!(&found, but_last, "{what}");
+            let _ = replay;
+            "torn"
+        }
+        Err(LedgerError::Damaged { sector, sequence, later, .. }) => {
+            assert!(later > sequence, "{what}");
+            let at = (sector.0 - whole.start.0) * SECTOR / BLOCK;
+            // The damaged block lies in the batch that the error names. A destroyed magic hides its length;
+            // then the next batch that can be seen bounds it.
+            let longest = frames.iter().find(|frame| frame.1 == at).map_or(log_blocks, |frame| frame.2);
+            let distance = (block + log_blocks - at) % log_blocks;
+            assert!(distance < longest, "{what}: damage in block {block}, reported {at}");
+            "damaged"
+        }
+        Err(other) => panic!("{what}: {other}"),
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_located_or_harmless_or_in_the_last_batch() {
+    run(async {
+        let log_blocks = 24;
+        let (device, all, but_last) = grown(log_blocks, 120).await;
+        let span = log(log_blocks);
+        let original = device.contents(span);
+        let mut rng = Rng::from_seed(1);
+        let mut outcomes = std::collections::BTreeMap::new();
+        for block in 0..log_blocks {
+            // All of each header, and samples of the rest.
+            let header = 0..64 * 8;
+            let rest = (0..256).map(|_| rng.below(BLOCK * 8)).collect::<Vec<_>>();
+            for bit in header.chain(rest) {
+                let at = (block * BLOCK + bit / 8) as usize;
+                let mut sector = original[at / 512 * 512..][..512].to_vec();
+                sector[at % 512] ^= 1 << (bit % 8);
+                let place = Sector(span.start.0 + at as u64 / 512);
+                device.load(place, &sector);
+                let what = format!("bit {bit} of block {block}");
+                let outcome = judge(device.clone(), log_blocks, block, &all, &but_last, &what).await;
+                *outcomes.entry(outcome).or_insert(0) += 1;
+                sector[at % 512] ^= 1 << (bit % 8);
+                device.load(place, &sector);
+            }
+        }
+        // Each outcome was met: the test looked at live, dead and last batches.
+        assert!(outcomes.len() == 3, "{outcomes:?}");
+        expect(device, region(log_blocks), &all).await;
+    });
+}
+
+#[test]
+fn every_destroyed_sector_is_located_or_harmless_or_in_the_last_batch() {
+    run(async {
+        for (log_blocks, commits) in [(24, 60), (24, 75), (40, 300)] {
+            let (device, all, but_last) = grown(log_blocks, commits).await;
+            let span = log(log_blocks);
+            let mut rng = Rng::from_seed(2);
+            for sector in 0..span.len.sectors() {
+                let place = Sector(span.start.0 + sector);
+                let original = device.contents(Span::new(place, Bytes(SECTOR)));
+                for kind in 0..3 {
+                    let mut bad = vec![0; 512];
+                    match kind {
+                        0 => {}
+                        1 => rng.fill(&mut bad),
+                        // A neighbour's data: a misdirected write.
+                        _ => {
+                            let other = Sector(span.start.0 + rng.below(span.len.sectors()));
+                            bad = device.contents(Span::new(other, Bytes(SECTOR)));
+                        }
+                    }
+                    device.load(place, &bad);
+                    let what = format!("sector {sector}, kind {kind}");
+                    judge(device.clone(), log_blocks, sector / 8, &all, &but_last, &what).await;
+                }
+                device.load(place, &original);
+            }
+        }
+    });
+}
+
+#[test]
+fn after_a_clean_close_even_the_last_batch_is_missed() {
+    run(async {
+        let (device, all, _) = grown(24, 5).await;
+        let (map, _) = expect(device.clone(), region(24), &all).await;
+        map.ledger().close().await.unwrap();
+        let frames = frames(&device.contents(log(24)));
+        let &(sequence, block, _) = frames.last().unwrap();
+        let place = log(24).start.after(Bytes(block * BLOCK));
+        device.load(place, &[0; 512]);
+        let refused = Map::open(device, region(24)).await.err().unwrap();
+        let expected = LedgerError::Damaged {
+            device: "memory".to_owned(),
+            sector: place,
+            sequence,
+            later: sequence,
+            why: "there is no whole header",
+        };
+        assert_eq!(refused, expected);
+    });
+}
+
+#[test]
+fn salvage_goes_on_with_what_is_readable_and_lists_what_is_not() {
+    run(async {
+        let device = memory(64);
+        let map = Map::format(device.clone(), region(64), identity()).await.unwrap();
+        for key in 1..=10 {
+            map.put(key, &[key as u8; 100]);
+            map.commit().await.unwrap();
+        }
+        // Batches 3, 4 and 8 begin in blocks 2, 3 and 7.
+        let place = |block: u64| log(64).start.after(Bytes(block * BLOCK));
+        for block in [2, 3, 7] {
+            device.load(place(block), &[0xdd; 512]);
+        }
+        let refused = Map::open(device.clone(), region(64)).await.err().unwrap();
+        assert_eq!(
+            refused.to_string(),
+            format!(
+                "the ledger on memory is damaged at {}: batch 3 should be there (there is no whole header), \
+                 and batch 5 shows that it was durable; open it with salvage to go on with what is readable",
+                place(2)
+            )
+        );
+        let (map, replay) = Map::open_salvage(device.clone(), region(64)).await.unwrap();
+        let keys: Vec<u64> = contents(&map).into_keys().collect();
+        assert_eq!(keys, [1, 2, 5, 6, 7, 9, 10]);
+        let losses = [(3, 4, 2), (8, 8, 7)];
+        let losses = losses.map(|(first, last, block)| Loss { first, last, sector: place(block) });
+        assert_eq!(replay.losses, losses);
+        // Not written yet: a second look finds the same.
+        assert!(Map::open(device.clone(), region(64)).await.is_err());
+        map.put(11, b"new");
+        map.commit().await.unwrap();
+        let twin = contents(&map);
+        let (map, replay) = expect(device.clone(), region(64), &twin).await;
+        assert_eq!(replay.losses, []);
+        for key in 0..100 {
+            map.put(key, &[9; 30]);
+            map.commit().await.unwrap();
+        }
+        let twin = contents(&map);
+        expect(device, region(64), &twin).await;
+    });
+}
+
+#[test]
+fn salvage_of_a_sound_ledger_loses_nothing() {
+    run(async {
+        for commits in [0, 1, 30, 150] {
+            let (device, all, _) = grown(24, commits).await;
+            let (map, replay) = Map::open_salvage(device.clone(), region(24)).await.unwrap();
+            assert_eq!(contents(&map), all);
+            assert_eq!(replay.losses, []);
+            map.commit().await.unwrap();
+            expect(device, region(24), &all).await;
+        }
+    });
+}
+
+#[test]
+fn salvage_reads_around_bad_sectors() {
+    run(async {
+        let (device, _, _) = grown(24, 10).await;
+        let fault = Fault::new(device.clone(), Rng::from_seed(1));
+        let frames = frames(&device.contents(log(24)));
+        let (sequence, block, _) = frames[4];
+        let bad = Span::new(log(24).start.after(Bytes(block * BLOCK)), Bytes(SECTOR));
+        fault.book().add(Rule::new(Injury::Error(Done::Nothing)).on(&[device::Op::Read]).within(bad));
+        let refused = Map::open(fault.clone(), region(24)).await.err().unwrap();
+        assert!(matches!(refused, LedgerError::Device { .. }), "{refused}");
+        let (_, replay) = Map::open_salvage(fault.clone(), region(24)).await.unwrap();
+        assert_eq!(replay.losses, [Loss { first: sequence, last: sequence, sector: bad.start }]);
+        // All reads fail: the device is gone, which is another thing than a damaged log.
+        fault.book().add(Rule::new(Injury::Error(Done::Nothing)).on(&[device::Op::Read]).within(log(24)));
+        let refused = Map::open_salvage(fault, region(24)).await.err().unwrap();
+        assert!(matches!(refused, LedgerError::Device { .. }), "{refused}");
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_damage_never_panics_and_never_invents_a_batch(
+        pieces in prop::collection::vec((0..26u64 * 8, prop::collection::vec(any::<u8>(), 512), 0..512usize), 1..12),
+        salvage: bool,
+    ) {
+        run(async move {
+            let (device, _, _) = grown(24, 90).await;
+            for (sector, bytes, from) in pieces {
+                let place = Sector(region(24).start.0 + sector);
+                let mut now = device.contents(Span::new(place, Bytes(SECTOR)));
+                now[from..].copy_from_slice(&bytes[from..]);
+                device.load(place, &now);
+            }
+            let mut values = 0;
+            let opened = if salvage {
+                Ledger::open_salvage(device.clone(), region(24), |_| values += 1).await
+            } else {
+                Ledger::open(device.clone(), region(24), |_| values += 1).await
+            };
+            match opened {
+                Ok((_, replay)) => assert_eq!(replay.records, values),
+                Err(LedgerError::Damaged { .. } | LedgerError::NoLedger { .. }) => {}
+                Err(other) => panic!("{other}"),
+            }
+        });
+    }
+}

@@ -1,0 +1,199 @@
+//! The ledger against a plain `BTreeMap`: whatever is done, both hold the same.
+
+mod common;
+
+use common::*;
+use device::Device;
+use env::Rng;
+use ledger::{Batch, Ledger, Map};
+use proptest::prelude::*;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Put(u64, Vec<u8>),
+    Remove(u64),
+    Commit,
+    Reopen,
+    Close,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key = prop_oneof![0..40u64, Just(u64::MAX), (0..8u64).prop_map(|low| low << 40)];
+    let value = prop::collection::vec(any::<u8>(), 0..=1024);
+    prop_oneof![
+        8 => (key.clone(), value).prop_map(|(key, value)| Step::Put(key, value)),
+        3 => key.prop_map(Step::Remove),
+        6 => Just(Step::Commit),
+        1 => Just(Step::Reopen),
+        1 => Just(Step::Close),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_map_holds_what_its_twin_holds_over_reopens_and_laps(
+        steps in prop::collection::vec(step(), 1..400),
+        log_blocks in 40..120u64,
+    ) {
+        run(async move {
+            let device = memory(log_blocks);
+            let region = region(log_blocks);
+            let mut map = Map::format(device.clone(), region, identity()).await.unwrap();
+            let (mut now, mut durable) = (Twin::new(), Twin::new());
+            for step in steps {
+                match step {
+                    Step::Put(key, value) => {
+                        let before = map.put(key, &value);
+                        assert_eq!(before.map(Vec::from), now.insert(key, value));
+                    }
+                    Step::Remove(key) => {
+                        let before = map.remove(key);
+                        assert_eq!(before.map(Vec::from), now.remove(&key));
+                    }
+                    Step::Commit => {
+                        map.commit().await.unwrap();
+                        durable = now.clone();
+                    }
+                    Step::Reopen | Step::Close => {
+                        let closed = matches!(step, Step::Close);
+                        if closed {
+                            map.ledger().close().await.unwrap();
+                        }
+                        now = durable.clone();
+                        let replay;
+                        (map, replay) = expect(device.clone(), region, &now).await;
+                        assert!(!closed || replay.clean);
+                    }
+                }
+                assert_eq!(contents(&map), now);
+            }
+        });
+    }
+}
+
+/// Hundreds of laps of random changes in a log of `log_blocks`; returns swept bytes per new record byte.
+async fn laps(log_blocks: u64, keys: u64, value_max: u64, laps: u64, reopen: u64) -> (u64, u64) {
+    let device = memory(log_blocks);
+    let region = region(log_blocks);
+    let mut rng = Rng::from_seed(log_blocks);
+    let mut map = Map::format(device.clone(), region, identity()).await.unwrap();
+    let mut twin = Twin::new();
+    let (mut written, mut commits, mut swept) = (0, 0, 0);
+    while written < laps * log_blocks * BLOCK {
+        for _ in 0..1 + rng.below(8) {
+            change(&mut rng, keys, value_max, &map, &mut twin);
+        }
+        let before = map.ledger().figures();
+        map.commit().await.unwrap();
+        let after = map.ledger().figures();
+        written += after.bytes_written - before.bytes_written;
+        swept += after.swept - before.swept;
+        commits += 1;
+        if rng.below(reopen) == 0 {
+            (map, _) = expect(device.clone(), region, &twin).await;
+        }
+    }
+    expect(device as std::rc::Rc<dyn Device>, region, &twin).await;
+    (commits, swept)
+}
+
+#[test]
+fn hundreds_of_laps_in_a_log_barely_twice_the_live_records_lose_nothing() {
+    // 75 of 100 keys live, 300 bytes each: about 6 blocks; at worst, all and long, 15.
+    run(async {
+        laps(36, 100, 600, 300, 200).await;
+    });
+}
+
+#[test]
+fn hundreds_of_laps_in_a_roomy_log_lose_nothing() {
+    run(async {
+        laps(200, 300, 200, 200, 500).await;
+    });
+}
+
+#[test]
+fn an_owner_that_does_not_know_what_is_live_loses_nothing_either() {
+    run(async {
+        let device = memory(120);
+        let mut rng = Rng::from_seed(4);
+        let (mut ledger, mut owner) = {
+            let ledger = Ledger::format(device.clone(), region(120), identity()).await.unwrap();
+            (ledger, Slots::default())
+        };
+        let mut written = 0;
+        while written < 100 * 120 * BLOCK {
+            let mut batch = ledger.batch();
+            for _ in 0..1 + rng.below(5) {
+                let key = rng.below(150);
+                if rng.below(3) == 0 {
+                    owner.remove(&mut batch, key);
+                } else {
+                    owner.put(&mut batch, key, &vec![key as u8; rng.below(300) as usize]);
+                }
+            }
+            let before = ledger.figures().bytes_written;
+            let prepared = ledger.prepare(batch, &mut owner);
+            ledger.commit(prepared).await.unwrap();
+            written += ledger.figures().bytes_written - before;
+            if rng.below(300) == 0 {
+                let twin = owner.twin();
+                (ledger, owner) = open_slots(device.clone(), region(120)).await.unwrap();
+                assert_eq!(owner.twin(), twin);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_region_of_the_advised_size_carries_along_at_most_about_one_record_per_new_one() {
+    run(async {
+        let records = 50_000u64;
+        let bytes = Ledger::region_for(records, 11);
+        let region = base::Span::bytes(0, bytes.0);
+        let device = device::Memory::new("memory", bytes);
+        let map = Map::format(device, region, identity()).await.unwrap();
+        let mut rng = Rng::from_seed(9);
+        let value = [3; 11];
+        for batch in 0..2000u64 {
+            for at in 0..1000 {
+                let key = if batch < 50 { batch * 1000 + at } else { rng.below(records) };
+                map.put(key | 1 << 63, &value);
+            }
+            map.commit().await.unwrap();
+        }
+        let figures = map.ledger().figures();
+        assert!(figures.sweeps > 5, "{figures:?}");
+        let share = figures.swept as f64 / figures.records as f64;
+        assert!(share < 1.1, "{share} swept per new record: {figures:?}");
+    });
+}
+
+#[test]
+fn a_batch_may_be_larger_than_any_single_write() {
+    run(async {
+        let device = memory(4000);
+        let map = Map::format(device.clone(), region(4000), identity()).await.unwrap();
+        for key in 0..4000 {
+            map.put(key, &[1; 1000]);
+        }
+        map.commit().await.unwrap();
+        for key in 0..4000 {
+            map.put(key, &[2; 1000]);
+        }
+        map.commit().await.unwrap();
+        let twin = contents(&map);
+        let (_, replay) = expect(device, region(4000), &twin).await;
+        assert_eq!(replay.batches, 2);
+    });
+}
+
+#[test]
+fn batches_are_reused() {
+    let mut batch = Batch::new();
+    batch.put(1, b"x");
+    batch.clear();
+    assert!(batch.is_empty() && batch.bytes().0 == 0);
+}
