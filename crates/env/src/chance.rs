@@ -3,7 +3,7 @@
 use rand::{Rng as _, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::executor::current;
+use crate::executor::with_current;
 
 /// A seeded generator (PCG 64). Two of one seed and stream give the same numbers.
 #[derive(Clone)]
@@ -13,9 +13,8 @@ pub struct Rng(Pcg64Mcg);
 /// generator in runs of one seed, the second call the same second one, and so on. Give each component
 /// its own name, so that one drawing more does not change what others see.
 pub fn rng(stream: &str) -> Rng {
-    let core = current();
-    let count = core.next_of_stream(stream);
-    let mut seed = core.seed() ^ count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let (seed, count) = with_current(|core| (core.seed(), core.next_of_stream(stream)));
+    let mut seed = seed ^ count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for byte in stream.bytes() {
         seed = (seed ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     }

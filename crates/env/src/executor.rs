@@ -11,62 +11,48 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 use base::{Instant, Map};
 
+use crate::real::wake::Wake;
+use crate::real::{Reactor, RealConfig};
+use crate::time::VirtualClock;
+use crate::timers::{TimerId, Timers};
+
 /// What moves time on and brings news from outside.
-pub(crate) trait Driver {
-    /// The present moment.
-    fn now(&self) -> Instant;
-    /// Nothing is ready: wait until `until` (for ever if `None`), or until something outside happens.
-    /// Returns false if nothing can ever happen again.
-    fn park(&self, until: Option<Instant>) -> bool;
-    /// Called between batches of ready tasks so that completions are not starved; must not wait.
-    fn poll(&self) {}
-    /// How another thread interrupts `park`.
-    fn unparker(&self) -> Box<dyn Fn() + Send + Sync>;
-    /// For the parts of this crate that need the concrete driver.
-    fn as_any(&self) -> &dyn Any;
+pub(crate) enum Driver {
+    /// Nothing is outside; time jumps.
+    Virtual(VirtualClock),
+    /// The kernel's clock, files and sockets.
+    Real(Rc<Reactor>),
+}
+
+impl Driver {
+    fn now(&self) -> Instant {
+        match self {
+            Driver::Virtual(clock) => clock.now(),
+            Driver::Real(reactor) => reactor.now(),
+        }
+    }
 }
 
 type BoxedTask = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Slot {
     generation: u32,
+    /// The simulated host the task runs on.
+    host: u32,
     queued: bool,
     live: bool,
     future: Option<BoxedTask>,
-}
-
-struct Timer {
-    deadline: Instant,
-    sequence: u64,
-    waker: Waker,
-}
-
-impl PartialEq for Timer {
-    fn eq(&self, other: &Self) -> bool {
-        (self.deadline, self.sequence) == (other.deadline, other.sequence)
-    }
-}
-impl Eq for Timer {}
-impl PartialOrd for Timer {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Timer {
-    /// Reversed: the heap's greatest is the earliest deadline, then the first asked for.
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (other.deadline, other.sequence).cmp(&(self.deadline, self.sequence))
-    }
 }
 
 /// One executor; lives on one thread.
@@ -75,52 +61,59 @@ pub(crate) struct Core {
     id: u16,
     seed: u64,
     simulated: bool,
-    pub(crate) driver: Box<dyn Driver>,
+    driver: Driver,
     inbox: Arc<Inbox>,
     // Per run.
     slots: RefCell<Vec<Slot>>,
     free: RefCell<Vec<u32>>,
     ready: RefCell<VecDeque<(u32, u32)>>,
-    timers: RefCell<BinaryHeap<Timer>>,
-    sequence: Cell<u64>,
+    timers: RefCell<Timers<Waker>>,
     hash: Cell<u64>,
     steps: Cell<u64>,
     streams: RefCell<Map<String, u64>>,
+    /// The host of the task that runs now; tasks it spawns are born there.
+    host: Cell<u32>,
     /// Typed per-run state of other parts of this crate (the simulated network).
     pub(crate) extras: RefCell<Vec<Rc<dyn Any>>>,
 }
 
+/// Wakes from other threads.
 struct Inbox {
     woken: Mutex<Vec<(u32, u32)>>,
-    unpark: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Spares the executor the lock while nothing is there.
+    any: AtomicBool,
+    /// Virtual time has none: it never waits.
+    wake: Option<Arc<Wake>>,
+}
+
+impl Inbox {
+    fn unpark(&self) {
+        if let Some(wake) = &self.wake {
+            wake.notify();
+        }
+    }
 }
 
 thread_local! {
-    static CURRENT: RefCell<Option<Rc<Core>>> = const { RefCell::new(None) };
-    static CURRENT_ID: Cell<u16> = const { Cell::new(0) };
+    /// The executor that runs on this thread, or null. [`Entered`] keeps it alive.
+    static CURRENT: Cell<*const Core> = const { Cell::new(std::ptr::null()) };
 }
 
 /// Executors of the process by id, so that a waker used on a foreign thread finds its inbox.
 static INBOXES: Mutex<Vec<(u16, Arc<Inbox>)>> = Mutex::new(Vec::new());
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-pub(crate) fn current() -> Rc<Core> {
-    CURRENT.with(|current| {
-        current
-            .borrow()
-            .as_ref()
-            .map(Rc::clone)
-            .expect("called outside a runtime; wrap the call in `Runtime::block_on`")
-    })
+/// Calls `f` with the executor that runs on this thread, if one does.
+pub(crate) fn try_current<T>(f: impl FnOnce(&Core) -> T) -> Option<T> {
+    let core = CURRENT.get();
+    // SAFETY: null, or set by `Entered` on this thread, which owns a count of the `Rc` and lives on the
+    // stack below this call.
+    unsafe { core.as_ref() }.map(f)
 }
 
-fn with_current<T>(f: impl FnOnce(&Core) -> T) -> T {
-    CURRENT.with(|current| {
-        let current = current.borrow();
-        f(current
-            .as_ref()
-            .expect("called outside a runtime; wrap the call in `Runtime::block_on`"))
-    })
+/// Calls `f` with the executor that runs on this thread.
+pub(crate) fn with_current<T>(f: impl FnOnce(&Core) -> T) -> T {
+    try_current(f).expect("called outside a runtime; wrap the call in `Runtime::block_on`")
 }
 
 // --- wakers ---------------------------------------------------------------------------------------
@@ -153,8 +146,14 @@ fn wake(packed: usize) {
     let executor = (packed >> (INDEX_BITS + GENERATION_BITS)) as u16;
     let generation = (packed >> INDEX_BITS) as u32 & GENERATION_MASK;
     let index = packed as u32 & ((1 << INDEX_BITS) - 1);
-    if CURRENT_ID.get() == executor {
-        with_current(|core| core.make_ready(index, generation));
+    let here = try_current(|core| {
+        let ours = core.id == executor;
+        if ours {
+            core.make_ready(index, generation);
+        }
+        ours
+    });
+    if here == Some(true) {
         return;
     }
     let inbox = {
@@ -172,9 +171,8 @@ fn wake(packed: usize) {
             .lock()
             .expect("no code panics while it holds this lock")
             .push((index, generation));
-        if let Some(unpark) = inbox.unpark.get() {
-            unpark();
-        }
+        inbox.any.store(true, Ordering::Release);
+        inbox.unpark();
     }
 }
 
@@ -201,6 +199,7 @@ impl Core {
                 );
                 slots.push(Slot {
                     generation: 0,
+                    host: 0,
                     queued: false,
                     live: false,
                     future: None,
@@ -211,6 +210,7 @@ impl Core {
         let slot = &mut slots[index as usize];
         slot.live = true;
         slot.queued = true;
+        slot.host = self.host.get();
         slot.future = Some(future);
         let generation = slot.generation;
         drop(slots);
@@ -232,31 +232,31 @@ impl Core {
         slot.future.take()
     }
 
-    fn run_one(&self, index: u32, generation: u32) {
-        let future = {
+    /// Runs one task; did it come to its end?
+    fn run_one(&self, index: u32, generation: u32) -> bool {
+        let mut future = {
             let mut slots = self.slots.borrow_mut();
             let slot = &mut slots[index as usize];
             if !slot.live || slot.generation != generation {
-                return;
+                return false;
             }
             slot.queued = false;
-            slot.future.take()
-        };
-        let Some(mut future) = future else {
-            return;
+            self.host.set(slot.host);
+            match slot.future.take() {
+                Some(future) => future,
+                None => return false,
+            }
         };
         self.steps.set(self.steps.get() + 1);
         if self.simulated {
-            let step = self.driver.now().0 ^ ((index as u64) << 40) ^ generation as u64;
-            // One round of a multiply-xorshift mix is enough to tell two runs apart.
-            let mixed = (self.hash.get() ^ step).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            self.hash.set(mixed ^ (mixed >> 29));
+            self.mix(self.driver.now().0 ^ (u64::from(index) << 40) ^ u64::from(generation));
         }
         let waker = waker(self.id, generation, index);
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(()) => {
                 drop(future);
                 self.retire(index, generation);
+                true
             }
             Poll::Pending => {
                 let mut slots = self.slots.borrow_mut();
@@ -268,11 +268,22 @@ impl Core {
                     drop(slots);
                     drop(future);
                 }
+                false
             }
         }
     }
 
+    /// Adds something that happened to the trace hash.
+    pub(crate) fn mix(&self, step: u64) {
+        // One round of a multiply-xorshift mix is enough to tell two runs apart.
+        let mixed = (self.hash.get() ^ step).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.hash.set(mixed ^ (mixed >> 29));
+    }
+
     fn drain_inbox(&self) {
+        if !self.inbox.any.swap(false, Ordering::Acquire) {
+            return;
+        }
         let woken = std::mem::take(
             &mut *self
                 .inbox
@@ -286,31 +297,102 @@ impl Core {
     }
 
     fn fire_due(&self) {
+        if self.timers.borrow_mut().next().is_none() {
+            return;
+        }
         let now = self.driver.now();
         loop {
-            let due = {
-                let mut timers = self.timers.borrow_mut();
-                match timers.peek() {
-                    Some(timer) if timer.deadline <= now => timers.pop(),
-                    _ => None,
-                }
-            };
+            let due = self.timers.borrow_mut().pop_due(now);
             match due {
-                Some(timer) => timer.waker.wake(),
+                Some(waker) => waker.wake(),
                 None => return,
             }
         }
     }
 
+    /// Nothing is ready: moves on to the next thing that happens.
+    fn advance(&self) {
+        let until = self.timers.borrow_mut().next();
+        match &self.driver {
+            Driver::Real(reactor) => reactor.park(until),
+            Driver::Virtual(clock) => match until {
+                Some(until) => clock.advance_to(until),
+                None => {
+                    self.drain_inbox();
+                    assert!(
+                        !self.ready.borrow().is_empty(),
+                        "every task waits and no timer is set: nothing can ever happen again \
+                         (at {:?}, seed {})",
+                        clock.now(),
+                        self.seed
+                    );
+                }
+            },
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.driver.now()
+    }
+
+    pub(crate) fn id(&self) -> u16 {
+        self.id
+    }
+
     /// Registers `waker` to be woken at `deadline`.
-    pub(crate) fn at(&self, deadline: Instant, waker: &Waker) {
-        let sequence = self.sequence.get();
-        self.sequence.set(sequence + 1);
-        self.timers.borrow_mut().push(Timer {
-            deadline,
-            sequence,
-            waker: waker.clone(),
-        });
+    pub(crate) fn at(&self, deadline: Instant, waker: &Waker) -> TimerId {
+        self.timers.borrow_mut().insert(deadline, waker.clone())
+    }
+
+    /// Timer `id` shall wake `waker` from now on.
+    pub(crate) fn rewaken(&self, id: TimerId, waker: &Waker) {
+        if let Some(kept) = self.timers.borrow_mut().get_mut(id) {
+            kept.clone_from(waker);
+        }
+    }
+
+    /// Takes timer `id` away if it still waits.
+    pub(crate) fn forget(&self, id: TimerId) {
+        let waker = self.timers.borrow_mut().cancel(id);
+        // With no borrow held: a foreign waker may do anything when it drops.
+        drop(waker);
+    }
+
+    /// The simulated host of the task that runs now.
+    pub(crate) fn host(&self) -> u32 {
+        self.host.get()
+    }
+
+    /// What runs now, and what it spawns, is on `host`; the host before.
+    pub(crate) fn enter_host(&self, host: u32) -> u32 {
+        self.host.replace(host)
+    }
+
+    /// Ends every task of `host` where it stands.
+    pub(crate) fn retire_host(&self, host: u32) {
+        let doomed: Vec<(u32, u32)> = {
+            let slots = self.slots.borrow();
+            (0u32..)
+                .zip(slots.iter())
+                .filter(|(_, slot)| slot.live && slot.host == host)
+                .map(|(index, slot)| (index, slot.generation))
+                .collect()
+        };
+        for (index, generation) in doomed {
+            drop(self.retire(index, generation));
+        }
+    }
+
+    /// The driver of a real runtime.
+    pub(crate) fn reactor(&self) -> Option<&Rc<Reactor>> {
+        match &self.driver {
+            Driver::Real(reactor) => Some(reactor),
+            Driver::Virtual(_) => None,
+        }
+    }
+
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.simulated
     }
 
     pub(crate) fn seed(&self) -> u64 {
@@ -354,9 +436,7 @@ pub struct Remote {
 impl Remote {
     /// Interrupts the executor's wait, so that it looks at its channels.
     pub fn unpark(&self) {
-        if let Some(unpark) = self.inbox.unpark.get() {
-            unpark();
-        }
+        self.inbox.unpark();
     }
 }
 
@@ -364,15 +444,33 @@ impl Runtime {
     /// A runtime in virtual time: the clock starts at zero and moves only when every task waits.
     /// All chance comes from `seed`.
     pub fn simulated(seed: u64) -> Runtime {
-        Runtime::with_driver(Box::new(crate::time::VirtualClock::default()), seed, true)
+        Runtime::with_driver(Driver::Virtual(VirtualClock::default()), seed)
     }
 
-    pub(crate) fn with_driver(driver: Box<dyn Driver>, seed: u64, simulated: bool) -> Runtime {
-        // Ids wrap after 65,535 runtimes; zero means "none", and a live one is never reused.
+    /// A runtime in real time, on io_uring, or on a thread pool where io_uring is refused.
+    ///
+    /// # Errors
+    /// If the system gives no descriptor or thread, or no random seed.
+    pub fn real(config: RealConfig) -> io::Result<Runtime> {
+        let seed = match config.seed {
+            Some(seed) => seed,
+            None => crate::real::system_seed()?,
+        };
+        let reactor = Reactor::new(&config)?;
+        Ok(Runtime::with_driver(Driver::Real(reactor), seed))
+    }
+
+    fn with_driver(driver: Driver, seed: u64) -> Runtime {
+        let (simulated, wake) = match &driver {
+            Driver::Virtual(_) => (true, None),
+            Driver::Real(reactor) => (false, Some(reactor.wake())),
+        };
         let inbox = Arc::new(Inbox {
             woken: Mutex::new(Vec::new()),
-            unpark: OnceLock::new(),
+            any: AtomicBool::new(false),
+            wake,
         });
+        // Ids wrap after 65,535 runtimes; zero means "none", and a live one is never reused.
         let mut inboxes = INBOXES
             .lock()
             .expect("no code panics while it holds this lock");
@@ -384,7 +482,6 @@ impl Runtime {
         };
         inboxes.push((id, Arc::clone(&inbox)));
         drop(inboxes);
-        let _ = inbox.unpark.set(driver.unparker());
         Runtime {
             core: Rc::new(Core {
                 id,
@@ -396,12 +493,20 @@ impl Runtime {
                 free: RefCell::default(),
                 ready: RefCell::default(),
                 timers: RefCell::default(),
-                sequence: Cell::new(0),
                 hash: Cell::new(seed),
                 steps: Cell::new(0),
                 streams: RefCell::default(),
+                host: Cell::new(0),
                 extras: RefCell::default(),
             }),
+        }
+    }
+
+    /// What moves this runtime: `virtual`, `io_uring` or `thread pool`.
+    pub fn driver_name(&self) -> &'static str {
+        match &self.core.driver {
+            Driver::Virtual(_) => "virtual",
+            Driver::Real(reactor) => reactor.name(),
         }
     }
 
@@ -413,11 +518,16 @@ impl Runtime {
     /// If called inside a runtime, or (virtual time) if every task waits for something that can no
     /// longer happen.
     pub fn block_on<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+        assert!(
+            CURRENT.get().is_null(),
+            "a runtime is running on this thread already"
+        );
         let _entered = Entered::new(&self.core);
-        let core = &self.core;
+        let core = &*self.core;
         let result: Rc<RefCell<Option<T>>> = Rc::default();
         let place = Rc::clone(&result);
-        core.insert(Box::pin(async move {
+        core.host.set(0);
+        let root = core.insert(Box::pin(async move {
             let value = future.await;
             *place.borrow_mut() = Some(value);
         }));
@@ -425,36 +535,24 @@ impl Runtime {
         const BATCH: usize = 256;
         loop {
             core.drain_inbox();
-            let mut ran = 0;
-            while ran < BATCH {
+            for _ in 0..BATCH {
                 let next = core.ready.borrow_mut().pop_front();
                 let Some((index, generation)) = next else {
                     break;
                 };
-                core.run_one(index, generation);
-                ran += 1;
-                if let Some(value) = result.borrow_mut().take() {
+                if core.run_one(index, generation)
+                    && (index, generation) == root
+                    && let Some(value) = result.borrow_mut().take()
+                {
                     return value;
                 }
             }
-            core.driver.poll();
-            core.fire_due();
-            if !core.ready.borrow().is_empty() {
-                continue;
+            if core.ready.borrow().is_empty() {
+                core.advance();
+            } else if let Driver::Real(reactor) = &core.driver {
+                reactor.poll();
             }
-            let until = core.timers.borrow().peek().map(|timer| timer.deadline);
-            let alive = core.driver.park(until);
             core.fire_due();
-            if !alive && core.ready.borrow().is_empty() {
-                core.drain_inbox();
-                assert!(
-                    !core.ready.borrow().is_empty(),
-                    "every task waits and no timer is set: nothing can ever happen again \
-                     (at {:?}, seed {})",
-                    core.driver.now(),
-                    core.seed
-                );
-            }
         }
     }
 
@@ -473,21 +571,29 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        // Futures may touch the runtime while they drop: enter it, and drop them with no borrow held.
+        // Futures may touch the runtime while they drop, and even spawn: enter it, and drop them with
+        // no borrow held.
         let entered = Entered::new(&self.core);
-        let futures: Vec<BoxedTask> = self
-            .core
-            .slots
-            .borrow_mut()
-            .iter_mut()
-            .filter_map(|slot| {
-                slot.live = false;
-                slot.future.take()
-            })
-            .collect();
-        drop(futures);
-        self.core.timers.borrow_mut().clear();
-        self.core.extras.borrow_mut().clear();
+        loop {
+            let futures: Vec<BoxedTask> = self
+                .core
+                .slots
+                .borrow_mut()
+                .iter_mut()
+                .filter_map(|slot| {
+                    slot.live = false;
+                    slot.future.take()
+                })
+                .collect();
+            if futures.is_empty() {
+                break;
+            }
+            drop(futures);
+        }
+        let wakers = self.core.timers.borrow_mut().clear();
+        drop(wakers);
+        let extras = std::mem::take(&mut *self.core.extras.borrow_mut());
+        drop(extras);
         drop(entered);
         INBOXES
             .lock()
@@ -496,27 +602,24 @@ impl Drop for Runtime {
     }
 }
 
-struct Entered;
+/// Makes an executor this thread's current one, until dropped.
+struct Entered {
+    before: *const Core,
+    _core: Rc<Core>,
+}
 
 impl Entered {
     fn new(core: &Rc<Core>) -> Entered {
-        CURRENT.with(|current| {
-            let mut current = current.borrow_mut();
-            assert!(
-                current.is_none(),
-                "a runtime is running on this thread already"
-            );
-            *current = Some(Rc::clone(core));
-        });
-        CURRENT_ID.set(core.id);
-        Entered
+        Entered {
+            before: CURRENT.replace(Rc::as_ptr(core)),
+            _core: Rc::clone(core),
+        }
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        CURRENT_ID.set(0);
-        CURRENT.with(|current| *current.borrow_mut() = None);
+        CURRENT.set(self.before);
     }
 }
 
@@ -595,10 +698,10 @@ pub struct CancelOnDrop<T>(Task<T>);
 
 impl<T> Drop for CancelOnDrop<T> {
     fn drop(&mut self) {
-        let inside = CURRENT_ID.get() != 0;
-        if inside {
-            self.0.cancel();
-        }
+        let (index, generation) = (self.0.index, self.0.generation);
+        // Outside a runtime every task has ended with it.
+        let future = try_current(|core| core.retire(index, generation));
+        drop(future);
     }
 }
 

@@ -20,11 +20,18 @@
 
 mod chance;
 mod executor;
+pub mod fs;
+mod mailbox;
+pub mod net;
+mod real;
 pub mod sync;
 mod time;
+mod timers;
 
 pub use chance::{Rng, rng};
 pub use executor::{
-    Remote, Runtime, Task, cancel_scope, events, is_simulated, now, spawn, yield_now,
+    CancelOnDrop, Remote, Runtime, Task, cancel_scope, events, is_simulated, now, spawn, yield_now,
 };
+pub use mailbox::{Mailbox, Poster, mailbox};
+pub use real::{Choice, RealConfig};
 pub use time::{Elapsed, Sleep, sleep, sleep_until, timeout, wall_clock};

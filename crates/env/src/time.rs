@@ -1,6 +1,5 @@
 //! Time: sleeping, deadlines, and the virtual clock.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
@@ -8,7 +7,8 @@ use std::task::{Context, Poll};
 
 use base::{Instant, Nanos};
 
-use crate::executor::{Driver, current, now};
+use crate::executor::{now, try_current, with_current};
+use crate::timers::TimerId;
 
 /// Virtual time: stands still while a task can run, then jumps to the next timer.
 #[derive(Default)]
@@ -16,44 +16,50 @@ pub(crate) struct VirtualClock {
     now: Cell<Instant>,
 }
 
-impl Driver for VirtualClock {
-    fn now(&self) -> Instant {
+impl VirtualClock {
+    pub(crate) fn now(&self) -> Instant {
         self.now.get()
     }
 
-    fn park(&self, until: Option<Instant>) -> bool {
-        if let Some(until) = until {
-            self.now.set(until.max(self.now.get()));
-        }
-        until.is_some()
-    }
-
-    fn unparker(&self) -> Box<dyn Fn() + Send + Sync> {
-        Box::new(|| {})
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
+    /// Never goes back.
+    pub(crate) fn advance_to(&self, moment: Instant) {
+        self.now.set(moment.max(self.now.get()));
     }
 }
 
 /// Waits for a moment; see [`sleep_until`].
 pub struct Sleep {
     deadline: Instant,
-    registered: bool,
+    /// The executor and its timer, while one waits.
+    timer: Option<(u16, TimerId)>,
 }
 
 impl Future for Sleep {
     type Output = ();
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if now() >= self.deadline {
-            return Poll::Ready(());
+        with_current(|core| {
+            if core.now() >= self.deadline {
+                // A timer that has come is gone; one overtaken by a late poll goes with the drop.
+                return Poll::Ready(());
+            }
+            match self.timer {
+                None => self.timer = Some((core.id(), core.at(self.deadline, cx.waker()))),
+                Some((_, timer)) => core.rewaken(timer, cx.waker()),
+            }
+            Poll::Pending
+        })
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some((executor, timer)) = self.timer {
+            try_current(|core| {
+                if core.id() == executor {
+                    core.forget(timer);
+                }
+            });
         }
-        if !self.registered {
-            self.registered = true;
-            current().at(self.deadline, cx.waker());
-        }
-        Poll::Pending
     }
 }
 
@@ -61,7 +67,7 @@ impl Future for Sleep {
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep {
         deadline,
-        registered: false,
+        timer: None,
     }
 }
 

@@ -1,0 +1,598 @@
+//! The real driver: files and sockets through io_uring, or through threads and poll(2).
+//!
+//! ```text
+//! Operation (owns its buffer and descriptor) -> slot -> ring | threads | poll list
+//!                    Completion (future)  <- result <-
+//! ```
+//!
+//! Always true:
+//! 1. The kernel and the threads touch only memory and descriptors that a slot owns.
+//! 2. A slot is freed only when its operation has ended: a dropped future orphans the slot, and the
+//!    reactor does not go before the last operation has ended.
+//! 3. One call of the kernel per turn of the executor submits what is new and waits for what comes.
+
+#![allow(unsafe_code)] // The kernel reads and writes memory behind the compiler's back; see the rules.
+
+mod pool;
+mod ring;
+pub(crate) mod wake;
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use base::{Buf, Instant, Nanos, View};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::executor::with_current;
+use pool::Pool;
+use ring::Ring;
+use wake::Wake;
+
+/// When to use threads instead of io_uring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Choice {
+    /// Where io_uring is refused (an old kernel, a container's rules).
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+}
+
+/// How to make a real runtime.
+///
+/// # Example
+/// ```
+/// let config = env::RealConfig { seed: Some(7), ..env::RealConfig::default() };
+/// let runtime = env::Runtime::real(config)?;
+/// assert!(["io_uring", "thread pool"].contains(&runtime.driver_name()));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RealConfig {
+    /// Seed of all chance; drawn from the system if absent.
+    pub seed: Option<u64>,
+    /// Entries of the submission ring: how many operations one call can submit. Rounded up to a power
+    /// of two.
+    pub ring_entries: u32,
+    /// Threads and poll(2) instead of io_uring?
+    pub thread_pool: Choice,
+    /// How long to look for completions without sleeping before each wait. A processor that is not
+    /// asleep answers sooner, and never rests; zero by default.
+    pub busy_poll: Nanos,
+}
+
+impl Default for RealConfig {
+    fn default() -> RealConfig {
+        RealConfig {
+            seed: None,
+            ring_entries: 256,
+            thread_pool: Choice::Auto,
+            busy_poll: Nanos(0),
+        }
+    }
+}
+
+/// 64 random bits of the system's.
+pub(crate) fn system_seed() -> io::Result<u64> {
+    let file = std::fs::File::open("/dev/urandom")?;
+    let mut bytes = [0; 8];
+    io::Read::read_exact(&mut &file, &mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+// --- operations -------------------------------------------------------------------------------------
+
+/// What the kernel shall do, with all it needs. Comes back with the result.
+pub(crate) enum Operation {
+    /// Nothing: a way there and back.
+    Nop,
+    /// Fills `buf[filled..]` from byte `at + filled`.
+    Read {
+        file: Rc<OwnedFd>,
+        buf: Buf,
+        filled: usize,
+        at: u64,
+    },
+    /// Writes `data[written..]` at byte `at + written`.
+    Write {
+        file: Rc<OwnedFd>,
+        data: View,
+        written: usize,
+        at: u64,
+        dsync: bool,
+    },
+    /// fdatasync(2).
+    Sync { file: Rc<OwnedFd> },
+    /// fallocate(2).
+    Allocate {
+        file: Rc<OwnedFd>,
+        mode: i32,
+        at: u64,
+        len: u64,
+    },
+    /// The BLKDISCARD ioctl.
+    Discard {
+        file: Rc<OwnedFd>,
+        at: u64,
+        len: u64,
+    },
+    /// Receives into `buf[filled..]`; until full if `whole`.
+    Receive {
+        socket: Rc<OwnedFd>,
+        buf: Buf,
+        filled: usize,
+        whole: bool,
+    },
+    /// Sends the rest of a message.
+    Send {
+        socket: Rc<OwnedFd>,
+        message: Box<Message>,
+    },
+    /// Waits until the socket can be read or written, as `events` says.
+    Ready {
+        socket: Rc<OwnedFd>,
+        events: PollFlags,
+    },
+}
+
+impl Operation {
+    /// Could it wait for a peer for ever? Then a dropped future cancels it.
+    fn waits_for_a_peer(&self) -> bool {
+        matches!(
+            self,
+            Operation::Receive { .. } | Operation::Send { .. } | Operation::Ready { .. }
+        )
+    }
+}
+
+/// Pieces to send in order, with the kernel's view of what is left of them.
+pub(crate) struct Message {
+    header: libc::msghdr,
+    rest: Vec<libc::iovec>,
+    /// First entry of `rest` not yet sent.
+    next: usize,
+    /// Keeps the memory `rest` points into.
+    _pieces: Vec<View>,
+}
+
+/// Most pieces one sendmsg takes (IOV_MAX).
+const PIECES_MAX: usize = 1024;
+
+impl Message {
+    pub(crate) fn new(pieces: Vec<View>) -> Message {
+        let rest = pieces
+            .iter()
+            .filter(|piece| !piece.is_empty())
+            .map(|piece| libc::iovec {
+                iov_base: piece.address().cast_mut().cast(),
+                iov_len: piece.len(),
+            })
+            .collect();
+        Message {
+            // SAFETY: all zeros is a valid msghdr: no name, no pieces, no control data.
+            header: unsafe { std::mem::zeroed() },
+            rest,
+            next: 0,
+            _pieces: pieces,
+        }
+    }
+
+    pub(crate) fn is_sent(&self) -> bool {
+        self.next == self.rest.len()
+    }
+
+    /// The kernel's header of what is left; valid while `self` stays where it is and unchanged.
+    fn header(&mut self) -> *const libc::msghdr {
+        let rest = &mut self.rest[self.next..];
+        self.header.msg_iov = rest.as_mut_ptr();
+        self.header.msg_iovlen = rest.len().min(PIECES_MAX);
+        &self.header
+    }
+
+    /// `sent` bytes more have gone.
+    pub(crate) fn advance(&mut self, mut sent: usize) {
+        while let Some(piece) = self.rest.get_mut(self.next) {
+            if sent < piece.iov_len {
+                // SAFETY: stays within the piece, since fewer bytes than it has are gone.
+                piece.iov_base = unsafe { piece.iov_base.cast::<u8>().add(sent) }.cast();
+                piece.iov_len -= sent;
+                return;
+            }
+            sent -= piece.iov_len;
+            self.next += 1;
+        }
+    }
+
+    /// Sends what the socket takes now; `WouldBlock` if nothing.
+    pub(crate) fn try_send(&mut self, socket: &OwnedFd) -> io::Result<usize> {
+        let header = self.header();
+        // SAFETY: the header points to pieces that `self` keeps.
+        let sent = unsafe {
+            libc::sendmsg(
+                socket.as_raw_fd(),
+                header,
+                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            )
+        };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+// --- slots ------------------------------------------------------------------------------------------
+
+enum State {
+    Waiting(Option<Waker>),
+    Ended(i32),
+    /// Its future is gone.
+    Orphaned,
+}
+
+struct Slot {
+    /// Tells apart operations that use one slot after another.
+    serial: u32,
+    operation: Operation,
+    state: State,
+}
+
+impl Slot {
+    /// The operation's name in the ring. Were it the index alone, a late cancellation could hit the
+    /// slot's next operation.
+    fn name(&self, index: u32) -> u64 {
+        (u64::from(self.serial) << 32) | u64::from(index)
+    }
+}
+
+/// Operations under way, by slot. Slots are boxed: the kernel holds pointers into some operations.
+#[derive(Default)]
+struct Slots {
+    all: Vec<Option<Box<Slot>>>,
+    free: Vec<u32>,
+    serial: u32,
+    /// Operations that have not ended.
+    under_way: usize,
+}
+
+impl Slots {
+    fn insert(&mut self, operation: Operation) -> u32 {
+        self.serial = self.serial.wrapping_add(1);
+        let slot = Some(Box::new(Slot {
+            serial: self.serial,
+            operation,
+            state: State::Waiting(None),
+        }));
+        self.under_way += 1;
+        match self.free.pop() {
+            Some(index) => {
+                self.all[index as usize] = slot;
+                index
+            }
+            None => {
+                self.all.push(slot);
+                u32::try_from(self.all.len() - 1).expect("fewer than 2^32 operations")
+            }
+        }
+    }
+
+    fn get(&mut self, index: u32) -> &mut Slot {
+        self.all[index as usize]
+            .as_mut()
+            .expect("a slot lives until its operation has ended and been taken")
+    }
+
+    fn remove(&mut self, index: u32) -> Box<Slot> {
+        self.free.push(index);
+        self.all[index as usize]
+            .take()
+            .expect("a slot is removed once")
+    }
+}
+
+// --- the reactor ------------------------------------------------------------------------------------
+
+/// See the module's head. One per real runtime, on its thread.
+pub(crate) struct Reactor {
+    // Fixed.
+    origin: std::time::Instant,
+    busy_poll: Nanos,
+    wake: Arc<Wake>,
+    ring: Option<RefCell<Ring>>,
+    pool: Pool,
+    // Per operation.
+    slots: RefCell<Slots>,
+    /// Without a ring: slots that wait for a socket.
+    polled: RefCell<Vec<u32>>,
+    /// Reused from turn to turn.
+    ended: RefCell<Vec<(u32, i32)>>,
+}
+
+fn clock() -> std::time::Instant {
+    #[allow(clippy::disallowed_methods)] // The driver is where real time comes from.
+    std::time::Instant::now()
+}
+
+impl Reactor {
+    pub(crate) fn new(config: &RealConfig) -> io::Result<Rc<Reactor>> {
+        let wake = Arc::new(Wake::new()?);
+        let ring = match config.thread_pool {
+            Choice::Always => None,
+            // Any refusal means the same: there are threads.
+            Choice::Auto => Ring::new(config.ring_entries, Arc::clone(&wake)).ok(),
+        };
+        // Waits end within a nanosecond of their deadline instead of the default 50 us: modelled
+        // devices answer in less. Where refused, timers are late by that much.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        Ok(Rc::new(Reactor {
+            origin: clock(),
+            busy_poll: config.busy_poll,
+            pool: Pool::new(Arc::clone(&wake)),
+            ring: ring.map(RefCell::new),
+            wake,
+            slots: RefCell::default(),
+            polled: RefCell::default(),
+            ended: RefCell::default(),
+        }))
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self.ring {
+            Some(_) => "io_uring",
+            None => "thread pool",
+        }
+    }
+
+    pub(crate) fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    pub(crate) fn wake(&self) -> Arc<Wake> {
+        Arc::clone(&self.wake)
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        // 2^64 ns are 584 years.
+        Instant(clock().duration_since(self.origin).as_nanos() as u64)
+    }
+
+    /// Starts `operation`; the future ends with its result, negative errno or what the call returns.
+    pub(crate) fn start(self: &Rc<Self>, operation: Operation) -> io::Result<Completion> {
+        let mut slots = self.slots.borrow_mut();
+        let index = slots.insert(operation);
+        let slot = slots.get(index);
+        let name = slot.name(index);
+        let started = match (&self.ring, &mut slot.operation) {
+            (None, Operation::Ready { .. }) => {
+                self.polled.borrow_mut().push(index);
+                Ok(())
+            }
+            // SAFETY (both): the slot keeps the operation, unmoved, until its result has come.
+            (None, operation) | (_, operation @ Operation::Discard { .. }) => unsafe {
+                self.pool.start(index, operation)
+            },
+            (Some(ring), operation) => {
+                unsafe { ring.borrow_mut().start(name, operation) };
+                Ok(())
+            }
+        };
+        if let Err(error) = started {
+            slots.under_way -= 1;
+            let slot = slots.remove(index);
+            drop(slots);
+            drop(slot);
+            return Err(error);
+        }
+        Ok(Completion {
+            reactor: Rc::clone(self),
+            slot: Some(index),
+        })
+    }
+
+    /// Submits and collects what is there without waiting.
+    pub(crate) fn poll(&self) {
+        self.wake.turn();
+        match &self.ring {
+            Some(ring) => ring.borrow_mut().turn(None, &mut self.ended.borrow_mut()),
+            None => self.poll_sockets(Some(Nanos(0))),
+        }
+        self.finish();
+    }
+
+    /// Submits, and waits until `until` (for ever if `None`) or until something happens.
+    pub(crate) fn park(&self, until: Option<Instant>) {
+        if self.busy_poll > Nanos(0) && self.spin(until) {
+            return;
+        }
+        let span = if self.wake.park() {
+            until.map_or(Nanos(u64::MAX), |until| until.since(self.now()))
+        } else {
+            Nanos(0)
+        };
+        match &self.ring {
+            Some(ring) => ring.borrow_mut().turn(
+                (span > Nanos(0)).then_some(span),
+                &mut self.ended.borrow_mut(),
+            ),
+            None => self.poll_sockets((span < Nanos(u64::MAX)).then_some(span)),
+        }
+        self.wake.turn();
+        self.finish();
+    }
+
+    /// Looks for completions for a while; true if there was one, or the time has come.
+    fn spin(&self, until: Option<Instant>) -> bool {
+        let end = self.now() + self.busy_poll;
+        let end = until.map_or(end, |until| end.min(until));
+        loop {
+            match &self.ring {
+                Some(ring) => ring.borrow_mut().turn(None, &mut self.ended.borrow_mut()),
+                None => self.poll_sockets(Some(Nanos(0))),
+            }
+            if self.finish() > 0 || self.wake.has_news() {
+                self.wake.turn();
+                return true;
+            }
+            if self.now() >= end {
+                return until == Some(end);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Hands the results collected to those who wait; how many there were.
+    fn finish(&self) -> usize {
+        self.pool.collect(&mut self.ended.borrow_mut());
+        let mut ended = std::mem::take(&mut *self.ended.borrow_mut());
+        let count = ended.len();
+        for (index, result) in ended.drain(..) {
+            let mut slots = self.slots.borrow_mut();
+            slots.under_way -= 1;
+            let slot = slots.get(index);
+            match std::mem::replace(&mut slot.state, State::Ended(result)) {
+                State::Waiting(waker) => {
+                    drop(slots);
+                    if let Some(waker) = waker {
+                        waker.wake();
+                    }
+                }
+                State::Orphaned => {
+                    let slot = slots.remove(index);
+                    drop(slots);
+                    drop(slot);
+                }
+                State::Ended(_) => unreachable!("an operation ends once"),
+            }
+        }
+        // Keeps the list's memory for the next turn.
+        *self.ended.borrow_mut() = ended;
+        count
+    }
+
+    /// Without a ring: waits for sockets, threads and other threads' wakes in poll(2).
+    fn poll_sockets(&self, span: Option<Nanos>) {
+        let polled = std::mem::take(&mut *self.polled.borrow_mut());
+        let mut slots = self.slots.borrow_mut();
+        let sockets: Vec<(Rc<OwnedFd>, PollFlags)> = polled
+            .iter()
+            .map(|&index| match &slots.get(index).operation {
+                Operation::Ready { socket, events } => (Rc::clone(socket), *events),
+                _ => unreachable!("only waits for sockets are polled"),
+            })
+            .collect();
+        drop(slots);
+        let event = self.wake.event();
+        let mut set: Vec<PollFd<'_>> = sockets
+            .iter()
+            .map(|(socket, events)| PollFd::from_borrowed_fd(socket.as_fd(), *events))
+            .chain([PollFd::from_borrowed_fd(event, PollFlags::IN)])
+            .collect();
+        let span = span.map(|span| Timespec {
+            tv_sec: (span.0 / 1_000_000_000) as i64,
+            tv_nsec: (span.0 % 1_000_000_000) as i64,
+        });
+        // Interrupted by a signal, or out of memory: the executor turns and comes back.
+        let count = rustix::event::poll(&mut set, span.as_ref()).unwrap_or(0);
+        let mut still = Vec::with_capacity(polled.len());
+        let mut ended = self.ended.borrow_mut();
+        for (index, socket) in polled.into_iter().zip(&set) {
+            if count > 0 && !socket.revents().is_empty() {
+                ended.push((index, i32::from(socket.revents().bits() as i16)));
+            } else {
+                still.push(index);
+            }
+        }
+        if set.last().is_some_and(|event| !event.revents().is_empty()) {
+            self.wake.clear();
+        }
+        *self.polled.borrow_mut() = still;
+    }
+}
+
+impl Drop for Reactor {
+    fn drop(&mut self) {
+        // Nobody waits any more (each `Completion` holds a count of us), but the kernel and the threads
+        // may still fill buffers: wait for them. What waits for a peer was cancelled as it was dropped.
+        while self.slots.borrow().under_way > 0 {
+            self.park(None);
+        }
+    }
+}
+
+// --- completions ------------------------------------------------------------------------------------
+
+/// An operation under way. Dropped early, the operation is cancelled if it waits for a peer, and runs
+/// to its end unseen otherwise.
+pub(crate) struct Completion {
+    reactor: Rc<Reactor>,
+    slot: Option<u32>,
+}
+
+/// What the operation's system call answered, and the operation itself with its buffers.
+pub(crate) type Outcome = (io::Result<usize>, Operation);
+
+impl Future for Completion {
+    type Output = Outcome;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let index = self.slot.expect("an operation's outcome is taken once");
+        let mut slots = self.reactor.slots.borrow_mut();
+        let slot = slots.get(index);
+        match &mut slot.state {
+            State::Waiting(Some(waker)) => waker.clone_from(cx.waker()),
+            State::Waiting(waker) => *waker = Some(cx.waker().clone()),
+            State::Ended(result) => {
+                let result = match *result {
+                    result if result < 0 => Err(io::Error::from_raw_os_error(-result)),
+                    result => Ok(result as usize),
+                };
+                let slot = slots.remove(index);
+                drop(slots);
+                self.slot = None;
+                return Poll::Ready((result, slot.operation));
+            }
+            State::Orphaned => unreachable!("its future is here"),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        let Some(index) = self.slot else { return };
+        let reactor = &self.reactor;
+        let mut slots = reactor.slots.borrow_mut();
+        let slot = slots.get(index);
+        let ended = matches!(slot.state, State::Ended(_));
+        if !ended {
+            slot.state = State::Orphaned;
+            if !slot.operation.waits_for_a_peer() {
+                return;
+            }
+            if let Some(ring) = &reactor.ring {
+                ring.borrow_mut().cancel(slot.name(index));
+                return;
+            }
+            // A socket on the poll list: nobody but the list knows of it.
+            reactor.polled.borrow_mut().retain(|&other| other != index);
+            slots.under_way -= 1;
+        }
+        let slot = slots.remove(index);
+        drop(slots);
+        // With no borrow held.
+        drop(slot);
+    }
+}
+
+/// Starts `operation` on this thread's runtime.
+pub(crate) fn start(operation: Operation) -> io::Result<Completion> {
+    with_current(|core| match core.reactor() {
+        Some(reactor) => reactor.start(operation),
+        None => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "a real file or socket was used in a simulated runtime, which has none",
+        )),
+    })
+}
