@@ -61,8 +61,8 @@ pub enum LedgerError {
     },
     /// A batch that was durable cannot be read, and later ones or the superblock prove it was there.
     #[error(
-        "the ledger on {device} is damaged at {sector}: batch {sequence} should be there ({why}), and \
-         batch {later} shows that it was durable; open it with salvage to go on with what is readable"
+        "the ledger on {device} is damaged at {sector}: batch {sequence} should be there ({why}), since \
+         batches up to {durable} were durable; open it with salvage to go on with what is readable"
     )]
     Damaged {
         /// The device's name.
@@ -71,8 +71,8 @@ pub enum LedgerError {
         sector: Sector,
         /// The batch that should be there.
         sequence: u64,
-        /// A later batch that was written, the proof.
-        later: u64,
+        /// The last batch that was durable at least: a later one is there, or the superblock says so.
+        durable: u64,
         /// What is wrong with the bad one.
         why: &'static str,
     },

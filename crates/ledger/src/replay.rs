@@ -273,11 +273,11 @@ pub(crate) async fn replay(
         }
     };
     let missing = start.head;
-    let damaged = |later| LedgerError::Damaged {
+    let damaged = |durable| LedgerError::Damaged {
         device: log.name.clone(),
         sector: log.sector(missing.position),
         sequence: missing.sequence,
-        later,
+        durable,
         why,
     };
     if superblock.durable >= missing.sequence {

@@ -32,7 +32,9 @@ impl History {
 
     /// Is `found` the state after a commit that may be the last?
     fn allows(&self, found: &Twin) -> bool {
-        self.states.borrow()[self.answered.get()..].iter().any(|state| state == found)
+        self.states.borrow()[self.answered.get()..]
+            .iter()
+            .any(|state| state == found)
     }
 }
 
@@ -67,7 +69,13 @@ struct Life {
 
 /// One life on `device`, from open to the cut; returns what the next life finds.
 fn live(device: Rc<Crash>, life: &Life, history: &Rc<History>) -> Rc<Crash> {
-    let &Life { log_blocks, keys, tasks, cut, seed } = life;
+    let &Life {
+        log_blocks,
+        keys,
+        tasks,
+        cut,
+        seed,
+    } = life;
     let rng = Rc::new(RefCell::new(Rng::from_seed(seed)));
     let crash = Rc::clone(&device);
     let history = Rc::clone(history);
@@ -78,7 +86,10 @@ fn live(device: Rc<Crash>, life: &Life, history: &Rc<History>) -> Rc<Crash> {
             Err(refused) => panic!("seed {seed}: {refused}"),
         };
         let found = contents(&map);
-        assert!(history.allows(&found), "seed {seed}: not the state after any allowed commit");
+        assert!(
+            history.allows(&found),
+            "seed {seed}: not the state after any allowed commit"
+        );
         *history.states.borrow_mut() = vec![found.clone()];
         history.answered.set(0);
         *history.now.borrow_mut() = found;
@@ -121,17 +132,24 @@ fn lives(count: u64, log_blocks: u64, keys: u64, seed: u64) {
     device.set_delay(Nanos::micros(1), Nanos::micros(100));
     let first = device.clone();
     Runtime::simulated(seed).block_on(async move {
-        Ledger::format(first, region(log_blocks), identity()).await.unwrap();
+        Ledger::format(first, region(log_blocks), identity())
+            .await
+            .unwrap();
     });
     let history = History::begin(Twin::new());
     for life in 0..count {
         let silent = rng.below(2) == 0;
-        device.set_after_cut(if silent { AfterCut::Silence } else { AfterCut::Gone });
+        device.set_after_cut(if silent {
+            AfterCut::Silence
+        } else {
+            AfterCut::Gone
+        });
+        let longest = 1 << (1 + rng.below(7));
         let life = Life {
             log_blocks,
             keys,
             tasks: 1 + rng.below(6),
-            cut: 1 + rng.below(1 << (1 + rng.below(7))),
+            cut: 1 + rng.below(longest),
             seed: seed.wrapping_mul(1_000_003) + life,
         };
         device = live(device, &life, &history);
@@ -167,7 +185,13 @@ fn a_device_that_lies_about_fua_is_caught_by_the_oracle() {
             device.lie_about_fua(true);
             let history = History::begin(Twin::new());
             for life in 0..10 {
-                let life = Life { log_blocks: 64, keys: 60, tasks: 2, cut: 20, seed: seed * 100 + life };
+                let life = Life {
+                    log_blocks: 64,
+                    keys: 60,
+                    tasks: 2,
+                    cut: 20,
+                    seed: seed * 100 + life,
+                };
                 device = live(device, &life, &history);
             }
         })
@@ -183,7 +207,9 @@ fn a_format_cut_off_anywhere_leaves_the_old_ledger_or_the_new_one() {
             let crash = Crash::new("crash", Bytes::mib(2), Rng::from_seed(draw));
             let device = crash.clone();
             Runtime::simulated(draw).block_on(async move {
-                let old = Map::format(device.clone(), region(64), identity()).await.unwrap();
+                let old = Map::format(device.clone(), region(64), identity())
+                    .await
+                    .unwrap();
                 old.put(1, b"old");
                 old.commit().await.unwrap();
                 device.cut_at(device.steps() + cut);
@@ -233,13 +259,19 @@ fn every_operation_may_fail_at_every_step_and_nothing_answered_is_lost() {
         for step in 0.. {
             let fault = Fault::new(memory(34), Rng::from_seed(step));
             let ops = [Op::Read, Op::Write, Op::Flush];
-            fault.book().add(Rule::new(Injury::Error(done)).on(&ops).after(step).once());
+            fault
+                .book()
+                .add(Rule::new(Injury::Error(done)).on(&ops).after(step).once());
             let injured = run(async move {
                 let history = History::begin(Twin::new());
                 let payloads = Rc::default();
                 let device: Rc<dyn Device> = fault.clone();
-                let outcome =
-                    everything(Rc::clone(&device), Rc::clone(&history), Rc::clone(&payloads)).await;
+                let outcome = everything(
+                    Rc::clone(&device),
+                    Rc::clone(&history),
+                    Rc::clone(&payloads),
+                )
+                .await;
                 let injuries = fault.book().injuries();
                 let injured = injuries.errors + injuries.failed_flushes > 0;
                 // One copy of a superblock that cannot be read is what the other is for.
@@ -248,7 +280,10 @@ fn every_operation_may_fail_at_every_step_and_nothing_answered_is_lost() {
                 let opened = Map::open(device, region(34)).await;
                 match opened {
                     Ok((map, _)) => {
-                        assert!(history.allows(&contents(&map)), "{done:?} at {step}: {outcome:?}");
+                        assert!(
+                            history.allows(&contents(&map)),
+                            "{done:?} at {step}: {outcome:?}"
+                        );
                         let payload = map.ledger().payload();
                         let payloads = payloads.borrow();
                         let allowed = payloads.is_empty() || payloads.contains(&payload);
@@ -258,7 +293,10 @@ fn every_operation_may_fail_at_every_step_and_nothing_answered_is_lost() {
                     }
                     // Only a format that failed leaves no ledger.
                     Err(refused) => {
-                        assert!(payloads.borrow().is_empty(), "{done:?} at {step}: {refused}");
+                        assert!(
+                            payloads.borrow().is_empty(),
+                            "{done:?} at {step}: {refused}"
+                        );
                     }
                 }
                 injured
@@ -280,7 +318,9 @@ fn a_span_of_the_region_is_all_a_ledger_touches() {
         device.load(before.start, &vec![0xaa; before.len.usize()]);
         device.load(behind.start, &vec![0xbb; behind.len.usize()]);
         let history = History::begin(Twin::new());
-        everything(device.clone(), history, Rc::default()).await.unwrap();
+        everything(device.clone(), history, Rc::default())
+            .await
+            .unwrap();
         assert!(device.contents(before).iter().all(|&byte| byte == 0xaa));
         assert!(device.contents(behind).iter().all(|&byte| byte == 0xbb));
     });

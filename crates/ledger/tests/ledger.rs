@@ -17,7 +17,9 @@ use ledger::{Batch, Identity, Ledger, LedgerError, Map, Record, VALUE_MAX};
 fn what_was_committed_is_there_after_a_reopen_and_what_was_not_is_gone() {
     run(async {
         let device = memory(64);
-        let map = Map::format(device.clone(), region(64), identity()).await.unwrap();
+        let map = Map::format(device.clone(), region(64), identity())
+            .await
+            .unwrap();
         map.put(1, b"one");
         map.put(2, &[7; VALUE_MAX]);
         map.put(3, b"");
@@ -40,7 +42,9 @@ fn what_was_committed_is_there_after_a_reopen_and_what_was_not_is_gone() {
 fn replay_shows_changes_in_order() {
     run(async {
         let device = memory(64);
-        let ledger = Ledger::format(device.clone(), region(64), identity()).await.unwrap();
+        let ledger = Ledger::format(device.clone(), region(64), identity())
+            .await
+            .unwrap();
         let mut owner = Slots::default();
         let mut batch = Batch::new();
         owner.put(&mut batch, 9, b"a");
@@ -49,10 +53,20 @@ fn replay_shows_changes_in_order() {
         let prepared = ledger.prepare(batch, &mut owner);
         ledger.commit(prepared).await.unwrap();
         let mut seen = Vec::new();
-        Ledger::open(device, region(64), |record| seen.push(format!("{record:?}"))).await.unwrap();
+        Ledger::open(device, region(64), |record| {
+            seen.push(format!("{record:?}"))
+        })
+        .await
+        .unwrap();
         let expected = [
-            Record::Put { key: 9, value: b"a" },
-            Record::Put { key: 9, value: b"b" },
+            Record::Put {
+                key: 9,
+                value: b"a",
+            },
+            Record::Put {
+                key: 9,
+                value: b"b",
+            },
             Record::Remove { key: 8 },
         ];
         assert_eq!(seen, expected.map(|record| format!("{record:?}")));
@@ -64,7 +78,9 @@ fn commits_that_wait_share_one_write() {
     run(async {
         let device = memory(256);
         device.set_latency(Nanos::micros(100));
-        let map = Map::format(device.clone(), region(256), identity()).await.unwrap();
+        let map = Map::format(device.clone(), region(256), identity())
+            .await
+            .unwrap();
         map.put(1000, b"first");
         map.commit().await.unwrap(); // also takes the clean mark away
         let map = Rc::new(map);
@@ -97,7 +113,9 @@ fn commits_that_wait_share_one_write() {
 fn a_batch_waits_for_those_prepared_before_it() {
     run(async {
         let device = memory(64);
-        let ledger = Ledger::format(device.clone(), region(64), identity()).await.unwrap();
+        let ledger = Ledger::format(device.clone(), region(64), identity())
+            .await
+            .unwrap();
         let mut owner = Slots::default();
         let mut prepare = |key| {
             let mut batch = ledger.batch();
@@ -108,10 +126,16 @@ fn a_batch_waits_for_those_prepared_before_it() {
         let late = ledger.clone();
         let second = env::spawn(async move { late.commit(second).await });
         env::sleep(Nanos::secs(1)).await;
-        assert!(!second.is_done(), "durable before the one prepared before it");
+        assert!(
+            !second.is_done(),
+            "durable before the one prepared before it"
+        );
         ledger.commit(first).await.unwrap();
         second.await.unwrap();
-        assert_eq!(open_slots(device, region(64)).await.unwrap().1.twin().len(), 2);
+        assert_eq!(
+            open_slots(device, region(64)).await.unwrap().1.twin().len(),
+            2
+        );
     });
 }
 
@@ -119,7 +143,9 @@ fn a_batch_waits_for_those_prepared_before_it() {
 fn a_dropped_batch_fails_the_ledger_instead_of_leaving_a_hole() {
     run(async {
         let device = memory(64);
-        let ledger = Ledger::format(device.clone(), region(64), identity()).await.unwrap();
+        let ledger = Ledger::format(device.clone(), region(64), identity())
+            .await
+            .unwrap();
         let mut owner = Slots::default();
         let mut prepare = |key| {
             let mut batch = ledger.batch();
@@ -142,7 +168,11 @@ fn a_cancelled_commit_is_written_all_the_same_and_holds_up_nobody() {
     run(async {
         let device = memory(64);
         device.set_latency(Nanos::millis(1));
-        let map = Rc::new(Map::format(device.clone(), region(64), identity()).await.unwrap());
+        let map = Rc::new(
+            Map::format(device.clone(), region(64), identity())
+                .await
+                .unwrap(),
+        );
         map.put(1, b"v");
         let other = Rc::clone(&map);
         let task = env::spawn(async move { other.commit().await });
@@ -158,17 +188,28 @@ fn a_cancelled_commit_is_written_all_the_same_and_holds_up_nobody() {
 fn after_a_failed_commit_nothing_more_is_taken_until_a_reopen() {
     run(async {
         let fault = Fault::new(memory(64), Rng::from_seed(1));
-        let map = Map::format(fault.clone(), region(64), identity()).await.unwrap();
+        let map = Map::format(fault.clone(), region(64), identity())
+            .await
+            .unwrap();
         map.put(1, b"before");
         map.commit().await.unwrap();
-        fault.book().add(Rule::new(Injury::Error(Done::Nothing)).on(&[Op::Write]).once());
+        fault.book().add(
+            Rule::new(Injury::Error(Done::Nothing))
+                .on(&[Op::Write])
+                .once(),
+        );
         map.put(2, b"fails");
         let first = map.commit().await.unwrap_err();
         assert!(matches!(first, LedgerError::Device { .. }), "{first}");
         let sentence = first.to_string();
-        assert!(sentence.starts_with("cannot write a batch of the ledger in sectors"), "{sentence}");
+        assert!(
+            sentence.starts_with("cannot write a batch of the ledger in sectors"),
+            "{sentence}"
+        );
         map.put(3, b"refused");
-        let failed = LedgerError::Failed { first: Box::new(first) };
+        let failed = LedgerError::Failed {
+            first: Box::new(first),
+        };
         assert_eq!(map.commit().await.unwrap_err(), failed);
         assert_eq!(map.ledger().set_payload(b"x").await.unwrap_err(), failed);
         assert_eq!(map.ledger().close().await.unwrap_err(), failed);
@@ -183,11 +224,16 @@ fn after_a_failed_commit_nothing_more_is_taken_until_a_reopen() {
 fn a_clean_close_is_seen_until_the_next_commit() {
     run(async {
         let device = memory(64);
-        let map = Map::format(device.clone(), region(64), identity()).await.unwrap();
+        let map = Map::format(device.clone(), region(64), identity())
+            .await
+            .unwrap();
         map.put(1, b"v");
         map.commit().await.unwrap();
         map.ledger().close().await.unwrap();
-        assert_eq!(map.ledger().set_payload(b"x").await, Err(LedgerError::Closed));
+        assert_eq!(
+            map.ledger().set_payload(b"x").await,
+            Err(LedgerError::Closed)
+        );
         map.put(2, b"v");
         assert_eq!(map.commit().await, Err(LedgerError::Closed));
         let (map, replay) = Map::open(device.clone(), region(64)).await.unwrap();
@@ -203,9 +249,14 @@ fn a_clean_close_is_seen_until_the_next_commit() {
 #[test]
 fn close_refuses_while_something_is_prepared() {
     run(async {
-        let ledger = Ledger::format(memory(64), region(64), identity()).await.unwrap();
+        let ledger = Ledger::format(memory(64), region(64), identity())
+            .await
+            .unwrap();
         let prepared = ledger.prepare(Batch::new(), &mut Slots::default());
-        assert_eq!(ledger.close().await, Err(LedgerError::Unfinished { prepared: 1 }));
+        assert_eq!(
+            ledger.close().await,
+            Err(LedgerError::Unfinished { prepared: 1 })
+        );
         ledger.commit(prepared).await.unwrap();
         assert_eq!(ledger.close().await, Ok(()));
     });
@@ -215,7 +266,9 @@ fn close_refuses_while_something_is_prepared() {
 fn a_payload_is_replaced_and_one_too_long_is_refused() {
     run(async {
         let device = memory(64);
-        let ledger = Ledger::format(device.clone(), region(64), identity()).await.unwrap();
+        let ledger = Ledger::format(device.clone(), region(64), identity())
+            .await
+            .unwrap();
         ledger.set_payload(&[5; 2048]).await.unwrap();
         let refused = ledger.set_payload(&[5; 2049]).await.unwrap_err();
         assert_eq!(
@@ -239,8 +292,14 @@ fn a_region_that_cannot_hold_a_ledger_is_refused() {
             (Span::bytes(1 << 20, 100 * BLOCK), "the device holds"),
             (Span::bytes(u64::MAX - 4095, 64 * BLOCK), "the device holds"),
         ] {
-            let format = Ledger::format(device.clone(), span, identity()).await.err().unwrap();
-            let open = Ledger::open(device.clone(), span, |_| {}).await.err().unwrap();
+            let format = Ledger::format(device.clone(), span, identity())
+                .await
+                .err()
+                .unwrap();
+            let open = Ledger::open(device.clone(), span, |_| {})
+                .await
+                .err()
+                .unwrap();
             assert_eq!(format, open);
             assert!(format.to_string().contains(why), "{format}");
         }
@@ -251,9 +310,17 @@ fn a_region_that_cannot_hold_a_ledger_is_refused() {
 fn a_region_of_another_size_than_formatted_is_refused() {
     run(async {
         let device = memory(64);
-        Ledger::format(device.clone(), region(64), identity()).await.unwrap();
-        let refused = Ledger::open(device, region(60), |_| {}).await.err().unwrap();
-        assert!(refused.to_string().contains("was formatted with 264.0 KiB"), "{refused}");
+        Ledger::format(device.clone(), region(64), identity())
+            .await
+            .unwrap();
+        let refused = Ledger::open(device, region(60), |_| {})
+            .await
+            .err()
+            .unwrap();
+        assert!(
+            refused.to_string().contains("was formatted with 264.0 KiB"),
+            "{refused}"
+        );
     });
 }
 
@@ -261,12 +328,19 @@ fn a_region_of_another_size_than_formatted_is_refused() {
 fn no_superblock_is_a_clear_error_and_one_is_enough() {
     run(async {
         let device = memory(64);
-        let refused = Ledger::open(device.clone(), region(64), |_| {}).await.err().unwrap();
+        let refused = Ledger::open(device.clone(), region(64), |_| {})
+            .await
+            .err()
+            .unwrap();
         assert!(
-            refused.to_string().contains("superblock A has no magic, superblock B has no magic"),
+            refused
+                .to_string()
+                .contains("superblock A has no magic, superblock B has no magic"),
             "{refused}"
         );
-        let map = Map::format(device.clone(), region(64), identity()).await.unwrap();
+        let map = Map::format(device.clone(), region(64), identity())
+            .await
+            .unwrap();
         map.put(1, b"v");
         map.commit().await.unwrap();
         let twin = contents(&map);
@@ -283,14 +357,24 @@ fn no_superblock_is_a_clear_error_and_one_is_enough() {
         bad[100] ^= 1;
         bad[BLOCK as usize + 100] ^= 1;
         device.load(superblocks.start, &bad);
-        let refused = Ledger::open(device.clone(), region(64), |_| {}).await.err().unwrap();
+        let refused = Ledger::open(device.clone(), region(64), |_| {})
+            .await
+            .err()
+            .unwrap();
         assert!(
-            refused.to_string().contains("superblock A has a wrong checksum, superblock B has a wrong"),
+            refused
+                .to_string()
+                .contains("superblock A has a wrong checksum, superblock B has a wrong"),
             "{refused}"
         );
-        Ledger::format(device.clone(), region(64), identity()).await.unwrap();
+        Ledger::format(device.clone(), region(64), identity())
+            .await
+            .unwrap();
         Ledger::wipe(device.clone(), region(64)).await.unwrap();
-        let refused = Ledger::open(device, region(64), |_| {}).await.err().unwrap();
+        let refused = Ledger::open(device, region(64), |_| {})
+            .await
+            .err()
+            .unwrap();
         assert!(matches!(refused, LedgerError::NoLedger { .. }), "{refused}");
     });
 }
@@ -299,7 +383,9 @@ fn no_superblock_is_a_clear_error_and_one_is_enough() {
 fn an_unknown_version_is_refused_and_never_overwritten() {
     run(async {
         let device = memory(64);
-        Ledger::format(device.clone(), region(64), identity()).await.unwrap();
+        Ledger::format(device.clone(), region(64), identity())
+            .await
+            .unwrap();
         let superblocks = Span::new(region(64).start, Bytes(2 * BLOCK));
         // One slot from the future is enough, in either place.
         for slot in 0..2 {
@@ -311,10 +397,29 @@ fn an_unknown_version_is_refused_and_never_overwritten() {
             let crc = crc32c(block).to_le_bytes();
             block[12..16].copy_from_slice(&crc);
             device.load(superblocks.start, &bytes);
-            let open = Ledger::open(device.clone(), region(64), |_| {}).await.err().unwrap();
-            let salvage = Ledger::open_salvage(device.clone(), region(64), |_| {}).await.err().unwrap();
-            let format = Ledger::format(device.clone(), region(64), identity()).await.err().unwrap();
-            assert!(matches!(open, LedgerError::Version { found: 2, known: 1, .. }), "{open}");
+            let open = Ledger::open(device.clone(), region(64), |_| {})
+                .await
+                .err()
+                .unwrap();
+            let salvage = Ledger::open_salvage(device.clone(), region(64), |_| {})
+                .await
+                .err()
+                .unwrap();
+            let format = Ledger::format(device.clone(), region(64), identity())
+                .await
+                .err()
+                .unwrap();
+            assert!(
+                matches!(
+                    open,
+                    LedgerError::Version {
+                        found: 2,
+                        known: 1,
+                        ..
+                    }
+                ),
+                "{open}"
+            );
             assert_eq!((&open, &open), (&salvage, &format));
             assert_eq!(device.contents(superblocks), bytes);
             device.load(superblocks.start, &original);
@@ -329,7 +434,9 @@ fn batches_of_an_earlier_format_never_count() {
     for round in 0..5u64 {
         let device = device.clone();
         run(async move {
-            let map = Map::format(device.clone(), region(64), identity()).await.unwrap();
+            let map = Map::format(device.clone(), region(64), identity())
+                .await
+                .unwrap();
             let map_after = Map::open(device.clone(), region(64)).await.unwrap().0;
             assert_eq!(map_after.len(), 0, "round {round}");
             for key in 0..10 - round {
@@ -344,7 +451,9 @@ fn batches_of_an_earlier_format_never_count() {
 fn more_live_records_than_the_region_holds_are_refused_with_numbers() {
     run(async {
         let device = memory(16);
-        let map = Map::format(device.clone(), region(16), identity()).await.unwrap();
+        let map = Map::format(device.clone(), region(16), identity())
+            .await
+            .unwrap();
         let mut twin = Twin::new();
         let refused = loop {
             let key = twin.len() as u64;
@@ -355,7 +464,10 @@ fn more_live_records_than_the_region_holds_are_refused_with_numbers() {
             };
         };
         assert!(matches!(refused, LedgerError::Full { .. }), "{refused}");
-        assert!(refused.to_string().contains("of 64.0 KiB are free"), "{refused}");
+        assert!(
+            refused.to_string().contains("of 64.0 KiB are free"),
+            "{refused}"
+        );
         // Half of the log's 16 blocks hold 32 such records, less what headers and the cut of blocks take.
         assert!((26..=32).contains(&twin.len()), "{} records", twin.len());
         expect(device, region(16), &twin).await;
@@ -367,7 +479,9 @@ fn what_a_killed_process_left_in_the_devices_cache_is_made_durable_before_more_i
     run(async {
         let crash = Crash::new("crash", Bytes::mib(2), Rng::from_seed(5));
         crash.set_survival(Survival::Nothing);
-        let map = Map::format(crash.clone(), region(64), identity()).await.unwrap();
+        let map = Map::format(crash.clone(), region(64), identity())
+            .await
+            .unwrap();
         map.put(1, b"v");
         map.commit().await.unwrap();
         // The write has reached the device's cache when the process is killed, before FUA was answered.
@@ -391,9 +505,17 @@ fn a_device_that_takes_little_at_once_gets_a_batch_in_pieces() {
     impl Device for Small {
         fn info(&self) -> device::Info {
             let max_io = Bytes(2 * BLOCK);
-            device::Info { max_io, ..self.0.info() }
+            device::Info {
+                max_io,
+                ..self.0.info()
+            }
         }
-        fn read(&self, at: Sector, buf: base::Buf, class: device::Class) -> device::Pending<'_, base::Buf> {
+        fn read(
+            &self,
+            at: Sector,
+            buf: base::Buf,
+            class: device::Class,
+        ) -> device::Pending<'_, base::Buf> {
             assert!(buf.len() as u64 <= 2 * BLOCK);
             self.0.read(at, buf, class)
         }
@@ -418,7 +540,9 @@ fn a_device_that_takes_little_at_once_gets_a_batch_in_pieces() {
     }
     run(async {
         let device: Rc<dyn Device> = Rc::new(Small(memory(64)));
-        let map = Map::format(Rc::clone(&device), region(64), identity()).await.unwrap();
+        let map = Map::format(Rc::clone(&device), region(64), identity())
+            .await
+            .unwrap();
         for round in 0..50u8 {
             for key in 0..24 {
                 map.put(key, &[round; 1000]);
@@ -433,7 +557,9 @@ fn a_device_that_takes_little_at_once_gets_a_batch_in_pieces() {
 #[test]
 fn an_empty_identity_is_fine_and_a_second_handle_sees_the_same_ledger() {
     run(async {
-        let ledger = Ledger::format(memory(64), region(64), Identity::default()).await.unwrap();
+        let ledger = Ledger::format(memory(64), region(64), Identity::default())
+            .await
+            .unwrap();
         let other = ledger.clone();
         let prepared = other.prepare(Batch::new(), &mut Slots::default());
         ledger.commit(prepared).await.unwrap();

@@ -18,7 +18,11 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let key = prop_oneof![0..40u64, Just(u64::MAX), (0..8u64).prop_map(|low| low << 40)];
+    let key = prop_oneof![
+        0..40u64,
+        Just(u64::MAX),
+        (0..8u64).prop_map(|low| low << 40)
+    ];
     let value = prop::collection::vec(any::<u8>(), 0..=1024);
     prop_oneof![
         8 => (key.clone(), value).prop_map(|(key, value)| Step::Put(key, value)),
@@ -78,7 +82,9 @@ async fn laps(log_blocks: u64, keys: u64, value_max: u64, laps: u64, reopen: u64
     let device = memory(log_blocks);
     let region = region(log_blocks);
     let mut rng = Rng::from_seed(log_blocks);
-    let mut map = Map::format(device.clone(), region, identity()).await.unwrap();
+    let mut map = Map::format(device.clone(), region, identity())
+        .await
+        .unwrap();
     let mut twin = Twin::new();
     let (mut written, mut commits, mut swept) = (0, 0, 0);
     while written < laps * log_blocks * BLOCK {
@@ -120,7 +126,9 @@ fn an_owner_that_does_not_know_what_is_live_loses_nothing_either() {
         let device = memory(120);
         let mut rng = Rng::from_seed(4);
         let (mut ledger, mut owner) = {
-            let ledger = Ledger::format(device.clone(), region(120), identity()).await.unwrap();
+            let ledger = Ledger::format(device.clone(), region(120), identity())
+                .await
+                .unwrap();
             (ledger, Slots::default())
         };
         let mut written = 0;
@@ -159,7 +167,11 @@ fn a_region_of_the_advised_size_carries_along_at_most_about_one_record_per_new_o
         let value = [3; 11];
         for batch in 0..2000u64 {
             for at in 0..1000 {
-                let key = if batch < 50 { batch * 1000 + at } else { rng.below(records) };
+                let key = if batch < 50 {
+                    batch * 1000 + at
+                } else {
+                    rng.below(records)
+                };
                 map.put(key | 1 << 63, &value);
             }
             map.commit().await.unwrap();
@@ -175,7 +187,9 @@ fn a_region_of_the_advised_size_carries_along_at_most_about_one_record_per_new_o
 fn a_batch_may_be_larger_than_any_single_write() {
     run(async {
         let device = memory(4000);
-        let map = Map::format(device.clone(), region(4000), identity()).await.unwrap();
+        let map = Map::format(device.clone(), region(4000), identity())
+            .await
+            .unwrap();
         for key in 0..4000 {
             map.put(key, &[1; 1000]);
         }

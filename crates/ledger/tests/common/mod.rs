@@ -88,7 +88,8 @@ impl Slots {
 
     pub fn apply(&self, record: Record<'_>) {
         let mut slots = self.slots.borrow_mut();
-        let of = |wanted| move |slot: &Option<(u64, Vec<u8>)>| slot.as_ref().map(|one| one.0) == wanted;
+        let of =
+            |wanted| move |slot: &Option<(u64, Vec<u8>)>| slot.as_ref().map(|one| one.0) == wanted;
         match record {
             Record::Put { key, value } => {
                 let at = slots.iter().position(of(Some(key)));
@@ -125,7 +126,10 @@ impl Owner for Slots {
 }
 
 /// Opens a ledger whose owner are slots.
-pub async fn open_slots(device: Rc<dyn Device>, region: Span) -> Result<(Ledger, Slots), LedgerError> {
+pub async fn open_slots(
+    device: Rc<dyn Device>,
+    region: Span,
+) -> Result<(Ledger, Slots), LedgerError> {
     let slots = Slots::default();
     let (ledger, _) = Ledger::open(device, region, |record| slots.apply(record)).await?;
     Ok((ledger, slots))
@@ -139,7 +143,11 @@ pub fn frames(log: &[u8]) -> Vec<(u64, u64, u64)> {
         if block.starts_with(b"TaLB") {
             let length = u32::from_le_bytes(block[48..52].try_into().unwrap());
             let sequence = u64::from_le_bytes(block[16..24].try_into().unwrap());
-            found.push((sequence, index as u64, (64 + u64::from(length)).div_ceil(BLOCK)));
+            found.push((
+                sequence,
+                index as u64,
+                (64 + u64::from(length)).div_ceil(BLOCK),
+            ));
         }
     }
     found.sort_unstable();
