@@ -1,0 +1,708 @@
+//! One client, from hello to goodbye: who reads, who works, who writes?
+//!
+//! ```text
+//! reader: bytes -> judge -> admit -> job --> workers: Device --> replies --> writer: one vectored send
+//!            ^ not read from while too much is held                            | frees what was held
+//! ```
+//!
+//! ```text
+//! Negotiating  -> Transmitting  GO or EXPORT_NAME
+//! Negotiating  -> Gone          ABORT, a deadline, a cut
+//! Transmitting -> Leaving       DISC, end of stream, a violation, or drained (nothing in flight)
+//! Leaving      -> Gone          every request answered by its device, every reply sent or unsendable
+//! ```
+//!
+//! Workers are tasks kept for the connection's life, as many as requests were ever under way at once, so
+//! a request costs no task of its own. No timer is set per request.
+//!
+//! Always true:
+//! 1. Each accepted request is carried out to its end, even if its client is gone by then.
+//! 2. What a request holds is freed once: when its reply was sent or can no longer be.
+//! 3. A refused write's payload is taken off the stream, so that the next request is found.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use base::{Buf, Bytes, Instant, View};
+use env::net::Stream;
+use env::sync::{Event, Permit};
+
+use super::figures::{ConnectionFigures, Tally};
+use super::negotiate::{Agreement, Negotiation, Step, TlsState};
+use super::proto::{self, ALLOCATION_ID, Ask, CLIENT_FLAGS_LEN, Errno, OPTION_LEN, REQUEST_LEN};
+use super::proto::{Request, chunk};
+use super::requests::{Answer, Part, charge};
+use super::server::{Limits, Server, Shelf};
+use super::tls::TlsMode;
+use super::wire::{Inbox, Patience, Pieces, TlsWire, Wire};
+
+/// Receive buffer during the negotiation, and the longest option held.
+const NEGOTIATION_BUFFER: Bytes = Bytes::kib(64);
+const OPTION_MAX: u32 = 32 << 10;
+/// Receive buffer during transmission.
+const RECEIVE_BUFFER: Bytes = Bytes::kib(256);
+/// Replies gathered into one send, in bytes.
+const SEND_BATCH: usize = 2 << 20;
+/// Longest sentence sent with an error.
+const SENTENCE_MAX: usize = 1024;
+
+/// One client.
+pub(super) struct Connection {
+    // Fixed.
+    pub(super) id: u64,
+    pub(super) peer: String,
+    since: Instant,
+    stream: Rc<Stream>,
+    reading: Rc<Patience>,
+    sending: Patience,
+    // Once.
+    shelf: RefCell<Option<Rc<Shelf>>>,
+    encrypted: Cell<bool>,
+    draining: Cell<bool>,
+    cut: Cell<bool>,
+    /// Sending failed: replies go nowhere from now on.
+    deaf: Cell<bool>,
+    // Per request.
+    tally: Tally,
+    /// Requests not answered, refused ones among them, and the bytes they hold.
+    held_requests: Cell<usize>,
+    held_bytes: Cell<u64>,
+    workers: RefCell<Workers>,
+    outgoing: RefCell<Outgoing>,
+    /// Something held was freed.
+    room: Event,
+    /// Draining has begun, or its last request is done.
+    drained: Event,
+}
+
+/// A request on its way to a device.
+struct Job {
+    ask: Ask,
+    cookie: u64,
+    data: Option<View>,
+    held: Held,
+}
+
+/// What one request holds of the limits; given back when dropped.
+struct Held {
+    connection: Rc<Connection>,
+    bytes: u64,
+    /// Its part of the server's pool, beyond the connection's allowance.
+    pool: Option<Permit>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let connection = &self.connection;
+        connection
+            .held_requests
+            .set(connection.held_requests.get() - 1);
+        connection
+            .held_bytes
+            .set(connection.held_bytes.get() - self.bytes);
+        connection.room.notify_all();
+    }
+}
+
+struct Reply {
+    cookie: u64,
+    answer: Answer,
+    held: Held,
+}
+
+/// Jobs waiting for a worker, and workers waiting for a job.
+#[derive(Default)]
+struct Workers {
+    jobs: VecDeque<Job>,
+    idle: Vec<usize>,
+    /// One per worker: set while it is idle.
+    wakers: Vec<Option<Waker>>,
+    closed: bool,
+}
+
+/// Replies waiting for the writer.
+#[derive(Default)]
+struct Outgoing {
+    replies: VecDeque<Reply>,
+    writer: Option<Waker>,
+    closed: bool,
+}
+
+/// How the transmission came to its end.
+enum End {
+    /// DISC, or the client hung up between requests.
+    Left,
+    /// The server drains and nothing is in flight.
+    Drained,
+    /// The stream failed or ended in the middle of a request.
+    Lost(io::Error),
+    /// What came is not NBD.
+    Violation(&'static str),
+}
+
+/// A negotiation that led to transmission.
+struct Entered {
+    wire: Rc<Wire>,
+    inbox: Inbox,
+    agreement: Box<Agreement>,
+    shelf: Rc<Shelf>,
+}
+
+impl Connection {
+    pub(super) fn new(id: u64, stream: Stream, limits: &Limits) -> Rc<Connection> {
+        let rate = limits.rate_min_bytes_per_second;
+        Rc::new(Connection {
+            id,
+            peer: stream.peer(),
+            since: env::now(),
+            stream: Rc::new(stream),
+            reading: Rc::new(Patience::new(limits.stall, rate)),
+            sending: Patience::new(limits.stall, rate),
+            shelf: RefCell::default(),
+            encrypted: Cell::default(),
+            draining: Cell::default(),
+            cut: Cell::default(),
+            deaf: Cell::default(),
+            tally: Tally::default(),
+            held_requests: Cell::default(),
+            held_bytes: Cell::default(),
+            workers: RefCell::default(),
+            outgoing: RefCell::default(),
+            room: Event::default(),
+            drained: Event::default(),
+        })
+    }
+
+    pub(super) fn negotiates(&self) -> bool {
+        self.shelf.borrow().is_none()
+    }
+
+    pub(super) fn uses(&self, shelf: &Rc<Shelf>) -> bool {
+        self.shelf
+            .borrow()
+            .as_ref()
+            .is_some_and(|mine| Rc::ptr_eq(mine, shelf))
+    }
+
+    pub(super) fn overdue(&self, now: Instant) -> bool {
+        self.reading.overdue(now) || self.sending.overdue(now)
+    }
+
+    /// Ends the connection at once; requests in flight still run to their end.
+    pub(super) fn cut(&self) {
+        self.cut.set(true);
+        self.stream.abort();
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut.get()
+    }
+
+    /// From now on requests are refused; once none is in flight the connection ends.
+    pub(super) fn drain(&self) {
+        self.draining.set(true);
+        self.drained.notify_all();
+    }
+
+    pub(super) fn figures(&self) -> ConnectionFigures {
+        ConnectionFigures {
+            id: self.id,
+            peer: self.peer.clone(),
+            export: self
+                .shelf
+                .borrow()
+                .as_ref()
+                .map(|shelf| shelf.export.name.clone()),
+            tls: self.encrypted.get(),
+            age: env::now().since(self.since),
+            held_bytes: self.held_bytes.get(),
+            counts: self.tally.counts(),
+        }
+    }
+
+    /// The whole story of this client.
+    pub(super) async fn run(self: &Rc<Self>, server: &Rc<Server>) {
+        match env::timeout(server.limits.negotiation, self.negotiate(server)).await {
+            Ok(Ok(entered)) => self.transmit(server, entered).await,
+            Ok(Err(why)) => {
+                server.negotiation_failed();
+                tracing::debug!(peer = self.peer, %why, "negotiation ended");
+                self.stream.shutdown_write();
+            }
+            Err(late) => {
+                server.negotiation_failed();
+                tracing::debug!(peer = self.peer, %late, "negotiation cut");
+                self.cut();
+            }
+        }
+    }
+
+    // --- negotiation --------------------------------------------------------------------------------
+
+    async fn negotiate(&self, server: &Server) -> io::Result<Entered> {
+        let mut wire = Rc::new(Wire::Plain(Rc::clone(&self.stream)));
+        let patience = || Rc::clone(&self.reading);
+        let mut inbox = Inbox::new(Rc::clone(&wire), NEGOTIATION_BUFFER, patience());
+        wire.write_all(vec![View::copy_of(&proto::greeting())])
+            .await?;
+        let flags = u32::from_be_bytes(inbox.take::<CLIENT_FLAGS_LEN>().await?);
+        let tls = match &server.tls {
+            None => TlsState::Unavailable,
+            Some(tls) if tls.mode == TlsMode::Required => TlsState::Required,
+            Some(_) => TlsState::Offered,
+        };
+        let mut negotiation = Negotiation::new(flags, tls).map_err(io::Error::other)?;
+        loop {
+            let head = inbox.take::<OPTION_LEN>().await?;
+            let Some((option, len)) = proto::option_head(&head) else {
+                return Err(io::Error::other("an option begins with the wrong magic"));
+            };
+            let mut out = Vec::new();
+            let step = if len > OPTION_MAX {
+                inbox.drain(u64::from(len)).await?;
+                negotiation.oversized(option, len, &mut out)
+            } else {
+                inbox.need(len as usize).await?;
+                let data = &inbox.here()[..len as usize];
+                let step = negotiation.option(option, data, server, &mut out);
+                inbox.skip(len as usize);
+                step
+            };
+            self.reading.end();
+            // Held from here on: an export removed while the reply is sent ends this connection too.
+            let shelf = match &step {
+                Step::Enter(agreement) => server.shelf(&agreement.offer.name),
+                _ => None,
+            };
+            self.shelf.borrow_mut().clone_from(&shelf);
+            if !out.is_empty() {
+                wire.write_all(vec![View::copy_of(&out)]).await?;
+            }
+            match step {
+                Step::Continue => {}
+                Step::Close(why) => return Err(io::Error::other(why)),
+                Step::StartTls => {
+                    if !inbox.here().is_empty() {
+                        let why = "bytes in the clear after STARTTLS, which may be injected";
+                        return Err(io::Error::other(why));
+                    }
+                    wire = Rc::new(self.start_tls(server).await?);
+                    inbox = Inbox::new(Rc::clone(&wire), NEGOTIATION_BUFFER, patience());
+                    negotiation.tls_started();
+                    self.encrypted.set(true);
+                }
+                Step::Enter(agreement) => {
+                    let shelf = shelf.expect("an export just offered is there");
+                    let inbox = inbox.grown(RECEIVE_BUFFER);
+                    return Ok(Entered {
+                        wire,
+                        inbox,
+                        agreement,
+                        shelf,
+                    });
+                }
+            }
+        }
+    }
+
+    async fn start_tls(&self, server: &Server) -> io::Result<Wire> {
+        let tls = server
+            .tls
+            .as_ref()
+            .ok_or_else(|| io::Error::other("no certificate"))?;
+        let session = rustls::ServerConnection::new(std::sync::Arc::clone(&tls.config))
+            .map_err(io::Error::other)?;
+        let stream = Rc::clone(&self.stream);
+        Ok(Wire::Tls(Box::new(
+            TlsWire::handshake(stream, session.into()).await?,
+        )))
+    }
+
+    // --- transmission -------------------------------------------------------------------------------
+
+    async fn transmit(self: &Rc<Self>, server: &Rc<Server>, entered: Entered) {
+        let Entered {
+            wire,
+            inbox,
+            agreement,
+            shelf,
+        } = entered;
+        tracing::info!(
+            peer = self.peer,
+            export = agreement.offer.name,
+            tls = self.encrypted.get(),
+            "client connected"
+        );
+        let structured = agreement.structured;
+        let writer = {
+            let (connection, wire) = (Rc::clone(self), Rc::clone(&wire));
+            env::spawn(async move { connection.write_replies(&wire, structured).await })
+        };
+        let end = {
+            let reading = self.read_requests(server, &agreement, &shelf, inbox);
+            either(reading, self.wait_drained()).await
+        };
+        self.reading.end();
+        self.close_workers();
+        while self.held_requests.get() > 0 {
+            self.room.wait().await;
+        }
+        self.close_writer();
+        writer.await;
+        let lost = matches!(end, End::Lost(_));
+        match end {
+            End::Left => tracing::info!(peer = self.peer, "client left"),
+            End::Drained => tracing::info!(peer = self.peer, "client sent away"),
+            End::Lost(error) => tracing::info!(peer = self.peer, %error, "client lost"),
+            End::Violation(why) => {
+                server.violated();
+                tracing::warn!(peer = self.peer, why, "client broke the protocol");
+            }
+        }
+        if !self.deaf.get() && !lost {
+            let goodbye = async {
+                wire.finish().await;
+                // Closing with bytes unread would make the kernel throw away our last replies.
+                let mut buf = Buf::for_read(4096);
+                while let Ok((len, back)) = wire.read(buf).await {
+                    if len == 0 {
+                        break;
+                    }
+                    buf = back;
+                }
+            };
+            // A client that does not hang up in time is hung up on.
+            let _ = env::timeout(server.limits.linger, goodbye).await;
+        }
+        self.stream.abort();
+    }
+
+    async fn wait_drained(&self) -> End {
+        while !self.draining.get() || self.tally.counts().in_flight > 0 {
+            self.drained.wait().await;
+        }
+        End::Drained
+    }
+
+    async fn read_requests(
+        self: &Rc<Self>,
+        server: &Rc<Server>,
+        agreement: &Agreement,
+        shelf: &Rc<Shelf>,
+        mut inbox: Inbox,
+    ) -> End {
+        let terms = agreement.terms();
+        loop {
+            let Some(head) = inbox.peek::<REQUEST_LEN>() else {
+                match inbox.receive().await {
+                    Ok(true) => continue,
+                    Ok(false) if inbox.here().is_empty() => return End::Left,
+                    Ok(false) => return End::Lost(io::ErrorKind::UnexpectedEof.into()),
+                    Err(error) => return End::Lost(error),
+                }
+            };
+            inbox.skip(REQUEST_LEN);
+            self.reading.end();
+            let Some(request) = Request::parse(&head) else {
+                return End::Violation("a request begins with the wrong magic");
+            };
+            let judged = match proto::judge(&request, &terms) {
+                Ok(Ask::Disconnect) => return End::Left,
+                Ok(_) if self.draining.get() => {
+                    Err((Errno::Shutdown, "the server is shutting down".to_owned()))
+                }
+                Ok(ask) => Ok(ask),
+                Err(refusal) => Err((refusal.errno, refusal.why)),
+            };
+            match judged {
+                Ok(ask) => {
+                    let held = self.admit(server, charge(&ask).0).await;
+                    self.tally.asked(&ask);
+                    shelf.tally.asked(&ask);
+                    let data = if let Ask::Write { len, .. } = ask {
+                        let filled = inbox.fill(Buf::for_read(len as usize)).await;
+                        self.reading.end();
+                        match filled {
+                            Ok(buf) => Some(buf.freeze()),
+                            Err(error) => {
+                                // It never became a request of the device; nothing is sent.
+                                self.answered(shelf, true);
+                                return End::Lost(error);
+                            }
+                        }
+                    } else {
+                        None
+                    };
+                    let cookie = request.cookie;
+                    let job = Job {
+                        ask,
+                        cookie,
+                        data,
+                        held,
+                    };
+                    self.start(job, shelf, terms.structured);
+                }
+                Err((errno, why)) => {
+                    let held = self.admit(server, 0).await;
+                    self.tally.refused();
+                    shelf.tally.refused();
+                    let drained = inbox.drain(u64::from(request.payload())).await;
+                    self.reading.end();
+                    let answer = Answer::Failed(errno, why);
+                    self.reply(Reply {
+                        cookie: request.cookie,
+                        answer,
+                        held,
+                    });
+                    if let Err(error) = drained {
+                        return End::Lost(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until one more request of `bytes` may be held.
+    async fn admit(self: &Rc<Self>, server: &Server, bytes: u64) -> Held {
+        let limits = &server.limits;
+        let full = || {
+            let held = self.held_requests.get();
+            held >= limits.requests_per_connection
+                || (held > 0 && self.held_bytes.get() + bytes > limits.bytes_per_connection.0)
+        };
+        while full() {
+            self.room.wait().await;
+        }
+        self.held_requests.set(self.held_requests.get() + 1);
+        self.held_bytes.set(self.held_bytes.get() + bytes);
+        let mut held = Held {
+            connection: Rc::clone(self),
+            bytes,
+            pool: None,
+        };
+        if self.held_bytes.get() > limits.allowance.0 {
+            held.pool = Some(server.pool.acquire(bytes).await);
+        }
+        held
+    }
+
+    fn answered(&self, shelf: &Shelf, failed: bool) {
+        self.tally.answered(failed);
+        shelf.tally.answered(failed);
+        if self.draining.get() && self.tally.counts().in_flight == 0 {
+            self.drained.notify_all();
+        }
+    }
+
+    // --- workers ------------------------------------------------------------------------------------
+
+    fn start(self: &Rc<Self>, job: Job, shelf: &Rc<Shelf>, structured: bool) {
+        let mut workers = self.workers.borrow_mut();
+        workers.jobs.push_back(job);
+        if let Some(idle) = workers.idle.pop() {
+            let waker = workers.wakers[idle].take();
+            drop(workers);
+            waker.expect("an idle worker left its waker").wake();
+            return;
+        }
+        let number = workers.wakers.len();
+        workers.wakers.push(None);
+        drop(workers);
+        let (connection, shelf) = (Rc::clone(self), Rc::clone(shelf));
+        env::spawn(async move {
+            while let Some(job) = connection.next_job(number).await {
+                let Job {
+                    ask,
+                    cookie,
+                    data,
+                    held,
+                } = job;
+                let answer = shelf.target.carry_out(ask, data, structured).await;
+                if let Answer::Failed(errno, why) = &answer {
+                    tracing::warn!(export = shelf.export.name, ?errno, why, "request failed");
+                }
+                connection.answered(&shelf, matches!(answer, Answer::Failed(..)));
+                connection.reply(Reply {
+                    cookie,
+                    answer,
+                    held,
+                });
+            }
+        });
+    }
+
+    fn next_job(&self, worker: usize) -> impl Future<Output = Option<Job>> + '_ {
+        poll_fn(move |cx| {
+            let mut workers = self.workers.borrow_mut();
+            if let Some(job) = workers.jobs.pop_front() {
+                // Woken by something else while idle: no longer to be called.
+                if workers.wakers[worker].take().is_some() {
+                    workers.idle.retain(|&idle| idle != worker);
+                }
+                return Poll::Ready(Some(job));
+            }
+            if workers.closed {
+                return Poll::Ready(None);
+            }
+            if workers.wakers[worker].replace(cx.waker().clone()).is_none() {
+                workers.idle.push(worker);
+            }
+            Poll::Pending
+        })
+    }
+
+    fn close_workers(&self) {
+        let mut workers = self.workers.borrow_mut();
+        workers.closed = true;
+        workers.idle.clear();
+        let wakers: Vec<Waker> = workers.wakers.iter_mut().filter_map(Option::take).collect();
+        drop(workers);
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    // --- writer -------------------------------------------------------------------------------------
+
+    fn reply(&self, reply: Reply) {
+        if self.deaf.get() {
+            return;
+        }
+        let mut outgoing = self.outgoing.borrow_mut();
+        outgoing.replies.push_back(reply);
+        let writer = outgoing.writer.take();
+        drop(outgoing);
+        if let Some(writer) = writer {
+            writer.wake();
+        }
+    }
+
+    fn close_writer(&self) {
+        let mut outgoing = self.outgoing.borrow_mut();
+        outgoing.closed = true;
+        let writer = outgoing.writer.take();
+        drop(outgoing);
+        if let Some(writer) = writer {
+            writer.wake();
+        }
+    }
+
+    /// Waits for replies: true if there are some, false once no more will come.
+    fn replies_wait(&self) -> impl Future<Output = bool> + '_ {
+        poll_fn(|cx| {
+            let mut outgoing = self.outgoing.borrow_mut();
+            if !outgoing.replies.is_empty() {
+                return Poll::Ready(true);
+            }
+            if outgoing.closed {
+                return Poll::Ready(false);
+            }
+            outgoing.writer = Some(cx.waker().clone());
+            Poll::Pending
+        })
+    }
+
+    async fn write_replies(&self, wire: &Wire, structured: bool) {
+        let mut pieces = Pieces::default();
+        let mut held: Vec<Held> = Vec::new();
+        while self.replies_wait().await {
+            {
+                let mut outgoing = self.outgoing.borrow_mut();
+                while pieces.bytes < SEND_BATCH
+                    && let Some(reply) = outgoing.replies.pop_front()
+                {
+                    encode(&mut pieces, reply.cookie, reply.answer, structured);
+                    held.push(reply.held);
+                }
+            }
+            self.sending.begin(pieces.bytes);
+            let sent = wire.write_all(pieces.take()).await;
+            self.sending.end();
+            if let Err(error) = sent {
+                tracing::debug!(peer = self.peer, %error, "replies cannot be sent");
+                self.deaf.set(true);
+                self.stream.abort();
+                let unsent = std::mem::take(&mut self.outgoing.borrow_mut().replies);
+                drop(unsent);
+            }
+            held.clear();
+        }
+    }
+}
+
+/// Puts one answer on the wire: a simple reply, or chunks.
+fn encode(out: &mut Pieces, cookie: u64, answer: Answer, structured: bool) {
+    match answer {
+        Answer::Done => out.put(&proto::simple_reply(cookie, 0)),
+        Answer::Failed(errno, _) if !structured => {
+            out.put(&proto::simple_reply(cookie, errno.code()));
+        }
+        Answer::Failed(errno, why) => {
+            let why = proto::shortened(&why, SENTENCE_MAX);
+            let len = 6 + why.len() as u32;
+            out.put(&proto::chunk_head(chunk::DONE, chunk::ERROR, cookie, len));
+            out.put(&errno.code().to_be_bytes());
+            out.put(&(why.len() as u16).to_be_bytes());
+            out.put(why.as_bytes());
+        }
+        Answer::Data { data, .. } if !structured => {
+            out.put(&proto::simple_reply(cookie, 0));
+            out.put_view(data);
+        }
+        Answer::Data { data, .. } if data.is_empty() => {
+            out.put(&proto::chunk_head(chunk::DONE, chunk::NONE, cookie, 0));
+        }
+        Answer::Data { at, data } => put_data(out, chunk::DONE, cookie, at, data),
+        Answer::Parts(parts) => {
+            let last = parts.len() - 1;
+            for (number, part) in parts.into_iter().enumerate() {
+                let flags = if number == last { chunk::DONE } else { 0 };
+                match part {
+                    Part::Data { at, data } => put_data(out, flags, cookie, at, data),
+                    Part::Hole { at, len } => {
+                        out.put(&proto::chunk_head(flags, chunk::OFFSET_HOLE, cookie, 12));
+                        out.put(&at.to_be_bytes());
+                        out.put(&len.to_be_bytes());
+                    }
+                }
+            }
+        }
+        Answer::Extents(extents) => {
+            let len = 4 + 8 * extents.len() as u32;
+            out.put(&proto::chunk_head(
+                chunk::DONE,
+                chunk::BLOCK_STATUS,
+                cookie,
+                len,
+            ));
+            out.put(&ALLOCATION_ID.to_be_bytes());
+            for (len, flags) in extents {
+                out.put(&len.to_be_bytes());
+                out.put(&flags.to_be_bytes());
+            }
+        }
+    }
+}
+
+fn put_data(out: &mut Pieces, flags: u16, cookie: u64, at: u64, data: View) {
+    let len = 8 + data.len() as u32;
+    out.put(&proto::chunk_head(flags, chunk::OFFSET_DATA, cookie, len));
+    out.put(&at.to_be_bytes());
+    out.put_view(data);
+}
+
+/// Waits for whichever comes first; the other is dropped.
+async fn either<T>(first: impl Future<Output = T>, second: impl Future<Output = T>) -> T {
+    let mut first = pin!(first);
+    let mut second = pin!(second);
+    poll_fn(|cx| match first.as_mut().poll(cx) {
+        Poll::Ready(value) => Poll::Ready(value),
+        Poll::Pending => second.as_mut().poll(cx),
+    })
+    .await
+}

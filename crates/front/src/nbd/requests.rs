@@ -1,0 +1,337 @@
+//! How is one allowed request carried out on a device?
+//!
+//! ```text
+//! Ask -> pieces of at most max_io -> Device -> Answer
+//! ```
+//!
+//! Always true:
+//! 1. Every piece handed to the device is in whole sectors and at most as long as the device takes.
+//! 2. An answer that says "done" was preceded by "done" from the device for every piece.
+
+use std::rc::Rc;
+
+use base::{Buf, Bytes, SECTOR, Sector, Span, View};
+use device::{Class, Device, DeviceError, Pending, WriteFlags};
+use env::sync::join_all;
+
+use super::proto::{Ask, Errno, state};
+
+/// A structured read this long asks the device first which parts are holes.
+const HOLES_FROM: u32 = 256 << 10;
+/// Zeroes written out, and reads that only warm a cache, go in pieces of this size.
+const SCRATCH: u64 = 1 << 20;
+/// Pieces of one trim, zeroing or warming under way at once.
+const AT_ONCE: usize = 8;
+/// A status request looks this far at most; a client asks again for the rest.
+const STATUS_REACH: u64 = 1 << 30;
+/// Extents in one status reply; a client asks again for the rest.
+const EXTENTS_MAX: usize = 1024;
+
+/// The result of a request, ready to be put into replies.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Done,
+    Failed(Errno, String),
+    /// The data of a read from byte `at` on.
+    Data {
+        at: u64,
+        data: View,
+    },
+    /// The data and holes of a read, in order.
+    Parts(Vec<Part>),
+    /// Extents of a status request: length and flags.
+    Extents(Vec<(u32, u32)>),
+}
+
+/// A part of a read.
+#[derive(Debug)]
+pub(super) enum Part {
+    Data { at: u64, data: View },
+    Hole { at: u64, len: u32 },
+}
+
+/// The device behind an export, and what was learnt of it once.
+pub(super) struct Target {
+    device: Rc<dyn Device>,
+    /// The longest piece, in bytes: a multiple of 512.
+    piece_max: u64,
+}
+
+impl From<DeviceError> for Answer {
+    fn from(error: DeviceError) -> Answer {
+        Answer::Failed(Errno::of_device(&error), error.to_string())
+    }
+}
+
+impl Target {
+    pub(super) fn new(device: Rc<dyn Device>) -> Target {
+        let max_io = device.info().max_io.0;
+        Target {
+            device,
+            piece_max: (max_io - max_io % SECTOR).max(SECTOR),
+        }
+    }
+
+    /// Carries one request out; `data` is a write's payload.
+    pub(super) async fn carry_out(&self, ask: Ask, data: Option<View>, structured: bool) -> Answer {
+        let outcome = match ask {
+            Ask::Read { at, len, whole } if len < HOLES_FROM || whole || !structured => self
+                .read(at, u64::from(len))
+                .await
+                .map(|data| Answer::Data { at, data }),
+            Ask::Read { at, len, .. } => self.read_parts(at, u64::from(len)).await,
+            Ask::Write { at, fua, .. } => {
+                let data = data.expect("a write is started with its payload");
+                self.write(at, data, fua).await.map(|()| Answer::Done)
+            }
+            Ask::Flush => self.device.flush().await.map(|()| Answer::Done),
+            Ask::Trim { at, len, fua } => self.trim(at, u64::from(len), fua).await,
+            Ask::WriteZeroes {
+                at,
+                len,
+                fua,
+                no_hole,
+                fast,
+            } => {
+                self.write_zeroes(at, u64::from(len), fua, no_hole, fast)
+                    .await
+            }
+            Ask::BlockStatus { at, len, one } => self.status(at, u64::from(len), one).await,
+            Ask::Cache { at, len } => self.warm(at, u64::from(len)).await,
+            Ask::Disconnect => Ok(Answer::Done),
+        };
+        outcome.unwrap_or_else(Answer::from)
+    }
+
+    async fn read(&self, at: u64, len: u64) -> Result<View, DeviceError> {
+        let mut buf = Buf::for_read(len as usize);
+        if len <= self.piece_max {
+            let buf = self
+                .device
+                .read(Sector::containing(at), buf, Class::Foreground)
+                .await?;
+            return Ok(buf.freeze());
+        }
+        let mut pieces = Vec::new();
+        let mut from = at;
+        while !buf.is_empty() {
+            let rest = buf.split_off(buf.len().min(self.piece_max as usize));
+            let next = from + buf.len() as u64;
+            pieces.push(
+                self.device
+                    .read(Sector::containing(from), buf, Class::Foreground),
+            );
+            (from, buf) = (next, rest);
+        }
+        let mut whole: Option<Buf> = None;
+        for piece in join_all(pieces).await {
+            match &mut whole {
+                Some(whole) => whole.join(piece?),
+                None => whole = Some(piece?),
+            }
+        }
+        Ok(whole.map_or_else(View::empty, Buf::freeze))
+    }
+
+    async fn read_parts(&self, at: u64, len: u64) -> Result<Answer, DeviceError> {
+        let extents = self.extents(at, len, EXTENTS_MAX).await?;
+        let covered: u64 = extents.iter().map(|(len, _)| len).sum();
+        if covered < len || extents.iter().all(|(_, data)| *data) {
+            let data = self.read(at, len).await?;
+            return Ok(Answer::Data { at, data });
+        }
+        let mut parts = Vec::with_capacity(extents.len());
+        let mut from = at;
+        for (len, is_data) in extents {
+            parts.push(if is_data {
+                Part::Data {
+                    at: from,
+                    data: self.read(from, len).await?,
+                }
+            } else {
+                Part::Hole {
+                    at: from,
+                    len: len as u32,
+                }
+            });
+            from += len;
+        }
+        Ok(Answer::Parts(parts))
+    }
+
+    /// Extents from `at` on in whole sectors, neighbours of one kind joined, none empty, none behind
+    /// `at + len`; at most `most` of them.
+    async fn extents(
+        &self,
+        at: u64,
+        len: u64,
+        most: usize,
+    ) -> Result<Vec<(u64, bool)>, DeviceError> {
+        let told = self.device.allocation(Span::bytes(at, len)).await?;
+        let mut extents: Vec<(u64, bool)> = Vec::new();
+        let mut rest = len;
+        for (len, is_data) in told {
+            let len = len.min(rest);
+            if len == 0 || !len.is_multiple_of(SECTOR) {
+                break;
+            }
+            rest -= len;
+            let full = extents.len() == most;
+            match extents.last_mut() {
+                Some(last) if last.1 == is_data => last.0 += len,
+                _ if full => break,
+                _ => extents.push((len, is_data)),
+            }
+        }
+        if extents.is_empty() {
+            // A device that tells nothing useful: it may all be data.
+            extents.push((len, true));
+        }
+        Ok(extents)
+    }
+
+    async fn write(&self, at: u64, data: View, fua: bool) -> Result<(), DeviceError> {
+        let flags = WriteFlags {
+            fua,
+            class: Class::Foreground,
+        };
+        let len = data.len() as u64;
+        if len <= self.piece_max {
+            return self.device.write(Sector::containing(at), data, flags).await;
+        }
+        let mut pieces = Vec::new();
+        let mut from = 0;
+        while from < len {
+            let piece = (len - from).min(self.piece_max);
+            let view = data.slice(from as usize, piece as usize);
+            pieces.push(
+                self.device
+                    .write(Sector::containing(at + from), view, flags),
+            );
+            from += piece;
+        }
+        join_all(pieces).await.into_iter().collect()
+    }
+
+    /// Runs `start` for each piece of at most `most` bytes, some at once; the first failure stops it.
+    async fn in_pieces<'a, T>(
+        &'a self,
+        at: u64,
+        len: u64,
+        most: u64,
+        start: impl Fn(&'a dyn Device, Span) -> Pending<'a, T>,
+    ) -> Result<(), DeviceError> {
+        let end = at + len;
+        let mut from = at;
+        while from < end {
+            let mut pieces = Vec::new();
+            while from < end && pieces.len() < AT_ONCE {
+                let piece = (end - from).min(most);
+                pieces.push(start(&*self.device, Span::bytes(from, piece)));
+                from += piece;
+            }
+            for outcome in join_all(pieces).await {
+                outcome?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn trim(&self, at: u64, len: u64, fua: bool) -> Result<Answer, DeviceError> {
+        self.in_pieces(at, len, self.piece_max, |device, span| device.discard(span))
+            .await?;
+        if fua {
+            self.device.flush().await?;
+        }
+        Ok(Answer::Done)
+    }
+
+    async fn write_zeroes(
+        &self,
+        at: u64,
+        len: u64,
+        fua: bool,
+        no_hole: bool,
+        fast: bool,
+    ) -> Result<Answer, DeviceError> {
+        if fast {
+            // Choice: the only zeroing known to be fast on every device is the one already done.
+            let zero = !no_hole && {
+                let extents = self.extents(at, len.min(STATUS_REACH), 2).await?;
+                extents[..] == [(len, false)]
+            };
+            if !zero {
+                let why = "zeroing this range may take as long as writing it".to_owned();
+                return Ok(Answer::Failed(Errno::NotSupported, why));
+            }
+            if fua {
+                self.device.flush().await?;
+            }
+            return Ok(Answer::Done);
+        }
+        let flags = WriteFlags {
+            fua,
+            class: Class::Foreground,
+        };
+        if no_hole {
+            let most = self.piece_max.min(SCRATCH);
+            let zeroes = Buf::zeroed(most.min(len) as usize).freeze();
+            self.in_pieces(at, len, most, |device, span| {
+                device.write(span.start, zeroes.slice(0, span.len.usize()), flags)
+            })
+            .await?;
+        } else {
+            self.in_pieces(at, len, self.piece_max, |device, span| {
+                device.write_zeroes(span, flags)
+            })
+            .await?;
+        }
+        Ok(Answer::Done)
+    }
+
+    async fn status(&self, at: u64, len: u64, one: bool) -> Result<Answer, DeviceError> {
+        let most = if one { 1 } else { EXTENTS_MAX };
+        let extents = self.extents(at, len.min(STATUS_REACH), most).await?;
+        let told = extents.iter().map(|&(len, is_data)| {
+            (
+                len as u32,
+                if is_data {
+                    0
+                } else {
+                    state::HOLE | state::ZERO
+                },
+            )
+        });
+        Ok(Answer::Extents(told.collect()))
+    }
+
+    /// Reads the range and forgets it: what caches below keep of it is their business.
+    async fn warm(&self, at: u64, len: u64) -> Result<Answer, DeviceError> {
+        let most = self.piece_max.min(SCRATCH);
+        self.in_pieces(at, len, most, |device, span| {
+            device.read(
+                span.start,
+                Buf::for_read(span.len.usize()),
+                Class::Foreground,
+            )
+        })
+        .await?;
+        Ok(Answer::Done)
+    }
+}
+
+/// The most memory a request may hold at once, in bytes.
+pub(super) fn charge(ask: &Ask) -> Bytes {
+    const SMALL: u64 = 4096;
+    let at_once = |len: u32| u64::from(len).min(AT_ONCE as u64 * SCRATCH);
+    Bytes(match *ask {
+        Ask::Read { len, .. } | Ask::Write { len, .. } => u64::from(len).max(SMALL),
+        Ask::Cache { len, .. } => at_once(len),
+        Ask::WriteZeroes {
+            len, no_hole: true, ..
+        } => u64::from(len).min(SCRATCH),
+        // 1,024 extents of 8 bytes, before and after they are encoded.
+        Ask::BlockStatus { .. } => 16 << 10,
+        _ => SMALL,
+    })
+}

@@ -1,0 +1,486 @@
+//! Who may come in, to what, and how do they all leave? Exports, listeners, limits, drain.
+//!
+//! ```text
+//! Listener -> accept -> Connection: negotiate (a deadline for all of it) -> transmit -> leave
+//!                          ^ watched: a client that stalls in the middle of a message is cut
+//! ```
+//!
+//! Always true:
+//! 1. Requests held for one connection stay below its own limit, and for all connections together below
+//!    the server's limit plus a small allowance each, whatever clients send or refuse to read.
+//! 2. Up to its allowance a connection never waits for what another one holds.
+//! 3. After `drain` no device has a request of this server left.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use base::{Bytes, Nanos};
+use device::Device;
+use env::Task;
+use env::net::{Listener, Stream};
+use env::sync::{Event, Semaphore};
+
+use super::connection::Connection;
+use super::figures::{ConnectionFigures, ExportFigures, Figures, Tally};
+use super::negotiate::{Catalogue, Offer};
+use super::proto::{self, STRING_MAX};
+use super::requests::Target;
+use super::tls::Tls;
+
+/// How much the server takes on, and how long it waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once. One more takes the place of the oldest that still negotiates, or is
+    /// turned away.
+    pub connections: usize,
+    /// Longest read or write: a power of two from 64 KiB to 32 MiB.
+    pub payload_max: Bytes,
+    /// Requests of one connection accepted and not answered; beyond them it is not read from.
+    pub requests_per_connection: usize,
+    /// Their bytes; at least one request of `payload_max` fits.
+    pub bytes_per_connection: Bytes,
+    /// Bytes of each connection that never wait for others.
+    pub allowance: Bytes,
+    /// Bytes of all connections together beyond their allowances; at least one `payload_max`.
+    pub bytes: Bytes,
+    /// Time for the whole negotiation, TLS included.
+    pub negotiation: Nanos,
+    /// How long a client may stall in the middle of a message, or leave a reply unread.
+    pub stall: Nanos,
+    /// Slowest pace of a long payload, in bytes per second, either way.
+    pub rate_min_bytes_per_second: u64,
+    /// How long a client may take to hang up after the last reply.
+    pub linger: Nanos,
+    /// How long `drain` waits for replies to be read before it cuts connections.
+    pub drain: Nanos,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 1024,
+            payload_max: Bytes::mib(32),
+            requests_per_connection: 256,
+            bytes_per_connection: Bytes::mib(64),
+            allowance: Bytes::kib(256),
+            bytes: Bytes::mib(512),
+            negotiation: Nanos::secs(15),
+            stall: Nanos::secs(30),
+            rate_min_bytes_per_second: 64 << 10,
+            linger: Nanos::secs(1),
+            drain: Nanos::secs(30),
+        }
+    }
+}
+
+impl Limits {
+    /// The nearest limits the server can keep: each at least what one longest request needs.
+    fn workable(mut self) -> Limits {
+        let payload = self.payload_max.0.clamp(64 << 10, 32 << 20);
+        self.payload_max = Bytes(1 << payload.ilog2());
+        // A request that warms a cache holds up to 8 MiB.
+        let most = self.payload_max.max(Bytes::mib(8));
+        self.connections = self.connections.max(1);
+        self.requests_per_connection = self.requests_per_connection.max(1);
+        self.bytes_per_connection = self.bytes_per_connection.max(most);
+        self.bytes = self.bytes.max(most);
+        self
+    }
+}
+
+/// How a server is set up.
+#[derive(Clone, Default)]
+pub struct Config {
+    /// What it takes on.
+    pub limits: Limits,
+    /// Its certificate, if it has one: without, STARTTLS is refused.
+    pub tls: Option<Tls>,
+}
+
+/// A device and the name clients ask for.
+#[derive(Clone)]
+pub struct Export {
+    /// The name; at most 4096 bytes of UTF-8 without NUL, not empty.
+    pub name: String,
+    /// A description for people; may be empty.
+    pub description: String,
+    /// What is served. Its size counts at the moment a client connects.
+    pub device: Rc<dyn Device>,
+    /// Refuse writes even if the device takes them.
+    pub read_only: bool,
+}
+
+/// Why an export was not added or not found.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// The name is taken.
+    #[error("cannot export '{0}' twice: remove the first one or choose another name")]
+    Taken(String),
+    /// The name cannot be sent to clients.
+    #[error("'{0}' is not an export's name: use 1 to 4096 bytes of text without NUL")]
+    Name(String),
+    /// There is no such export.
+    #[error("there is no export named '{0}'")]
+    Unknown(String),
+}
+
+/// An export in use.
+pub(super) struct Shelf {
+    pub(super) export: Export,
+    pub(super) target: Target,
+    pub(super) tally: Tally,
+}
+
+/// Totals of the server's life.
+#[derive(Clone, Copy, Default)]
+struct Totals {
+    accepted: u64,
+    crowded_out: u64,
+    negotiations_failed: u64,
+    stalled: u64,
+    violations: u64,
+}
+
+/// Serves exports to NBD clients. Lives on one thread; see the module's head.
+///
+/// # Example
+/// ```
+/// use base::Bytes;
+/// use front::nbd::{Client, ClientOptions, Config, Export, Server};
+/// use device::{Device as _, Memory};
+///
+/// let size = env::Runtime::simulated(1).block_on(async {
+///     let server = Server::new(Config::default());
+///     let device = Memory::new("ram", Bytes::mib(1));
+///     server.add_export(Export {
+///         name: "vol0".into(),
+///         description: "a megabyte of memory".into(),
+///         device,
+///         read_only: false,
+///     })?;
+///     let address = "127.0.0.1:10809".parse().expect("an address");
+///     server.serve(env::net::Listener::bind(&address).expect("a free port"));
+///     let client = Client::connect(&address, &ClientOptions::default()).await.expect("connected");
+///     let size = client.info().size;
+///     client.close().await;
+///     server.drain().await;
+///     Ok::<_, front::nbd::ExportError>(size)
+/// });
+/// assert_eq!(size, Ok(Bytes::mib(1)));
+/// ```
+pub struct Server {
+    // Fixed.
+    pub(super) limits: Limits,
+    pub(super) tls: Option<Tls>,
+    // Per run.
+    shelves: RefCell<Vec<Rc<Shelf>>>,
+    default: RefCell<Option<String>>,
+    acceptors: RefCell<Vec<Task<()>>>,
+    connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
+    /// Bytes all connections may hold beyond their allowances.
+    pub(super) pool: Rc<Semaphore>,
+    draining: Cell<bool>,
+    watching: Cell<bool>,
+    /// A connection has gone.
+    gone: Event,
+    totals: Cell<Totals>,
+}
+
+impl Server {
+    /// A server without exports or listeners. Limits too small for one longest request are raised to it.
+    pub fn new(config: Config) -> Rc<Server> {
+        let limits = config.limits.workable();
+        Rc::new(Server {
+            limits,
+            tls: config.tls,
+            shelves: RefCell::default(),
+            default: RefCell::default(),
+            acceptors: RefCell::default(),
+            connections: RefCell::default(),
+            pool: Semaphore::new(limits.bytes.0),
+            draining: Cell::new(false),
+            watching: Cell::new(false),
+            gone: Event::default(),
+            totals: Cell::default(),
+        })
+    }
+
+    /// Offers a device from now on. The first one is also the default export until
+    /// [`Server::set_default`] says otherwise.
+    ///
+    /// # Errors
+    /// [`ExportError::Taken`], [`ExportError::Name`].
+    pub fn add_export(&self, export: Export) -> Result<(), ExportError> {
+        if export.name.is_empty() || proto::text(export.name.as_bytes()).is_none() {
+            return Err(ExportError::Name(
+                proto::shortened(&export.name, 64).to_owned(),
+            ));
+        }
+        if self.shelf(&export.name).is_some() {
+            return Err(ExportError::Taken(export.name));
+        }
+        let target = Target::new(Rc::clone(&export.device));
+        let shelf = Shelf {
+            export,
+            target,
+            tally: Tally::default(),
+        };
+        self.shelves.borrow_mut().push(Rc::new(shelf));
+        Ok(())
+    }
+
+    /// Makes `name` the export of clients that ask for none.
+    ///
+    /// # Errors
+    /// [`ExportError::Unknown`].
+    pub fn set_default(&self, name: &str) -> Result<(), ExportError> {
+        self.shelf(name)
+            .ok_or_else(|| ExportError::Unknown(name.to_owned()))?;
+        *self.default.borrow_mut() = Some(name.to_owned());
+        Ok(())
+    }
+
+    /// Takes an export away: new clients do not find it, requests in flight on it finish, further ones
+    /// are refused, its connections end. When this returns the device is no longer used.
+    ///
+    /// # Errors
+    /// [`ExportError::Unknown`].
+    pub async fn remove_export(&self, name: &str) -> Result<(), ExportError> {
+        let shelf = self
+            .shelf(name)
+            .ok_or_else(|| ExportError::Unknown(name.to_owned()))?;
+        self.shelves
+            .borrow_mut()
+            .retain(|other| !Rc::ptr_eq(other, &shelf));
+        if self.default.borrow().as_deref() == Some(name) {
+            *self.default.borrow_mut() = None;
+        }
+        self.end_connections(|connection| connection.uses(&shelf))
+            .await;
+        Ok(())
+    }
+
+    /// Takes connections from `listener` until [`Server::drain`].
+    pub fn serve(self: &Rc<Self>, listener: Listener) {
+        if self.draining.get() {
+            return;
+        }
+        let server = Rc::clone(self);
+        let acceptor = env::spawn(async move {
+            loop {
+                match listener.accept().await {
+                    Ok(stream) => server.admit(stream),
+                    Err(error) => {
+                        // Out of descriptors, most likely: it passes when connections end.
+                        tracing::warn!(%error, address = %listener.address(), "cannot accept");
+                        env::sleep(Nanos::millis(100)).await;
+                    }
+                }
+            }
+        });
+        self.acceptors.borrow_mut().push(acceptor);
+    }
+
+    /// Serves one connection that came in some other way.
+    pub fn admit(self: &Rc<Self>, stream: Stream) {
+        if self.draining.get() {
+            return;
+        }
+        self.count(|totals| totals.accepted += 1);
+        let id = self.totals.get().accepted;
+        if !self.make_room() {
+            self.count(|totals| totals.crowded_out += 1);
+            tracing::warn!(peer = stream.peer(), "turned away: too many connections");
+            return;
+        }
+        let connection = Connection::new(id, stream, &self.limits);
+        self.connections
+            .borrow_mut()
+            .insert(id, Rc::clone(&connection));
+        self.watch();
+        let server = Rc::clone(self);
+        env::spawn(async move {
+            connection.run(&server).await;
+            server.connections.borrow_mut().remove(&connection.id);
+            server.gone.notify_all();
+        });
+    }
+
+    /// Is there room for one more? Cuts the oldest connection that still negotiates if need be.
+    fn make_room(&self) -> bool {
+        let connections = self.connections.borrow();
+        let open = connections
+            .values()
+            .filter(|connection| !connection.is_cut());
+        if open.clone().count() < self.limits.connections {
+            return true;
+        }
+        let oldest = open.clone().find(|connection| connection.negotiates());
+        if let Some(oldest) = oldest {
+            self.count(|totals| totals.crowded_out += 1);
+            tracing::warn!(
+                peer = oldest.peer,
+                "cut while negotiating: too many connections"
+            );
+            oldest.cut();
+        }
+        oldest.is_some()
+    }
+
+    /// Cuts those who stall, as long as anybody is connected.
+    fn watch(self: &Rc<Self>) {
+        if self.watching.replace(true) {
+            return;
+        }
+        let server = Rc::clone(self);
+        // A stall is noticed at most a quarter of its time late.
+        let interval = Nanos((server.limits.stall.0 / 4).max(1_000_000));
+        env::spawn(async move {
+            while !server.connections.borrow().is_empty() {
+                env::sleep(interval).await;
+                let now = env::now();
+                for connection in server.connections.borrow().values() {
+                    if !connection.is_cut() && connection.overdue(now) {
+                        server.count(|totals| totals.stalled += 1);
+                        tracing::warn!(peer = connection.peer, "cut: the client stalled");
+                        connection.cut();
+                    }
+                }
+            }
+            server.watching.set(false);
+        });
+    }
+
+    /// Stops: no new connections, requests in flight finish and are answered, later ones are refused
+    /// with `ESHUTDOWN`, connections end. Clients that do not read their replies are cut after
+    /// [`Limits::drain`]; what devices have begun is always waited for.
+    pub async fn drain(&self) {
+        self.draining.set(true);
+        for acceptor in self.acceptors.borrow_mut().drain(..) {
+            acceptor.cancel();
+        }
+        self.end_connections(|_| true).await;
+    }
+
+    async fn end_connections(&self, which: impl Fn(&Connection) -> bool) {
+        let mine = || -> Vec<Rc<Connection>> {
+            let all = self.connections.borrow();
+            all.values()
+                .filter(|connection| which(connection))
+                .map(Rc::clone)
+                .collect()
+        };
+        let all_gone = async || {
+            while !mine().is_empty() {
+                self.gone.wait().await;
+            }
+        };
+        for connection in mine() {
+            if connection.negotiates() {
+                connection.cut();
+            } else {
+                connection.drain();
+            }
+        }
+        if env::timeout(self.limits.drain, all_gone()).await.is_err() {
+            for connection in mine() {
+                tracing::warn!(
+                    peer = connection.peer,
+                    "cut: its replies were not read in time"
+                );
+                connection.cut();
+            }
+            all_gone().await;
+        }
+    }
+
+    /// What was done so far.
+    pub fn figures(&self) -> Figures {
+        let totals = self.totals.get();
+        let connections = self.connections.borrow();
+        let connections: Vec<ConnectionFigures> = connections
+            .values()
+            .map(|connection| connection.figures())
+            .collect();
+        let using = |name: &str| {
+            connections
+                .iter()
+                .filter(|c| c.export.as_deref() == Some(name))
+                .count() as u64
+        };
+        let shelves = self.shelves.borrow();
+        let exports = shelves.iter().map(|shelf| ExportFigures {
+            name: shelf.export.name.clone(),
+            connections: using(&shelf.export.name),
+            counts: shelf.tally.counts(),
+        });
+        Figures {
+            exports: exports.collect(),
+            accepted: totals.accepted,
+            crowded_out: totals.crowded_out,
+            negotiations_failed: totals.negotiations_failed,
+            stalled: totals.stalled,
+            violations: totals.violations,
+            connections,
+        }
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Totals)) {
+        let mut totals = self.totals.get();
+        change(&mut totals);
+        self.totals.set(totals);
+    }
+
+    pub(super) fn negotiation_failed(&self) {
+        self.count(|totals| totals.negotiations_failed += 1);
+    }
+
+    pub(super) fn violated(&self) {
+        self.count(|totals| totals.violations += 1);
+    }
+
+    /// The export of that name; the empty name asks for the default one.
+    pub(super) fn shelf(&self, name: &str) -> Option<Rc<Shelf>> {
+        let shelves = self.shelves.borrow();
+        let default = self.default.borrow();
+        let name = match (name, default.as_deref()) {
+            ("", None) => return shelves.first().map(Rc::clone),
+            ("", Some(default)) => default,
+            (name, _) => name,
+        };
+        shelves
+            .iter()
+            .find(|shelf| shelf.export.name == name)
+            .map(Rc::clone)
+    }
+}
+
+impl Catalogue for Server {
+    fn find(&self, name: &str) -> Option<Offer> {
+        let shelf = self.shelf(name)?;
+        let export = &shelf.export;
+        let payload_max = self.limits.payload_max.0 as u32;
+        Some(Offer::of_device(
+            &export.name,
+            proto::shortened(&export.description, STRING_MAX),
+            &export.device.info(),
+            export.read_only,
+            payload_max,
+        ))
+    }
+
+    fn list(&self) -> Vec<(String, String)> {
+        let shelves = self.shelves.borrow();
+        let pair = |shelf: &Rc<Shelf>| {
+            let description = proto::shortened(&shelf.export.description, STRING_MAX);
+            (shelf.export.name.clone(), description.to_owned())
+        };
+        shelves.iter().map(pair).collect()
+    }
+
+    fn closing(&self) -> bool {
+        self.draining.get()
+    }
+}

@@ -1,0 +1,215 @@
+//! Who may listen in: certificates, keys, and whether TLS is offered or required.
+//!
+//! The keys come as PEM, from files or from memory; what is wrong with them is said at once, when the
+//! configuration is read, not when the first client comes.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+/// May a client go on in the clear?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsMode {
+    /// TLS for those who ask for it.
+    Offered,
+    /// Nothing is told or done before TLS.
+    Required,
+}
+
+/// A server's side of TLS: its certificate and key, and whom it trusts.
+#[derive(Clone)]
+pub struct Tls {
+    pub(super) mode: TlsMode,
+    pub(super) config: Arc<ServerConfig>,
+}
+
+/// A client's side of TLS: whom it trusts, and its own certificate if it has one.
+#[derive(Clone)]
+pub struct ClientTls {
+    pub(super) config: Arc<ClientConfig>,
+    pub(super) server: ServerName<'static>,
+}
+
+/// Why certificates or keys cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// Not PEM, or nothing of that kind in it.
+    #[error("cannot use {what}: {why}; give it as PEM")]
+    Pem {
+        /// Which of the inputs.
+        what: &'static str,
+        /// What is wrong.
+        why: String,
+    },
+    /// Certificate and key are not accepted.
+    #[error("cannot use the certificate with this key: {0}")]
+    Pair(#[from] rustls::Error),
+    /// The authority's certificates are not accepted.
+    #[error("cannot use the client authority: {0}")]
+    Authority(String),
+    /// The server's name is neither a host name nor an address.
+    #[error("'{0}' is not a server's name: write a host name or an IP address")]
+    Name(String),
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|why| TlsError::Pem {
+        what,
+        why: why.to_string(),
+    })?;
+    if found.is_empty() {
+        return Err(TlsError::Pem {
+            what,
+            why: "it holds no certificate".into(),
+        });
+    }
+    Ok(found)
+}
+
+fn key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|why| TlsError::Pem {
+        what: "the private key",
+        why: why.to_string(),
+    })
+}
+
+fn roots(what: &'static str, pem: &[u8]) -> Result<RootCertStore, TlsError> {
+    let mut store = RootCertStore::empty();
+    for certificate in certificates(what, pem)? {
+        store.add(certificate).map_err(|why| TlsError::Pem {
+            what,
+            why: why.to_string(),
+        })?;
+    }
+    Ok(store)
+}
+
+fn file(path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|source| TlsError::File {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+impl Tls {
+    /// From PEM texts: the certificate chain, its key, and the authority clients' certificates must come
+    /// from (`None`: any client may connect).
+    ///
+    /// # Errors
+    /// [`TlsError`] if a text is not PEM or the parts do not fit together.
+    pub fn from_pem(
+        mode: TlsMode,
+        certificate: &[u8],
+        private_key: &[u8],
+        client_authority: Option<&[u8]>,
+    ) -> Result<Tls, TlsError> {
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?;
+        let builder = match client_authority {
+            None => builder.with_no_client_auth(),
+            Some(pem) => {
+                let roots = Arc::new(roots("the client authority", pem)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+                    .build()
+                    .map_err(|why| TlsError::Authority(why.to_string()))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let chain = certificates("the certificate", certificate)?;
+        let config = builder.with_single_cert(chain, key(private_key)?)?;
+        Ok(Tls {
+            mode,
+            config: Arc::new(config),
+        })
+    }
+
+    /// From PEM files; see [`Tls::from_pem`].
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn from_files(
+        mode: TlsMode,
+        certificate: &Path,
+        private_key: &Path,
+        client_authority: Option<&Path>,
+    ) -> Result<Tls, TlsError> {
+        let authority = client_authority.map(file).transpose()?;
+        Tls::from_pem(
+            mode,
+            &file(certificate)?,
+            &file(private_key)?,
+            authority.as_deref(),
+        )
+    }
+}
+
+impl ClientTls {
+    /// From PEM texts: the authority the server's certificate must come from, the name it must carry,
+    /// and our own certificate and key if the server asks for one.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn from_pem(
+        server: &str,
+        authority: &[u8],
+        own: Option<(&[u8], &[u8])>,
+    ) -> Result<ClientTls, TlsError> {
+        let name = ServerName::try_from(server.to_owned())
+            .map_err(|_| TlsError::Name(server.to_owned()))?;
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots("the server's authority", authority)?);
+        let config = match own {
+            None => builder.with_no_client_auth(),
+            Some((certificate, private_key)) => builder.with_client_auth_cert(
+                certificates("the client's certificate", certificate)?,
+                key(private_key)?,
+            )?,
+        };
+        Ok(ClientTls {
+            config: Arc::new(config),
+            server: name,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_a_certificate_is_refused_in_words() {
+        let refusal = |certificate: &[u8], key: &[u8]| {
+            Tls::from_pem(TlsMode::Offered, certificate, key, None)
+                .err()
+                .map(|e| e.to_string())
+        };
+        let why = refusal(b"junk", b"junk").unwrap_or_default();
+        assert_eq!(
+            why,
+            "cannot use the certificate: it holds no certificate; give it as PEM"
+        );
+        let missing = Path::new("no-such-file.pem");
+        let why = Tls::from_files(TlsMode::Required, missing, missing, None).err();
+        assert!(why.is_some_and(|e| e.to_string().starts_with("cannot read no-such-file.pem:")));
+    }
+}
