@@ -14,11 +14,13 @@
 mod api;
 pub mod crash;
 pub mod fault;
+pub mod file;
 pub mod memory;
 pub mod meter;
 
 pub use api::{Class, Device, DeviceError, DeviceExt, Info, Op, Pending, Power, WriteFlags, ready};
 pub use crash::Crash;
 pub use fault::Fault;
+pub use file::{File, FileOptions, OpenError};
 pub use memory::Memory;
 pub use meter::Meter;

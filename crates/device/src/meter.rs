@@ -15,10 +15,10 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use base::{Buf, Bytes, Instant, Nanos, Sector, Span, View};
+use base::{Buf, Instant, Nanos, Sector, Span, View};
 use serde::Serialize;
 
-use crate::{Class, Device, DeviceError, Info, Op, Pending, Power, WriteFlags};
+use crate::{Class, Device, Info, Op, Pending, Power, WriteFlags};
 
 const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
 const CLASSES: [Class; 3] = [Class::Foreground, Class::Metadata, Class::Background];

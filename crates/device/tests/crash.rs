@@ -17,7 +17,7 @@ use twin::{actions, agree, filled};
 const SIZE: Bytes = Bytes::mib(1);
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(twin::cases(64))]
 
     #[test]
     fn without_a_cut_it_reads_what_a_vec_reads(

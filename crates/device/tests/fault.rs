@@ -25,7 +25,7 @@ fn run(work: impl Future<Output = ()> + 'static) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(twin::cases(64))]
 
     #[test]
     fn slow_and_healed_it_reads_what_a_vec_reads(

@@ -13,7 +13,7 @@ use twin::{actions, agree, filled};
 const SIZE: Bytes = Bytes(5 << 19); // two and a half chunks
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(twin::cases(64))]
 
     #[test]
     fn memory_reads_what_a_vec_reads(actions in actions(SIZE, SIZE, 60), latency in 0..2_u64) {

@@ -19,7 +19,7 @@ fn run<T: 'static>(work: impl Future<Output = T> + 'static) -> T {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(twin::cases(64))]
 
     #[test]
     fn metered_it_reads_what_a_vec_reads_and_every_request_is_counted(

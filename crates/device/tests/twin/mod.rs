@@ -4,6 +4,15 @@ use base::{Buf, Bytes, SECTOR, Sector, Span, View};
 use device::{Class, Device, DeviceExt, WriteFlags};
 use proptest::prelude::*;
 
+/// So many cases; a failing one is printed in full, so nothing is kept in files.
+pub fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
 /// One request. Places and lengths count sectors; every request stays within the device.
 #[derive(Debug, Clone)]
 pub enum Action {
