@@ -37,6 +37,7 @@ pub struct Index {
     size: u32,
     capacity: u32,
     frame_bits: u32,
+    frame_mask: u32,
     /// Distances of this and more are not stored.
     far: u32,
     held: u32,
@@ -64,11 +65,13 @@ impl Index {
         let slots = Packed::new(size as usize, capacity);
         let frame_bits = u32::BITS - capacity.leading_zeros();
         let far = ((1u64 << (slots.bits() - frame_bits)) - 1).min(u64::from(u32::MAX)) as u32;
+        let frame_mask = ((1u64 << frame_bits) - 1) as u32;
         Index {
             slots,
             size,
             capacity,
             frame_bits,
+            frame_mask,
             far,
             held: 0,
         }
@@ -79,6 +82,7 @@ impl Index {
     pub(crate) fn without_distances(capacity: u32) -> Index {
         let mut index = Index::new(capacity);
         index.frame_bits = index.slots.bits();
+        index.frame_mask = u32::MAX >> (32 - index.frame_bits);
         index.far = 0;
         index
     }
@@ -115,9 +119,8 @@ impl Index {
 
     #[inline(always)]
     fn word(&self, frame: u32, distance: u32) -> u32 {
-        let far = distance.min(self.far);
-        // With no free bits `far` is 0 and the shift may be the full width.
-        (frame + 1) | far.checked_shl(self.frame_bits).unwrap_or(0)
+        // In 64 bits: with no free bits `far` is 0 and the shift is the full width.
+        (frame + 1) | (u64::from(distance.min(self.far)) << self.frame_bits) as u32
     }
 
     #[inline(always)]
@@ -131,7 +134,7 @@ impl Index {
     /// The stored distance: exact below `far`, else at least `far`.
     #[inline(always)]
     fn stored(&self, word: u32) -> u32 {
-        word.checked_shr(self.frame_bits).unwrap_or(0)
+        (u64::from(word) >> self.frame_bits) as u32
     }
 
     #[inline(always)]
@@ -159,11 +162,13 @@ impl Index {
         let mut distance = 0;
         loop {
             let word = self.slots.get(slot as usize);
-            if word == 0 {
-                return None;
-            }
             let stored = self.stored(word);
-            if stored == distance.min(self.far) {
+            // Most slots on the way belong to earlier homes: one comparison passes them. An empty
+            // slot looks like distance 0: the end anywhere but at home.
+            if stored <= distance {
+                if stored != distance.min(self.far) || word == 0 {
+                    return None;
+                }
                 let frame = self.frame(word);
                 let resident = key_of(frame);
                 if resident == key {
@@ -172,8 +177,6 @@ impl Index {
                 if stored == self.far && self.between(self.home(resident), slot) < distance {
                     return None;
                 }
-            } else if stored < distance {
-                return None;
             }
             slot = self.next(slot);
             distance += 1;
