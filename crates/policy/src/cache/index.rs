@@ -125,10 +125,7 @@ impl Index {
 
     #[inline(always)]
     fn frame(&self, word: u32) -> u32 {
-        let mask = u32::MAX
-            .checked_shl(self.frame_bits)
-            .map_or(u32::MAX, |above| !above);
-        (word & mask) - 1
+        (word & self.frame_mask).wrapping_sub(1)
     }
 
     /// The stored distance: exact below `far`, else at least `far`.

@@ -266,6 +266,11 @@ fn w_tinylfu_keeps_every_frame_in_one_part_under_random_calls() {
             );
         }
     }
+    // Only a halving of all counts just then makes it forget what it has just been told.
+    assert!(
+        known < misses && known > misses * 9 / 10,
+        "{known} of {misses}"
+    );
 }
 
 #[test]

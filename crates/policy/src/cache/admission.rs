@@ -1,0 +1,423 @@
+//! Does a block that was missed deserve a place on the fast device?
+//!
+//! ```text
+//! read miss  -> Streams: part of a long stream? -----> bypass
+//!            -> Admission: asked for lately? --no----> bypass, but remember
+//!            -> FlashBudget: bytes left today? --no--> bypass
+//!            -> admit
+//! write miss -> Streams, else always admit (and charged to the budget)
+//! ```
+//!
+//! Three small deciders, each usable alone. Pure: time comes in as an argument.
+
+use std::collections::BTreeSet;
+
+use base::{Bytes, Instant, Nanos, Sector, Span};
+
+use super::Ghost;
+use super::lists::Lists;
+
+/// Which read misses come into the cache. Writes always do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Reads {
+    /// Every one.
+    Always,
+    /// Those asked for a second time while a ghost still remembers the first.
+    #[default]
+    OnSecondAccess,
+}
+
+/// Admission of read misses.
+///
+/// # Example
+/// ```
+/// use policy::cache::admission::{Admission, Reads};
+/// let mut admission = Admission::new(Reads::OnSecondAccess, 1_000);
+/// assert!(!admission.read(7, false), "the first time it is only remembered");
+/// assert!(admission.read(7, false), "the second time it comes in");
+/// assert!(admission.read(8, true), "a key the policy remembers comes in at once");
+/// ```
+#[derive(Clone, Debug)]
+pub struct Admission {
+    reads: Reads,
+    seen: Ghost,
+}
+
+impl Admission {
+    /// For a cache of `capacity` blocks: remembers as many missed keys.
+    pub fn new(reads: Reads, capacity: u32) -> Admission {
+        let keys = match reads {
+            Reads::Always => 0,
+            Reads::OnSecondAccess => capacity as usize,
+        };
+        Admission {
+            reads,
+            seen: Ghost::new(keys),
+        }
+    }
+
+    /// A read missed `key`: may it come in? `remembered` is what
+    /// [`Replacement::remembers`](super::Replacement::remembers) says of it. A key refused is
+    /// remembered here; one admitted is forgotten.
+    pub fn read(&mut self, key: u64, remembered: bool) -> bool {
+        if self.reads == Reads::Always {
+            return true;
+        }
+        if self.seen.take(key) || remembered {
+            return true;
+        }
+        self.seen.push(key);
+        false
+    }
+
+    /// Bytes it holds.
+    pub fn memory(&self) -> usize {
+        self.seen.memory()
+    }
+}
+
+/// What a request looks like beside those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Does it continue a stream?
+    pub sequential: bool,
+    /// How far its stream has come, this request included.
+    pub length: Bytes,
+    /// Is the stream long enough to go past the cache?
+    pub bypass: bool,
+}
+
+/// Finds sequential streams among interleaved requests.
+///
+/// A stream is followed by the sector it is expected to go on at. A request that starts there, or
+/// within [`SLACK`](Streams::SLACK) of it (queues reorder), continues it; a stream's length counts only new
+/// ground, so requests that stay in one place never become a stream. The stream unused for longest
+/// makes room for a new one.
+///
+/// # Example
+/// ```
+/// use base::{Bytes, Span};
+/// use policy::cache::admission::Streams;
+/// let mut streams = Streams::new(128, Some(Bytes::mib(1)));
+/// let last = (0..16).map(|i| streams.see(Span::bytes(i << 16, 1 << 16))).last();
+/// assert!(last.is_some_and(|seen| seen.bypass), "16 x 64 KiB in a row");
+/// assert!(!streams.see(Span::bytes(1 << 40, 4096)).bypass);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Streams {
+    bypass_at: Option<Bytes>,
+    /// (where it goes on, stream), sorted by place.
+    expected: BTreeSet<(Sector, u32)>,
+    /// Of each stream: where it goes on, how far it has come.
+    streams: Vec<(Sector, Bytes)>,
+    /// Streams by last use.
+    order: Lists<1>,
+}
+
+impl Streams {
+    /// A request this far before or behind the expected place still continues the stream: 32 requests
+    /// of 4 KiB in flight may arrive in any order.
+    pub const SLACK: Bytes = Bytes::kib(128);
+
+    /// Follows up to `most` streams (at least one); from `bypass_at` on they bypass (`None`: never).
+    pub fn new(most: u32, bypass_at: Option<Bytes>) -> Streams {
+        let most = most.max(1);
+        Streams {
+            bypass_at,
+            expected: BTreeSet::new(),
+            streams: Vec::with_capacity(most as usize),
+            order: Lists::new(most),
+        }
+    }
+
+    /// Takes note of a request.
+    pub fn see(&mut self, request: Span) -> Seen {
+        let found = self.continued(request.start);
+        let stream = found.unwrap_or_else(|| self.start(request.start));
+        let (next, length) = self.streams[stream as usize];
+        let on = next.max(request.end());
+        // Ground never covered before, also over a gap that a request still under way will fill.
+        let length = length + Bytes((on.0 - next.0) * base::SECTOR);
+        self.expected.remove(&(next, stream));
+        self.expected.insert((on, stream));
+        self.streams[stream as usize] = (on, length);
+        self.order.renew(0, stream);
+        Seen {
+            sequential: found.is_some(),
+            length,
+            bypass: self.bypass_at.is_some_and(|at| length >= at),
+        }
+    }
+
+    /// Streams followed now.
+    pub fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Is none followed?
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    /// The stream expected nearest to `start`, within the slack.
+    fn continued(&self, start: Sector) -> Option<u32> {
+        let slack = Self::SLACK.sectors();
+        let low = (Sector(start.0.saturating_sub(slack)), 0);
+        let high = (Sector(start.0.saturating_add(slack)), u32::MAX);
+        self.expected
+            .range(low..=high)
+            .min_by_key(|(next, _)| next.0.abs_diff(start.0))
+            .map(|&(_, stream)| stream)
+    }
+
+    fn start(&mut self, at: Sector) -> u32 {
+        let stream = if self.streams.len() < self.order.frames() as usize {
+            let stream = self.streams.len() as u32;
+            self.streams.push((at, Bytes(0)));
+            self.order.push(0, stream);
+            stream
+        } else {
+            let oldest = self
+                .order
+                .oldest(0)
+                .expect("as many streams as allowed, at least one");
+            self.expected
+                .remove(&(self.streams[oldest as usize].0, oldest));
+            self.streams[oldest as usize] = (at, Bytes(0));
+            oldest
+        };
+        self.expected.insert((at, stream));
+        stream
+    }
+}
+
+/// One day.
+const DAY: Nanos = Nanos::secs(24 * 60 * 60);
+
+/// A cap on the bytes written to flash per day: a token bucket that fills evenly.
+///
+/// The bucket holds one hour's share, full at the start, so a burst may pass but a day brings at most
+/// 25/24 of the cap. What must be written anyway is charged too and may leave a debt, which later
+/// admissions wait for.
+///
+/// # Example
+/// ```
+/// use base::{Bytes, Instant, Nanos};
+/// use policy::cache::admission::FlashBudget;
+/// let mut budget = FlashBudget::new(Some(Bytes::gib(24)), Instant(0));
+/// assert!(budget.admit(Instant(0), Bytes::gib(1)), "one hour's share at once");
+/// assert!(!budget.admit(Instant(0), Bytes(4096)), "then it is used up");
+/// assert!(budget.admit(Instant(0) + Nanos::secs(60), Bytes::mib(17)), "17 MiB a minute flow in");
+/// ```
+#[derive(Clone, Debug)]
+pub struct FlashBudget {
+    per_day: Option<Bytes>,
+    /// Bytes left, in units of one byte / [`DAY`] nanoseconds, so that no fraction is lost.
+    left: i128,
+    filled: Instant,
+}
+
+impl FlashBudget {
+    /// At most `per_day` (`None`: no cap).
+    pub fn new(per_day: Option<Bytes>, now: Instant) -> FlashBudget {
+        let mut budget = FlashBudget {
+            per_day,
+            left: 0,
+            filled: now,
+        };
+        budget.left = budget.room();
+        budget
+    }
+
+    /// One hour's share.
+    fn room(&self) -> i128 {
+        self.per_day
+            .map_or(0, |cap| i128::from(cap.0) * i128::from(DAY.0 / 24))
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let Some(cap) = self.per_day else { return };
+        let since = i128::from(now.since(self.filled).0);
+        self.left = (self.left + i128::from(cap.0) * since).min(self.room());
+        self.filled = self.filled.max(now);
+    }
+
+    /// May `len` bytes that need not be written now be written? If so they are charged.
+    pub fn admit(&mut self, now: Instant, len: Bytes) -> bool {
+        if self.per_day.is_none() {
+            return true;
+        }
+        self.fill(now);
+        let cost = i128::from(len.0) * i128::from(DAY.0);
+        let enough = cost <= self.left;
+        if enough {
+            self.left -= cost;
+        }
+        enough
+    }
+
+    /// Charges `len` bytes that must be written.
+    pub fn charge(&mut self, now: Instant, len: Bytes) {
+        if self.per_day.is_none() {
+            return;
+        }
+        self.fill(now);
+        self.left -= i128::from(len.0) * i128::from(DAY.0);
+    }
+
+    /// Bytes left now, zero in debt; `None` without a cap.
+    pub fn left(&mut self, now: Instant) -> Option<Bytes> {
+        self.per_day?;
+        self.fill(now);
+        Some(Bytes((self.left.max(0) / i128::from(DAY.0)) as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(n: u64) -> Span {
+        Span::bytes(n * 4096, 4096)
+    }
+
+    #[test]
+    fn a_read_comes_in_the_second_time_unless_all_do() {
+        let mut second = Admission::new(Reads::OnSecondAccess, 100);
+        assert!(!second.read(1, false));
+        assert!(second.read(1, false));
+        assert!(!second.read(1, false), "admitted means forgotten");
+        assert!(second.read(2, true));
+        let mut always = Admission::new(Reads::Always, 100);
+        assert!(always.read(1, false));
+        assert_eq!(always.memory(), 0);
+    }
+
+    #[test]
+    fn a_first_access_long_ago_is_no_first_access() {
+        let mut admission = Admission::new(Reads::OnSecondAccess, 160);
+        assert!(!admission.read(1, false));
+        for key in 1_000..3_000 {
+            admission.read(key, false);
+        }
+        assert!(!admission.read(1, false));
+    }
+
+    #[test]
+    fn a_stream_bypasses_once_it_is_long_enough() {
+        let mut streams = Streams::new(128, Some(Bytes::mib(1)));
+        for n in 0..255 {
+            let seen = streams.see(page(n));
+            assert_eq!((seen.sequential, seen.bypass), (n > 0, false), "page {n}");
+        }
+        let seen = streams.see(page(255));
+        assert_eq!(
+            seen,
+            Seen {
+                sequential: true,
+                length: Bytes::mib(1),
+                bypass: true
+            }
+        );
+    }
+
+    #[test]
+    fn one_request_as_long_as_a_stream_bypasses_at_once() {
+        let mut streams = Streams::new(128, Some(Bytes::mib(1)));
+        let seen = streams.see(Span::bytes(1 << 30, 1 << 20));
+        assert_eq!(
+            seen,
+            Seen {
+                sequential: false,
+                length: Bytes::mib(1),
+                bypass: true
+            }
+        );
+        let mut never = Streams::new(128, None);
+        assert!(!never.see(Span::bytes(1 << 30, 1 << 30)).bypass);
+    }
+
+    #[test]
+    fn interleaved_and_reordered_streams_are_told_apart() {
+        let mut streams = Streams::new(128, Some(Bytes::mib(1)));
+        let mut bypassed = [0; 100];
+        for step in 0..512u64 {
+            for stream in 0..100u64 {
+                // Pairs arrive swapped: 1, 0, 3, 2, ...
+                let at = stream * (1 << 20) + (step ^ 1);
+                bypassed[stream as usize] += usize::from(streams.see(page(at)).bypass);
+            }
+        }
+        assert_eq!(streams.len(), 100);
+        for count in bypassed {
+            assert!(
+                (250..=257).contains(&count),
+                "{count} of 512 pages, 256 are behind 1 MiB"
+            );
+        }
+    }
+
+    #[test]
+    fn requests_that_stay_in_one_place_are_no_stream() {
+        let mut streams = Streams::new(128, Some(Bytes::mib(1)));
+        for round in 0..10_000u64 {
+            let seen = streams.see(page(round * 7 % 16));
+            assert!(!seen.bypass, "round {round}: {:?}", seen.length);
+        }
+    }
+
+    #[test]
+    fn the_stream_unused_for_longest_makes_room() {
+        let mut streams = Streams::new(2, Some(Bytes::mib(1)));
+        let far = 1 << 20;
+        streams.see(page(0));
+        streams.see(page(far));
+        streams.see(page(1));
+        streams.see(page(2 * far));
+        assert_eq!(streams.len(), 2);
+        assert!(streams.see(page(2)).sequential, "used last but one");
+        assert!(!streams.see(page(far + 1)).sequential, "forgotten");
+    }
+
+    #[test]
+    fn a_day_of_writing_stays_within_the_cap_and_an_hour() {
+        let cap = Bytes::gib(10);
+        let mut budget = FlashBudget::new(Some(cap), Instant(0));
+        let mut written = Bytes(0);
+        for second in 0..24 * 60 * 60 {
+            for _ in 0..64 {
+                if budget.admit(Instant(0) + Nanos::secs(second), Bytes::kib(64)) {
+                    written += Bytes::kib(64);
+                }
+            }
+        }
+        assert!(written <= cap + cap / 24, "{written}");
+        assert!(written >= cap, "{written}: not a byte less than may be");
+    }
+
+    #[test]
+    fn what_must_be_written_leaves_a_debt_that_admissions_wait_for() {
+        let mut budget = FlashBudget::new(Some(Bytes::gib(24)), Instant(0));
+        budget.charge(Instant(0), Bytes::gib(3));
+        assert_eq!(budget.left(Instant(0)), Some(Bytes(0)));
+        let hours = |n: u64| Instant(0) + Nanos::secs(n * 3600);
+        assert!(
+            !budget.admit(hours(2), Bytes(4096)),
+            "the debt of 2 GiB is just paid"
+        );
+        assert!(budget.admit(hours(3), Bytes::gib(1)));
+        assert_eq!(
+            budget.left(hours(100)),
+            Some(Bytes::gib(1)),
+            "no more than an hour is saved"
+        );
+    }
+
+    #[test]
+    fn without_a_cap_everything_may_be_written() {
+        let mut budget = FlashBudget::new(None, Instant(0));
+        budget.charge(Instant(0), Bytes::gib(1000));
+        assert!(budget.admit(Instant(0), Bytes::gib(1000)));
+        assert_eq!(budget.left(Instant(5)), None);
+    }
+}

@@ -1,0 +1,714 @@
+//! When are dirty pages written to the slow device, how fast, and in which order?
+//!
+//! ```text
+//! dirty pages --Elevator--> runs in ascending order, neighbours merged, one 64 MiB window at a time
+//! load, marks, ages --Cleaner--> Hold | Clean { rate } | Urgent
+//! ```
+//!
+//! Between the low and the high mark the cleaner takes the slow device's spare time, the more of it
+//! the more is dirty. Above the high mark it takes a share even of a busy device, up to all of it at
+//! the urgent mark. An idle device is used at full rate whatever is dirty.
+//!
+//! Energy mode lets the slow device sleep:
+//!
+//! ```text
+//! Holding -> Burning   high mark, or a page too old, or the device is awake and idle anyway
+//! Burning -> Holding   nothing is dirty
+//! ```
+//!
+//! Pure: time and observations come in, a decision goes out.
+//!
+//! Always true:
+//! 1. With nothing dirty the answer is `Hold`.
+//! 2. At or above the urgent mark the answer is `Urgent`.
+//! 3. The rate never falls when more is dirty, and never rises when the device is busier.
+
+use std::collections::BTreeMap;
+
+use base::{Bytes, Instant, Nanos};
+
+/// What the cleaner goes by; fixed at open.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CleanerOptions {
+    /// Share of the cache that may stay dirty undisturbed.
+    pub low_mark: f64,
+    /// Share from which cleaning does not wait for spare time.
+    pub high_mark: f64,
+    /// Share from which cleaning comes first.
+    pub urgent_mark: f64,
+    /// A page dirty for longer is written even below the low mark.
+    pub age_max: Nanos,
+    /// The slow device counts as idle after this long without a request.
+    pub idle_after: Nanos,
+    /// What the slow device writes in a second when left alone.
+    pub slow_bytes_per_second: Bytes,
+    /// Let the slow device sleep: hold until the high mark or the age limit, then write all.
+    pub energy: bool,
+}
+
+impl Default for CleanerOptions {
+    /// 10, 50 and 80 %; a page may be dirty for 10 minutes; idle after 100 ms; 60 MB/s, about what a
+    /// disk writes in sorted runs.
+    fn default() -> Self {
+        CleanerOptions {
+            low_mark: 0.1,
+            high_mark: 0.5,
+            urgent_mark: 0.8,
+            age_max: Nanos::secs(600),
+            idle_after: Nanos::millis(100),
+            slow_bytes_per_second: Bytes(60_000_000),
+            energy: false,
+        }
+    }
+}
+
+/// What the cleaner is told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// The time.
+    pub now: Instant,
+    /// Dirty bytes in the cache.
+    pub dirty: Bytes,
+    /// Bytes the cache holds at most.
+    pub capacity: Bytes,
+    /// When the slow device finished its last foreground request; `None`: one is under way.
+    pub slow_idle_since: Option<Instant>,
+    /// The share of its time the slow device spends on foreground requests, 0 to 1.
+    pub slow_busy: f64,
+    /// When the page dirty for longest became so; `None`: nothing is dirty.
+    pub dirty_since: Option<Instant>,
+    /// Does the slow device sleep?
+    pub standby: bool,
+}
+
+/// What to do until asked again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decision {
+    /// Nothing.
+    Hold,
+    /// Write dirty pages at this rate.
+    Clean {
+        /// Bytes to write per second.
+        bytes_per_second: Bytes,
+    },
+    /// Write dirty pages as fast as the slow device takes them; new writes may have to wait.
+    Urgent,
+}
+
+/// Decides when to clean and how fast.
+///
+/// # Example
+/// ```
+/// use base::{Bytes, Instant, Nanos};
+/// use policy::cache::cleaner::{Cleaner, CleanerOptions, Decision, Load};
+/// let mut cleaner = Cleaner::new(CleanerOptions::default());
+/// let load = Load {
+///     now: Instant(0) + Nanos::secs(10),
+///     dirty: Bytes::gib(3),
+///     capacity: Bytes::gib(10),
+///     slow_idle_since: None,
+///     slow_busy: 0.5,
+///     dirty_since: Some(Instant(0)),
+///     standby: false,
+/// };
+/// // Halfway between the marks, half of the time spare: a quarter of 60 MB/s.
+/// let quarter = Decision::Clean { bytes_per_second: Bytes(15_000_000) };
+/// assert_eq!(cleaner.decide(&load), quarter);
+/// assert_eq!(cleaner.decide(&Load { dirty: Bytes::gib(9), ..load }), Decision::Urgent);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Cleaner {
+    options: CleanerOptions,
+    /// Energy mode: writing all that is dirty while the device spins.
+    burning: bool,
+}
+
+impl Cleaner {
+    /// The share of its time a fully busy slow device spends on cleaning at the high mark.
+    const SHARE_AT_HIGH_MARK: f64 = 0.1;
+
+    /// A cleaner that goes by `options`.
+    ///
+    /// # Panics
+    /// If the marks are not ascending within 0 to 1.
+    pub fn new(options: CleanerOptions) -> Cleaner {
+        let CleanerOptions {
+            low_mark: low,
+            high_mark: high,
+            urgent_mark: urgent,
+            ..
+        } = options;
+        assert!(
+            0.0 <= low && low < high && high < urgent && urgent <= 1.0,
+            "marks must ascend within 0..=1: low {low}, high {high}, urgent {urgent}"
+        );
+        Cleaner {
+            options,
+            burning: false,
+        }
+    }
+
+    /// The options it goes by.
+    pub fn options(&self) -> &CleanerOptions {
+        &self.options
+    }
+
+    /// Is energy mode writing all that is dirty?
+    pub fn is_burning(&self) -> bool {
+        self.burning
+    }
+
+    /// What to do under this load.
+    pub fn decide(&mut self, load: &Load) -> Decision {
+        if load.dirty == Bytes(0) {
+            self.burning = false;
+            return Decision::Hold;
+        }
+        let dirty = load.dirty.0 as f64 / load.capacity.0.max(1) as f64;
+        if dirty >= self.options.urgent_mark {
+            self.burning = self.options.energy;
+            return Decision::Urgent;
+        }
+        let old = load
+            .dirty_since
+            .is_some_and(|at| load.now.since(at) >= self.options.age_max);
+        let idle = load
+            .slow_idle_since
+            .is_some_and(|at| load.now.since(at) >= self.options.idle_after);
+        if self.options.energy {
+            let awake = idle && !load.standby;
+            self.burning |= old || awake || dirty >= self.options.high_mark;
+            if !self.burning {
+                return Decision::Hold;
+            }
+            // All of it, soon: each second of spinning costs.
+            let share = self
+                .share(1.0, load.slow_busy)
+                .max(Self::SHARE_AT_HIGH_MARK);
+            return self.at(if idle { 1.0 } else { share });
+        }
+        if idle {
+            return self.at(1.0);
+        }
+        if dirty < self.options.low_mark && !old {
+            return Decision::Hold;
+        }
+        let CleanerOptions {
+            low_mark: low,
+            high_mark: high,
+            urgent_mark: urgent,
+            ..
+        } = self.options;
+        if dirty < high {
+            // Old pages alone move the cleaner gently: a tenth of the spare time.
+            let pressure = ((dirty - low) / (high - low)).max(if old { 0.1 } else { 0.0 });
+            return self.at(self.share(pressure, load.slow_busy));
+        }
+        let beyond = (dirty - high) / (urgent - high);
+        let taken = Self::SHARE_AT_HIGH_MARK + (1.0 - Self::SHARE_AT_HIGH_MARK) * beyond;
+        self.at(self.share(1.0, load.slow_busy).max(taken))
+    }
+
+    /// `pressure` of the device's spare time.
+    fn share(&self, pressure: f64, busy: f64) -> f64 {
+        pressure.clamp(0.0, 1.0) * (1.0 - busy.clamp(0.0, 1.0))
+    }
+
+    fn at(&self, share: f64) -> Decision {
+        let rate = self.options.slow_bytes_per_second.0 as f64 * share;
+        match rate.round() as u64 {
+            0 => Decision::Hold,
+            rate => Decision::Clean {
+                bytes_per_second: Bytes(rate),
+            },
+        }
+    }
+}
+
+/// Neighbouring dirty pages, to be written with one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first page's number on the slow device.
+    pub page: u64,
+    /// How many pages.
+    pub pages: u32,
+}
+
+/// The dirty pages, in the order the slow device's head likes: one way up, then from the start.
+///
+/// # Example
+/// ```
+/// use policy::cache::cleaner::{Elevator, Run};
+/// let mut dirty = Elevator::new();
+/// for page in [7, 900, 6, 5] {
+///     dirty.insert(page);
+/// }
+/// let mut runs = Vec::new();
+/// dirty.pick(100, &mut |_| true, &mut runs);
+/// assert_eq!(runs, [Run { page: 5, pages: 3 }, Run { page: 900, pages: 1 }]);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Elevator {
+    /// 64 pages a word: bit b of word w is page 64 w + b. No word is 0.
+    words: BTreeMap<u64, u64>,
+    pages: usize,
+    /// The page the next sweep begins at.
+    hand: u64,
+}
+
+/// One batch stays within 64 MiB of its first page: 16,384 pages of 4 KiB.
+pub const WINDOW_PAGES: u64 = (64 << 20) / 4096;
+
+impl Elevator {
+    /// Nothing dirty.
+    pub fn new() -> Elevator {
+        Elevator::default()
+    }
+
+    /// `page` is dirty. Answers whether that is news.
+    pub fn insert(&mut self, page: u64) -> bool {
+        let word = self.words.entry(page / 64).or_default();
+        let news = *word & 1 << (page % 64) == 0;
+        *word |= 1 << (page % 64);
+        self.pages += usize::from(news);
+        news
+    }
+
+    /// `page` is clean. Answers whether that is news.
+    pub fn remove(&mut self, page: u64) -> bool {
+        let Some(word) = self.words.get_mut(&(page / 64)) else {
+            return false;
+        };
+        let news = *word & 1 << (page % 64) != 0;
+        *word &= !(1 << (page % 64));
+        if *word == 0 {
+            self.words.remove(&(page / 64));
+        }
+        self.pages -= usize::from(news);
+        news
+    }
+
+    /// Is `page` dirty?
+    pub fn contains(&self, page: u64) -> bool {
+        self.words
+            .get(&(page / 64))
+            .is_some_and(|word| word & 1 << (page % 64) != 0)
+    }
+
+    /// Dirty pages.
+    pub fn len(&self) -> usize {
+        self.pages
+    }
+
+    /// Is nothing dirty?
+    pub fn is_empty(&self) -> bool {
+        self.pages == 0
+    }
+
+    /// The next batch: up to `most` of the dirty pages `may` allows (pages being written are refused),
+    /// from where the last batch ended, within one window of [`WINDOW_PAGES`], ascending, neighbours
+    /// merged into `runs` (which is cleared first). They stay dirty until [`remove`](Self::remove).
+    /// After the last page the sweep begins anew at the first. Empty: no page may be written.
+    pub fn pick(&mut self, most: usize, may: &mut dyn FnMut(u64) -> bool, runs: &mut Vec<Run>) {
+        runs.clear();
+        if most == 0 {
+            return;
+        }
+        let from = self.hand;
+        self.sweep(from, u64::MAX, most, may, runs);
+        if runs.is_empty() && from > 0 {
+            self.sweep(0, from - 1, most, may, runs);
+        }
+    }
+
+    /// Collects from the pages `from..=to`.
+    fn sweep(
+        &mut self,
+        from: u64,
+        to: u64,
+        most: usize,
+        may: &mut dyn FnMut(u64) -> bool,
+        runs: &mut Vec<Run>,
+    ) {
+        let mut left = most;
+        let mut end = to;
+        for (&at, &word) in self.words.range(from / 64..=to / 64) {
+            let mut bits = word;
+            if at == from / 64 {
+                bits &= u64::MAX << (from % 64);
+            }
+            while bits != 0 {
+                let page = at * 64 + u64::from(bits.trailing_zeros());
+                bits &= bits - 1;
+                if page > end {
+                    return;
+                }
+                if !may(page) {
+                    continue;
+                }
+                match runs.last_mut() {
+                    None => {
+                        end = end.min(page.saturating_add(WINDOW_PAGES - 1));
+                        runs.push(Run { page, pages: 1 });
+                    }
+                    Some(run) if run.page + u64::from(run.pages) == page => run.pages += 1,
+                    Some(_) => runs.push(Run { page, pages: 1 }),
+                }
+                self.hand = page.saturating_add(1);
+                left -= 1;
+                if left == 0 {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::cache::tests::Dice;
+
+    const MB: u64 = 1_000_000;
+
+    /// 3 of 10 GiB dirty for 10 s, the slow device half busy and awake.
+    const LOAD: Load = Load {
+        now: Instant(10_000_000_000),
+        dirty: Bytes::gib(3),
+        capacity: Bytes::gib(10),
+        slow_idle_since: None,
+        slow_busy: 0.5,
+        dirty_since: Some(Instant(0)),
+        standby: false,
+    };
+
+    fn decide(load: Load) -> Decision {
+        Cleaner::new(CleanerOptions::default()).decide(&load)
+    }
+
+    fn clean(megabytes: u64) -> Decision {
+        Decision::Clean {
+            bytes_per_second: Bytes(megabytes * MB),
+        }
+    }
+
+    #[test]
+    fn nothing_dirty_or_little_means_hold() {
+        assert_eq!(
+            decide(Load {
+                dirty: Bytes(0),
+                dirty_since: None,
+                ..LOAD
+            }),
+            Decision::Hold
+        );
+        assert_eq!(
+            decide(Load {
+                dirty: Bytes::mib(900),
+                ..LOAD
+            }),
+            Decision::Hold
+        );
+    }
+
+    #[test]
+    fn between_the_marks_the_rate_is_a_part_of_the_spare_time() {
+        assert_eq!(decide(LOAD), clean(15));
+        assert_eq!(
+            decide(Load {
+                slow_busy: 0.0,
+                ..LOAD
+            }),
+            clean(30)
+        );
+        assert_eq!(
+            decide(Load {
+                slow_busy: 1.0,
+                ..LOAD
+            }),
+            Decision::Hold
+        );
+        assert_eq!(
+            decide(Load {
+                dirty: Bytes::gib(4),
+                ..LOAD
+            }),
+            Decision::Clean {
+                bytes_per_second: Bytes(22_500_000)
+            }
+        );
+    }
+
+    #[test]
+    fn above_the_high_mark_even_a_busy_device_gives_a_share() {
+        let busy = Load {
+            slow_busy: 1.0,
+            ..LOAD
+        };
+        assert_eq!(
+            decide(Load {
+                dirty: Bytes::gib(5),
+                ..busy
+            }),
+            clean(6)
+        );
+        let more = decide(Load {
+            dirty: Bytes::mib(6656),
+            ..busy
+        });
+        assert_eq!(
+            more,
+            clean(33),
+            "half way to the urgent mark: 0.1 + 0.9 / 2"
+        );
+        assert_eq!(
+            decide(Load {
+                dirty: Bytes::gib(8),
+                ..busy
+            }),
+            Decision::Urgent
+        );
+    }
+
+    #[test]
+    fn an_idle_device_is_used_at_full_rate_whatever_is_dirty() {
+        let idle = Load {
+            slow_idle_since: Some(Instant(9_900_000_000)),
+            ..LOAD
+        };
+        assert_eq!(
+            decide(Load {
+                dirty: Bytes(4096),
+                ..idle
+            }),
+            clean(60)
+        );
+        let just = Load {
+            slow_idle_since: Some(Instant(9_900_000_001)),
+            ..LOAD
+        };
+        assert_eq!(
+            decide(Load {
+                dirty: Bytes(4096),
+                ..just
+            }),
+            Decision::Hold
+        );
+    }
+
+    #[test]
+    fn old_pages_are_written_even_below_the_low_mark() {
+        let old = Load {
+            dirty: Bytes::mib(1),
+            now: Instant(0) + Nanos::secs(600),
+            ..LOAD
+        };
+        assert_eq!(decide(old), clean(3));
+        assert_eq!(
+            decide(Load {
+                now: Instant(0) + Nanos::secs(599),
+                ..old
+            }),
+            Decision::Hold
+        );
+    }
+
+    #[test]
+    fn the_rate_never_falls_with_dirt_nor_rises_with_load() {
+        let rate = |dirty: u64, busy: u64| {
+            let dirty = Bytes(LOAD.capacity.0 * dirty / 100);
+            match decide(Load {
+                dirty,
+                slow_busy: busy as f64 / 100.0,
+                ..LOAD
+            }) {
+                Decision::Hold => 0,
+                Decision::Clean { bytes_per_second } => bytes_per_second.0,
+                Decision::Urgent => u64::MAX,
+            }
+        };
+        for dirty in 0..=100 {
+            for busy in 0..=100 {
+                assert!(
+                    dirty == 0 || rate(dirty, busy) >= rate(dirty - 1, busy),
+                    "{dirty} {busy}"
+                );
+                assert!(
+                    busy == 0 || rate(dirty, busy) <= rate(dirty, busy - 1),
+                    "{dirty} {busy}"
+                );
+            }
+        }
+    }
+
+    fn energy() -> Cleaner {
+        Cleaner::new(CleanerOptions {
+            energy: true,
+            ..CleanerOptions::default()
+        })
+    }
+
+    /// The device sleeps since it has been idle for long.
+    const ASLEEP: Load = Load {
+        slow_idle_since: Some(Instant(0)),
+        slow_busy: 0.0,
+        standby: true,
+        ..LOAD
+    };
+
+    #[test]
+    fn energy_mode_lets_the_device_sleep_until_the_high_mark_then_writes_all() {
+        let mut cleaner = energy();
+        assert_eq!(cleaner.decide(&ASLEEP), Decision::Hold);
+        assert_eq!(
+            cleaner.decide(&Load {
+                dirty: Bytes::gib(5),
+                ..ASLEEP
+            }),
+            clean(60)
+        );
+        let spinning = Load {
+            standby: false,
+            ..ASLEEP
+        };
+        for dirty in [Bytes::gib(4), Bytes::gib(1), Bytes(4096)] {
+            assert_eq!(
+                cleaner.decide(&Load { dirty, ..spinning }),
+                clean(60),
+                "{dirty} left"
+            );
+            assert!(cleaner.is_burning());
+        }
+        assert_eq!(
+            cleaner.decide(&Load {
+                dirty: Bytes(0),
+                ..spinning
+            }),
+            Decision::Hold
+        );
+        assert_eq!(
+            cleaner.decide(&ASLEEP),
+            Decision::Hold,
+            "and it sleeps again"
+        );
+    }
+
+    #[test]
+    fn energy_mode_wakes_the_device_for_a_page_too_old() {
+        let mut cleaner = energy();
+        let late = Load {
+            now: Instant(0) + Nanos::secs(600),
+            dirty: Bytes(4096),
+            ..ASLEEP
+        };
+        assert_eq!(cleaner.decide(&late), clean(60));
+    }
+
+    #[test]
+    fn energy_mode_uses_a_device_that_is_awake_anyway_before_it_sleeps_again() {
+        let mut cleaner = energy();
+        assert_eq!(cleaner.decide(&LOAD), Decision::Hold, "awake but busy");
+        let idle = Load {
+            slow_idle_since: Some(Instant(9_000_000_000)),
+            ..LOAD
+        };
+        assert_eq!(cleaner.decide(&idle), clean(60));
+        assert_eq!(
+            cleaner.decide(&LOAD),
+            clean(30),
+            "once begun it goes on in the spare time"
+        );
+        assert_eq!(
+            cleaner.decide(&Load {
+                slow_busy: 1.0,
+                ..LOAD
+            }),
+            clean(6)
+        );
+        assert_eq!(
+            cleaner.decide(&Load {
+                dirty: Bytes::gib(9),
+                ..LOAD
+            }),
+            Decision::Urgent
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "marks must ascend")]
+    fn marks_out_of_order_are_refused() {
+        Cleaner::new(CleanerOptions {
+            low_mark: 0.6,
+            ..CleanerOptions::default()
+        });
+    }
+
+    #[test]
+    fn a_batch_stays_within_its_window_and_the_next_goes_on_from_there() {
+        let mut dirty = Elevator::new();
+        for page in [10, 10 + WINDOW_PAGES - 1, 10 + WINDOW_PAGES, 11] {
+            assert!(dirty.insert(page));
+            assert!(!dirty.insert(page));
+        }
+        let mut runs = Vec::new();
+        let mut pick = |dirty: &mut Elevator, most| {
+            dirty.pick(most, &mut |_| true, &mut runs);
+            runs.iter()
+                .map(|run| (run.page, run.pages))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(pick(&mut dirty, 100), [(10, 2), (10 + WINDOW_PAGES - 1, 1)]);
+        assert_eq!(pick(&mut dirty, 100), [(10 + WINDOW_PAGES, 1)]);
+        assert_eq!(pick(&mut dirty, 1), [(10, 1)], "and from the start again");
+        assert_eq!(pick(&mut dirty, 1), [(11, 1)]);
+        assert_eq!(pick(&mut dirty, 0), []);
+    }
+
+    #[test]
+    fn every_page_is_picked_once_a_round_in_ascending_order() {
+        for seed in 0..20 {
+            let mut dice = Dice::new(seed);
+            let mut dirty = Elevator::new();
+            let mut twin = BTreeSet::new();
+            for _ in 0..3_000 {
+                let page = dice.below(2) * (1 << 30) + dice.below(5_000);
+                if dice.below(3) == 0 {
+                    assert_eq!(dirty.remove(page), twin.remove(&page));
+                } else {
+                    assert_eq!(dirty.insert(page), twin.insert(page));
+                }
+                assert_eq!(dirty.len(), twin.len());
+                assert!(dirty.contains(page) == twin.contains(&page));
+            }
+            // Odd sevenths are being written and may not be picked.
+            let allowed: Vec<u64> = twin.iter().copied().filter(|page| page % 7 != 1).collect();
+            let mut picked = Vec::new();
+            let mut runs = Vec::new();
+            while picked.len() < allowed.len() {
+                let most = 1 + dice.below(300) as usize;
+                dirty.pick(most, &mut |page| page % 7 != 1, &mut runs);
+                assert!(
+                    !runs.is_empty(),
+                    "seed {seed}: {} of {}",
+                    picked.len(),
+                    allowed.len()
+                );
+                for pair in runs.windows(2) {
+                    assert!(
+                        pair[0].page + u64::from(pair[0].pages) < pair[1].page,
+                        "merged"
+                    );
+                }
+                picked.extend(
+                    runs.iter()
+                        .flat_map(|run| run.page..run.page + u64::from(run.pages)),
+                );
+            }
+            assert_eq!(picked, allowed, "seed {seed}");
+            dirty.pick(1, &mut |_| false, &mut runs);
+            assert_eq!(runs, []);
+        }
+    }
+}
