@@ -18,6 +18,9 @@ pub(crate) const PAYLOAD: usize = 2048;
 /// A batch header's length in bytes.
 pub(crate) const HEADER: usize = size_of::<Header>();
 
+/// No log gets anywhere near so many blocks or batches; sums of lesser numbers cannot overflow.
+pub(crate) const FAR: u64 = 1 << 56;
+
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"TANADAlg";
 const BATCH_MAGIC: [u8; 4] = *b"TaLB";
 
@@ -109,8 +112,7 @@ impl Superblock {
             return Found::Unknown(raw.version.get());
         }
         let payload_len = raw.payload_len.get() as usize;
-        // No log gets anywhere near 2^56 blocks or batches: sums of such numbers cannot overflow.
-        let far = |number: U64| number.get() >= 1 << 56;
+        let far = |number: U64| number.get() >= FAR;
         if payload_len > PAYLOAD
             || raw.log_blocks.get() == 0
             || raw.tail_sequence.get() == 0

@@ -21,7 +21,7 @@ use device::{Class, Device, DeviceError};
 
 use crate::batch::{Record, Records, well_formed};
 use crate::error::LedgerError;
-use crate::layout::{BLOCK, HEADER, Heading, Place, Superblock};
+use crate::layout::{BLOCK, FAR, HEADER, Heading, Place, Superblock};
 
 /// Reads on their way at once; at most 1 MiB each.
 const READ_AHEAD: usize = 4;
@@ -258,7 +258,10 @@ pub(crate) async fn replay(
                 report.batches += 1;
                 report.records += u64::from(heading.count);
                 report.bytes += Bytes(heading.blocks() * BLOCK as u64);
-                start.tail = heading.tail;
+                // Batches from before the superblock's tail moved there name an older one.
+                if heading.tail.position >= start.tail.position {
+                    start.tail = heading.tail;
+                }
                 start.head = Place {
                     sequence: start.head.sequence + 1,
                     position: start.head.position + heading.blocks(),
@@ -319,8 +322,14 @@ pub(crate) async fn salvage(
             break;
         }
     }
-    let tail = newest.map_or(superblock.tail, |heading| heading.tail);
-    headers.retain(|(heading, _)| heading.place.sequence >= tail.sequence);
+    let tail = newest
+        .map(|heading| heading.tail)
+        .filter(|tail| tail.position >= superblock.tail.position)
+        .unwrap_or(superblock.tail);
+    headers.retain(|(heading, _)| {
+        let place = heading.place;
+        place.sequence >= tail.sequence && place.position < tail.position + log.blocks
+    });
     let highest = headers
         .last()
         .map_or(0, |(heading, _)| heading.place.sequence);
@@ -392,6 +401,7 @@ async fn headers(log: &Log, generation: u64) -> Result<Vec<(Heading, u32)>, Ledg
                     && heading.generation == generation
                     && heading.place.position % log.blocks == index
                     && heading.blocks() <= log.blocks
+                    && heading.place.sequence.max(heading.place.position) < FAR
                 {
                     found.push((heading, crc));
                 }
