@@ -122,13 +122,13 @@ pub enum DeviceError {
         size: u64,
     },
     /// The device below answered with an error.
-    #[error("cannot {op} {span} of {device}: {why}")]
+    #[error("cannot {op} {}{device}: {why}", place(*span))]
     Io {
         /// The device's name.
         device: String,
         /// What was asked.
         op: Op,
-        /// Where.
+        /// Where; no bytes at all if it concerns the whole device.
         span: Span,
         /// The cause in words, with the system's error where there is one.
         why: String,
@@ -179,6 +179,13 @@ pub enum DeviceError {
         /// Why it is gone.
         why: String,
     },
+}
+
+fn place(span: Span) -> String {
+    match span.len {
+        Bytes(0) => String::new(),
+        _ => format!("{span} of "),
+    }
 }
 
 /// Power a modelled device has drawn so far.
@@ -286,5 +293,62 @@ impl Info {
             });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_place_where_there_is_one() {
+        let error = |op, span| DeviceError::Io {
+            device: "ssd0".to_owned(),
+            op,
+            span,
+            why: "no answer".to_owned(),
+        };
+        assert_eq!(
+            error(Op::Write, Span::bytes(4096, 1024)).to_string(),
+            "cannot write sectors 8..10 of ssd0: no answer"
+        );
+        assert_eq!(
+            error(Op::Flush, Span::default()).to_string(),
+            "cannot flush ssd0: no answer"
+        );
+    }
+
+    #[test]
+    fn a_request_is_checked_up_to_the_last_byte_and_without_overflow() {
+        let info = Info {
+            name: "ssd0".to_owned(),
+            size: Bytes(4096),
+            physical_block: Bytes(512),
+            max_io: Bytes(4096),
+            volatile_cache: false,
+            discards: false,
+            rotational: false,
+            read_only: true,
+        };
+        assert_eq!(info.check(Op::Read, Sector(7), 512), Ok(()));
+        assert_eq!(info.check(Op::Read, Sector(8), 0), Ok(()));
+        for (at, len) in [
+            (8, 512),
+            (0, 4608),
+            (0, 100),
+            (u64::MAX, 512),
+            (1, u64::MAX - 511),
+        ] {
+            let refused = info.check(Op::Read, Sector(at), len);
+            assert!(
+                matches!(refused, Err(DeviceError::OutOfRange { .. })),
+                "{at} {len}"
+            );
+        }
+        assert_eq!(info.check(Op::Flush, Sector(0), 0), Ok(()));
+        for op in [Op::Write, Op::Discard, Op::WriteZeroes] {
+            let refused = info.check(op, Sector(0), 512);
+            assert!(matches!(refused, Err(DeviceError::ReadOnly { .. })), "{op}");
+        }
     }
 }

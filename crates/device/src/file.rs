@@ -354,27 +354,53 @@ fn kind_of(status: &std::fs::Metadata) -> Option<&'static str> {
     })
 }
 
+/// The lock of a process that was killed goes when the kernel has ended its last requests, a little
+/// after the process: so long it is waited for, in so many pauses of so long.
+const LEFT_BEHIND: (u32, std::time::Duration) = (500, std::time::Duration::from_millis(10));
+
+fn is_alive(pid: u32) -> bool {
+    // "1234 (name) S ...": the name may hold anything, also a parenthesis.
+    let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = status
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
 /// Takes the lock that keeps a second Tanada out.
 fn lock(file: &env::fs::File, path: &Path, options: &FileOptions) -> Result<(), OpenError> {
     let kind = match options.read_only {
         true => FlockOperation::NonBlockingLockShared,
         false => FlockOperation::NonBlockingLockExclusive,
     };
-    match rustix::fs::flock(file.descriptor(), kind) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) if options.force => {
-            tracing::warn!(path = %path.display(), "another process has it open; forced");
-            Ok(())
-        }
-        Err(Errno::WOULDBLOCK) => Err(OpenError::Locked {
-            path: path.to_owned(),
-            pid: std::fs::metadata(path).ok().as_ref().and_then(who_locks),
-            read_only: options.read_only,
-        }),
-        Err(errno) => {
-            // Some network file systems have no locks: say so, and go on without.
-            tracing::warn!(path = %path.display(), error = %errno, "cannot be locked");
-            Ok(())
+    let (tries, pause) = LEFT_BEHIND;
+    let mut waited = 0;
+    loop {
+        match rustix::fs::flock(file.descriptor(), kind) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) if options.force => {
+                tracing::warn!(path = %path.display(), "another process has it open; forced");
+                return Ok(());
+            }
+            Err(Errno::WOULDBLOCK) => {
+                let pid = std::fs::metadata(path).ok().as_ref().and_then(who_locks);
+                if pid.is_some_and(is_alive) || waited == tries {
+                    return Err(OpenError::Locked {
+                        path: path.to_owned(),
+                        pid,
+                        read_only: options.read_only,
+                    });
+                }
+                // Opening happens before anything runs that this could hold up.
+                waited += 1;
+                let pause = rustix::event::Timespec::try_from(pause).ok();
+                let _ = rustix::event::poll(&mut [], pause.as_ref());
+            }
+            Err(errno) => {
+                // Some network file systems have no locks: say so, and go on without.
+                tracing::warn!(path = %path.display(), error = %errno, "cannot be locked");
+                return Ok(());
+            }
         }
     }
 }
@@ -726,10 +752,14 @@ impl File {
             });
         }
         self.file.sync().await.map_err(|error| {
-            let first = error.to_string();
-            self.flush_failed.borrow_mut().get_or_insert(first);
+            self.remember_failed_flush(&error);
             self.error(op, span, &error)
         })
+    }
+
+    fn remember_failed_flush(&self, error: &io::Error) {
+        let mut first = self.flush_failed.borrow_mut();
+        first.get_or_insert_with(|| error.to_string());
     }
 
     /// Checks a request and carries it out, counted as in flight.
@@ -848,7 +878,13 @@ impl Device for File {
         self.serve(Op::Write, span, async move {
             let _blocks = self.lock(at.byte(), span.end().byte()).await;
             let wrote = self.write_bytes(at.byte(), data, flags.fua).await;
-            wrote.map_err(|error| self.error(Op::Write, span, &error))
+            wrote.map_err(|error| {
+                if flags.fua && !self.file.direct() {
+                    // The kernel may have told us here, and only here, that it lost earlier writes.
+                    self.remember_failed_flush(&error);
+                }
+                self.error(Op::Write, span, &error)
+            })
         })
     }
 

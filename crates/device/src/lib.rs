@@ -17,6 +17,7 @@ pub mod fault;
 pub mod file;
 pub mod memory;
 pub mod meter;
+pub mod model;
 
 pub use api::{Class, Device, DeviceError, DeviceExt, Info, Op, Pending, Power, WriteFlags, ready};
 pub use crash::Crash;

@@ -360,6 +360,27 @@ fn devices_on_one_supply_stop_at_the_same_step() {
 }
 
 #[test]
+fn devices_restarted_on_one_supply_are_cut_together_again() {
+    let supply = PowerSupply::new();
+    let a = Crash::on(&supply, "a", SIZE, Rng::from_seed(1));
+    let b = Crash::on(&supply, "b", SIZE, Rng::from_seed(2));
+    a.load(Sector(0), &[1; 512]);
+    b.load(Sector(0), &[2; 512]);
+    let again = PowerSupply::new();
+    let a = a.restart_on(&again, Rng::from_seed(3));
+    assert!(!supply.is_on(), "a restart without a cut is a cut");
+    let b = b.restart_on(&again, Rng::from_seed(4));
+    let contents = |device: &Crash| device.contents(Span::bytes(0, 512))[0];
+    assert_eq!((contents(&a), contents(&b)), (1, 2));
+    Runtime::simulated(1).block_on(async move {
+        assert!(a.flush().await.is_ok());
+        b.cut_now();
+        assert!(a.flush().await.is_err());
+    });
+    assert_eq!(again.steps(), 1);
+}
+
+#[test]
 fn a_silent_cut_answers_nobody_and_the_onlooker_sees_it() {
     let device = Crash::new("d", SIZE, Rng::from_seed(1));
     device.set_after_cut(AfterCut::Silence);

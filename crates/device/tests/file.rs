@@ -361,6 +361,28 @@ fn a_lock_of_another_process_is_named() {
 }
 
 #[test]
+fn the_lock_of_a_process_that_has_ended_is_waited_for() {
+    let folder = folder();
+    let path = folder.path().join("disk.img");
+    std::fs::write(&path, [0; 4096]).unwrap();
+    // The shell takes the lock and ends; a child keeps its file open for a moment, as the kernel
+    // does for requests of a process that was killed.
+    let shell = Command::new("flock")
+        .arg("--no-fork")
+        .arg(&path)
+        .args(["sh", "-c", "sleep 0.3 & exit 0"])
+        .status();
+    if !shell.is_ok_and(|shell| shell.success()) {
+        println!("skipped: no flock(1) to hold a lock with");
+        return;
+    }
+    run(async move {
+        let opened = File::open("disk", &path, FileOptions::default());
+        assert!(opened.is_ok(), "{}", opened.err().unwrap());
+    });
+}
+
+#[test]
 fn in_virtual_time_there_are_no_files_and_the_refusal_says_so() {
     let folder = folder();
     let path = folder.path().join("disk.img");
