@@ -1,22 +1,23 @@
 //! Which frame is newer, which older? Doubly linked lists over frame numbers, six bytes a frame.
 //!
 //! ```text
-//! list 0   [0] <-> newest <-> ... <-> oldest <-> [0]      nodes 0..K are the list heads,
-//! list 1   [1] <-> newest <-> ... <-> oldest <-> [1]      node K + f is frame f
+//! list 0   [0] <-> newest <-> ... <-> oldest <-> [0]      node 2 l is the head of list l,
+//! list 1   [2] <-> newest <-> ... <-> oldest <-> [2]      node 2 K + f is frame f
 //! ```
 //!
 //! Always true:
 //! 1. A frame is in exactly one list or free; a free node points at itself.
 //! 2. Walking newer then older ends where it began.
 
-use super::packed::Packed;
+use super::packed::Pairs;
 
 /// `K` lists over the same frames.
 #[derive(Clone, Debug)]
 pub(crate) struct Lists<const K: usize> {
-    /// Node `n` has its newer neighbour at `2 n`, its older one at `2 n + 1`. A head's newer neighbour
-    /// is the oldest of its list, its older neighbour the newest.
-    links: Packed,
+    /// Of each node its newer and its older neighbour. A head's newer neighbour is the oldest of its
+    /// list, its older neighbour the newest. Every other node before the frames is unused: loads of
+    /// one head do not meet stores to another.
+    links: Pairs,
     frames: u32,
 }
 
@@ -36,16 +37,18 @@ pub(crate) enum Look {
 pub(crate) const RETRIES: u32 = 4;
 
 impl<const K: usize> Lists<K> {
+    /// Nodes before the first frame.
+    const HEADS: u32 = 2 * K as u32;
+
     pub(crate) fn new(frames: u32) -> Self {
         assert!(
-            frames <= u32::MAX - K as u32,
-            "at most 2^32 - {K} frames, not {frames}"
+            frames <= u32::MAX - Self::HEADS,
+            "{frames} frames are too many for lists"
         );
-        let nodes = frames + K as u32;
-        let mut links = Packed::new(2 * nodes as usize, nodes - 1);
+        let nodes = frames + Self::HEADS;
+        let mut links = Pairs::new(nodes as usize, nodes - 1);
         for node in 0..nodes {
-            links.set(2 * node as usize, node);
-            links.set(2 * node as usize + 1, node);
+            links.set(node, node, node);
         }
         Lists { links, frames }
     }
@@ -56,83 +59,65 @@ impl<const K: usize> Lists<K> {
     }
 
     #[inline(always)]
-    fn newer_node(&self, node: u32) -> u32 {
-        self.links.get(2 * node as usize)
-    }
-    #[inline(always)]
-    fn older_node(&self, node: u32) -> u32 {
-        self.links.get(2 * node as usize + 1)
-    }
-    #[inline(always)]
-    fn set_newer(&mut self, node: u32, to: u32) {
-        self.links.set(2 * node as usize, to);
-    }
-    #[inline(always)]
-    fn set_older(&mut self, node: u32, to: u32) {
-        self.links.set(2 * node as usize + 1, to);
-    }
-    #[inline(always)]
     fn frame(node: u32) -> Option<u32> {
-        node.checked_sub(K as u32)
+        node.checked_sub(Self::HEADS)
     }
 
     /// The frame put into `list` longest ago.
     #[inline(always)]
     pub(crate) fn oldest(&self, list: usize) -> Option<u32> {
-        Self::frame(self.newer_node(list as u32))
+        Self::frame(self.links.get(2 * list as u32).0)
     }
 
     /// The next newer frame of the same list.
     #[inline(always)]
     pub(crate) fn newer(&self, frame: u32) -> Option<u32> {
-        Self::frame(self.newer_node(frame + K as u32))
+        Self::frame(self.links.get(frame + Self::HEADS).0)
     }
 
     /// Is `frame` in no list?
     #[inline(always)]
     pub(crate) fn is_free(&self, frame: u32) -> bool {
-        let node = frame + K as u32;
-        self.newer_node(node) == node
+        let node = frame + Self::HEADS;
+        self.links.get(node).0 == node
     }
 
     /// Puts the free `frame` in as the newest of `list`.
     #[inline(always)]
     pub(crate) fn push(&mut self, list: usize, frame: u32) {
         assert!(self.is_free(frame), "frame {frame} is in a list already");
-        self.link(list, frame + K as u32);
+        self.link(list, frame + Self::HEADS);
     }
 
     #[inline(always)]
     fn link(&mut self, list: usize, node: u32) {
-        let head = list as u32;
-        let second = self.older_node(head);
-        self.set_newer(node, head);
-        self.set_older(node, second);
-        self.set_newer(second, node);
-        self.set_older(head, node);
+        let head = 2 * list as u32;
+        let second = self.links.get(head).1;
+        self.links.set(node, head, second);
+        self.links.set_second(head, node);
+        self.links.set_first(second, node);
     }
 
     #[inline(always)]
     fn unlink(&mut self, node: u32) {
-        let (newer, older) = (self.newer_node(node), self.older_node(node));
-        assert!(newer != node, "frame {} is in no list", node - K as u32);
-        self.set_older(newer, older);
-        self.set_newer(older, newer);
+        let (newer, older) = self.links.get(node);
+        assert!(newer != node, "frame {} is in no list", node - Self::HEADS);
+        self.links.set_second(newer, older);
+        self.links.set_first(older, newer);
     }
 
     /// Takes `frame` out of its list: it is free then.
     #[inline(always)]
     pub(crate) fn take(&mut self, frame: u32) {
-        let node = frame + K as u32;
+        let node = frame + Self::HEADS;
         self.unlink(node);
-        self.set_newer(node, node);
-        self.set_older(node, node);
+        self.links.set(node, node, node);
     }
 
     /// Makes `frame`, from whatever list, the newest of `list`.
     #[inline(always)]
     pub(crate) fn renew(&mut self, list: usize, frame: u32) {
-        let node = frame + K as u32;
+        let node = frame + Self::HEADS;
         self.unlink(node);
         self.link(list, node);
     }
@@ -140,15 +125,13 @@ impl<const K: usize> Lists<K> {
     /// The free frame `to` takes the very place of `from`, which is free then.
     pub(crate) fn replace(&mut self, from: u32, to: u32) {
         assert!(self.is_free(to), "frame {to} is in a list already");
-        let (from, to) = (from + K as u32, to + K as u32);
-        let (newer, older) = (self.newer_node(from), self.older_node(from));
-        assert!(newer != from, "frame {} is in no list", from - K as u32);
-        self.set_newer(to, newer);
-        self.set_older(to, older);
-        self.set_older(newer, to);
-        self.set_newer(older, to);
-        self.set_newer(from, from);
-        self.set_older(from, from);
+        let (from, to) = (from + Self::HEADS, to + Self::HEADS);
+        let (newer, older) = self.links.get(from);
+        assert!(newer != from, "frame {} is in no list", from - Self::HEADS);
+        self.links.set(to, newer, older);
+        self.links.set_second(newer, to);
+        self.links.set_first(older, to);
+        self.links.set(from, from, from);
     }
 
     /// Hunts for a victim: a few of the frames in `aside` (refused earlier), then `list` oldest
