@@ -96,6 +96,11 @@ impl<T> Timers<T> {
         Some(kept)
     }
 
+    /// Surely none waits?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
     /// The earliest deadline.
     pub(crate) fn next(&mut self) -> Option<Instant> {
         loop {

@@ -15,23 +15,24 @@ use env::{Choice, RealConfig, Runtime, mailbox, sleep, spawn};
 
 /// One runtime of each driver that this system offers; small rings, so that they run full.
 fn runtimes() -> Vec<Runtime> {
-    let made = |thread_pool| {
+    let made = |thread_pool, busy_poll| {
         Runtime::real(RealConfig {
             seed: Some(7),
             ring_entries: 8,
             thread_pool,
-            ..RealConfig::default()
+            busy_poll,
         })
         .unwrap()
     };
-    let (auto, pool) = (made(Choice::Auto), made(Choice::Always));
+    let pool = made(Choice::Always, Nanos(0));
     assert_eq!(pool.driver_name(), "thread pool");
+    let auto = made(Choice::Auto, Nanos(0));
     if auto.driver_name() == "thread pool" {
         println!("skipped: this system refuses io_uring; only the thread pool is tested");
         return vec![pool];
     }
     assert_eq!(auto.driver_name(), "io_uring");
-    vec![auto, pool]
+    vec![auto, made(Choice::Auto, Nanos::micros(50)), pool]
 }
 
 /// Bytes that tell their place.

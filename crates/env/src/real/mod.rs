@@ -248,10 +248,11 @@ impl Slot {
     }
 }
 
-/// Operations under way, by slot. Slots are boxed: the kernel holds pointers into some operations.
+/// Operations under way, by slot. A slot may move while its operation is under way: the kernel holds
+/// pointers only to buffers and boxed messages.
 #[derive(Default)]
 struct Slots {
-    all: Vec<Option<Box<Slot>>>,
+    all: Vec<Option<Slot>>,
     free: Vec<u32>,
     serial: u32,
     /// Operations that have not ended.
@@ -261,11 +262,11 @@ struct Slots {
 impl Slots {
     fn insert(&mut self, operation: Operation) -> u32 {
         self.serial = self.serial.wrapping_add(1);
-        let slot = Some(Box::new(Slot {
+        let slot = Some(Slot {
             serial: self.serial,
             operation,
             state: State::Waiting(None),
-        }));
+        });
         self.under_way += 1;
         match self.free.pop() {
             Some(index) => {
@@ -285,7 +286,7 @@ impl Slots {
             .expect("a slot lives until its operation has ended and been taken")
     }
 
-    fn remove(&mut self, index: u32) -> Box<Slot> {
+    fn remove(&mut self, index: u32) -> Slot {
         self.free.push(index);
         self.all[index as usize]
             .take()
@@ -370,7 +371,7 @@ impl Reactor {
                 self.polled.borrow_mut().push(index);
                 Ok(())
             }
-            // SAFETY (both): the slot keeps the operation, unmoved, until its result has come.
+            // SAFETY (both): the slot keeps the operation, with all it points to, until its result has come.
             (None, operation) | (_, operation @ Operation::Discard { .. }) => unsafe {
                 self.pool.start(index, operation)
             },

@@ -101,7 +101,8 @@ impl Pool {
     /// If the system gives no thread, and there is none yet.
     ///
     /// # Safety
-    /// The operation stays where it is, alive and untouched, until its result has been collected.
+    /// The operation stays alive and untouched, and its buffer where it is, until its result has been
+    /// collected.
     pub(super) unsafe fn start(&self, slot: u32, operation: &mut Operation) -> io::Result<()> {
         let (file, call) = match operation {
             Operation::Nop => (-1, Call::Nop),

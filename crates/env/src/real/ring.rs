@@ -78,7 +78,8 @@ impl Ring {
     /// Queues `operation`; its result comes under `name` at a later turn.
     ///
     /// # Safety
-    /// The operation stays where it is, alive and untouched, until its result has come.
+    /// The operation stays alive and untouched until its result has come; its buffers and its message
+    /// stay where they are.
     pub(super) unsafe fn start(&mut self, name: u64, operation: &mut Operation) {
         let entry = match operation {
             Operation::Nop => opcode::Nop::new().build(),
