@@ -1,7 +1,7 @@
 //! How many requests does each policy decide in a second? Real time, one core.
 //!
 //! ```text
-//! cargo bench -p tanada-policy --bench policy -- [--json] [--runs N] [--quick]
+//! cargo bench -p tanada-policy --bench policy -- [--json] [--runs N] [--quick] [--policy NAME]
 //! ```
 //!
 //! A Zipf(1.0) trace of 5 M requests over 1 M keys (shuffled by a hash, so neighbours in rank are no
@@ -81,22 +81,22 @@ struct Row {
     miss_ratio: f64,
 }
 
-fn measure(trace: &[u64], runs: usize) -> Vec<Row> {
-    let mut rates = vec![Vec::new(); Kind::ALL.len()];
-    let mut misses = [0; Kind::ALL.len()];
+fn measure(kinds: &[Kind], trace: &[u64], runs: usize) -> Vec<Row> {
+    let mut rates = vec![Vec::new(); kinds.len()];
+    let mut misses = vec![0; kinds.len()];
     // Policies take turns, so that a busy moment of the machine does not fall on one of them.
     for _ in 0..runs {
-        for (at, kind) in Kind::ALL.into_iter().enumerate() {
+        for (at, &kind) in kinds.iter().enumerate() {
             let (seconds, missed) = run_kind(kind, trace);
             rates[at].push(trace.len() as f64 / seconds / 1e6);
             misses[at] = missed;
         }
     }
-    Kind::ALL
-        .into_iter()
+    kinds
+        .iter()
         .zip(rates)
         .zip(misses)
-        .map(|((kind, mut rates), missed)| {
+        .map(|((&kind, mut rates), missed)| {
             rates.sort_by(f64::total_cmp);
             Row {
                 kind,
@@ -126,6 +126,7 @@ fn json(rows: &[Row], requests: usize, runs: usize) -> String {
 
 fn main() -> ExitCode {
     let (mut as_json, mut runs, mut requests) = (false, 5, 5_000_000);
+    let mut kinds = Kind::ALL.to_vec();
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -138,15 +139,24 @@ fn main() -> ExitCode {
                     return ExitCode::from(2);
                 }
             },
+            "--policy" => match args.next().unwrap_or_default().parse() {
+                Ok(kind) => kinds = vec![kind],
+                Err(err) => {
+                    eprintln!("--policy: {err}");
+                    return ExitCode::from(2);
+                }
+            },
             "--bench" => {} // Cargo says so.
             other => {
-                eprintln!("unknown argument '{other}'; there are --json, --quick and --runs N");
+                eprintln!(
+                    "unknown argument '{other}'; there are --json, --quick, --runs N, --policy NAME"
+                );
                 return ExitCode::from(2);
             }
         }
     }
     let trace = zipf(requests);
-    let rows = measure(&trace, runs);
+    let rows = measure(&kinds, &trace, runs);
     if as_json {
         println!("{}", json(&rows, requests, runs));
         return ExitCode::SUCCESS;

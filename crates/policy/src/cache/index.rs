@@ -157,13 +157,16 @@ impl Index {
     pub fn find(&self, key: u64, key_of: impl Fn(u32) -> u64) -> Option<u32> {
         let mut slot = self.home(key);
         let mut distance = 0;
+        // The wanted entry's upper bits as they lie in the table, so that no slot need be shifted.
+        let (step, far) = (1 << self.frame_bits, u64::from(self.far) << self.frame_bits);
+        let mut wanted = 0;
         loop {
             let word = self.slots.get(slot as usize);
-            let stored = self.stored(word);
+            let stored = u64::from(word & !self.frame_mask);
             // Most slots on the way belong to earlier homes: one comparison passes them. An empty
             // slot looks like distance 0: the end anywhere but at home.
-            if stored <= distance {
-                if stored != distance.min(self.far) || word == 0 {
+            if stored <= wanted {
+                if stored != wanted || word == 0 {
                     return None;
                 }
                 let frame = self.frame(word);
@@ -171,12 +174,13 @@ impl Index {
                 if resident == key {
                     return Some(frame);
                 }
-                if stored == self.far && self.between(self.home(resident), slot) < distance {
+                if stored == far && self.between(self.home(resident), slot) < distance {
                     return None;
                 }
             }
             slot = self.next(slot);
             distance += 1;
+            wanted = (wanted + step).min(far);
         }
     }
 

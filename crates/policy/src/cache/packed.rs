@@ -1,8 +1,8 @@
 //! How do frame numbers lie in memory? In three bytes each while they fit, in four beyond.
 //!
-//! One load, one mask, no branch: a number is read as four bytes at `at * width` and the bytes of the
-//! next one are masked off, so both widths run the same instructions. [`Pairs`] reads and writes two
-//! numbers at once as eight bytes.
+//! A number is read as four bytes, and the bytes of the next one are masked off; [`Pairs`] reads and
+//! writes two numbers at once as eight bytes. Which width it is never changes, so the branch on it is
+//! always foreseen, and shifts and masks are constants behind it.
 //!
 //! What is stored soon before it is loaded again must be stored in one piece that covers the load, and
 //! must not touch what is loaded next, or the processor waits for the store to reach its cache. So
@@ -15,42 +15,43 @@
 #[derive(Clone, Debug)]
 pub(crate) struct Packed {
     bytes: Vec<u8>,
-    width: usize,
-    mask: u32,
+    /// Three bytes a number, not four?
+    narrow: bool,
 }
 
 impl Packed {
     /// `len` zeros, wide enough for values up to `most`.
     pub(crate) fn new(len: usize, most: u32) -> Packed {
-        let width = if most < 1 << 24 { 3 } else { 4 };
+        let narrow = most < 1 << 24;
+        // The last number is read with a full four-byte load.
         Packed {
-            // The last number is read with a full four-byte load.
-            bytes: vec![0; len * width + 4 - width],
-            width,
-            mask: u32::MAX >> (32 - 8 * width),
+            bytes: vec![0; if narrow { len * 3 + 1 } else { len * 4 }],
+            narrow,
         }
     }
 
     /// Bits in one number.
     pub(crate) fn bits(&self) -> u32 {
-        self.width as u32 * 8
+        if self.narrow { 24 } else { 32 }
     }
 
     #[inline(always)]
     pub(crate) fn get(&self, at: usize) -> u32 {
-        self.word(at * self.width) & self.mask
+        if self.narrow {
+            self.word(at * 3) & 0xff_ffff
+        } else {
+            self.word(at * 4)
+        }
     }
 
     #[inline(always)]
     pub(crate) fn set(&mut self, at: usize, value: u32) {
-        debug_assert!(value <= self.mask);
-        let from = at * self.width;
         let bytes = value.to_le_bytes();
-        let to = &mut self.bytes[from..from + self.width];
-        if let [low, middle, high] = to {
-            [*low, *middle, *high] = [bytes[0], bytes[1], bytes[2]];
+        if self.narrow {
+            debug_assert!(value < 1 << 24);
+            self.bytes[at * 3..at * 3 + 3].copy_from_slice(&bytes[..3]);
         } else {
-            to.copy_from_slice(&bytes);
+            self.bytes[at * 4..at * 4 + 4].copy_from_slice(&bytes);
         }
     }
 
@@ -71,69 +72,80 @@ impl Packed {
 #[derive(Clone, Debug)]
 pub(crate) struct Pairs {
     bytes: Vec<u8>,
-    /// Bytes of a pair.
-    width: usize,
-    /// Bits of a number.
-    bits: u32,
-    number: u64,
+    /// Six bytes a pair, not eight?
+    narrow: bool,
 }
+
+/// The first number of a narrow pair, and of a wide one.
+const NARROW: u64 = (1 << 24) - 1;
+const WIDE: u64 = (1 << 32) - 1;
 
 impl Pairs {
     /// `len` pairs of zeros, wide enough for values up to `most`.
     pub(crate) fn new(len: usize, most: u32) -> Pairs {
-        let width = if most < 1 << 24 { 6 } else { 8 };
-        let bits = width as u32 * 4;
+        let narrow = most < 1 << 24;
         // The last pair is read with a full eight-byte load.
         Pairs {
-            bytes: vec![0; len * width + 8 - width],
-            width,
-            bits,
-            number: (1 << bits) - 1,
+            bytes: vec![0; if narrow { len * 6 + 2 } else { len * 8 }],
+            narrow,
         }
     }
 
     #[inline(always)]
-    fn word(&self, at: u32) -> u64 {
-        let from = at as usize * self.width;
+    fn word(&self, from: usize) -> u64 {
         let mut word = [0; 8];
         word.copy_from_slice(&self.bytes[from..from + 8]);
         u64::from_le_bytes(word)
     }
 
+    /// Sets the bits of `field` in the word at byte `from`.
     #[inline(always)]
-    fn store(&mut self, at: u32, word: u64) {
-        let from = at as usize * self.width;
+    fn change(&mut self, from: usize, field: u64, value: u64) {
+        debug_assert!(value & !field == 0);
+        let word = self.word(from) & !field | value;
         self.bytes[from..from + 8].copy_from_slice(&word.to_le_bytes());
     }
 
     #[inline(always)]
     pub(crate) fn get(&self, at: u32) -> (u32, u32) {
-        let word = self.word(at);
-        (
-            (word & self.number) as u32,
-            (word >> self.bits & self.number) as u32,
-        )
+        let at = at as usize;
+        if self.narrow {
+            let word = self.word(at * 6);
+            ((word & NARROW) as u32, (word >> 24 & NARROW) as u32)
+        } else {
+            let word = self.word(at * 8);
+            (word as u32, (word >> 32) as u32)
+        }
     }
 
     #[inline(always)]
     pub(crate) fn set(&mut self, at: u32, first: u32, second: u32) {
-        let both = self.number | self.number << self.bits;
-        let pair = u64::from(first) | u64::from(second) << self.bits;
-        debug_assert!(pair & !both == 0 && u64::from(first) <= self.number);
-        self.store(at, self.word(at) & !both | pair);
+        let (at, first, second) = (at as usize, u64::from(first), u64::from(second));
+        if self.narrow {
+            self.change(at * 6, NARROW | NARROW << 24, first | second << 24);
+        } else {
+            self.change(at * 8, u64::MAX, first | second << 32);
+        }
     }
 
     #[inline(always)]
     pub(crate) fn set_first(&mut self, at: u32, first: u32) {
-        debug_assert!(u64::from(first) <= self.number);
-        self.store(at, self.word(at) & !self.number | u64::from(first));
+        let (at, first) = (at as usize, u64::from(first));
+        if self.narrow {
+            self.change(at * 6, NARROW, first);
+        } else {
+            self.change(at * 8, WIDE, first);
+        }
     }
 
     #[inline(always)]
     pub(crate) fn set_second(&mut self, at: u32, second: u32) {
-        debug_assert!(u64::from(second) <= self.number);
-        let (field, second) = (self.number << self.bits, u64::from(second) << self.bits);
-        self.store(at, self.word(at) & !field | second);
+        let (at, second) = (at as usize, u64::from(second));
+        if self.narrow {
+            self.change(at * 6, NARROW << 24, second << 24);
+        } else {
+            self.change(at * 8, WIDE << 32, second << 32);
+        }
     }
 
     /// Bytes on the heap.
