@@ -523,7 +523,9 @@ impl Connection {
                     held,
                 } = job;
                 let answer = shelf.target.carry_out(ask, data, structured).await;
-                if let Answer::Failed(errno, why) = &answer {
+                if let Answer::Failed(errno, why) = &answer
+                    && *errno != Errno::NotSupported
+                {
                     tracing::warn!(export = shelf.export.name, ?errno, why, "request failed");
                 }
                 connection.answered(&shelf, matches!(answer, Answer::Failed(..)));
