@@ -1,0 +1,967 @@
+//! One attached fast device: slots, map, marks, and the commits that make them durable together.
+//!
+//! ```text
+//! change the map in memory -> touched pages -> cut -> flush the fast device -> one ledger batch -> durable
+//!                                               |                                   |
+//!                                  freed slots wait here                 and are free again here
+//! ```
+//!
+//! One commit carries every change since the last (group commit), so a flush costs one ledger write
+//! however many pages it covers.
+//!
+//! ```text
+//! Running    -> Failing      a write or a commit on the fast device failed
+//! Failing    -> Passing      nothing is dirty (any more), and the label says so, or the registry does
+//! Failing    -> Dead         dirty data cannot be read back, or the tie cannot be cut durably
+//! Running    -> Passing      detach
+//! ```
+//!
+//! Always true:
+//! 1. A batch names only slots whose data were complete before the cut and flushed before the commit.
+//! 2. The state at the cut is the durable state plus the batch.
+//! 3. A slot is used again only after the commit that forgets it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Instant, Map, Nanos, Sector, View, crc::crc32c};
+use device::{Class, Device, DeviceError, DeviceExt, WriteFlags};
+use env::sync::Event;
+use ledger::{Batch, Ledger};
+
+use crate::label::{Label, PAGE, Tie};
+use crate::map::{Entry, FULL, PageMap, REGION_PAGES, frames_for};
+use crate::marks::Marks;
+use crate::record::{self, Live};
+use crate::settings::Settings;
+use crate::slots::{SlotRun, Slots};
+use crate::slow::Slow;
+
+/// Bytes of fills under way at most; further read misses are not copied.
+const FILL_BYTES_MAX: u64 = 32 << 20;
+
+/// After this many failed reads the fast device is given up.
+const READ_ERRORS_MAX: u64 = 16;
+
+/// Bugs that tests plant to see that the checkers catch them.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// A commit does not flush the data it names.
+    SkippedFlush,
+    /// A write past the cache does not wait for its mark.
+    LateInvalidation,
+    /// A page counts as clean before the slow device was flushed.
+    EarlyClean,
+}
+
+/// Where the cache stands; see the module's arrows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Running,
+    Failing(DeviceError),
+    Passing(String),
+    Dead(DeviceError),
+}
+
+/// Counts since the device was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub fast_bytes_read: Cell<u64>,
+    pub fast_bytes_written: Cell<u64>,
+    pub data_writes: Cell<u64>,
+    pub flushes: Cell<u64>,
+    pub commits: Cell<u64>,
+    pub fills: Cell<u64>,
+    pub fills_dropped: Cell<u64>,
+    pub evicted: Cell<u64>,
+    pub bad_checksums: Cell<u64>,
+    pub read_errors: Cell<u64>,
+    pub bytes_cleaned: Cell<u64>,
+    pub clean_batches: Cell<u64>,
+    pub waits_for_room: Cell<u64>,
+}
+
+pub(crate) fn count(cell: &Cell<u64>, by: u64) {
+    cell.set(cell.get() + by);
+}
+
+/// The cut and commit numbers, and who waits for them.
+#[derive(Default)]
+struct Commits {
+    cut: Cell<u64>,
+    done: Cell<u64>,
+    wanted: Cell<bool>,
+    /// Wakes the committer.
+    work: Event,
+    /// Wakes who waits for a commit.
+    news: Event,
+    first_pending: Cell<Option<Instant>>,
+}
+
+pub(crate) struct Cache {
+    // Fixed.
+    pub name: String,
+    pub fast: Rc<dyn Device>,
+    pub slow: Rc<Slow>,
+    pub ledger: Ledger,
+    volatile: bool,
+    pub on_abandon: Option<Abandon>,
+    // The map and what surrounds it.
+    pub label: RefCell<Label>,
+    pub map: RefCell<PageMap>,
+    pub slots: RefCell<Slots>,
+    pub marks: RefCell<Marks>,
+    /// Fingerprints by sample number: known, or unknown.
+    pub samples: RefCell<Map<u64, Option<u32>>>,
+    touched: RefCell<Vec<u64>>,
+    touched_samples: RefCell<Vec<u64>>,
+    commits: Commits,
+    pub condition: RefCell<Condition>,
+    // Room.
+    frames_max: Cell<u32>,
+    reserved: Cell<u32>,
+    spare: Cell<u32>,
+    /// Slots, frames or the condition changed.
+    pub room: Event,
+    /// The cleaner should look again.
+    pub clean_work: Event,
+    /// How many wait for clean pages.
+    pub starving: Cell<u32>,
+    /// Writers waiting for slots, in the order they came.
+    takers: RefCell<Turns>,
+    // Fills under way: page -> token.
+    fills: RefCell<Map<u64, u64>>,
+    next_fill: Cell<u64>,
+    fill_bytes: Cell<u64>,
+    flushed_writes: Cell<u64>,
+    pub stopped: Cell<bool>,
+    pub counts: Counts,
+    #[cfg(test)]
+    pub planted: Cell<Option<Bug>>,
+}
+
+/// Remembers, elsewhere than on the fast device, that a cache counts no more.
+pub type Abandon = Rc<dyn Fn(u128) -> Result<(), String>>;
+
+/// Slots held back from residents, for out-of-place writes.
+fn spare_for(slots: u32) -> u32 {
+    (slots / 50).max(16.min(slots / 4)).max(1)
+}
+
+impl Cache {
+    pub fn new(
+        settings: &Settings,
+        fast: Rc<dyn Device>,
+        slow: Rc<Slow>,
+        ledger: Ledger,
+        label: Label,
+        on_abandon: Option<Abandon>,
+    ) -> Rc<Cache> {
+        let slots = label.slots;
+        let pages_per_block = settings.block.0 / PAGE;
+        Rc::new(Cache {
+            name: settings.name.clone(),
+            volatile: fast.info().volatile_cache,
+            fast,
+            slow,
+            ledger,
+            on_abandon,
+            label: RefCell::new(label),
+            map: RefCell::new(PageMap::new(slots, settings.policy, pages_per_block)),
+            slots: RefCell::new(Slots::new(slots)),
+            marks: RefCell::default(),
+            samples: RefCell::default(),
+            touched: RefCell::default(),
+            touched_samples: RefCell::default(),
+            commits: Commits::default(),
+            condition: RefCell::new(Condition::Running),
+            frames_max: Cell::new(frames_for(slots, spare_for(slots), pages_per_block)),
+            reserved: Cell::new(0),
+            spare: Cell::new(spare_for(slots)),
+            room: Event::default(),
+            clean_work: Event::default(),
+            starving: Cell::new(0),
+            takers: RefCell::default(),
+            fills: RefCell::default(),
+            next_fill: Cell::new(0),
+            fill_bytes: Cell::new(0),
+            flushed_writes: Cell::new(0),
+            stopped: Cell::new(false),
+            counts: Counts::default(),
+            #[cfg(test)]
+            planted: Cell::new(None),
+        })
+    }
+
+    #[cfg(test)]
+    fn planted(&self, bug: Bug) -> bool {
+        self.planted.get() == Some(bug)
+    }
+
+    /// Other slots or another block size: how many blocks may stay.
+    pub fn set_room(&self, slots: u32, pages_per_block: u64) {
+        self.spare.set(spare_for(slots));
+        self.frames_max
+            .set(frames_for(slots, spare_for(slots), pages_per_block));
+    }
+
+    /// Pages one write may take at once and still leave room for others.
+    pub fn chunk_pages(&self) -> u64 {
+        u64::from((self.spare.get() / 4).clamp(1, 256))
+    }
+
+    pub fn is_running(&self) -> bool {
+        matches!(*self.condition.borrow(), Condition::Running)
+    }
+
+    // --- commits ----------------------------------------------------------------------------------
+
+    /// The commit that will carry a change made now.
+    pub fn next_commit(&self) -> u64 {
+        self.commits.cut.get() + 1
+    }
+
+    /// Notes that the map entry of `page` changed.
+    pub fn touch(&self, page: u64) {
+        self.touched.borrow_mut().push(page);
+        self.note_pending();
+    }
+
+    pub fn touch_sample(&self, number: u64) {
+        self.touched_samples.borrow_mut().push(number);
+        self.note_pending();
+    }
+
+    fn note_pending(&self) {
+        if self.commits.first_pending.get().is_none() {
+            self.commits.first_pending.set(Some(env::now()));
+            self.commits.work.notify_all();
+        }
+    }
+
+    /// Does a commit have anything to carry?
+    pub fn anything_pending(&self) -> bool {
+        !self.touched.borrow().is_empty()
+            || self.marks.borrow().any_touched()
+            || !self.touched_samples.borrow().is_empty()
+    }
+
+    /// Waits until everything changed before this call is durable.
+    pub async fn committed(&self) -> Result<(), DeviceError> {
+        let number = if self.anything_pending() {
+            self.next_commit()
+        } else {
+            self.commits.cut.get()
+        };
+        self.commit_reached(number).await
+    }
+
+    /// Waits until commit `number` is durable.
+    pub async fn commit_reached(&self, number: u64) -> Result<(), DeviceError> {
+        loop {
+            if self.commits.done.get() >= number {
+                return Ok(());
+            }
+            match &*self.condition.borrow() {
+                Condition::Running => {}
+                Condition::Failing(error) | Condition::Dead(error) => {
+                    return Err(self.flush_failed(error));
+                }
+                // The slow device stands alone: nothing is left that needs a commit.
+                Condition::Passing(_) => return Ok(()),
+            }
+            if self.commits.cut.get() < number {
+                self.want_commit();
+            }
+            self.commits.news.wait().await;
+        }
+    }
+
+    fn flush_failed(&self, cause: &DeviceError) -> DeviceError {
+        DeviceError::FlushFailed {
+            device: self.name.clone(),
+            why: cause.to_string(),
+        }
+    }
+
+    /// Asks for a commit soon, without waiting.
+    pub fn want_commit(&self) {
+        if !self.commits.wanted.replace(true) {
+            self.commits.work.notify_all();
+        }
+    }
+
+    /// The committer's task: one commit after the other, as asked or after `commit_after`.
+    pub async fn commit_loop(self: Rc<Self>, commit_after: Nanos) {
+        while !self.stopped.get() {
+            if !self.commits.wanted.get() {
+                match self.commits.first_pending.get() {
+                    None => self.commits.work.wait().await,
+                    Some(since) => {
+                        let due = since + commit_after;
+                        let left = due.since(env::now());
+                        if left > Nanos(0) {
+                            let _ = env::timeout(left, self.commits.work.wait()).await;
+                        }
+                        if env::now() >= due {
+                            self.commits.wanted.set(true);
+                        }
+                    }
+                }
+                continue;
+            }
+            self.commit_round().await;
+        }
+    }
+
+    async fn commit_round(self: &Rc<Self>) {
+        self.commits.wanted.set(false);
+        if !self.is_running() {
+            self.commits.first_pending.set(None);
+            self.commits.news.notify_all();
+            return;
+        }
+        let prepared = self.cut();
+        let number = self.commits.cut.get();
+        let writes = self.counts.data_writes.get();
+        let answer = async {
+            let mut must_flush = self.volatile && self.flushed_writes.get() != writes;
+            #[cfg(test)]
+            if self.planted(Bug::SkippedFlush) {
+                must_flush = false;
+            }
+            if must_flush {
+                self.fast.flush().await?;
+                count(&self.counts.flushes, 1);
+            }
+            self.ledger
+                .commit(prepared)
+                .await
+                .map_err(|error| self.ledger_error(&error))
+        }
+        .await;
+        match answer {
+            Ok(()) => {
+                self.flushed_writes.set(writes);
+                self.slots.borrow_mut().committed();
+                self.commits.done.set(number);
+                count(&self.counts.commits, 1);
+            }
+            Err(error) => self.fail(error).await,
+        }
+        self.commits.news.notify_all();
+        self.room.notify_all();
+    }
+
+    fn ledger_error(&self, error: &dyn std::fmt::Display) -> DeviceError {
+        DeviceError::Io {
+            device: self.fast.info().name,
+            op: device::Op::Write,
+            span: self.label.borrow().ledger,
+            why: format!("the map could not be committed: {error}"),
+        }
+    }
+
+    /// Takes every change since the last cut as one batch. No await between here and `prepare`: the
+    /// state in memory at this moment is what the batch and its swept records describe.
+    fn cut(&self) -> ledger::Prepared {
+        self.commits.cut.set(self.next_commit());
+        self.commits.first_pending.set(None);
+        let map = self.map.borrow();
+        let mut marks = self.marks.borrow_mut();
+        let samples = self.samples.borrow();
+        let mut batch = Batch::new();
+        let mut touched = std::mem::take(&mut *self.touched.borrow_mut());
+        touched.sort_unstable();
+        touched.dedup();
+        for page in touched {
+            record::page(&mut batch, page, &map);
+        }
+        for (region, marked) in marks.take_touched() {
+            record::mark(&mut batch, region, marked);
+        }
+        for number in self.touched_samples.take() {
+            record::sample(&mut batch, number, samples[&number]);
+        }
+        let mut slots = self.slots.borrow_mut();
+        slots.cut();
+        let mut live = Live {
+            map: &map,
+            slots: slots.total(),
+            marks: &marks,
+            samples: &samples,
+        };
+        self.ledger.prepare(batch, &mut live)
+    }
+
+    // --- failure ----------------------------------------------------------------------------------
+
+    /// The fast device failed. If nothing is dirty the slow device goes on alone; else the cleaner tries
+    /// to bring home what is dirty.
+    pub async fn fail(self: &Rc<Self>, error: DeviceError) {
+        if !self.is_running() {
+            return;
+        }
+        tracing::error!(volume = %self.name, %error, "the fast device failed");
+        *self.condition.borrow_mut() = Condition::Failing(error);
+        self.cancel_all_fills();
+        if self.map.borrow().dirty() == 0 {
+            self.pass("the fast device failed while nothing was dirty")
+                .await;
+        } else {
+            self.clean_work.notify_all();
+        }
+        self.changed();
+    }
+
+    fn changed(&self) {
+        self.commits.work.notify_all();
+        self.commits.news.notify_all();
+        self.room.notify_all();
+        self.clean_work.notify_all();
+    }
+
+    /// Cuts the tie to a failed fast device, durably, so that its contents never count again.
+    pub async fn pass(self: &Rc<Self>, why: &str) {
+        let error = match &*self.condition.borrow() {
+            Condition::Failing(error) => error.clone(),
+            _ => return,
+        };
+        let abandoned = self.abandon().await;
+        *self.condition.borrow_mut() = match abandoned {
+            Ok(()) => {
+                tracing::warn!(volume = %self.name, "passing through to the slow device: {why}");
+                Condition::Passing(format!("{why}: {error}"))
+            }
+            Err(refusal) => Condition::Dead(DeviceError::Gone {
+                device: self.name.clone(),
+                op: device::Op::Write,
+                why: format!(
+                    "{error}; and the fast device could not be given up safely ({refusal}): \
+                     stop the volume and open it without the fast device"
+                ),
+            }),
+        };
+        self.changed();
+    }
+
+    /// What is dirty cannot be brought home.
+    pub fn die(&self, error: DeviceError) {
+        tracing::error!(volume = %self.name, %error, "dirty data cannot be brought home");
+        *self.condition.borrow_mut() = Condition::Dead(error);
+        self.changed();
+    }
+
+    async fn abandon(&self) -> Result<(), String> {
+        let mut label = self.label.borrow().clone();
+        label.tie = Tie::Abandoned;
+        match label.write_both(&self.fast).await {
+            Ok(()) => {
+                *self.label.borrow_mut() = label;
+                Ok(())
+            }
+            Err(error) => match &self.on_abandon {
+                Some(remember) => remember(label.uuid),
+                None => Err(format!(
+                    "{error}; no registry of abandoned caches is configured"
+                )),
+            },
+        }
+    }
+
+    /// Waits until a failing cache has become something definite. `Ok`: the slow device stands alone.
+    pub async fn settled(&self) -> Result<(), DeviceError> {
+        loop {
+            match &*self.condition.borrow() {
+                Condition::Passing(_) => return Ok(()),
+                Condition::Dead(error) => return Err(error.clone()),
+                Condition::Running => return Ok(()),
+                Condition::Failing(_) => {}
+            }
+            self.room.wait().await;
+        }
+    }
+
+    // --- room -------------------------------------------------------------------------------------
+
+    fn evict_one(&self, incoming: Option<u64>) -> bool {
+        let mut slots = self.slots.borrow_mut();
+        let mut gone = Vec::new();
+        let evicted = self.map.borrow_mut().evict(incoming, &mut |page, slot| {
+            slots.release(slot);
+            gone.push(page);
+        });
+        drop(slots);
+        count(&self.counts.evicted, gone.len() as u64);
+        for page in gone {
+            self.touch(page);
+        }
+        evicted
+    }
+
+    /// Makes room for the blocks of pages `first..end` without waiting; the answer holds it.
+    pub fn try_reserve(self: &Rc<Self>, first: u64, end: u64) -> Option<Reserved> {
+        loop {
+            let needed = self.map.borrow().frames_needed(first, end);
+            let held = self.map.borrow().frames() + self.reserved.get();
+            if needed == 0 || held + needed <= self.frames_max.get() || held == 0 {
+                self.reserved.set(self.reserved.get() + needed);
+                return Some(Reserved {
+                    cache: Rc::clone(self),
+                    frames: needed,
+                });
+            }
+            if !self.evict_one(Some(first)) {
+                return None;
+            }
+        }
+    }
+
+    /// Makes room for the blocks of pages `first..end`, waiting for the cleaner if all is dirty.
+    pub async fn reserve(self: &Rc<Self>, first: u64, end: u64) -> Result<Reserved, DeviceError> {
+        loop {
+            if !self.is_running() {
+                return Err(self.not_running());
+            }
+            if let Some(reserved) = self.try_reserve(first, end) {
+                return Ok(reserved);
+            }
+            count(&self.counts.waits_for_room, 1);
+            self.wait_for_cleaner().await;
+        }
+    }
+
+    async fn wait_for_cleaner(&self) {
+        self.starving.set(self.starving.get() + 1);
+        self.clean_work.notify_all();
+        self.room.wait().await;
+        self.starving.set(self.starving.get() - 1);
+    }
+
+    pub fn not_running(&self) -> DeviceError {
+        match &*self.condition.borrow() {
+            Condition::Failing(error) | Condition::Dead(error) => error.clone(),
+            Condition::Passing(why) => DeviceError::Gone {
+                device: self.fast.info().name,
+                op: device::Op::Write,
+                why: why.clone(),
+            },
+            Condition::Running => unreachable!("asked only when not running"),
+        }
+    }
+
+    /// Takes up to `wanted` slots without waiting; fewer, or none, if fewer are free.
+    pub fn try_take(&self, wanted: u32) -> Vec<SlotRun> {
+        let mut slots = self.slots.borrow_mut();
+        let mut runs = Vec::new();
+        let mut missing = wanted;
+        while missing > 0 {
+            let Some(run) = slots.take_run(missing) else {
+                break;
+            };
+            missing -= run.count;
+            runs.push(run);
+        }
+        // Bring freed slots back before the last free one is gone.
+        if slots.free_count() < self.spare.get() / 2 && slots.awaiting_commit() > 0 {
+            drop(slots);
+            self.want_commit();
+        }
+        runs
+    }
+
+    /// Takes `wanted` slots, all at once and in turn, waiting for commits and readers to free them.
+    /// (Writers that each held a few and waited for more could wait for each other for ever.)
+    pub async fn take(&self, wanted: u32) -> Result<Vec<SlotRun>, DeviceError> {
+        let turn = Turn::new(&self.takers);
+        loop {
+            if !self.is_running() {
+                return Err(self.not_running());
+            }
+            if turn.is_first() && self.slots.borrow().free_count() >= wanted {
+                let runs = self.try_take(wanted);
+                // There may be enough left for the next in line.
+                self.room.notify_all();
+                return Ok(runs);
+            }
+            count(&self.counts.waits_for_room, 1);
+            if self.map.borrow().frames() > self.frames_max.get() {
+                self.evict_one(None);
+            }
+            if self.slots.borrow().awaiting_commit() > 0 {
+                self.want_commit();
+            }
+            self.room.wait().await;
+        }
+    }
+
+    /// Returns slots that were taken and never mapped nor written, or written and never mapped.
+    pub fn give_back(&self, runs: &[SlotRun]) {
+        let mut slots = self.slots.borrow_mut();
+        for run in runs {
+            for slot in run.first..run.first + run.count {
+                slots.give_back(slot);
+            }
+        }
+        drop(slots);
+        self.room.notify_all();
+    }
+
+    // --- data -------------------------------------------------------------------------------------
+
+    fn sector(&self, slot: u32) -> Sector {
+        self.label.borrow().slot(slot)
+    }
+
+    pub async fn write_slots(
+        &self,
+        first: u32,
+        data: View,
+        class: Class,
+    ) -> Result<(), DeviceError> {
+        count(&self.counts.fast_bytes_written, data.len() as u64);
+        let flags = WriteFlags { fua: false, class };
+        let answer = self.fast.write(self.sector(first), data, flags).await;
+        count(&self.counts.data_writes, 1);
+        answer
+    }
+
+    /// Reads neighbouring slots and checks every page; the caller is entered as a reader.
+    ///
+    /// # Errors
+    /// The device's own, or `Corrupt` for a page whose checksum does not agree.
+    pub async fn read_slots(&self, first: u32, buf: Buf, class: Class) -> Result<Buf, DeviceError> {
+        count(&self.counts.fast_bytes_read, buf.len() as u64);
+        let buf = self.fast.read(self.sector(first), buf, class).await?;
+        let map = self.map.borrow();
+        for (slot, page) in (first..).zip(buf.chunks(PAGE as usize)) {
+            if crc32c(page) != map.crc(slot) {
+                count(&self.counts.bad_checksums, 1);
+                return Err(DeviceError::Corrupt {
+                    device: self.fast.info().name,
+                    span: base::Span::new(self.sector(slot), Bytes(PAGE)),
+                    why: format!("the checksum of slot {slot} does not agree"),
+                });
+            }
+        }
+        Ok(buf)
+    }
+
+    /// A read of the fast device failed: after a number of them it is given up.
+    pub async fn note_read_error(self: &Rc<Self>, error: &DeviceError) {
+        if matches!(error, DeviceError::Corrupt { .. }) {
+            return;
+        }
+        count(&self.counts.read_errors, 1);
+        if self.counts.read_errors.get() >= READ_ERRORS_MAX {
+            self.fail(error.clone()).await;
+        }
+    }
+
+    /// One whole page from its slot.
+    pub async fn read_page(&self, slot: u32, class: Class) -> Result<Buf, DeviceError> {
+        self.read_slots(slot, Buf::for_read(base::PAGE), class)
+            .await
+    }
+
+    /// Maps `page` to `slot`, whose data are complete.
+    pub fn map_page(&self, page: u64, slot: u32, dirty: bool, mask: u8, crc: u32) {
+        let old = self
+            .map
+            .borrow_mut()
+            .put(page, slot, dirty, mask, crc, env::now());
+        if let Some(old) = old {
+            self.slots.borrow_mut().release(old);
+        }
+        self.touch(page);
+    }
+
+    /// Forgets `page` (in memory now, durably at the next commit).
+    pub fn unmap_page(&self, page: u64) {
+        if let Some(slot) = self.map.borrow_mut().remove(page) {
+            self.slots.borrow_mut().release(slot);
+            self.touch(page);
+        }
+    }
+
+    /// Forgets a clean page that turned out unreadable, if it is still where it was.
+    pub fn drop_bad(&self, page: u64, entry: &Entry) {
+        if self.map.borrow().get(page).as_ref() == Some(entry) && !entry.dirty {
+            self.unmap_page(page);
+        }
+    }
+
+    // --- write-intent marks -----------------------------------------------------------------------
+
+    /// Marks the regions of pages `first..end` as about to change behind the cache's back, and waits
+    /// until the marks are durable.
+    pub async fn begin_slow_write(
+        self: &Rc<Self>,
+        first: u64,
+        end: u64,
+    ) -> Result<SlowWrite, DeviceError> {
+        let now = env::now();
+        let regions = (first / REGION_PAGES)..=((end - 1) / REGION_PAGES);
+        let mut needed = 0;
+        {
+            let mut marks = self.marks.borrow_mut();
+            for region in regions.clone() {
+                needed = needed.max(marks.begin(region, self.next_commit(), now));
+            }
+            if marks.any_touched() {
+                self.note_pending();
+            }
+        }
+        let guard = SlowWrite {
+            cache: Rc::clone(self),
+            first: *regions.start(),
+            last: *regions.end(),
+        };
+        #[cfg(test)]
+        if self.planted(Bug::LateInvalidation) {
+            return Ok(guard);
+        }
+        self.commit_reached(needed).await?;
+        Ok(guard)
+    }
+
+    // --- fills ------------------------------------------------------------------------------------
+
+    /// Registers a copy of pages `first..end` to come; `None` if one of them is coming already or too
+    /// much is under way.
+    pub fn begin_fill(&self, first: u64, end: u64) -> Option<u64> {
+        let bytes = (end - first) * PAGE;
+        if !self.is_running() || self.fill_bytes.get() + bytes > FILL_BYTES_MAX {
+            count(&self.counts.fills_dropped, 1);
+            return None;
+        }
+        let mut fills = self.fills.borrow_mut();
+        if (first..end).any(|page| fills.contains_key(&page)) {
+            return None;
+        }
+        let token = self.next_fill.get();
+        self.next_fill.set(token + 1);
+        fills.extend((first..end).map(|page| (page, token)));
+        self.fill_bytes.set(self.fill_bytes.get() + bytes);
+        Some(token)
+    }
+
+    /// Is the copy of `page` that `token` stands for still up to date?
+    pub fn fill_stands(&self, token: u64, page: u64) -> bool {
+        self.fills.borrow().get(&page) == Some(&token)
+    }
+
+    /// Whatever is being copied to the fast device for pages `first..end` is out of date.
+    pub fn cancel_fills(&self, first: u64, end: u64) {
+        let mut fills = self.fills.borrow_mut();
+        if fills.is_empty() {
+            return;
+        }
+        for page in first..end {
+            fills.remove(&page);
+        }
+    }
+
+    fn cancel_all_fills(&self) {
+        self.fills.borrow_mut().clear();
+    }
+
+    /// Ends a fill that will not be carried out.
+    pub fn forget_fill(&self, token: u64, first: u64, end: u64) {
+        let mut fills = self.fills.borrow_mut();
+        for page in first..end {
+            if fills.get(&page) == Some(&token) {
+                fills.remove(&page);
+            }
+        }
+        self.fill_bytes
+            .set(self.fill_bytes.get() - (end - first) * PAGE);
+        if self.fill_bytes.get() == 0 {
+            self.room.notify_all();
+        }
+    }
+
+    /// Copies whole clean pages from `first` on to the fast device, unless they were written meanwhile.
+    /// Never waits for room.
+    pub async fn fill(self: Rc<Self>, token: u64, first: u64, data: View) {
+        let end = first + data.len() as u64 / PAGE;
+        if let Err(error) = self.fill_pages(token, first, end, data).await {
+            self.fail(error).await;
+        }
+        self.forget_fill(token, first, end);
+    }
+
+    async fn fill_pages(
+        self: &Rc<Self>,
+        token: u64,
+        first: u64,
+        end: u64,
+        data: View,
+    ) -> Result<(), DeviceError> {
+        if !self.is_running() {
+            return Ok(());
+        }
+        let Some(_room) = self.try_reserve(first, end) else {
+            count(&self.counts.fills_dropped, 1);
+            return Ok(());
+        };
+        // Writers come first: a fill leaves them some free slots.
+        if self.slots.borrow().free_count() < (end - first) as u32 + self.spare.get() / 4 {
+            count(&self.counts.fills_dropped, 1);
+            if self.slots.borrow().awaiting_commit() > 0 {
+                self.want_commit();
+            }
+            return Ok(());
+        }
+        let runs = self.try_take((end - first) as u32);
+        let mut page = first;
+        for run in &runs {
+            let from = ((page - first) * PAGE) as usize;
+            let piece = data.slice(from, run.count as usize * PAGE as usize);
+            self.write_slots(run.first, piece.clone(), Class::Background)
+                .await?;
+            for slot in run.first..run.first + run.count {
+                if self.fill_stands(token, page)
+                    && self.is_running()
+                    && self.map.borrow().find(page).is_none()
+                {
+                    let from = ((page - first) * PAGE) as usize;
+                    let crc = crc32c(&data[from..from + PAGE as usize]);
+                    self.map_page(page, slot, false, FULL, crc);
+                    count(&self.counts.fills, 1);
+                } else {
+                    self.give_back(&[SlotRun {
+                        first: slot,
+                        count: 1,
+                    }]);
+                }
+                page += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until no fill is under way.
+    pub async fn quiesce_fills(&self) {
+        self.cancel_all_fills();
+        while self.fill_bytes.get() > 0 {
+            self.room.wait().await;
+        }
+    }
+
+    /// Evicts every page in a slot from `slot` on; none of them is dirty.
+    pub fn drop_slots_from(&self, slot: u32) {
+        for slot in slot..self.slots.borrow().total() {
+            let found = self.map.borrow().in_slot(slot);
+            if let Some((page, entry)) = found {
+                assert!(!entry.dirty, "page {page} was brought home first");
+                self.unmap_page(page);
+            }
+        }
+    }
+
+    /// Ends the tasks of this cache.
+    pub fn stop(&self) {
+        self.stopped.set(true);
+        self.changed();
+    }
+
+    // --- fingerprints -----------------------------------------------------------------------------
+
+    /// Reads sample `number` of the slow device anew and notes its fingerprint.
+    pub async fn refresh_sample(&self, number: u64, page: u64) -> Result<(), DeviceError> {
+        let crc = sample_crc(&*self.slow.device, page).await?;
+        self.samples.borrow_mut().insert(number, Some(crc));
+        self.touch_sample(number);
+        Ok(())
+    }
+}
+
+/// The fingerprint of one page of the slow device.
+pub(crate) async fn sample_crc(slow: &dyn Device, page: u64) -> Result<u32, DeviceError> {
+    let at = Sector::containing(page * PAGE);
+    Ok(crc32c(&slow.read_at(at, Bytes(PAGE)).await?))
+}
+
+/// Which pages of a slow device of `pages` pages are fingerprinted: the first and last few, where file
+/// systems and partition tables keep their headers, and others evenly between.
+pub(crate) fn sample_pages(pages: u64) -> Vec<u64> {
+    let mut chosen: Vec<u64> = (0..4).chain(pages.saturating_sub(4)..pages).collect();
+    // Headers at 64 KiB (btrfs) and 1 MiB (first partitions), and the first 128 MiB group of ext4.
+    chosen.extend([16, 256, 32_768]);
+    chosen.extend((0..53).map(|part| pages / 53 * part));
+    chosen.retain(|page| *page < pages);
+    chosen.sort_unstable();
+    chosen.dedup();
+    chosen
+}
+
+/// Who waits, in order.
+#[derive(Default)]
+struct Turns {
+    next: u64,
+    waiting: std::collections::VecDeque<u64>,
+}
+
+/// A place in a line; left when dropped.
+struct Turn<'a> {
+    line: &'a RefCell<Turns>,
+    number: u64,
+}
+
+impl<'a> Turn<'a> {
+    fn new(line: &'a RefCell<Turns>) -> Turn<'a> {
+        let mut turns = line.borrow_mut();
+        let number = turns.next;
+        turns.next += 1;
+        turns.waiting.push_back(number);
+        Turn { line, number }
+    }
+
+    fn is_first(&self) -> bool {
+        self.line.borrow().waiting.front() == Some(&self.number)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.line
+            .borrow_mut()
+            .waiting
+            .retain(|number| *number != self.number);
+    }
+}
+
+/// Block frames held ready; given back when dropped.
+pub(crate) struct Reserved {
+    cache: Rc<Cache>,
+    frames: u32,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let cache = &self.cache;
+        cache.reserved.set(cache.reserved.get() - self.frames);
+        if cache.starving.get() > 0 {
+            cache.room.notify_all();
+        }
+    }
+}
+
+/// A write to the slow device behind the cache's back; over when dropped.
+pub(crate) struct SlowWrite {
+    cache: Rc<Cache>,
+    first: u64,
+    last: u64,
+}
+
+impl Drop for SlowWrite {
+    fn drop(&mut self) {
+        let now = env::now();
+        let mut marks = self.cache.marks.borrow_mut();
+        for region in self.first..=self.last {
+            marks.end(region, now);
+        }
+    }
+}

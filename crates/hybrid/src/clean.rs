@@ -1,0 +1,483 @@
+//! Bringing dirty data home, and clearing write-intent marks.
+//!
+//! ```text
+//! decide (policy) -> pick dirty pages in address order, 64 MiB at most -> read, check, merge
+//!    -> write to the slow device in address order -> flush it -> note "clean" -> commit, some time
+//! ```
+//!
+//! Always true:
+//! 1. A page is noted as clean only after the slow device was flushed, and only if it was not
+//!    overwritten meanwhile.
+//! 2. The cleaner never waits for a lock: pages that somebody holds are left for the next round.
+
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Instant, Nanos, Sector, View};
+use device::{Class, DeviceError, WriteFlags};
+use env::sync::join_all;
+use policy::cache::cleaner::{Cleaner, CleanerOptions, Decision, Load};
+
+use crate::cache::{Cache, Condition, count, sample_pages};
+use crate::engine::Inner;
+use crate::label::PAGE;
+use crate::locks::Mode;
+use crate::map::{Entry, FULL, REGION_PAGES};
+use crate::read::Reader;
+use crate::slow::Slow;
+
+const PAGE_LEN: usize = base::PAGE;
+/// Regions in one round: 64 MiB of addresses.
+const WINDOW_REGIONS: u64 = 16;
+/// Pages in one round at most.
+const ROUND_PAGES: usize = 4096;
+/// Slow writes under way at once; the device sorts among them.
+const DEPTH: usize = 16;
+/// A region that was not written for this long may lose its mark.
+const MARK_REST: Nanos = Nanos::secs(2);
+/// How often marks are looked at.
+const MARK_PERIOD: Nanos = Nanos::secs(5);
+/// A gentle round still brings this much home.
+const ROUND_BYTES_MIN: u64 = 64 << 10;
+/// The longest rest between two gentle rounds.
+const PAUSE_MAX: Nanos = Nanos::millis(200);
+/// How often a holding cleaner looks at the age of what is dirty.
+const LOOK_AGAIN: Nanos = Nanos::secs(1);
+/// The load of the slow device is measured over at least this long.
+const BUSY_OVER: Nanos = Nanos::millis(200);
+/// After a failed round the cleaner rests this long.
+const FAILURE_REST: Nanos = Nanos::secs(1);
+
+/// Neighbouring dirty pages to be written with one request.
+struct Run {
+    first: u64,
+    entries: Vec<Entry>,
+}
+
+impl Run {
+    fn end(&self) -> u64 {
+        self.first + self.entries.len() as u64
+    }
+}
+
+/// The share of its time that the slow device spends on users, over the last moments.
+struct Busy {
+    since: Instant,
+    spent: Nanos,
+    share: f64,
+}
+
+impl Busy {
+    fn new(slow: &Slow) -> Busy {
+        Busy {
+            since: env::now(),
+            spent: slow.foreground_busy(),
+            share: 0.0,
+        }
+    }
+
+    fn share(&mut self, slow: &Slow) -> f64 {
+        let over = env::now().since(self.since);
+        if over >= BUSY_OVER {
+            let spent = slow.foreground_busy();
+            self.share = spent.saturating_sub(self.spent).secs_f64() / over.secs_f64();
+            (self.since, self.spent) = (env::now(), spent);
+        }
+        self.share
+    }
+}
+
+impl Inner {
+    /// The cleaner's task.
+    pub(crate) async fn clean_loop(self: Rc<Self>, cache: Rc<Cache>) {
+        let mut cleaner = Cleaner::new(self.cleaner_options());
+        let mut busy = Busy::new(&self.slow);
+        let mut cursor = 0;
+        while !cache.stopped.get() {
+            if matches!(*cache.condition.borrow(), Condition::Failing(_)) {
+                self.evacuate(&cache).await;
+                continue;
+            }
+            if !cache.is_running() {
+                return;
+            }
+            let options = self.cleaner_options();
+            if *cleaner.options() != options {
+                cleaner = Cleaner::new(options);
+            }
+            let load = self.load(&cache, &mut busy);
+            let pressed = cache.starving.get() > 0 || !self.settings.borrow().write.keeps_dirty();
+            let decision = match cleaner.decide(&load) {
+                Decision::Hold | Decision::Clean { .. } if pressed && load.dirty > Bytes(0) => {
+                    Decision::Urgent
+                }
+                decision => decision,
+            };
+            let news = cache.clean_work.wait();
+            match decision {
+                Decision::Hold => {
+                    let wait = self.rest(load.dirty, &options);
+                    match wait {
+                        Some(span) => {
+                            let _ = env::timeout(span, news).await;
+                        }
+                        None => news.await,
+                    }
+                }
+                Decision::Clean { bytes_per_second } => {
+                    let begun = env::now();
+                    let bytes = (bytes_per_second.0 / 10).max(ROUND_BYTES_MIN);
+                    let pages = (bytes / PAGE).min(ROUND_PAGES as u64) as usize;
+                    self.round_or_rest(&cache, &mut cursor, pages).await;
+                    // Work done faster than the rate asks for is followed by a rest.
+                    let due = pages as f64 * PAGE as f64 / bytes_per_second.0 as f64;
+                    let took = env::now().since(begun);
+                    let pause = Nanos::from_secs_f64(due).saturating_sub(took);
+                    if pause > Nanos(0) && cache.starving.get() == 0 {
+                        env::sleep(pause.min(PAUSE_MAX)).await;
+                    }
+                }
+                Decision::Urgent => self.round_or_rest(&cache, &mut cursor, ROUND_PAGES).await,
+            }
+        }
+    }
+
+    fn cleaner_options(&self) -> CleanerOptions {
+        let settings = self.settings.borrow();
+        let (low, high) = (
+            f64::from(settings.dirty_low),
+            f64::from(settings.dirty_high),
+        );
+        let default = CleanerOptions::default();
+        CleanerOptions {
+            low_mark: low / 100.0,
+            high_mark: high / 100.0,
+            urgent_mark: (high + 100.0) / 200.0,
+            age_max: settings
+                .energy
+                .map_or(default.age_max, |energy| energy.age_limit),
+            energy: settings.energy.is_some(),
+            ..default
+        }
+    }
+
+    fn load(&self, cache: &Cache, busy: &mut Busy) -> Load {
+        let map = cache.map.borrow();
+        Load {
+            now: env::now(),
+            dirty: Bytes(u64::from(map.dirty()) * PAGE),
+            capacity: Bytes(u64::from(cache.slots.borrow().total()) * PAGE),
+            slow_idle_since: self.slow.idle_since(),
+            slow_busy: busy.share(&self.slow),
+            dirty_since: map.oldest_dirty(),
+            standby: self.slow.asleep(),
+        }
+    }
+
+    /// How long to rest before looking again, unless something happens; `None`: for as long as nothing does.
+    fn rest(&self, dirty: Bytes, options: &CleanerOptions) -> Option<Nanos> {
+        let energy = self.settings.borrow().energy;
+        let idle = self
+            .slow
+            .idle_since()
+            .map_or(Nanos(0), |since| env::now().since(since));
+        let sleep = energy.and_then(|energy| {
+            if idle >= energy.standby_after {
+                self.slow.sleep_now();
+                return None;
+            }
+            Some(
+                energy
+                    .standby_after
+                    .saturating_sub(idle)
+                    .max(Nanos::millis(1)),
+            )
+        });
+        if dirty == Bytes(0) {
+            return sleep;
+        }
+        // Something may grow old, or the device idle.
+        let soon = options.idle_after.saturating_sub(idle);
+        let look = if soon > Nanos(0) { soon } else { LOOK_AGAIN };
+        Some(sleep.map_or(look, |sleep| sleep.min(look)))
+    }
+
+    async fn round_or_rest(&self, cache: &Rc<Cache>, cursor: &mut u64, pages: usize) {
+        match self.clean_round(cache, cursor, pages).await {
+            Ok(0) => {
+                // Somebody held every page there was: let him go on.
+                env::sleep(Nanos::micros(100)).await;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::error!(volume = %self.name, %error, "the cleaner could not go on");
+                env::sleep(FAILURE_REST).await;
+            }
+        }
+    }
+
+    /// One round: up to `pages` dirty pages from region `cursor` on, in address order. Returns how many
+    /// are clean now.
+    pub(crate) async fn clean_round(
+        &self,
+        cache: &Rc<Cache>,
+        cursor: &mut u64,
+        pages: usize,
+    ) -> Result<usize, DeviceError> {
+        let (runs, next) = pick(cache, *cursor, pages, self.slow.max_io() / PAGE_LEN);
+        *cursor = next;
+        let mut done: Vec<(u64, Entry)> = Vec::new();
+        let mut failed = None;
+        for batch in runs.chunks(DEPTH) {
+            let writes = batch.iter().map(|run| self.bring_home(cache, run));
+            for (run, answer) in batch.iter().zip(join_all(writes).await) {
+                match answer {
+                    Ok(true) => done.extend((run.first..).zip(run.entries.iter().copied())),
+                    Ok(false) => {}
+                    Err(error) => failed = Some(error),
+                }
+            }
+        }
+        #[cfg(test)]
+        let early = cache.planted.get() == Some(crate::cache::Bug::EarlyClean);
+        #[cfg(not(test))]
+        let early = false;
+        if !done.is_empty() && !early {
+            self.slow.flush().await?;
+        }
+        let mut cleaned = 0;
+        for (page, entry) in &done {
+            let mut map = cache.map.borrow_mut();
+            if map.get(*page).as_ref() == Some(entry) {
+                map.set_clean(*page);
+                drop(map);
+                cache.touch(*page);
+                cleaned += 1;
+            }
+        }
+        self.refresh_samples(cache, &done).await?;
+        count(&cache.counts.bytes_cleaned, cleaned as u64 * PAGE);
+        count(&cache.counts.clean_batches, 1);
+        cache.room.notify_all();
+        match failed {
+            Some(error) if cleaned == 0 => Err(error),
+            _ => Ok(cleaned),
+        }
+    }
+
+    /// Copies one run of dirty pages to the slow device. False: somebody holds or changed a page.
+    async fn bring_home(&self, cache: &Rc<Cache>, run: &Run) -> Result<bool, DeviceError> {
+        let Some(_held) = self.locks.try_acquire(run.first, run.end(), Mode::CLEANING) else {
+            return Ok(false);
+        };
+        let reader = Reader::enter(cache);
+        {
+            let map = cache.map.borrow();
+            let unchanged = (run.first..)
+                .zip(&run.entries)
+                .all(|(page, entry)| map.get(page).as_ref() == Some(entry));
+            if !unchanged {
+                return Ok(false);
+            }
+        }
+        let data = self.gather(cache, run).await?;
+        drop(reader);
+        for (from, len) in kept_sectors(&run.entries) {
+            let at = Sector::containing(run.first * PAGE + from as u64);
+            let flags = WriteFlags::BACKGROUND;
+            self.slow.write(at, data.slice(from, len), flags).await?;
+        }
+        Ok(true)
+    }
+
+    /// The pages of a run, read from their slots and checked.
+    async fn gather(&self, cache: &Rc<Cache>, run: &Run) -> Result<View, DeviceError> {
+        let mut rest = Buf::for_read(run.entries.len() * PAGE_LEN);
+        let mut reads = Vec::new();
+        let mut at = 0;
+        while at < run.entries.len() {
+            let slot = run.entries[at].slot;
+            let mut len = 1;
+            while at + len < run.entries.len() && run.entries[at + len].slot == slot + len as u32 {
+                len += 1;
+            }
+            let tail = rest.split_off(len * PAGE_LEN);
+            let piece = std::mem::replace(&mut rest, tail);
+            reads.push(cache.read_slots(slot, piece, Class::Background));
+            at += len;
+        }
+        let mut whole: Option<Buf> = None;
+        for piece in join_all(reads).await {
+            let piece = piece?;
+            match &mut whole {
+                None => whole = Some(piece),
+                Some(whole) => whole.join(piece),
+            }
+        }
+        Ok(whole.expect("a run holds at least one page").freeze())
+    }
+
+    /// Sampled pages that were brought home have a new fingerprint.
+    async fn refresh_samples(
+        &self,
+        cache: &Rc<Cache>,
+        done: &[(u64, Entry)],
+    ) -> Result<(), DeviceError> {
+        let samples = sample_pages(self.slow.whole_pages());
+        for (page, _) in done {
+            if let Ok(number) = samples.binary_search(page) {
+                cache.refresh_sample(number as u64, *page).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Rounds until nothing is dirty.
+    ///
+    /// # Errors
+    /// The first error of a round.
+    pub(crate) async fn clean_all(&self, cache: &Rc<Cache>) -> Result<(), DeviceError> {
+        let mut cursor = 0;
+        while cache.map.borrow().dirty() > 0 {
+            if self.clean_round(cache, &mut cursor, ROUND_PAGES).await? == 0 {
+                env::sleep(Nanos::micros(100)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// The fast device failed with dirty data on it: brings home what can be read, then lets go.
+    async fn evacuate(&self, cache: &Rc<Cache>) {
+        match self.clean_all(cache).await {
+            Ok(()) => {
+                cache
+                    .pass("the fast device failed; its dirty data were brought home")
+                    .await
+            }
+            Err(error) => cache.die(error),
+        }
+    }
+
+    // --- marks ------------------------------------------------------------------------------------
+
+    /// Clears marks of regions that have rested, every few seconds.
+    pub(crate) async fn unmark_loop(self: Rc<Self>, cache: Rc<Cache>) {
+        while !cache.stopped.get() {
+            env::sleep(MARK_PERIOD).await;
+            if cache.stopped.get() || !cache.is_running() {
+                return;
+            }
+            // A sleeping disk is not woken for this.
+            if self.slow.asleep() {
+                continue;
+            }
+            if let Err(error) = self.unmark(&cache, MARK_REST).await {
+                tracing::warn!(volume = %self.name, %error, "marks stay set");
+            }
+        }
+    }
+
+    /// Clears the marks of regions that have rested for `rest`.
+    pub(crate) async fn unmark(&self, cache: &Rc<Cache>, rest: Nanos) -> Result<(), DeviceError> {
+        let rested = cache.marks.borrow().rested(env::now(), rest);
+        if rested.is_empty() {
+            return Ok(());
+        }
+        self.slow.flush().await?;
+        let samples = sample_pages(self.slow.whole_pages());
+        for (region, writes) in rested {
+            // The fingerprints of a marked region are unknown until they are read anew.
+            let (first, end) = (region * REGION_PAGES, (region + 1) * REGION_PAGES);
+            for (number, page) in samples.iter().enumerate() {
+                if (first..end).contains(page) {
+                    cache.refresh_sample(number as u64, *page).await?;
+                }
+            }
+            cache.marks.borrow_mut().unmark(region, writes);
+        }
+        Ok(())
+    }
+}
+
+/// Chooses dirty pages in address order from region `cursor` on, within one window of addresses, as
+/// runs of neighbours. Returns the runs and the region to go on from.
+fn pick(cache: &Rc<Cache>, cursor: u64, pages: usize, run_max: usize) -> (Vec<Run>, u64) {
+    let map = cache.map.borrow();
+    let first_region = map
+        .dirty_regions(cursor)
+        .next()
+        .or_else(|| map.dirty_regions(0).next());
+    let Some((first_region, _)) = first_region else {
+        return (Vec::new(), 0);
+    };
+    let mut runs: Vec<Run> = Vec::new();
+    let mut chosen = 0;
+    let mut next = first_region + WINDOW_REGIONS;
+    for (region, dirty) in map.dirty_regions(first_region) {
+        if region >= first_region + WINDOW_REGIONS {
+            break;
+        }
+        if chosen >= pages {
+            next = region;
+            break;
+        }
+        let mut left = dirty.pages;
+        for page in region * REGION_PAGES..(region + 1) * REGION_PAGES {
+            if left == 0 {
+                break;
+            }
+            let Some(entry) = map.get(page).filter(|entry| entry.dirty) else {
+                continue;
+            };
+            left -= 1;
+            chosen += 1;
+            match runs.last_mut() {
+                Some(run) if run.end() == page && run.entries.len() < run_max => {
+                    run.entries.push(entry)
+                }
+                _ => runs.push(Run {
+                    first: page,
+                    entries: vec![entry],
+                }),
+            }
+        }
+    }
+    (runs, next)
+}
+
+/// Runs of valid sectors in neighbouring pages: (first byte, bytes).
+fn kept_sectors(entries: &[Entry]) -> Vec<(usize, usize)> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    let mut add = |from: usize, len: usize| match runs.last_mut() {
+        Some((start, so_far)) if *start + *so_far == from => *so_far += len,
+        _ => runs.push((from, len)),
+    };
+    for (number, entry) in entries.iter().enumerate() {
+        if entry.mask == FULL {
+            add(number * PAGE_LEN, PAGE_LEN);
+            continue;
+        }
+        for sector in 0..8 {
+            if entry.mask >> sector & 1 == 1 {
+                add(number * PAGE_LEN + sector * 512, 512);
+            }
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_valid_sectors_go_home_and_neighbours_go_together() {
+        let entry = |mask: u8| Entry {
+            slot: 0,
+            dirty: true,
+            mask,
+            crc: 0,
+        };
+        let runs = kept_sectors(&[entry(FULL), entry(0b11), entry(0b1000_0000), entry(FULL)]);
+        assert_eq!(runs, [(0, 4096 + 1024), (2 * 4096 + 3584, 512 + 4096)]);
+    }
+}

@@ -1,0 +1,549 @@
+//! The hybrid disk: a [`Device`] made of a slow and a fast one.
+//!
+//! ```text
+//! request -> gate -> read: parts from fast and slow     write: cached or past     flush: commit + slow flush
+//!                     |                                   |
+//!                   cache (slots, map, ledger)          slow
+//! beside it, as tasks: committer, cleaner, unmarking, fills
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Nanos, Sector, Span, View};
+use device::{Class, Device, DeviceError, Info, Op, Pending, Power, WriteFlags, ready};
+use env::sync::Event;
+use policy::cache::admission::{Admission as Reads, FlashBudget, Reads as Rule, Seen, Streams};
+
+use crate::cache::{Cache, Condition};
+use crate::label::PAGE;
+use crate::locks::Locks;
+use crate::map::REGION_PAGES;
+use crate::settings::{Admission, Settings, SettingsError, WriteMode};
+use crate::slow::Slow;
+use crate::stats::{Figures, Health, NanosOf, Status};
+
+/// Sequential streams followed at once.
+const STREAMS: u32 = 128;
+/// Missed reads remembered: one for so many blocks of the cache, and at least so many.
+const SEEN_PART: u64 = 8;
+const SEEN_LEAST: u64 = 1024;
+
+/// Lets management operations wait until no request is under way.
+#[derive(Default)]
+struct Gate {
+    closed: Cell<bool>,
+    inside: Cell<u64>,
+    news: Event,
+}
+
+struct Inside<'a>(&'a Gate);
+
+impl Gate {
+    async fn enter(&self) -> Inside<'_> {
+        while self.closed.get() {
+            self.news.wait().await;
+        }
+        self.inside.set(self.inside.get() + 1);
+        Inside(self)
+    }
+
+    /// Keeps new requests waiting and waits for those under way.
+    async fn close(&self) {
+        while self.closed.replace(true) {
+            self.news.wait().await;
+        }
+        while self.inside.get() > 0 {
+            self.news.wait().await;
+        }
+    }
+
+    fn open(&self) {
+        self.closed.set(false);
+        self.news.notify_all();
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.inside.set(self.0.inside.get() - 1);
+        if self.0.closed.get() && self.0.inside.get() == 0 {
+            self.0.news.notify_all();
+        }
+    }
+}
+
+/// What the last start found.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Recovered {
+    pub pages: u64,
+    pub dropped: u64,
+    pub took: Nanos,
+}
+
+pub(crate) struct Inner {
+    // Fixed.
+    pub name: String,
+    pub slow: Rc<Slow>,
+    pub locks: Rc<Locks>,
+    // What an administrator may change.
+    pub settings: RefCell<Settings>,
+    pub cache: RefCell<Option<Rc<Cache>>>,
+    pub why_alone: RefCell<String>,
+    pub closed: Cell<bool>,
+    gate: Gate,
+    /// Management operations go one at a time.
+    pub managing: Cell<bool>,
+    // Decisions beside the policy.
+    streams: RefCell<Streams>,
+    budget: RefCell<FlashBudget>,
+    reads: RefCell<Reads>,
+    // Figures.
+    pub figures: Figures,
+    pub recovered: Cell<Recovered>,
+}
+
+/// One disk of the slow device's size and contents, with a fast device in front. Clone it freely: clones
+/// are the same disk.
+///
+/// # Example
+/// See [`Hybrid::create`].
+#[derive(Clone)]
+pub struct Hybrid {
+    pub(crate) inner: Rc<Inner>,
+}
+
+impl Inner {
+    pub fn new(settings: Settings, slow: Rc<Slow>) -> Rc<Inner> {
+        let inner = Inner {
+            name: settings.name.clone(),
+            slow,
+            locks: Rc::default(),
+            streams: RefCell::new(Streams::new(STREAMS, settings.sequential_bypass)),
+            budget: RefCell::new(FlashBudget::new(settings.flash_writes_per_day, env::now())),
+            reads: RefCell::new(Reads::new(Rule::Always, 0)),
+            settings: RefCell::new(settings),
+            cache: RefCell::new(None),
+            why_alone: RefCell::new("no fast device is attached".to_owned()),
+            closed: Cell::new(false),
+            gate: Gate::default(),
+            managing: Cell::new(false),
+            figures: Figures::default(),
+            recovered: Cell::default(),
+        };
+        Rc::new(inner)
+    }
+
+    /// The cache as a reader or a flush sees it: none once the slow device stands alone.
+    pub fn live_cache(&self) -> Option<Rc<Cache>> {
+        let cache = self.cache.borrow();
+        let cache = cache.as_ref()?;
+        let passing = matches!(*cache.condition.borrow(), Condition::Passing(_));
+        (!passing).then(|| Rc::clone(cache))
+    }
+
+    /// The cache as a writer sees it: a failing one is waited for until it is something definite.
+    pub async fn write_cache(&self) -> Result<Option<Rc<Cache>>, DeviceError> {
+        let Some(cache) = self.live_cache() else {
+            return Ok(None);
+        };
+        cache.settled().await?;
+        Ok(cache.is_running().then_some(cache))
+    }
+
+    pub fn observe_stream(&self, at: u64, len: u64) -> Seen {
+        self.streams.borrow_mut().see(Span::bytes(at, len))
+    }
+
+    /// May `bytes` be written to the fast device today? Takes them off the budget if so.
+    pub fn flash_budget_allows(&self, bytes: Bytes) -> bool {
+        self.budget.borrow_mut().admit(env::now(), bytes)
+    }
+
+    /// Is a read miss of block `key` worth a copy? `remembered`: the policy has seen it lately.
+    pub fn admits_read(&self, key: u64, remembered: bool) -> bool {
+        self.reads.borrow_mut().read(key, remembered)
+    }
+
+    /// Memory of missed reads, for a cache of `slots` slots.
+    pub fn remember_reads(&self, slots: u32) {
+        let settings = self.settings.borrow();
+        let rule = match settings.admission {
+            Admission::Always => Rule::Always,
+            Admission::SecondAccess => Rule::OnSecondAccess,
+        };
+        let blocks = u64::from(slots) / (settings.block.0 / PAGE);
+        let keys = (blocks / SEEN_PART).max(SEEN_LEAST) as u32;
+        *self.reads.borrow_mut() = Reads::new(rule, keys);
+    }
+
+    /// Keeps new requests waiting and waits for those under way; open with [`Inner::open_gate`].
+    pub async fn close_gate(&self) {
+        self.gate.close().await;
+    }
+
+    /// Waits until requests may go in; those that waited while the disk was shut down are refused.
+    async fn enter(&self, op: Op) -> Result<Inside<'_>, DeviceError> {
+        let inside = self.gate.enter().await;
+        if self.closed.get() {
+            return Err(self.gone(op));
+        }
+        Ok(inside)
+    }
+
+    pub fn open_gate(&self) {
+        self.gate.open();
+    }
+
+    /// Takes over changed settings.
+    pub fn apply(&self, settings: Settings) {
+        let old = self.settings.replace(settings.clone());
+        if old.sequential_bypass != settings.sequential_bypass {
+            *self.streams.borrow_mut() = Streams::new(STREAMS, settings.sequential_bypass);
+        }
+        if old.flash_writes_per_day != settings.flash_writes_per_day {
+            *self.budget.borrow_mut() = FlashBudget::new(settings.flash_writes_per_day, env::now());
+        }
+        if let Some(cache) = &*self.cache.borrow() {
+            if (old.admission, old.block) != (settings.admission, settings.block) {
+                self.remember_reads(cache.slots.borrow().total());
+            }
+            if (old.policy, old.block) != (settings.policy, settings.block) {
+                let pages_per_block = settings.block.0 / PAGE;
+                cache
+                    .map
+                    .borrow_mut()
+                    .set_grain(settings.policy, pages_per_block);
+                cache.set_room(cache.slots.borrow().total(), pages_per_block);
+            }
+            cache.clean_work.notify_all();
+        }
+    }
+
+    fn gone(&self, op: Op) -> DeviceError {
+        DeviceError::Gone {
+            device: self.name.clone(),
+            op,
+            why: "it was shut down".to_owned(),
+        }
+    }
+
+    fn check(&self, op: Op, at: Sector, len: u64) -> Result<(), DeviceError> {
+        if self.closed.get() {
+            return Err(self.gone(op));
+        }
+        self.info().check(op, at, len)
+    }
+
+    fn info(&self) -> Info {
+        let slow = &self.slow.info;
+        Info {
+            name: self.name.clone(),
+            size: slow.size,
+            physical_block: Bytes(PAGE),
+            max_io: Bytes::mib(32),
+            volatile_cache: true,
+            discards: slow.discards,
+            rotational: false,
+            read_only: slow.read_only,
+        }
+    }
+
+    pub fn status(&self) -> Status {
+        let settings = self.settings.borrow();
+        let mut status = Status {
+            name: self.name.clone(),
+            write_mode: settings.write.to_string(),
+            policy: settings.policy.to_string(),
+            block_bytes: settings.block.0,
+            size_bytes: self.slow.info.size.0,
+            slow_bytes_read: self.slow.bytes_read.get(),
+            slow_bytes_written: self.slow.bytes_written.get(),
+            slow_asleep: self.slow.asleep(),
+            recovered_pages: self.recovered.get().pages,
+            recovered_dropped: self.recovered.get().dropped,
+            recovery: NanosOf(self.recovered.get().took),
+            ..Status::default()
+        };
+        self.figures.fill_in(&mut status);
+        match &*self.cache.borrow() {
+            None => {
+                status.health = Health::PassThrough;
+                status.why = self.why_alone.borrow().clone();
+            }
+            Some(cache) => cache_status(cache, &mut status),
+        }
+        if let Some(why) = self.slow.failure() {
+            status.health = Health::Failed;
+            status.why = format!("a flush of the slow device failed: {why}");
+        }
+        if self.closed.get() {
+            status.health = Health::Closed;
+        }
+        status
+    }
+}
+
+fn cache_status(cache: &Cache, status: &mut Status) {
+    (status.health, status.why) = match &*cache.condition.borrow() {
+        Condition::Running => (Health::Healthy, String::new()),
+        Condition::Failing(error) => (Health::Evacuating, error.to_string()),
+        Condition::Passing(why) => (Health::PassThrough, why.clone()),
+        Condition::Dead(error) => (Health::Failed, error.to_string()),
+    };
+    let map = cache.map.borrow();
+    let counts = &cache.counts;
+    let ledger = cache.ledger.figures();
+    status.cache_bytes = u64::from(cache.slots.borrow().total()) * PAGE;
+    status.cached_bytes = u64::from(map.resident()) * PAGE;
+    status.dirty_bytes = u64::from(map.dirty()) * PAGE;
+    status.dirty_age_ns = map
+        .oldest_dirty()
+        .map_or(0, |oldest| env::now().since(oldest).0);
+    status.marked_regions = cache.marks.borrow().len() as u64;
+    status.fast_bytes_read = counts.fast_bytes_read.get();
+    status.fast_bytes_written = counts.fast_bytes_written.get();
+    status.fast_data_writes = counts.data_writes.get();
+    status.fills = counts.fills.get();
+    status.fills_dropped = counts.fills_dropped.get();
+    status.evicted = counts.evicted.get();
+    status.bytes_cleaned = counts.bytes_cleaned.get();
+    status.clean_rounds = counts.clean_batches.get();
+    status.waits_for_room = counts.waits_for_room.get();
+    status.bad_checksums = counts.bad_checksums.get();
+    status.commits = counts.commits.get();
+    status.ledger_bytes_written = ledger.bytes_written;
+    status.ledger_writes = ledger.device_writes;
+    status.ledger_used_bytes = ledger.log_used;
+    status.ledger_size_bytes = ledger.log_size;
+    status.memory_bytes = map.memory() as u64;
+}
+
+impl Hybrid {
+    /// What the disk did since it was opened and where it stands.
+    pub fn status(&self) -> Status {
+        self.inner.status()
+    }
+
+    /// The choices in force.
+    pub fn settings(&self) -> Settings {
+        self.inner.settings.borrow().clone()
+    }
+
+    /// Changes the choices: the write mode, the policy, the block size, marks, bypass, budget, energy. A
+    /// mode that keeps no dirty data is in force once none are left. The size of the fast part is
+    /// [`Hybrid::resize`]'s.
+    ///
+    /// # Errors
+    /// [`SetError`]; nothing changed then, but for a mode change whose cleaning failed.
+    pub async fn set(&self, settings: Settings) -> Result<(), SetError> {
+        settings.check()?;
+        let inner = &self.inner;
+        let old = self.settings();
+        let settings = Settings {
+            name: old.name.clone(),
+            fast_bytes: old.fast_bytes,
+            ..settings
+        };
+        let clean_first = old.write.keeps_dirty() && !settings.write.keeps_dirty();
+        inner.apply(settings);
+        if clean_first && let Some(cache) = inner.live_cache() {
+            inner.clean_all(&cache).await?;
+        }
+        Ok(())
+    }
+
+    /// Changes the write mode alone; see [`Hybrid::set`].
+    ///
+    /// # Errors
+    /// As [`Hybrid::set`].
+    pub async fn set_write_mode(&self, write: WriteMode) -> Result<(), SetError> {
+        let settings = Settings {
+            write,
+            ..self.settings()
+        };
+        self.set(settings).await
+    }
+}
+
+/// Why a change of settings was refused or not carried through.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetError {
+    /// The choice makes no sense.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// A device failed while dirty data were being brought home.
+    #[error("the new settings are in force, but dirty data could not all be brought home: {0}")]
+    Cleaning(#[from] DeviceError),
+}
+
+impl Device for Hybrid {
+    fn info(&self) -> Info {
+        self.inner.info()
+    }
+
+    fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf> {
+        if let Err(error) = self.inner.check(Op::Read, at, buf.len() as u64) {
+            return ready(Err(error));
+        }
+        Box::pin(async move {
+            let _inside = self.inner.enter(Op::Read).await?;
+            if buf.is_empty() {
+                return Ok(buf);
+            }
+            self.inner.read(at, buf, class).await
+        })
+    }
+
+    fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
+        if let Err(error) = self.inner.check(Op::Write, at, data.len() as u64) {
+            return ready(Err(error));
+        }
+        let inner = Rc::clone(&self.inner);
+        let task = env::spawn(async move {
+            let _inside = inner.enter(Op::Write).await?;
+            Rc::clone(&inner).write(at, data, flags).await
+        });
+        Box::pin(task)
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        if self.inner.closed.get() {
+            return ready(Err(self.inner.gone(Op::Flush)));
+        }
+        Box::pin(async move {
+            let _inside = self.inner.enter(Op::Flush).await?;
+            self.inner.flush().await
+        })
+    }
+
+    fn discard(&self, span: Span) -> Pending<'_, ()> {
+        if let Err(error) = self.inner.check(Op::Discard, span.start, span.len.0) {
+            return ready(Err(error));
+        }
+        let inner = Rc::clone(&self.inner);
+        let task = env::spawn(async move {
+            let _inside = inner.enter(Op::Discard).await?;
+            Rc::clone(&inner).discard(span).await
+        });
+        Box::pin(task)
+    }
+
+    fn write_zeroes(&self, span: Span, flags: WriteFlags) -> Pending<'_, ()> {
+        if let Err(error) = self.inner.check(Op::WriteZeroes, span.start, span.len.0) {
+            return ready(Err(error));
+        }
+        let inner = Rc::clone(&self.inner);
+        let task = env::spawn(async move {
+            let _inside = inner.enter(Op::WriteZeroes).await?;
+            Rc::clone(&inner).write_zeroes(span, flags).await
+        });
+        Box::pin(task)
+    }
+
+    /// As the slow device says, but a region with dirty pages holds data.
+    fn allocation(&self, span: Span) -> Pending<'_, Vec<(u64, bool)>> {
+        if let Err(error) = self.inner.check(Op::Read, span.start, span.len.0) {
+            return ready(Err(error));
+        }
+        Box::pin(async move {
+            let _inside = self.inner.enter(Op::Read).await?;
+            let below = self.inner.slow.device.allocation(span).await?;
+            let Some(cache) = self.inner.live_cache() else {
+                return Ok(below);
+            };
+            let map = cache.map.borrow();
+            Ok(with_dirty(span.start.byte(), below, |region| {
+                map.dirty_regions(region).next().map(|(region, _)| region)
+            }))
+        })
+    }
+
+    fn power(&self) -> Option<Power> {
+        let slow = self.inner.slow.device.power();
+        let fast = self
+            .inner
+            .cache
+            .borrow()
+            .as_ref()
+            .and_then(|cache| cache.fast.power());
+        match (slow, fast) {
+            (Some(slow), Some(fast)) => Some(Power {
+                joules: slow.joules + fast.joules,
+                ..slow
+            }),
+            (slow, fast) => slow.or(fast),
+        }
+    }
+
+    fn standby(&self) -> bool {
+        self.inner.slow.device.standby()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.gate.inside.get() as usize
+    }
+}
+
+/// Turns holes that touch a dirty region into data there. `next_dirty(region)` tells the first dirty
+/// region from `region` on.
+fn with_dirty(
+    start: u64,
+    below: Vec<(u64, bool)>,
+    next_dirty: impl Fn(u64) -> Option<u64>,
+) -> Vec<(u64, bool)> {
+    const REGION: u64 = REGION_PAGES * PAGE;
+    let mut pieces: Vec<(u64, bool)> = Vec::new();
+    let mut push = |len: u64, data: bool| match pieces.last_mut() {
+        Some((so_far, same)) if *same == data => *so_far += len,
+        _ if len == 0 => {}
+        _ => pieces.push((len, data)),
+    };
+    let mut at = start;
+    for (len, data) in below {
+        let end = at + len;
+        if data {
+            push(len, true);
+            at = end;
+        }
+        while at < end {
+            let dirty_at = next_dirty(at / REGION).map_or(u64::MAX, |region| region * REGION);
+            let hole_end = dirty_at.clamp(at, end);
+            push(hole_end - at, false);
+            let data_end = dirty_at.saturating_add(REGION).clamp(hole_end, end);
+            push(data_end - hole_end, true);
+            at = data_end;
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hole_with_dirty_data_is_data_there() {
+        const M: u64 = 1 << 20;
+        let dirty = |region: u64| [2, 3, 9].into_iter().find(|dirty| *dirty >= region);
+        // A hole of 40 MiB; regions 2, 3 (8..16 MiB) and 9 (36..40 MiB) are dirty.
+        assert_eq!(
+            with_dirty(0, vec![(40 * M, false)], dirty),
+            [
+                (8 * M, false),
+                (8 * M, true),
+                (20 * M, false),
+                (4 * M, true)
+            ]
+        );
+        assert_eq!(
+            with_dirty(10 * M, vec![(2 * M, false)], dirty),
+            [(2 * M, true)]
+        );
+        assert_eq!(
+            with_dirty(0, vec![(4 * M, true), (4 * M, false)], dirty),
+            [(4 * M, true), (4 * M, false)]
+        );
+    }
+}

@@ -1,0 +1,347 @@
+//! The first pages of the fast device: whose cache is this, and where in it lies what?
+//!
+//! ```text
+//! byte 0      label A      4 KiB
+//! byte 4096   label B      4 KiB
+//! byte 8192   the ledger   (map, write-intent marks, fingerprints)
+//! ...         slots        4 KiB each
+//! ```
+//!
+//! The slow device carries no header: the label names it by size and, through the ledger, by
+//! fingerprints of its contents. Labels are written in turn, A and B, so one is always whole; the higher
+//! sequence number counts. Byte by byte in `docs/formats.md`.
+
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Sector, Span, crc::crc32c};
+use device::{Class, Device, DeviceError, DeviceExt, WriteFlags};
+use ledger::Ledger;
+use zerocopy::little_endian::{U32, U64, U128};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::map::PAGES_MAX;
+
+pub(crate) const PAGE: u64 = base::PAGE as u64;
+const MAGIC: [u8; 8] = *b"TANADAHY";
+const VERSION: u32 = 1;
+const LEDGER_START: u64 = 2 * PAGE;
+/// A cache smaller than this is of no use.
+const SLOTS_MIN: u32 = 64;
+/// Bytes of a page record's value in the ledger.
+pub(crate) const RECORD_LEN: usize = 10;
+
+/// In what relation the fast device stands to its slow one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tie {
+    /// Its contents count.
+    Attached,
+    /// Detached cleanly: its contents count no more.
+    Detached,
+    /// Given up after a failure: its contents count no more.
+    Abandoned,
+}
+
+/// What the label says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Label {
+    pub sequence: u64,
+    pub uuid: u128,
+    pub tie: Tie,
+    pub slow_size: Bytes,
+    pub ledger: Span,
+    /// First byte of slot 0.
+    pub slots_start: u64,
+    pub slots: u32,
+    /// Slots the device and the ledger have room for.
+    pub slots_max: u32,
+    pub name: String,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Raw {
+    magic: [u8; 8],
+    version: U32,
+    /// Over the whole page, with this field zero.
+    crc: U32,
+    sequence: U64,
+    uuid: U128,
+    tie: U32,
+    slots: U32,
+    slots_max: U32,
+    name_len: U32,
+    slow_size: U64,
+    ledger_start: U64,
+    ledger_len: U64,
+    slots_start: U64,
+    name: [u8; 64],
+}
+
+/// Why a label could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unlabelled {
+    /// All zeroes: free for use.
+    Blank,
+    /// Something else is on the device.
+    Foreign,
+    /// Ours, but of another version.
+    Version(u32),
+    /// Ours, but neither copy is whole.
+    Damaged,
+}
+
+impl Label {
+    /// Lays out a fast device of `size` bytes, of which the cache may use `limit`.
+    pub fn layout(
+        size: Bytes,
+        limit: Option<Bytes>,
+        slow_size: Bytes,
+        name: &str,
+        uuid: u128,
+    ) -> Option<Label> {
+        let marks = slow_size.0 / (4 << 20) + 1024;
+        let ledger_len = |slots: u64| {
+            Ledger::region_for(slots + marks, RECORD_LEN)
+                .0
+                .next_multiple_of(PAGE)
+        };
+        let fits = |slots: u64| LEDGER_START + ledger_len(slots) + slots * PAGE <= size.0;
+        // The biggest number of slots that fits, by bisection: `ledger_len` grows with the slots.
+        let (mut low, mut high) = (0u64, (size.0 / PAGE).min(u64::from(u32::MAX / 2)));
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            if fits(middle) {
+                low = middle
+            } else {
+                high = middle - 1
+            }
+        }
+        let slots_max = low as u32;
+        let wanted = limit.map_or(slots_max, |limit| {
+            (limit.0 / PAGE).min(u64::from(slots_max)) as u32
+        });
+        if wanted < SLOTS_MIN || slow_size.0 / PAGE > PAGES_MAX {
+            return None;
+        }
+        let ledger_len = ledger_len(u64::from(slots_max));
+        Some(Label {
+            sequence: 0,
+            uuid,
+            tie: Tie::Attached,
+            slow_size,
+            ledger: Span::bytes(LEDGER_START, ledger_len),
+            slots_start: LEDGER_START + ledger_len,
+            slots: wanted,
+            slots_max,
+            name: name.chars().take(16).collect(),
+        })
+    }
+
+    /// The smallest fast device that can serve a slow one of `slow_size`.
+    pub fn smallest(slow_size: Bytes) -> Bytes {
+        let marks = slow_size.0 / (4 << 20) + 1024;
+        let ledger = Ledger::region_for(u64::from(SLOTS_MIN) + marks, RECORD_LEN);
+        Bytes(LEDGER_START + ledger.0.next_multiple_of(PAGE) + u64::from(SLOTS_MIN) * PAGE)
+    }
+
+    /// Where slot `slot` starts.
+    pub fn slot(&self, slot: u32) -> Sector {
+        Sector::containing(self.slots_start + u64::from(slot) * PAGE)
+    }
+
+    fn page(&self) -> Buf {
+        let mut name = [0; 64];
+        name[..self.name.len()].copy_from_slice(self.name.as_bytes());
+        let raw = Raw {
+            magic: MAGIC,
+            version: VERSION.into(),
+            crc: 0.into(),
+            sequence: self.sequence.into(),
+            uuid: self.uuid.into(),
+            tie: match self.tie {
+                Tie::Attached => 1,
+                Tie::Detached => 2,
+                Tie::Abandoned => 3,
+            }
+            .into(),
+            slots: self.slots.into(),
+            slots_max: self.slots_max.into(),
+            name_len: (self.name.len() as u32).into(),
+            slow_size: self.slow_size.0.into(),
+            ledger_start: self.ledger.start.byte().into(),
+            ledger_len: self.ledger.len.0.into(),
+            slots_start: self.slots_start.into(),
+            name,
+        };
+        let mut page = Buf::zeroed(base::PAGE);
+        let bytes = raw.as_bytes();
+        page[..bytes.len()].copy_from_slice(bytes);
+        let crc = crc32c(&page).to_le_bytes();
+        page[12..16].copy_from_slice(&crc);
+        page
+    }
+
+    fn parse(page: &[u8], device_size: Bytes) -> Result<Label, Unlabelled> {
+        if page.iter().all(|byte| *byte == 0) {
+            return Err(Unlabelled::Blank);
+        }
+        let (raw, _) = Raw::read_from_prefix(page).map_err(|_| Unlabelled::Foreign)?;
+        if raw.magic != MAGIC {
+            return Err(Unlabelled::Foreign);
+        }
+        let mut unsigned = page.to_vec();
+        unsigned[12..16].fill(0);
+        if crc32c(&unsigned) != raw.crc.get() {
+            return Err(Unlabelled::Damaged);
+        }
+        if raw.version.get() != VERSION {
+            return Err(Unlabelled::Version(raw.version.get()));
+        }
+        let tie = match raw.tie.get() {
+            1 => Tie::Attached,
+            2 => Tie::Detached,
+            3 => Tie::Abandoned,
+            _ => return Err(Unlabelled::Damaged),
+        };
+        let name_len = (raw.name_len.get() as usize).min(raw.name.len());
+        let label = Label {
+            sequence: raw.sequence.get(),
+            uuid: raw.uuid.get(),
+            tie,
+            slow_size: Bytes(raw.slow_size.get()),
+            ledger: Span::bytes(raw.ledger_start.get(), raw.ledger_len.get()),
+            slots_start: raw.slots_start.get(),
+            slots: raw.slots.get(),
+            slots_max: raw.slots_max.get(),
+            name: String::from_utf8_lossy(&raw.name[..name_len]).into_owned(),
+        };
+        // A checksum says that we wrote it, not that it fits the device it was found on.
+        let end = label
+            .slots_start
+            .checked_add(u64::from(label.slots_max) * PAGE);
+        let sound = label.slots >= SLOTS_MIN
+            && label.slots <= label.slots_max
+            && end.is_some_and(|end| end <= device_size.0)
+            && label.ledger.start.byte() >= LEDGER_START
+            && label.ledger.end().byte() <= label.slots_start
+            && label.slow_size.0 / PAGE <= PAGES_MAX;
+        if sound {
+            Ok(label)
+        } else {
+            Err(Unlabelled::Damaged)
+        }
+    }
+
+    /// The newest whole label of `device`.
+    pub async fn read(device: &Rc<dyn Device>) -> Result<Result<Label, Unlabelled>, DeviceError> {
+        let size = device.info().size;
+        if size.0 < 2 * PAGE {
+            return Ok(Err(Unlabelled::Foreign));
+        }
+        let pages = device.read_at(Sector(0), Bytes(2 * PAGE)).await?;
+        let found: Vec<Result<Label, Unlabelled>> = pages
+            .chunks(PAGE as usize)
+            .map(|page| Label::parse(page, size))
+            .collect();
+        let newest = found
+            .iter()
+            .filter_map(|label| label.as_ref().ok())
+            .max_by_key(|label| label.sequence);
+        if let Some(label) = newest {
+            return Ok(Ok(label.clone()));
+        }
+        let any = |wanted: fn(&Unlabelled) -> bool| {
+            found
+                .iter()
+                .filter_map(|label| label.as_ref().err())
+                .find(|why| wanted(why))
+                .cloned()
+        };
+        let why = any(|why| matches!(why, Unlabelled::Version(_)))
+            .or_else(|| any(|why| *why == Unlabelled::Damaged))
+            .or_else(|| any(|why| *why == Unlabelled::Foreign))
+            .unwrap_or(Unlabelled::Blank);
+        if why != Unlabelled::Blank {
+            return Ok(Err(why));
+        }
+        // Zero labels alone prove little: a file system may start further on.
+        let more = Bytes(size.0.min(1 << 20));
+        let start = device.read_at(Sector(0), more).await?;
+        let blank = start.iter().all(|byte| *byte == 0);
+        Ok(Err(if blank {
+            Unlabelled::Blank
+        } else {
+            Unlabelled::Foreign
+        }))
+    }
+
+    /// Writes the label, durably, over the older copy.
+    pub async fn write(&mut self, device: &Rc<dyn Device>) -> Result<(), DeviceError> {
+        self.sequence += 1;
+        let at = Sector::containing(self.sequence % 2 * PAGE);
+        device
+            .write(at, self.page().freeze(), WriteFlags::FUA)
+            .await
+    }
+
+    /// Makes both copies say the same, so that no older one can come back.
+    pub async fn write_both(&mut self, device: &Rc<dyn Device>) -> Result<(), DeviceError> {
+        self.write(device).await?;
+        self.write(device).await
+    }
+
+    /// Wipes what may have been on the device: both labels.
+    pub async fn wipe(device: &Rc<dyn Device>) -> Result<(), DeviceError> {
+        let zeroes = Buf::zeroed(2 * base::PAGE).freeze();
+        device
+            .write(
+                Sector(0),
+                zeroes,
+                WriteFlags {
+                    fua: true,
+                    class: Class::Metadata,
+                },
+            )
+            .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label() -> Label {
+        Label::layout(Bytes::mib(64), None, Bytes::gib(1), "vol0", 42).unwrap()
+    }
+
+    #[test]
+    fn a_label_is_read_back_and_every_flipped_bit_is_seen() {
+        let label = label();
+        let page = label.page();
+        assert_eq!(Label::parse(&page, Bytes::mib(64)), Ok(label));
+        for bit in (0..4096 * 8).step_by(5) {
+            let mut bad = page.to_vec();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(Label::parse(&bad, Bytes::mib(64)).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_label_that_does_not_fit_its_device_is_refused() {
+        let page = label().page();
+        assert_eq!(
+            Label::parse(&page, Bytes::mib(32)),
+            Err(Unlabelled::Damaged)
+        );
+    }
+
+    #[test]
+    fn the_layout_fills_the_device_and_refuses_a_tiny_one() {
+        let label = label();
+        let end = label.slot(label.slots_max).byte();
+        assert!(end <= Bytes::mib(64).0 && Bytes::mib(64).0 - end < 64 * PAGE);
+        assert!(Label::layout(Bytes::kib(128), None, Bytes::gib(1), "x", 1).is_none());
+        let least = Label::smallest(Bytes::gib(1));
+        assert!(Label::layout(least, None, Bytes::gib(1), "x", 1).is_some());
+    }
+}

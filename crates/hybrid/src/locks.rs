@@ -1,0 +1,196 @@
+//! Who may change which pages at the same time?
+//!
+//! | under way | cache write | cleaning | exclusive |
+//! |---|---|---|---|
+//! | cache write | waits | goes on | waits |
+//! | cleaning | goes on | waits | waits |
+//! | exclusive | waits | waits | waits |
+//!
+//! A cache write goes out of place, so the cleaner may copy the old slot meanwhile; a write that goes past
+//! the cache must meet neither. Reads take no lock. First come, first served among those that overlap.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+/// What the holder does; two holders of overlapping ranges must share no bit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mode(u8);
+
+impl Mode {
+    pub const CACHE_WRITE: Mode = Mode(1);
+    pub const CLEANING: Mode = Mode(2);
+    pub const EXCLUSIVE: Mode = Mode(3);
+}
+
+struct Entry {
+    id: u64,
+    first: u64,
+    end: u64,
+    mode: Mode,
+    held: bool,
+    waker: Option<Waker>,
+}
+
+impl Entry {
+    fn conflicts(&self, other: &Entry) -> bool {
+        self.first < other.end && other.first < self.end && self.mode.0 & other.mode.0 != 0
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    /// In the order they came.
+    entries: Vec<Entry>,
+    next_id: u64,
+}
+
+/// The pages under change.
+#[derive(Default)]
+pub(crate) struct Locks {
+    table: RefCell<Table>,
+}
+
+/// Pages held; given up when dropped.
+pub(crate) struct Held {
+    locks: Rc<Locks>,
+    id: u64,
+}
+
+impl Locks {
+    /// Takes `pages` in `mode` if nobody is in the way.
+    pub fn try_acquire(self: &Rc<Self>, first: u64, end: u64, mode: Mode) -> Option<Held> {
+        let held = self.enter(first, end, mode);
+        let free = self
+            .table
+            .borrow()
+            .entries
+            .last()
+            .is_some_and(|entry| entry.held);
+        free.then_some(held)
+    }
+
+    fn enter(self: &Rc<Self>, first: u64, end: u64, mode: Mode) -> Held {
+        let mut table = self.table.borrow_mut();
+        let id = table.next_id;
+        table.next_id += 1;
+        let mut entry = Entry {
+            id,
+            first,
+            end,
+            mode,
+            held: false,
+            waker: None,
+        };
+        entry.held = !table
+            .entries
+            .iter()
+            .any(|earlier| earlier.conflicts(&entry));
+        table.entries.push(entry);
+        Held {
+            locks: Rc::clone(self),
+            id,
+        }
+    }
+
+    /// Waits until `pages` may be changed in `mode`.
+    pub async fn acquire(self: &Rc<Self>, first: u64, end: u64, mode: Mode) -> Held {
+        let held = self.enter(first, end, mode);
+        std::future::poll_fn(|cx| {
+            let mut table = held.locks.table.borrow_mut();
+            let entry = table
+                .entries
+                .iter_mut()
+                .find(|entry| entry.id == held.id)
+                .expect("an entry stays until its holder drops");
+            if entry.held {
+                return Poll::Ready(());
+            }
+            entry.waker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        held
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut table = self.locks.table.borrow_mut();
+        let place = table
+            .entries
+            .iter()
+            .position(|entry| entry.id == self.id)
+            .expect("an entry is removed once");
+        table.entries.remove(place);
+        for later in place..table.entries.len() {
+            let (earlier, rest) = table.entries.split_at_mut(later);
+            let entry = &mut rest[0];
+            if !entry.held && !earlier.iter().any(|other| other.conflicts(entry)) {
+                entry.held = true;
+                if let Some(waker) = entry.waker.take() {
+                    waker.wake();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    fn order_of(asks: Vec<(u64, u64, Mode)>) -> Vec<usize> {
+        env::Runtime::simulated(1).block_on(async move {
+            let locks = Rc::new(Locks::default());
+            let order = Rc::new(RefCell::new(Vec::new()));
+            let left = Rc::new(Cell::new(asks.len()));
+            let mut tasks = Vec::new();
+            for (number, (first, end, mode)) in asks.into_iter().enumerate() {
+                let (locks, order, left) = (Rc::clone(&locks), Rc::clone(&order), Rc::clone(&left));
+                tasks.push(env::spawn(async move {
+                    let _held = locks.acquire(first, end, mode).await;
+                    order.borrow_mut().push(number);
+                    env::sleep(base::Nanos(10)).await;
+                    left.set(left.get() - 1);
+                }));
+            }
+            for task in tasks {
+                task.await;
+            }
+            assert!(locks.table.borrow().entries.is_empty());
+            order.take()
+        })
+    }
+
+    #[test]
+    fn overlapping_writers_go_in_turn_and_strangers_at_once() {
+        let w = Mode::CACHE_WRITE;
+        assert_eq!(order_of(vec![(0, 4, w), (2, 6, w), (6, 8, w)]), [0, 2, 1]);
+    }
+
+    #[test]
+    fn a_cache_write_does_not_wait_for_the_cleaner_but_a_bypass_does() {
+        let asks = vec![
+            (0, 4, Mode::CLEANING),
+            (0, 4, Mode::EXCLUSIVE),
+            (8, 9, Mode::CACHE_WRITE),
+        ];
+        assert_eq!(order_of(asks), [0, 2, 1]);
+        assert_eq!(
+            order_of(vec![(0, 4, Mode::CLEANING), (0, 4, Mode::CACHE_WRITE)]),
+            [0, 1]
+        );
+    }
+
+    #[test]
+    fn nobody_overtakes_an_earlier_waiter_he_conflicts_with() {
+        let asks = vec![
+            (0, 1, Mode::CACHE_WRITE),
+            (0, 9, Mode::EXCLUSIVE),
+            (5, 6, Mode::CACHE_WRITE),
+        ];
+        assert_eq!(order_of(asks), [0, 1, 2]);
+    }
+}

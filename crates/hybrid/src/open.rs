@@ -1,0 +1,800 @@
+//! Making, opening, closing a hybrid disk; attaching and detaching its fast device; changing its size.
+//!
+//! ```text
+//! create:  label "detached" -> empty ledger -> fingerprints of the slow device -> label "attached"
+//! open:    label -> replay the ledger -> drop clean pages of marked regions -> compare fingerprints
+//! detach:  bring everything home -> label "detached" -> the slow device stands alone
+//! close:   commit -> clean mark; dirty data stay on the fast device, which comes back warm
+//! ```
+//!
+//! Always true:
+//! 1. The slow device is never written by any of these but to bring its own data home.
+//! 2. A pair that does not belong together is refused, and nothing is written.
+//! 3. Cut off at any point, the pair opens as before or as after.
+
+use std::rc::Rc;
+
+use base::{Bytes, Map, Nanos};
+use device::{Device, DeviceError};
+use ledger::{Identity, Ledger, LedgerError, Record};
+
+use crate::cache::{Abandon, Cache, sample_crc, sample_pages};
+use crate::engine::{Hybrid, Inner, Recovered};
+use crate::label::{Label, PAGE, Tie, Unlabelled};
+use crate::map::{Entry, REGION_PAGES};
+use crate::record::{Fact, understand};
+use crate::settings::{Settings, SettingsError};
+use crate::slow::Slow;
+
+/// How a pair is to be opened.
+#[derive(Clone, Default)]
+pub struct Ties {
+    /// Take the fast device even if it holds something else or belongs elsewhere: what is on it is lost.
+    pub force: bool,
+    /// Caches given up after a failure: their contents never count again, whatever their labels say.
+    pub abandoned: Vec<u128>,
+    /// Remembers a cache given up when its own label cannot be written any more; without it such a
+    /// failure stops the volume.
+    pub on_abandon: Option<Abandon>,
+}
+
+/// Why a hybrid disk could not be made, opened or changed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A choice makes no sense.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// A device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The map cannot be read.
+    #[error("cannot read the map of {name} on {fast}: {source}")]
+    Ledger {
+        /// The volume.
+        name: String,
+        /// The fast device.
+        fast: String,
+        /// What the ledger says.
+        source: LedgerError,
+    },
+    /// The fast device is too small.
+    #[error(
+        "cannot use {fast} ({size}) as a cache for {slow} ({slow_size}): at least {least} are needed"
+    )]
+    TooSmall {
+        /// The fast device.
+        fast: String,
+        /// Its size, or the part of it that may be used.
+        size: Bytes,
+        /// The slow device.
+        slow: String,
+        /// Its size.
+        slow_size: Bytes,
+        /// The smallest size that would do.
+        least: Bytes,
+    },
+    /// The fast device holds something else.
+    #[error(
+        "cannot use {fast} as a cache: it holds data that are not a cache of ours; wipe its first MiB, or \
+         force the attachment, which destroys them"
+    )]
+    Foreign {
+        /// The fast device.
+        fast: String,
+    },
+    /// The fast device holds no cache.
+    #[error("cannot open {fast} as a cache: {why}; create one on it instead")]
+    NoCache {
+        /// The fast device.
+        fast: String,
+        /// What was found.
+        why: String,
+    },
+    /// The label or the map contradicts itself.
+    #[error(
+        "the cache on {fast} is damaged: {why}; if what only the cache had may be lost, force the \
+         attachment to start with an empty one"
+    )]
+    Damaged {
+        /// The fast device.
+        fast: String,
+        /// What does not agree.
+        why: String,
+    },
+    /// Written by another version.
+    #[error(
+        "the cache on {fast} has format version {found}, this program knows {known}; use the program that \
+         wrote it to detach it"
+    )]
+    Version {
+        /// The fast device.
+        fast: String,
+        /// The version found.
+        found: u32,
+        /// The version known.
+        known: u32,
+    },
+    /// The cache belongs to a slow device of another size.
+    #[error(
+        "{fast} is the cache of a slow device of {expected}, but {slow} has {size}: attach the right one, or \
+         force the attachment, which gives up what only the cache had"
+    )]
+    WrongSlow {
+        /// The fast device.
+        fast: String,
+        /// The size it expects.
+        expected: Bytes,
+        /// The slow device offered.
+        slow: String,
+        /// Its size.
+        size: Bytes,
+    },
+    /// The slow device's contents are not those the cache knew.
+    #[error(
+        "{fast} is not the cache of {slow}, or {slow} was changed without it: {differ} of {compared} \
+         fingerprints differ (first at byte {at}); attach the right pair, or force the attachment, which gives \
+         up what only the cache had"
+    )]
+    Stale {
+        /// The fast device.
+        fast: String,
+        /// The slow device.
+        slow: String,
+        /// Fingerprints that differ.
+        differ: usize,
+        /// Fingerprints compared.
+        compared: usize,
+        /// Where the first one lies on the slow device.
+        at: u64,
+    },
+    /// Another management operation is under way, or the disk is in no state for this one.
+    #[error("cannot {what} {name}: {why}")]
+    State {
+        /// What was asked.
+        what: &'static str,
+        /// The volume.
+        name: String,
+        /// What stands in the way.
+        why: String,
+    },
+}
+
+const VERSION: u32 = 1;
+
+impl Hybrid {
+    /// Makes a hybrid disk of `slow`, whose contents stay, and `fast`, which becomes an empty cache.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing was written then, unless a device failed half-way.
+    ///
+    /// # Example
+    /// ```
+    /// use base::{Bytes, Sector, View};
+    /// use device::{Device, DeviceExt, Memory};
+    /// use hybrid::{Hybrid, Settings, Ties};
+    ///
+    /// env::Runtime::simulated(1).block_on(async {
+    ///     let slow = Memory::new("hdd0", Bytes::mib(64));
+    ///     let fast = Memory::new("ssd0", Bytes::mib(8));
+    ///     let disk = Hybrid::create(Settings::default(), slow, fast, Ties::default()).await?;
+    ///     disk.write_at(Sector(8), View::copy_of(&[7; 4096])).await?;
+    ///     disk.flush().await?;
+    ///     assert_eq!(disk.read_at(Sector(8), Bytes(4096)).await?[0], 7);
+    ///     assert_eq!(disk.status().dirty_bytes, 4096); // on the fast device only, so far
+    ///     disk.detach().await?;
+    ///     assert_eq!(disk.status().dirty_bytes, 0); // the slow device has it all
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// }).unwrap();
+    /// ```
+    pub async fn create(
+        settings: Settings,
+        slow: Rc<dyn Device>,
+        fast: Rc<dyn Device>,
+        ties: Ties,
+    ) -> Result<Hybrid, OpenError> {
+        settings.check()?;
+        let inner = Inner::new(settings, Slow::new(slow));
+        inner.format(fast, &ties).await?;
+        Ok(Hybrid { inner })
+    }
+
+    /// Opens a hybrid disk made before, warm, after a clean stop or a crash.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing was written then.
+    pub async fn open(
+        settings: Settings,
+        slow: Rc<dyn Device>,
+        fast: Rc<dyn Device>,
+        ties: Ties,
+    ) -> Result<Hybrid, OpenError> {
+        settings.check()?;
+        let inner = Inner::new(settings, Slow::new(slow));
+        let label = match Label::read(&fast).await? {
+            Ok(label) => label,
+            Err(why) => return Err(unlabelled(&fast, why)),
+        };
+        inner.recover(fast, label, &ties).await?;
+        Ok(Hybrid { inner })
+    }
+
+    /// Opens the pair if `fast` is its cache, and makes a cache on `fast` if it is blank or was detached.
+    ///
+    /// # Errors
+    /// [`OpenError`]; with `ties.force`, what stands in the way on `fast` is destroyed instead.
+    pub async fn open_or_create(
+        settings: Settings,
+        slow: Rc<dyn Device>,
+        fast: Rc<dyn Device>,
+        ties: Ties,
+    ) -> Result<Hybrid, OpenError> {
+        settings.check()?;
+        let found = Label::read(&fast).await?;
+        let inner = Inner::new(settings, Slow::new(slow));
+        match found {
+            Ok(label) if label.tie == Tie::Attached && !ties.abandoned.contains(&label.uuid) => {
+                match inner.recover(Rc::clone(&fast), label, &ties).await {
+                    Err(error) if ties.force && !matches!(error, OpenError::Device(_)) => {
+                        tracing::warn!(%error, "forced: starting with an empty cache");
+                        inner.format(fast, &ties).await?;
+                    }
+                    answer => answer?,
+                }
+            }
+            _ => inner.format(fast, &ties).await?,
+        }
+        Ok(Hybrid { inner })
+    }
+
+    /// The slow device alone, with no cache yet; see [`Hybrid::attach`].
+    ///
+    /// # Errors
+    /// [`OpenError::Settings`].
+    pub fn alone(settings: Settings, slow: Rc<dyn Device>) -> Result<Hybrid, OpenError> {
+        settings.check()?;
+        Ok(Hybrid {
+            inner: Inner::new(settings, Slow::new(slow)),
+        })
+    }
+
+    fn manage(&self, what: &'static str) -> Result<Managing, OpenError> {
+        let inner = &self.inner;
+        let refuse = |why: &str| OpenError::State {
+            what,
+            name: inner.name.clone(),
+            why: why.to_owned(),
+        };
+        if inner.closed.get() {
+            return Err(refuse("it was shut down"));
+        }
+        if inner.managing.replace(true) {
+            return Err(refuse(
+                "another management operation is under way; try again when it has ended",
+            ));
+        }
+        Ok(Managing(Rc::clone(inner)))
+    }
+
+    /// Puts `fast` in front of a disk that stands alone, while it is in use. An empty cache is made on it.
+    ///
+    /// # Errors
+    /// [`OpenError`]; the disk goes on alone then.
+    pub async fn attach(&self, fast: Rc<dyn Device>, ties: Ties) -> Result<(), OpenError> {
+        let _managing = self.manage("attach a fast device to")?;
+        let inner = &self.inner;
+        if inner.live_cache().is_some() {
+            return Err(OpenError::State {
+                what: "attach a fast device to",
+                name: inner.name.clone(),
+                why: "it has one; detach that first".to_owned(),
+            });
+        }
+        inner.close_gate().await;
+        let answer = inner.format(fast, &ties).await;
+        inner.open_gate();
+        answer
+    }
+
+    /// Brings all dirty data home and lets the slow device stand alone, while the disk is in use.
+    /// Afterwards the slow device is a plain disk again.
+    ///
+    /// # Errors
+    /// [`OpenError::Device`] if data could not be brought home; the pair stays together then.
+    pub async fn detach(&self) -> Result<(), OpenError> {
+        let _managing = self.manage("detach the fast device of")?;
+        let inner = &self.inner;
+        let Some(cache) = inner.live_cache() else {
+            return Ok(());
+        };
+        // Most of it while users go on; then hold them up for the rest.
+        let mut cursor = 0;
+        let before = cache.map.borrow().dirty();
+        let mut brought = 0;
+        while cache.map.borrow().dirty() > 0 && brought < 2 * before as usize {
+            match inner.clean_round(&cache, &mut cursor, 1024).await? {
+                0 => break,
+                some => brought += some,
+            }
+        }
+        inner.close_gate().await;
+        let answer = async {
+            inner.clean_all(&cache).await?;
+            inner.slow.flush().await?;
+            cache.committed().await?;
+            let mut label = cache.label.borrow().clone();
+            label.tie = Tie::Detached;
+            label.write_both(&cache.fast).await?;
+            *cache.label.borrow_mut() = label;
+            Ok(())
+        }
+        .await;
+        if answer.is_ok() {
+            cache.stop();
+            *inner.cache.borrow_mut() = None;
+            *inner.why_alone.borrow_mut() = "the fast device was detached".to_owned();
+        }
+        inner.open_gate();
+        answer
+    }
+
+    /// Stops cleanly: everything is committed, dirty data stay on the fast device, and the next start is
+    /// warm. Requests that come later are refused.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the last commit failed; the disk is closed all the same.
+    pub async fn close(&self) -> Result<(), OpenError> {
+        let _managing = self.manage("close")?;
+        let inner = &self.inner;
+        inner.close_gate().await;
+        inner.closed.set(true);
+        let answer = async {
+            inner.slow.flush().await?;
+            let Some(cache) = inner.live_cache() else {
+                return Ok(());
+            };
+            // A rested disk needs no marks, and a full set of fingerprints recognises it best.
+            inner.unmark(&cache, Nanos(0)).await?;
+            cache.committed().await?;
+            cache.stop();
+            cache
+                .ledger
+                .close()
+                .await
+                .map_err(|source| OpenError::Ledger {
+                    name: inner.name.clone(),
+                    fast: cache.fast.info().name,
+                    source,
+                })
+        }
+        .await;
+        if let Some(cache) = &*inner.cache.borrow() {
+            cache.stop();
+        }
+        inner.open_gate();
+        answer
+    }
+
+    /// Lets the cache use `fast_bytes` of the fast device (`None`: all of it), while the disk is in use.
+    /// A smaller cache evicts what lies behind its new end; dirty data are brought home first.
+    ///
+    /// # Errors
+    /// [`OpenError::TooSmall`], or a device's error; the size stays as it was then.
+    pub async fn resize(&self, fast_bytes: Option<Bytes>) -> Result<(), OpenError> {
+        let _managing = self.manage("resize the cache of")?;
+        let inner = &self.inner;
+        let Some(cache) = inner.live_cache() else {
+            return Err(OpenError::State {
+                what: "resize the cache of",
+                name: inner.name.clone(),
+                why: "it has none".to_owned(),
+            });
+        };
+        let label = cache.label.borrow().clone();
+        let wanted = fast_bytes.map_or(label.slots_max, |bytes| {
+            (bytes.0 / PAGE).min(u64::from(label.slots_max)) as u32
+        });
+        if wanted < 64 {
+            return Err(OpenError::TooSmall {
+                fast: cache.fast.info().name,
+                size: Bytes(u64::from(wanted) * PAGE),
+                slow: inner.slow.info.name.clone(),
+                slow_size: inner.slow.info.size,
+                least: Bytes(64 * PAGE),
+            });
+        }
+        inner.close_gate().await;
+        let answer = inner.change_size(&cache, label, wanted).await;
+        inner.open_gate();
+        if answer.is_ok() {
+            inner.settings.borrow_mut().fast_bytes = fast_bytes;
+        }
+        answer
+    }
+}
+
+/// One management operation under way.
+struct Managing(Rc<Inner>);
+
+impl Drop for Managing {
+    fn drop(&mut self) {
+        self.0.managing.set(false);
+    }
+}
+
+fn unlabelled(fast: &Rc<dyn Device>, why: Unlabelled) -> OpenError {
+    let fast = fast.info().name;
+    match why {
+        Unlabelled::Blank => OpenError::NoCache {
+            fast,
+            why: "it is blank".to_owned(),
+        },
+        Unlabelled::Foreign => OpenError::Foreign { fast },
+        Unlabelled::Version(found) => OpenError::Version {
+            fast,
+            found,
+            known: VERSION,
+        },
+        Unlabelled::Damaged => OpenError::Damaged {
+            fast,
+            why: "neither copy of its label is whole".to_owned(),
+        },
+    }
+}
+
+impl Inner {
+    /// Makes an empty cache on `fast` and puts it to work.
+    async fn format(self: &Rc<Self>, fast: Rc<dyn Device>, ties: &Ties) -> Result<(), OpenError> {
+        let sequence = match Label::read(&fast).await? {
+            Err(Unlabelled::Blank) => 0,
+            Ok(label)
+                if ties.force
+                    || label.tie != Tie::Attached
+                    || ties.abandoned.contains(&label.uuid) =>
+            {
+                label.sequence
+            }
+            Ok(label) => {
+                return Err(OpenError::State {
+                    what: "make a cache for",
+                    name: self.name.clone(),
+                    why: format!(
+                        "{} is the cache of '{}' already; detach it there, or force the attachment, which \
+                         gives up what only that cache has",
+                        fast.info().name,
+                        label.name
+                    ),
+                });
+            }
+            Err(_) if ties.force => 0,
+            Err(why) => return Err(unlabelled(&fast, why)),
+        };
+        let info = fast.info();
+        let settings = self.settings.borrow().clone();
+        let mut rng = env::rng("hybrid.uuid");
+        let uuid = u128::from(rng.bits()) << 64 | u128::from(rng.bits() ^ env::wall_clock().0);
+        let slow_size = self.slow.info.size;
+        let layout = Label::layout(info.size, settings.fast_bytes, slow_size, &self.name, uuid);
+        let Some(mut label) = layout else {
+            return Err(OpenError::TooSmall {
+                fast: info.name,
+                size: settings
+                    .fast_bytes
+                    .map_or(info.size, |limit| Bytes(limit.0.min(info.size.0))),
+                slow: self.slow.info.name.clone(),
+                slow_size,
+                least: Label::smallest(slow_size),
+            });
+        };
+        let failed = |source: LedgerError| OpenError::Ledger {
+            name: self.name.clone(),
+            fast: info.name.clone(),
+            source,
+        };
+        // Until the last step the label says that nothing here counts.
+        label.sequence = sequence;
+        label.tie = Tie::Detached;
+        if sequence == 0 {
+            Label::wipe(&fast).await?;
+        }
+        label.write_both(&fast).await?;
+        // Nothing of a former life counts, also of another version.
+        Ledger::wipe(Rc::clone(&fast), label.ledger)
+            .await
+            .map_err(failed)?;
+        let identity = Identity {
+            id: uuid,
+            payload: Vec::new(),
+        };
+        let ledger = Ledger::format(Rc::clone(&fast), label.ledger, identity)
+            .await
+            .map_err(failed)?;
+        let mut samples: Map<u64, Option<u32>> = Map::default();
+        for (number, page) in sample_pages(self.slow.whole_pages())
+            .into_iter()
+            .enumerate()
+        {
+            let crc = sample_crc(&*self.slow.device, page).await?;
+            samples.insert(number as u64, Some(crc));
+        }
+        label.tie = Tie::Attached;
+        let mut attached = label.clone();
+        let cache = Cache::new(
+            &settings,
+            fast,
+            Rc::clone(&self.slow),
+            ledger,
+            label,
+            ties.on_abandon.clone(),
+        );
+        for number in 0..samples.len() as u64 {
+            cache.touch_sample(number);
+        }
+        cache.samples.replace(samples);
+        self.put_to_work(&cache);
+        let answer = async {
+            cache.committed().await?;
+            attached.write_both(&cache.fast).await
+        }
+        .await;
+        *cache.label.borrow_mut() = attached;
+        if answer.is_err() {
+            cache.stop();
+        }
+        answer?;
+        *self.cache.borrow_mut() = Some(cache);
+        Ok(())
+    }
+
+    fn put_to_work(self: &Rc<Self>, cache: &Rc<Cache>) {
+        self.remember_reads(cache.slots.borrow().total());
+        let commit_after = self.settings.borrow().commit_after;
+        env::spawn(Rc::clone(cache).commit_loop(commit_after));
+        env::spawn(Rc::clone(self).clean_loop(Rc::clone(cache)));
+        env::spawn(Rc::clone(self).unmark_loop(Rc::clone(cache)));
+    }
+
+    /// Brings a cache back: the last committed map, clean and dirty entries alike.
+    async fn recover(
+        self: &Rc<Self>,
+        fast: Rc<dyn Device>,
+        label: Label,
+        ties: &Ties,
+    ) -> Result<(), OpenError> {
+        let start = env::now();
+        let info = fast.info();
+        let fast_name = info.name.clone();
+        self.check_label(&fast_name, &label, ties)?;
+        let mut slots: Vec<Option<(u64, Entry)>> = vec![None; label.slots_max as usize];
+        let mut pages: Map<u64, u32> = Map::default();
+        let mut marks: Map<u64, bool> = Map::default();
+        let mut samples: Map<u64, Option<u32>> = Map::default();
+        let mut wrong: Option<String> = None;
+        let whole_pages = self.slow.whole_pages();
+        let visit = |record: Record<'_>| match understand(record) {
+            None => {
+                wrong = wrong
+                    .take()
+                    .or_else(|| Some(format!("a record is none of ours: {record:?}")))
+            }
+            Some(Fact::Page(page, entry)) => {
+                if let Some(old) = pages.remove(&page) {
+                    slots[old as usize] = None;
+                }
+                let Some(entry) = entry else { return };
+                let place = slots.get_mut(entry.slot as usize);
+                match place {
+                    Some(place) if place.is_none() && page < whole_pages => {
+                        *place = Some((page, entry));
+                        pages.insert(page, entry.slot);
+                    }
+                    _ => {
+                        wrong = wrong.take().or_else(|| {
+                            Some(format!("page {page} cannot be in slot {}", entry.slot))
+                        })
+                    }
+                }
+            }
+            Some(Fact::Mark(region, marked)) => {
+                marks.insert(region, marked);
+            }
+            Some(Fact::Sample(number, crc)) => {
+                samples.insert(number, crc);
+            }
+        };
+        let (ledger, replay) = Ledger::open(Rc::clone(&fast), label.ledger, visit)
+            .await
+            .map_err(|source| OpenError::Ledger {
+                name: self.name.clone(),
+                fast: fast_name.clone(),
+                source,
+            })?;
+        drop(pages);
+        if let Some(why) = wrong {
+            return Err(OpenError::Damaged {
+                fast: fast_name,
+                why,
+            });
+        }
+        let beyond = slots[label.slots as usize..].iter().flatten().next();
+        if let Some((page, entry)) = beyond {
+            let why = format!(
+                "page {page} is in slot {}, behind the last one in use ({})",
+                entry.slot, label.slots
+            );
+            return Err(OpenError::Damaged {
+                fast: fast_name,
+                why,
+            });
+        }
+        marks.retain(|_, marked| *marked);
+        self.compare_samples(&fast_name, &slots, &marks, &samples)
+            .await?;
+        let settings = self.settings.borrow().clone();
+        let used = label.slots;
+        let cache = Cache::new(
+            &settings,
+            fast,
+            Rc::clone(&self.slow),
+            ledger,
+            label,
+            ties.on_abandon.clone(),
+        );
+        let mut recovered = Recovered::default();
+        {
+            let mut map = cache.map.borrow_mut();
+            let mut free = cache.slots.borrow_mut();
+            let mut set = cache.marks.borrow_mut();
+            let mut regions: Vec<u64> = marks.into_keys().collect();
+            regions.sort_unstable();
+            for region in &regions {
+                set.recovered(*region, true);
+            }
+            for (page, entry) in slots.into_iter().take(used as usize).flatten() {
+                if !entry.dirty && set.is_marked(page / REGION_PAGES) {
+                    // The slow device may have changed beneath; the slot waits for the removal's commit.
+                    free.take(entry.slot);
+                    free.release(entry.slot);
+                    cache.touch(page);
+                    recovered.dropped += 1;
+                    continue;
+                }
+                free.take(entry.slot);
+                map.put(
+                    page,
+                    entry.slot,
+                    entry.dirty,
+                    entry.mask,
+                    entry.crc,
+                    env::now(),
+                );
+                recovered.pages += 1;
+            }
+        }
+        cache.samples.replace(samples);
+        recovered.took = env::now().since(start);
+        self.recovered.set(recovered);
+        tracing::info!(
+            volume = %self.name, pages = recovered.pages, dropped = recovered.dropped,
+            records = replay.records, "cache recovered"
+        );
+        self.put_to_work(&cache);
+        // What was dropped must be durably gone before its slots or regions are used anew: the first
+        // commit carries it, and slots wait for that.
+        cache.committed().await?;
+        *self.cache.borrow_mut() = Some(cache);
+        let wanted = settings.fast_bytes;
+        self.resize_at_open(wanted).await
+    }
+
+    /// The configuration may ask for another size than the cache had.
+    async fn resize_at_open(self: &Rc<Self>, wanted: Option<Bytes>) -> Result<(), OpenError> {
+        let Some(cache) = self.live_cache() else {
+            return Ok(());
+        };
+        let label = cache.label.borrow().clone();
+        let slots = wanted.map_or(label.slots_max, |bytes| {
+            (bytes.0 / PAGE).min(u64::from(label.slots_max)) as u32
+        });
+        if slots == label.slots || slots < 64 {
+            return Ok(());
+        }
+        self.change_size(&cache, label, slots).await
+    }
+
+    fn check_label(&self, fast: &str, label: &Label, ties: &Ties) -> Result<(), OpenError> {
+        if label.tie != Tie::Attached || ties.abandoned.contains(&label.uuid) {
+            return Err(OpenError::NoCache {
+                fast: fast.to_owned(),
+                why: "the cache on it was detached or given up".to_owned(),
+            });
+        }
+        if label.slow_size != self.slow.info.size {
+            return Err(OpenError::WrongSlow {
+                fast: fast.to_owned(),
+                expected: label.slow_size,
+                slow: self.slow.info.name.clone(),
+                size: self.slow.info.size,
+            });
+        }
+        Ok(())
+    }
+
+    /// Is this the slow device the cache knew? Compares fingerprints, but for pages that are dirty or lie
+    /// in marked regions: there the slow device may hold either of two contents.
+    async fn compare_samples(
+        &self,
+        fast: &str,
+        slots: &[Option<(u64, Entry)>],
+        marks: &Map<u64, bool>,
+        samples: &Map<u64, Option<u32>>,
+    ) -> Result<(), OpenError> {
+        let pages = sample_pages(self.slow.whole_pages());
+        let mut dirty: Vec<u64> = slots
+            .iter()
+            .flatten()
+            .filter(|(page, entry)| entry.dirty && pages.binary_search(page).is_ok())
+            .map(|(page, _)| *page)
+            .collect();
+        dirty.sort_unstable();
+        let (mut compared, mut differ) = (0, Vec::new());
+        for (number, page) in pages.iter().enumerate() {
+            let known = samples.get(&(number as u64)).copied().flatten();
+            let unsettled =
+                dirty.binary_search(page).is_ok() || marks.contains_key(&(page / REGION_PAGES));
+            let Some(known) = known.filter(|_| !unsettled) else {
+                continue;
+            };
+            compared += 1;
+            if sample_crc(&*self.slow.device, *page).await? != known {
+                differ.push(*page);
+            }
+        }
+        match differ.first() {
+            None => Ok(()),
+            Some(page) => Err(OpenError::Stale {
+                fast: fast.to_owned(),
+                slow: self.slow.info.name.clone(),
+                differ: differ.len(),
+                compared,
+                at: page * PAGE,
+            }),
+        }
+    }
+
+    /// Changes the number of slots in use; no request is under way.
+    async fn change_size(
+        self: &Rc<Self>,
+        cache: &Rc<Cache>,
+        mut label: Label,
+        slots: u32,
+    ) -> Result<(), OpenError> {
+        let settings = self.settings.borrow().clone();
+        let pages_per_block = settings.block.0 / PAGE;
+        label.slots = slots;
+        if slots > cache.slots.borrow().total() {
+            // The label first: entries behind the old end must be legal before there are any.
+            label.write_both(&cache.fast).await?;
+            cache.slots.borrow_mut().grow(slots);
+            cache
+                .map
+                .borrow_mut()
+                .resize(slots, settings.policy, pages_per_block);
+        } else {
+            cache.quiesce_fills().await;
+            self.clean_all(cache).await?;
+            cache.slots.borrow_mut().withdraw(slots);
+            cache.drop_slots_from(slots);
+            cache.committed().await?;
+            label.write_both(&cache.fast).await?;
+            cache.slots.borrow_mut().shrink(slots);
+            cache
+                .map
+                .borrow_mut()
+                .resize(slots, settings.policy, pages_per_block);
+        }
+        *cache.label.borrow_mut() = label;
+        cache.set_room(slots, pages_per_block);
+        Ok(())
+    }
+}

@@ -1,0 +1,308 @@
+//! Which slots of the fast device are free, and when does a freed one become free again?
+//!
+//! ```text
+//! free -> taken (being written, then mapped) -> freed -> [the commit that forgets it is durable]
+//!      -> [no reader that may still look at it is under way] -> free
+//! ```
+//!
+//! Always true:
+//! 1. A slot is handed out only when no durable map entry names it and no read of it is under way.
+//! 2. Free slots are handed out lowest number first from a cursor that goes round, in runs, so that data
+//!    written together lies together.
+//!
+//! Source: DMSSD 4.2 ("lowest number first"); the commit rule is ours.
+
+use std::collections::VecDeque;
+
+/// A run of neighbouring slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SlotRun {
+    pub first: u32,
+    pub count: u32,
+}
+
+pub(crate) struct Slots {
+    /// One bit a slot, set while it is free.
+    free: Vec<u64>,
+    free_count: u32,
+    total: u32,
+    cursor: u32,
+    // Freed since the last cut; freed before it, waiting for that commit.
+    open: Vec<u32>,
+    cut: Vec<u32>,
+    // Committed, waiting for readers: (epoch at which they were released, slots).
+    waiting: VecDeque<(u64, Vec<u32>)>,
+    epoch: u64,
+    /// Readers by epoch: (epoch, how many still read).
+    readers: VecDeque<(u64, u32)>,
+}
+
+impl Slots {
+    /// `total` slots, all free.
+    pub fn new(total: u32) -> Slots {
+        let mut slots = Slots {
+            free: Vec::new(),
+            free_count: 0,
+            total: 0,
+            cursor: 0,
+            open: Vec::new(),
+            cut: Vec::new(),
+            waiting: VecDeque::new(),
+            epoch: 0,
+            readers: VecDeque::new(),
+        };
+        slots.grow(total);
+        slots
+    }
+
+    pub fn total(&self) -> u32 {
+        self.total
+    }
+
+    pub fn free_count(&self) -> u32 {
+        self.free_count
+    }
+
+    /// Slots freed but not yet to be handed out.
+    pub fn freed_count(&self) -> u32 {
+        let waiting: usize = self.waiting.iter().map(|(_, slots)| slots.len()).sum();
+        (self.open.len() + self.cut.len() + waiting) as u32
+    }
+
+    /// Freed slots that only a commit can bring back.
+    pub fn awaiting_commit(&self) -> u32 {
+        (self.open.len() + self.cut.len()) as u32
+    }
+
+    fn is_free(&self, slot: u32) -> bool {
+        self.free[slot as usize / 64] >> (slot % 64) & 1 == 1
+    }
+
+    fn set_free(&mut self, slot: u32) {
+        assert!(!self.is_free(slot), "slot {slot} is freed once");
+        self.free[slot as usize / 64] |= 1 << (slot % 64);
+        self.free_count += 1;
+    }
+
+    fn set_taken(&mut self, slot: u32) {
+        assert!(self.is_free(slot), "slot {slot} is taken once");
+        self.free[slot as usize / 64] &= !(1 << (slot % 64));
+        self.free_count -= 1;
+    }
+
+    /// Takes this very slot (recovery).
+    pub fn take(&mut self, slot: u32) {
+        self.set_taken(slot);
+    }
+
+    /// Is the slot free (recovery's check)?
+    pub fn holds_nothing(&self, slot: u32) -> bool {
+        self.is_free(slot)
+    }
+
+    /// Gives back at once a slot that no durable entry ever named and nobody reads (recovery, failed writes).
+    pub fn give_back(&mut self, slot: u32) {
+        self.set_free(slot);
+    }
+
+    /// Takes up to `wanted` neighbouring slots; `None` if none is free.
+    pub fn take_run(&mut self, wanted: u32) -> Option<SlotRun> {
+        let first = self.next_free(self.cursor).or_else(|| self.next_free(0))?;
+        let mut count = 0;
+        while count < wanted && first + count < self.total && self.is_free(first + count) {
+            self.set_taken(first + count);
+            count += 1;
+        }
+        self.cursor = if first + count >= self.total {
+            0
+        } else {
+            first + count
+        };
+        Some(SlotRun { first, count })
+    }
+
+    fn next_free(&self, from: u32) -> Option<u32> {
+        let mut word = from as usize / 64;
+        let mut bits = self.free.get(word)? & (u64::MAX << (from % 64));
+        loop {
+            if bits != 0 {
+                return Some(word as u32 * 64 + bits.trailing_zeros());
+            }
+            word += 1;
+            bits = *self.free.get(word)?;
+        }
+    }
+
+    /// The map names `slot` no longer.
+    pub fn release(&mut self, slot: u32) {
+        debug_assert!(!self.is_free(slot));
+        self.open.push(slot);
+    }
+
+    /// A batch of map changes is cut: what was freed until now waits for its commit.
+    pub fn cut(&mut self) {
+        self.cut.append(&mut self.open);
+    }
+
+    /// The batch of the last cut is durable.
+    pub fn committed(&mut self) {
+        let freed = std::mem::take(&mut self.cut);
+        if !freed.is_empty() {
+            // Readers of this epoch and before may still look at these slots; later ones cannot.
+            self.waiting.push_back((self.epoch, freed));
+            self.epoch += 1;
+        }
+        self.settle();
+    }
+
+    /// A read of mapped slots begins; give the answer back to [`Slots::leave`].
+    pub fn enter(&mut self) -> u64 {
+        match self.readers.back_mut() {
+            Some((epoch, count)) if *epoch == self.epoch => *count += 1,
+            _ => self.readers.push_back((self.epoch, 1)),
+        }
+        self.epoch
+    }
+
+    /// The read that entered at `epoch` is over.
+    pub fn leave(&mut self, epoch: u64) {
+        let reader = self
+            .readers
+            .iter_mut()
+            .find(|(at, _)| *at == epoch)
+            .expect("every reader that leaves has entered");
+        reader.1 -= 1;
+        if reader.1 == 0 {
+            while self.readers.front().is_some_and(|(_, count)| *count == 0) {
+                self.readers.pop_front();
+            }
+            if !self.waiting.is_empty() {
+                self.settle();
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        let oldest = self.readers.front().map_or(u64::MAX, |(epoch, _)| *epoch);
+        while self
+            .waiting
+            .front()
+            .is_some_and(|(epoch, _)| *epoch < oldest)
+        {
+            let (_, freed) = self.waiting.pop_front().expect("seen just now");
+            for slot in freed {
+                // A shrunk cache forgets the slots behind its end.
+                if slot < self.total {
+                    self.set_free(slot);
+                }
+            }
+        }
+    }
+
+    /// More slots, all free.
+    pub fn grow(&mut self, total: u32) {
+        assert!(total >= self.total);
+        self.free.resize((total as usize).div_ceil(64), 0);
+        for slot in self.total..total {
+            self.free[slot as usize / 64] |= 1 << (slot % 64);
+        }
+        self.free_count += total - self.total;
+        self.total = total;
+    }
+
+    /// Withdraws the free slots from `total` on from use, ahead of [`Slots::shrink`].
+    pub fn withdraw(&mut self, total: u32) {
+        for slot in total..self.total {
+            if self.is_free(slot) {
+                self.set_taken(slot);
+            }
+        }
+    }
+
+    /// Fewer slots: those from `total` on are gone; none of them may be mapped.
+    pub fn shrink(&mut self, total: u32) {
+        self.withdraw(total);
+        self.total = total;
+        self.free.truncate((total as usize).div_ceil(64));
+        for list in [&mut self.open, &mut self.cut] {
+            list.retain(|slot| *slot < total);
+        }
+        if self.cursor >= total {
+            self.cursor = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_come_lowest_first_and_go_round() {
+        let mut slots = Slots::new(100);
+        assert_eq!(
+            slots.take_run(60),
+            Some(SlotRun {
+                first: 0,
+                count: 60
+            })
+        );
+        assert_eq!(
+            slots.take_run(60),
+            Some(SlotRun {
+                first: 60,
+                count: 40
+            })
+        );
+        assert_eq!(slots.take_run(1), None);
+        for slot in [3, 4, 70] {
+            slots.release(slot);
+        }
+        slots.cut();
+        slots.committed();
+        assert_eq!(slots.take_run(9), Some(SlotRun { first: 3, count: 2 }));
+        assert_eq!(
+            slots.take_run(9),
+            Some(SlotRun {
+                first: 70,
+                count: 1
+            })
+        );
+        assert_eq!(slots.free_count(), 0);
+    }
+
+    #[test]
+    fn a_freed_slot_waits_for_its_commit_and_for_its_readers() {
+        let mut slots = Slots::new(1);
+        slots.take_run(1).unwrap();
+        let reader = slots.enter();
+        slots.release(0);
+        slots.committed();
+        assert_eq!(
+            slots.free_count(),
+            0,
+            "freed after the cut: the next commit counts"
+        );
+        slots.cut();
+        slots.committed();
+        assert_eq!(slots.free_count(), 0, "a reader is still under way");
+        let late = slots.enter();
+        slots.leave(reader);
+        assert_eq!(
+            slots.free_count(),
+            1,
+            "a reader that came later cannot see the slot"
+        );
+        slots.leave(late);
+    }
+
+    #[test]
+    fn growing_and_shrinking_keep_count() {
+        let mut slots = Slots::new(10);
+        slots.grow(130);
+        assert_eq!(slots.free_count(), 130);
+        assert_eq!(slots.take_run(5), Some(SlotRun { first: 0, count: 5 }));
+        slots.shrink(64);
+        assert_eq!((slots.total(), slots.free_count()), (64, 59));
+    }
+}

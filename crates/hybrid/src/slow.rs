@@ -1,0 +1,189 @@
+//! The slow device as the engine sees it: what has been written since the last flush, how busy it is, and
+//! whether a flush ever failed.
+//!
+//! Always true: once a flush failed, every later one fails, until the device is opened anew.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Instant, Nanos, Sector, Span, View};
+use device::{Class, Device, DeviceError, Info, WriteFlags};
+
+pub(crate) struct Slow {
+    // Fixed.
+    pub device: Rc<dyn Device>,
+    pub info: Info,
+    // Since the last flush.
+    writes: Cell<u64>,
+    flushed: Cell<u64>,
+    failed: RefCell<Option<String>>,
+    // Load.
+    foreground: Cell<u32>,
+    busy_since: Cell<Instant>,
+    busy: Cell<Nanos>,
+    last_used: Cell<Instant>,
+    pub bytes_read: Cell<u64>,
+    pub bytes_written: Cell<u64>,
+    asleep: Cell<bool>,
+}
+
+impl Slow {
+    pub fn new(device: Rc<dyn Device>) -> Rc<Slow> {
+        let info = device.info();
+        Rc::new(Slow {
+            device,
+            info,
+            writes: Cell::new(0),
+            flushed: Cell::new(0),
+            failed: RefCell::new(None),
+            foreground: Cell::new(0),
+            busy_since: Cell::new(Instant(0)),
+            busy: Cell::new(Nanos(0)),
+            last_used: Cell::new(env::now()),
+            bytes_read: Cell::new(0),
+            bytes_written: Cell::new(0),
+            asleep: Cell::new(false),
+        })
+    }
+
+    fn begin(&self, class: Class) {
+        self.asleep.set(false);
+        if class != Class::Background {
+            if self.foreground.get() == 0 {
+                self.busy_since.set(env::now());
+            }
+            self.foreground.set(self.foreground.get() + 1);
+        }
+    }
+
+    fn end(&self, class: Class) {
+        if class != Class::Background {
+            let now = env::now();
+            self.last_used.set(now);
+            self.foreground.set(self.foreground.get() - 1);
+            if self.foreground.get() == 0 {
+                self.busy.set(Nanos(
+                    self.busy.get().0 + now.since(self.busy_since.get()).0,
+                ));
+            }
+        }
+    }
+
+    /// Time during which a user's request was on the device, since it was opened.
+    pub fn foreground_busy(&self) -> Nanos {
+        let running = if self.foreground.get() > 0 {
+            env::now().since(self.busy_since.get())
+        } else {
+            Nanos(0)
+        };
+        Nanos(self.busy.get().0 + running.0)
+    }
+
+    /// When the last of the users' requests ended; `None` if one is under way.
+    pub fn idle_since(&self) -> Option<Instant> {
+        (self.foreground.get() == 0).then(|| self.last_used.get())
+    }
+
+    /// Is the spindle known to stand still?
+    pub fn asleep(&self) -> bool {
+        self.device
+            .power()
+            .map_or(self.asleep.get(), |power| power.standby)
+    }
+
+    /// Sends the spindle to sleep, if the device can.
+    pub fn sleep_now(&self) {
+        if !self.asleep() && self.device.standby() {
+            self.asleep.set(true);
+        }
+    }
+
+    pub async fn read(&self, at: Sector, buf: Buf, class: Class) -> Result<Buf, DeviceError> {
+        let len = buf.len() as u64;
+        self.begin(class);
+        let answer = self.device.read(at, buf, class).await;
+        self.end(class);
+        self.bytes_read.set(self.bytes_read.get() + len);
+        answer
+    }
+
+    pub async fn write(
+        &self,
+        at: Sector,
+        data: View,
+        flags: WriteFlags,
+    ) -> Result<(), DeviceError> {
+        let len = data.len() as u64;
+        self.begin(flags.class);
+        let answer = self.device.write(at, data, flags).await;
+        self.end(flags.class);
+        self.bytes_written.set(self.bytes_written.get() + len);
+        self.wrote();
+        answer
+    }
+
+    pub async fn discard(&self, span: Span) -> Result<(), DeviceError> {
+        self.begin(Class::Foreground);
+        let answer = self.device.discard(span).await;
+        self.end(Class::Foreground);
+        self.wrote();
+        answer
+    }
+
+    pub async fn write_zeroes(&self, span: Span, flags: WriteFlags) -> Result<(), DeviceError> {
+        self.begin(flags.class);
+        let answer = self.device.write_zeroes(span, flags).await;
+        self.end(flags.class);
+        self.wrote();
+        answer
+    }
+
+    /// Counted at completion, also of a failed write: some of it may have landed.
+    fn wrote(&self) {
+        self.writes.set(self.writes.get() + 1);
+    }
+
+    /// Makes every write completed until now durable.
+    pub async fn flush(&self) -> Result<(), DeviceError> {
+        if let Some(why) = self.failed.borrow().clone() {
+            return Err(self.flush_failed(why));
+        }
+        let upto = self.writes.get();
+        if self.flushed.get() >= upto {
+            return Ok(());
+        }
+        match self.device.flush().await {
+            Ok(()) => {
+                self.flushed.set(self.flushed.get().max(upto));
+                Ok(())
+            }
+            Err(error) => {
+                let why = error.to_string();
+                *self.failed.borrow_mut() = Some(why.clone());
+                Err(self.flush_failed(why))
+            }
+        }
+    }
+
+    fn flush_failed(&self, why: String) -> DeviceError {
+        DeviceError::FlushFailed {
+            device: self.info.name.clone(),
+            why,
+        }
+    }
+
+    /// Why flushes fail, if they do.
+    pub fn failure(&self) -> Option<String> {
+        self.failed.borrow().clone()
+    }
+
+    /// Bytes of the last, incomplete page are never cached; this is the rest.
+    pub fn whole_pages(&self) -> u64 {
+        self.info.size.0 / base::PAGE as u64
+    }
+
+    /// Longest request to send, in bytes.
+    pub fn max_io(&self) -> usize {
+        Bytes(self.info.max_io.0.clamp(base::PAGE as u64, 1 << 20)).usize()
+    }
+}

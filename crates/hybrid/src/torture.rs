@@ -1,0 +1,908 @@
+//! Does it lose data? Random work, power cuts at random steps, and an oracle that knows what may be there.
+//!
+//! ```text
+//! work by several clients -> power cut at step N -> restart with any subset of unflushed writes, torn
+//!   -> open -> read all, read again -> more work and cuts -> detach -> read the bare slow device
+//! ```
+//!
+//! Each sector's contents name the write that made them. The oracle keeps, per sector, every write that may
+//! still be seen: a write is out as soon as a later one (begun after it ended) is known to be durable, or,
+//! for reads without a crash, known to have completed.
+//!
+//! `TANADA_SEEDS=N` runs more seeds, `TANADA_SEED=S` replays one.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Map, Nanos, SECTOR, Sector, Span, View};
+use device::crash::{AfterCut, PowerSupply};
+use device::fault::{Book, Done, Injury, Rule};
+use device::{Class, Crash, Device, DeviceError, DeviceExt, WriteFlags};
+use env::Rng;
+use policy::cache::Kind;
+
+use crate::cache::Bug;
+use crate::{Admission, Health, Hybrid, OpenError, Settings, Ties, WriteMode};
+
+const SLOW: Bytes = Bytes::mib(24);
+const FAST: Bytes = Bytes::kib(768);
+const CLIENTS: u64 = 4;
+/// Work goes to a few small areas in different 4 MiB regions, so that requests meet.
+const AREAS: [u64; 5] = [0, 1023, 1030, 3000, 6120];
+const AREA_PAGES: u64 = 24;
+
+// --- the oracle -----------------------------------------------------------------------------------
+
+/// One write that a sector may show. Times are the oracle's own ticks.
+#[derive(Debug, Clone, Copy)]
+struct Version {
+    /// Names the write; 0 is zeroes.
+    id: u64,
+    begun: u64,
+    /// `None` while in flight, or if it failed: it may land any time.
+    ended: Option<u64>,
+    durable: bool,
+    /// Advice: may show, but puts nothing else out.
+    advice: bool,
+}
+
+#[derive(Default)]
+struct Oracle {
+    tick: u64,
+    next_id: u64,
+    sectors: Map<u64, Vec<Version>>,
+    checks: u64,
+}
+
+impl Oracle {
+    fn tick(&mut self) -> u64 {
+        self.tick += 1;
+        self.tick
+    }
+
+    fn versions(&mut self, sector: u64) -> &mut Vec<Version> {
+        self.sectors.entry(sector).or_insert_with(|| {
+            vec![Version {
+                id: 0,
+                begun: 0,
+                ended: Some(0),
+                durable: true,
+                advice: false,
+            }]
+        })
+    }
+
+    fn begin(&mut self, span: Span, id: u64, advice: bool) {
+        let begun = self.tick();
+        for sector in span.start.0..span.end().0 {
+            self.versions(sector).push(Version {
+                id,
+                begun,
+                ended: None,
+                durable: false,
+                advice,
+            });
+        }
+    }
+
+    fn end(&mut self, span: Span, id: u64, durable: bool) {
+        let now = self.tick();
+        for sector in span.start.0..span.end().0 {
+            let versions = self.versions(sector);
+            if let Some(version) = versions
+                .iter_mut()
+                .rev()
+                .find(|v| v.id == id && v.ended.is_none())
+            {
+                version.ended = Some(now);
+                version.durable = durable && !version.advice;
+            }
+            prune(versions);
+        }
+    }
+
+    /// A flush that began at tick `begun` has completed.
+    fn flushed(&mut self, begun: u64) {
+        for versions in self.sectors.values_mut() {
+            for version in versions.iter_mut() {
+                if version.ended.is_some_and(|ended| ended < begun) && !version.advice {
+                    version.durable = true;
+                }
+            }
+            prune(versions);
+        }
+    }
+
+    /// May a read that began at tick `begun` (`None`: after a crash) show `id`?
+    fn allows(&mut self, sector: u64, id: u64, begun: Option<u64>) -> bool {
+        self.checks += 1;
+        let versions = self.versions(sector);
+        versions.iter().filter(|v| v.id == id).any(|seen| {
+            let out = versions.iter().any(|later| {
+                let after = seen.ended.is_some_and(|ended| ended < later.begun) && !later.advice;
+                after
+                    && match begun {
+                        Some(begun) => later.ended.is_some_and(|ended| ended < begun),
+                        None => later.durable,
+                    }
+            });
+            !out
+        })
+    }
+
+    /// What recovery showed is what is there from now on.
+    fn settle(&mut self, sector: u64, id: u64) {
+        let now = self.tick();
+        self.sectors.insert(
+            sector,
+            vec![Version {
+                id,
+                begun: now,
+                ended: Some(now),
+                durable: true,
+                advice: false,
+            }],
+        );
+    }
+}
+
+/// Forgets versions that nothing may show any more.
+fn prune(versions: &mut Vec<Version>) {
+    let newest = versions
+        .iter()
+        .filter(|v| v.durable)
+        .map(|v| v.begun)
+        .max()
+        .unwrap_or(0);
+    versions.retain(|v| v.ended.is_none_or(|ended| ended >= newest));
+}
+
+/// A sector's contents: who wrote it, and where to.
+fn paint(span: Span, id: u64) -> View {
+    let mut buf = Buf::zeroed(span.len.usize());
+    if id != 0 {
+        for (number, sector) in buf.chunks_mut(SECTOR as usize).enumerate() {
+            let at = span.start.0 + number as u64;
+            for (word, bytes) in sector.chunks_mut(16).enumerate() {
+                bytes[..8].copy_from_slice(&id.to_le_bytes());
+                bytes[8..].copy_from_slice(&(at << 8 | word as u64).to_le_bytes());
+            }
+        }
+    }
+    buf.freeze()
+}
+
+/// Who wrote this sector; `Err` for a mixture of two writes or another sector's data.
+fn signature(bytes: &[u8], at: u64) -> Result<u64, String> {
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Ok(0);
+    }
+    let word =
+        |range: std::ops::Range<usize>| u64::from_le_bytes(bytes[range].try_into().expect("eight"));
+    let id = word(0..8);
+    for number in 0..bytes.len() / 16 {
+        let (who, place) = (
+            word(number * 16..number * 16 + 8),
+            word(number * 16 + 8..number * 16 + 16),
+        );
+        if who != id || place != (at << 8 | number as u64) {
+            return Err(format!(
+                "torn or foreign: write {who} for place {place:#x} among write {id}'s"
+            ));
+        }
+    }
+    Ok(id)
+}
+
+// --- the work -------------------------------------------------------------------------------------
+
+/// What a run does.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    modes: &'static [WriteMode],
+    /// Detach, attach, resize, settings.
+    management: bool,
+    /// Only whole pages, cached: after a crash a page must be of one write.
+    whole_pages: bool,
+    cuts: u64,
+    bug: Option<Bug>,
+}
+
+struct World {
+    oracle: Rc<RefCell<Oracle>>,
+    plan: Plan,
+    broken: Rc<RefCell<Option<String>>>,
+}
+
+fn pick_span(rng: &mut Rng, plan: Plan) -> Span {
+    let area = AREAS[rng.below(AREAS.len() as u64) as usize];
+    if plan.whole_pages {
+        let first = rng.below(AREA_PAGES);
+        let count = 1 + rng.below(3.min(AREA_PAGES - first));
+        return Span::bytes((area + first) * 4096, count * 4096);
+    }
+    let sectors = AREA_PAGES * 8;
+    let first = rng.below(sectors);
+    let most = match rng.below(4) {
+        0 => 1,
+        1 => 8,
+        2 => 24,
+        _ => 96,
+    };
+    let count = 1 + rng.below(most.min(sectors - first));
+    // Half of the requests keep to pages, as most clients do.
+    if rng.chance(0.5) {
+        let (first, end) = (first / 8, (first + count).div_ceil(8));
+        return Span::bytes((area + first) * 4096, (end - first) * 4096);
+    }
+    Span::new(Sector(area * 8 + first), Bytes(count * SECTOR))
+}
+
+async fn client(disk: Hybrid, world: Rc<World>, mut rng: Rng) {
+    loop {
+        if rng.chance(0.3) {
+            env::sleep(Nanos(rng.below(200_000))).await;
+        }
+        let span = pick_span(&mut rng, world.plan);
+        let oracle = &world.oracle;
+        let draw = rng.below(100);
+        match draw {
+            0..=44 => {
+                let id = {
+                    let mut oracle = oracle.borrow_mut();
+                    oracle.next_id += 1;
+                    oracle.next_id
+                };
+                let fua = rng.chance(0.1);
+                oracle.borrow_mut().begin(span, id, false);
+                let flags = WriteFlags {
+                    fua,
+                    class: Class::Foreground,
+                };
+                if disk
+                    .write(span.start, paint(span, id), flags)
+                    .await
+                    .is_err()
+                {
+                    return;
+                }
+                oracle.borrow_mut().end(span, id, fua);
+            }
+            45..=54 => {
+                let begun = oracle.borrow_mut().tick();
+                if disk.flush().await.is_err() {
+                    return;
+                }
+                oracle.borrow_mut().flushed(begun);
+            }
+            55..=58 if !world.plan.whole_pages => {
+                oracle.borrow_mut().begin(span, 0, true);
+                if disk.discard(span).await.is_err() {
+                    return;
+                }
+                oracle.borrow_mut().end(span, 0, false);
+            }
+            59..=63 if !world.plan.whole_pages => {
+                let fua = rng.chance(0.2);
+                oracle.borrow_mut().begin(span, 0, false);
+                let flags = WriteFlags {
+                    fua,
+                    class: Class::Foreground,
+                };
+                if disk.write_zeroes(span, flags).await.is_err() {
+                    return;
+                }
+                oracle.borrow_mut().end(span, 0, fua);
+            }
+            _ => {
+                let begun = oracle.borrow_mut().tick();
+                let Ok(buf) = disk.read_at(span.start, span.len).await else {
+                    return;
+                };
+                check(&world, span, &buf, Some(begun), "a read");
+            }
+        }
+    }
+}
+
+fn check(world: &World, span: Span, bytes: &[u8], begun: Option<u64>, what: &str) -> Vec<u64> {
+    let mut seen = Vec::new();
+    let mut oracle = world.oracle.borrow_mut();
+    for (sector, bytes) in (span.start.0..).zip(bytes.chunks(SECTOR as usize)) {
+        let verdict = signature(bytes, sector).and_then(|id| {
+            if oracle.allows(sector, id, begun) {
+                return Ok(id);
+            }
+            let known = oracle.versions(sector).clone();
+            Err(format!("write {id} must not show; known: {known:?}"))
+        });
+        match verdict {
+            Ok(id) => seen.push(id),
+            Err(why) => {
+                let mut broken = world.broken.borrow_mut();
+                broken.get_or_insert_with(|| {
+                    format!("{what}, sector {sector} (page {}): {why}", sector / 8)
+                });
+                seen.push(0);
+            }
+        }
+    }
+    seen
+}
+
+async fn manager(disk: Hybrid, fast: Rc<dyn Device>, world: Rc<World>, mut rng: Rng) {
+    loop {
+        env::sleep(Nanos(rng.below(3_000_000))).await;
+        let modes = world.plan.modes;
+        let answer: Result<(), String> = match rng.below(if world.plan.management { 6 } else { 1 })
+        {
+            0 => {
+                let mode = modes[rng.below(modes.len() as u64) as usize];
+                disk.set_write_mode(mode)
+                    .await
+                    .map_err(|error| error.to_string())
+            }
+            1 => disk.detach().await.map_err(|error| error.to_string()),
+            2 => {
+                let answer = disk.attach(Rc::clone(&fast), Ties::default()).await;
+                match answer {
+                    Err(OpenError::State { .. }) => Ok(()),
+                    answer => answer.map_err(|error| error.to_string()),
+                }
+            }
+            3 => {
+                let bytes = Bytes((64 + rng.below(80)) * 4096);
+                match disk.resize(Some(bytes)).await {
+                    Err(OpenError::State { .. }) => Ok(()),
+                    answer => answer.map_err(|error| error.to_string()),
+                }
+            }
+            4 => {
+                let settings = Settings {
+                    block: Bytes(4096 << rng.below(4)),
+                    policy: Kind::ALL[rng.below(Kind::ALL.len() as u64) as usize],
+                    ..disk.settings()
+                };
+                disk.set(settings).await.map_err(|error| error.to_string())
+            }
+            _ => {
+                if let Some(cache) = disk.inner.live_cache() {
+                    let _ = disk.inner.unmark(&cache, Nanos(0)).await;
+                }
+                Ok(())
+            }
+        };
+        if answer.is_err() {
+            return;
+        }
+    }
+}
+
+fn settings(rng: &mut Rng, plan: Plan) -> Settings {
+    Settings {
+        name: "vol".to_owned(),
+        write: plan.modes[rng.below(plan.modes.len() as u64) as usize],
+        block: if rng.chance(0.5) {
+            Bytes(4096)
+        } else {
+            Bytes(16384)
+        },
+        policy: Kind::ALL[rng.below(Kind::ALL.len() as u64) as usize],
+        admission: if rng.chance(0.7) {
+            Admission::Always
+        } else {
+            Admission::SecondAccess
+        },
+        sequential_bypass: if plan.whole_pages {
+            None
+        } else {
+            Some(Bytes(16384))
+        },
+        dirty_low: 5,
+        dirty_high: 40,
+        fast_bytes: Some(Bytes((64 + rng.below(60)) * 4096)),
+        commit_after: Nanos::millis(1 + rng.below(5)),
+        ..Settings::default()
+    }
+}
+
+/// Reads every sector the oracle knows of and settles it.
+async fn audit(disk: &dyn Device, world: &World, what: &str) {
+    for area in AREAS {
+        let span = Span::bytes(area * 4096, AREA_PAGES * 4096);
+        let buf = match disk.read_at(span.start, span.len).await {
+            Ok(buf) => buf,
+            Err(error) => {
+                let why = format!("{what}: {error}");
+                world.broken.borrow_mut().get_or_insert(why);
+                return;
+            }
+        };
+        let seen = check(world, span, &buf, None, what);
+        if world.plan.whole_pages {
+            for (page, ids) in seen.chunks(8).enumerate() {
+                if ids.iter().any(|id| *id != ids[0]) {
+                    let why = format!("{what}: page {} is torn: {ids:?}", area + page as u64);
+                    world.broken.borrow_mut().get_or_insert(why);
+                }
+            }
+        }
+        let mut oracle = world.oracle.borrow_mut();
+        for (sector, id) in (span.start.0..).zip(seen) {
+            oracle.settle(sector, id);
+        }
+    }
+}
+
+/// Runs one seed; the number of power cuts survived, or what went wrong.
+fn run(seed: u64, plan: Plan) -> Result<u64, String> {
+    env::Runtime::simulated(seed).block_on(async move {
+        let mut rng = env::rng("torture");
+        let world = Rc::new(World {
+            oracle: Rc::default(),
+            plan,
+            broken: Rc::default(),
+        });
+        let mut supply = PowerSupply::new();
+        let mut slow = Crash::on(&supply, "slow", SLOW, env::rng("slow"));
+        let mut fast = Crash::on(&supply, "fast", FAST, env::rng("fast"));
+        slow.set_delay(Nanos(20_000), Nanos(900_000));
+        fast.set_delay(Nanos(1_000), Nanos(90_000));
+        let after = if rng.chance(0.5) {
+            AfterCut::Silence
+        } else {
+            AfterCut::default()
+        };
+        slow.set_after_cut(after);
+        fast.set_after_cut(after);
+        let mut cuts = 0;
+        let mut choices = settings(&mut rng, plan);
+        while cuts < plan.cuts {
+            supply.cut_at(supply.steps() + rng.below(400));
+            // Opening may itself be cut off.
+            let opening = {
+                let (choices, slow, fast) = (choices.clone(), Rc::clone(&slow), Rc::clone(&fast));
+                env::spawn(async move {
+                    Hybrid::open_or_create(choices, slow, fast, Ties::default()).await
+                })
+            };
+            let opened = until_cut(&supply, opening).await;
+            match opened {
+                None => {}
+                Some(Err(OpenError::Device(DeviceError::Gone { .. }))) if !supply.is_on() => {}
+                Some(Err(_)) if !supply.is_on() => {}
+                Some(Err(error)) => return Err(format!("cut {cuts}: cannot open: {error}")),
+                Some(Ok(disk)) => {
+                    if let (Some(bug), Some(cache)) = (plan.bug, disk.inner.live_cache()) {
+                        cache.planted.set(Some(bug));
+                    }
+                    let audits = env::spawn({
+                        let (disk, world) = (disk.clone(), Rc::clone(&world));
+                        async move {
+                            audit(&disk, &world, "after the cut").await;
+                            audit(&disk, &world, "read again").await;
+                        }
+                    });
+                    // An audit cut off by the next cut proves nothing and claims nothing.
+                    let before = world.broken.borrow().clone();
+                    if until_cut(&supply, audits).await.is_none() || !supply.is_on() {
+                        *world.broken.borrow_mut() = before;
+                    } else if world.broken.borrow().is_none() {
+                        for number in 0..CLIENTS {
+                            let rng = env::rng(&format!("client {number}"));
+                            env::spawn(client(disk.clone(), Rc::clone(&world), rng));
+                        }
+                        let rng = env::rng("manager");
+                        env::spawn(manager(
+                            disk.clone(),
+                            Rc::clone(&fast) as Rc<dyn Device>,
+                            Rc::clone(&world),
+                            rng,
+                        ));
+                        supply.wait_for_cut().await;
+                    }
+                    if let Some(cache) = disk.inner.live_cache() {
+                        cache.stop();
+                        cache.map.borrow().check();
+                    }
+                }
+            }
+            if let Some(why) = world.broken.borrow().clone() {
+                return Err(format!("cut {cuts}: {why}"));
+            }
+            cuts += 1;
+            supply = PowerSupply::new();
+            let (dead_slow, dead_fast) = (slow, fast);
+            slow = dead_slow.restart_on(&supply, env::rng("slow restart"));
+            fast = dead_fast.restart_on(&supply, env::rng("fast restart"));
+            if rng.chance(0.3) {
+                choices = settings(&mut rng, plan);
+            }
+        }
+        // The end: open, read twice, detach, and the bare slow device shows the same.
+        let disk = Hybrid::open_or_create(
+            choices,
+            Rc::clone(&slow) as _,
+            Rc::clone(&fast) as _,
+            Ties::default(),
+        )
+        .await
+        .map_err(|error| format!("at the end: {error}"))?;
+        audit(&disk, &world, "at the end").await;
+        audit(&disk, &world, "at the end, again").await;
+        disk.detach()
+            .await
+            .map_err(|error| format!("at the end: {error}"))?;
+        audit(&*slow, &world, "the bare slow device").await;
+        let broken = world.broken.borrow().clone();
+        broken.map_or(Ok(cuts), Err)
+    })
+}
+
+/// Waits for `task`, or for the power cut: `None`.
+async fn until_cut<T: 'static>(supply: &Rc<PowerSupply>, task: env::Task<T>) -> Option<T> {
+    let mut task = std::pin::pin!(task);
+    let mut cut = std::pin::pin!(supply.wait_for_cut());
+    std::future::poll_fn(|cx| {
+        if let std::task::Poll::Ready(value) = task.as_mut().poll(cx) {
+            return std::task::Poll::Ready(Some(value));
+        }
+        cut.as_mut().poll(cx).map(|()| None)
+    })
+    .await
+}
+
+/// `TANADA_SEED` alone, or `TANADA_SEEDS` (else `least`) of them.
+fn seeds(least: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
+    match number("TANADA_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("TANADA_SEEDS").unwrap_or(least).max(1),
+    }
+}
+
+fn survive(test: &str, least: u64, plan: Plan) {
+    let mut cuts = 0;
+    for seed in seeds(least) {
+        match run(seed, plan) {
+            Ok(survived) => cuts += survived,
+            Err(why) => panic!(
+                "seed {seed}: {why}\nreplay: TANADA_SEED={seed} cargo test -p tanada-hybrid torture::{test}"
+            ),
+        }
+    }
+    println!("{cuts} power cuts survived");
+}
+
+const PLAIN: Plan = Plan {
+    modes: &[WriteMode::Back],
+    management: false,
+    whole_pages: false,
+    cuts: 5,
+    bug: None,
+};
+
+#[test]
+fn write_back_survives_power_cuts() {
+    survive("write_back_survives_power_cuts", 500, PLAIN);
+}
+
+#[test]
+fn write_through_and_around_survive_power_cuts() {
+    let plan = Plan {
+        modes: &[WriteMode::Through, WriteMode::Around],
+        ..PLAIN
+    };
+    survive("write_through_and_around_survive_power_cuts", 500, plan);
+}
+
+#[test]
+fn changing_modes_survive_power_cuts() {
+    let plan = Plan {
+        modes: &WriteMode::ALL,
+        ..PLAIN
+    };
+    survive("changing_modes_survive_power_cuts", 500, plan);
+}
+
+#[test]
+fn management_under_load_survives_power_cuts() {
+    let plan = Plan {
+        modes: &WriteMode::ALL,
+        management: true,
+        ..PLAIN
+    };
+    survive("management_under_load_survives_power_cuts", 500, plan);
+}
+
+#[test]
+fn cached_pages_are_never_torn() {
+    let plan = Plan {
+        modes: &[WriteMode::Back, WriteMode::OnlyWrites],
+        whole_pages: true,
+        ..PLAIN
+    };
+    survive("cached_pages_are_never_torn", 200, plan);
+}
+
+/// A planted bug must be caught within a few hundred seeds, or the checkers are blind.
+fn catch(bug: Bug, plan: Plan) {
+    let plan = Plan {
+        bug: Some(bug),
+        ..plan
+    };
+    for seed in 0..400 {
+        if let Err(why) = run(seed, plan) {
+            println!("{bug:?} caught at seed {seed}: {why}");
+            return;
+        }
+    }
+    panic!("{bug:?} went unseen through 400 seeds");
+}
+
+#[test]
+fn a_skipped_flush_is_caught() {
+    catch(Bug::SkippedFlush, PLAIN);
+}
+
+#[test]
+fn a_late_invalidation_is_caught() {
+    let plan = Plan {
+        modes: &[WriteMode::Through, WriteMode::Around],
+        ..PLAIN
+    };
+    catch(Bug::LateInvalidation, plan);
+}
+
+#[test]
+fn an_early_clean_is_caught() {
+    catch(Bug::EarlyClean, PLAIN);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let plan = Plan {
+        modes: &WriteMode::ALL,
+        management: true,
+        ..PLAIN
+    };
+    let hash = |seed: u64| {
+        let runtime = env::Runtime::simulated(seed);
+        runtime.block_on(async move {
+            let supply = PowerSupply::new();
+            let slow = Crash::on(&supply, "slow", SLOW, env::rng("slow"));
+            let fast = Crash::on(&supply, "fast", FAST, env::rng("fast"));
+            slow.set_delay(Nanos(20_000), Nanos(900_000));
+            fast.set_delay(Nanos(1_000), Nanos(90_000));
+            let world = Rc::new(World {
+                oracle: Rc::default(),
+                plan,
+                broken: Rc::default(),
+            });
+            let mut rng = env::rng("torture");
+            let choices = settings(&mut rng, plan);
+            let disk = Hybrid::create(choices, slow, fast, Ties::default())
+                .await
+                .unwrap();
+            for number in 0..CLIENTS {
+                let rng = env::rng(&format!("client {number}"));
+                env::spawn(client(disk.clone(), Rc::clone(&world), rng));
+            }
+            env::sleep(Nanos::millis(200)).await;
+        });
+        runtime.trace_hash()
+    };
+    assert_eq!(hash(7), hash(7));
+    assert_ne!(hash(7), hash(8));
+}
+
+// --- fail at step N -------------------------------------------------------------------------------
+
+/// How the step fails.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Failure {
+    PowerCut,
+    IoError,
+}
+
+/// One management operation, repeated with its step 0, 1, 2, ... failing until it gets through.
+fn fail_each_step(
+    name: &str,
+    failure: Failure,
+    operation: fn(Hybrid, Rc<dyn Device>) -> device::Pending<'static, ()>,
+) {
+    let mut step = 0;
+    loop {
+        let through = Rc::new(Cell::new(false));
+        let done = Rc::clone(&through);
+        let verdict: Result<(), String> = env::Runtime::simulated(step).block_on(async move {
+            let supply = PowerSupply::new();
+            let slow = Crash::on(&supply, "slow", SLOW, env::rng("slow"));
+            let fast = Crash::on(&supply, "fast", FAST, env::rng("fast"));
+            // One book of faults, so that steps count over both devices.
+            let book = Book::new(env::rng("faults"));
+            let faulty_slow: Rc<dyn Device> = book.wrap(slow.clone());
+            let faulty_fast: Rc<dyn Device> = book.wrap(fast.clone());
+            let world = World {
+                oracle: Rc::default(),
+                plan: PLAIN,
+                broken: Rc::default(),
+            };
+            let choices = Settings {
+                fast_bytes: Some(Bytes(100 * 4096)),
+                sequential_bypass: None,
+                ..Settings::default()
+            };
+            let disk = Hybrid::create(
+                choices.clone(),
+                faulty_slow.clone(),
+                faulty_fast.clone(),
+                Ties::default(),
+            )
+            .await
+            .map_err(|error| error.to_string())?;
+            let mut rng = env::rng("work");
+            for id in 1..60 {
+                let span = pick_span(&mut rng, PLAIN);
+                world.oracle.borrow_mut().begin(span, id, false);
+                disk.write_at(span.start, paint(span, id))
+                    .await
+                    .map_err(|error| error.to_string())?;
+                world.oracle.borrow_mut().end(span, id, false);
+            }
+            let begun = world.oracle.borrow_mut().tick();
+            disk.flush().await.map_err(|error| error.to_string())?;
+            world.oracle.borrow_mut().flushed(begun);
+            match failure {
+                Failure::PowerCut => supply.cut_at(supply.steps() + step),
+                Failure::IoError => {
+                    let rule = Rule::new(Injury::Error(Done::Part)).after(step).once();
+                    book.add(rule);
+                }
+            }
+            let running = env::spawn(operation(disk.clone(), faulty_fast.clone()));
+            let answer = until_cut(&supply, running).await;
+            let injuries = book.injuries();
+            let quiet = injuries.errors + injuries.failed_flushes == 0;
+            done.set(answer == Some(Ok(())) && supply.is_on() && quiet);
+            book.clear();
+            if failure == Failure::IoError {
+                // The disk itself may have stopped; what it still answers must be right.
+                for area in AREAS {
+                    let span = Span::bytes(area * 4096, AREA_PAGES * 4096);
+                    if let Ok(buf) = disk.read_at(span.start, span.len).await {
+                        check(&world, span, &buf, None, "after the error");
+                    }
+                }
+            }
+            if let Some(cache) = disk.inner.live_cache() {
+                cache.stop();
+            }
+            let supply = PowerSupply::new();
+            let slow = slow.restart_on(&supply, env::rng("slow restart"));
+            let fast = fast.restart_on(&supply, env::rng("fast restart"));
+            let disk = Hybrid::open_or_create(choices, slow.clone(), fast, Ties::default())
+                .await
+                .map_err(|error| format!("reopening: {error}"))?;
+            audit(&disk, &world, "reopened").await;
+            disk.detach().await.map_err(|error| error.to_string())?;
+            audit(&*slow, &world, "the bare slow device").await;
+            let broken = world.broken.borrow().clone();
+            broken.map_or(Ok(()), Err)
+        });
+        if let Err(why) = verdict {
+            panic!("{name}, {failure:?} at step {step}: {why}");
+        }
+        if through.get() {
+            println!("{name}: {step} steps failed one by one ({failure:?})");
+            return;
+        }
+        step += 1;
+        assert!(step < 5_000, "{name} does not come to an end");
+    }
+}
+
+fn each_failure(name: &str, operation: fn(Hybrid, Rc<dyn Device>) -> device::Pending<'static, ()>) {
+    fail_each_step(name, Failure::PowerCut, operation);
+    fail_each_step(name, Failure::IoError, operation);
+}
+
+fn plainly(error: OpenError) -> DeviceError {
+    DeviceError::Gone {
+        device: "vol".to_owned(),
+        op: device::Op::Flush,
+        why: error.to_string(),
+    }
+}
+
+#[test]
+fn detach_may_fail_at_any_step() {
+    each_failure("detach", |disk, _| {
+        Box::pin(async move { disk.detach().await.map_err(plainly) })
+    });
+}
+
+#[test]
+fn detach_and_attach_may_fail_at_any_step() {
+    each_failure("attach", |disk, fast| {
+        Box::pin(async move {
+            disk.detach().await.map_err(plainly)?;
+            disk.attach(fast, Ties::default()).await.map_err(plainly)
+        })
+    });
+}
+
+#[test]
+fn growing_may_fail_at_any_step() {
+    each_failure("grow", |disk, _| {
+        Box::pin(async move { disk.resize(None).await.map_err(plainly) })
+    });
+}
+
+#[test]
+fn shrinking_may_fail_at_any_step() {
+    each_failure("shrink", |disk, _| {
+        Box::pin(async move { disk.resize(Some(Bytes(64 * 4096))).await.map_err(plainly) })
+    });
+}
+
+#[test]
+fn closing_may_fail_at_any_step() {
+    each_failure("close", |disk, _| {
+        Box::pin(async move { disk.close().await.map_err(plainly) })
+    });
+}
+
+#[test]
+fn leaving_write_back_may_fail_at_any_step() {
+    each_failure("write-through", |disk, _| {
+        Box::pin(async move {
+            let answer = disk.set_write_mode(WriteMode::Through).await;
+            answer.map_err(|error| DeviceError::Gone {
+                device: "vol".to_owned(),
+                op: device::Op::Flush,
+                why: error.to_string(),
+            })
+        })
+    });
+}
+
+#[test]
+fn creating_may_fail_at_any_step() {
+    for step in 0.. {
+        let got_through = env::Runtime::simulated(step).block_on(async move {
+            let supply = PowerSupply::new();
+            let slow = Crash::on(&supply, "slow", SLOW, env::rng("slow"));
+            let fast = Crash::on(&supply, "fast", FAST, env::rng("fast"));
+            slow.load(Sector(0), &paint(Span::bytes(0, 4096), 9));
+            supply.cut_at(step);
+            let creating = env::spawn(Hybrid::create(
+                Settings::default(),
+                slow.clone(),
+                fast.clone(),
+                Ties::default(),
+            ));
+            let answer = until_cut(&supply, creating).await;
+            let through = matches!(answer, Some(Ok(_))) && supply.is_on();
+            let supply = PowerSupply::new();
+            let slow = slow.restart_on(&supply, env::rng("slow restart"));
+            let fast = fast.restart_on(&supply, env::rng("fast restart"));
+            let disk = Hybrid::open_or_create(Settings::default(), slow, fast, Ties::default())
+                .await
+                .unwrap_or_else(|error| panic!("step {step}: {error}"));
+            assert_eq!(disk.status().health, Health::Healthy);
+            let page = disk.read_at(Sector(0), Bytes(4096)).await.unwrap();
+            assert_eq!(signature(&page[..512], 0), Ok(9), "step {step}");
+            through
+        });
+        if got_through {
+            println!("create: {step} steps cut off one by one");
+            assert!(step > 10, "creating takes a number of steps");
+            return;
+        }
+    }
+}
