@@ -1,2 +1,63 @@
-//! placeholder
-fn main() {}
+//! `tanada`: one fast, predictable, safe store out of slow and fast storage.
+//!
+//! ```text
+//! command line -> serve:                config -> assemble -> data threads + admin API
+//!              -> status, volume, top:  one question to a running daemon's admin API
+//!              -> device, doctor: work of their own, no daemon needed
+//! ```
+//!
+//! Results go to stdout, all else to stderr. Exit status 0: done; 1: the job failed; 2: bad usage or a
+//! bad configuration.
+
+mod admin;
+mod assemble;
+mod cli;
+mod client;
+mod config;
+mod device_commands;
+mod doctor;
+mod frame;
+mod registry;
+mod serve;
+mod show;
+mod table;
+mod top;
+mod tree;
+mod volume;
+mod volume_commands;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        Command::Serve(arguments) => serve::run(arguments),
+        Command::Status(ask) => show::status(&ask),
+        Command::Device(command) => device_commands::run(command),
+        Command::Volume(command) => volume_commands::run(command),
+        Command::Top(arguments) => top::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tanada: {error:#}");
+            match error.is::<config::ConfigError>() || error.is::<cli::Usage>() {
+                true => ExitCode::from(2),
+                false => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+/// `tanada ... | head` has what it wanted.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,146 @@
+//! Who may talk to the admin API: nobody through a browser's back door.
+//!
+//! A page on the web can make a browser send requests to 127.0.0.1, and a name server can make its own
+//! name point there (DNS rebinding). Such a request carries the page's name in `Host` or `Origin`, so
+//! both must name this machine. A Unix socket is out of a browser's reach and needs neither.
+
+use std::net::IpAddr;
+
+use axum::http::HeaderMap;
+use axum::http::header::{HOST, ORIGIN};
+
+/// What one listener lets in.
+#[derive(Debug, Clone, Default)]
+pub struct Guard {
+    /// Requests came over a Unix socket.
+    pub unix: bool,
+    /// Listening beyond this machine was asked for.
+    pub allow_remote: bool,
+    /// Names, beside IP addresses and localhost, by which clients may call this machine.
+    pub hosts: Vec<String>,
+}
+
+impl Guard {
+    /// Refuses a request whose headers name another host; says why.
+    pub fn check(&self, headers: &HeaderMap) -> Result<(), String> {
+        if self.unix {
+            return Ok(());
+        }
+        let host = match headers.get(HOST).map(|value| value.to_str()) {
+            Some(Ok(host)) => host,
+            Some(Err(_)) => return Err("the Host header is not a text".to_owned()),
+            None => return Err("there is no Host header".to_owned()),
+        };
+        if !self.names_us(without_port(host)) {
+            return Err(format!("the Host header names '{host}', not this machine"));
+        }
+        match headers.get(ORIGIN).map(|value| value.to_str()) {
+            None => Ok(()),
+            // A page of our own: its origin is the very host that was asked.
+            Some(Ok(origin)) if origin.split_once("://").map(|split| split.1) == Some(host) => {
+                Ok(())
+            }
+            Some(origin) => Err(format!(
+                "the request comes from a page at '{}'",
+                origin.unwrap_or("(not a text)")
+            )),
+        }
+    }
+
+    fn names_us(&self, host: &str) -> bool {
+        let address: Option<IpAddr> = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .parse()
+            .ok();
+        match address {
+            // An address is no name, so no name server can have bent it.
+            Some(address) => address.is_loopback() || self.allow_remote,
+            None => {
+                host.eq_ignore_ascii_case("localhost")
+                    || self
+                        .hosts
+                        .iter()
+                        .any(|known| known.eq_ignore_ascii_case(host))
+            }
+        }
+    }
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port))
+            if port.bytes().all(|byte| byte.is_ascii_digit()) && !name.ends_with(':') =>
+        {
+            // `::1` without brackets has colons of its own.
+            if name.contains(':') && !name.starts_with('[') {
+                host
+            } else {
+                name
+            }
+        }
+        _ => host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(guard: &Guard, host: &str, origin: Option<&str>) -> Result<(), String> {
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, host.parse().unwrap());
+        if let Some(origin) = origin {
+            headers.insert(ORIGIN, origin.parse().unwrap());
+        }
+        guard.check(&headers)
+    }
+
+    #[test]
+    fn a_rebound_name_is_refused_and_this_machine_is_not() {
+        let guard = Guard::default();
+        for host in ["127.0.0.1:10880", "localhost:1", "[::1]:10880", "127.0.0.1"] {
+            assert_eq!(asked(&guard, host, None), Ok(()), "{host}");
+        }
+        for host in [
+            "evil.example:10880",
+            "localhost.evil.example",
+            "10.0.0.7:10880",
+            "",
+        ] {
+            assert!(asked(&guard, host, None).is_err(), "{host}");
+        }
+        assert!(guard.check(&HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn a_page_of_another_site_is_refused() {
+        let guard = Guard::default();
+        let host = "127.0.0.1:10880";
+        assert_eq!(asked(&guard, host, Some("http://127.0.0.1:10880")), Ok(()));
+        assert!(asked(&guard, host, Some("http://127.0.0.1:9999")).is_err());
+        assert!(asked(&guard, host, Some("https://evil.example")).is_err());
+        assert!(asked(&guard, host, Some("null")).is_err());
+    }
+
+    #[test]
+    fn remote_use_takes_addresses_and_the_names_it_was_given() {
+        let guard = Guard {
+            allow_remote: true,
+            hosts: vec!["nas.example".to_owned()],
+            ..Guard::default()
+        };
+        assert_eq!(asked(&guard, "10.0.0.7:10880", None), Ok(()));
+        assert_eq!(asked(&guard, "NAS.example:10880", None), Ok(()));
+        assert!(asked(&guard, "evil.example:10880", None).is_err());
+    }
+
+    #[test]
+    fn a_unix_socket_needs_no_host() {
+        let guard = Guard {
+            unix: true,
+            ..Guard::default()
+        };
+        assert_eq!(guard.check(&HeaderMap::new()), Ok(()));
+    }
+}

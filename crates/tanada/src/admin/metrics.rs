@@ -1,0 +1,446 @@
+//! The figures of a status as OpenMetrics text, for Prometheus.
+//!
+//! Names end in their unit; `_total` marks counters that only grow. Latency histograms have fixed
+//! bounds from 10 us to 10 s, three to the decade.
+
+use std::fmt::Error;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use super::api::{Cache, Device, Figures, Latency, Operation, Status, Volume};
+
+/// Upper bounds of latency buckets in nanoseconds.
+const BOUNDS_NS: [u64; 19] = [
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+    200_000,
+    500_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    20_000_000,
+    50_000_000,
+    100_000_000,
+    200_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_000_000_000,
+    5_000_000_000,
+    10_000_000_000,
+];
+
+/// Writes `status` down.
+pub fn encode(status: Status) -> Result<String, Error> {
+    let mut registry = Registry::with_prefix("tanada");
+    registry.register_collector(Box::new(Page(status)));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+#[derive(Debug)]
+struct Page(Status);
+
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+/// One family of counters or gauges being written.
+struct Family<'a>(MetricEncoder<'a>);
+
+impl Family<'_> {
+    fn counter(&mut self, labels: &Labels<'_>, value: u64) -> Result<(), Error> {
+        self.0
+            .encode_family(labels)?
+            .encode_counter::<NoLabelSet, u64, u64>(&value, None)
+    }
+
+    fn counter_f64(&mut self, labels: &Labels<'_>, value: f64) -> Result<(), Error> {
+        self.0
+            .encode_family(labels)?
+            .encode_counter::<NoLabelSet, f64, u64>(&value, None)
+    }
+
+    fn gauge(&mut self, labels: &Labels<'_>, value: f64) -> Result<(), Error> {
+        self.0.encode_family(labels)?.encode_gauge(&value)
+    }
+}
+
+impl Collector for Page {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let status = &self.0;
+        encoder
+            .encode_descriptor("build", "The running program", None, MetricType::Info)?
+            .encode_info(&vec![("version", status.version.as_str())])?;
+        encoder
+            .encode_descriptor(
+                "uptime_seconds",
+                "Time since the start",
+                None,
+                MetricType::Gauge,
+            )?
+            .encode_gauge(&status.uptime_seconds)?;
+
+        let devices = |device: &Device| (device.name.clone(), device.figures.clone());
+        let devices: Vec<_> = status.devices.iter().map(devices).collect();
+        requests(&mut encoder, "device", &devices)?;
+        let volumes = |volume: &Volume| (volume.name.clone(), volume.figures.clone());
+        let volumes: Vec<_> = status.volumes.iter().map(volumes).collect();
+        requests(&mut encoder, "volume", &volumes)?;
+
+        power(&mut encoder, &status.devices)?;
+        caches(&mut encoder, &status.volumes)?;
+        nbd(&mut encoder, status)
+    }
+}
+
+/// Requests, bytes, errors, latencies and load of devices or volumes.
+fn requests(
+    encoder: &mut DescriptorEncoder<'_>,
+    kind: &'static str,
+    all: &[(String, Figures)],
+) -> Result<(), Error> {
+    let mut each =
+        |name: &str,
+         help: &str,
+         write: &dyn Fn(&mut Family<'_>, &Labels<'_>, &Operation) -> Result<(), Error>,
+         metric: MetricType|
+         -> Result<(), Error> {
+            let name = format!("{kind}_{name}");
+            let mut family = Family(encoder.encode_descriptor(&name, help, None, metric)?);
+            for (thing, figures) in all {
+                for of in &figures.operations {
+                    let labels = vec![
+                        (kind, thing.as_str()),
+                        ("op", of.op.as_str()),
+                        ("class", of.class.as_str()),
+                    ];
+                    write(&mut family, &labels, of)?;
+                }
+            }
+            Ok(())
+        };
+    each(
+        "requests",
+        "Requests answered, good and bad",
+        &|family, labels, of| family.counter(labels, of.requests),
+        MetricType::Counter,
+    )?;
+    each(
+        "bytes",
+        "Bytes of requests answered well",
+        &|family, labels, of| family.counter(labels, of.bytes),
+        MetricType::Counter,
+    )?;
+    each(
+        "errors",
+        "Requests answered with an error",
+        &|family, labels, of| family.counter(labels, of.errors),
+        MetricType::Counter,
+    )?;
+    each(
+        "latency_seconds",
+        "From the call to the answer",
+        &|family, labels, of| {
+            family
+                .0
+                .encode_family(labels)?
+                .encode_histogram::<NoLabelSet>(
+                    of.latency.sum_ns as f64 / 1e9,
+                    of.latency.count,
+                    &buckets(&of.latency),
+                    None,
+                )
+        },
+        MetricType::Histogram,
+    )?;
+    for (name, help, value) in [
+        (
+            "in_flight",
+            "Requests begun and not answered",
+            (|figures| figures.in_flight as f64) as fn(&Figures) -> f64,
+        ),
+        (
+            "busy_seconds",
+            "Time with at least one request in flight",
+            |figures| figures.busy_ns as f64 / 1e9,
+        ),
+        (
+            "queue_seconds",
+            "Requests in flight summed over time; its rate is the mean queue",
+            |figures| figures.depth_time_ns as f64 / 1e9,
+        ),
+    ] {
+        let is_gauge = name == "in_flight";
+        let metric = match is_gauge {
+            true => MetricType::Gauge,
+            false => MetricType::Counter,
+        };
+        let name = format!("{kind}_{name}");
+        let mut family = Family(encoder.encode_descriptor(&name, help, None, metric)?);
+        for (thing, figures) in all {
+            let labels = vec![(kind, thing.as_str())];
+            match is_gauge {
+                true => family.gauge(&labels, value(figures))?,
+                false => family.counter_f64(&labels, value(figures))?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Counts below each bound, and the rest, each bucket for itself.
+fn buckets(latency: &Latency) -> Vec<(f64, u64)> {
+    let mut counts = [0; BOUNDS_NS.len() + 1];
+    for &(bound, count) in &latency.buckets {
+        // A measured bucket is at most 1/16 wide; it counts where its upper end lies.
+        let place = BOUNDS_NS.partition_point(|limit| *limit < bound);
+        counts[place] += count;
+    }
+    let bounds = BOUNDS_NS.iter().map(|ns| *ns as f64 / 1e9);
+    bounds.chain([f64::INFINITY]).zip(counts).collect()
+}
+
+fn power(encoder: &mut DescriptorEncoder<'_>, devices: &[Device]) -> Result<(), Error> {
+    let modelled = || {
+        devices.iter().filter_map(|device| {
+            let labels = vec![("device", device.name.as_str())];
+            Some((labels, device.power.as_ref()?))
+        })
+    };
+    let mut joules = Family(encoder.encode_descriptor(
+        "device_joules",
+        "Energy a modelled device has drawn",
+        None,
+        MetricType::Counter,
+    )?);
+    for (labels, power) in modelled() {
+        joules.counter_f64(&labels, power.joules)?;
+    }
+    let mut spin_ups = Family(encoder.encode_descriptor(
+        "device_spin_ups",
+        "How often a modelled disk was spun up",
+        None,
+        MetricType::Counter,
+    )?);
+    for (labels, power) in modelled() {
+        spin_ups.counter(&labels, power.spin_ups)?;
+    }
+    let mut standby = Family(encoder.encode_descriptor(
+        "device_standby",
+        "1 while a modelled disk sleeps",
+        None,
+        MetricType::Gauge,
+    )?);
+    for (labels, power) in modelled() {
+        standby.gauge(&labels, f64::from(u8::from(power.standby)))?;
+    }
+    Ok(())
+}
+
+/// What the caches hold and did.
+fn caches(encoder: &mut DescriptorEncoder<'_>, volumes: &[Volume]) -> Result<(), Error> {
+    type Value = fn(&Cache) -> u64;
+    let gauges: [(&str, &str, Value); 8] = [
+        ("cache_bytes", "Room for data on the fast device", |c| {
+            c.cache_bytes
+        }),
+        ("cached_bytes", "Data on the fast device", |c| {
+            c.cached_bytes
+        }),
+        ("dirty_bytes", "Data that only the fast device has", |c| {
+            c.dirty_bytes
+        }),
+        ("marked_regions", "Regions marked as about to change", |c| {
+            c.marked_regions
+        }),
+        ("ledger_used_bytes", "Ledger in use", |c| {
+            c.ledger_used_bytes
+        }),
+        ("ledger_size_bytes", "Size of the ledger", |c| {
+            c.ledger_size_bytes
+        }),
+        ("memory_bytes", "Memory of map and policy", |c| {
+            c.memory_bytes
+        }),
+        ("slow_asleep", "1 while the slow device rests", |c| {
+            u64::from(c.slow_asleep)
+        }),
+    ];
+    for (name, help, value) in gauges {
+        let name = format!("volume_{name}");
+        let mut family = Family(encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?);
+        for volume in volumes {
+            let labels = vec![("volume", volume.name.as_str())];
+            family.gauge(&labels, value(&volume.cache) as f64)?;
+        }
+    }
+    let mut age = Family(encoder.encode_descriptor(
+        "volume_dirty_age_seconds",
+        "How long the oldest dirty data wait",
+        None,
+        MetricType::Gauge,
+    )?);
+    for volume in volumes {
+        let labels = vec![("volume", volume.name.as_str())];
+        age.gauge(&labels, volume.cache.dirty_age_ns as f64 / 1e9)?;
+    }
+    let mut healthy = Family(encoder.encode_descriptor(
+        "volume_health",
+        "1 for the state the volume is in",
+        None,
+        MetricType::Gauge,
+    )?);
+    for volume in volumes {
+        for state in ["healthy", "pass-through", "evacuating", "failed", "closed"] {
+            let labels = vec![("volume", volume.name.as_str()), ("state", state)];
+            healthy.gauge(&labels, f64::from(u8::from(volume.health == state)))?;
+        }
+    }
+    let counters: [(&str, &str, Value); 15] = [
+        (
+            "fast_read_bytes",
+            "Read from the fast device's slots",
+            |c| c.fast_bytes_read,
+        ),
+        (
+            "fast_written_bytes",
+            "Written to the fast device's slots",
+            |c| c.fast_bytes_written,
+        ),
+        (
+            "fast_data_writes",
+            "Writes to the fast device's slots",
+            |c| c.fast_data_writes,
+        ),
+        ("slow_read_bytes", "Read from the slow device", |c| {
+            c.slow_bytes_read
+        }),
+        ("slow_written_bytes", "Written to the slow device", |c| {
+            c.slow_bytes_written
+        }),
+        ("fills", "Pages copied to the fast device", |c| c.fills),
+        ("fills_dropped", "Copies given up", |c| c.fills_dropped),
+        ("evicted", "Pages evicted", |c| c.evicted),
+        ("cleaned_bytes", "Brought home by the cleaner", |c| {
+            c.bytes_cleaned
+        }),
+        ("clean_rounds", "Rounds of the cleaner", |c| c.clean_rounds),
+        ("waits_for_room", "Requests that waited for room", |c| {
+            c.waits_for_room
+        }),
+        ("bad_checksums", "Pages whose checksum did not agree", |c| {
+            c.bad_checksums
+        }),
+        ("commits", "Commits of the map", |c| c.commits),
+        ("ledger_written_bytes", "Written to the ledger", |c| {
+            c.ledger_bytes_written
+        }),
+        ("ledger_writes", "Writes for the ledger", |c| {
+            c.ledger_writes
+        }),
+    ];
+    for (name, help, value) in counters {
+        let name = format!("volume_{name}");
+        let mut family =
+            Family(encoder.encode_descriptor(&name, help, None, MetricType::Counter)?);
+        for volume in volumes {
+            let labels = vec![("volume", volume.name.as_str())];
+            family.counter(&labels, value(&volume.cache))?;
+        }
+    }
+    let mut read = Family(encoder.encode_descriptor(
+        "volume_served_bytes",
+        "Bytes read by clients, by the device they came from",
+        None,
+        MetricType::Counter,
+    )?);
+    for volume in volumes {
+        let cache = &volume.cache;
+        for (pattern, share) in [
+            ("random", cache.random_reads),
+            ("sequential", cache.sequential_reads),
+        ] {
+            for (from, bytes) in [("fast", share.bytes_fast), ("slow", share.bytes_slow)] {
+                let labels = vec![
+                    ("volume", volume.name.as_str()),
+                    ("pattern", pattern),
+                    ("from", from),
+                ];
+                read.counter(&labels, bytes)?;
+            }
+        }
+    }
+    let mut served = Family(encoder.encode_descriptor(
+        "volume_served_reads",
+        "Reads by clients, by the devices they needed",
+        None,
+        MetricType::Counter,
+    )?);
+    for volume in volumes {
+        let cache = &volume.cache;
+        for (pattern, share) in [
+            ("random", cache.random_reads),
+            ("sequential", cache.sequential_reads),
+        ] {
+            for (from, requests) in [
+                ("fast", share.requests_fast),
+                ("slow", share.requests_slow),
+                ("both", share.requests_both),
+            ] {
+                let labels = vec![
+                    ("volume", volume.name.as_str()),
+                    ("pattern", pattern),
+                    ("from", from),
+                ];
+                served.counter(&labels, requests)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn nbd(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> Result<(), Error> {
+    let mut connections = Family(encoder.encode_descriptor(
+        "nbd_connections",
+        "NBD clients connected now",
+        None,
+        MetricType::Gauge,
+    )?);
+    for export in &status.exports {
+        let labels = vec![("export", export.name.as_str())];
+        connections.gauge(&labels, export.connections as f64)?;
+    }
+    let mut accepted = Family(encoder.encode_descriptor(
+        "nbd_accepted",
+        "NBD connections accepted",
+        None,
+        MetricType::Counter,
+    )?);
+    for listener in &status.nbd {
+        let labels = vec![("address", listener.address.as_str())];
+        accepted.counter(&labels, listener.accepted)?;
+    }
+    let mut ended = Family(encoder.encode_descriptor(
+        "nbd_cut",
+        "NBD connections ended by the server, by cause",
+        None,
+        MetricType::Counter,
+    )?);
+    for listener in &status.nbd {
+        for (cause, count) in [
+            ("crowded out", listener.crowded_out),
+            ("negotiation failed", listener.negotiations_failed),
+            ("stalled", listener.stalled),
+            ("violation", listener.violations),
+        ] {
+            let labels = vec![("address", listener.address.as_str()), ("cause", cause)];
+            ended.counter(&labels, count)?;
+        }
+    }
+    Ok(())
+}

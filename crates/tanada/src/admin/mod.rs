@@ -1,0 +1,432 @@
+//! The admin API: what the daemon tells about itself and lets itself be told.
+//!
+//! ```text
+//! TCP or Unix socket -> guard -> route -> letters to the data threads -> JSON, or metrics as text
+//! ```
+//!
+//! Runs on one tokio thread. Nothing here touches a device: every question and command is a letter to
+//! the thread that owns the device, and every refusal is JSON that says what to do.
+
+pub mod api;
+pub mod guard;
+pub mod metrics;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use tokio::sync::oneshot;
+use utoipa::OpenApi;
+
+use crate::tree::{Letter, Refused, Reply, TreeHandle, TreeReport};
+use api::{Attach, Change, Device, Export, Refusal, Status, Volume};
+use guard::Guard;
+
+/// How long a data thread may take to say how it is.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// No request of this API is longer.
+const BODY_MAX: usize = 64 * 1024;
+
+/// What the handlers share.
+pub struct Control {
+    /// Where the configuration came from.
+    pub origin: String,
+    pub started_unix_seconds: u64,
+    pub started: tokio::time::Instant,
+    pub trees: Vec<TreeHandle>,
+}
+
+/// An answer that is no success.
+struct Failure {
+    status: StatusCode,
+    refusal: Refusal,
+}
+
+impl Failure {
+    fn new(status: StatusCode, error: impl Into<String>, what_to_do: impl Into<String>) -> Failure {
+        Failure {
+            status,
+            refusal: Refusal {
+                error: error.into(),
+                what_to_do: what_to_do.into(),
+            },
+        }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        (self.status, Json(self.refusal)).into_response()
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Failure {
+        let status = match &refused {
+            Refused::Unknown(_) => StatusCode::NOT_FOUND,
+            Refused::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Refused::Conflict(_) => StatusCode::CONFLICT,
+            Refused::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Failure {
+            status,
+            refusal: refused.into_refusal(),
+        }
+    }
+}
+
+type Answer<T> = Result<Json<T>, Failure>;
+
+impl Control {
+    /// Asks every data thread how it is.
+    async fn reports(&self) -> Result<Vec<TreeReport>, Failure> {
+        let mut waiting = Vec::new();
+        for tree in &self.trees {
+            let (reply, answer) = oneshot::channel();
+            tree.post(Letter::Report(reply)).map_err(|_| gone(tree))?;
+            waiting.push((tree, answer));
+        }
+        let mut reports = Vec::new();
+        for (tree, answer) in waiting {
+            let report = tokio::time::timeout(PATIENCE, answer)
+                .await
+                .map_err(|_| {
+                    let error = format!(
+                        "the data thread of {} gave no answer within {} s",
+                        tree.names.join(", "),
+                        PATIENCE.as_secs()
+                    );
+                    Failure::new(
+                        StatusCode::SERVICE_UNAVAILABLE,
+                        error,
+                        "look at the daemon's log; ask again later",
+                    )
+                })?
+                .map_err(|_| gone(tree))?;
+            reports.push(report);
+        }
+        Ok(reports)
+    }
+
+    async fn status(&self) -> Result<Status, Failure> {
+        let mut status = Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            config: self.origin.clone(),
+            started_unix_seconds: self.started_unix_seconds,
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            drivers: Vec::new(),
+            devices: Vec::new(),
+            volumes: Vec::new(),
+            exports: Vec::new(),
+            nbd: Vec::new(),
+        };
+        for report in self.reports().await? {
+            status.drivers.push(report.driver);
+            status.devices.extend(report.devices);
+            status.volumes.extend(report.volumes);
+            status.exports.extend(report.exports);
+            status.nbd.extend(report.nbd);
+        }
+        Ok(status)
+    }
+
+    /// Sends a command about `volume` to the thread it lives on.
+    async fn command(
+        &self,
+        volume: &str,
+        letter: impl FnOnce(Reply<Result<Volume, Refused>>) -> Letter,
+    ) -> Answer<Volume> {
+        let tree = self
+            .trees
+            .iter()
+            .find(|tree| tree.volumes.iter().any(|name| name == volume))
+            .ok_or_else(|| self.unknown(volume))?;
+        let (reply, answer) = oneshot::channel();
+        tree.post(letter(reply)).map_err(|_| gone(tree))?;
+        let done = answer.await.map_err(|_| gone(tree))?;
+        Ok(Json(done?))
+    }
+
+    fn unknown(&self, volume: &str) -> Failure {
+        let known: Vec<&str> = self
+            .trees
+            .iter()
+            .flat_map(|tree| tree.volumes.iter().map(String::as_str))
+            .collect();
+        let todo = match known.is_empty() {
+            true => "this daemon has no volumes: its configuration has no [[hybrid]]".to_owned(),
+            false => format!("the volumes are {}", known.join(", ")),
+        };
+        Failure::new(
+            StatusCode::NOT_FOUND,
+            format!("there is no volume '{volume}'"),
+            todo,
+        )
+    }
+}
+
+fn gone(tree: &TreeHandle) -> Failure {
+    Failure::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        format!("the data thread of {} has ended", tree.names.join(", ")),
+        "the daemon is stopping, or its log says what happened",
+    )
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Tanada admin API",
+        description = "Looks at a running `tanada serve` and commands it. Errors are JSON with \
+                       `error` and `what_to_do`."
+    ),
+    paths(
+        get_status,
+        get_devices,
+        get_volumes,
+        get_volume,
+        change_volume,
+        detach_volume,
+        attach_volume,
+        get_exports,
+        get_metrics,
+        get_health
+    )
+)]
+struct Document;
+
+/// The OpenAPI document of this API.
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    Document::openapi()
+}
+
+/// The routes, behind a guard.
+pub fn router(control: Arc<Control>, guard: Guard) -> Router {
+    Router::new()
+        .route("/v1/status", get(get_status))
+        .route("/v1/devices", get(get_devices))
+        .route("/v1/volumes", get(get_volumes))
+        .route("/v1/volumes/{name}", get(get_volume).patch(change_volume))
+        .route("/v1/volumes/{name}/detach", post(detach_volume))
+        .route("/v1/volumes/{name}/attach", post(attach_volume))
+        .route("/v1/exports", get(get_exports))
+        .route("/metrics", get(get_metrics))
+        .route("/healthz", get(get_health))
+        .route("/openapi.json", get(async || Json(openapi())))
+        .fallback(async |request: Request| {
+            Failure::new(
+                StatusCode::NOT_FOUND,
+                format!("there is nothing at {}", request.uri().path()),
+                "GET /openapi.json lists what there is",
+            )
+        })
+        .method_not_allowed_fallback(async |request: Request| {
+            Failure::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                format!(
+                    "{} cannot be asked with {}",
+                    request.uri().path(),
+                    request.method()
+                ),
+                "GET /openapi.json lists what can be asked how",
+            )
+        })
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(axum::middleware::from_fn_with_state(
+            Arc::new(guard),
+            stand_guard,
+        ))
+        .with_state(control)
+}
+
+async fn stand_guard(
+    State(guard): State<Arc<Guard>>,
+    headers: HeaderMap,
+    request: Request,
+    next: Next,
+) -> Response {
+    match guard.check(&headers) {
+        Ok(()) => next.run(request).await,
+        Err(why) => {
+            tracing::warn!(path = request.uri().path(), why, "refused an admin request");
+            let todo = "call this machine by an IP address or localhost, or name it in \
+                        [admin] hosts";
+            Failure::new(
+                StatusCode::FORBIDDEN,
+                format!("the request was refused: {why}"),
+                todo,
+            )
+            .into_response()
+        }
+    }
+}
+
+/// A JSON body read strictly; nothing at all counts as `{}`.
+fn body<T: serde::de::DeserializeOwned + Default>(
+    headers: &HeaderMap,
+    text: &[u8],
+    example: &str,
+) -> Result<T, Failure> {
+    if text.is_empty() {
+        return Ok(T::default());
+    }
+    let is_json = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|kind| kind.split(';').next() == Some("application/json"));
+    if !is_json {
+        return Err(Failure::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "the body is not declared as JSON",
+            "send the header Content-Type: application/json",
+        ));
+    }
+    serde_json::from_slice(text).map_err(|error| {
+        Failure::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            format!("the body cannot be used: {error}"),
+            format!("send such as {example}"),
+        )
+    })
+}
+
+/// Everything at once: devices, volumes, exports and their figures.
+#[utoipa::path(get, path = "/v1/status", responses(
+    (status = 200, body = Status),
+    (status = 503, description = "A data thread does not answer", body = Refusal),
+))]
+async fn get_status(State(control): State<Arc<Control>>) -> Answer<Status> {
+    control.status().await.map(Json)
+}
+
+/// The devices of the configuration.
+#[utoipa::path(get, path = "/v1/devices", responses((status = 200, body = Vec<Device>)))]
+async fn get_devices(State(control): State<Arc<Control>>) -> Answer<Vec<Device>> {
+    Ok(Json(control.status().await?.devices))
+}
+
+/// The volumes: every hybrid.
+#[utoipa::path(get, path = "/v1/volumes", responses((status = 200, body = Vec<Volume>)))]
+async fn get_volumes(State(control): State<Arc<Control>>) -> Answer<Vec<Volume>> {
+    Ok(Json(control.status().await?.volumes))
+}
+
+/// One volume.
+#[utoipa::path(get, path = "/v1/volumes/{name}", params(("name" = String, Path)), responses(
+    (status = 200, body = Volume),
+    (status = 404, body = Refusal),
+))]
+async fn get_volume(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+) -> Answer<Volume> {
+    let status = control.status().await?;
+    let found = status
+        .volumes
+        .into_iter()
+        .find(|volume| volume.name == name);
+    found.map(Json).ok_or_else(|| control.unknown(&name))
+}
+
+/// Changes settings of a volume while it runs. Changing `fast_size` resizes the cache.
+#[utoipa::path(patch, path = "/v1/volumes/{name}", params(("name" = String, Path)),
+    request_body = Change, responses(
+    (status = 200, description = "The volume as it is now", body = Volume),
+    (status = 404, body = Refusal),
+    (status = 409, description = "Not in this state", body = Refusal),
+    (status = 422, description = "A setting that makes no sense", body = Refusal),
+))]
+async fn change_volume(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<Volume> {
+    let change: Change = body(&headers, &text, r#"{"write": "through"}"#)?;
+    let volume = name.clone();
+    control
+        .command(&name, |reply| Letter::Change {
+            volume,
+            change,
+            reply,
+        })
+        .await
+}
+
+/// Writes all dirty data to the slow device and goes on without the fast one. Answers when done.
+#[utoipa::path(post, path = "/v1/volumes/{name}/detach", params(("name" = String, Path)), responses(
+    (status = 200, description = "The volume as it is now", body = Volume),
+    (status = 404, body = Refusal),
+    (status = 409, description = "Detached already", body = Refusal),
+    (status = 500, description = "A device failed", body = Refusal),
+))]
+async fn detach_volume(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+) -> Answer<Volume> {
+    let volume = name.clone();
+    control
+        .command(&name, |reply| Letter::Detach { volume, reply })
+        .await
+}
+
+/// Gives a detached volume a fast device again, with an empty cache.
+#[utoipa::path(post, path = "/v1/volumes/{name}/attach", params(("name" = String, Path)),
+    request_body = Attach, responses(
+    (status = 200, description = "The volume as it is now", body = Volume),
+    (status = 404, body = Refusal),
+    (status = 409, description = "Attached already, or the device belongs to another pair", body = Refusal),
+))]
+async fn attach_volume(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<Volume> {
+    let attach: Attach = body(&headers, &text, r#"{"fast": "ssd0"}"#)?;
+    let volume = name.clone();
+    control
+        .command(&name, |reply| Letter::Attach {
+            volume,
+            attach,
+            reply,
+        })
+        .await
+}
+
+/// What clients can connect to.
+#[utoipa::path(get, path = "/v1/exports", responses((status = 200, body = Vec<Export>)))]
+async fn get_exports(State(control): State<Arc<Control>>) -> Answer<Vec<Export>> {
+    Ok(Json(control.status().await?.exports))
+}
+
+/// Figures for Prometheus, as OpenMetrics text.
+#[utoipa::path(get, path = "/metrics", responses(
+    (status = 200, body = String, content_type = "application/openmetrics-text"),
+))]
+async fn get_metrics(State(control): State<Arc<Control>>) -> Result<Response, Failure> {
+    let text = metrics::encode(control.status().await?).map_err(|error| {
+        Failure::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("the figures cannot be written: {error}"),
+            "report this as a bug",
+        )
+    })?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+/// 200 while every data thread answers.
+#[utoipa::path(get, path = "/healthz", responses(
+    (status = 200, body = String),
+    (status = 503, body = Refusal),
+))]
+async fn get_health(State(control): State<Arc<Control>>) -> Result<&'static str, Failure> {
+    control.reports().await.map(|_| "ok\n")
+}

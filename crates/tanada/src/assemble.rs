@@ -1,0 +1,379 @@
+//! The whole stack, top to bottom, on one page.
+//!
+//! ```text
+//! configuration -> trees: what shares a device, hybrid or NBD address lives on one thread
+//!
+//!   export    front::nbd::Server   one per address, all exports of that address
+//!                 |
+//!   volume    Meter                figures of what clients ask
+//!             hybrid::Hybrid       cache of the slow device on the fast one
+//!                 |
+//!   device    Meter                figures of what the engine asks
+//!             File | ModelDisk | Memory
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use anyhow::{Context, anyhow};
+use base::Map;
+use device::model::{ModelDisk, Spec, Store};
+use device::{Device, FileOptions, Meter};
+use env::fs::Direct;
+use env::net::{Address, Listener};
+use front::nbd;
+use tokio::sync::oneshot;
+
+use crate::config::{Backing, Config, DeviceConfig, ExportConfig, HybridConfig, Kind, TlsConfig};
+use crate::registry::Registry;
+use crate::serve::plain;
+use crate::tree::{OpenDevice, OpenServer, OpenVolume, Tree, TreeHandle};
+
+/// Seed of a modelled device's chance (where its heads stand at the start, and such).
+const MODEL_SEED: u64 = 1;
+
+/// What one data thread is to build.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plan {
+    pub data_dir: PathBuf,
+    pub devices: Vec<DeviceConfig>,
+    pub hybrids: Vec<HybridConfig>,
+    pub exports: Vec<ExportConfig>,
+}
+
+impl Plan {
+    /// What to call the tree: what stands at its top.
+    pub fn names(&self) -> Vec<String> {
+        let tops: Vec<String> = self
+            .exports
+            .iter()
+            .map(|export| export.device.clone())
+            .collect();
+        match tops.is_empty() {
+            true => self.devices.iter().map(|d| d.name.clone()).collect(),
+            false => tops,
+        }
+    }
+}
+
+/// What a data thread has built.
+#[derive(Debug)]
+pub struct Started {
+    /// Seconds since 1970.
+    pub unix_seconds: u64,
+    /// Size in bytes of every device and volume.
+    pub sizes: Vec<(String, u64)>,
+    pub exports: Vec<StartedExport>,
+}
+
+/// An export with the addresses it really has.
+#[derive(Debug)]
+pub struct StartedExport {
+    pub name: String,
+    pub nbd: Vec<Address>,
+    pub tls: bool,
+}
+
+/// Names that belong together, found by joining two at a time.
+#[derive(Default)]
+struct Groups {
+    number: Map<String, usize>,
+    /// Leads from each to an earlier one of its group; the first leads to itself.
+    earlier: Vec<usize>,
+}
+
+impl Groups {
+    /// The number of the group's first member.
+    fn of(&mut self, name: &str) -> usize {
+        let fresh = self.earlier.len();
+        let mut at = *self.number.entry(name.to_owned()).or_insert(fresh);
+        if at == fresh {
+            self.earlier.push(fresh);
+        }
+        while self.earlier[at] != at {
+            at = self.earlier[at];
+        }
+        at
+    }
+
+    fn join(&mut self, one: &str, other: &str) {
+        let (one, other) = (self.of(one), self.of(other));
+        self.earlier[one.max(other)] = one.min(other);
+    }
+}
+
+/// Cuts a configuration into trees that share nothing. Devices nobody uses join the first one, where
+/// they can be attached to its volumes.
+pub fn trees(config: &Config) -> Vec<Plan> {
+    let mut groups = Groups::default();
+    for device in &config.devices {
+        groups.of(&device.name);
+    }
+    let mut used: Vec<&str> = Vec::new();
+    for hybrid in &config.hybrids {
+        for part in [&hybrid.slow, &hybrid.fast] {
+            groups.join(hybrid.name(), part);
+            used.push(part);
+        }
+    }
+    for export in &config.exports {
+        used.push(&export.device);
+        for address in &export.nbd {
+            // A name has no colon, so an address is never mistaken for one.
+            groups.join(&export.device, &format!("nbd:{address}"));
+        }
+    }
+    let mut plans: BTreeMap<usize, Plan> = BTreeMap::new();
+    let spare = |device: &&DeviceConfig| !used.contains(&device.name.as_str());
+    for device in config.devices.iter().filter(|device| !spare(device)) {
+        let tree = groups.of(&device.name);
+        plans.entry(tree).or_default().devices.push(device.clone());
+    }
+    for hybrid in &config.hybrids {
+        let tree = groups.of(hybrid.name());
+        plans.entry(tree).or_default().hybrids.push(hybrid.clone());
+    }
+    for export in &config.exports {
+        let tree = groups.of(&export.device);
+        plans.entry(tree).or_default().exports.push(export.clone());
+    }
+    let mut plans: Vec<Plan> = plans.into_values().collect();
+    for plan in &mut plans {
+        plan.data_dir.clone_from(&config.data_dir);
+    }
+    let home = plans
+        .iter()
+        .position(|plan| !plan.hybrids.is_empty())
+        .unwrap_or(0);
+    for device in config.devices.iter().filter(spare) {
+        match plans.get_mut(home) {
+            Some(plan) => plan.devices.push(device.clone()),
+            None => plans.push(Plan {
+                data_dir: config.data_dir.clone(),
+                devices: vec![device.clone()],
+                ..Plan::default()
+            }),
+        }
+    }
+    plans
+}
+
+/// Starts the thread of one tree. `started` hears when it is up, or why not.
+pub fn start(
+    plan: Plan,
+    started: oneshot::Sender<anyhow::Result<Started>>,
+) -> anyhow::Result<TreeHandle> {
+    let names = plan.names();
+    let volumes: Vec<String> = plan.hybrids.iter().map(|h| h.name().to_owned()).collect();
+    let (poster, mailbox) = env::mailbox();
+    // The kernel shows 15 bytes of a thread's name.
+    let name: String = format!("data {}", names.first().map_or("", String::as_str))
+        .chars()
+        .take(15)
+        .collect();
+    // A data thread: it runs a runtime of `env`, and is waited for at the end.
+    let thread = std::thread::Builder::new()
+        .name(name)
+        .spawn(move || {
+            let runtime = match env::Runtime::real(env::RealConfig::default()) {
+                Ok(runtime) => runtime,
+                Err(error) => {
+                    // Nobody listens any more: then the daemon is ending anyway.
+                    let _ = started.send(Err(anyhow!("cannot make a data runtime: {error}")));
+                    return;
+                }
+            };
+            let driver = runtime.driver_name();
+            runtime.block_on(async move {
+                match build(plan, driver).await {
+                    Ok(tree) => {
+                        let _ = started.send(Ok(tree.started()));
+                        tree.run(mailbox).await;
+                    }
+                    Err(error) => {
+                        let _ = started.send(Err(error));
+                    }
+                }
+            });
+        })
+        .context("cannot start a thread")?;
+    Ok(TreeHandle::new(names, volumes, poster, thread))
+}
+
+/// Builds one tree, bottom to top. What was opened before a failure is closed again.
+async fn build(plan: Plan, driver: &'static str) -> anyhow::Result<Rc<Tree>> {
+    let mut tree = Tree::new(driver);
+    match build_into(&mut tree, plan).await {
+        Ok(()) => Ok(Rc::new(tree)),
+        Err(error) => {
+            for trouble in tree.close().await {
+                tracing::error!("{trouble}");
+            }
+            Err(error)
+        }
+    }
+}
+
+async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
+    // NBD listeners first: a port that is taken is found before any disk is touched.
+    let mut listeners = Vec::new();
+    for export in &plan.exports {
+        for address in &export.nbd {
+            if listeners.iter().all(|(known, _, _)| known != address) {
+                let tls = export.tls.as_ref().map(read_tls).transpose()?;
+                listeners.push((address.clone(), listen(address)?, tls));
+            }
+        }
+    }
+    for config in plan.devices {
+        let meter = Meter::new(open(&config).await?);
+        tree.devices.push(OpenDevice { config, meter });
+    }
+    for config in plan.hybrids {
+        let slow = tree
+            .find(&config.slow)
+            .expect("the configuration was checked");
+        let fast = tree
+            .find(&config.fast)
+            .expect("the configuration was checked");
+        let registry = Registry::in_dir(&plan.data_dir);
+        let volume = OpenVolume::open(config, slow, fast, registry).await?;
+        tree.volumes.push(volume);
+    }
+    tree.exports = plan.exports;
+    for (configured, listener, tls) in listeners {
+        let server = nbd::Server::new(nbd::Config {
+            tls,
+            ..nbd::Config::default()
+        });
+        for export in &tree.exports {
+            if export.nbd.contains(&configured) {
+                server.add_export(nbd::Export {
+                    name: export.name.clone(),
+                    description: String::new(),
+                    device: tree
+                        .find(&export.device)
+                        .expect("the configuration was checked"),
+                    read_only: export.read_only || tree.is_read_only(&export.device),
+                })?;
+            }
+        }
+        let address = listener.address().clone();
+        server.serve(listener);
+        tree.servers.push(OpenServer {
+            configured,
+            address,
+            server,
+        });
+    }
+    Ok(())
+}
+
+/// Opens one device of the configuration.
+async fn open(config: &DeviceConfig) -> anyhow::Result<Rc<dyn Device>> {
+    let name = config.name.as_str();
+    let file = |path, direct, create| {
+        device::File::open(
+            name,
+            path,
+            FileOptions {
+                read_only: config.read_only,
+                direct,
+                force: config.force,
+                create,
+                block_min: None,
+            },
+        )
+        .with_context(|| format!("device {name}"))
+    };
+    Ok(match &config.kind {
+        Kind::Path {
+            path,
+            direct,
+            create,
+        } => file(path, *direct, *create)?,
+        Kind::Memory { size } => device::Memory::new(name, *size),
+        Kind::Model {
+            model,
+            size,
+            backing,
+        } => {
+            let store = match backing {
+                Backing::Memory => Store::Memory,
+                Backing::File(path) => Store::Device(file(path, Direct::Auto, Some(*size))?),
+            };
+            let spec = Spec::find(model).with_context(|| format!("device {name}"))?;
+            ModelDisk::new(name, &spec, Some(*size), store, MODEL_SEED)
+                .with_context(|| format!("device {name}"))?
+        }
+    })
+}
+
+fn listen(address: &Address) -> anyhow::Result<Listener> {
+    Listener::bind(address).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => anyhow!(
+            "cannot listen on {address} for NBD clients: another program has it, perhaps another \
+             `tanada serve`; end it, or write another address in [[export]] nbd"
+        ),
+        _ => anyhow!(
+            "cannot listen on {address} for NBD clients: {}; write another address in [[export]] nbd",
+            plain(&error)
+        ),
+    })
+}
+
+fn read_tls(tls: &TlsConfig) -> anyhow::Result<nbd::Tls> {
+    nbd::Tls::from_files(
+        nbd::TlsMode::Required,
+        &tls.certificate,
+        &tls.key,
+        tls.client_ca.as_deref(),
+    )
+    .context("[[export]] tls")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plans(rest: &str) -> Vec<Vec<String>> {
+        let mut text = String::new();
+        for name in ["a", "b", "c", "d", "e"] {
+            text.push_str(&format!(
+                "[[device]]\nname = \"{name}\"\nmemory = true\nsize = \"8MiB\"\n"
+            ));
+        }
+        let config = crate::config::read(&(text + rest), "test", None).unwrap();
+        trees(&config)
+            .iter()
+            .map(|plan| plan.devices.iter().map(|d| d.name.clone()).collect())
+            .collect()
+    }
+
+    #[test]
+    fn what_shares_nothing_has_a_thread_of_its_own() {
+        let trees = plans(
+            "[[hybrid]]\nname = \"v\"\nslow = \"b\"\nfast = \"c\"\n\
+             [[export]]\ndevice = \"a\"\nnbd = \"unix:a\"\n\
+             [[export]]\ndevice = \"v\"\nnbd = \"unix:v\"\n",
+        );
+        // d and e are spare: they wait where they can be attached.
+        assert_eq!(trees, [vec!["a"], vec!["b", "c", "d", "e"]]);
+    }
+
+    #[test]
+    fn exports_at_one_address_share_a_thread() {
+        let trees = plans(
+            "[[export]]\ndevice = \"a\"\nnbd = \"unix:x\"\n\
+             [[export]]\ndevice = \"b\"\nnbd = \"unix:b\"\n\
+             [[export]]\ndevice = \"c\"\nnbd = [\"unix:c\", \"unix:x\"]\n",
+        );
+        assert_eq!(trees, [vec!["a", "c", "d", "e"], vec!["b"]]);
+    }
+
+    #[test]
+    fn devices_nobody_exports_still_have_a_home() {
+        assert_eq!(plans(""), [["a", "b", "c", "d", "e"]]);
+    }
+}

@@ -1,0 +1,213 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::client::Target;
+use crate::config::DATA_DIR;
+
+/// One fast, predictable, safe store out of slow and fast storage.
+#[derive(Parser)]
+#[command(
+    version,
+    propagate_version = true,
+    after_help = "Start with `tanada serve`: it makes one fast disk out of a big slow and a small fast \
+                  one (both modelled, until you name your own) and prints how to connect."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run the daemon: serve the disks of a configuration, or of the built-in one.
+    Serve(Serve),
+    /// Show what a running daemon does.
+    Status(Ask),
+    /// List a daemon's devices; list and measure device models.
+    #[command(subcommand)]
+    Device(Device),
+    /// Look at and command the volumes of a running daemon.
+    #[command(subcommand)]
+    Volume(Volume),
+    /// Watch a running daemon live.
+    Top(Top),
+    /// Look what this machine can do, what is missing, and how to get it.
+    Doctor(Doctor),
+}
+
+/// Something asked for that makes no sense; exit status 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+#[derive(Args)]
+pub struct Serve {
+    /// Configuration in TOML; without it two modelled devices make one hybrid disk.
+    pub config: Option<PathBuf>,
+    /// Where Tanada keeps its files [default: data_dir of the configuration, or tanada-data]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Check the configuration and stop.
+    #[arg(long)]
+    pub check: bool,
+    /// Print the configuration and stop: the built-in one is a good start for your own.
+    #[arg(long, conflicts_with = "check")]
+    pub print_config: bool,
+    /// How log lines look (on stderr; RUST_LOG says which, such as RUST_LOG=debug).
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Where the daemon is, and in which form to answer.
+#[derive(Args)]
+pub struct Ask {
+    /// The daemon's admin API: HOST:PORT or unix:/path
+    #[arg(
+        long,
+        env = "TANADA_ADMIN",
+        value_name = "ADDR",
+        default_value_t = Target::default()
+    )]
+    pub admin: Target,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Subcommand)]
+pub enum Device {
+    /// List the devices of a running daemon.
+    List(Ask),
+    /// List the device models with their figures and where those come from.
+    Models {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure a model (in virtual time) or a device or file (in real time).
+    Bench {
+        /// A model's name, the TOML file of an own model, or the path of a device or file.
+        #[arg(value_name = "NAME|PATH")]
+        target: String,
+        /// Measure writes to a device or file as well; its data are lost.
+        #[arg(long)]
+        overwrite: bool,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum Volume {
+    /// List the volumes.
+    List(Ask),
+    /// Show one volume in full.
+    Show {
+        name: String,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// Write all dirty data to the slow device and go on without the fast one.
+    Detach {
+        name: String,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// Give a detached volume a fast device again.
+    Attach {
+        name: String,
+        /// The device to attach [default: the one it had]
+        #[arg(long, value_name = "DEVICE")]
+        fast: Option<String>,
+        /// Attach it although it holds the cache of another volume, which is then lost.
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// Change settings of a running volume.
+    #[command(
+        after_help = "Keys: write, policy, admission, dirty_low, dirty_high, energy, age_limit, \
+                            sequential_bypass, flash_writes_per_day, fast_size.\n\
+                            Example: tanada volume set vol0 write=through dirty_high=40"
+    )]
+    Set {
+        name: String,
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        changes: Vec<String>,
+        #[command(flatten)]
+        ask: Ask,
+    },
+}
+
+#[derive(Args)]
+pub struct Top {
+    #[command(flatten)]
+    pub ask: Ask,
+    /// Print one frame as text and stop.
+    #[arg(long)]
+    pub once: bool,
+    /// How long figures are gathered for one frame.
+    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
+    pub interval: Duration,
+}
+
+#[derive(Args)]
+pub struct Doctor {
+    /// Look also at the devices of this configuration.
+    pub config: Option<PathBuf>,
+    /// The data directory to look at.
+    #[arg(long, value_name = "DIR", help = format!(
+        "The data directory to look at [default: data_dir of the configuration, or {DATA_DIR}]"
+    ))]
+    pub data_dir: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Subcommand)]
+pub enum Experiment {
+    /// List the experiments.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run one.
+    Run {
+        /// Its name; `tanada experiment list` shows them.
+        name: String,
+        /// The same rows from a shorter run (under a minute).
+        #[arg(long)]
+        quick: bool,
+        /// Print the rows as JSON.
+        #[arg(long)]
+        json: bool,
+        /// Write a report, one self-contained HTML file.
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,771 @@
+//! The configuration: what is to be served, checked whole before anything starts.
+//!
+//! ```text
+//! TOML text -> tables, key by key (keys) -> each thing by itself -> how the things refer to each other
+//!                     \____________________ mistakes, all of them, each with line and key ___________/
+//! ```
+//!
+//! Nothing here opens a device or a socket: `--check` reads a configuration on any machine.
+//!
+//! Always true of a `Config`:
+//! 1. Every name is unique, every reference leads somewhere, nothing is used twice, no cycle exists.
+//! 2. `hybrids` come after what they are made of.
+//! 3. Listening beyond this machine was asked for in so many words.
+
+pub mod keys;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use base::{Bytes, Map, Nanos};
+use env::fs::Direct;
+use env::net::Address;
+use keys::{At, Keys, Mistake, Mistakes, instead};
+use toml::de::DeTable;
+
+/// A configuration without mistakes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Where Tanada keeps what it was told no other place for.
+    pub data_dir: PathBuf,
+    pub devices: Vec<DeviceConfig>,
+    /// In the order they can be made.
+    pub hybrids: Vec<HybridConfig>,
+    pub exports: Vec<ExportConfig>,
+    pub admin: AdminConfig,
+}
+
+/// `[[device]]`: something that holds blocks by itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceConfig {
+    pub name: String,
+    pub kind: Kind,
+    pub read_only: bool,
+    /// Open it although it is mounted or in use.
+    pub force: bool,
+    /// Spin down after this long without a request.
+    pub standby_after: Option<Nanos>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    /// A block device or regular file; a missing file is created if a size is given.
+    Path {
+        path: PathBuf,
+        direct: Direct,
+        create: Option<Bytes>,
+    },
+    /// A model that takes the time a real device would, over a sparse file or memory.
+    Model {
+        model: String,
+        size: Bytes,
+        backing: Backing,
+    },
+    Memory {
+        size: Bytes,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Backing {
+    File(PathBuf),
+    Memory,
+}
+
+/// `[[hybrid]]`: one disk made of a slow and a fast one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HybridConfig {
+    /// The name is in here.
+    pub settings: hybrid::Settings,
+    pub slow: String,
+    pub fast: String,
+    /// Take the fast device even if it holds something else, which is then lost.
+    pub force: bool,
+}
+
+/// `[[export]]`: a device or hybrid that clients see.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExportConfig {
+    pub device: String,
+    /// What NBD clients call it.
+    pub name: String,
+    pub nbd: Vec<Address>,
+    pub read_only: bool,
+    pub tls: Option<TlsConfig>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct TlsConfig {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// Clients must show a certificate this authority signed.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// `[admin]`: where the admin API and the metrics are.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdminConfig {
+    pub listen: Vec<Address>,
+    pub allow_remote: bool,
+    /// Names by which clients elsewhere may call this machine.
+    pub hosts: Vec<String>,
+}
+
+/// Every mistake of a configuration at once.
+#[derive(Debug, thiserror::Error)]
+pub struct ConfigError {
+    /// What was read, for people.
+    pub origin: String,
+    pub mistakes: Vec<Mistake>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = match self.mistakes.len() {
+            1 => "1 mistake".to_owned(),
+            n => format!("{n} mistakes"),
+        };
+        write!(f, "{} has {count}; nothing was started", self.origin)?;
+        for mistake in &self.mistakes {
+            write!(f, "\n  {mistake}")?;
+        }
+        Ok(())
+    }
+}
+
+impl HybridConfig {
+    pub fn name(&self) -> &str {
+        &self.settings.name
+    }
+}
+
+/// The embedded default, with its data below `data_dir`.
+pub fn default_text(data_dir: &Path) -> String {
+    // A path in a TOML text needs its quotes and backslashes escaped.
+    let escaped = data_dir
+        .display()
+        .to_string()
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"");
+    include_str!("default.toml").replace("@data_dir@", &escaped)
+}
+
+/// Where data go when nobody says otherwise.
+pub const DATA_DIR: &str = "tanada-data";
+/// Where the admin API is when nobody says otherwise.
+pub const ADMIN: &str = "127.0.0.1:10880";
+
+/// The age limit of energy mode when nobody says otherwise.
+pub const AGE_LIMIT: Nanos = Nanos::secs(30 * 60);
+/// How long a slow device in energy mode stays idle before it sleeps, when nobody says otherwise.
+pub const STANDBY_AFTER: Nanos = Nanos::secs(60);
+
+/// Reads and checks a configuration. `data_dir` overrides the file's own.
+///
+/// # Errors
+/// All mistakes found, in the order of the text.
+pub fn read(text: &str, origin: &str, data_dir: Option<&Path>) -> Result<Config, ConfigError> {
+    let mistakes = Mistakes::new(text);
+    let root = match DeTable::parse(text) {
+        Ok(root) => root.into_inner(),
+        Err(error) => {
+            let at = error.span().map(|span| span.start);
+            mistakes.add(at, "", "", format!("this is not TOML: {}", error.message()));
+            return Err(ConfigError {
+                origin: origin.to_owned(),
+                mistakes: mistakes.into_sorted(),
+            });
+        }
+    };
+    let config = read_root(Keys::new("", 0, root, &mistakes), data_dir);
+    let mistakes = mistakes.into_sorted();
+    match mistakes.is_empty() {
+        true => Ok(config),
+        false => Err(ConfigError {
+            origin: origin.to_owned(),
+            mistakes,
+        }),
+    }
+}
+
+fn read_root(mut root: Keys<'_, '_>, data_dir: Option<&Path>) -> Config {
+    let said = root.take::<PathBuf>("data_dir").map(|said| said.value);
+    let data_dir = data_dir
+        .map(Path::to_owned)
+        .or(said)
+        .unwrap_or_else(|| DATA_DIR.into());
+
+    let mut things = Things::default();
+    let mut devices = Vec::new();
+    for mut keys in root.tables("device") {
+        if let Some(device) = read_device(&mut keys, &data_dir, &mut things) {
+            devices.push(device);
+        }
+        keys.finish();
+    }
+    // A hybrid may stand on a later one, so all names are known before references are checked.
+    let mut hybrid_tables = root.tables("hybrid");
+    let named: Vec<Option<String>> = hybrid_tables
+        .iter_mut()
+        .map(|keys| read_name(keys, &mut things))
+        .collect();
+    let mut hybrids = Vec::new();
+    for (mut keys, name) in hybrid_tables.into_iter().zip(named) {
+        let broken = name.is_none();
+        let name = name.unwrap_or_default();
+        let hybrid = read_hybrid(&mut keys, name, &devices, &mut things);
+        if let (Some(hybrid), false) = (hybrid, broken) {
+            hybrids.push((keys.at(), hybrid));
+        }
+        keys.finish();
+    }
+    let hybrids = in_order(hybrids, &root);
+
+    let admin = read_admin(&mut root, &data_dir);
+    let mut exports = Vec::new();
+    for mut keys in root.tables("export") {
+        if let Some(export) = read_export(&mut keys, &things, &exports, &admin) {
+            exports.push(export);
+        }
+        keys.finish();
+    }
+    if things.names.is_empty() {
+        root.complain(
+            "",
+            "there is no [[device]], so there is nothing to serve; \
+             `tanada serve --print-config` shows an example",
+        );
+    }
+    root.finish();
+    Config {
+        data_dir,
+        devices,
+        hybrids,
+        exports,
+        admin,
+    }
+}
+
+/// What has been named so far and who uses it.
+#[derive(Default)]
+struct Things {
+    /// Names in the order of the text; a broken device still counts, lest one mistake cause many.
+    names: Vec<String>,
+    /// Thing -> the hybrid it is part of.
+    part_of: Map<String, String>,
+    /// File or device path -> the device that uses it.
+    paths: Map<PathBuf, String>,
+}
+
+impl Things {
+    fn find(&self, name: &str) -> Result<(), String> {
+        if self.names.iter().any(|known| known == name) {
+            return Ok(());
+        }
+        let known = self.names.iter().map(String::as_str);
+        Err(format!(
+            "there is no [[device]] or [[hybrid]] called \"{name}\"{}",
+            instead(name, known, "there are")
+        ))
+    }
+}
+
+/// Names go into URLs, metrics and file names.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let starts_well = name
+        .bytes()
+        .next()
+        .is_some_and(|b| b.is_ascii_alphanumeric());
+    if starts_well && name.len() <= 64 && name.bytes().all(good) {
+        return Ok(());
+    }
+    Err(format!(
+        "'{name}' is not a name: use 1 to 64 letters, digits, '.', '_' or '-', a letter or digit first"
+    ))
+}
+
+fn read_name(keys: &mut Keys<'_, '_>, things: &mut Things) -> Option<String> {
+    let Some(At { value: name, at }) = keys.take::<String>("name") else {
+        keys.complain("", "name is missing; write name = \"...\"");
+        return None;
+    };
+    if let Err(what) = check_name(&name) {
+        keys.complain_at(at, "name", what);
+        return None;
+    }
+    if things.names.contains(&name) {
+        let what = format!("\"{name}\" is taken already; every device and hybrid has its own name");
+        keys.complain_at(at, "name", what);
+        return None;
+    }
+    things.names.push(name.clone());
+    Some(name)
+}
+
+fn read_device(
+    keys: &mut Keys<'_, '_>,
+    data_dir: &Path,
+    things: &mut Things,
+) -> Option<DeviceConfig> {
+    let name = read_name(keys, things);
+    let path = keys.take::<PathBuf>("path");
+    let model = keys.take::<String>("model");
+    let size = keys.take::<Bytes>("size");
+    let file = keys.take::<PathBuf>("file");
+    let memory = keys.take::<bool>("memory");
+    let direct = keys.parse("direct", read_direct);
+    let force = keys.take::<bool>("force").is_some_and(|at| at.value);
+    let read_only = keys.take::<bool>("read_only").is_some_and(|at| at.value);
+    let standby_after = keys.parse("standby_after", read_span).map(|at| at.value);
+
+    if let Some(At { value: size, at }) = size
+        && (size.0 == 0 || !size.is_multiple_of(base::PAGE as u64))
+    {
+        let what = format!("{} bytes is not a positive multiple of 4096 bytes", size.0);
+        keys.complain_at(at, "size", what);
+        return None;
+    }
+    let in_memory = memory.is_some_and(|at| at.value);
+    let refuse_beside = |what: &str, extra: &[(&str, Option<usize>)]| {
+        for (key, at) in extra {
+            if let Some(at) = at {
+                keys.complain_at(*at, key, format!("goes not together with {what}"));
+            }
+        }
+        extra.iter().all(|(_, at)| at.is_none())
+    };
+    let need_size = || {
+        if size.is_none() {
+            keys.complain("", "size is missing; write size = \"24GiB\"");
+        }
+        size.map(|at| at.value)
+    };
+    let standby_at = standby_after.map(|_| keys.at());
+    let kind = match (&path, &model) {
+        (Some(path), _) => {
+            let fine = refuse_beside(
+                "path",
+                &[
+                    ("model", model.as_ref().map(|at| at.at)),
+                    ("file", file.as_ref().map(|at| at.at)),
+                    ("memory", memory.map(|at| at.at)),
+                ],
+            );
+            fine.then(|| Kind::Path {
+                path: path.value.clone(),
+                direct: direct.map_or(Direct::Auto, |at| at.value),
+                create: size.map(|at| at.value),
+            })
+        }
+        (None, Some(model)) => {
+            let fine = refuse_beside("model", &[("direct", direct.map(|at| at.at))])
+                & (!in_memory
+                    || refuse_beside("memory = true", &[("file", file.as_ref().map(|at| at.at))]));
+            match (device::model::Spec::find(&model.value), fine) {
+                (Err(error), _) => {
+                    keys.complain_at(model.at, "model", error.to_string());
+                    None
+                }
+                (Ok(_), false) => None,
+                (Ok(spec), true) => Some(Kind::Model {
+                    model: model.value.clone(),
+                    size: size.map_or(spec.size, |at| at.value),
+                    backing: match (in_memory, &file, &name) {
+                        (true, _, _) => Backing::Memory,
+                        (false, Some(file), _) => Backing::File(file.value.clone()),
+                        (false, None, name) => Backing::File(
+                            data_dir.join(format!("{}.img", name.as_deref().unwrap_or("device"))),
+                        ),
+                    },
+                }),
+            }
+        }
+        (None, None) if in_memory => {
+            let fine = refuse_beside(
+                "memory = true without a model",
+                &[
+                    ("file", file.as_ref().map(|at| at.at)),
+                    ("direct", direct.map(|at| at.at)),
+                    ("standby_after", standby_at),
+                ],
+            );
+            match (fine, need_size()) {
+                (true, Some(size)) => Some(Kind::Memory { size }),
+                _ => None,
+            }
+        }
+        (None, None) => {
+            keys.complain(
+                "",
+                "what is it? write one of path = \"/dev/...\" (a device or file), \
+                 model = \"...\" with size (`tanada device models` lists them), \
+                 or memory = true with size",
+            );
+            None
+        }
+    };
+    let name = name?;
+    let kind = kind?;
+    let used = match &kind {
+        Kind::Path { path, .. } => Some((path, "path")),
+        Kind::Model {
+            backing: Backing::File(file),
+            ..
+        } => Some((file, "file")),
+        _ => None,
+    };
+    if let Some((path, key)) = used {
+        // Two names of one file are found where the file exists already.
+        let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+        if let Some(other) = things.paths.insert(real, name.clone()) {
+            let what = format!(
+                "{} is used by device \"{other}\" already; two devices on one file would \
+                 overwrite each other",
+                path.display()
+            );
+            keys.complain(key, what);
+        }
+    }
+    Some(DeviceConfig {
+        name,
+        kind,
+        read_only,
+        force,
+        standby_after,
+    })
+}
+
+fn read_hybrid(
+    keys: &mut Keys<'_, '_>,
+    name: String,
+    devices: &[DeviceConfig],
+    things: &mut Things,
+) -> Option<HybridConfig> {
+    let own = keys.title().to_owned();
+    let mut part = |key: &'static str, what: &str| {
+        let Some(At { value: name, at }) = keys.take::<String>(key) else {
+            let text = format!("{key} is missing; name the {what}: {key} = \"...\"");
+            keys.complain("", text);
+            return None;
+        };
+        if let Err(what) = things.find(&name) {
+            keys.complain_at(at, key, what);
+            return None;
+        }
+        if devices.iter().any(|d| d.name == name && d.read_only) {
+            let what = format!("\"{name}\" is read_only, and a hybrid writes to both its parts");
+            keys.complain_at(at, key, what);
+            return None;
+        }
+        if let Some(other) = things.part_of.insert(name.clone(), own.clone()) {
+            let what = match other == own {
+                true => {
+                    format!(
+                        "\"{name}\" is the slow and the fast device; it takes two different ones"
+                    )
+                }
+                false => format!("\"{name}\" is part of {other} already; each device has one use"),
+            };
+            keys.complain_at(at, key, what);
+            return None;
+        }
+        Some(name)
+    };
+    let slow = part("slow", "big slow device");
+    let fast = part("fast", "small fast device");
+
+    match keys.take::<String>("mode") {
+        None => {}
+        Some(mode) => match mode.value.as_str() {
+            "cache" => {}
+            later @ ("tier" | "both") => keys.complain_at(
+                mode.at,
+                "mode",
+                format!("\"{later}\" does not exist yet; write mode = \"cache\""),
+            ),
+            other => keys.complain_at(
+                mode.at,
+                "mode",
+                format!("there is no mode \"{other}\"; write mode = \"cache\""),
+            ),
+        },
+    }
+    let usual = hybrid::Settings::default();
+    let policy = keys.parse("policy", str::parse);
+    let write = keys.parse("write", str::parse);
+    let admission = keys.parse("admission", str::parse);
+    let block = keys.take::<Bytes>("block");
+    let sequential_bypass = keys.parse_size_or_off("sequential_bypass");
+    let dirty_low = keys.take::<u8>("dirty_low");
+    let dirty_high = keys.take::<u8>("dirty_high");
+    let energy = keys.take::<bool>("energy").is_some_and(|at| at.value);
+    let age_limit = keys.parse("age_limit", read_span);
+    if let Some(At { at, .. }) = age_limit
+        && !energy
+    {
+        keys.complain_at(
+            at,
+            "age_limit",
+            "has a meaning only in energy mode; add energy = true or take it out",
+        );
+    }
+    let flash_writes_per_day = keys.take::<Bytes>("flash_writes_per_day");
+    let fast_size = keys.take::<Bytes>("fast_size");
+    let force = keys.take::<bool>("force").is_some_and(|at| at.value);
+    let (slow, fast) = (slow?, fast?);
+    let standby_after = devices
+        .iter()
+        .find(|device| device.name == slow)
+        .and_then(|device| device.standby_after);
+    let settings = hybrid::Settings {
+        name,
+        block: block.map_or(usual.block, |at| at.value),
+        policy: policy.map_or(usual.policy, |at| at.value),
+        write: write.map_or(usual.write, |at| at.value),
+        admission: admission.map_or(usual.admission, |at| at.value),
+        sequential_bypass: sequential_bypass.unwrap_or(usual.sequential_bypass),
+        dirty_low: dirty_low.map_or(usual.dirty_low, |at| at.value),
+        dirty_high: dirty_high.map_or(usual.dirty_high, |at| at.value),
+        energy: energy.then(|| hybrid::Energy {
+            age_limit: age_limit.map_or(AGE_LIMIT, |at| at.value),
+            standby_after: standby_after.unwrap_or(STANDBY_AFTER),
+        }),
+        flash_writes_per_day: flash_writes_per_day.map(|at| at.value),
+        fast_bytes: fast_size.map(|at| at.value),
+        ..usual
+    };
+    if let Err(mistake) = settings.check() {
+        keys.complain("", mistake.to_string());
+    }
+    Some(HybridConfig {
+        settings,
+        slow,
+        fast,
+        force,
+    })
+}
+
+/// Sorts hybrids so that each comes after those it stands on; complains about circles.
+fn in_order(mut waiting: Vec<(usize, HybridConfig)>, root: &Keys<'_, '_>) -> Vec<HybridConfig> {
+    let mut ordered: Vec<HybridConfig> = Vec::new();
+    loop {
+        let ready = waiting.iter().position(|(_, hybrid)| {
+            waiting
+                .iter()
+                .all(|(_, other)| other.name() != hybrid.slow && other.name() != hybrid.fast)
+        });
+        match ready {
+            Some(index) => ordered.push(waiting.remove(index).1),
+            None => break,
+        }
+    }
+    if let Some((at, first)) = waiting.first() {
+        let circle: Vec<&str> = waiting.iter().map(|(_, hybrid)| hybrid.name()).collect();
+        let what = format!(
+            "\"{}\" is made of itself, by way of {}; a hybrid stands on devices or on other hybrids",
+            first.name(),
+            circle.join(", ")
+        );
+        root.complain_at(*at, "hybrid", what);
+    }
+    ordered
+}
+
+fn read_export(
+    keys: &mut Keys<'_, '_>,
+    things: &Things,
+    earlier: &[ExportConfig],
+    admin: &AdminConfig,
+) -> Option<ExportConfig> {
+    let device = keys.take::<String>("device");
+    let nbd = keys.parse_list("nbd", str::parse::<Address>);
+    let name = keys.take::<String>("name");
+    let read_only = keys.take::<bool>("read_only").is_some_and(|at| at.value);
+    let tls = keys.table("tls").map(|mut tls| {
+        let certificate = tls.take::<PathBuf>("certificate");
+        let key = tls.take::<PathBuf>("key");
+        let client_ca = tls.take::<PathBuf>("client_ca");
+        if certificate.is_none() || key.is_none() {
+            tls.complain(
+                "",
+                "certificate and key are both needed: the paths of two PEM files",
+            );
+        }
+        tls.finish();
+        Some(TlsConfig {
+            certificate: certificate?.value,
+            key: key?.value,
+            client_ca: client_ca.map(|at| at.value),
+        })
+    });
+
+    let Some(At { value: device, at }) = device else {
+        keys.complain(
+            "",
+            "device is missing; name what to export: device = \"...\"",
+        );
+        return None;
+    };
+    if let Err(what) = things.find(&device) {
+        keys.complain_at(at, "device", what);
+        return None;
+    }
+    if let Some(whole) = things.part_of.get(&device) {
+        let what = format!(
+            "\"{device}\" is part of {whole}, and a write to one part would break the whole; \
+             export the hybrid instead"
+        );
+        keys.complain_at(at, "device", what);
+        return None;
+    }
+    let Some(nbd) = nbd else {
+        keys.complain(
+            "",
+            "nbd is missing; say where clients connect: nbd = \"127.0.0.1:10809\" \
+             or \"unix:/run/tanada.sock\"",
+        );
+        return None;
+    };
+    let (name, name_at) = match name {
+        Some(name) => (name.value, name.at),
+        None => (device.clone(), at),
+    };
+    if name.len() > 4096 || name.contains('\0') {
+        keys.complain_at(name_at, "name", "an export's name has at most 4096 bytes");
+    }
+    for address in &nbd.value {
+        if admin.listen.contains(address) {
+            let what = format!("{address} is where the admin API listens; take another one");
+            keys.complain_at(nbd.at, "nbd", what);
+        }
+        let taken = earlier
+            .iter()
+            .find(|other| other.name == name && other.nbd.contains(address));
+        if taken.is_some() {
+            let what = format!("\"{name}\" is exported at {address} already; give it another name");
+            keys.complain_at(name_at, "name", what);
+        }
+        let other_tls = earlier.iter().find(|other| {
+            other.nbd.contains(address) && Some(&other.tls) != tls.as_ref().or(Some(&None))
+        });
+        if let Some(other) = other_tls {
+            let what = format!(
+                "{address} is shared with export \"{}\", which has other tls settings; all exports \
+                 at one address have the same",
+                other.name
+            );
+            keys.complain_at(nbd.at, "nbd", what);
+        }
+    }
+    Some(ExportConfig {
+        device,
+        name,
+        nbd: nbd.value,
+        read_only,
+        tls: tls.flatten(),
+    })
+}
+
+fn read_admin(root: &mut Keys<'_, '_>, data_dir: &Path) -> AdminConfig {
+    let usual = || {
+        let socket = data_dir.join("admin.sock");
+        let mut listen = vec![ADMIN.parse().expect("a constant address")];
+        // A path too long for a socket is no reason to refuse a configuration that asked for none.
+        listen.extend(format!("unix:{}", socket.display()).parse::<Address>());
+        listen
+    };
+    let Some(mut keys) = root.table("admin") else {
+        return AdminConfig {
+            listen: usual(),
+            allow_remote: false,
+            hosts: Vec::new(),
+        };
+    };
+    let listen = keys.parse_list("listen", str::parse::<Address>);
+    let allow_remote = keys.take::<bool>("allow_remote").is_some_and(|at| at.value);
+    let hosts = keys.parse_list("hosts", |text| check_name(text).map(|()| text.to_owned()));
+    if let Some(listen) = &listen
+        && !allow_remote
+    {
+        for address in listen.value.iter().filter(|address| !is_local(address)) {
+            let what = format!(
+                "{address} can be reached from other machines, and whoever reaches the admin API \
+                 commands it; listen on 127.0.0.1 or a Unix socket, or add allow_remote = true"
+            );
+            keys.complain_at(listen.at, "listen", what);
+        }
+    }
+    keys.finish();
+    AdminConfig {
+        listen: listen.map_or_else(usual, |at| at.value),
+        allow_remote,
+        hosts: hosts.map_or_else(Vec::new, |at| at.value),
+    }
+}
+
+/// Is the address out of reach of other machines?
+pub fn is_local(address: &Address) -> bool {
+    match address {
+        Address::Unix(_) => true,
+        Address::Tcp(socket) => match socket.ip() {
+            IpAddr::V4(ip) => ip.is_loopback(),
+            IpAddr::V6(ip) => ip.is_loopback(),
+        },
+    }
+}
+
+impl Keys<'_, '_> {
+    /// A size, or `false` / `"off"` / `0` for none. Outer `None`: the key is absent.
+    fn parse_size_or_off(&mut self, key: &'static str) -> Option<Option<Bytes>> {
+        #[derive(serde::Deserialize)]
+        #[serde(untagged, expecting = "expected a size such as \"1MiB\", or \"off\"")]
+        enum SizeOrOff {
+            Switch(bool),
+            Number(u64),
+            Text(String),
+        }
+        let given = self.take::<SizeOrOff>(key)?;
+        match given.value {
+            SizeOrOff::Switch(false) | SizeOrOff::Number(0) => Some(None),
+            SizeOrOff::Number(bytes) => Some(Some(Bytes(bytes))),
+            SizeOrOff::Text(text) if text == "off" => Some(None),
+            SizeOrOff::Text(text) => match text.parse() {
+                Ok(size) => Some(Some(size)),
+                Err(error) => {
+                    self.complain_at(given.at, key, format!("{error}, or \"off\""));
+                    None
+                }
+            },
+            SizeOrOff::Switch(true) => {
+                self.complain_at(given.at, key, "say from which size on, such as \"1MiB\"");
+                None
+            }
+        }
+    }
+}
+
+/// `90s`, `10m`, `1h 30m`.
+pub fn read_span(text: &str) -> Result<Nanos, String> {
+    let span = humantime::parse_duration(text)
+        .map_err(|why| format!("'{text}' is not a span of time ({why}); write such as \"10m\""))?;
+    u64::try_from(span.as_nanos())
+        .map(Nanos)
+        .map_err(|_| format!("'{text}' is longer than 500 years"))
+}
+
+fn read_direct(text: &str) -> Result<Direct, String> {
+    match text {
+        "yes" => Ok(Direct::Yes),
+        "no" => Ok(Direct::No),
+        "auto" => Ok(Direct::Auto),
+        other => Err(format!(
+            "'{other}' is not one of \"auto\" (around the page cache where the target allows it), \
+             \"yes\" and \"no\""
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,279 @@
+use super::*;
+
+const TWO: &str = r#"
+[[device]]
+name = "slow"
+memory = true
+size = "64MiB"
+[[device]]
+name = "fast"
+memory = true
+size = "16MiB"
+"#;
+
+fn good(text: &str) -> Config {
+    read(text, "test", None).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The mistakes, one line each.
+fn mistakes(text: &str) -> Vec<String> {
+    match read(text, "test", None) {
+        Ok(config) => panic!("this was taken for good: {config:#?}"),
+        Err(error) => error.mistakes.iter().map(Mistake::to_string).collect(),
+    }
+}
+
+fn with_two(rest: &str) -> String {
+    format!("{TWO}{rest}")
+}
+
+#[test]
+fn the_default_is_a_good_configuration() {
+    let dir = Path::new("some \"odd\" place");
+    let config = good(&default_text(dir));
+    assert_eq!(config.data_dir, dir);
+    let names: Vec<&str> = config
+        .devices
+        .iter()
+        .map(|device| device.name.as_str())
+        .collect();
+    assert_eq!(names, ["hdd0", "ssd0"]);
+    let Kind::Model { size, backing, .. } = &config.devices[1].kind else {
+        panic!("{:?}", config.devices[1]);
+    };
+    assert_eq!(*size, Bytes::gib(4));
+    assert_eq!(*backing, Backing::File(dir.join("ssd0.img")));
+    assert_eq!(config.hybrids[0].name(), "vol0");
+    assert_eq!(config.exports[0].nbd.len(), 2);
+    assert_eq!(config.admin.listen[0].to_string(), ADMIN);
+    assert!(config.admin.listen.iter().all(is_local));
+}
+
+#[test]
+fn what_is_not_said_has_a_sensible_value() {
+    let config = good(&with_two(
+        "[[hybrid]]\nname = \"vol\"\nslow = \"slow\"\nfast = \"fast\"\n\
+         [[export]]\ndevice = \"vol\"\nnbd = \"unix:v.sock\"\n",
+    ));
+    assert_eq!(config.data_dir, Path::new(DATA_DIR));
+    let usual = hybrid::Settings::default();
+    let settings = &config.hybrids[0].settings;
+    assert_eq!(
+        (&settings.policy, settings.block),
+        (&usual.policy, usual.block)
+    );
+    assert_eq!(config.exports[0].name, "vol");
+    assert_eq!(config.admin.listen.len(), 2);
+    assert!(!config.admin.allow_remote);
+}
+
+#[test]
+fn every_setting_of_a_hybrid_arrives() {
+    let config = good(
+        "[[device]]\nname = \"hdd\"\nmodel = \"hdd-7200-sata\"\nsize = \"1GiB\"\nmemory = true\n\
+         standby_after = \"90s\"\n\
+         [[device]]\nname = \"ssd\"\nmemory = true\nsize = \"64MiB\"\n\
+         [[hybrid]]\nname = \"vol\"\nslow = \"hdd\"\nfast = \"ssd\"\nmode = \"cache\"\npolicy = \"arc\"\n\
+         write = \"through\"\nblock = \"64KiB\"\nadmission = \"always\"\nsequential_bypass = \"off\"\n\
+         dirty_low = 5\ndirty_high = 50\nenergy = true\nage_limit = \"10m\"\n\
+         flash_writes_per_day = \"100GB\"\nfast_size = \"32MiB\"\n",
+    );
+    let settings = &config.hybrids[0].settings;
+    assert_eq!(settings.policy.to_string(), "arc");
+    assert_eq!(settings.write, hybrid::WriteMode::Through);
+    assert_eq!(settings.admission, hybrid::Admission::Always);
+    assert_eq!(settings.block, Bytes::kib(64));
+    assert_eq!(settings.sequential_bypass, None);
+    assert_eq!((settings.dirty_low, settings.dirty_high), (5, 50));
+    let energy = settings.energy.unwrap();
+    assert_eq!(energy.age_limit, Nanos::secs(600));
+    assert_eq!(energy.standby_after, Nanos::secs(90));
+    assert_eq!(settings.flash_writes_per_day, Some(Bytes(100_000_000_000)));
+    assert_eq!(settings.fast_bytes, Some(Bytes::mib(32)));
+}
+
+#[test]
+fn all_mistakes_are_found_at_once_each_with_its_line_and_key() {
+    let found = mistakes(
+        r#"
+[[device]]
+name = "hdd0"
+model = "hdd-7200-sata"
+size = "many"
+memory = true
+
+[[device]]
+name = "ssd0"
+memory = true
+size = "1GiB"
+colour = "red"
+
+[[hybrid]]
+name = "vol0"
+slow = "hdd0"
+fast = "sdd0"
+mode = "tier"
+polcy = "lru"
+
+[[export]]
+device = "vol0"
+nbd = "127.0.0.1"
+"#,
+    );
+    assert_eq!(
+        found,
+        [
+            "line 2: [[device]] \"hdd0\": size is missing; write size = \"24GiB\"",
+            "line 5: [[device]] \"hdd0\" size: 'many' is not a size: couldn't parse \"many\" into a \
+             known SI unit, couldn't parse unit of \"many\"; write a whole number of bytes or a number \
+             with KiB, MiB, GiB, TiB, kB, MB, GB or TB",
+            "line 12: [[device]] \"ssd0\" colour: there is no such key; the keys here are name, path, \
+             model, size, file, memory, direct, force, read_only, standby_after",
+            "line 17: [[hybrid]] \"vol0\" fast: there is no [[device]] or [[hybrid]] called \"sdd0\"; \
+             did you mean ssd0?",
+            "line 18: [[hybrid]] \"vol0\" mode: \"tier\" does not exist yet; write mode = \"cache\"",
+            "line 19: [[hybrid]] \"vol0\" polcy: there is no such key; did you mean policy?",
+            "line 23: [[export]] \"vol0\" nbd: '127.0.0.1' is not an address: the port is missing; \
+             write an IP address and a port such as 127.0.0.1:10809 or [::1]:10809, or unix:/path",
+        ]
+    );
+}
+
+#[test]
+fn a_text_that_is_not_toml_is_refused_with_its_line() {
+    let found = mistakes("[[device]]\nname = \n");
+    assert_eq!(found.len(), 1);
+    assert!(
+        found[0].starts_with("line 2: this is not TOML: "),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn nothing_to_serve_is_a_mistake() {
+    let found = mistakes("");
+    assert!(found[0].contains("there is no [[device]]"), "{found:?}");
+}
+
+/// (what is added to two memory devices, what is said about it)
+const REFUSALS: &[(&str, &str)] = &[
+    (
+        "[[device]]\nname = \"x\"",
+        "[[device]] \"x\": what is it? write one of path",
+    ),
+    (
+        "[[device]]\nname = \"slow\"\nmemory = true\nsize = 4096",
+        "[[device]] \"slow\" name: \"slow\" is taken already",
+    ),
+    (
+        "[[device]]\nname = \"a/b\"\nmemory = true\nsize = 4096",
+        "[[device]] \"a/b\" name: 'a/b' is not a name",
+    ),
+    (
+        "[[device]]\nname = \"x\"\nmemory = true\nsize = 5000",
+        "[[device]] \"x\" size: 5000 bytes is not a positive multiple of 4096",
+    ),
+    (
+        "[[device]]\nname = \"x\"\npath = \"/dev/x\"\nmodel = \"hdd-7200-sata\"",
+        "[[device]] \"x\" model: goes not together with path",
+    ),
+    (
+        "[[device]]\nname = \"x\"\nmodel = \"hdd-7200\"\nsize = \"1GiB\"\nmemory = true",
+        "[[device]] \"x\" model: ",
+    ),
+    (
+        "[[device]]\nname = \"x\"\npath = \"f\"\n[[device]]\nname = \"y\"\npath = \"f\"",
+        "[[device]] \"y\" path: f is used by device \"x\" already",
+    ),
+    (
+        "[[hybrid]]\nname = \"v\"\nslow = \"slow\"\nfast = \"slow\"",
+        "[[hybrid]] \"v\" fast: \"slow\" is the slow and the fast device",
+    ),
+    (
+        "[[hybrid]]\nname = \"v\"\nslow = \"slow\"\nfast = \"fast\"\n\
+         [[hybrid]]\nname = \"w\"\nslow = \"v\"\nfast = \"fast\"",
+        "[[hybrid]] \"w\" fast: \"fast\" is part of [[hybrid]] \"v\" already",
+    ),
+    (
+        "[[hybrid]]\nname = \"v\"\nslow = \"w\"\nfast = \"fast\"\n\
+         [[hybrid]]\nname = \"w\"\nslow = \"v\"\nfast = \"slow\"",
+        "\"v\" is made of itself, by way of v, w",
+    ),
+    (
+        "[[hybrid]]\nname = \"v\"\nslow = \"slow\"\nfast = \"fast\"\nwrite = \"writeback\"",
+        "[[hybrid]] \"v\" write: 'writeback' is not a write mode",
+    ),
+    (
+        "[[hybrid]]\nname = \"v\"\nslow = \"slow\"\nfast = \"fast\"\ndirty_low = 70",
+        "[[hybrid]] \"v\": dirty_low = 70 %, dirty_high = 60 %",
+    ),
+    (
+        "[[hybrid]]\nname = \"v\"\nslow = \"slow\"\nfast = \"fast\"\nage_limit = \"1h\"",
+        "[[hybrid]] \"v\" age_limit: has a meaning only in energy mode",
+    ),
+    (
+        "[[hybrid]]\nname = \"v\"\nslow = \"slow\"\nfast = \"fast\"\n\
+         [[export]]\ndevice = \"slow\"\nnbd = \"unix:s\"",
+        "[[export]] \"slow\" device: \"slow\" is part of [[hybrid]] \"v\"",
+    ),
+    (
+        "[[export]]\ndevice = \"slow\"",
+        "[[export]] \"slow\": nbd is missing",
+    ),
+    (
+        "[[export]]\ndevice = \"slow\"\nnbd = \"unix:s\"\n[[export]]\ndevice = \"fast\"\nname = \"slow\"\nnbd = \"unix:s\"",
+        "name: \"slow\" is exported at unix:s already",
+    ),
+    (
+        "[[export]]\ndevice = \"slow\"\nnbd = \"127.0.0.1:10880\"",
+        "nbd: 127.0.0.1:10880 is where the admin API listens",
+    ),
+    (
+        "[[export]]\ndevice = \"slow\"\nnbd = \"unix:s\"\ntls = { certificate = \"c.pem\" }",
+        "tls: certificate and key are both needed",
+    ),
+    (
+        "[export]\ndevice = \"slow\"",
+        "export: write [[export]] (two brackets)",
+    ),
+    (
+        "[admin]\nlisten = \"0.0.0.0:10880\"",
+        "[admin] listen: 0.0.0.0:10880 can be reached from other machines",
+    ),
+    (
+        "[admin]\nlisten = 10880",
+        "[admin] listen: expected one text or a list of texts",
+    ),
+];
+
+#[test]
+fn what_makes_no_sense_is_refused_by_its_key() {
+    for (added, said) in REFUSALS {
+        let found = mistakes(&with_two(added));
+        assert_eq!(found.len(), 1, "{added}\n{found:#?}");
+        assert!(
+            found[0].contains(said),
+            "{added}\nsaid {found:#?}\nexpected {said}"
+        );
+    }
+}
+
+#[test]
+fn a_hybrid_may_stand_on_a_later_one() {
+    let config = good(&with_two(
+        "[[device]]\nname = \"faster\"\nmemory = true\nsize = \"4MiB\"\n\
+         [[hybrid]]\nname = \"top\"\nslow = \"bottom\"\nfast = \"faster\"\n\
+         [[hybrid]]\nname = \"bottom\"\nslow = \"slow\"\nfast = \"fast\"\n",
+    ));
+    let order: Vec<&str> = config.hybrids.iter().map(HybridConfig::name).collect();
+    assert_eq!(order, ["bottom", "top"]);
+}
+
+#[test]
+fn listening_to_the_world_takes_saying_so() {
+    let config = good(&with_two(
+        "[admin]\nlisten = \"0.0.0.0:10880\"\nallow_remote = true\nhosts = \"nas.example\"",
+    ));
+    assert_eq!(config.admin.hosts, ["nas.example"]);
+    assert!(!is_local(&config.admin.listen[0]));
+}

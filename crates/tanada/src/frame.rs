@@ -1,0 +1,281 @@
+//! What happened between two looks at a daemon, as rows of figures for people.
+//!
+//! ```text
+//! earlier status, later status -> differences per second -> cells -> text (--once) or screen (top)
+//! ```
+
+use serde::Serialize;
+
+use crate::admin::api::{Device, Export, Figures, Latency, Power, Status, Volume, quantile};
+use crate::table::{count, megabytes_per_second, share, size, span};
+
+/// One frame of `tanada top`: what happened in a stretch of time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Frame {
+    pub title: String,
+    pub volumes: Vec<VolumeRow>,
+    pub devices: Vec<DeviceRow>,
+    pub exports: Vec<Export>,
+}
+
+/// A volume in that time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct VolumeRow {
+    pub name: String,
+    pub health: String,
+    #[serde(flatten)]
+    pub rates: Rates,
+    /// Bytes read from the fast device, of all bytes read.
+    pub hit_share: Option<f64>,
+    pub dirty_bytes: u64,
+}
+
+/// A device in that time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DeviceRow {
+    pub name: String,
+    pub kind: String,
+    #[serde(flatten)]
+    pub rates: Rates,
+    /// Mean power, for a model.
+    pub watts: Option<f64>,
+    pub standby: bool,
+}
+
+/// What was asked of one thing in that time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Rates {
+    pub reads_per_second: f64,
+    pub read_bytes_per_second: f64,
+    pub writes_per_second: f64,
+    pub write_bytes_per_second: f64,
+    /// Half of the reads and writes were at least as quick.
+    pub latency_ns_p50: Option<u64>,
+    pub latency_ns_p99: Option<u64>,
+    /// Mean number of requests in flight.
+    pub queue_mean: f64,
+    /// Share of the time with a request in flight, 0 to 1.
+    pub busy_share: f64,
+}
+
+/// A table for people.
+#[derive(Debug, Clone, Default)]
+pub struct Rows {
+    pub head: Vec<&'static str>,
+    pub cells: Vec<Vec<String>>,
+}
+
+impl Frame {
+    /// What happened from `earlier` to `later`. A daemon that was restarted in between counts from zero.
+    pub fn between(earlier: &Status, later: &Status) -> Frame {
+        let same_run =
+            earlier.pid == later.pid && earlier.started_unix_seconds == later.started_unix_seconds;
+        let volumes = later.volumes.iter().map(|volume| {
+            let found = earlier.volumes.iter().find(|old| old.name == volume.name);
+            volume_row(found.filter(|_| same_run), volume)
+        });
+        let devices = later.devices.iter().map(|device| {
+            let found = earlier.devices.iter().find(|old| old.name == device.name);
+            device_row(found.filter(|_| same_run), device)
+        });
+        Frame {
+            title: title(later),
+            volumes: volumes.collect(),
+            devices: devices.collect(),
+            exports: later.exports.clone(),
+        }
+    }
+
+    /// Volumes, devices and exports as tables.
+    pub fn tables(&self) -> [Rows; 3] {
+        let volumes = Rows {
+            head: vec![
+                "VOLUME", "HEALTH", "READ/S", "MB/S", "WRITE/S", "MB/S", "HITS", "DIRTY", "P50",
+                "P99",
+            ],
+            cells: self.volumes.iter().map(volume_cells).collect(),
+        };
+        let devices = Rows {
+            head: vec![
+                "DEVICE", "KIND", "READ/S", "MB/S", "WRITE/S", "MB/S", "QUEUE", "BUSY", "P50",
+                "P99", "POWER",
+            ],
+            cells: self.devices.iter().map(device_cells).collect(),
+        };
+        let exports = self.exports.iter().map(|export| {
+            vec![
+                export.name.clone(),
+                size(export.size_bytes),
+                export.connections.to_string(),
+                export.errors.to_string(),
+                export.nbd.join(" "),
+            ]
+        });
+        let exports = Rows {
+            head: vec!["EXPORT", "SIZE", "CLIENTS", "ERRORS", "ADDRESS"],
+            cells: exports.collect(),
+        };
+        [volumes, devices, exports]
+    }
+}
+
+/// The daemon in one line.
+pub fn title(status: &Status) -> String {
+    let mut drivers = status.drivers.clone();
+    drivers.dedup();
+    format!(
+        "Tanada {}, pid {}, up {}, {}",
+        status.version,
+        status.pid,
+        uptime(status.uptime_seconds),
+        drivers.join(" and ")
+    )
+}
+
+/// `2d 3h`, `5m 12s`: the two largest units.
+pub fn uptime(seconds: f64) -> String {
+    let seconds = seconds as u64;
+    let units = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
+    let mut rest = seconds;
+    let parts: Vec<String> = units
+        .iter()
+        .filter_map(|(length, unit)| {
+            let n = rest / length;
+            rest %= length;
+            (n > 0).then(|| format!("{n}{unit}"))
+        })
+        .take(2)
+        .collect();
+    match parts.is_empty() {
+        true => "0s".to_owned(),
+        false => parts.join(" "),
+    }
+}
+
+fn rates(earlier: Option<&Figures>, later: &Figures) -> Rates {
+    let nothing = Figures::default();
+    let earlier = earlier.unwrap_or(&nothing);
+    let over_ns = later.over_ns.saturating_sub(earlier.over_ns).max(1) as f64;
+    let over = over_ns / 1e9;
+    let mut rates = Rates {
+        queue_mean: later.depth_time_ns.saturating_sub(earlier.depth_time_ns) as f64 / over_ns,
+        busy_share: later.busy_ns.saturating_sub(earlier.busy_ns) as f64 / over_ns,
+        ..Rates::default()
+    };
+    let mut latencies: Vec<(u64, u64)> = Vec::new();
+    for of in &later.operations {
+        let (requests, bytes) = match of.op.as_str() {
+            "read" => (
+                &mut rates.reads_per_second,
+                &mut rates.read_bytes_per_second,
+            ),
+            "write" | "write zeroes" => (
+                &mut rates.writes_per_second,
+                &mut rates.write_bytes_per_second,
+            ),
+            _ => continue,
+        };
+        let old = earlier
+            .operations
+            .iter()
+            .find(|old| old.op == of.op && old.class == of.class);
+        let (old_requests, old_bytes) = old.map_or((0, 0), |old| (old.requests, old.bytes));
+        *requests += of.requests.saturating_sub(old_requests) as f64 / over;
+        *bytes += of.bytes.saturating_sub(old_bytes) as f64 / over;
+        let none = Latency::default();
+        latencies.extend(of.latency.since(old.map_or(&none, |old| &old.latency)));
+    }
+    latencies.sort_unstable();
+    rates.latency_ns_p50 = quantile(&latencies, 0.5);
+    rates.latency_ns_p99 = quantile(&latencies, 0.99);
+    rates
+}
+
+fn volume_row(earlier: Option<&Volume>, volume: &Volume) -> VolumeRow {
+    let (fast, all) = volume.cache.read_bytes();
+    let (old_fast, old_all) = earlier.map_or((0, 0), |old| old.cache.read_bytes());
+    let (fast, all) = (fast.saturating_sub(old_fast), all.saturating_sub(old_all));
+    VolumeRow {
+        name: volume.name.clone(),
+        health: volume.health.clone(),
+        rates: rates(earlier.map(|old| &old.figures), &volume.figures),
+        hit_share: (all > 0).then(|| fast as f64 / all as f64),
+        dirty_bytes: volume.cache.dirty_bytes,
+    }
+}
+
+fn device_row(earlier: Option<&Device>, device: &Device) -> DeviceRow {
+    let old_power = earlier.and_then(|old| old.power.as_ref());
+    DeviceRow {
+        name: device.name.clone(),
+        kind: device.model.clone().unwrap_or_else(|| device.kind.clone()),
+        rates: rates(earlier.map(|old| &old.figures), &device.figures),
+        watts: device
+            .power
+            .as_ref()
+            .and_then(|power| watts(old_power, power)),
+        standby: device.power.as_ref().is_some_and(|power| power.standby),
+    }
+}
+
+/// Mean power since `earlier` (since the start without it).
+fn watts(earlier: Option<&Power>, later: &Power) -> Option<f64> {
+    let (joules, over) = earlier.map_or((0.0, 0), |power| (power.joules, power.over_ns));
+    let seconds = later.over_ns.saturating_sub(over) as f64 / 1e9;
+    (seconds > 0.0).then(|| (later.joules - joules).max(0.0) / seconds)
+}
+
+fn flow_cells(rates: &Rates) -> [String; 4] {
+    [
+        count(rates.reads_per_second),
+        megabytes_per_second(rates.read_bytes_per_second),
+        count(rates.writes_per_second),
+        megabytes_per_second(rates.write_bytes_per_second),
+    ]
+}
+
+fn time(ns: Option<u64>) -> String {
+    ns.map_or("-".to_owned(), span)
+}
+
+fn volume_cells(row: &VolumeRow) -> Vec<String> {
+    let mut cells = vec![row.name.clone(), row.health.clone()];
+    cells.extend(flow_cells(&row.rates));
+    cells.extend([
+        row.hit_share
+            .map_or("-".to_owned(), |hits| share(hits, 1.0)),
+        size(row.dirty_bytes),
+        time(row.rates.latency_ns_p50),
+        time(row.rates.latency_ns_p99),
+    ]);
+    cells
+}
+
+fn device_cells(row: &DeviceRow) -> Vec<String> {
+    let mut cells = vec![row.name.clone(), row.kind.clone()];
+    cells.extend(flow_cells(&row.rates));
+    cells.extend([
+        format!("{:.1}", row.rates.queue_mean),
+        share(row.rates.busy_share.min(1.0), 1.0),
+        time(row.rates.latency_ns_p50),
+        time(row.rates.latency_ns_p99),
+        match (row.watts, row.standby) {
+            (None, _) => "-".to_owned(),
+            (Some(watts), false) => format!("{watts:.2} W"),
+            (Some(watts), true) => format!("{watts:.2} W asleep"),
+        },
+    ]);
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_uptime_has_two_units() {
+        assert_eq!(uptime(0.4), "0s");
+        assert_eq!(uptime(75.0), "1m 15s");
+        assert_eq!(uptime(86_400.0 * 2.0 + 3_600.0), "2d 1h");
+    }
+}

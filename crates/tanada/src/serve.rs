@@ -1,0 +1,551 @@
+//! `tanada serve`: from a configuration to a running daemon, and from a signal to a clean end.
+//!
+//! ```text
+//! configuration, all mistakes at once -> admin sockets -> one data thread per device tree -> "ready"
+//!    -> signal: admin API closes, trees drain and close -> exit 0
+//!               a second signal -> exit 1 at once
+//! ```
+//!
+//! Always true:
+//! 1. Nothing is opened before the whole configuration is checked.
+//! 2. If one part cannot start, those that did are closed cleanly and the exit status is 1.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, IsTerminal, Write as _};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow};
+use env::net::Address;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{oneshot, watch};
+use tracing_subscriber::EnvFilter;
+
+use crate::admin::guard::Guard;
+use crate::admin::{self, Control};
+use crate::assemble::{self, Started};
+use crate::cli::{LogFormat, Serve};
+use crate::config::{self, Config, DATA_DIR, Kind};
+use crate::table::size;
+use crate::tree::{Letter, TreeHandle};
+
+/// The text of the configuration asked for and where it comes from.
+pub fn load(path: Option<&Path>, data_dir: Option<&Path>) -> anyhow::Result<(String, String)> {
+    match path {
+        Some(path) => {
+            let text = fs::read_to_string(path)
+                .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+            Ok((text, path.display().to_string()))
+        }
+        None => Ok((
+            config::default_text(data_dir.unwrap_or(Path::new(DATA_DIR))),
+            "the built-in configuration".to_owned(),
+        )),
+    }
+}
+
+/// Runs the daemon until a signal ends it.
+pub fn run(arguments: Serve) -> anyhow::Result<()> {
+    let (text, origin) = load(arguments.config.as_deref(), arguments.data_dir.as_deref())?;
+    if arguments.print_config {
+        io::stdout().write_all(text.as_bytes())?;
+        return Ok(());
+    }
+    let config = config::read(&text, &origin, arguments.data_dir.as_deref())?;
+    if arguments.check {
+        writeln!(io::stdout(), "{origin} is good: {}", summary(&config))?;
+        return Ok(());
+    }
+    start_log(arguments.log_format);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the control thread")?;
+    runtime.block_on(daemon(config, origin))
+}
+
+fn summary(config: &Config) -> String {
+    let many = |n: usize, what: &str| match n {
+        1 => format!("1 {what}"),
+        n => format!("{n} {what}s"),
+    };
+    format!(
+        "{}, {}, {}",
+        many(config.devices.len(), "device"),
+        many(config.hybrids.len(), "hybrid"),
+        many(config.exports.len(), "export")
+    )
+}
+
+fn start_log(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr);
+    match format {
+        LogFormat::Text => log.with_target(false).init(),
+        LogFormat::Json => log.json().init(),
+    }
+}
+
+async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
+    // Signals count from the first moment on: a start can be interrupted too.
+    let mut signals = Signals::new().context("cannot listen for signals")?;
+    fs::create_dir_all(&config.data_dir).with_context(|| {
+        format!(
+            "cannot make the data directory {}; choose another one with --data-dir",
+            config.data_dir.display()
+        )
+    })?;
+    let mut doors = Vec::new();
+    for address in &config.admin.listen {
+        doors.push(Door::open(address).await?);
+    }
+
+    let mut trees: Vec<TreeHandle> = Vec::new();
+    let mut starting = Vec::new();
+    for tree in assemble::trees(&config) {
+        let names = tree.names();
+        let (started, news) = oneshot::channel();
+        match assemble::start(tree, started) {
+            Ok(handle) => {
+                trees.push(handle);
+                starting.push((names, news));
+            }
+            Err(error) => {
+                stop(trees, &mut signals).await;
+                return Err(error.context("cannot start a data thread"));
+            }
+        }
+    }
+    let mut ready: Vec<Started> = Vec::new();
+    for (names, news) in starting {
+        let outcome = tokio::select! {
+            outcome = news => outcome
+                .unwrap_or_else(|_| Err(anyhow!("the data thread of {} died", names.join(", ")))),
+            () = signals.next() => Err(anyhow!("interrupted while {} started", names.join(", "))),
+        };
+        match outcome {
+            Ok(started) => ready.push(started),
+            Err(error) => {
+                stop(trees, &mut signals).await;
+                return Err(error);
+            }
+        }
+    }
+
+    let control = Arc::new(Control {
+        origin,
+        started_unix_seconds: ready.first().map_or(0, |started| started.unix_seconds),
+        started: tokio::time::Instant::now(),
+        trees,
+    });
+    let (closing, closed) = watch::channel(false);
+    let mut servers = tokio::task::JoinSet::new();
+    let mut sockets = Vec::new();
+    let mut admin_addresses = Vec::new();
+    for door in doors {
+        admin_addresses.push(door.address.clone());
+        let guard = Guard {
+            unix: matches!(door.address, Address::Unix(_)),
+            allow_remote: config.admin.allow_remote,
+            hosts: config.admin.hosts.clone(),
+        };
+        let router = admin::router(Arc::clone(&control), guard);
+        let mut closed = closed.clone();
+        let until = async move {
+            // An error means the sender is gone, which is the end as well.
+            let _ = closed.wait_for(|closed| *closed).await;
+        };
+        match door.listener {
+            Listener::Tcp(listener) => {
+                servers.spawn(async {
+                    axum::serve(listener, router)
+                        .with_graceful_shutdown(until)
+                        .await
+                });
+            }
+            Listener::Unix(listener, file) => {
+                sockets.push(file);
+                servers.spawn(async {
+                    axum::serve(listener, router)
+                        .with_graceful_shutdown(until)
+                        .await
+                });
+            }
+        }
+    }
+
+    print_welcome(&config, &ready, &admin_addresses)?;
+    tracing::info!(config = control.origin, "serving {}", summary(&config));
+    let failed = tokio::select! {
+        () = signals.next() => None,
+        dead = any_dead(&control.trees) => Some(dead),
+    };
+    match &failed {
+        None => {
+            tracing::info!("stopping: letting clients finish, then closing; once more to force")
+        }
+        Some(dead) => tracing::error!("the data thread of {dead} died; stopping the rest"),
+    }
+    let _ = closing.send(true);
+    let clean = stop_all(&control.trees, &mut signals).await;
+    servers.shutdown().await;
+    drop(sockets);
+    match (clean, failed) {
+        (_, Some(dead)) => Err(anyhow!(
+            "the data thread of {dead} died; its log line says why"
+        )),
+        (Err(error), None) => Err(error),
+        (Ok(()), None) => {
+            tracing::info!("closed cleanly");
+            Ok(())
+        }
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    term: tokio::signal::unix::Signal,
+    int: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Signals> {
+        Ok(Signals {
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.int.recv() => {}
+        }
+    }
+}
+
+async fn stop(trees: Vec<TreeHandle>, signals: &mut Signals) {
+    if let Err(error) = stop_all(&trees, signals).await {
+        tracing::error!("{error:#}");
+    }
+}
+
+/// Closes every tree; a signal meanwhile ends the process on the spot.
+async fn stop_all(trees: &[TreeHandle], signals: &mut Signals) -> anyhow::Result<()> {
+    let mut waiting = Vec::new();
+    for tree in trees {
+        let (reply, answer) = oneshot::channel();
+        // A thread that has ended has nothing left to close.
+        if tree.post(Letter::Stop(reply)).is_ok() {
+            waiting.push((tree, answer));
+        }
+    }
+    let mut troubles = String::new();
+    for (tree, answer) in waiting {
+        let closed = tokio::select! {
+            closed = answer => closed,
+            () = signals.next() => {
+                tracing::warn!("forced: what was not flushed is lost, what was is safe");
+                std::process::exit(1);
+            }
+        };
+        match closed {
+            Ok(list) => {
+                for trouble in list {
+                    troubles.push_str("\n  ");
+                    troubles.push_str(&trouble);
+                }
+            }
+            // A tree that never started dies by itself.
+            Err(_) => tracing::debug!("the data thread of {} had ended", tree.names.join(", ")),
+        }
+    }
+    match troubles.is_empty() {
+        true => Ok(()),
+        false => Err(anyhow!("not everything closed cleanly:{troubles}")),
+    }
+}
+
+/// Waits until some data thread has ended by itself.
+async fn any_dead(trees: &[TreeHandle]) -> String {
+    loop {
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        if let Some(dead) = trees.iter().find(|tree| tree.is_dead()) {
+            return dead.names.join(", ");
+        }
+    }
+}
+
+/// A socket of the admin API.
+struct Door {
+    address: Address,
+    listener: Listener,
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, SocketFile),
+}
+
+/// Removes the socket's file at the end.
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl Door {
+    async fn open(address: &Address) -> anyhow::Result<Door> {
+        match address {
+            Address::Tcp(socket) => {
+                let listener = TcpListener::bind(socket).await.map_err(|error| {
+                    anyhow!(
+                        "cannot listen on {address} for the admin API: {}; another program has it, \
+                         perhaps another `tanada serve`: end it, or write another address in \
+                         [admin] listen",
+                        plain(&error)
+                    )
+                })?;
+                // Port 0 asks for any free one; the answer says which.
+                let address = Address::Tcp(listener.local_addr()?);
+                Ok(Door {
+                    address,
+                    listener: Listener::Tcp(listener),
+                })
+            }
+            Address::Unix(path) => {
+                remove_stale(path).await?;
+                let listener = UnixListener::bind(path).map_err(|error| {
+                    anyhow!(
+                        "cannot listen on {address} for the admin API: {}; is its directory there \
+                         and yours?",
+                        plain(&error)
+                    )
+                })?;
+                let file = SocketFile(path.clone());
+                // Whoever reaches the admin API commands it: the owner only.
+                fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+                Ok(Door {
+                    address: address.clone(),
+                    listener: Listener::Unix(listener, file),
+                })
+            }
+        }
+    }
+}
+
+/// Removes a socket that a killed daemon left; refuses if one lives.
+async fn remove_stale(path: &Path) -> anyhow::Result<()> {
+    let Ok(meta) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !meta.file_type().is_socket() {
+        return Err(anyhow!(
+            "cannot listen on unix:{}: a file that is no socket is there; move it away",
+            path.display()
+        ));
+    }
+    if tokio::net::UnixStream::connect(path).await.is_ok() {
+        return Err(anyhow!(
+            "cannot listen on unix:{}: another `tanada serve` answers there; end it first, or give \
+             this one another --data-dir",
+            path.display()
+        ));
+    }
+    fs::remove_file(path)
+        .with_context(|| format!("cannot remove the stale socket {}", path.display()))
+}
+
+/// The system's words without the number.
+pub fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((words, _)) => words.to_lowercase(),
+        None => text,
+    }
+}
+
+/// What was made and how to use it, ready to paste.
+fn print_welcome(config: &Config, ready: &[Started], admin: &[Address]) -> io::Result<()> {
+    let mut text = format!("Tanada {} is up.\n\n", env!("CARGO_PKG_VERSION"));
+    let sizes: Vec<_> = ready.iter().flat_map(|started| &started.sizes).collect();
+    let size_of = |name: &str| {
+        sizes
+            .iter()
+            .find(|(known, _)| known == name)
+            .map_or_else(String::new, |(_, bytes)| size(*bytes))
+    };
+    for device in &config.devices {
+        let what = match &device.kind {
+            Kind::Path { path, .. } => path.display().to_string(),
+            Kind::Model { model, backing, .. } => match backing {
+                config::Backing::File(file) => {
+                    format!("modelled {model}, data in {}", file.display())
+                }
+                config::Backing::Memory => format!("modelled {model}, data in memory"),
+            },
+            Kind::Memory { .. } => "memory, gone when this ends".to_owned(),
+        };
+        let _ = writeln!(
+            text,
+            "  device {:<8} {:>9}  {what}",
+            device.name,
+            size_of(&device.name)
+        );
+    }
+    for hybrid in &config.hybrids {
+        let _ = writeln!(
+            text,
+            "  volume {:<8} {:>9}  {} cached by {} ({}, write {})",
+            hybrid.name(),
+            size_of(hybrid.name()),
+            hybrid.slow,
+            hybrid.fast,
+            hybrid.settings.policy,
+            hybrid.settings.write
+        );
+    }
+    let exports: Vec<_> = ready.iter().flat_map(|started| &started.exports).collect();
+    for export in &exports {
+        let _ = writeln!(text, "\nConnect to {}:", export.name);
+        let uris: Vec<String> = export
+            .nbd
+            .iter()
+            .map(|address| shell_word(&nbd_uri(address, &export.name, export.tls)))
+            .collect();
+        for uri in &uris {
+            let _ = writeln!(text, "  nbdinfo {uri}");
+        }
+        if let Some(uri) = uris.first() {
+            let _ = writeln!(text, "  nbdcopy {uri} copy.img");
+            let _ = writeln!(text, "  qemu-img info {uri}");
+        }
+        let tcp = export.nbd.iter().find_map(|address| match address {
+            Address::Tcp(socket) => Some(socket),
+            Address::Unix(_) => None,
+        });
+        if let (Some(socket), false) = (tcp, export.tls) {
+            let _ = writeln!(
+                text,
+                "  sudo nbd-client -N {} {} {} /dev/nbd0   # then mkfs and mount",
+                shell_word(&export.name),
+                socket.ip(),
+                socket.port()
+            );
+        }
+    }
+    if exports.is_empty() {
+        text.push_str("\nNothing is exported: add an [[export]] to let clients in.\n");
+    }
+    if let Some(first) = admin.first() {
+        let asks = match first.to_string() == config::ADMIN {
+            true => String::new(),
+            false => format!(" --admin {first}"),
+        };
+        let _ = writeln!(
+            text,
+            "\nLook at it:\n  tanada status{asks}\n  tanada top{asks}"
+        );
+        for address in admin {
+            match address {
+                Address::Tcp(socket) => {
+                    let _ = writeln!(text, "  curl http://{socket}/metrics");
+                }
+                Address::Unix(path) => {
+                    let _ = writeln!(
+                        text,
+                        "  curl --unix-socket {} http://localhost/v1/status",
+                        shell_word(&absolute(path).display().to_string())
+                    );
+                }
+            }
+        }
+    }
+    text.push_str("\nStop it with Ctrl-C; it closes cleanly.\n");
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // A daemon whose starter reads no more goes on.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        done => done,
+    }
+}
+
+/// The address of an export as NBD clients write it.
+pub fn nbd_uri(address: &Address, export: &str, tls: bool) -> String {
+    let scheme = if tls { "nbds" } else { "nbd" };
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    let escape = |text: &str| -> String {
+        text.bytes()
+            .map(|byte| match plain(byte) {
+                true => (byte as char).to_string(),
+                false => format!("%{byte:02X}"),
+            })
+            .collect()
+    };
+    match address {
+        Address::Tcp(socket) => format!("{scheme}://{socket}/{}", escape(export)),
+        Address::Unix(path) => format!(
+            "{scheme}+unix:///{}?socket={}",
+            escape(export),
+            escape(&absolute(path).display().to_string())
+        ),
+    }
+}
+
+/// The path from the root, for use in another directory.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// A text as one word of a shell.
+fn shell_word(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/:@%+=,".contains(&byte);
+    match !text.is_empty() && text.bytes().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_is_written_as_clients_read_it() {
+        let tcp: Address = "127.0.0.1:10809".parse().unwrap();
+        assert_eq!(
+            nbd_uri(&tcp, "vol 0", false),
+            "nbd://127.0.0.1:10809/vol%200"
+        );
+        let unix: Address = "unix:/a b/s".parse().unwrap();
+        assert_eq!(
+            nbd_uri(&unix, "vol0", true),
+            "nbds+unix:///vol0?socket=/a%20b/s"
+        );
+    }
+
+    #[test]
+    fn a_word_is_pasted_whole() {
+        assert_eq!(
+            shell_word("nbd://127.0.0.1:1/vol0"),
+            "nbd://127.0.0.1:1/vol0"
+        );
+        assert_eq!(shell_word("a b?"), "'a b?'");
+        assert_eq!(shell_word("it's"), r"'it'\''s'");
+    }
+
+    #[test]
+    fn the_system_speaks_plainly() {
+        let error = io::Error::from_raw_os_error(98);
+        assert_eq!(plain(&error), "address already in use");
+    }
+}

@@ -1,0 +1,433 @@
+//! One data thread: the devices, volumes and NBD servers that live on it, and the letters it answers.
+//!
+//! ```text
+//! admin API -> letter -> mailbox -> report at once | command as a task of its own -> answer
+//! ```
+//!
+//! Always true:
+//! 1. A report never waits for a command: a detach may take minutes.
+//! 2. One volume carries out one command at a time.
+//! 3. Closing goes from the top down: NBD servers drain, hybrids close, devices are flushed.
+
+use std::os::unix::fs::FileTypeExt;
+use std::rc::Rc;
+use std::thread::JoinHandle;
+
+use base::Nanos;
+use device::{Device, Meter};
+use env::net::Address;
+use env::{Mailbox, Poster};
+use front::nbd;
+use tokio::sync::oneshot;
+
+use crate::admin::api::{self, Attach, Change, Refusal};
+use crate::assemble::{Started, StartedExport};
+use crate::config::{Backing, DeviceConfig, ExportConfig, Kind};
+
+/// Where an answer goes.
+pub type Reply<T> = oneshot::Sender<T>;
+
+/// What a data thread is asked.
+pub enum Letter {
+    Report(Reply<TreeReport>),
+    Detach {
+        volume: String,
+        reply: Reply<Result<api::Volume, Refused>>,
+    },
+    Attach {
+        volume: String,
+        attach: Attach,
+        reply: Reply<Result<api::Volume, Refused>>,
+    },
+    Change {
+        volume: String,
+        change: Change,
+        reply: Reply<Result<api::Volume, Refused>>,
+    },
+    /// Close everything and end; answers with what went wrong.
+    Stop(Reply<Vec<String>>),
+}
+
+/// How a tree is at one moment.
+pub struct TreeReport {
+    pub driver: String,
+    pub devices: Vec<api::Device>,
+    pub volumes: Vec<api::Volume>,
+    pub exports: Vec<api::Export>,
+    pub nbd: Vec<api::NbdListener>,
+}
+
+/// Why a command was not carried out.
+#[derive(Debug)]
+pub enum Refused {
+    /// What was named is not there.
+    Unknown(Refusal),
+    /// A setting makes no sense.
+    Invalid(Refusal),
+    /// Not in this state.
+    Conflict(Refusal),
+    /// It was tried and failed.
+    Failed(Refusal),
+}
+
+impl Refused {
+    pub fn into_refusal(self) -> Refusal {
+        match self {
+            Refused::Unknown(refusal)
+            | Refused::Invalid(refusal)
+            | Refused::Conflict(refusal)
+            | Refused::Failed(refusal) => refusal,
+        }
+    }
+}
+
+/// A data thread as other threads see it.
+pub struct TreeHandle {
+    /// What stands at the top of the tree.
+    pub names: Vec<String>,
+    pub volumes: Vec<String>,
+    poster: Poster<Letter>,
+    thread: JoinHandle<()>,
+}
+
+impl TreeHandle {
+    pub fn new(
+        names: Vec<String>,
+        volumes: Vec<String>,
+        poster: Poster<Letter>,
+        thread: JoinHandle<()>,
+    ) -> TreeHandle {
+        TreeHandle {
+            names,
+            volumes,
+            poster,
+            thread,
+        }
+    }
+
+    /// Hands the letter back if the thread has ended.
+    pub fn post(&self, letter: Letter) -> Result<(), Letter> {
+        self.poster.post(letter)
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.thread.is_finished()
+    }
+}
+
+/// A device that is open.
+pub struct OpenDevice {
+    pub config: DeviceConfig,
+    pub meter: Rc<Meter>,
+}
+
+/// A hybrid that is open.
+pub use crate::volume::OpenVolume;
+
+/// An address that NBD clients connect to.
+pub struct OpenServer {
+    pub configured: Address,
+    /// The real one: port 0 asks for any.
+    pub address: Address,
+    pub server: Rc<nbd::Server>,
+}
+
+/// Everything on one data thread.
+pub struct Tree {
+    driver: &'static str,
+    pub devices: Vec<OpenDevice>,
+    /// In the order they were made: each after those it stands on.
+    pub volumes: Vec<OpenVolume>,
+    pub exports: Vec<ExportConfig>,
+    pub servers: Vec<OpenServer>,
+}
+
+impl Tree {
+    pub fn new(driver: &'static str) -> Tree {
+        Tree {
+            driver,
+            devices: Vec::new(),
+            volumes: Vec::new(),
+            exports: Vec::new(),
+            servers: Vec::new(),
+        }
+    }
+
+    /// The device or volume called `name`, with its meter.
+    pub fn find(&self, name: &str) -> Option<Rc<Meter>> {
+        let devices = self.devices.iter().map(|d| (&*d.config.name, &d.meter));
+        let volumes = self.volumes.iter().map(|v| (v.config.name(), &v.meter));
+        devices
+            .chain(volumes)
+            .find(|(known, _)| *known == name)
+            .map(|(_, meter)| Rc::clone(meter))
+    }
+
+    /// Did the configuration make the device read-only?
+    pub fn is_read_only(&self, device: &str) -> bool {
+        self.devices
+            .iter()
+            .any(|open| open.config.name == device && open.config.read_only)
+    }
+
+    /// A device of this thread that nothing uses, for `volume`.
+    pub fn spare(&self, name: &str, volume: &str) -> Result<Rc<Meter>, Refused> {
+        let Some(device) = self.devices.iter().find(|d| d.config.name == name) else {
+            let near: Vec<&str> = self.devices.iter().map(|d| &*d.config.name).collect();
+            return Err(Refused::Unknown(Refusal {
+                error: format!("{volume} can reach no device '{name}'"),
+                what_to_do: format!(
+                    "name one that lives on the same data thread: {}",
+                    near.join(", ")
+                ),
+            }));
+        };
+        let in_use = match self.volumes.iter().find(|v| v.uses(name)) {
+            Some(owner) => Some(format!("part of {}", owner.config.name())),
+            None => self
+                .exports
+                .iter()
+                .find(|export| export.device == name)
+                .map(|export| format!("exported as {}", export.name)),
+        };
+        match in_use {
+            None => Ok(Rc::clone(&device.meter)),
+            Some(use_of_it) => Err(Refused::Conflict(Refusal {
+                error: format!("{name} is {use_of_it}"),
+                what_to_do: format!("choose another device for {volume}"),
+            })),
+        }
+    }
+
+    /// What the starter wants to know.
+    pub fn started(&self) -> Started {
+        let devices = self.devices.iter().map(|d| (&*d.config.name, &d.meter));
+        let volumes = self.volumes.iter().map(|v| (v.config.name(), &v.meter));
+        Started {
+            unix_seconds: env::wall_clock().0 / Nanos::secs(1).0,
+            sizes: devices
+                .chain(volumes)
+                .map(|(name, meter)| (name.to_owned(), meter.info().size.0))
+                .collect(),
+            exports: self
+                .exports
+                .iter()
+                .map(|export| StartedExport {
+                    name: export.name.clone(),
+                    nbd: self.addresses(export),
+                    tls: export.tls.is_some(),
+                })
+                .collect(),
+        }
+    }
+
+    fn addresses(&self, export: &ExportConfig) -> Vec<Address> {
+        export
+            .nbd
+            .iter()
+            .filter_map(|configured| {
+                let server = self.servers.iter().find(|s| s.configured == *configured)?;
+                Some(server.address.clone())
+            })
+            .collect()
+    }
+
+    /// Answers letters until told to stop.
+    pub async fn run(self: Rc<Self>, mut mailbox: Mailbox<Letter>) {
+        // Who asked may have gone away; then nobody misses the answer.
+        loop {
+            match mailbox.receive().await {
+                Ok(Letter::Report(reply)) => drop(reply.send(self.report())),
+                Ok(Letter::Detach { volume, reply }) => {
+                    self.command("a detach", volume, reply, async |volume| {
+                        volume.detach().await
+                    });
+                }
+                Ok(Letter::Attach {
+                    volume,
+                    attach,
+                    reply,
+                }) => {
+                    let tree = Rc::clone(&self);
+                    self.command("an attach", volume, reply, async move |volume| {
+                        volume.attach(&tree, attach).await
+                    });
+                }
+                Ok(Letter::Change {
+                    volume,
+                    change,
+                    reply,
+                }) => {
+                    self.command("a change of settings", volume, reply, async move |volume| {
+                        volume.change(change).await
+                    });
+                }
+                Ok(Letter::Stop(reply)) => {
+                    let troubles = self.close().await;
+                    drop(reply.send(troubles));
+                    return;
+                }
+                // The control thread is gone without a word: close all the same.
+                Err(_) => {
+                    for trouble in self.close().await {
+                        tracing::error!("{trouble}");
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Carries a command out as a task of its own.
+    fn command<F>(
+        self: &Rc<Self>,
+        what: &'static str,
+        name: String,
+        reply: Reply<Result<api::Volume, Refused>>,
+        command: F,
+    ) where
+        F: AsyncFnOnce(&OpenVolume) -> Result<(), Refused> + 'static,
+    {
+        let tree = Rc::clone(self);
+        env::spawn(async move {
+            let answer = tree.carry_out(what, &name, command).await;
+            drop(reply.send(answer));
+        });
+    }
+
+    async fn carry_out<F>(
+        &self,
+        what: &'static str,
+        name: &str,
+        command: F,
+    ) -> Result<api::Volume, Refused>
+    where
+        F: AsyncFnOnce(&OpenVolume) -> Result<(), Refused>,
+    {
+        let found = self.volumes.iter().find(|v| v.config.name() == name);
+        let volume = found.ok_or_else(|| {
+            Refused::Unknown(Refusal {
+                error: format!("there is no volume '{name}'"),
+                what_to_do: "`tanada volume list` shows what there is".to_owned(),
+            })
+        })?;
+        let _busy = volume.begin(what)?;
+        command(volume).await?;
+        Ok(volume.report())
+    }
+
+    /// How everything here is now.
+    fn report(&self) -> TreeReport {
+        TreeReport {
+            driver: self.driver.to_owned(),
+            devices: self.devices.iter().map(|d| self.report_device(d)).collect(),
+            volumes: self.volumes.iter().map(OpenVolume::report).collect(),
+            exports: self.exports.iter().map(|e| self.report_export(e)).collect(),
+            nbd: self.servers.iter().map(report_server).collect(),
+        }
+    }
+
+    fn report_device(&self, device: &OpenDevice) -> api::Device {
+        let config = &device.config;
+        let info = device.meter.info();
+        let (kind, model, path) = match &config.kind {
+            Kind::Path { path, .. } => {
+                let is_block =
+                    std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
+                let kind = if is_block { "block device" } else { "file" };
+                (kind, None, Some(path))
+            }
+            Kind::Model {
+                model,
+                backing: Backing::File(file),
+                ..
+            } => ("model", Some(model.clone()), Some(file)),
+            Kind::Model { model, .. } => ("model", Some(model.clone()), None),
+            Kind::Memory { .. } => ("memory", None, None),
+        };
+        let owner = self.volumes.iter().find(|volume| volume.uses(&config.name));
+        api::Device {
+            name: config.name.clone(),
+            kind: kind.to_owned(),
+            model,
+            path: path.map(|path| path.display().to_string()),
+            size_bytes: info.size.0,
+            physical_block_bytes: info.physical_block.0,
+            rotational: info.rotational,
+            read_only: info.read_only || config.read_only,
+            part_of: owner.map(|volume| volume.config.name().to_owned()),
+            figures: device.meter.snapshot().into(),
+            power: device.meter.power().map(api::Power::from),
+        }
+    }
+
+    fn report_export(&self, export: &ExportConfig) -> api::Export {
+        let mut connections = 0;
+        let mut errors = 0;
+        for server in &self.servers {
+            if export.nbd.contains(&server.configured) {
+                let figures = server.server.figures();
+                for of in figures.exports.iter().filter(|of| of.name == export.name) {
+                    connections += of.connections;
+                    errors += of.counts.errors;
+                }
+            }
+        }
+        let size = self.find(&export.device).map(|meter| meter.info().size);
+        api::Export {
+            name: export.name.clone(),
+            device: export.device.clone(),
+            size_bytes: size.unwrap_or_default().0,
+            nbd: self
+                .addresses(export)
+                .iter()
+                .map(Address::to_string)
+                .collect(),
+            read_only: export.read_only || self.is_read_only(&export.device),
+            tls: export.tls.is_some(),
+            connections,
+            errors,
+        }
+    }
+
+    /// Closes everything, top down; says what went wrong.
+    pub async fn close(&self) -> Vec<String> {
+        let mut troubles = Vec::new();
+        env::sync::join_all(self.servers.iter().map(|server| server.server.drain())).await;
+        // A hybrid may stand on an earlier one.
+        for volume in self.volumes.iter().rev() {
+            if let Err(error) = volume.close().await {
+                troubles.push(format!("volume {}: {error}", volume.config.name()));
+            }
+        }
+        for device in &self.devices {
+            if device.config.read_only {
+                continue;
+            }
+            if let Err(error) = device.meter.flush().await {
+                troubles.push(format!("device {}: {error}", device.config.name));
+            }
+        }
+        troubles
+    }
+}
+
+fn report_server(server: &OpenServer) -> api::NbdListener {
+    let figures = server.server.figures();
+    let clients = figures.connections.into_iter().map(|of| api::NbdClient {
+        peer: of.peer,
+        export: of.export,
+        tls: of.tls,
+        connected_seconds: of.age.secs_f64(),
+        in_flight: of.counts.in_flight,
+    });
+    api::NbdListener {
+        address: server.address.to_string(),
+        clients: clients.collect(),
+        accepted: figures.accepted,
+        crowded_out: figures.crowded_out,
+        negotiations_failed: figures.negotiations_failed,
+        stalled: figures.stalled,
+        violations: figures.violations,
+    }
+}

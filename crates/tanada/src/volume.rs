@@ -1,0 +1,335 @@
+//! A hybrid on its data thread, and the commands of an administrator.
+//!
+//! Always true:
+//! 1. One command at a time; a second one is refused, not queued.
+//! 2. A change is checked whole before any of it happens.
+
+use std::cell::{Cell, RefCell};
+use std::fmt::Display;
+use std::rc::Rc;
+
+use anyhow::Context;
+use base::Bytes;
+use device::Meter;
+use hybrid::{Health, Hybrid, OpenError, Settings, Ties};
+
+use crate::admin::api::{self, Attach, Change, Refusal};
+use crate::config::{AGE_LIMIT, HybridConfig, STANDBY_AFTER, read_span};
+use crate::registry::Registry;
+use crate::tree::{Refused, Tree};
+
+/// A hybrid that is open.
+pub struct OpenVolume {
+    pub config: HybridConfig,
+    pub meter: Rc<Meter>,
+    hybrid: Hybrid,
+    registry: Registry,
+    /// The fast device it has, or had last.
+    fast: RefCell<String>,
+    /// The command under way.
+    busy: Cell<Option<&'static str>>,
+}
+
+/// Marks a volume as busy until it is dropped.
+pub struct Busy<'a>(&'a OpenVolume);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.busy.set(None);
+    }
+}
+
+impl OpenVolume {
+    /// Opens the pair, warm, or makes one of a blank fast device.
+    pub async fn open(
+        config: HybridConfig,
+        slow: Rc<Meter>,
+        fast: Rc<Meter>,
+        registry: Registry,
+    ) -> anyhow::Result<OpenVolume> {
+        let ties = ties(&registry, config.force)?;
+        let hybrid = Hybrid::open_or_create(config.settings.clone(), slow, fast, ties)
+            .await
+            .with_context(|| format!("volume {}", config.name()))?;
+        Ok(OpenVolume {
+            meter: Meter::new(Rc::new(hybrid.clone())),
+            hybrid,
+            registry,
+            fast: RefCell::new(config.fast.clone()),
+            config,
+            busy: Cell::new(None),
+        })
+    }
+
+    /// Takes the volume for one command.
+    pub fn begin(&self, command: &'static str) -> Result<Busy<'_>, Refused> {
+        if let Some(other) = self.busy.get() {
+            return Err(Refused::Conflict(Refusal {
+                error: format!("{} is busy: {other} is under way", self.config.name()),
+                what_to_do: "wait for it; `tanada volume show` tells how much is dirty still"
+                    .into(),
+            }));
+        }
+        self.busy.set(Some(command));
+        Ok(Busy(self))
+    }
+
+    /// Is the device part of this volume now?
+    pub fn uses(&self, device: &str) -> bool {
+        device == self.config.slow || (self.is_attached() && device == *self.fast.borrow())
+    }
+
+    fn is_attached(&self) -> bool {
+        matches!(
+            self.hybrid.status().health,
+            Health::Healthy | Health::Evacuating | Health::Failed
+        )
+    }
+
+    /// How it is now.
+    pub fn report(&self) -> api::Volume {
+        let status = self.hybrid.status();
+        api::Volume {
+            name: self.config.name().to_owned(),
+            size_bytes: status.size_bytes,
+            slow: self.config.slow.clone(),
+            fast: self.is_attached().then(|| self.fast.borrow().clone()),
+            health: word(status.health).to_owned(),
+            why: status.why.clone(),
+            settings: api::Settings::from(&self.hybrid.settings()),
+            cache: api::Cache::from(&status),
+            figures: self.meter.snapshot().into(),
+        }
+    }
+
+    /// Writes all dirty data to the slow device and goes on without the fast one.
+    pub async fn detach(&self) -> Result<(), Refused> {
+        let name = self.config.name();
+        if !self.is_attached() {
+            return Err(Refused::Conflict(Refusal {
+                error: format!("{name} is detached already"),
+                what_to_do: "nothing need be done; `tanada volume attach` takes it back".into(),
+            }));
+        }
+        tracing::info!(volume = name, "detaching");
+        self.hybrid
+            .detach()
+            .await
+            .map_err(|error| failed(format!("cannot detach {name}: {error}")))?;
+        tracing::info!(volume = name, "detached: the slow device stands alone");
+        Ok(())
+    }
+
+    /// Takes a fast device (back), with an empty cache.
+    pub async fn attach(&self, tree: &Tree, attach: Attach) -> Result<(), Refused> {
+        let name = self.config.name();
+        if self.is_attached() {
+            return Err(Refused::Conflict(Refusal {
+                error: format!("{name} has its fast device {} already", self.fast.borrow()),
+                what_to_do: "detach it first".into(),
+            }));
+        }
+        let wanted = attach.fast.unwrap_or_else(|| self.fast.borrow().clone());
+        let spare = tree.spare(&wanted, name)?;
+        let ties =
+            ties(&self.registry, attach.force).map_err(|error| failed(format!("{error:#}")))?;
+        tracing::info!(volume = name, fast = wanted, "attaching");
+        self.hybrid.attach(spare, ties).await.map_err(|error| {
+            let refusal = Refusal {
+                error: format!("cannot attach {wanted} to {name}: {error}"),
+                what_to_do: String::new(),
+            };
+            match error {
+                OpenError::Device(_) | OpenError::Ledger { .. } => Refused::Failed(refusal),
+                _ => Refused::Conflict(refusal),
+            }
+        })?;
+        *self.fast.borrow_mut() = wanted;
+        Ok(())
+    }
+
+    /// Changes settings while it runs.
+    pub async fn change(&self, change: Change) -> Result<(), Refused> {
+        let name = self.config.name();
+        let old = self.hybrid.settings();
+        let new = changed(&old, &change).map_err(|(key, what)| {
+            Refused::Invalid(Refusal {
+                error: format!("cannot set {key} of {name}: {what}"),
+                what_to_do: "nothing was changed".into(),
+            })
+        })?;
+        if new.fast_bytes != old.fast_bytes {
+            tracing::info!(volume = name, to = ?new.fast_bytes, "resizing the cache");
+            self.hybrid
+                .resize(new.fast_bytes)
+                .await
+                .map_err(|error| failed(format!("cannot resize the cache of {name}: {error}")))?;
+        }
+        if (Settings {
+            fast_bytes: old.fast_bytes,
+            ..new.clone()
+        }) != old
+        {
+            tracing::info!(volume = name, ?change, "changing settings");
+            self.hybrid
+                .set(new)
+                .await
+                .map_err(|error| failed(format!("settings of {name}: {error}")))?;
+        }
+        Ok(())
+    }
+
+    /// Ends it cleanly.
+    pub async fn close(&self) -> Result<(), String> {
+        self.hybrid.close().await.map_err(|error| error.to_string())
+    }
+}
+
+/// How a pair is to be opened: which caches count no more, and where to write down the next one.
+fn ties(registry: &Registry, force: bool) -> anyhow::Result<Ties> {
+    let abandoned = registry.read()?;
+    let registry = registry.clone();
+    Ok(Ties {
+        force,
+        abandoned,
+        on_abandon: Some(Rc::new(move |identity| {
+            registry.add(identity).map_err(|error| error.to_string())
+        })),
+    })
+}
+
+fn failed(error: String) -> Refused {
+    Refused::Failed(Refusal {
+        error,
+        what_to_do: "the daemon's log may say more".into(),
+    })
+}
+
+fn word(health: Health) -> &'static str {
+    match health {
+        Health::Healthy => "healthy",
+        Health::PassThrough => "pass-through",
+        Health::Evacuating => "evacuating",
+        Health::Failed => "failed",
+        Health::Closed => "closed",
+    }
+}
+
+/// The settings after a change; else which key is wrong, and how.
+fn changed(old: &Settings, change: &Change) -> Result<Settings, (&'static str, String)> {
+    fn parse<T: std::str::FromStr<Err: Display>>(
+        key: &'static str,
+        text: &Option<String>,
+        old: T,
+    ) -> Result<T, (&'static str, String)> {
+        match text {
+            None => Ok(old),
+            Some(text) => text
+                .parse()
+                .map_err(|error: T::Err| (key, error.to_string())),
+        }
+    }
+    /// A size, or `none` for no size.
+    fn size(
+        key: &'static str,
+        text: &Option<String>,
+        none: &str,
+        old: Option<Bytes>,
+    ) -> Result<Option<Bytes>, (&'static str, String)> {
+        match text.as_deref() {
+            None => Ok(old),
+            Some(text) if text == none => Ok(None),
+            Some(text) => text
+                .parse()
+                .map(Some)
+                .map_err(|error| (key, format!("{error}, or {none}"))),
+        }
+    }
+    let energy = match (change.energy, old.energy) {
+        (Some(false), _) | (None, None) => None,
+        (Some(true), None) => Some(hybrid::Energy {
+            age_limit: AGE_LIMIT,
+            standby_after: STANDBY_AFTER,
+        }),
+        (_, Some(energy)) => Some(energy),
+    };
+    let energy = match (&change.age_limit, energy) {
+        (None, energy) => energy,
+        (Some(text), Some(energy)) => Some(hybrid::Energy {
+            age_limit: read_span(text).map_err(|what| ("age_limit", what))?,
+            ..energy
+        }),
+        (Some(_), None) => {
+            let what = "it has a meaning only in energy mode; set energy=true as well";
+            return Err(("age_limit", what.to_owned()));
+        }
+    };
+    let new = Settings {
+        write: parse("write", &change.write, old.write)?,
+        policy: parse("policy", &change.policy, old.policy)?,
+        admission: parse("admission", &change.admission, old.admission)?,
+        block: parse("block", &change.block, old.block)?,
+        dirty_low: change.dirty_low.unwrap_or(old.dirty_low),
+        dirty_high: change.dirty_high.unwrap_or(old.dirty_high),
+        energy,
+        sequential_bypass: size(
+            "sequential_bypass",
+            &change.sequential_bypass,
+            "off",
+            old.sequential_bypass,
+        )?,
+        flash_writes_per_day: size(
+            "flash_writes_per_day",
+            &change.flash_writes_per_day,
+            "off",
+            old.flash_writes_per_day,
+        )?,
+        fast_bytes: size("fast_size", &change.fast_size, "all", old.fast_bytes)?,
+        ..old.clone()
+    };
+    new.check()
+        .map_err(|error| ("the settings", error.to_string()))?;
+    Ok(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Nanos;
+
+    fn change(json: &str) -> Result<Settings, (&'static str, String)> {
+        changed(&Settings::default(), &serde_json::from_str(json).unwrap())
+    }
+
+    #[test]
+    fn what_is_not_named_stays() {
+        assert_eq!(change("{}").unwrap(), Settings::default());
+        let new = change(r#"{"write": "through", "dirty_high": 40, "sequential_bypass": "off"}"#);
+        let expected = Settings {
+            write: hybrid::WriteMode::Through,
+            dirty_high: 40,
+            sequential_bypass: None,
+            ..Settings::default()
+        };
+        assert_eq!(new.unwrap(), expected);
+    }
+
+    #[test]
+    fn energy_comes_with_its_age_limit() {
+        let new = change(r#"{"energy": true, "age_limit": "5m"}"#).unwrap();
+        assert_eq!(new.energy.unwrap().age_limit, Nanos::secs(300));
+        let (key, what) = change(r#"{"age_limit": "5m"}"#).unwrap_err();
+        assert_eq!(key, "age_limit");
+        assert!(what.contains("energy=true"), "{what}");
+    }
+
+    #[test]
+    fn a_senseless_change_names_its_key() {
+        assert_eq!(change(r#"{"write": "fast"}"#).unwrap_err().0, "write");
+        let (key, what) = change(r#"{"fast_size": "much"}"#).unwrap_err();
+        assert_eq!(key, "fast_size");
+        assert!(what.ends_with("or all"), "{what}");
+        let (_, what) = change(r#"{"dirty_low": 80}"#).unwrap_err();
+        assert!(what.starts_with("dirty_low = 80 %"), "{what}");
+    }
+}

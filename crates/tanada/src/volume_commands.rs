@@ -1,0 +1,324 @@
+//! `tanada volume ...`: commands to a running daemon.
+
+use std::fmt::Write as _;
+
+use hyper::Method;
+use serde_json::{Map, Value};
+
+use crate::admin::api::{Attach, Change, Share, Volume};
+use crate::cli::{self, Usage};
+use crate::client::Client;
+use crate::config::keys::instead;
+use crate::show;
+use crate::table::{count, share, size, span};
+
+/// Runs one of them.
+pub fn run(command: cli::Volume) -> anyhow::Result<()> {
+    match command {
+        cli::Volume::List(ask) => {
+            let volumes: Vec<Volume> = Client::new(ask.admin)?.get("/v1/volumes")?;
+            match ask.json {
+                true => show::json(&volumes),
+                false if volumes.is_empty() => {
+                    show::text("This daemon has no volumes: its configuration has no [[hybrid]].\n")
+                }
+                false => show::text(&show::volumes(&volumes)),
+            }
+        }
+        cli::Volume::Show { name, ask } => {
+            let volume: Volume = Client::new(ask.admin)?.get(&path(&name, "")?)?;
+            match ask.json {
+                true => show::json(&volume),
+                false => show::text(&page(&volume)),
+            }
+        }
+        cli::Volume::Detach { name, ask } => {
+            let client = Client::new(ask.admin)?;
+            if !ask.json {
+                let before: Volume = client.get(&path(&name, "")?)?;
+                eprintln!(
+                    "writing {} of dirty data to {} ...",
+                    size(before.cache.dirty_bytes),
+                    before.slow
+                );
+            }
+            let nothing = Map::new();
+            let volume: Volume =
+                client.send_json(Method::POST, &path(&name, "/detach")?, &nothing)?;
+            let said = format!(
+                "{name} stands on {} alone; `tanada volume attach {name}` gives it a fast device again\n",
+                volume.slow
+            );
+            answer(&volume, ask.json, &said)
+        }
+        cli::Volume::Attach {
+            name,
+            fast,
+            force,
+            ask,
+        } => {
+            let attach = Attach { fast, force };
+            let client = Client::new(ask.admin)?;
+            let volume: Volume =
+                client.send_json(Method::POST, &path(&name, "/attach")?, &attach)?;
+            let fast = volume.fast.as_deref().unwrap_or("its fast device");
+            let said = format!("{name} is cached by {fast} again; the cache is empty\n");
+            answer(&volume, ask.json, &said)
+        }
+        cli::Volume::Set { name, changes, ask } => {
+            let change = parse_changes(&changes)?;
+            let client = Client::new(ask.admin)?;
+            let volume: Volume = client.send_json(Method::PATCH, &path(&name, "")?, &change)?;
+            answer(&volume, ask.json, &settings(&volume))
+        }
+    }
+}
+
+fn answer(volume: &Volume, json: bool, said: &str) -> anyhow::Result<()> {
+    match json {
+        true => show::json(volume),
+        false => show::text(said),
+    }
+}
+
+/// The API's path of a volume. What cannot be a name is refused before it becomes a strange URL.
+fn path(name: &str, rest: &str) -> Result<String, Usage> {
+    crate::config::check_name(name).map_err(Usage)?;
+    Ok(format!("/v1/volumes/{name}{rest}"))
+}
+
+/// `write=through dirty_high=40` as a change.
+fn parse_changes(changes: &[String]) -> Result<Change, Usage> {
+    let mut object = Map::new();
+    for change in changes {
+        let (key, value) = change
+            .split_once('=')
+            .ok_or_else(|| Usage(format!("'{change}' is not a change; write KEY=VALUE")))?;
+        if !Change::KEYS.contains(&key) {
+            let hint = instead(key, Change::KEYS, "the keys are");
+            return Err(Usage(format!("there is no setting '{key}'{hint}")));
+        }
+        let value = match key {
+            "dirty_low" | "dirty_high" => value
+                .parse::<u8>()
+                .map(Value::from)
+                .map_err(|_| Usage(format!("{key}: '{value}' is not a whole number of percent")))?,
+            "energy" => match value {
+                "true" | "on" => Value::from(true),
+                "false" | "off" => Value::from(false),
+                other => return Err(Usage(format!("energy: '{other}' is neither on nor off"))),
+            },
+            _ => Value::from(value),
+        };
+        if object.insert(key.to_owned(), value).is_some() {
+            return Err(Usage(format!("{key} is given twice")));
+        }
+    }
+    serde_json::from_value(Value::Object(object)).map_err(|error| Usage(error.to_string()))
+}
+
+fn settings(volume: &Volume) -> String {
+    let settings = &volume.settings;
+    let or = |bytes: Option<u64>, none: &str| bytes.map_or(none.to_owned(), size);
+    let mut text = String::new();
+    for (key, value) in [
+        ("write", settings.write.clone()),
+        ("policy", settings.policy.clone()),
+        ("admission", settings.admission.clone()),
+        ("block", size(settings.block_bytes)),
+        ("dirty_low", format!("{} %", settings.dirty_low)),
+        ("dirty_high", format!("{} %", settings.dirty_high)),
+        (
+            "energy",
+            match (settings.energy, settings.age_limit_seconds) {
+                (true, Some(limit)) => format!("on, age_limit {limit:.0} s"),
+                (on, _) => if on { "on" } else { "off" }.to_owned(),
+            },
+        ),
+        (
+            "sequential_bypass",
+            or(settings.sequential_bypass_bytes, "off"),
+        ),
+        (
+            "flash_writes_per_day",
+            or(settings.flash_writes_per_day_bytes, "off"),
+        ),
+        ("fast_size", or(settings.fast_size_bytes, "all")),
+    ] {
+        line(&mut text, key, &value);
+    }
+    text
+}
+
+fn line(text: &mut String, key: &str, value: &str) {
+    // Writing to a String never fails.
+    let _ = writeln!(text, "  {key:<22} {value}");
+}
+
+/// One volume in full.
+fn page(volume: &Volume) -> String {
+    let cache = &volume.cache;
+    let fast = volume.fast.as_deref().unwrap_or("nothing (detached)");
+    let mut text = format!(
+        "{}: {}, {} cached by {fast}, {}\n",
+        volume.name,
+        size(volume.size_bytes),
+        volume.slow,
+        volume.health
+    );
+    if !volume.why.is_empty() {
+        let _ = writeln!(text, "  {}", volume.why);
+    }
+    text.push_str("\nsettings\n");
+    text.push_str(&settings(volume));
+
+    text.push_str("\ncache\n");
+    let of_cache = |bytes: u64| {
+        format!(
+            "{} of {} ({})",
+            size(bytes),
+            size(cache.cache_bytes),
+            share(bytes as f64, cache.cache_bytes as f64)
+        )
+    };
+    line(&mut text, "cached", &of_cache(cache.cached_bytes));
+    line(&mut text, "dirty", &of_cache(cache.dirty_bytes));
+    if cache.dirty_bytes > 0 {
+        line(&mut text, "oldest dirty", &span(cache.dirty_age_ns));
+    }
+    let served = |of: &Share| {
+        let all = of.bytes_fast + of.bytes_slow;
+        format!(
+            "{} from fast, {} from slow ({} hits by bytes)",
+            size(of.bytes_fast),
+            size(of.bytes_slow),
+            share(of.bytes_fast as f64, all as f64)
+        )
+    };
+    line(&mut text, "random reads", &served(&cache.random_reads));
+    line(
+        &mut text,
+        "sequential reads",
+        &served(&cache.sequential_reads),
+    );
+    let written = |of: &crate::admin::api::Written| {
+        format!(
+            "{} in {} requests",
+            size(of.bytes),
+            count(of.requests as f64)
+        )
+    };
+    line(&mut text, "random writes", &written(&cache.random_writes));
+    line(
+        &mut text,
+        "sequential writes",
+        &written(&cache.sequential_writes),
+    );
+    line(
+        &mut text,
+        "filled, evicted",
+        &format!(
+            "{} and {} pages",
+            count(cache.fills as f64),
+            count(cache.evicted as f64)
+        ),
+    );
+    line(
+        &mut text,
+        "cleaned",
+        &format!(
+            "{} in {} rounds",
+            size(cache.bytes_cleaned),
+            cache.clean_rounds
+        ),
+    );
+    line(
+        &mut text,
+        "ledger",
+        &format!(
+            "{} of {} in use, {} commits, {} written",
+            size(cache.ledger_used_bytes),
+            size(cache.ledger_size_bytes),
+            cache.commits,
+            size(cache.ledger_bytes_written)
+        ),
+    );
+    line(&mut text, "memory", &size(cache.memory_bytes));
+    let start = match cache.recovery_ns {
+        0 => "began with an empty cache".to_owned(),
+        took => format!(
+            "{} pages came back, {} were dropped, in {}",
+            cache.recovered_pages,
+            cache.recovered_dropped,
+            span(took)
+        ),
+    };
+    line(&mut text, "last start", &start);
+    if cache.bad_checksums > 0 {
+        line(&mut text, "bad checksums", &cache.bad_checksums.to_string());
+    }
+
+    text.push_str("\nlatency\n");
+    for of in &volume.figures.operations {
+        let latency = &of.latency;
+        line(
+            &mut text,
+            &of.op,
+            &format!(
+                "{} requests, p50 {}, p99 {}, max {}",
+                count(of.requests as f64),
+                span(latency.p50_ns),
+                span(latency.p99_ns),
+                span(latency.max_ns)
+            ),
+        );
+    }
+    if volume.figures.operations.is_empty() {
+        text.push_str("  nothing was asked yet\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(changes: &[&str]) -> Result<Change, String> {
+        let changes: Vec<String> = changes.iter().map(|change| change.to_string()).collect();
+        parse_changes(&changes).map_err(|usage| usage.0)
+    }
+
+    #[test]
+    fn changes_are_written_as_in_a_configuration() {
+        let change = parse(&[
+            "write=through",
+            "dirty_high=40",
+            "energy=on",
+            "fast_size=all",
+        ]);
+        let expected = Change {
+            write: Some("through".into()),
+            dirty_high: Some(40),
+            energy: Some(true),
+            fast_size: Some("all".into()),
+            ..Change::default()
+        };
+        assert_eq!(change, Ok(expected));
+    }
+
+    #[test]
+    fn a_change_that_is_none_is_bad_usage() {
+        assert!(parse(&["write"]).unwrap_err().contains("KEY=VALUE"));
+        assert!(
+            parse(&["wirte=back"])
+                .unwrap_err()
+                .contains("did you mean write?")
+        );
+        assert!(parse(&["dirty_low=many"]).unwrap_err().contains("percent"));
+        assert!(
+            parse(&["write=back", "write=pass"])
+                .unwrap_err()
+                .contains("twice")
+        );
+    }
+}
