@@ -104,6 +104,8 @@ struct Die {
     host: Option<Open>,
     collector: Option<Open>,
     victim: Option<(u32, u32)>,
+    /// No block was worth collecting when last looked, and nothing has changed since.
+    barren: bool,
 }
 
 /// What the layer has done so far.
@@ -158,6 +160,7 @@ impl Ftl {
             host: None,
             collector: None,
             victim: None,
+            barren: false,
         };
         Ftl {
             map: (0..(shape.units as usize).div_ceil(CHUNK))
@@ -244,6 +247,7 @@ impl Ftl {
             return;
         }
         let (die, block, slot) = self.split(place);
+        self.dies[die as usize].barren = false;
         let block = &mut self.dies[die as usize].blocks[block as usize];
         if let Some(owners) = &mut block.owners {
             debug_assert_eq!(owners[slot as usize], unit, "the place names its owner");
@@ -339,7 +343,9 @@ impl Ftl {
     /// A row has been programmed.
     pub fn programmed(&mut self, die: u32, block: u32) {
         let row_units = self.shape.row_units;
-        self.dies[die as usize].blocks[block as usize].programmed += row_units;
+        let here = &mut self.dies[die as usize];
+        here.blocks[block as usize].programmed += row_units;
+        here.barren = false;
     }
 
     /// Gives `unit` up.
@@ -348,11 +354,10 @@ impl Ftl {
         self.set(unit, DISCARDED);
     }
 
-    /// Is there garbage to collect on this die, and need to?
+    /// Has this die few free blocks, and perhaps garbage to collect?
     pub fn wants_collection(&self, die: u32) -> bool {
         let here = &self.dies[die as usize];
-        here.victim.is_some()
-            || (here.free.len() as u32 <= self.shape.low && self.best_victim(die).is_some())
+        here.victim.is_some() || (here.free.len() as u32 <= self.shape.low && !here.barren)
     }
 
     /// Has this die so little room that nothing else may go on?
@@ -386,7 +391,9 @@ impl Ftl {
         let mut step = Step::default();
         if self.dies[die as usize].victim.is_none() {
             let victim = self.best_victim(die);
-            self.dies[die as usize].victim = victim.map(|block| (block, 0));
+            let here = &mut self.dies[die as usize];
+            here.victim = victim.map(|block| (block, 0));
+            here.barren = victim.is_none();
         }
         let Some((victim, mut slot)) = self.dies[die as usize].victim else {
             return step;

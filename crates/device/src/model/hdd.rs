@@ -186,6 +186,21 @@ impl Geometry {
         self.model_cylinders
     }
 
+    /// The first sector of a cylinder (a track of every surface, counted from the outer edge).
+    ///
+    /// # Panics
+    /// If there is no such cylinder.
+    pub fn first_sector(&self, cylinder: u64) -> base::Sector {
+        assert!(cylinder < self.cylinders, "{cylinder} of {}", self.cylinders);
+        let track = cylinder * self.surfaces;
+        let zone = self
+            .zones
+            .partition_point(|zone| zone.first_track <= track)
+            - 1;
+        let zone = &self.zones[zone];
+        base::Sector(zone.first_sector + (track - zone.first_track) * zone.sectors_per_track)
+    }
+
     fn curve(&self, seek_ms: [f64; 3]) -> Curve {
         let curve = SeekCurve::through(seek_ms, (self.model_cylinders.max(4) - 1) as f64);
         let turns = |ms: f64| ms * 1e6 / self.turn * TURN;

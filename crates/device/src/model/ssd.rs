@@ -24,7 +24,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use base::{Bytes, Instant, Nanos, Span};
 
-use super::ftl::{Found, Ftl, Row, Shape, Work};
+use super::ftl::{Found, Ftl, Row, Shape, Step, Work};
 use super::power::{PowerMeter, State};
 use super::spec::{PowerSpec, SsdSpec};
 use super::timing::{Done, Request, Timing};
@@ -545,6 +545,11 @@ impl SsdModel {
 
     fn start_collection(&mut self, die: u32) {
         let step = self.ftl.collect(die);
+        if step == Step::default() {
+            // Nothing worth collecting after all: on with what the host wants.
+            self.start_on(die);
+            return;
+        }
         let moved = (u64::from(step.moved) * self.unit) as f64 * self.channel_nanos;
         let channel = (die % self.channels) as usize;
         let start = self.now.max(self.dies[die as usize].free);
