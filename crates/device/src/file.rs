@@ -21,7 +21,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use base::{Buf, Bytes, PAGE, SECTOR, Sector, Span, View};
 use env::fs::Direct;
@@ -300,6 +300,23 @@ fn who_locks(status: &std::fs::Metadata) -> Option<u32> {
     lock_holder(&locks, number(status.dev()), status.ino())
 }
 
+/// Looks again after this long, while a device or file may be about to become free.
+const LOOK_AGAIN: rustix::event::Timespec = rustix::event::Timespec {
+    tv_sec: 0,
+    tv_nsec: 10_000_000,
+};
+/// So often if somebody holds it: udev probes a device for some milliseconds after each use, and a
+/// process being started holds everything its parent has open until it runs.
+const LOOKS_IF_HELD: u32 = 20;
+/// So often if its holder has ended: the lock of a process that was killed goes when the kernel has
+/// ended its last requests.
+const LOOKS_IF_LEFT: u32 = 500;
+
+/// Waits before the next look. Blocks: opening comes before anything this could hold up.
+fn pause() {
+    let _ = rustix::event::poll(&mut [], Some(&LOOK_AGAIN));
+}
+
 /// Refuses a block device that is mounted or held, and takes it for us until the answer drops.
 fn claim(
     path: &Path,
@@ -317,27 +334,36 @@ fn claim(
         });
     }
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
-    match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(claim) => Ok(Some(claim)),
-        Err(Errno::BUSY) if options.force => Ok(None),
-        Err(Errno::BUSY) => Err(match (who_locks(status), kernel_user(&devices)) {
-            (pid @ Some(_), _) => OpenError::Locked {
-                path: path.to_owned(),
-                pid,
-                read_only: options.read_only,
-            },
-            (None, by) => OpenError::InUse {
-                path: path.to_owned(),
-                by: by.unwrap_or_else(|| {
-                    "the kernel or another program (a mount elsewhere, RAID, LVM)".to_owned()
-                }),
-            },
-        }),
-        Err(errno) => Err(OpenError::System {
-            path: path.to_owned(),
+    let mut looks = 0;
+    let errno = loop {
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(claim) => return Ok(Some(claim)),
+            Err(Errno::BUSY) if options.force => return Ok(None),
+            Err(Errno::BUSY) if looks < LOOKS_IF_HELD => {
+                looks += 1;
+                pause();
+            }
+            Err(errno) => break errno,
+        }
+    };
+    let path = path.to_owned();
+    Err(match (errno, who_locks(status), kernel_user(&devices)) {
+        (Errno::BUSY, pid @ Some(_), _) => OpenError::Locked {
+            path,
+            pid,
+            read_only: options.read_only,
+        },
+        (Errno::BUSY, None, by) => OpenError::InUse {
+            path,
+            by: by.unwrap_or_else(|| {
+                "the kernel or another program (a mount elsewhere, RAID, LVM)".to_owned()
+            }),
+        },
+        _ => OpenError::System {
+            path,
             source: errno.into(),
-        }),
-    }
+        },
+    })
 }
 
 fn kind_of(status: &std::fs::Metadata) -> Option<&'static str> {
@@ -354,10 +380,6 @@ fn kind_of(status: &std::fs::Metadata) -> Option<&'static str> {
     })
 }
 
-/// The lock of a process that was killed goes when the kernel has ended its last requests, a little
-/// after the process: so long it is waited for, in so many pauses of so long.
-const LEFT_BEHIND: (u32, std::time::Duration) = (500, std::time::Duration::from_millis(10));
-
 fn is_alive(pid: u32) -> bool {
     // "1234 (name) S ...": the name may hold anything, also a parenthesis.
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -373,8 +395,7 @@ fn lock(file: &env::fs::File, path: &Path, options: &FileOptions) -> Result<(), 
         true => FlockOperation::NonBlockingLockShared,
         false => FlockOperation::NonBlockingLockExclusive,
     };
-    let (tries, pause) = LEFT_BEHIND;
-    let mut waited = 0;
+    let mut looks = 0;
     loop {
         match rustix::fs::flock(file.descriptor(), kind) {
             Ok(()) => return Ok(()),
@@ -384,17 +405,16 @@ fn lock(file: &env::fs::File, path: &Path, options: &FileOptions) -> Result<(), 
             }
             Err(Errno::WOULDBLOCK) => {
                 let pid = std::fs::metadata(path).ok().as_ref().and_then(who_locks);
-                if pid.is_some_and(is_alive) || waited == tries {
+                let held = pid.is_some_and(is_alive);
+                if looks >= if held { LOOKS_IF_HELD } else { LOOKS_IF_LEFT } {
                     return Err(OpenError::Locked {
                         path: path.to_owned(),
                         pid,
                         read_only: options.read_only,
                     });
                 }
-                // Opening happens before anything runs that this could hold up.
-                waited += 1;
-                let pause = rustix::event::Timespec::try_from(pause).ok();
-                let _ = rustix::event::poll(&mut [], pause.as_ref());
+                looks += 1;
+                pause();
             }
             Err(errno) => {
                 // Some network file systems have no locks: say so, and go on without.
@@ -516,6 +536,7 @@ pub struct File {
     info: Info,
     path: PathBuf,
     file: env::fs::File,
+    own: Weak<File>,
     /// Alignment of buffers in memory.
     memory_align: usize,
     /// Places and lengths the target takes are multiples of this; at least a sector.
@@ -612,7 +633,8 @@ impl File {
         }
         let info = describe(name.into(), &file, path, size, &options).map_err(system)?;
         let align = file.dio_align();
-        Ok(Rc::new(File {
+        Ok(Rc::new_cyclic(|own| File {
+            own: Weak::clone(own),
             info,
             path: path.to_owned(),
             memory_align: align,
@@ -661,13 +683,25 @@ impl File {
         (start, to.next_multiple_of(self.unit).min(self.info.size.0))
     }
 
-    /// Waits for earlier writes to the same blocks, where blocks are larger than sectors.
-    async fn lock(&self, from: u64, to: u64) -> Option<RangeGuard<'_>> {
+    /// Runs `work` when earlier writes to the blocks around bytes `from..to` have ended.
+    ///
+    /// Where blocks are larger than sectors it runs to its end even if the caller goes away: it may be
+    /// rewriting a neighbour's sector, and the neighbour's next write must not overtake it.
+    async fn alone<F>(&self, from: u64, to: u64, work: impl FnOnce(Rc<File>) -> F) -> io::Result<()>
+    where
+        F: Future<Output = io::Result<()>> + 'static,
+    {
+        let own = self.own.upgrade().expect("whoever calls holds it");
+        let work = work(Rc::clone(&own));
         if self.unit == SECTOR {
-            return None;
+            return work.await;
         }
         let (start, end) = self.blocks_around(from, to);
-        Some(self.locks.lock(start, end).await)
+        let task = env::spawn(async move {
+            let _blocks = own.locks.lock(start, end).await;
+            work.await
+        });
+        task.await
     }
 
     fn fits_memory(&self, address: *const u8) -> bool {
@@ -876,9 +910,9 @@ impl Device for File {
     fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
         let span = Span::new(at, Bytes(data.len() as u64));
         self.serve(Op::Write, span, async move {
-            let _blocks = self.lock(at.byte(), span.end().byte()).await;
-            let wrote = self.write_bytes(at.byte(), data, flags.fua).await;
-            wrote.map_err(|error| {
+            let (from, to) = (at.byte(), span.end().byte());
+            let write = async move |own: Rc<File>| own.write_bytes(from, data, flags.fua).await;
+            self.alone(from, to, write).await.map_err(|error| {
                 if flags.fua && !self.file.direct() {
                     // The kernel may have told us here, and only here, that it lost earlier writes.
                     self.remember_failed_flush(&error);
@@ -902,8 +936,8 @@ impl Device for File {
             if from >= to {
                 return Ok(());
             }
-            let _blocks = self.lock(from, to).await;
-            match self.file.punch_hole(from, to - from).await {
+            let punch = async move |own: Rc<File>| own.file.punch_hole(from, to - from).await;
+            match self.alone(from, to, punch).await {
                 // Nothing is freed, and the data stay: a discard may do that.
                 Err(error) if is_unsupported(&error) => Ok(()),
                 answer => answer.map_err(|error| self.error(Op::Discard, span, &error)),
@@ -914,9 +948,8 @@ impl Device for File {
     fn write_zeroes(&self, span: Span, flags: WriteFlags) -> Pending<'_, ()> {
         self.serve(Op::WriteZeroes, span, async move {
             let (from, to) = (span.start.byte(), span.end().byte());
-            let blocks = self.lock(from, to).await;
-            let zeroed = self.zero_bytes(from, to).await;
-            drop(blocks);
+            let zero = async move |own: Rc<File>| own.zero_bytes(from, to).await;
+            let zeroed = self.alone(from, to, zero).await;
             zeroed.map_err(|error| self.error(Op::WriteZeroes, span, &error))?;
             match flags.fua {
                 true => self.sync(Op::WriteZeroes, span).await,

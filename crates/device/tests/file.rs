@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::rc::Rc;
 
-use base::{Buf, Bytes, Sector, Span, View};
+use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use device::{Class, Device, DeviceError, DeviceExt, File, FileOptions, Op, OpenError, WriteFlags};
 use env::fs::Direct;
 use env::{Choice, RealConfig, Rng, Runtime};
@@ -112,6 +112,28 @@ fn writes_to_sectors_of_one_block_do_not_hurt_each_other() {
         };
         let file = File::open("disk", &path, options).unwrap();
         neighbours_do_not_hurt_each_other(file).await;
+    });
+}
+
+#[test]
+fn a_rewrite_of_a_block_ends_before_the_next_begins_though_nobody_waits_for_it() {
+    let folder = folder();
+    let path = folder.path().join("disk.img");
+    run(async move {
+        let options = FileOptions {
+            block_min: Some(Bytes(4096)),
+            ..sized(SIZE)
+        };
+        let file = File::open("disk", &path, options).unwrap();
+        for round in 1..=100 {
+            let abandoned = file.write_at(Sector(0), filled(round, Bytes(512)));
+            // One look at it, and away.
+            assert!(env::timeout(Nanos(0), abandoned).await.is_err());
+            let next = file.write_at(Sector(7), filled(round, Bytes(512)));
+            next.await.unwrap();
+            let read = file.read_at(Sector(0), Bytes(4096)).await.unwrap();
+            assert_eq!((read[0], read[7 * 512]), (round, round));
+        }
     });
 }
 
