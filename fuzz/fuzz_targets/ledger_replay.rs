@@ -8,7 +8,7 @@ use device::Memory;
 use ledger::{Identity, Ledger, Map};
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/ledger/tests/common/forge.rs"]
+#[path = "../../crates/ledger/tests/ledger/forge.rs"]
 mod forge;
 
 const LOG_BLOCKS: u64 = 16;

@@ -27,7 +27,7 @@ pub enum LedgerError {
         /// The ledger's region.
         region: Span,
         /// What the device answered.
-        source: DeviceError,
+        source: Box<DeviceError>,
     },
     /// Neither superblock is whole.
     #[error(

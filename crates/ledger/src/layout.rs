@@ -19,7 +19,7 @@ pub(crate) const PAYLOAD: usize = 2048;
 pub(crate) const HEADER: usize = size_of::<Header>();
 
 /// No log gets anywhere near so many blocks or batches; sums of lesser numbers cannot overflow.
-pub(crate) const FAR: u64 = 1 << 56;
+pub(crate) const FAR: u64 = 1 << 48;
 
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"TANADAlg";
 const BATCH_MAGIC: [u8; 4] = *b"TaLB";

@@ -243,7 +243,7 @@ async fn read_superblocks(
                 device: name.to_owned(),
                 doing: "read the superblocks of",
                 region,
-                source,
+                source: Box::new(source),
             })
         }
         _ => Ok(found),
@@ -446,7 +446,7 @@ impl Ledger {
             device: name.clone(),
             doing: "flush what was found of",
             region,
-            source,
+            source: Box::new(source),
         })?;
         let shape = (name, region, log_blocks, piece);
         let ledger = Ledger::assemble(device, shape, superblock, 1 - slot, hard_tail, start);
@@ -519,7 +519,7 @@ impl Ledger {
             device: name,
             doing: "wipe",
             region,
-            source,
+            source: Box::new(source),
         })
     }
 
@@ -1076,7 +1076,7 @@ impl Inner {
             device: self.name.clone(),
             doing,
             region: self.region,
-            source,
+            source: Box::new(source),
         }
     }
 

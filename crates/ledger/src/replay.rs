@@ -100,7 +100,7 @@ impl Log {
             device: self.name.clone(),
             doing: "replay",
             region: self.region,
-            source,
+            source: Box::new(source),
         }
     }
 

@@ -1,8 +1,6 @@
 //! The ledger against a plain `BTreeMap`: whatever is done, both hold the same.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use device::Device;
 use env::Rng;
 use ledger::{Batch, Ledger, Map};

@@ -1,13 +1,10 @@
 //! Damage: told from a cut-off tail, located, and survivable with what is readable.
 
-mod common;
-#[path = "common/forge.rs"]
-mod forge;
-
 use std::rc::Rc;
 
+use crate::common::*;
+use crate::forge::forge;
 use base::{Bytes, SECTOR, Sector, Span};
-use common::*;
 use device::Memory;
 use device::fault::{Done, Fault, Injury, Rule};
 use env::Rng;
@@ -324,7 +321,7 @@ proptest! {
             let mut image = device.contents(region(16));
             let mut input = vec![seal];
             input.extend(changes.concat());
-            forge::forge(&mut image, &input);
+            forge(&mut image, &input);
             device.load(region(16).start, &image);
             let mut shown = 0;
             if let Ok((_, replay)) = Ledger::open(device.clone(), region(16), |_| shown += 1).await {

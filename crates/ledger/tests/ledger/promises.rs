@@ -1,12 +1,10 @@
 //! What a ledger promises, one sentence at a time.
 
-mod common;
-
 use std::rc::Rc;
 
+use crate::common::*;
 use base::crc::crc32c;
 use base::{Bytes, Nanos, Sector, Span};
-use common::*;
 use device::Device;
 use device::fault::{Done, Fault, Injury, Rule};
 use device::{Op, crash::Crash, crash::Survival};

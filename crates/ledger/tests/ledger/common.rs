@@ -1,7 +1,5 @@
 //! What the ledger's tests share: regions, runs, and the plain twin of a map.
 
-#![allow(dead_code)] // Each test file uses its part.
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -69,10 +67,12 @@ pub fn change(rng: &mut Rng, keys: u64, value_max: u64, map: &Map, twin: &mut Tw
     }
 }
 
+type Slot = Option<(u64, Vec<u8>)>;
+
 /// An owner that keeps records in numbered slots and does not know how many bytes are live.
 #[derive(Default, Clone)]
 pub struct Slots {
-    pub slots: Rc<RefCell<Vec<Option<(u64, Vec<u8>)>>>>,
+    slots: Rc<RefCell<Vec<Slot>>>,
 }
 
 impl Slots {
@@ -88,8 +88,7 @@ impl Slots {
 
     pub fn apply(&self, record: Record<'_>) {
         let mut slots = self.slots.borrow_mut();
-        let of =
-            |wanted| move |slot: &Option<(u64, Vec<u8>)>| slot.as_ref().map(|one| one.0) == wanted;
+        let of = |wanted| move |slot: &Slot| slot.as_ref().map(|one| one.0) == wanted;
         match record {
             Record::Put { key, value } => {
                 let at = slots.iter().position(of(Some(key)));

@@ -1,0 +1,9 @@
+//! The ledger from outside: its promises, its plain twin, power cuts, damage, and its bytes.
+
+mod common;
+mod crash;
+mod damage;
+mod forge;
+mod format;
+mod promises;
+mod twin;
