@@ -29,7 +29,10 @@ fn report(what: &str, requests: u64, run: impl Fn() -> u64) {
         answers.push(run());
         rates.push(requests as f64 / (cpu() - start) / 1e6);
     }
-    assert!(answers.windows(2).all(|pair| pair[0] == pair[1]), "same seed, same end");
+    assert!(
+        answers.windows(2).all(|pair| pair[0] == pair[1]),
+        "same seed, same end"
+    );
     rates.sort_by(f64::total_cmp);
     println!(
         "{what:<58} {:>6.2} {:>6.2} {:>6.2}",
@@ -41,7 +44,9 @@ fn report(what: &str, requests: u64, run: impl Fn() -> u64) {
 
 /// A mix of 4 KiB requests, a share of them writes, at a depth; the moment of the last completion.
 fn core(spec: &Spec, size: Bytes, depth: u64, writes: f64, requests: u64, filled: bool) -> u64 {
-    let mut core = spec.timing(Some(size), 1).expect("a size the model can have");
+    let mut core = spec
+        .timing(Some(size), 1)
+        .expect("a size the model can have");
     if filled {
         core.fill();
     }
@@ -94,7 +99,10 @@ fn disk(spec: &Spec, size: Bytes, depth: u64, writes: f64, requests: u64) -> u64
                         let flags = WriteFlags::default();
                         disk.write(at, data.clone(), flags).await.expect("no fault");
                     } else {
-                        buf = disk.read(at, buf, Class::Foreground).await.expect("no fault");
+                        buf = disk
+                            .read(at, buf, Class::Foreground)
+                            .await
+                            .expect("no fault");
                     }
                 }
             })
@@ -122,7 +130,9 @@ fn main() {
         let percent = (writes * 100.0) as u32;
         for depth in [1, 32] {
             let what = format!("core {name}, depth {depth}, {percent} % writes");
-            report(&what, requests, || core(&spec, gib, depth, writes, requests, false));
+            report(&what, requests, || {
+                core(&spec, gib, depth, writes, requests, false)
+            });
         }
         let what = format!("ModelDisk {name}, depth 32, {percent} % writes");
         report(&what, requests, || disk(&spec, gib, 32, writes, requests));
@@ -130,7 +140,9 @@ fn main() {
     // Collecting garbage all the time: the whole device written once, then over and over at random.
     let spec = Spec::find("ssd-nvme-tlc").expect("in the catalogue");
     let (size, requests) = (Bytes::gib(2), 2_000_000);
-    report("core ssd-nvme-tlc, depth 32, steady random writes", requests, || {
-        core(&spec, size, 32, 1.0, requests, true)
-    });
+    report(
+        "core ssd-nvme-tlc, depth 32, steady random writes",
+        requests,
+        || core(&spec, size, 32, 1.0, requests, true),
+    );
 }

@@ -300,7 +300,10 @@ fn nobody_waits_much_longer_than_the_age_limit() {
     for _ in 0..5000 {
         if bench.next() == lonely {
             let waited = bench.now.since(start);
-            assert!(waited > Nanos::millis(20), "the near ones go first: {waited}");
+            assert!(
+                waited > Nanos::millis(20),
+                "the near ones go first: {waited}"
+            );
             assert!(waited < limit + Nanos::millis(50), "{waited}");
             return;
         }
@@ -324,7 +327,10 @@ fn a_cached_write_is_quick_and_a_flush_waits_for_the_medium() {
     assert_eq!(bench.next(), flush);
     let took = ms(bench.now.since(start));
     // Twenty places in the best order: more than three ms each, less than a seek and a turn each.
-    assert!(took > 3.0 * f64::from(written) && took < 20.0 * f64::from(written), "{took}");
+    assert!(
+        took > 3.0 * f64::from(written) && took < 20.0 * f64::from(written),
+        "{took}"
+    );
     let again = bench.alone(Op::Flush, 0, 0);
     assert!(again < 0.3, "nothing is left: {again}");
     let mut total = 0.0;
@@ -343,7 +349,10 @@ fn a_full_write_cache_goes_at_the_pace_of_the_medium() {
     let (cached, _) = bench.random(Op::Write, 1, 4000);
     let (direct, _) = Bench::new("hdd-7200-sata", None).random(Op::Read, 1, 2000);
     // 64 runs to choose from: better than a queue of 32 reads, and far from the interface's pace.
-    assert!(cached > 2.0 * direct && cached < 5.0 * direct, "{cached} {direct}");
+    assert!(
+        cached > 2.0 * direct && cached < 5.0 * direct,
+        "{cached} {direct}"
+    );
 }
 
 #[test]
@@ -393,7 +402,12 @@ fn on_request_a_disk_writes_its_cache_out_and_sleeps_at_once() {
     let later = bench.now + Nanos::secs(2);
     let meter = bench.core.meter(later);
     assert!(meter.is_down(later));
-    assert!(meter.spent().iter().any(|spent| spent.state == State::Write));
+    assert!(
+        meter
+            .spent()
+            .iter()
+            .any(|spent| spent.state == State::Write)
+    );
     // A flush finds nothing to do and lets it sleep; a read wakes it.
     bench.now = later;
     assert!(bench.alone(Op::Flush, 0, 0) < 1.0);
@@ -414,7 +428,9 @@ fn a_core_driven_late_completes_at_the_same_moments() {
             let len = if op == Op::Flush { 0 } else { 4096 };
             let span = Span::new(Sector(random.below(1 << 20) * 8), Bytes(len));
             let fua = op == Op::Write && random.chance(0.2);
-            bench.core.submit(Instant(now), Request { id, op, span, fua });
+            bench
+                .core
+                .submit(Instant(now), Request { id, op, span, fua });
             while let Some(done) = bench.core.take_done() {
                 moments.push((done.id, done.at));
             }

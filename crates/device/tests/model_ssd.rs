@@ -119,8 +119,18 @@ fn ssd_sata_mlc_meets_the_figures_of_the_intel_520() {
         .map(|turn| bench.alone(Op::Write, turn * 7919 % span, 4096))
         .sum();
     within(0.10, writes / 1000.0, 85.0, "write latency, us");
-    within(0.10, fresh().random(Op::Read, span, 32, 50_000), 50e3, "read IOPS");
-    within(0.10, fresh().random(Op::Write, span, 32, 50_000), 80e3, "write IOPS");
+    within(
+        0.10,
+        fresh().random(Op::Read, span, 32, 50_000),
+        50e3,
+        "read IOPS",
+    );
+    within(
+        0.10,
+        fresh().random(Op::Write, span, 32, 50_000),
+        80e3,
+        "write IOPS",
+    );
     let read = fresh().sequence(Op::Read, 128 << 10, 32, 8000);
     within(0.10, read, 550.0, "sequential read");
     let write = fresh().sequence(Op::Write, 128 << 10, 32, 8000);
@@ -168,10 +178,25 @@ fn ssd_nvme_tlc_meets_the_steady_figures_of_the_micron_9200() {
 #[test]
 fn ssd_sata_slc_meets_the_latencies_and_rates_of_the_x25_e() {
     let fresh = || Bench::new("ssd-sata-slc", Bytes(32_000_000_000));
-    within(0.10, fresh().alone(Op::Read, 99, 4096), 75.0, "read latency, us");
-    within(0.10, fresh().alone(Op::Write, 99, 4096), 85.0, "write latency, us");
+    within(
+        0.10,
+        fresh().alone(Op::Read, 99, 4096),
+        75.0,
+        "read latency, us",
+    );
+    within(
+        0.10,
+        fresh().alone(Op::Write, 99, 4096),
+        85.0,
+        "write latency, us",
+    );
     let units = fresh().units;
-    within(0.10, fresh().random(Op::Read, units, 32, 20_000), 35e3, "read IOPS");
+    within(
+        0.10,
+        fresh().random(Op::Read, units, 32, 20_000),
+        35e3,
+        "read IOPS",
+    );
     let read = fresh().sequence(Op::Read, 128 << 10, 8, 4000);
     within(0.10, read, 250.0, "sequential read");
     let write = fresh().sequence(Op::Write, 128 << 10, 8, 4000);
@@ -205,7 +230,10 @@ fn steady_random_writes_are_amplified_as_theory_says_and_sequential_ones_are_not
         let before = bench.core.ftl().work();
         bench.sequence(Op::Write, 128 << 10, 8, 2 * size.0 / (128 << 10));
         let sequential = bench.since(before).amplification();
-        assert!((0.99..1.05).contains(&sequential), "{model}: {sequential:.3}");
+        assert!(
+            (0.99..1.05).contains(&sequential),
+            "{model}: {sequential:.3}"
+        );
         bench.core.ftl().check();
     }
 }
@@ -287,15 +315,25 @@ fn reads_wait_for_a_program_under_way_but_not_for_those_queued() {
 
 #[test]
 fn any_mix_completes_every_request_once_and_keeps_the_maps_true() {
-    for (model, seed) in [("ssd-sata-mlc", 1), ("ssd-sata-slc", 2), ("ssd-nvme-tlc", 3)] {
+    for (model, seed) in [
+        ("ssd-sata-mlc", 1),
+        ("ssd-sata-slc", 2),
+        ("ssd-nvme-tlc", 3),
+    ] {
         let run = || {
             let mut bench = Bench::new(model, Bytes::mib(96));
             bench.random = env::Rng::from_seed(seed);
             let mut moments = Vec::new();
             for _ in 0..30_000 {
                 bench.now = bench.now + Nanos(bench.random.below(40_000));
-                let op = [Op::Read, Op::Write, Op::Write, Op::Write, Op::Discard, Op::Flush]
-                    [bench.random.below(6) as usize];
+                let op = [
+                    Op::Read,
+                    Op::Write,
+                    Op::Write,
+                    Op::Write,
+                    Op::Discard,
+                    Op::Flush,
+                ][bench.random.below(6) as usize];
                 let len = match op {
                     Op::Flush => 0,
                     _ => (1 + bench.random.below(16)) * 4096,
@@ -400,5 +438,8 @@ fn the_map_agrees_with_a_plain_twin() {
         );
     }
     let work = ftl.work();
-    assert!(work.moved_units > 0 && work.amplification() > 1.0, "{work:?}");
+    assert!(
+        work.moved_units > 0 && work.amplification() > 1.0,
+        "{work:?}"
+    );
 }

@@ -213,7 +213,10 @@ pub fn measure(
 ///
 /// # Errors
 /// [`BenchError::HoldsData`] if writes are asked for and the target may hold data; what the device answers.
-pub async fn measure_device(device: Rc<dyn Device>, plan: &Plan) -> Result<BenchReport, BenchError> {
+pub async fn measure_device(
+    device: Rc<dyn Device>,
+    plan: &Plan,
+) -> Result<BenchReport, BenchError> {
     let info = device.info();
     if plan.writes && !plan.overwrite {
         refuse_data(&device).await?;
@@ -235,10 +238,17 @@ pub async fn measure_device(device: Rc<dyn Device>, plan: &Plan) -> Result<Bench
 /// Reads before writes, so that reads find the target as it was.
 fn cases(plan: &Plan) -> Vec<(Pattern, usize)> {
     let mut cases = vec![(Pattern::SequentialRead, plan.sequential_depth)];
-    cases.extend(plan.depths.iter().map(|&depth| (Pattern::RandomRead, depth)));
+    cases.extend(
+        plan.depths
+            .iter()
+            .map(|&depth| (Pattern::RandomRead, depth)),
+    );
     if plan.writes {
         cases.push((Pattern::SequentialWrite, plan.sequential_depth));
-        let writes = plan.depths.iter().map(|&depth| (Pattern::RandomWrite, depth));
+        let writes = plan
+            .depths
+            .iter()
+            .map(|&depth| (Pattern::RandomWrite, depth));
         cases.extend(writes);
     }
     cases
@@ -397,7 +407,9 @@ async fn client(shared: Rc<Shared>) {
             let flags = WriteFlags::default();
             shared.device.write(at, shared.data.clone(), flags).await
         } else {
-            let given = buf.take().unwrap_or_else(|| Buf::for_read(shared.block.usize()));
+            let given = buf
+                .take()
+                .unwrap_or_else(|| Buf::for_read(shared.block.usize()));
             let read = shared.device.read(at, given, Class::Foreground).await;
             read.map(|read| buf = Some(read))
         };

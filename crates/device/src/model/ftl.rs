@@ -200,8 +200,8 @@ impl Ftl {
     }
 
     fn set(&mut self, unit: u32, place: u32) {
-        let chunk = self.map[unit as usize / CHUNK]
-            .get_or_insert_with(|| Box::new([UNTOUCHED; CHUNK]));
+        let chunk =
+            self.map[unit as usize / CHUNK].get_or_insert_with(|| Box::new([UNTOUCHED; CHUNK]));
         chunk[unit as usize % CHUNK] = place;
     }
 
@@ -413,7 +413,10 @@ impl Ftl {
                     break;
                 }
                 self.release(owner);
-                let block = self.dies[die as usize].collector.expect("just opened").block;
+                let block = self.dies[die as usize]
+                    .collector
+                    .expect("just opened")
+                    .block;
                 let to = self.dies[die as usize].blocks[block as usize].filled;
                 self.settle(owner, die, block, to);
                 // The unit is in flash in its old place until the row is programmed: readable as before.
@@ -442,7 +445,10 @@ impl Ftl {
             step.erases = true;
             self.work.erases += 1;
             let block = &mut self.dies[die as usize].blocks[victim as usize];
-            assert_eq!(block.valid, 0, "a block is erased when nothing valid is left");
+            assert_eq!(
+                block.valid, 0,
+                "a block is erased when nothing valid is left"
+            );
             block.owners = None;
             block.filled = 0;
             block.programmed = 0;

@@ -191,12 +191,13 @@ impl Geometry {
     /// # Panics
     /// If there is no such cylinder.
     pub fn first_sector(&self, cylinder: u64) -> base::Sector {
-        assert!(cylinder < self.cylinders, "{cylinder} of {}", self.cylinders);
+        assert!(
+            cylinder < self.cylinders,
+            "{cylinder} of {}",
+            self.cylinders
+        );
         let track = cylinder * self.surfaces;
-        let zone = self
-            .zones
-            .partition_point(|zone| zone.first_track <= track)
-            - 1;
+        let zone = self.zones.partition_point(|zone| zone.first_track <= track) - 1;
         let zone = &self.zones[zone];
         base::Sector(zone.first_sector + (track - zone.first_track) * zone.sectors_per_track)
     }
@@ -634,7 +635,10 @@ impl HddModel {
             || !self.flushes.is_empty()
             || self.cached * 4 > self.cache_sectors * 3
             || self.runs.len() * 4 > self.cache_runs * 3
-            || self.runs.iter().any(|run| self.now.since(run.since) > self.age_limit)
+            || self
+                .runs
+                .iter()
+                .any(|run| self.now.since(run.since) > self.age_limit)
     }
 
     /// The next service: shortest access first, unless one waited too long.

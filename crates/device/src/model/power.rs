@@ -316,10 +316,7 @@ mod tests {
         assert_eq!(meter.wake(at(100)), at(105));
         meter.settle(at(106));
         // seek 1 s, read 2 s, idle 10 s, spin down 2 s, standby 85 s, spin up 5 s, idle 1 s
-        assert_eq!(
-            meter.joules(),
-            9.0 + 14.0 + 40.0 + 6.0 + 85.0 + 100.0 + 4.0
-        );
+        assert_eq!(meter.joules(), 9.0 + 14.0 + 40.0 + 6.0 + 85.0 + 100.0 + 4.0);
         let all: u64 = meter.spent().iter().map(|spent| spent.time.0).sum();
         assert_eq!(all, at(106).0);
         assert_eq!(meter.spin_ups(), 1);

@@ -584,7 +584,11 @@ impl Check<'_> {
         if value.0 > 0 && value.is_multiple_of(base::SECTOR) {
             return Ok(());
         }
-        Err(self.refuse(key, value.0, "it must be a multiple of 512 bytes above zero"))
+        Err(self.refuse(
+            key,
+            value.0,
+            "it must be a multiple of 512 bytes above zero",
+        ))
     }
 
     fn power_of_two(&self, key: &str, value: Bytes) -> Result<(), SpecError> {

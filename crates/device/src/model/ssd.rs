@@ -424,11 +424,9 @@ impl SsdModel {
         if let Some(open) = self.periods.back_mut() {
             *open += 1;
         }
-        self.dies[row.die as usize].programs.push_back(Program {
-            row,
-            period,
-            ready,
-        });
+        self.dies[row.die as usize]
+            .programs
+            .push_back(Program { row, period, ready });
         self.stir(row.die, ready);
     }
 
