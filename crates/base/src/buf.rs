@@ -33,9 +33,23 @@ struct Memory {
     capacity: usize,
 }
 
+/// Memory kept for reuse, by class; goes back to the system when the thread ends.
+struct Pool([Vec<NonNull<u8>>; CLASSES.len()]);
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for (list, &capacity) in self.0.iter_mut().zip(&CLASSES) {
+            for at in list.drain(..) {
+                // SAFETY: allocated in `fresh` with this very layout, and only the pool has it.
+                unsafe { dealloc(at.as_ptr(), layout(capacity)) }
+            }
+        }
+    }
+}
+
 thread_local! {
-    static POOL: RefCell<[Vec<NonNull<u8>>; CLASSES.len()]> =
-        const { RefCell::new([Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new()]) };
+    static POOL: RefCell<Pool> =
+        const { RefCell::new(Pool([const { Vec::new() }; CLASSES.len()])) };
 }
 
 fn layout(capacity: usize) -> Layout {
@@ -48,7 +62,7 @@ impl Memory {
             return (Memory::fresh(len.next_multiple_of(PAGE)), true);
         };
         let kept = POOL
-            .try_with(|pool| pool.borrow_mut()[class].pop())
+            .try_with(|pool| pool.borrow_mut().0[class].pop())
             .ok()
             .flatten();
         match kept {
@@ -78,7 +92,7 @@ impl Drop for Memory {
     fn drop(&mut self) {
         if let Some(class) = CLASSES.iter().position(|&size| size == self.capacity) {
             let kept = POOL.try_with(|pool| {
-                let list = &mut pool.borrow_mut()[class];
+                let list = &mut pool.borrow_mut().0[class];
                 let room = list.len() * self.capacity < KEPT_PER_CLASS;
                 if room {
                     list.push(self.at);
