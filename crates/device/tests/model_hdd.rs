@@ -117,6 +117,7 @@ fn ms(span: Nanos) -> f64 {
 
 #[track_caller]
 fn within(share: f64, found: f64, published: f64, what: &str) {
+    println!("{what}: {found:.4} against {published:.4}");
     assert!(
         (found / published - 1.0).abs() <= share,
         "{what}: {found:.4} against {published:.4}"

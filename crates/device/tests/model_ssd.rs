@@ -99,6 +99,7 @@ impl Bench {
 
 #[track_caller]
 fn within(share: f64, found: f64, published: f64, what: &str) {
+    println!("{what}: {found:.4} against {published:.4}");
     assert!(
         (found / published - 1.0).abs() <= share,
         "{what}: {found:.3} against {published:.3}"
@@ -221,7 +222,7 @@ fn steady_random_writes_are_amplified_as_theory_says_and_sequential_ones_are_not
         let before = bench.core.ftl().work();
         bench.random(Op::Write, units, 32, units / 2);
         let steady = bench.since(before).amplification();
-        println!("{model}: {steady:.2}");
+        println!("{model}: amplification {steady:.2}");
         assert!((least..most).contains(&steady), "{model}: {steady:.2}");
         bench.core.ftl().check();
 

@@ -652,7 +652,7 @@ impl HddModel {
             if queued.arrived < oldest.0 {
                 oldest = (queued.arrived, index);
             }
-            let cost = match self.from_stream(queued, now) {
+            let cost = match self.streamed(queued, now) {
                 // As with a seek, the time until the data begin, not until they end.
                 Some(end) => {
                     let passing = self.geometry.pass(queued.place, queued.sectors);
@@ -692,7 +692,7 @@ impl HddModel {
     }
 
     /// When the read-ahead under way will have passed the whole of a queued read; `None` if it does not.
-    fn from_stream(&self, queued: &Queued, now: Instant) -> Option<Instant> {
+    fn streamed(&self, queued: &Queued, now: Instant) -> Option<Instant> {
         let stream = self.stream.as_ref()?;
         let end = queued.start + queued.sectors;
         if queued.write || queued.start < stream.start || queued.start > stream.limit {
@@ -753,7 +753,7 @@ impl HddModel {
                 if let Some(request) = self.outside.pop_front() {
                     self.enqueue(request, now, now + self.overhead);
                 }
-                let end = match self.from_stream(&queued, now) {
+                let end = match self.streamed(&queued, now) {
                     Some(end) => {
                         self.read_on(&queued, end);
                         end

@@ -615,7 +615,7 @@ impl HddSpec {
             ("hdd.write_seek_ms", self.write_seek_ms),
         ] {
             let ordered = 0.0 <= seek[0] && seek[0] <= seek[1] && seek[1] <= seek[2];
-            if !ordered || !(seek[2] < MUCH) {
+            if !ordered || seek[2] > MUCH || seek.iter().any(|ms| ms.is_nan()) {
                 return Err(check.refuse(
                     key,
                     format!("{seek:?}"),
@@ -757,7 +757,7 @@ impl PowerSpec {
                 0.0,
                 MUCH,
             )?;
-            if !(step.after_s > before) {
+            if step.after_s.is_nan() || step.after_s <= before {
                 return Err(check.refuse(
                     &format!("power.{name}.after_s"),
                     step.after_s,
