@@ -1,11 +1,15 @@
 //! How fast is the executor? Events of each kind a second, on one core; several runs each.
 //!
 //! Virtual time: sleeps, channel wake-ups, yields, spawned tasks, whole simulated round trips.
-//! Real time: messages from another thread, empty operations through the driver.
+//! Real time: messages from another thread, empty operations through the driver, direct reads of a file.
 
 use std::hint::black_box;
+use std::io::Write;
+use std::path::Path;
+use std::rc::Rc;
 
 use base::{Buf, Nanos, View};
+use env::fs::{File, Options};
 use env::net::{Address, Listener, Stream};
 use env::{Choice, RealConfig, Runtime};
 use rustix::time::{ClockId, clock_gettime};
@@ -17,6 +21,8 @@ const RUNS: usize = 7;
 enum Clock {
     /// Those this thread computed: other load on the machine does not matter.
     Cpu,
+    /// Those all threads of this process computed, in the kernel too.
+    AllCpu,
     /// Those that passed.
     Wall,
 }
@@ -25,6 +31,7 @@ impl Clock {
     fn seconds(self) -> f64 {
         let id = match self {
             Clock::Cpu => ClockId::ThreadCPUTime,
+            Clock::AllCpu => ClockId::ProcessCPUTime,
             Clock::Wall => ClockId::Monotonic,
         };
         let time = clock_gettime(id);
@@ -43,11 +50,11 @@ fn report(clock: Clock, name: &str, job: impl Fn() -> u64) {
         .collect();
     rates.sort_by(f64::total_cmp);
     let unit = match clock {
-        Clock::Cpu => "M per CPU second",
+        Clock::Cpu | Clock::AllCpu => "M per CPU second",
         Clock::Wall => "M per second",
     };
     println!(
-        "{name:<40} {:>8.3} {:>8.3} {:>8.3}  {unit} (min median max of {RUNS})",
+        "{name:<42} {:>8.3} {:>8.3} {:>8.3}  {unit} (min median max of {RUNS})",
         rates[0] / 1e6,
         rates[RUNS / 2] / 1e6,
         rates[RUNS - 1] / 1e6
@@ -260,6 +267,43 @@ fn echoes(thread_pool: Choice, count: u64) -> u64 {
     count
 }
 
+/// Reads of 4 KiB at random places of a file on the disk under the target directory.
+fn reads(thread_pool: Choice, file: &Path, tasks: u64, each: u64) -> u64 {
+    let file = file.to_owned();
+    real(thread_pool).block_on(async move {
+        let file = Rc::new(File::open(&file, &Options::default()).expect("made before"));
+        let pages = file.size().0 / 4096;
+        let all = (0..tasks).map(|_| {
+            let (file, mut chance) = (Rc::clone(&file), env::rng("places"));
+            env::spawn(async move {
+                for _ in 0..each {
+                    let at = chance.below(pages) * 4096;
+                    let read = file.read_at(Buf::for_read(4096), at).await;
+                    black_box(read.expect("the disk is well"));
+                }
+            })
+        });
+        for task in all.collect::<Vec<_>>() {
+            task.await;
+        }
+    });
+    tasks * each
+}
+
+/// A file of random bytes, 128 MiB.
+fn data_file() -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR"))
+        .expect("a place for a file of 128 MiB");
+    let mut chance = env::Rng::from_seed(7);
+    let mut bytes = vec![0; 1 << 20];
+    for _ in 0..128 {
+        chance.fill(&mut bytes);
+        file.write_all(&bytes).expect("room for 128 MiB");
+    }
+    file.as_file().sync_all().expect("the disk is well");
+    file
+}
+
 fn main() {
     println!("virtual time, one core:");
     report(Clock::Cpu, "timer events, 1,000 tasks", || {
@@ -289,6 +333,7 @@ fn main() {
     report(Clock::Wall, "letters back and forth, 2 threads", || {
         letters_back_and_forth(20_000)
     });
+    let file = data_file();
     for driver in [Choice::Auto, Choice::Always] {
         let name = real(driver).driver_name();
         let each = if name == "io_uring" { 20_000 } else { 1_000 };
@@ -307,5 +352,11 @@ fn main() {
             &format!("{name}: 4 KiB echoes, one thread"),
             || echoes(driver, 20_000),
         );
+        for (clock, tasks) in [(Clock::Wall, 1), (Clock::Wall, 32), (Clock::AllCpu, 32)] {
+            let title = format!("{name}: 4 KiB direct reads, {tasks} at once");
+            report(clock, &title, || {
+                reads(driver, file.path(), tasks, 8_000 / tasks)
+            });
+        }
     }
 }

@@ -11,7 +11,7 @@
 //! 2. A cancelled timer never comes; what it kept is dropped at once.
 //! 3. Cancelled timers never make up more than half of a heap of over 64.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use base::Instant;
@@ -26,6 +26,41 @@ pub(crate) struct TimerId {
     place: u32,
 }
 
+/// One timer's place in the order.
+struct Entry {
+    deadline: Instant,
+    sequence: u64,
+    place: u32,
+}
+
+impl Entry {
+    /// One number to compare instead of two: no branch to mispredict.
+    fn key(&self) -> u128 {
+        (u128::from(self.deadline.0) << 64) | u128::from(self.sequence)
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        self.key() == other.key()
+    }
+}
+impl Eq for Entry {}
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+    fn le(&self, other: &Entry) -> bool {
+        other.key() <= self.key()
+    }
+}
+impl Ord for Entry {
+    /// Reversed: the heap's greatest is the earliest deadline, then the first asked for.
+    fn cmp(&self, other: &Entry) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
 struct Place<T> {
     sequence: u64,
     kept: Option<T>,
@@ -33,7 +68,7 @@ struct Place<T> {
 
 /// See the module's head.
 pub(crate) struct Timers<T> {
-    heap: BinaryHeap<Reverse<(Instant, u64, u32)>>,
+    heap: BinaryHeap<Entry>,
     places: Vec<Place<T>>,
     free: Vec<u32>,
     sequence: u64,
@@ -69,7 +104,11 @@ impl<T> Timers<T> {
                 place
             }
         };
-        self.heap.push(Reverse((deadline, sequence, place)));
+        self.heap.push(Entry {
+            deadline,
+            sequence,
+            place,
+        });
         TimerId { sequence, place }
     }
 
@@ -104,7 +143,9 @@ impl<T> Timers<T> {
     /// The earliest deadline.
     pub(crate) fn next(&mut self) -> Option<Instant> {
         loop {
-            let &Reverse((deadline, _, place)) = self.heap.peek()?;
+            let &Entry {
+                deadline, place, ..
+            } = self.heap.peek()?;
             if self.places[place as usize].kept.is_some() {
                 return Some(deadline);
             }
@@ -117,7 +158,9 @@ impl<T> Timers<T> {
     /// Takes the first timer due at `now`.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<T> {
         loop {
-            let &Reverse((deadline, _, place)) = self.heap.peek()?;
+            let &Entry {
+                deadline, place, ..
+            } = self.heap.peek()?;
             if deadline > now {
                 return None;
             }
@@ -143,10 +186,10 @@ impl<T> Timers<T> {
 
     fn sweep(&mut self) {
         let (places, free) = (&self.places, &mut self.free);
-        self.heap.retain(|&Reverse((_, _, place))| {
-            let waits = places[place as usize].kept.is_some();
+        self.heap.retain(|entry| {
+            let waits = places[entry.place as usize].kept.is_some();
             if !waits {
-                free.push(place);
+                free.push(entry.place);
             }
             waits
         });
