@@ -20,20 +20,33 @@ pub struct Cache<P> {
 }
 
 impl<P: Replacement> Cache<P> {
-    /// A cache of as many objects as `policy` was made for.
+    /// A cache of as many objects as `policy` was made for, with a [roomy](Index::roomy) index.
     ///
     /// # Panics
     /// If `policy` holds frames already or was made for none.
     pub fn new(policy: P) -> Self {
+        let index = Index::roomy(policy.capacity());
+        Cache::with(policy, index)
+    }
+
+    /// The same with the compact index that engines use: half its size, about half the rate.
+    ///
+    /// # Panics
+    /// If `policy` holds frames already or was made for none.
+    pub fn compact(policy: P) -> Self {
+        let index = Index::new(policy.capacity());
+        Cache::with(policy, index)
+    }
+
+    fn with(policy: P, index: Index) -> Self {
         let capacity = policy.capacity();
         assert!(
             capacity > 0 && policy.is_empty(),
             "a cache starts with room and empty"
         );
-        let keys = Vec::with_capacity(capacity as usize);
         Cache {
-            index: Index::new(capacity),
-            keys,
+            index,
+            keys: Vec::with_capacity(capacity as usize),
             capacity,
             policy,
         }

@@ -43,6 +43,8 @@ fn the_adaptive_policies_cost_what_their_pages_say() {
 
 #[test]
 fn a_simulated_cache_costs_its_index_keys_and_policy() {
-    let bytes = per_frame(Cache::new(Lru::new(FRAMES)).memory());
+    let bytes = per_frame(Cache::compact(Lru::new(FRAMES)).memory());
     assert!(bytes <= 4.1 + 8.0 + 6.1, "{bytes}");
+    let roomy = per_frame(Cache::new(Lru::new(FRAMES)).memory());
+    assert!(roomy <= 8.1 + 8.0 + 6.1, "{roomy}");
 }

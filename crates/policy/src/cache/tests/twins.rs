@@ -134,6 +134,7 @@ proptest! {
     #[test]
     fn an_index_is_a_map(capacity in 1u32..300, seed: u64) {
         compare_index(Index::new(capacity), seed);
+        compare_index(Index::roomy(capacity), seed);
     }
 
     #[test]
