@@ -54,17 +54,14 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Run the randomized suites with fresh seeds for a long time
+    /// Run the randomized suites with ever more seeds, and the fuzz targets, for a long time
     Soak {
-        /// For how long; the round under way is finished
+        /// For how long; each round has more seeds, and none is begun that would not fit
         #[arg(long, default_value_t = 60)]
         minutes: u64,
-        /// Seeds per round and suite
+        /// Seeds of the first round, per suite
         #[arg(long, default_value_t = 1000)]
         seeds: u64,
-        /// The first seed of the first round
-        #[arg(long, default_value_t = 1_000_000)]
-        first: u64,
     },
 }
 
@@ -95,11 +92,7 @@ fn main() -> ExitCode {
         }),
         Chore::Papers { check: false } => Tree::of_project().and_then(|tree| papers::write(&tree)),
         Chore::Bench { name, args } => bench::bench(name.as_deref(), &args),
-        Chore::Soak {
-            minutes,
-            seeds,
-            first,
-        } => soak::soak(minutes, seeds, first),
+        Chore::Soak { minutes, seeds } => soak::soak(minutes, seeds),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,15 +1,17 @@
 //! Long randomized runs: the same tests, other seeds, for as long as asked.
 //!
 //! ```text
-//! every test file that reads TANADA_SEEDS -> build once -> rounds of fresh seeds until time is up
+//! every test file that reads TANADA_SEEDS -> build once -> growing rounds until time is up
 //! ```
 //!
 //! The convention for a randomized test:
 //!
-//! - `TANADA_SEEDS=N`: how many seeds to run; without it a number that suits every day.
-//! - `TANADA_SEED_FIRST=S`: the first of them (0 without it), so each round sees other seeds.
+//! - `TANADA_SEEDS=N`: run seeds 0 to N - 1; without it as many as suit every day.
 //! - `TANADA_SEED=S`: run this one alone. A failing test prints this with the command to type.
+//!
+//! So rounds grow: each runs about twice the seeds of the one before, or as many as still fit.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -27,51 +29,70 @@ struct Suite {
     target: Vec<String>,
 }
 
-/// Runs rounds of `seeds` seeds over every randomized suite, and the fuzz targets, for `minutes`.
+/// Runs every randomized suite with `seeds` seeds, then more, and the fuzz targets, for `minutes`.
 ///
 /// # Errors
 /// At the first failing round; the test has printed how to replay it.
-pub fn soak(minutes: u64, seeds: u64, first: u64) -> Result<()> {
+pub fn soak(minutes: u64, seeds: u64) -> Result<()> {
     let tree = Tree::of_project()?;
     let suites = suites(&tree)?;
     if suites.is_empty() {
         bail!("no test reads TANADA_SEEDS: there is nothing to soak");
     }
-    let fuzz = fuzz_targets(&tree);
-    let end = now() + Duration::from_secs(minutes * 60);
-    let mut next = first;
-    let mut rounds = 0_u64;
-    while rounds == 0 || now() < end {
-        for suite in &suites {
-            println!(
-                "soak: {} {}: seeds {next}..{}",
-                suite.package,
-                suite.target.join(" "),
-                next + seeds
-            );
-            run(cargo()
-                .args(["test", "--release", "--quiet", "-p", &suite.package])
-                .args(&suite.target)
-                .env("TANADA_SEEDS", seeds.to_string())
-                .env("TANADA_SEED_FIRST", next.to_string()))?;
-        }
-        for target in &fuzz {
-            println!("soak: fuzz {target}: 60 s");
-            // Fuzzing needs nightly, so rustup's own cargo chooses, not the one that started us.
-            run(Command::new("cargo").current_dir(&tree.root).args([
-                "+nightly",
-                "fuzz",
-                "run",
-                target,
-                "--",
-                "-max_total_time=60",
-            ]))?;
-        }
-        next += seeds;
-        rounds += 1;
+    let fuzz_targets = fuzz_targets(&tree);
+    for suite in &suites {
+        // Building is not what a round's time is spent on.
+        run(suite.command().arg("--no-run"))?;
     }
-    println!("soak: {rounds} rounds, seeds {first}..{next}, no failure");
+    let end = now() + Duration::from_secs(minutes * 60);
+    let mut count = seeds;
+    loop {
+        for target in &fuzz_targets {
+            println!("soak: fuzz {target}: 60 s");
+            fuzz(&tree, target)?;
+        }
+        let start = now();
+        for suite in &suites {
+            let (package, target) = (&suite.package, suite.target.join(" "));
+            println!("soak: {package} {target}: {count} seeds");
+            run(suite.command().env("TANADA_SEEDS", count.to_string()))?;
+        }
+        let took = (now() - start).as_secs_f64().max(1.0);
+        let left = end.saturating_duration_since(now()).as_secs_f64();
+        let next = (count as f64 * (left / took).min(2.0)) as u64;
+        if next <= count {
+            break;
+        }
+        count = next;
+    }
+    println!("soak: {count} seeds of every suite, no failure");
     Ok(())
+}
+
+impl Suite {
+    fn command(&self) -> Command {
+        let mut command = cargo();
+        command
+            .args(["test", "--release", "--quiet", "-p", &self.package])
+            .args(&self.target);
+        command
+    }
+}
+
+fn fuzz(tree: &Tree, target: &str) -> Result<()> {
+    // What a run finds worth keeping goes to corpus/, which is not part of the project.
+    let corpus = format!("fuzz/corpus/{target}");
+    fs::create_dir_all(tree.root.join(&corpus))?;
+    // Fuzzing needs nightly, so rustup's own cargo chooses, not the one that started us.
+    let mut command = Command::new("cargo");
+    command
+        .current_dir(&tree.root)
+        .args(["+nightly", "fuzz", "run", target, &corpus]);
+    let start = format!("fuzz/seeds/{target}");
+    if tree.has(&start) {
+        command.arg(start);
+    }
+    run(command.args(["--", "-max_total_time=60"]))
 }
 
 #[expect(
