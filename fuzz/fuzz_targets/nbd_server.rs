@@ -8,7 +8,7 @@
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Nanos, Sector, View};
-use device::{Device as _, DeviceExt as _, Memory};
+use device::{DeviceExt as _, Memory};
 use env::net::{Address, Listener, Stream};
 use front::nbd::proto::{self, opt};
 use front::nbd::{Client, ClientOptions, Config, Export, Limits, Server};
