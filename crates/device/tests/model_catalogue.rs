@@ -187,3 +187,33 @@ fn an_unknown_name_is_answered_with_the_names_there_are() {
     );
     assert!(refusal.contains("3dxp"));
 }
+
+#[test]
+fn every_model_serves_its_first_and_last_sector_at_its_own_size_and_at_a_mebibyte() {
+    for model in catalogue() {
+        let spec = Spec::find(&model.name).expect("in the catalogue");
+        for size in [None, Some(Bytes::mib(1)), Some(Bytes::gib(1))] {
+            let mut core = spec.timing(size, 1).expect("a size it can have");
+            let last = size.unwrap_or(spec.size).sectors() - 8;
+            let places = [
+                (Op::Write, 0),
+                (Op::Read, last),
+                (Op::Write, last),
+                (Op::Read, 0),
+            ];
+            for (id, (op, at)) in places.into_iter().enumerate() {
+                let (id, fua) = (id as u64, op == Op::Write);
+                let span = Span::new(Sector(at), Bytes(4096));
+                core.submit(Instant(0), Request { id, op, span, fua });
+            }
+            let mut completed = 0;
+            while let Some(next) = core.next() {
+                core.advance(next);
+                while core.take_done().is_some() {
+                    completed += 1;
+                }
+            }
+            assert_eq!(completed, 4, "{} at {size:?}", model.name);
+        }
+    }
+}

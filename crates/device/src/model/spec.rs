@@ -525,8 +525,8 @@ impl Spec {
                 seed,
             ))),
             Kind::Ssd(ssd) => {
-                // The map counts units of flash in 32 bits; half of them leaves room for any spare.
-                let most = Bytes((1 << 31) * ssd.mapping_size.0);
+                // The map counts units of flash in 32 bits; a quarter of them is left for rounding up.
+                let most = Bytes((3 << 30) * ssd.mapping_size.0);
                 let raw = size.0 as f64 * ssd.raw_size.0 as f64 / self.size.0 as f64;
                 if raw > most.0 as f64 {
                     return refuse(format!("it can have at most {most} of flash"));
