@@ -13,11 +13,12 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use anyhow::{Context, anyhow};
-use base::Map;
+use base::{Map, Nanos};
 use device::model::{ModelDisk, Spec, Store};
 use device::{Device, FileOptions, Meter};
 use env::fs::Direct;
@@ -30,6 +31,8 @@ use crate::registry::Registry;
 use crate::serve::plain;
 use crate::tree::{OpenDevice, OpenServer, OpenVolume, Tree, TreeHandle};
 
+/// How long to wait for an address that another process has.
+const PATIENCE: Nanos = Nanos::secs(2);
 /// Seed of a modelled device's chance (where its heads stand at the start, and such).
 const MODEL_SEED: u64 = 1;
 
@@ -222,7 +225,7 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
         for address in &export.nbd {
             if listeners.iter().all(|(known, _, _)| known != address) {
                 let tls = export.tls.as_ref().map(read_tls).transpose()?;
-                listeners.push((address.clone(), listen(address)?, tls));
+                listeners.push((address.clone(), listen(address).await?, tls));
             }
         }
     }
@@ -310,9 +313,21 @@ async fn open(config: &DeviceConfig) -> anyhow::Result<Rc<dyn Device>> {
     })
 }
 
-fn listen(address: &Address) -> anyhow::Result<Listener> {
-    Listener::bind(address).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AddrInUse => anyhow!(
+/// Listens, once the address is free: the kernel gives the sockets of a killed daemon back a moment after
+/// its end.
+async fn listen(address: &Address) -> anyhow::Result<Listener> {
+    let deadline = env::now() + PATIENCE;
+    let error = loop {
+        match Listener::bind(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) if error.kind() == ErrorKind::AddrInUse && env::now() < deadline => {
+                env::sleep(Nanos::millis(100)).await;
+            }
+            Err(error) => break error,
+        }
+    };
+    Err(match error.kind() {
+        ErrorKind::AddrInUse => anyhow!(
             "cannot listen on {address} for NBD clients: another program has it, perhaps another \
              `tanada serve`; end it, or write another address in [[export]] nbd"
         ),

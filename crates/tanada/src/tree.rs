@@ -81,6 +81,10 @@ impl Refused {
     }
 }
 
+/// The data thread has ended.
+#[derive(Debug)]
+pub struct Ended;
+
 /// A data thread as other threads see it.
 pub struct TreeHandle {
     /// What stands at the top of the tree.
@@ -105,9 +109,9 @@ impl TreeHandle {
         }
     }
 
-    /// Hands the letter back if the thread has ended.
-    pub fn post(&self, letter: Letter) -> Result<(), Letter> {
-        self.poster.post(letter)
+    /// Sends a letter, which is dropped if the thread has ended.
+    pub fn post(&self, letter: Letter) -> Result<(), Ended> {
+        self.poster.post(letter).map_err(|_| Ended)
     }
 
     pub fn is_dead(&self) -> bool {

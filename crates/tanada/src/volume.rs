@@ -9,12 +9,12 @@ use std::fmt::Display;
 use std::rc::Rc;
 
 use anyhow::Context;
-use base::Bytes;
+use base::{Bytes, Nanos};
 use device::Meter;
 use hybrid::{Health, Hybrid, OpenError, Settings, Ties};
 
 use crate::admin::api::{self, Attach, Change, Refusal};
-use crate::config::{AGE_LIMIT, HybridConfig, STANDBY_AFTER, read_span};
+use crate::config::{AGE_LIMIT, HybridConfig, read_span};
 use crate::registry::Registry;
 use crate::tree::{Refused, Tree};
 
@@ -152,7 +152,7 @@ impl OpenVolume {
     pub async fn change(&self, change: Change) -> Result<(), Refused> {
         let name = self.config.name();
         let old = self.hybrid.settings();
-        let new = changed(&old, &change).map_err(|(key, what)| {
+        let new = changed(&old, &change, self.config.standby_after).map_err(|(key, what)| {
             Refused::Invalid(Refusal {
                 error: format!("cannot set {key} of {name}: {what}"),
                 what_to_do: "nothing was changed".into(),
@@ -216,7 +216,11 @@ fn word(health: Health) -> &'static str {
 }
 
 /// The settings after a change; else which key is wrong, and how.
-fn changed(old: &Settings, change: &Change) -> Result<Settings, (&'static str, String)> {
+fn changed(
+    old: &Settings,
+    change: &Change,
+    standby_after: Nanos,
+) -> Result<Settings, (&'static str, String)> {
     fn parse<T: std::str::FromStr<Err: Display>>(
         key: &'static str,
         text: &Option<String>,
@@ -249,7 +253,7 @@ fn changed(old: &Settings, change: &Change) -> Result<Settings, (&'static str, S
         (Some(false), _) | (None, None) => None,
         (Some(true), None) => Some(hybrid::Energy {
             age_limit: AGE_LIMIT,
-            standby_after: STANDBY_AFTER,
+            standby_after,
         }),
         (_, Some(energy)) => Some(energy),
     };
@@ -295,10 +299,10 @@ fn changed(old: &Settings, change: &Change) -> Result<Settings, (&'static str, S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::Nanos;
 
     fn change(json: &str) -> Result<Settings, (&'static str, String)> {
-        changed(&Settings::default(), &serde_json::from_str(json).unwrap())
+        let change = serde_json::from_str(json).unwrap();
+        changed(&Settings::default(), &change, Nanos::secs(60))
     }
 
     #[test]

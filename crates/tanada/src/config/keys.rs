@@ -9,6 +9,7 @@
 //! 2. A key nobody asked for is a mistake.
 
 use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::fmt;
 
 use serde::de::DeserializeOwned;
@@ -277,10 +278,19 @@ pub fn instead<'a>(
     introduction: &str,
 ) -> String {
     let known: Vec<&str> = known.into_iter().collect();
+    // Of two as near, the one that begins alike: the first letters are seldom the slip.
+    let alike = |name: &str| {
+        let pairs = given.bytes().zip(name.bytes());
+        pairs.take_while(|(one, other)| one == other).count()
+    };
     let nearest = known
         .iter()
-        .map(|name| (strsim::damerau_levenshtein(given, name), *name))
-        .min();
+        .map(|name| {
+            let distance = strsim::damerau_levenshtein(given, name);
+            (distance, Reverse(alike(name)), *name)
+        })
+        .min()
+        .map(|(distance, _, name)| (distance, name));
     match nearest {
         None => String::new(),
         Some((distance, name)) if distance <= 1 + given.len() / 4 => {

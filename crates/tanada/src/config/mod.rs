@@ -44,7 +44,7 @@ pub struct DeviceConfig {
     pub read_only: bool,
     /// Open it although it is mounted or in use.
     pub force: bool,
-    /// Spin down after this long without a request.
+    /// In energy mode, sleep after this long without a request.
     pub standby_after: Option<Nanos>,
 }
 
@@ -82,6 +82,8 @@ pub struct HybridConfig {
     pub fast: String,
     /// Take the fast device even if it holds something else, which is then lost.
     pub force: bool,
+    /// How long the slow device is idle before energy mode sends it to sleep.
+    pub standby_after: Nanos,
 }
 
 /// `[[export]]`: a device or hybrid that clients see.
@@ -518,7 +520,8 @@ fn read_hybrid(
     let standby_after = devices
         .iter()
         .find(|device| device.name == slow)
-        .and_then(|device| device.standby_after);
+        .and_then(|device| device.standby_after)
+        .unwrap_or(STANDBY_AFTER);
     let settings = hybrid::Settings {
         name,
         block: block.map_or(usual.block, |at| at.value),
@@ -530,7 +533,7 @@ fn read_hybrid(
         dirty_high: dirty_high.map_or(usual.dirty_high, |at| at.value),
         energy: energy.then(|| hybrid::Energy {
             age_limit: age_limit.map_or(AGE_LIMIT, |at| at.value),
-            standby_after: standby_after.unwrap_or(STANDBY_AFTER),
+            standby_after,
         }),
         flash_writes_per_day: flash_writes_per_day.map(|at| at.value),
         fast_bytes: fast_size.map(|at| at.value),
@@ -544,6 +547,7 @@ fn read_hybrid(
         slow,
         fast,
         force,
+        standby_after,
     })
 }
 
@@ -636,7 +640,9 @@ fn read_export(
         keys.complain_at(name_at, "name", "an export's name has at most 4096 bytes");
     }
     for address in &nbd.value {
-        if admin.listen.contains(address) {
+        // Port 0 asks for any free one, each time another.
+        let any_port = matches!(address, Address::Tcp(socket) if socket.port() == 0);
+        if admin.listen.contains(address) && !any_port {
             let what = format!("{address} is where the admin API listens; take another one");
             keys.complain_at(nbd.at, "nbd", what);
         }

@@ -123,10 +123,10 @@ nbd = "127.0.0.1"
     assert_eq!(
         found,
         [
-            "line 2: [[device]] \"hdd0\": size is missing; write size = \"24GiB\"",
-            "line 5: [[device]] \"hdd0\" size: 'many' is not a size: couldn't parse \"many\" into a \
-             known SI unit, couldn't parse unit of \"many\"; write a whole number of bytes or a number \
-             with KiB, MiB, GiB, TiB, kB, MB, GB or TB",
+            &format!(
+                "line 5: [[device]] \"hdd0\" size: {}",
+                "many".parse::<Bytes>().unwrap_err()
+            ),
             "line 12: [[device]] \"ssd0\" colour: there is no such key; the keys here are name, path, \
              model, size, file, memory, direct, force, read_only, standby_after",
             "line 17: [[hybrid]] \"vol0\" fast: there is no [[device]] or [[hybrid]] called \"sdd0\"; \

@@ -1,0 +1,157 @@
+//! A real daemon in a directory of its own, on Unix sockets and free ports.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// Two small devices in memory, one hybrid of them, and a plain device beside it.
+pub const SMALL: &str = r#"
+[[device]]
+name = "slow"
+path = "slow.img"
+size = "64MiB"
+[[device]]
+name = "fast"
+path = "fast.img"
+size = "16MiB"
+[[device]]
+name = "plain"
+memory = true
+size = "8MiB"
+[[hybrid]]
+name = "vol0"
+slow = "slow"
+fast = "fast"
+[[export]]
+device = "vol0"
+nbd = ["unix:vol0.sock", "127.0.0.1:0"]
+[[export]]
+device = "plain"
+nbd = "unix:plain.sock"
+[admin]
+listen = ["unix:admin.sock", "127.0.0.1:0"]
+"#;
+
+/// The program under test.
+pub fn tanada(dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tanada"));
+    command
+        .current_dir(dir)
+        .env_remove("RUST_LOG")
+        .env("TANADA_ADMIN", "unix:admin.sock");
+    command
+}
+
+/// Runs the program to its end.
+pub fn run(dir: &Path, arguments: &[&str]) -> Output {
+    tanada(dir)
+        .args(arguments)
+        .output()
+        .expect("the program starts")
+}
+
+/// Runs the program, which must succeed; its output.
+pub fn text(dir: &Path, arguments: &[&str]) -> String {
+    let output = run(dir, arguments);
+    assert!(
+        output.status.success(),
+        "tanada {arguments:?}: {}\n{}",
+        output.status,
+        stderr(&output)
+    );
+    String::from_utf8(output.stdout).expect("output is text")
+}
+
+/// As [`text`], read as JSON.
+pub fn json(dir: &Path, arguments: &[&str]) -> Value {
+    serde_json::from_str(&text(dir, arguments)).expect("output is JSON")
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A running daemon; killed when dropped.
+pub struct Daemon {
+    child: Child,
+    /// What it printed when it was up.
+    pub welcome: String,
+    _stdout: BufReader<ChildStdout>,
+    stderr: Option<ChildStderr>,
+}
+
+impl Daemon {
+    /// Starts a daemon with `config` in `dir` and waits until it says it is up.
+    pub fn start(dir: &Path, config: &str) -> Daemon {
+        fs::write(dir.join("tanada.toml"), config).expect("the directory is ours");
+        let mut child = tanada(dir)
+            .args(["serve", "tanada.toml"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let mut welcome = String::new();
+        while !welcome.contains("Stop it with") {
+            let read = stdout.read_line(&mut welcome).expect("its output is text");
+            if read == 0 {
+                let mut said = String::new();
+                let mut stderr = child.stderr.take().expect("piped");
+                stderr.read_to_string(&mut said).expect("its log is text");
+                panic!("the daemon ended before it was up:\n{welcome}\n{said}");
+            }
+        }
+        let stderr = child.stderr.take();
+        Daemon {
+            child,
+            welcome,
+            _stdout: stdout,
+            stderr,
+        }
+    }
+
+    pub fn signal(&self, name: &str) {
+        let done = Command::new("kill")
+            .args([&format!("-{name}"), &self.child.id().to_string()])
+            .status()
+            .expect("kill is there");
+        assert!(done.success());
+    }
+
+    /// Ends it with SIGTERM; its exit status and log.
+    pub fn stop(mut self) -> (Option<i32>, String) {
+        self.signal("TERM");
+        self.ended()
+    }
+
+    /// Waits for its end.
+    pub fn ended(&mut self) -> (Option<i32>, String) {
+        let mut log = String::new();
+        if let Some(mut stderr) = self.stderr.take() {
+            stderr.read_to_string(&mut log).expect("its log is text");
+        }
+        let status = self.child.wait().expect("it is our child");
+        (status.code(), log)
+    }
+
+    /// The TCP address of its admin API, from its welcome.
+    pub fn admin_tcp(&self) -> String {
+        let (_, rest) = self
+            .welcome
+            .split_once("curl http://")
+            .expect("it listens on TCP");
+        let (address, _) = rest.split_once('/').expect("an address and a path");
+        address.to_owned()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
