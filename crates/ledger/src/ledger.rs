@@ -805,16 +805,15 @@ fn check_payload(payload: &[u8]) -> Result<(), LedgerError> {
 
 /// Sweeps from `cursor` until the batch holds about `target` bytes; true if the sweep came to its end.
 fn sweep_until(owner: &mut dyn Owner, batch: &mut Batch, cursor: &mut u64, target: usize) -> bool {
-    // Until the first records are seen, a small one is assumed.
-    let mut record = 20;
+    // A few records first, to see how long they are; then as many as fit, at most some thousand.
+    let (mut record, mut most) = (1, 16);
     loop {
         let (bytes, count) = (batch.bytes.len(), batch.count);
         let left = target.saturating_sub(bytes);
         if left < record {
             return false;
         }
-        // At most a few thousand at a time, so that `record` follows what the owner has.
-        let max = (left / record).clamp(1, 4096);
+        let max = (left / record).clamp(1, most);
         let Some(next) = owner.sweep(*cursor, max, batch) else {
             return true;
         };
@@ -824,8 +823,12 @@ fn sweep_until(owner: &mut dyn Owner, batch: &mut Batch, cursor: &mut u64, targe
         );
         *cursor = next;
         let new = (batch.count - count) as usize;
-        if new > 0 {
+        if new == 0 {
+            // A stretch with nothing live: look further each time.
+            most = (4 * most).min(4096);
+        } else {
             record = (batch.bytes.len() - bytes).div_ceil(new);
+            most = 4096;
         }
     }
 }

@@ -53,6 +53,17 @@ pub async fn expect(device: Rc<dyn Device>, region: Span, twin: &Twin) -> (Map, 
     (map, replay)
 }
 
+/// Formats a map with `cold` records of 200 bytes that no later change touches: only sweeps keep them.
+pub async fn with_cold(device: Rc<dyn Device>, region: Span, cold: u64) -> (Map, Twin) {
+    let map = Map::format(device, region, identity()).await.unwrap();
+    for key in 0..cold {
+        map.put(1_000_000 + key, &[key as u8; 200]);
+    }
+    map.commit().await.unwrap();
+    let twin = contents(&map);
+    (map, twin)
+}
+
 /// Puts or removes something at random, in the map and in its twin.
 pub fn change(rng: &mut Rng, keys: u64, value_max: u64, map: &Map, twin: &mut Twin) {
     let key = rng.below(keys) * 0x0101;

@@ -123,18 +123,15 @@ fn live(device: Rc<Crash>, life: &Life, history: &Rc<History>) -> Rc<Crash> {
     device.restart(Rng::from_seed(seed ^ 0xc4a5))
 }
 
-fn lives(count: u64, log_blocks: u64, keys: u64, seed: u64) {
+fn lives(count: u64, log_blocks: u64, keys: u64, cold: u64, seed: u64) {
     let size = Bytes((1 << 20) + (2 + log_blocks) * BLOCK);
     let mut rng = Rng::from_seed(seed);
     let mut device = Crash::new("crash", size, Rng::from_seed(seed));
     device.set_delay(Nanos::micros(1), Nanos::micros(100));
     let first = device.clone();
-    Runtime::simulated(seed).block_on(async move {
-        Ledger::format(first, region(log_blocks), identity())
-            .await
-            .unwrap();
-    });
-    let history = History::begin(Twin::new());
+    let twin = Runtime::simulated(seed)
+        .block_on(async move { with_cold(first, region(log_blocks), cold).await.1 });
+    let history = History::begin(twin);
     for life in 0..count {
         let silent = rng.below(2) == 0;
         device.set_after_cut(if silent {
@@ -157,14 +154,22 @@ fn lives(count: u64, log_blocks: u64, keys: u64, seed: u64) {
 #[test]
 fn two_thousand_power_cuts_in_a_tight_log_lose_nothing_answered() {
     for seed in 0..20 {
-        lives(100, 34, 60, seed);
+        lives(100, 34, 60, 0, seed);
     }
 }
 
 #[test]
 fn two_thousand_power_cuts_in_a_roomy_log_lose_nothing_answered() {
     for seed in 100..120 {
-        lives(100, 130, 80, seed);
+        lives(100, 130, 80, 0, seed);
+    }
+}
+
+#[test]
+fn five_hundred_power_cuts_amid_sweeps_in_shares_lose_no_cold_record() {
+    // 800 cold records take 41 blocks: a sweep goes over some ten batches, and a life over many sweeps.
+    for seed in 200..205 {
+        lives(100, 190, 80, 800, seed);
     }
 }
 

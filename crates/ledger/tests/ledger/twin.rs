@@ -75,46 +75,54 @@ proptest! {
     }
 }
 
-/// Hundreds of laps of random changes in a log of `log_blocks`; returns swept bytes per new record byte.
-async fn laps(log_blocks: u64, keys: u64, value_max: u64, laps: u64, reopen: u64) -> (u64, u64) {
+/// Random changes for `laps` laps of a log of `log_blocks`, one reopen in `reopen` commits; `cold` records are
+/// never touched. Returns how many sweeps ended, and in how many batches they were.
+async fn laps(log_blocks: u64, keys: u64, cold: u64, laps: u64, reopen: u64) -> (u64, u64) {
     let device = memory(log_blocks);
     let region = region(log_blocks);
     let mut rng = Rng::from_seed(log_blocks);
-    let mut map = Map::format(device.clone(), region, identity())
-        .await
-        .unwrap();
-    let mut twin = Twin::new();
-    let (mut written, mut commits, mut swept) = (0, 0, 0);
+    let (mut map, mut twin) = with_cold(device.clone(), region, cold).await;
+    let (mut written, mut sweeps, mut carriers) = (0, 0, 0);
     while written < laps * log_blocks * BLOCK {
         for _ in 0..1 + rng.below(8) {
-            change(&mut rng, keys, value_max, &map, &mut twin);
+            change(&mut rng, keys, 600, &map, &mut twin);
         }
         let before = map.ledger().figures();
         map.commit().await.unwrap();
         let after = map.ledger().figures();
         written += after.bytes_written - before.bytes_written;
-        swept += after.swept - before.swept;
-        commits += 1;
+        sweeps += after.sweeps - before.sweeps;
+        carriers += u64::from(after.swept > before.swept);
         if rng.below(reopen) == 0 {
             (map, _) = expect(device.clone(), region, &twin).await;
         }
     }
-    expect(device as std::rc::Rc<dyn Device>, region, &twin).await;
-    (commits, swept)
+    expect(device, region, &twin).await;
+    (sweeps, carriers)
 }
 
 #[test]
 fn hundreds_of_laps_in_a_log_barely_twice_the_live_records_lose_nothing() {
-    // 75 of 100 keys live, 300 bytes each: about 6 blocks; at worst, all and long, 15.
+    // Cold records and 75 of 100 keys take about 16 blocks, and up to 20.
     run(async {
-        laps(36, 100, 600, 300, 200).await;
+        let (sweeps, carriers) = laps(44, 100, 200, 300, 200).await;
+        assert!(sweeps > 300, "{sweeps} sweeps");
+        assert!(
+            carriers < 2 * sweeps,
+            "whole sweeps, not shares: {carriers} for {sweeps}"
+        );
     });
 }
 
 #[test]
 fn hundreds_of_laps_in_a_roomy_log_lose_nothing() {
     run(async {
-        laps(200, 300, 200, 200, 500).await;
+        let (sweeps, carriers) = laps(350, 100, 1000, 200, 500).await;
+        assert!(sweeps > 200, "{sweeps} sweeps");
+        assert!(
+            carriers > 5 * sweeps,
+            "sweeps in shares: {carriers} for {sweeps}"
+        );
     });
 }
 
