@@ -72,11 +72,12 @@ fn models_page(models: &[ModelInfo]) -> String {
                     sources.push(&figure.source);
                     sources.len() - 1
                 });
+                // A size such as 8MiB has its unit already.
+                let has_unit = figure.value.ends_with(|c: char| c.is_ascii_alphabetic());
+                let unit = if has_unit { "" } else { figure.unit };
                 vec![
                     figure.key.clone(),
-                    format!("{} {}", figure.value, figure.unit)
-                        .trim_end()
-                        .to_owned(),
+                    format!("{} {unit}", figure.value).trim_end().to_owned(),
                     format!("[{}]", number + 1),
                 ]
             })

@@ -191,19 +191,21 @@ fn kernel(findings: &mut Findings) {
         "modprobe loop; only needed to try block devices without having any",
     );
     let nbd = Path::new("/sys/module/nbd").exists() || Path::new("/dev/nbd0").exists();
-    let (state, found) = match (nbd, module_file(&release, "nbd")) {
-        (true, _) => (State::Ok, "loaded"),
-        (false, true) => (State::Warn, "there, not loaded"),
-        (false, false) => (State::Missing, "this kernel has none"),
+    let (state, found, todo) = match (nbd, module_file(&release, "nbd")) {
+        (true, _) => (State::Ok, "loaded", ""),
+        (false, true) => (
+            State::Warn,
+            "there, not loaded",
+            "modprobe nbd; gives /dev/nbd0 for mkfs and mount",
+        ),
+        (false, false) => (
+            State::Missing,
+            "this kernel has none",
+            "only a kernel with CONFIG_BLK_DEV_NBD makes a disk of an export; programs that speak \
+             NBD (nbdcopy, nbdfuse, qemu, fio) need none",
+        ),
     };
-    findings.add(
-        "kernel",
-        "NBD client",
-        state,
-        found,
-        "modprobe nbd gives /dev/nbd0 for mkfs and mount; without it programs use the nbd:// \
-         addresses (nbdcopy, qemu, fio, libnbd)",
-    );
+    findings.add("kernel", "NBD client", state, found, todo);
     let fuse = Path::new("/dev/fuse").exists();
     findings.add(
         "kernel",
