@@ -338,6 +338,7 @@ pub fn run(args: &[String]) -> Result<()> {
         bench.prepare_files()?;
     }
     let mut all: Vec<Results> = groups.into_iter().map(Results::new).collect();
+    let load_before = load();
     for round in 0..bench.options.rounds {
         for results in &mut all {
             bench.round(round, results)?;
@@ -347,6 +348,7 @@ pub fn run(args: &[String]) -> Result<()> {
         println!("{}", serde_json::to_string_pretty(&rows(&all))?);
     } else {
         print!("{}", bench.report(&all));
+        println!("\nLoad average before: {load_before}; after: {}", load());
     }
     bench.remove_files();
     Ok(())
@@ -757,7 +759,7 @@ impl Bench {
         for verdict in all.iter().flat_map(verdicts) {
             let _ = writeln!(
                 out,
-                "  {:<5} {:<6} {:<18} {:<32} {} (aim {} {})",
+                "  {:<5} {:<6} {:<18} {:<36} {} (aim {} {})",
                 verdict.word(),
                 verdict.group.name(),
                 verdict.case,
@@ -780,6 +782,13 @@ fn ratio(spread: Spread) -> String {
         "{:.2} ({:.2} .. {:.2})",
         spread.median, spread.low, spread.high
     )
+}
+
+/// How busy the machine was, for the reader: figures from a busy one say less.
+fn load() -> String {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let words: Vec<&str> = text.split_whitespace().take(3).collect();
+    words.join(" ")
 }
 
 /// Runs fio and reads its answer.
