@@ -177,30 +177,6 @@ pub struct Doctor {
     pub json: bool,
 }
 
-#[derive(Subcommand)]
-pub enum Experiment {
-    /// List the experiments.
-    List {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Run one.
-    Run {
-        /// Its name; `tanada experiment list` shows them.
-        name: String,
-        /// The same rows from a shorter run (under a minute).
-        #[arg(long)]
-        quick: bool,
-        /// Print the rows as JSON.
-        #[arg(long)]
-        json: bool,
-        /// Write a report, one self-contained HTML file.
-        #[arg(long, value_name = "FILE")]
-        html: Option<PathBuf>,
-    },
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

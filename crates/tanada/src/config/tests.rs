@@ -1,3 +1,5 @@
+//! Good configurations, and what is said about bad ones.
+
 use super::*;
 
 const TWO: &str = r#"
