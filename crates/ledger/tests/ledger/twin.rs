@@ -1,7 +1,6 @@
 //! The ledger against a plain `BTreeMap`: whatever is done, both hold the same.
 
 use crate::common::*;
-use device::Device;
 use env::Rng;
 use ledger::{Batch, Ledger, Map};
 use proptest::prelude::*;
