@@ -852,7 +852,8 @@ impl Cache {
 
     /// Evicts every page in a slot from `slot` on; none of them is dirty.
     pub fn drop_slots_from(&self, slot: u32) {
-        for slot in slot..self.slots.borrow().total() {
+        let total = self.slots.borrow().total();
+        for slot in slot..total {
             let found = self.map.borrow().in_slot(slot);
             if let Some((page, entry)) = found {
                 assert!(!entry.dirty, "page {page} was brought home first");

@@ -244,6 +244,8 @@ impl Inner {
         if !done.is_empty() && !early {
             self.slow.flush().await?;
         }
+        // Fingerprints first: a commit between may only see a page that is still dirty.
+        self.refresh_samples(cache, &done).await?;
         let mut cleaned = 0;
         for (page, entry) in &done {
             let mut map = cache.map.borrow_mut();
@@ -254,7 +256,6 @@ impl Inner {
                 cleaned += 1;
             }
         }
-        self.refresh_samples(cache, &done).await?;
         count(&cache.counts.bytes_cleaned, cleaned as u64 * PAGE);
         count(&cache.counts.clean_batches, 1);
         cache.room.notify_all();

@@ -509,6 +509,8 @@ impl Inner {
         let ledger = Ledger::format(Rc::clone(&fast), label.ledger, identity)
             .await
             .map_err(failed)?;
+        // A fingerprint of what a power cut could still undo would be wrong afterwards.
+        self.slow.flush().await?;
         let mut samples: Map<u64, Option<u32>> = Map::default();
         for (number, page) in sample_pages(self.slow.whole_pages())
             .into_iter()

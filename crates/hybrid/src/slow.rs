@@ -33,7 +33,8 @@ impl Slow {
         Rc::new(Slow {
             device,
             info,
-            writes: Cell::new(0),
+            // Whoever had the device before may have left something unflushed.
+            writes: Cell::new(1),
             flushed: Cell::new(0),
             failed: RefCell::new(None),
             foreground: Cell::new(0),

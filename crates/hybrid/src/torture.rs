@@ -30,6 +30,8 @@ const CLIENTS: u64 = 4;
 /// Work goes to a few small areas in different 4 MiB regions, so that requests meet.
 const AREAS: [u64; 5] = [0, 1023, 1030, 3000, 6120];
 const AREA_PAGES: u64 = 24;
+/// Device requests of work between two cuts, at most.
+const WORK_STEPS: u64 = 600;
 
 // --- the oracle -----------------------------------------------------------------------------------
 
@@ -51,13 +53,29 @@ struct Oracle {
     tick: u64,
     next_id: u64,
     sectors: Map<u64, Vec<Version>>,
-    checks: u64,
+    /// When the reads under way began: what they may show is kept.
+    reading: Vec<u64>,
 }
 
 impl Oracle {
     fn tick(&mut self) -> u64 {
         self.tick += 1;
         self.tick
+    }
+
+    fn begin_read(&mut self) -> u64 {
+        let begun = self.tick();
+        self.reading.push(begun);
+        begun
+    }
+
+    fn end_read(&mut self, begun: u64) {
+        self.reading.retain(|other| *other != begun);
+    }
+
+    /// What completed before this tick is known to every read under way.
+    fn horizon(&self) -> u64 {
+        self.reading.iter().copied().min().unwrap_or(u64::MAX)
     }
 
     fn versions(&mut self, sector: u64) -> &mut Vec<Version> {
@@ -87,6 +105,7 @@ impl Oracle {
 
     fn end(&mut self, span: Span, id: u64, durable: bool) {
         let now = self.tick();
+        let horizon = self.horizon();
         for sector in span.start.0..span.end().0 {
             let versions = self.versions(sector);
             if let Some(version) = versions
@@ -97,25 +116,25 @@ impl Oracle {
                 version.ended = Some(now);
                 version.durable = durable && !version.advice;
             }
-            prune(versions);
+            prune(versions, horizon);
         }
     }
 
     /// A flush that began at tick `begun` has completed.
     fn flushed(&mut self, begun: u64) {
+        let horizon = self.horizon();
         for versions in self.sectors.values_mut() {
             for version in versions.iter_mut() {
                 if version.ended.is_some_and(|ended| ended < begun) && !version.advice {
                     version.durable = true;
                 }
             }
-            prune(versions);
+            prune(versions, horizon);
         }
     }
 
     /// May a read that began at tick `begun` (`None`: after a crash) show `id`?
     fn allows(&mut self, sector: u64, id: u64, begun: Option<u64>) -> bool {
-        self.checks += 1;
         let versions = self.versions(sector);
         versions.iter().filter(|v| v.id == id).any(|seen| {
             let out = versions.iter().any(|later| {
@@ -146,11 +165,12 @@ impl Oracle {
     }
 }
 
-/// Forgets versions that nothing may show any more.
-fn prune(versions: &mut Vec<Version>) {
+/// Forgets versions that nothing may show any more: neither a crash nor a read that is under way since
+/// before `horizon`.
+fn prune(versions: &mut Vec<Version>, horizon: u64) {
     let newest = versions
         .iter()
-        .filter(|v| v.durable)
+        .filter(|v| v.durable && v.ended.is_some_and(|ended| ended < horizon))
         .map(|v| v.begun)
         .max()
         .unwrap_or(0);
@@ -295,10 +315,11 @@ async fn client(disk: Hybrid, world: Rc<World>, mut rng: Rng) {
                 oracle.borrow_mut().end(span, 0, fua);
             }
             _ => {
-                let begun = oracle.borrow_mut().tick();
+                let begun = oracle.borrow_mut().begin_read();
                 let Ok(buf) = disk.read_at(span.start, span.len).await else {
                     return;
                 };
+                oracle.borrow_mut().end_read(begun);
                 check(&world, span, &buf, Some(begun), "a read");
             }
         }
@@ -393,7 +414,7 @@ fn settings(rng: &mut Rng, plan: Plan) -> Settings {
         } else {
             Admission::SecondAccess
         },
-        sequential_bypass: if plan.whole_pages {
+        sequential_bypass: if plan.whole_pages || rng.chance(0.5) {
             None
         } else {
             Some(Bytes(16384))
@@ -458,8 +479,10 @@ fn run(seed: u64, plan: Plan) -> Result<u64, String> {
         let mut cuts = 0;
         let mut choices = settings(&mut rng, plan);
         while cuts < plan.cuts {
-            supply.cut_at(supply.steps() + rng.below(400));
-            // Opening may itself be cut off.
+            // Some cuts come while the pair is being opened or read, most of them under load.
+            if rng.chance(0.25) {
+                supply.cut_at(supply.steps() + rng.below(200));
+            }
             let opening = {
                 let (choices, slow, fast) = (choices.clone(), Rc::clone(&slow), Rc::clone(&fast));
                 env::spawn(async move {
@@ -488,17 +511,21 @@ fn run(seed: u64, plan: Plan) -> Result<u64, String> {
                     if until_cut(&supply, audits).await.is_none() || !supply.is_on() {
                         *world.broken.borrow_mut() = before;
                     } else if world.broken.borrow().is_none() {
+                        // The users die with the machine.
+                        let mut users = Vec::new();
                         for number in 0..CLIENTS {
                             let rng = env::rng(&format!("client {number}"));
-                            env::spawn(client(disk.clone(), Rc::clone(&world), rng));
+                            let user = client(disk.clone(), Rc::clone(&world), rng);
+                            users.push(env::cancel_scope(env::spawn(user)));
                         }
-                        let rng = env::rng("manager");
-                        env::spawn(manager(
+                        let manager = manager(
                             disk.clone(),
                             Rc::clone(&fast) as Rc<dyn Device>,
                             Rc::clone(&world),
-                            rng,
-                        ));
+                            env::rng("manager"),
+                        );
+                        users.push(env::cancel_scope(env::spawn(manager)));
+                        supply.cut_at(supply.steps() + rng.below(WORK_STEPS));
                         supply.wait_for_cut().await;
                     }
                     if let Some(cache) = disk.inner.live_cache() {
@@ -511,6 +538,7 @@ fn run(seed: u64, plan: Plan) -> Result<u64, String> {
                 return Err(format!("cut {cuts}: {why}"));
             }
             cuts += 1;
+            world.oracle.borrow_mut().reading.clear();
             supply = PowerSupply::new();
             let (dead_slow, dead_fast) = (slow, fast);
             slow = dead_slow.restart_on(&supply, env::rng("slow restart"));
@@ -539,17 +567,21 @@ fn run(seed: u64, plan: Plan) -> Result<u64, String> {
     })
 }
 
-/// Waits for `task`, or for the power cut: `None`.
-async fn until_cut<T: 'static>(supply: &Rc<PowerSupply>, task: env::Task<T>) -> Option<T> {
-    let mut task = std::pin::pin!(task);
-    let mut cut = std::pin::pin!(supply.wait_for_cut());
-    std::future::poll_fn(|cx| {
-        if let std::task::Poll::Ready(value) = task.as_mut().poll(cx) {
-            return std::task::Poll::Ready(Some(value));
-        }
-        cut.as_mut().poll(cx).map(|()| None)
-    })
-    .await
+/// Waits for `task`, or for the power cut, which ends it: `None`.
+async fn until_cut<T: 'static>(supply: &Rc<PowerSupply>, mut task: env::Task<T>) -> Option<T> {
+    let answer = {
+        let mut task = std::pin::pin!(&mut task);
+        let mut cut = std::pin::pin!(supply.wait_for_cut());
+        std::future::poll_fn(|cx| {
+            if let std::task::Poll::Ready(value) = task.as_mut().poll(cx) {
+                return std::task::Poll::Ready(Some(value));
+            }
+            cut.as_mut().poll(cx).map(|()| None)
+        })
+        .await
+    };
+    task.cancel();
+    answer
 }
 
 /// `TANADA_SEED` alone, or `TANADA_SEEDS` (else `least`) of them.
