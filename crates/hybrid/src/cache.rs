@@ -685,6 +685,14 @@ impl Cache {
         }
     }
 
+    /// Forgets clean pages `first..end` and copies of them that are on their way.
+    pub fn forget_pages(&self, first: u64, end: u64) {
+        self.cancel_fills(first, end);
+        for page in first..end {
+            self.unmap_page(page);
+        }
+    }
+
     /// Forgets a clean page that turned out unreadable, if it is still where it was.
     pub fn drop_bad(&self, page: u64, entry: &Entry) {
         if self.map.borrow().get(page).as_ref() == Some(entry) && !entry.dirty {

@@ -8,7 +8,8 @@
 //! Always true:
 //! 1. A page is noted as clean only after the slow device was flushed, and only if it was not
 //!    overwritten meanwhile.
-//! 2. The cleaner never waits for a lock: pages that somebody holds are left for the next round.
+//! 2. A page goes to the slow device only when its map entry is durable.
+//! 3. The cleaner never waits for a lock: pages that somebody holds are left for the next round.
 
 use std::rc::Rc;
 
@@ -225,6 +226,11 @@ impl Inner {
     ) -> Result<usize, DeviceError> {
         let (runs, next) = pick(cache, *cursor, pages, self.slow.max_io() / PAGE_LEN);
         *cursor = next;
+        // The map entry of what goes home must be durable first. Else a crash would leave the new contents
+        // on the slow device beneath an older clean copy in the map.
+        if cache.is_running() && !runs.is_empty() {
+            cache.committed().await?;
+        }
         let mut done: Vec<(u64, Entry)> = Vec::new();
         let mut failed = None;
         for batch in runs.chunks(DEPTH) {

@@ -381,14 +381,14 @@ impl Inner {
             let (first, end) = (piece.start / PAGE, piece.end.div_ceil(PAGE));
             let _marked = self.leave_cache(cache, first, end).await?;
             let answer = self.slow_put(piece, &part, flags).await;
-            // A copy begun before this write landed may be of either age.
-            cache.cancel_fills(first, end);
+            cache.forget_pages(first, end);
             answer?;
         }
         Ok(())
     }
 
-    /// Forgets the clean pages `first..end` and marks their regions, durably, so that the slow device may
+    /// Forgets the clean pages `first..end` (to be done once more when the slow device has changed: a read
+    /// meanwhile may have copied the old contents) and marks their regions, durably, so that the slow device may
     /// change beneath.
     async fn leave_cache(
         &self,
@@ -396,10 +396,7 @@ impl Inner {
         first: u64,
         end: u64,
     ) -> Result<crate::cache::SlowWrite, DeviceError> {
-        cache.cancel_fills(first, end);
-        for page in first..end {
-            cache.unmap_page(page);
-        }
+        cache.forget_pages(first, end);
         cache.begin_slow_write(first, end).await
     }
 
@@ -449,7 +446,7 @@ impl Inner {
             };
             let span = Span::bytes(piece.start, piece.end - piece.start);
             let answer = self.slow.discard(span).await;
-            cache.cancel_fills(first, end);
+            cache.forget_pages(first, end);
             answer?;
         }
         Ok(())
