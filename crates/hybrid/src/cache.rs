@@ -156,6 +156,7 @@ impl Cache {
         slow: Rc<Slow>,
         ledger: Ledger,
         label: Label,
+        map: PageMap,
         on_abandon: Option<Abandon>,
     ) -> Rc<Cache> {
         let slots = label.slots;
@@ -168,7 +169,7 @@ impl Cache {
             ledger,
             on_abandon,
             label: RefCell::new(label),
-            map: RefCell::new(PageMap::new(slots, settings.policy, pages_per_block)),
+            map: RefCell::new(map),
             slots: RefCell::new(Slots::new(slots)),
             marks: RefCell::default(),
             samples: RefCell::default(),

@@ -15,7 +15,7 @@
 //! 2. `dirty` counts the dirty slots, and so do the regions.
 //! 3. A block's frame is held by the policy exactly while a page of it is resident.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Instant, Map};
 use policy::cache::{Index, Kind, Replacement};
@@ -68,6 +68,8 @@ pub(crate) struct PageMap {
     policy: Box<dyn Replacement>,
     blocks: Option<Blocks>,
     regions: BTreeMap<u64, DirtyRegion>,
+    /// The same regions by age.
+    ages: BTreeSet<(Instant, u64)>,
     resident: u32,
     dirty: u32,
 }
@@ -99,6 +101,7 @@ impl PageMap {
             policy: policy::cache::build(kind, slots),
             blocks: None,
             regions: BTreeMap::new(),
+            ages: BTreeSet::new(),
             resident: 0,
             dirty: 0,
         };
@@ -134,7 +137,7 @@ impl PageMap {
             + self.masks.capacity() * 6
             + self.index.memory()
             + self.policy.memory()
-            + self.regions.len() * 32
+            + self.regions.len() * 48
             + blocks
     }
 
@@ -283,13 +286,15 @@ impl PageMap {
     fn set_dirty(&mut self, slot: u32, page: u64, now: Instant) {
         self.state[slot as usize] |= DIRTY;
         self.dirty += 1;
-        let region = self
-            .regions
-            .entry(page / REGION_PAGES)
-            .or_insert(DirtyRegion {
+        let number = page / REGION_PAGES;
+        let ages = &mut self.ages;
+        let region = self.regions.entry(number).or_insert_with(|| {
+            ages.insert((now, number));
+            DirtyRegion {
                 pages: 0,
                 oldest: now,
-            });
+            }
+        });
         region.pages += 1;
         if let Some(blocks) = &mut self.blocks {
             blocks.count_dirty(page, 1);
@@ -309,6 +314,7 @@ impl PageMap {
             .expect("dirty pages are counted");
         region.pages -= 1;
         if region.pages == 0 {
+            self.ages.remove(&(region.oldest, number));
             self.regions.remove(&number);
         }
         if let Some(blocks) = &mut self.blocks {
@@ -420,12 +426,7 @@ impl PageMap {
 
     /// When the oldest dirty page became dirty, as far as its region remembers.
     pub fn oldest_dirty(&self) -> Option<Instant> {
-        self.regions.values().map(|region| region.oldest).min()
-    }
-
-    /// Regions that hold dirty pages.
-    pub fn dirty_region_count(&self) -> usize {
-        self.regions.len()
+        self.ages.first().map(|(oldest, _)| *oldest)
     }
 
     /// Another policy or another block size; contents and, as far as known, recency stay.
@@ -512,6 +513,7 @@ impl PageMap {
         assert_eq!(used, self.resident as usize);
         assert_eq!(used, self.index.len());
         assert_eq!(dirty, self.dirty as usize);
+        assert_eq!(self.regions.len(), self.ages.len());
         let counted: u32 = self.regions.values().map(|region| region.pages).sum();
         assert_eq!(counted, self.dirty);
         for slot in 0..self.slots() {

@@ -45,18 +45,14 @@ impl Marks {
     }
 
     /// Recovery found `region` marked.
-    pub fn recovered(&mut self, region: u64, marked: bool) {
-        if marked {
-            let mark = Mark {
-                commit: 0,
-                in_flight: 0,
-                writes: 0,
-                last: Instant(0),
-            };
-            self.set.insert(region, mark);
-        } else {
-            self.set.remove(&region);
-        }
+    pub fn recovered(&mut self, region: u64) {
+        let mark = Mark {
+            commit: 0,
+            in_flight: 0,
+            writes: 0,
+            last: Instant(0),
+        };
+        self.set.insert(region, mark);
     }
 
     /// A write to `region` is about to begin; `next_commit` is the commit that will carry a new mark.

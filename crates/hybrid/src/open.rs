@@ -21,7 +21,7 @@ use ledger::{Identity, Ledger, LedgerError, Record};
 use crate::cache::{Abandon, Cache, sample_crc, sample_pages};
 use crate::engine::{Hybrid, Inner, Recovered};
 use crate::label::{Label, PAGE, Tie, Unlabelled};
-use crate::map::{Entry, REGION_PAGES};
+use crate::map::{PageMap, REGION_PAGES};
 use crate::record::{Fact, understand};
 use crate::settings::{Settings, SettingsError};
 use crate::slow::Slow;
@@ -521,12 +521,14 @@ impl Inner {
         }
         label.tie = Tie::Attached;
         let mut attached = label.clone();
+        let map = PageMap::new(label.slots, settings.policy, settings.block.0 / PAGE);
         let cache = Cache::new(
             &settings,
             fast,
             Rc::clone(&self.slow),
             ledger,
             label,
+            map,
             ties.on_abandon.clone(),
         );
         for number in 0..samples.len() as u64 {
@@ -567,35 +569,36 @@ impl Inner {
         let info = fast.info();
         let fast_name = info.name.clone();
         self.check_label(&fast_name, &label, ties)?;
-        let mut slots: Vec<Option<(u64, Entry)>> = vec![None; label.slots_max as usize];
-        let mut pages: Map<u64, u32> = Map::default();
+        let settings = self.settings.borrow().clone();
+        let pages_per_block = settings.block.0 / PAGE;
+        // The log may still tell of slots behind the end of a cache that was made smaller since.
+        let mut map = PageMap::new(label.slots_max, settings.policy, pages_per_block);
         let mut marks: Map<u64, bool> = Map::default();
         let mut samples: Map<u64, Option<u32>> = Map::default();
         let mut wrong: Option<String> = None;
         let whole_pages = self.slow.whole_pages();
         let visit = |record: Record<'_>| match understand(record) {
             None => {
-                wrong = wrong
-                    .take()
-                    .or_else(|| Some(format!("a record is none of ours: {record:?}")))
+                wrong.get_or_insert_with(|| format!("a record is none of ours: {record:?}"));
             }
-            Some(Fact::Page(page, entry)) => {
-                if let Some(old) = pages.remove(&page) {
-                    slots[old as usize] = None;
+            Some(Fact::Page(page, None)) => {
+                map.remove(page);
+            }
+            Some(Fact::Page(page, Some(entry))) => {
+                let free_or_ours = entry.slot < label.slots_max
+                    && map
+                        .in_slot(entry.slot)
+                        .is_none_or(|(holder, _)| holder == page);
+                if !free_or_ours || page >= whole_pages {
+                    let why = || format!("page {page} cannot be in slot {}", entry.slot);
+                    wrong.get_or_insert_with(why);
+                    return;
                 }
-                let Some(entry) = entry else { return };
-                let place = slots.get_mut(entry.slot as usize);
-                match place {
-                    Some(place) if place.is_none() && page < whole_pages => {
-                        *place = Some((page, entry));
-                        pages.insert(page, entry.slot);
-                    }
-                    _ => {
-                        wrong = wrong.take().or_else(|| {
-                            Some(format!("page {page} cannot be in slot {}", entry.slot))
-                        })
-                    }
+                // The same page in the same slot: only its state changed.
+                if map.find(page) == Some(entry.slot) {
+                    map.remove(page);
                 }
+                map.put(page, entry.slot, entry.dirty, entry.mask, entry.crc, start);
             }
             Some(Fact::Mark(region, marked)) => {
                 marks.insert(region, marked);
@@ -604,35 +607,33 @@ impl Inner {
                 samples.insert(number, crc);
             }
         };
-        let (ledger, replay) = Ledger::open(Rc::clone(&fast), label.ledger, visit)
-            .await
-            .map_err(|source| OpenError::Ledger {
-                name: self.name.clone(),
-                fast: fast_name.clone(),
-                source,
-            })?;
-        drop(pages);
+        let opened = Ledger::open(Rc::clone(&fast), label.ledger, visit).await;
+        let (ledger, replay) = opened.map_err(|source| OpenError::Ledger {
+            name: self.name.clone(),
+            fast: fast_name.clone(),
+            source,
+        })?;
+        let beyond = (label.slots..label.slots_max).find_map(|slot| map.in_slot(slot));
+        if let Some((page, entry)) = beyond {
+            wrong.get_or_insert_with(|| {
+                format!(
+                    "page {page} is in slot {}, behind the last one in use ({})",
+                    entry.slot, label.slots
+                )
+            });
+        }
         if let Some(why) = wrong {
             return Err(OpenError::Damaged {
                 fast: fast_name,
                 why,
             });
         }
-        let beyond = slots[label.slots as usize..].iter().flatten().next();
-        if let Some((page, entry)) = beyond {
-            let why = format!(
-                "page {page} is in slot {}, behind the last one in use ({})",
-                entry.slot, label.slots
-            );
-            return Err(OpenError::Damaged {
-                fast: fast_name,
-                why,
-            });
+        if label.slots < label.slots_max {
+            map.resize(label.slots, settings.policy, pages_per_block);
         }
         marks.retain(|_, marked| *marked);
-        self.compare_samples(&fast_name, &slots, &marks, &samples)
+        self.compare_samples(&fast_name, &map, &marks, &samples)
             .await?;
-        let settings = self.settings.borrow().clone();
         let used = label.slots;
         let cache = Cache::new(
             &settings,
@@ -640,36 +641,25 @@ impl Inner {
             Rc::clone(&self.slow),
             ledger,
             label,
+            map,
             ties.on_abandon.clone(),
         );
         let mut recovered = Recovered::default();
-        {
-            let mut map = cache.map.borrow_mut();
-            let mut free = cache.slots.borrow_mut();
-            let mut set = cache.marks.borrow_mut();
-            let mut regions: Vec<u64> = marks.into_keys().collect();
-            regions.sort_unstable();
-            for region in &regions {
-                set.recovered(*region, true);
-            }
-            for (page, entry) in slots.into_iter().take(used as usize).flatten() {
-                if !entry.dirty && set.is_marked(page / REGION_PAGES) {
-                    // The slow device may have changed beneath; the slot waits for the removal's commit.
-                    free.take(entry.slot);
-                    free.release(entry.slot);
-                    cache.touch(page);
-                    recovered.dropped += 1;
-                    continue;
-                }
-                free.take(entry.slot);
-                map.put(
-                    page,
-                    entry.slot,
-                    entry.dirty,
-                    entry.mask,
-                    entry.crc,
-                    env::now(),
-                );
+        for region in marks.into_keys() {
+            cache.marks.borrow_mut().recovered(region);
+        }
+        for slot in 0..used {
+            let found = cache.map.borrow().in_slot(slot);
+            let Some((page, entry)) = found else {
+                continue;
+            };
+            cache.slots.borrow_mut().take(slot);
+            let marked = cache.marks.borrow().is_marked(page / REGION_PAGES);
+            if marked && !entry.dirty {
+                // The slow device may have changed beneath; the slot waits for the removal's commit.
+                cache.unmap_page(page);
+                recovered.dropped += 1;
+            } else {
                 recovered.pages += 1;
             }
         }
@@ -727,23 +717,15 @@ impl Inner {
     async fn compare_samples(
         &self,
         fast: &str,
-        slots: &[Option<(u64, Entry)>],
+        map: &PageMap,
         marks: &Map<u64, bool>,
         samples: &Map<u64, Option<u32>>,
     ) -> Result<(), OpenError> {
         let pages = sample_pages(self.slow.whole_pages());
-        let mut dirty: Vec<u64> = slots
-            .iter()
-            .flatten()
-            .filter(|(page, entry)| entry.dirty && pages.binary_search(page).is_ok())
-            .map(|(page, _)| *page)
-            .collect();
-        dirty.sort_unstable();
         let (mut compared, mut differ) = (0, Vec::new());
         for (number, page) in pages.iter().enumerate() {
             let known = samples.get(&(number as u64)).copied().flatten();
-            let unsettled =
-                dirty.binary_search(page).is_ok() || marks.contains_key(&(page / REGION_PAGES));
+            let unsettled = map.is_dirty(*page) || marks.contains_key(&(page / REGION_PAGES));
             let Some(known) = known.filter(|_| !unsettled) else {
                 continue;
             };

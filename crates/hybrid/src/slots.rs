@@ -63,12 +63,6 @@ impl Slots {
         self.free_count
     }
 
-    /// Slots freed but not yet to be handed out.
-    pub fn freed_count(&self) -> u32 {
-        let waiting: usize = self.waiting.iter().map(|(_, slots)| slots.len()).sum();
-        (self.open.len() + self.cut.len() + waiting) as u32
-    }
-
     /// Freed slots that only a commit can bring back.
     pub fn awaiting_commit(&self) -> u32 {
         (self.open.len() + self.cut.len()) as u32
@@ -93,11 +87,6 @@ impl Slots {
     /// Takes this very slot (recovery).
     pub fn take(&mut self, slot: u32) {
         self.set_taken(slot);
-    }
-
-    /// Is the slot free (recovery's check)?
-    pub fn holds_nothing(&self, slot: u32) -> bool {
-        self.is_free(slot)
     }
 
     /// Gives back at once a slot that no durable entry ever named and nobody reads (recovery, failed writes).

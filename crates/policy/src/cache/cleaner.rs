@@ -1,9 +1,10 @@
-//! When are dirty pages written to the slow device, how fast, and in which order?
+//! When are dirty pages written to the slow device, and how fast?
 //!
 //! ```text
-//! dirty pages --Elevator--> runs in ascending order, neighbours merged, one 64 MiB window at a time
 //! load, marks, ages --Cleaner--> Hold | Clean { rate } | Urgent
 //! ```
+//!
+//! Which pages, and in what order, the engine reads off its map: in address order, see `hybrid::clean`.
 //!
 //! Between the low and the high mark the cleaner takes the slow device's spare time, the more of it
 //! the more is dirty. Above the high mark it takes a share even of a busy device, up to all of it at
@@ -22,8 +23,6 @@
 //! 1. With nothing dirty the answer is `Hold`.
 //! 2. At or above the urgent mark the answer is `Urgent`.
 //! 3. The rate never falls when more is dirty, and never rises when the device is busier.
-
-use std::collections::BTreeMap;
 
 use base::{Bytes, Instant, Nanos};
 
@@ -221,145 +220,6 @@ impl Cleaner {
             rate => Decision::Clean {
                 bytes_per_second: Bytes(rate),
             },
-        }
-    }
-}
-
-/// Neighbouring dirty pages, to be written with one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// The first page's number on the slow device.
-    pub page: u64,
-    /// How many pages.
-    pub pages: u32,
-}
-
-/// The dirty pages, in the order the slow device's head likes: one way up, then from the start.
-///
-/// # Example
-/// ```
-/// use policy::cache::cleaner::{Elevator, Run};
-/// let mut dirty = Elevator::new();
-/// for page in [7, 900, 6, 5] {
-///     dirty.insert(page);
-/// }
-/// let mut runs = Vec::new();
-/// dirty.pick(100, &mut |_| true, &mut runs);
-/// assert_eq!(runs, [Run { page: 5, pages: 3 }, Run { page: 900, pages: 1 }]);
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct Elevator {
-    /// 64 pages a word: bit b of word w is page 64 w + b. No word is 0.
-    words: BTreeMap<u64, u64>,
-    pages: usize,
-    /// The page the next sweep begins at.
-    hand: u64,
-}
-
-/// One batch stays within 64 MiB of its first page: 16,384 pages of 4 KiB.
-pub const WINDOW_PAGES: u64 = (64 << 20) / 4096;
-
-impl Elevator {
-    /// Nothing dirty.
-    pub fn new() -> Elevator {
-        Elevator::default()
-    }
-
-    /// `page` is dirty. Answers whether that is news.
-    pub fn insert(&mut self, page: u64) -> bool {
-        let word = self.words.entry(page / 64).or_default();
-        let news = *word & 1 << (page % 64) == 0;
-        *word |= 1 << (page % 64);
-        self.pages += usize::from(news);
-        news
-    }
-
-    /// `page` is clean. Answers whether that is news.
-    pub fn remove(&mut self, page: u64) -> bool {
-        let Some(word) = self.words.get_mut(&(page / 64)) else {
-            return false;
-        };
-        let news = *word & 1 << (page % 64) != 0;
-        *word &= !(1 << (page % 64));
-        if *word == 0 {
-            self.words.remove(&(page / 64));
-        }
-        self.pages -= usize::from(news);
-        news
-    }
-
-    /// Is `page` dirty?
-    pub fn contains(&self, page: u64) -> bool {
-        self.words
-            .get(&(page / 64))
-            .is_some_and(|word| word & 1 << (page % 64) != 0)
-    }
-
-    /// Dirty pages.
-    pub fn len(&self) -> usize {
-        self.pages
-    }
-
-    /// Is nothing dirty?
-    pub fn is_empty(&self) -> bool {
-        self.pages == 0
-    }
-
-    /// The next batch: up to `most` of the dirty pages `may` allows (pages being written are refused),
-    /// from where the last batch ended, within one window of [`WINDOW_PAGES`], ascending, neighbours
-    /// merged into `runs` (which is cleared first). They stay dirty until [`remove`](Self::remove).
-    /// After the last page the sweep begins anew at the first. Empty: no page may be written.
-    pub fn pick(&mut self, most: usize, may: &mut dyn FnMut(u64) -> bool, runs: &mut Vec<Run>) {
-        runs.clear();
-        if most == 0 {
-            return;
-        }
-        let from = self.hand;
-        self.sweep(from, u64::MAX, most, may, runs);
-        if runs.is_empty() && from > 0 {
-            self.sweep(0, from - 1, most, may, runs);
-        }
-    }
-
-    /// Collects from the pages `from..=to`.
-    fn sweep(
-        &mut self,
-        from: u64,
-        to: u64,
-        most: usize,
-        may: &mut dyn FnMut(u64) -> bool,
-        runs: &mut Vec<Run>,
-    ) {
-        let mut left = most;
-        let mut end = to;
-        for (&at, &word) in self.words.range(from / 64..=to / 64) {
-            let mut bits = word;
-            if at == from / 64 {
-                bits &= u64::MAX << (from % 64);
-            }
-            while bits != 0 {
-                let page = at * 64 + u64::from(bits.trailing_zeros());
-                bits &= bits - 1;
-                if page > end {
-                    return;
-                }
-                if !may(page) {
-                    continue;
-                }
-                match runs.last_mut() {
-                    None => {
-                        end = end.min(page.saturating_add(WINDOW_PAGES - 1));
-                        runs.push(Run { page, pages: 1 });
-                    }
-                    Some(run) if run.page + u64::from(run.pages) == page => run.pages += 1,
-                    Some(_) => runs.push(Run { page, pages: 1 }),
-                }
-                self.hand = page.saturating_add(1);
-                left -= 1;
-                if left == 0 {
-                    return;
-                }
-            }
         }
     }
 }
@@ -643,72 +503,5 @@ mod tests {
             low_mark: 0.6,
             ..CleanerOptions::default()
         });
-    }
-
-    #[test]
-    fn a_batch_stays_within_its_window_and_the_next_goes_on_from_there() {
-        let mut dirty = Elevator::new();
-        for page in [10, 10 + WINDOW_PAGES - 1, 10 + WINDOW_PAGES, 11] {
-            assert!(dirty.insert(page));
-            assert!(!dirty.insert(page));
-        }
-        let mut runs = Vec::new();
-        let mut pick = |dirty: &mut Elevator, most| {
-            dirty.pick(most, &mut |_| true, &mut runs);
-            runs.iter()
-                .map(|run| (run.page, run.pages))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(pick(&mut dirty, 100), [(10, 2), (10 + WINDOW_PAGES - 1, 1)]);
-        assert_eq!(pick(&mut dirty, 100), [(10 + WINDOW_PAGES, 1)]);
-        assert_eq!(pick(&mut dirty, 1), [(10, 1)], "and from the start again");
-        assert_eq!(pick(&mut dirty, 1), [(11, 1)]);
-        assert_eq!(pick(&mut dirty, 0), []);
-    }
-
-    #[test]
-    fn every_page_is_picked_once_a_round_in_ascending_order() {
-        for seed in 0..20 {
-            let mut dice = Dice::new(seed);
-            let mut dirty = Elevator::new();
-            let mut twin = BTreeSet::new();
-            for _ in 0..3_000 {
-                let page = dice.below(2) * (1 << 30) + dice.below(5_000);
-                if dice.below(3) == 0 {
-                    assert_eq!(dirty.remove(page), twin.remove(&page));
-                } else {
-                    assert_eq!(dirty.insert(page), twin.insert(page));
-                }
-                assert_eq!(dirty.len(), twin.len());
-                assert!(dirty.contains(page) == twin.contains(&page));
-            }
-            // Odd sevenths are being written and may not be picked.
-            let allowed: Vec<u64> = twin.iter().copied().filter(|page| page % 7 != 1).collect();
-            let mut picked = Vec::new();
-            let mut runs = Vec::new();
-            while picked.len() < allowed.len() {
-                let most = 1 + dice.below(300) as usize;
-                dirty.pick(most, &mut |page| page % 7 != 1, &mut runs);
-                assert!(
-                    !runs.is_empty(),
-                    "seed {seed}: {} of {}",
-                    picked.len(),
-                    allowed.len()
-                );
-                for pair in runs.windows(2) {
-                    assert!(
-                        pair[0].page + u64::from(pair[0].pages) < pair[1].page,
-                        "merged"
-                    );
-                }
-                picked.extend(
-                    runs.iter()
-                        .flat_map(|run| run.page..run.page + u64::from(run.pages)),
-                );
-            }
-            assert_eq!(picked, allowed, "seed {seed}");
-            dirty.pick(1, &mut |_| false, &mut runs);
-            assert_eq!(runs, []);
-        }
     }
 }
