@@ -226,10 +226,7 @@ impl Cleaner {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
-    use crate::cache::tests::Dice;
 
     const MB: u64 = 1_000_000;
 
