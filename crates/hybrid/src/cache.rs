@@ -327,11 +327,9 @@ impl Cache {
         let number = self.commits.cut.get();
         let writes = self.counts.data_writes.get();
         let answer = async {
-            let mut must_flush = self.volatile && self.flushed_writes.get() != writes;
+            let must_flush = self.volatile && self.flushed_writes.get() != writes;
             #[cfg(test)]
-            if self.planted(Bug::SkippedFlush) {
-                must_flush = false;
-            }
+            let must_flush = must_flush && !self.planted(Bug::SkippedFlush);
             if must_flush {
                 self.fast.flush().await?;
                 count(&self.counts.flushes, 1);

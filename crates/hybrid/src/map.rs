@@ -498,7 +498,8 @@ impl PageMap {
         }
     }
 
-    /// Checks the module's invariants; for tests and debug builds.
+    /// Checks the module's invariants.
+    #[cfg(test)]
     pub fn check(&self) {
         let used = self
             .state

@@ -391,11 +391,11 @@ impl Inner {
         let block = self.settings.borrow().block.0 / PAGE;
         let map = cache.map.borrow();
         let mut from = first;
-        while from % block != 0 && map.find(from - 1).is_none() {
+        while !from.is_multiple_of(block) && map.find(from - 1).is_none() {
             from -= 1;
         }
         let mut upto = end;
-        while upto % block != 0 && upto < whole_pages && map.find(upto).is_none() {
+        while !upto.is_multiple_of(block) && upto < whole_pages && map.find(upto).is_none() {
             upto += 1;
         }
         (from, upto)
