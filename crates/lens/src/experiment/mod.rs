@@ -1,0 +1,255 @@
+//! What can be reproduced, and in which form do the figures come?
+//!
+//! ```text
+//! name + Options -> run -> Vec<Row>: one figure, one row, published and ours side by side
+//! ```
+//!
+//! Always true:
+//! 1. The same options give the same rows, bit for bit.
+//! 2. A short run (`Options::quick`) has the same rows as a long one; only their values and notes differ.
+
+use std::fmt;
+
+use device::DeviceError;
+use device::model::SpecError;
+use hybrid::OpenError;
+use serde::{Deserialize, Serialize};
+
+pub mod cache;
+
+/// One figure of one experiment.
+///
+/// A row is found by `experiment`, `table`, `case`, `method` and `metric`; no two rows share all five.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The experiment's name, as [`list`] shows it.
+    pub experiment: String,
+    /// The group of rows it belongs to.
+    pub table: String,
+    /// What was done.
+    pub case: String,
+    /// Which system did it.
+    pub method: String,
+    /// What was measured.
+    pub metric: String,
+    /// The unit of `published`, `ours`, `low` and `high`.
+    pub unit: String,
+    /// What the paper says; none where it says nothing.
+    pub published: Option<Value>,
+    /// What we measured: the mean over the seeds.
+    pub ours: Option<Value>,
+    /// The smallest value over the seeds.
+    pub low: Option<Value>,
+    /// The largest value over the seeds.
+    pub high: Option<Value>,
+    /// Were the devices modelled (true) or real?
+    pub modelled: bool,
+    /// What a reader must know to judge the figure.
+    pub note: String,
+}
+
+/// A figure: a number, or words where the paper has only words.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A number in the row's unit.
+    Number(f64),
+    /// A word.
+    Text(String),
+}
+
+impl Value {
+    /// The number, if it is one.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Value::Number(number) => Some(*number),
+            Value::Text(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Text(text) => f.write_str(text),
+            Value::Number(number) => f.write_str(&readable(*number)),
+        }
+    }
+}
+
+/// A number with four significant digits and thousands apart: what people compare.
+fn readable(number: f64) -> String {
+    if number == 0.0 {
+        return "0".to_owned();
+    }
+    let whole_digits = number.abs().log10().floor() as i32 + 1;
+    let decimals = (4 - whole_digits).clamp(0, 6) as usize;
+    let text = format!("{number:.decimals$}");
+    let (sign, text) = match text.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", text.as_str()),
+    };
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let mut grouped = String::new();
+    for (n, digit) in whole.chars().enumerate() {
+        if n > 0 && (whole.len() - n).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    let fraction = fraction.trim_end_matches('0');
+    let point = if fraction.is_empty() { "" } else { "." };
+    format!("{sign}{grouped}{point}{fraction}")
+}
+
+/// How an experiment is to be run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// The same rows from a shorter run: smaller files, fewer seeds.
+    pub quick: bool,
+    /// The first seed; the others follow it.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            quick: false,
+            seed: 1,
+        }
+    }
+}
+
+/// Where a long run stands: what it does now, and the share that is done (0 to 1).
+pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
+
+/// An experiment, for listings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Listing {
+    /// Its name, as [`run`] takes it.
+    pub name: &'static str,
+    /// The paper whose measurements it repeats.
+    pub paper: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+}
+
+/// Why an experiment has no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExperimentError {
+    /// No such experiment.
+    #[error("there is no experiment '{asked}'; choose one of {known}")]
+    Unknown {
+        /// The name asked for.
+        asked: String,
+        /// The names there are.
+        known: String,
+    },
+    /// A device model is missing or cannot have the size.
+    #[error("cannot set up {case} for {method}: {source}")]
+    Model {
+        /// The case.
+        case: &'static str,
+        /// The method.
+        method: &'static str,
+        /// The cause.
+        source: SpecError,
+    },
+    /// A hybrid disk could not be made.
+    #[error("cannot set up {case} for {method}: {source}")]
+    Open {
+        /// The case.
+        case: &'static str,
+        /// The method.
+        method: &'static str,
+        /// The cause.
+        source: OpenError,
+    },
+    /// A request failed.
+    #[error("{case} of {method} failed: {source}")]
+    Device {
+        /// The case.
+        case: &'static str,
+        /// The method.
+        method: &'static str,
+        /// The cause.
+        source: DeviceError,
+    },
+}
+
+/// Every experiment there is.
+pub fn list() -> Vec<Listing> {
+    vec![cache::LISTING]
+}
+
+/// Runs the experiment `name`.
+///
+/// # Errors
+/// [`ExperimentError::Unknown`] names the choices; the others say which case of which method failed.
+pub fn run(
+    name: &str,
+    options: Options,
+    progress: &mut Progress<'_>,
+) -> Result<Vec<Row>, ExperimentError> {
+    match name {
+        "cache" => cache::run(options, progress),
+        _ => Err(ExperimentError::Unknown {
+            asked: name.to_owned(),
+            known: list()
+                .iter()
+                .map(|one| one.name)
+                .collect::<Vec<_>>()
+                .join(", "),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_shown_with_four_digits() {
+        let shown = |number| Value::Number(number).to_string();
+        assert_eq!(shown(0.0), "0");
+        assert_eq!(shown(17.0345), "17.03");
+        assert_eq!(shown(0.081_234), "0.0812");
+        assert_eq!(shown(1_234_567.8), "1,234,568");
+        assert_eq!(shown(-86_400.0), "-86,400");
+        assert_eq!(shown(1.5), "1.5");
+    }
+
+    #[test]
+    fn a_row_is_the_same_after_json() {
+        let row = Row {
+            experiment: "cache".to_owned(),
+            table: "directions".to_owned(),
+            case: "read".to_owned(),
+            method: "dmssd-2.5".to_owned(),
+            metric: "seconds".to_owned(),
+            unit: "s".to_owned(),
+            published: Some(Value::Text("higher".to_owned())),
+            ours: Some(Value::Number(1.25)),
+            low: None,
+            high: None,
+            modelled: true,
+            note: String::new(),
+        };
+        let json = serde_json::to_string(&row).unwrap();
+        assert!(
+            json.contains(r#""published":"higher","ours":1.25,"low":null"#),
+            "{json}"
+        );
+        assert_eq!(serde_json::from_str::<Row>(&json).unwrap(), row);
+    }
+
+    #[test]
+    fn an_unknown_experiment_is_refused_with_the_choices() {
+        let refusal = run("cash", Options::default(), &mut |_, _| {}).unwrap_err();
+        assert_eq!(
+            refusal.to_string(),
+            "there is no experiment 'cash'; choose one of cache"
+        );
+    }
+}
