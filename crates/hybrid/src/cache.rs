@@ -261,6 +261,10 @@ impl Cache {
     /// Waits until commit `number` is durable.
     pub async fn commit_reached(&self, number: u64) -> Result<(), DeviceError> {
         loop {
+            // What was durable on a dead device may be lost with it: nothing may rely on it any more.
+            if let Condition::Dead(error) = &*self.condition.borrow() {
+                return Err(self.flush_failed(error));
+            }
             if self.commits.done.get() >= number {
                 return Ok(());
             }
