@@ -8,9 +8,9 @@
 
 use std::rc::Rc;
 
-use base::{Bytes, Nanos};
+use base::{Buf, Bytes, Nanos, Sector};
 use device::model::{ModelDisk, Spec, Store};
-use device::{Device, Power};
+use device::{Class, Device, DeviceError, Power};
 use hybrid::{Admission, Energy, Hybrid, Settings, Ties};
 
 use super::Trouble;
@@ -20,6 +20,9 @@ use crate::dmssd::Dmssd;
 pub const STANDBY_AFTER: Nanos = Nanos::secs(60);
 /// The program's own limit on the age of dirty data in energy mode.
 const AGE_LIMIT: Nanos = Nanos::secs(30 * 60);
+
+/// More places than a disk of ours keeps in its buffer.
+const ELSEWHERE: u64 = 16;
 
 /// The hard disks of the paper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,6 +211,22 @@ impl Setup {
 }
 
 impl Bed {
+    /// Fills the disk's own buffer with other places of the disk, behind the caches' backs. Something always
+    /// uses a disk for a moment; and the model's buffer would otherwise keep a stream of any length.
+    pub async fn use_disk_elsewhere(&self) -> Result<(), DeviceError> {
+        for model in &self.meter.0 {
+            let info = model.info();
+            let step = info.size.sectors() / 64 / 8 * 8;
+            for n in 0..ELSEWHERE * u64::from(info.rotational) {
+                let at = Sector((n + 32) * step);
+                model
+                    .read(at, Buf::for_read(4096), Class::Foreground)
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Has everything that only the cache holds written to the disk, and ends.
     pub async fn bring_home(self) -> Result<(), Trouble> {
         drop(self.target);

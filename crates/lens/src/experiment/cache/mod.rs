@@ -25,7 +25,7 @@ use hybrid::OpenError;
 
 use super::{ExperimentError, Listing, Options, Progress, Row, Value};
 use bed::{AS_IT_COMES, Engine, METHODS, SLEEPERS, Setup};
-use work::{Day, Sample, Twice};
+use work::{Day, HEAD, Run, Sample, Twice};
 
 /// The experiment, for listings.
 pub const LISTING: Listing = Listing {
@@ -178,6 +178,11 @@ fn measure(options: Options, progress: &mut Progress<'_>) -> Result<Measured, Ex
     Ok(measured)
 }
 
+/// How often a short file's rest fits into that of the paper's.
+fn share(file: Bytes) -> f64 {
+    (FILE - HEAD).0 as f64 / (file - HEAD).0 as f64
+}
+
 /// What one run gave.
 enum Outcome {
     Twice(Twice),
@@ -207,26 +212,26 @@ impl Measured {
                 return;
             }
         };
-        // A short run's stream is a part of the paper's.
-        let whole = FILE.0 as f64 / file.0 as f64;
+        // A short run's stream is a part of the paper's: what comes after its beginning comes more often.
         let (cases, times) = match work {
-            Work::Reads => (["read", "reread"], whole),
-            Work::Writes => (["write", "rewrite"], whole),
+            Work::Reads => (["read", "reread"], share(file)),
+            Work::Writes => (["write", "rewrite"], share(file)),
             Work::Random => (["random", "random-reread"], 1.0),
             Work::Day => unreachable!("a day has no repetition"),
         };
+        let full = |run: Run| run.head.then(run.whole.rest_times(run.head, times));
         let table = match setup.engine {
             Engine::Defaults => &mut self.as_it_comes,
             _ => &mut self.main,
         };
-        for (case, sample) in cases.into_iter().zip([twice.first, twice.again]) {
+        for (case, run) in cases.into_iter().zip([twice.first, twice.again]) {
             let cell = table.entry((case, setup.method));
-            cell.or_default().push(sample.times(times));
+            cell.or_default().push(full(run));
         }
         let caches = [Engine::Published, Engine::Ours, Engine::Energy];
         if caches.contains(&setup.engine) && matches!(work, Work::Writes) {
             let cell = self.home.entry(("rewrite", setup.method));
-            cell.or_default().push(twice.home.times(times));
+            cell.or_default().push(full(twice.home));
         }
     }
 }

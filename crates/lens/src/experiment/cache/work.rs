@@ -15,17 +15,18 @@
 //! cache is cold (a reread reaches the device); the file system's own blocks and journal are left out.
 //!
 //! Choice: file and range lie in the first 10 GiB, where a fresh file system puts them; the seed says where.
-//! Two minutes of rest lie between a case and its repetition, which begins when nobody writes any more.
+//! Two minutes of rest lie between a case and its repetition, after a few reads elsewhere on the disk: what
+//! the disk's own small buffer holds is not what is measured.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use base::{Buf, Bytes, Nanos, Sector, View};
+use base::{Buf, Bytes, Instant, Nanos, Sector, View};
 use device::{Class, Device, DeviceError, WriteFlags};
 use env::Rng;
 
 use super::Trouble;
-use super::bed::{Bed, Setup};
+use super::bed::{Bed, Meter, Setup};
 
 /// One request of a stream.
 pub const REQUEST: Bytes = Bytes::kib(128);
@@ -54,55 +55,91 @@ impl Sample {
         self.joules / self.seconds
     }
 
-    /// The same work `times` over.
-    pub fn times(self, times: f64) -> Sample {
+    /// One after the other.
+    pub fn then(self, next: Sample) -> Sample {
         Sample {
-            seconds: self.seconds * times,
-            joules: self.joules * times,
+            seconds: self.seconds + next.seconds,
+            joules: self.joules + next.joules,
+        }
+    }
+
+    /// What it takes beyond `head`, `times` over.
+    pub fn rest_times(self, head: Sample, times: f64) -> Sample {
+        Sample {
+            seconds: (self.seconds - head.seconds) * times,
+            joules: (self.joules - head.joules) * times,
         }
     }
 }
 
-/// Runs `work` and reads the meters before and after.
-async fn measure<T>(
-    bed: &Bed,
-    work: impl Future<Output = Result<T, DeviceError>>,
-) -> Result<(Sample, T), Trouble> {
-    let (begun, joules) = (env::now(), bed.meter.joules());
-    let answer = work.await?;
-    let sample = Sample {
-        seconds: env::now().since(begun).secs_f64(),
-        joules: bed.meter.joules() - joules,
-    };
-    Ok((sample, answer))
+/// Reads the meters now and again.
+#[derive(Clone)]
+struct Watch {
+    meter: Meter,
+    begun: Instant,
+    joules: f64,
+}
+
+impl Watch {
+    fn start(meter: &Meter) -> Watch {
+        Watch {
+            meter: meter.clone(),
+            begun: env::now(),
+            joules: meter.joules(),
+        }
+    }
+
+    /// Since the start.
+    fn look(&self) -> Sample {
+        Sample {
+            seconds: env::now().since(self.begun).secs_f64(),
+            joules: self.meter.joules() - self.joules,
+        }
+    }
+}
+
+/// How much of a case is its beginning: heads that were parked, a spindle at rest.
+pub const HEAD: Bytes = Bytes::mib(1);
+
+/// A case, and what its first [`HEAD`] took.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Run {
+    /// The beginning.
+    pub head: Sample,
+    /// All of it.
+    pub whole: Sample,
 }
 
 /// A case and its repetition.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Twice {
     /// The first time.
-    pub first: Sample,
+    pub first: Run,
     /// Once more.
-    pub again: Sample,
-    /// What it takes then to bring home what only the cache holds.
-    pub home: Sample,
+    pub again: Run,
+    /// To bring home, then, what only the cache holds; the beginning is to wake the disk if it sleeps.
+    pub home: Run,
 }
 
-async fn twice<F>(bed: Bed, mut work: impl FnMut() -> F) -> Result<Twice, Trouble>
+async fn twice<F>(bed: Bed, mut work: impl FnMut(Watch) -> F) -> Result<Twice, Trouble>
 where
-    F: Future<Output = Result<(), DeviceError>>,
+    F: Future<Output = Result<Run, DeviceError>>,
 {
-    let (first, ()) = measure(&bed, work()).await?;
+    let first = work(Watch::start(&bed.meter)).await?;
+    bed.use_disk_elsewhere().await?;
     env::sleep(REST).await;
-    let (again, ()) = measure(&bed, work()).await?;
-    let (begun, joules) = (env::now(), bed.meter.joules());
-    let meter = bed.meter.clone();
+    let again = work(Watch::start(&bed.meter)).await?;
     drop(work);
+    let watch = Watch::start(&bed.meter);
+    bed.use_disk_elsewhere().await?;
+    let head = watch.look();
     bed.bring_home().await?;
-    let home = Sample {
-        seconds: env::now().since(begun).secs_f64(),
-        joules: meter.joules() - joules,
-    };
-    Ok(Twice { first, again, home })
+    let whole = watch.look();
+    Ok(Twice {
+        first,
+        again,
+        home: Run { head, whole },
+    })
 }
 
 /// Where a file of `len` lies.
@@ -116,12 +153,24 @@ pub async fn reads(setup: &Setup, len: Bytes, seed: u64) -> Result<Twice, Troubl
     let bed = setup.build(REQUEST, false, seed).await?;
     let from = place(&mut env::rng("file"), len);
     let target = Rc::clone(&bed.target);
-    twice(bed, move || read_stream(Rc::clone(&target), from, len)).await
+    twice(bed, move |watch| {
+        read_stream(Rc::clone(&target), from, len, watch)
+    })
+    .await
 }
 
-async fn read_stream(target: Rc<dyn Device>, from: u64, len: Bytes) -> Result<(), DeviceError> {
+async fn read_stream(
+    target: Rc<dyn Device>,
+    from: u64,
+    len: Bytes,
+    watch: Watch,
+) -> Result<Run, DeviceError> {
+    let mut head = Sample::default();
     let mut under_way = VecDeque::with_capacity(READS_AHEAD);
     for n in 0..len.0 / REQUEST.0 {
+        if n == HEAD.0 / REQUEST.0 {
+            head = watch.look();
+        }
         if under_way.len() == READS_AHEAD
             && let Some(oldest) = under_way.pop_front()
         {
@@ -137,7 +186,8 @@ async fn read_stream(target: Rc<dyn Device>, from: u64, len: Bytes) -> Result<()
     for rest in under_way {
         finish(rest).await?;
     }
-    Ok(())
+    let whole = watch.look();
+    Ok(Run { head, whole })
 }
 
 async fn finish(read: env::Task<Result<Buf, DeviceError>>) -> Result<(), DeviceError> {
@@ -152,8 +202,8 @@ pub async fn writes(setup: &Setup, len: Bytes, seed: u64) -> Result<Twice, Troub
     let mut data = Buf::zeroed(REQUEST.usize());
     env::rng("data").fill(&mut data);
     let data = data.freeze();
-    twice(bed, move || {
-        write_stream(Rc::clone(&target), from, len, data.clone())
+    twice(bed, move |watch| {
+        write_stream(Rc::clone(&target), from, len, data.clone(), watch)
     })
     .await
 }
@@ -163,14 +213,21 @@ async fn write_stream(
     from: u64,
     len: Bytes,
     data: View,
-) -> Result<(), DeviceError> {
+    watch: Watch,
+) -> Result<Run, DeviceError> {
+    let mut head = Sample::default();
     for n in 0..len.0 / REQUEST.0 {
+        if n == HEAD.0 / REQUEST.0 {
+            head = watch.look();
+        }
         let at = Sector::containing(from + n * REQUEST.0);
         target
             .write(at, data.clone(), WriteFlags::default())
             .await?;
     }
-    target.flush().await
+    target.flush().await?;
+    let whole = watch.look();
+    Ok(Run { head, whole })
 }
 
 /// Reads pages here and there, the same ones twice.
@@ -183,20 +240,28 @@ pub async fn random(setup: &Setup, seed: u64) -> Result<Twice, Trouble> {
             .collect(),
     );
     let target = Rc::clone(&bed.target);
-    twice(bed, move || {
-        read_places(Rc::clone(&target), Rc::clone(&places))
+    twice(bed, move |watch| {
+        read_places(Rc::clone(&target), Rc::clone(&places), watch)
     })
     .await
 }
 
-async fn read_places(target: Rc<dyn Device>, places: Rc<Vec<u64>>) -> Result<(), DeviceError> {
+async fn read_places(
+    target: Rc<dyn Device>,
+    places: Rc<Vec<u64>>,
+    watch: Watch,
+) -> Result<Run, DeviceError> {
     for at in places.iter() {
         let buf = Buf::for_read(PAGE.usize());
         target
             .read(Sector::containing(*at), buf, Class::Foreground)
             .await?;
     }
-    Ok(())
+    let whole = watch.look();
+    Ok(Run {
+        head: Sample::default(),
+        whole,
+    })
 }
 
 // --- the day --------------------------------------------------------------------------------------
@@ -234,7 +299,9 @@ pub async fn day(setup: &Setup, seed: u64) -> Result<Day, Trouble> {
     let bed = setup.build(PAGE, true, seed).await?;
     one_day(&bed).await?;
     let before = bed.meter.spin_ups();
-    let (sample, answers) = measure(&bed, one_day(&bed)).await?;
+    let watch = Watch::start(&bed.meter);
+    let answers = one_day(&bed).await?;
+    let sample = watch.look();
     let mean_s = answers.sum_s / answers.count as f64;
     Ok(Day {
         sample,
