@@ -37,6 +37,39 @@ pub enum Command {
     Top(Top),
     /// Look what this machine can do, what is missing, and how to get it.
     Doctor(Doctor),
+    /// Repeat the papers' measurements in virtual time.
+    #[command(subcommand)]
+    Experiment(Experiment),
+}
+
+#[derive(Subcommand)]
+pub enum Experiment {
+    /// List the experiments.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run one: the paper's figures beside ours.
+    Run(RunExperiment),
+}
+
+#[derive(Args)]
+pub struct RunExperiment {
+    /// Its name; `tanada experiment list` shows them.
+    pub name: String,
+    /// The same rows from a shorter run (under a minute).
+    #[arg(long)]
+    pub quick: bool,
+    /// The first seed; others follow it.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Print the rows as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Write a report: one self-contained HTML file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// Something asked for that makes no sense; exit status 2.

@@ -3,7 +3,7 @@
 //! ```text
 //! command line -> serve:                config -> assemble -> data threads + admin API
 //!              -> status, volume, top:  one question to a running daemon's admin API
-//!              -> device, doctor: work of their own, no daemon needed
+//!              -> device, doctor, experiment: work of their own, no daemon needed
 //! ```
 //!
 //! Results go to stdout, all else to stderr. Exit status 0: done; 1: the job failed; 2: bad usage or a
@@ -16,6 +16,7 @@ mod client;
 mod config;
 mod device_commands;
 mod doctor;
+mod experiment;
 mod frame;
 mod registry;
 mod serve;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Volume(command) => volume_commands::run(command),
         Command::Top(arguments) => top::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Experiment(command) => experiment::run(command),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

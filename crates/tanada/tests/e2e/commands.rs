@@ -185,3 +185,18 @@ fn a_model_is_measured_in_virtual_time_and_a_file_in_real_time() {
         stderr(&unknown)
     );
 }
+
+#[test]
+fn experiments_are_listed_and_an_unknown_one_is_bad_usage() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let list = json(dir, &["experiment", "list", "--json"]);
+    assert_eq!(list[0]["name"], "cache");
+    let refused = run(dir, &["experiment", "run", "cash"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let said = stderr(&refused);
+    assert!(
+        said.contains("there is no experiment 'cash'; choose one of cache"),
+        "{said}"
+    );
+}

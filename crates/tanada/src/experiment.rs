@@ -1,0 +1,114 @@
+//! `tanada experiment ...`: the papers' measurements in virtual time, their figures beside ours.
+
+use std::path::Path;
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressStyle};
+use lens::experiment::{self, ExperimentError, Options, Row, Value};
+
+use crate::cli::{self, RunExperiment, Usage};
+use crate::show;
+use crate::table::table;
+
+/// Lists or runs experiments.
+pub fn run(command: cli::Experiment) -> anyhow::Result<()> {
+    match command {
+        cli::Experiment::List { json: true } => show::json(&experiment::list()),
+        cli::Experiment::List { json: false } => {
+            let rows: Vec<Vec<String>> = experiment::list()
+                .iter()
+                .map(|one| [one.name, one.paper, one.about].map(str::to_owned).to_vec())
+                .collect();
+            show::text(&table(&["EXPERIMENT", "PAPER", "ABOUT"], &rows))
+        }
+        cli::Experiment::Run(arguments) => run_one(&arguments),
+    }
+}
+
+fn run_one(arguments: &RunExperiment) -> anyhow::Result<()> {
+    let options = Options {
+        quick: arguments.quick,
+        seed: arguments.seed,
+    };
+    // Drawn on a terminal only.
+    let bar = ProgressBar::new(1000);
+    let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}")?;
+    bar.set_style(style);
+    let mut progress = |what: &str, done: f64| {
+        bar.set_message(what.to_owned());
+        bar.set_position((done * 1000.0) as u64);
+    };
+    let rows = match experiment::run(&arguments.name, options, &mut progress) {
+        Err(error @ ExperimentError::Unknown { .. }) => return Err(Usage(error.to_string()).into()),
+        answer => answer?,
+    };
+    bar.finish_and_clear();
+    if let Some(file) = &arguments.html {
+        let title = format!("Tanada: experiment {}", arguments.name);
+        write(file, &lens::report::html(&rows, &title))?;
+    }
+    match arguments.json {
+        true => show::json(&rows),
+        false => show::text(&page(&rows)),
+    }
+}
+
+fn write(file: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(file, text)
+        .with_context(|| format!("cannot write the report to {}", file.display()))
+}
+
+/// One table for each group of rows, notes beneath it.
+fn page(rows: &[Row]) -> String {
+    let mut page = String::new();
+    for group in rows.chunk_by(|a, b| a.table == b.table) {
+        let lines: Vec<Vec<String>> = group
+            .iter()
+            .map(|row| {
+                vec![
+                    row.case.clone(),
+                    row.method.clone(),
+                    row.metric.clone(),
+                    row.unit.clone(),
+                    word(row.published.as_ref()),
+                    word(row.ours.as_ref()),
+                    spread(row),
+                ]
+            })
+            .collect();
+        let modelled = match group.iter().all(|row| row.modelled) {
+            true => "devices modelled",
+            false => "devices real",
+        };
+        let head = [
+            "CASE",
+            "METHOD",
+            "METRIC",
+            "UNIT",
+            "PUBLISHED",
+            "OURS",
+            "SPREAD",
+        ];
+        page.push_str(&format!("{} ({modelled})\n", group[0].table));
+        page.push_str(&table(&head, &lines));
+        let mut notes: Vec<&str> = group.iter().map(|row| row.note.as_str()).collect();
+        notes.retain(|note| !note.is_empty());
+        notes.dedup();
+        for note in notes {
+            page.push_str(&format!("  - {note}\n"));
+        }
+        page.push('\n');
+    }
+    page
+}
+
+fn word(value: Option<&Value>) -> String {
+    value.map_or_else(|| "-".to_owned(), Value::to_string)
+}
+
+fn spread(row: &Row) -> String {
+    match (&row.low, &row.high) {
+        (Some(low), Some(high)) if low != high => format!("{low}..{high}"),
+        _ => "-".to_owned(),
+    }
+}

@@ -1,0 +1,154 @@
+//! A real daemon over two small files in a directory of its own, on Unix sockets.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+
+use serde_json::Value;
+
+/// Size of the volume.
+pub const SIZE: u64 = 64 << 20;
+
+/// A volume `vol0` of two files, in write mode `write`.
+pub fn config(write: &str) -> String {
+    format!(
+        r#"
+[[device]]
+name = "slow"
+path = "slow.img"
+size = "64MiB"
+[[device]]
+name = "fast"
+path = "fast.img"
+size = "48MiB"
+[[hybrid]]
+name = "vol0"
+slow = "slow"
+fast = "fast"
+write = "{write}"
+admission = "always"
+sequential_bypass = "off"
+[[export]]
+device = "vol0"
+nbd = "unix:vol0.sock"
+[admin]
+listen = "unix:admin.sock"
+"#
+    )
+}
+
+fn tanada(dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tanada"));
+    command
+        .current_dir(dir)
+        .env_remove("RUST_LOG")
+        .env("TANADA_ADMIN", "unix:admin.sock");
+    command
+}
+
+/// A running daemon; killed when dropped.
+pub struct Daemon {
+    dir: PathBuf,
+    child: Child,
+    // Held open: a daemon that prints must not find the pipe closed.
+    _stdout: BufReader<ChildStdout>,
+    stderr: Option<ChildStderr>,
+}
+
+impl Daemon {
+    /// Starts a daemon with `config` in `dir` and waits until it says it is up.
+    pub fn start(dir: &Path, config: &str) -> Daemon {
+        fs::write(dir.join("tanada.toml"), config).expect("the directory is ours");
+        let mut child = tanada(dir)
+            .args(["serve", "tanada.toml"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let mut welcome = String::new();
+        while !welcome.contains("Stop it with") {
+            let read = stdout.read_line(&mut welcome).expect("its output is text");
+            if read == 0 {
+                let mut said = String::new();
+                let mut stderr = child.stderr.take().expect("piped");
+                stderr.read_to_string(&mut said).expect("its log is text");
+                panic!("the daemon ended before it was up:\n{welcome}\n{said}");
+            }
+        }
+        Daemon {
+            dir: dir.to_owned(),
+            stderr: child.stderr.take(),
+            child,
+            _stdout: stdout,
+        }
+    }
+
+    /// Where NBD clients find the volume.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join("vol0.sock")
+    }
+
+    /// Its URI for clients.
+    pub fn uri(&self) -> String {
+        format!("nbd+unix:///vol0?socket={}", self.socket().display())
+    }
+
+    /// Runs another command of the program against it; what it printed.
+    pub fn command(&self, arguments: &[&str]) -> String {
+        let output = tanada(&self.dir).args(arguments).output();
+        let output = output.expect("the program starts");
+        assert!(
+            output.status.success(),
+            "tanada {arguments:?}: {}\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).expect("output is text")
+    }
+
+    /// Begins another command of the program, which may or may not get an answer.
+    pub fn begin(&self, arguments: &[&str]) -> Child {
+        tanada(&self.dir)
+            .args(arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts")
+    }
+
+    /// A figure of the volume's cache.
+    pub fn cache(&self, figure: &str) -> u64 {
+        let text = self.command(&["volume", "show", "vol0", "--json"]);
+        let volume: Value = serde_json::from_str(&text).expect("output is JSON");
+        let found = volume["cache"][figure].as_u64();
+        found.unwrap_or_else(|| panic!("there is no figure {figure} in {volume}"))
+    }
+
+    /// SIGKILL: no farewell, nothing flushed, nothing closed.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it is our child");
+        self.child.wait().expect("it is our child");
+    }
+
+    /// SIGTERM; it must end cleanly.
+    pub fn stop(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is our child");
+        let mut log = String::new();
+        if let Some(mut stderr) = self.stderr.take() {
+            stderr.read_to_string(&mut log).expect("its log is text");
+        }
+        let status = self.child.wait().expect("it is our child");
+        assert_eq!(status.code(), Some(0), "{log}");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
