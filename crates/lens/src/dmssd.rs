@@ -548,7 +548,7 @@ mod tests {
         Dmssd::new(slow.clone(), fast.clone(), Bytes(BLOCK as u64))
     }
 
-    fn run<T>(test: impl Future<Output = T>) -> T {
+    fn run(test: impl Future<Output = ()> + 'static) {
         env::Runtime::simulated(1).block_on(test)
     }
 
@@ -676,7 +676,7 @@ mod tests {
     #[test]
     fn every_sector_reads_as_it_was_written_last() {
         for seed in 0..20 {
-            env::Runtime::simulated(seed).block_on(async {
+            env::Runtime::simulated(seed).block_on(async move {
                 let mut dice = env::rng("test");
                 // The last block is short.
                 let (slow, fast) = pair(24, 1 + seed % 7);

@@ -149,7 +149,7 @@ fn chart(caption: &str, bars: &[Bar]) -> String {
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
         let small = ("sans-serif", 12).into_font().color(&BLACK);
-        let mut draw = || -> Result<(), DrawingAreaErrorKind<_>> {
+        let draw = || -> Result<(), DrawingAreaErrorKind<_>> {
             let heading = ("sans-serif", 14).into_font().color(&BLACK);
             area.draw(&Text::new(caption.to_owned(), (4, 6), heading))?;
             for (n, bar) in bars.iter().enumerate() {

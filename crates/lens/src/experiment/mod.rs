@@ -154,7 +154,7 @@ pub enum ExperimentError {
         /// The method.
         method: &'static str,
         /// The cause.
-        source: SpecError,
+        source: Box<SpecError>,
     },
     /// A hybrid disk could not be made.
     #[error("cannot set up {case} for {method}: {source}")]
@@ -164,7 +164,7 @@ pub enum ExperimentError {
         /// The method.
         method: &'static str,
         /// The cause.
-        source: OpenError,
+        source: Box<OpenError>,
     },
     /// A request failed.
     #[error("{case} of {method} failed: {source}")]
@@ -174,7 +174,7 @@ pub enum ExperimentError {
         /// The method.
         method: &'static str,
         /// The cause.
-        source: DeviceError,
+        source: Box<DeviceError>,
     },
 }
 
@@ -214,7 +214,7 @@ mod tests {
         let shown = |number| Value::Number(number).to_string();
         assert_eq!(shown(0.0), "0");
         assert_eq!(shown(17.0345), "17.03");
-        assert_eq!(shown(0.081_234), "0.0812");
+        assert_eq!(shown(0.081_234), "0.08123");
         assert_eq!(shown(1_234_567.8), "1,234,568");
         assert_eq!(shown(-86_400.0), "-86,400");
         assert_eq!(shown(1.5), "1.5");

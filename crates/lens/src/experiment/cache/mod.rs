@@ -59,14 +59,29 @@ const FILE: Bytes = Bytes::gib(1);
 const QUICK_FILE: Bytes = Bytes::mib(64);
 
 /// What went wrong, before it is known where.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub(crate) enum Trouble {
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    #[error(transparent)]
-    Model(#[from] SpecError),
-    #[error(transparent)]
-    Open(#[from] OpenError),
+    Device(Box<DeviceError>),
+    Model(Box<SpecError>),
+    Open(Box<OpenError>),
+}
+
+impl From<DeviceError> for Trouble {
+    fn from(error: DeviceError) -> Trouble {
+        Trouble::Device(Box::new(error))
+    }
+}
+
+impl From<SpecError> for Trouble {
+    fn from(error: SpecError) -> Trouble {
+        Trouble::Model(Box::new(error))
+    }
+}
+
+impl From<OpenError> for Trouble {
+    fn from(error: OpenError) -> Trouble {
+        Trouble::Open(Box::new(error))
+    }
 }
 
 impl Trouble {
