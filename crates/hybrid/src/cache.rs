@@ -26,7 +26,7 @@ use std::rc::Rc;
 
 use base::{Buf, Bytes, Instant, Map, Nanos, Sector, View, crc::crc32c};
 use device::{Class, Device, DeviceError, DeviceExt, WriteFlags};
-use env::sync::Event;
+use env::sync::{Event, Semaphore};
 use ledger::{Batch, Ledger};
 
 use crate::label::{Label, PAGE, Tie};
@@ -128,6 +128,16 @@ pub(crate) struct Cache {
     pub clean_work: Event,
     /// How many wait for clean pages.
     pub starving: Cell<u32>,
+    /// Why the cleaner makes no progress, if it does not.
+    pub clean_error: RefCell<Option<DeviceError>>,
+    /// One round of cleaning or unmarking at a time; whoever ends the cache's work takes it for good.
+    pub cleaning: Rc<Semaphore>,
+    fast_name: String,
+    /// Failed reads since the last good one.
+    failed_reads: Cell<u64>,
+    /// The label tells of the failure, as far as it can be written: evacuation may begin.
+    pub failing_noted: Cell<bool>,
+    fast_io_max: usize,
     /// Writers waiting for slots, in the order they came.
     takers: RefCell<Turns>,
     // Fills under way: page -> token.
@@ -163,8 +173,6 @@ impl Cache {
         let pages_per_block = settings.block.0 / PAGE;
         Rc::new(Cache {
             name: settings.name.clone(),
-            volatile: fast.info().volatile_cache,
-            fast,
             slow,
             ledger,
             on_abandon,
@@ -182,7 +190,15 @@ impl Cache {
             spare: Cell::new(spare_for(slots)),
             room: Event::default(),
             clean_work: Event::default(),
+            volatile: fast.info().volatile_cache,
             starving: Cell::new(0),
+            clean_error: RefCell::new(None),
+            cleaning: Semaphore::new(1),
+            fast_name: fast.info().name,
+            failed_reads: Cell::new(0),
+            failing_noted: Cell::new(false),
+            fast_io_max: (fast.info().max_io.0 / PAGE * PAGE).clamp(PAGE, 1 << 20) as usize,
+            fast,
             takers: RefCell::default(),
             fills: RefCell::default(),
             next_fill: Cell::new(0),
@@ -327,6 +343,11 @@ impl Cache {
             self.commits.news.notify_all();
             return;
         }
+        if !self.anything_pending() {
+            self.commits.first_pending.set(None);
+            self.commits.news.notify_all();
+            return;
+        }
         let prepared = self.cut();
         let number = self.commits.cut.get();
         let writes = self.counts.data_writes.get();
@@ -413,7 +434,15 @@ impl Cache {
             self.pass("the fast device failed while nothing was dirty")
                 .await;
         } else {
-            self.clean_work.notify_all();
+            // What goes home from now on may be newer than clean entries of the last commit: a start
+            // after a crash must not trust those. If this cannot be written, neither can the end be.
+            let mut label = self.label.borrow().clone();
+            label.tie = Tie::Failing;
+            if let Err(error) = label.write_both(&self.fast).await {
+                tracing::warn!(volume = %self.name, %error, "the label could not be changed");
+            }
+            *self.label.borrow_mut() = label;
+            self.failing_noted.set(true);
         }
         self.changed();
     }
@@ -432,6 +461,9 @@ impl Cache {
             _ => return,
         };
         let abandoned = self.abandon().await;
+        if !matches!(*self.condition.borrow(), Condition::Failing(_)) {
+            return; // Somebody else came to the end of it first.
+        }
         *self.condition.borrow_mut() = match abandoned {
             Ok(()) => {
                 tracing::warn!(volume = %self.name, "passing through to the slow device: {why}");
@@ -532,6 +564,9 @@ impl Cache {
             }
             count(&self.counts.waits_for_room, 1);
             self.wait_for_cleaner().await;
+            if let Some(error) = self.clean_error.borrow().clone() {
+                return Err(error);
+            }
         }
     }
 
@@ -595,7 +630,7 @@ impl Cache {
             if self.slots.borrow().awaiting_commit() > 0 {
                 self.want_commit();
             }
-            self.room.wait().await;
+            self.wait_for_cleaner().await;
         }
     }
 
@@ -625,9 +660,21 @@ impl Cache {
     ) -> Result<(), DeviceError> {
         count(&self.counts.fast_bytes_written, data.len() as u64);
         let flags = WriteFlags { fua: false, class };
-        let answer = self.fast.write(self.sector(first), data, flags).await;
-        count(&self.counts.data_writes, 1);
-        answer
+        let mut from = 0;
+        while from < data.len() {
+            let len = self.fast_io_max.min(data.len() - from);
+            let at = self.sector(first + (from / base::PAGE) as u32);
+            let answer = self.fast.write(at, data.slice(from, len), flags).await;
+            count(&self.counts.data_writes, 1);
+            answer?;
+            from += len;
+        }
+        Ok(())
+    }
+
+    /// The longest request the fast device takes, in bytes; whole pages.
+    pub fn fast_io_max(&self) -> usize {
+        self.fast_io_max
     }
 
     /// Reads neighbouring slots and checks every page; the caller is entered as a reader.
@@ -637,6 +684,7 @@ impl Cache {
     pub async fn read_slots(&self, first: u32, buf: Buf, class: Class) -> Result<Buf, DeviceError> {
         count(&self.counts.fast_bytes_read, buf.len() as u64);
         let buf = self.fast.read(self.sector(first), buf, class).await?;
+        self.failed_reads.set(0);
         let map = self.map.borrow();
         for (slot, page) in (first..).zip(buf.chunks(PAGE as usize)) {
             if crc32c(page) != map.crc(slot) {
@@ -651,14 +699,27 @@ impl Cache {
         Ok(buf)
     }
 
-    /// A read of the fast device failed: after a number of them it is given up.
-    pub async fn note_read_error(self: &Rc<Self>, error: &DeviceError) {
+    /// Is this an error of the fast device?
+    pub fn is_ours(&self, error: &DeviceError) -> bool {
+        match error {
+            DeviceError::Io { device, .. }
+            | DeviceError::Corrupt { device, .. }
+            | DeviceError::Gone { device, .. } => *device == self.fast_name,
+            _ => false,
+        }
+    }
+
+    /// A read of the fast device failed: after a number of them in a row it is given up.
+    pub fn note_read_error(self: &Rc<Self>, error: &DeviceError) {
         if matches!(error, DeviceError::Corrupt { .. }) {
             return;
         }
         count(&self.counts.read_errors, 1);
-        if self.counts.read_errors.get() >= READ_ERRORS_MAX {
-            self.fail(error.clone()).await;
+        count(&self.failed_reads, 1);
+        if self.failed_reads.get() >= READ_ERRORS_MAX {
+            let (cache, error) = (Rc::clone(self), error.clone());
+            // A task of its own: the reader may go away.
+            env::spawn(async move { cache.fail(error).await });
         }
     }
 
@@ -795,12 +856,21 @@ impl Cache {
 
     /// Copies whole clean pages from `first` on to the fast device, unless they were written meanwhile.
     /// Never waits for room.
-    pub async fn fill(self: Rc<Self>, token: u64, first: u64, data: View) {
+    pub async fn fill(self: &Rc<Self>, token: u64, first: u64, data: View) {
         let end = first + data.len() as u64 / PAGE;
         if let Err(error) = self.fill_pages(token, first, end, data).await {
             self.fail(error).await;
         }
-        self.forget_fill(token, first, end);
+    }
+
+    /// A fill found too few free slots: the next ones shall find more.
+    fn make_free_soon(&self, incoming: u64) {
+        while self.slots.borrow().awaiting_commit() < self.spare.get() / 4 {
+            if !self.evict_one(Some(incoming)) {
+                break;
+            }
+        }
+        self.want_commit();
     }
 
     async fn fill_pages(
@@ -813,18 +883,16 @@ impl Cache {
         if !self.is_running() {
             return Ok(());
         }
+        // Writers come first: a fill leaves them some free slots, and evicts nothing it cannot use.
+        if self.slots.borrow().free_count() < (end - first) as u32 + self.spare.get() / 4 {
+            count(&self.counts.fills_dropped, 1);
+            self.make_free_soon(first);
+            return Ok(());
+        }
         let Some(_room) = self.try_reserve(first, end) else {
             count(&self.counts.fills_dropped, 1);
             return Ok(());
         };
-        // Writers come first: a fill leaves them some free slots.
-        if self.slots.borrow().free_count() < (end - first) as u32 + self.spare.get() / 4 {
-            count(&self.counts.fills_dropped, 1);
-            if self.slots.borrow().awaiting_commit() > 0 {
-                self.want_commit();
-            }
-            return Ok(());
-        }
         let runs = self.try_take((end - first) as u32);
         let mut page = first;
         for run in &runs {
@@ -882,11 +950,11 @@ impl Cache {
     // --- fingerprints -----------------------------------------------------------------------------
 
     /// Reads sample `number` of the slow device anew and notes its fingerprint.
-    pub async fn refresh_sample(&self, number: u64, page: u64) -> Result<(), DeviceError> {
-        let crc = sample_crc(&*self.slow.device, page).await?;
-        self.samples.borrow_mut().insert(number, Some(crc));
+    pub async fn refresh_sample(&self, number: u64, page: u64) {
+        // A page that cannot be read has no known fingerprint.
+        let crc = sample_crc(&*self.slow.device, page).await.ok();
+        self.samples.borrow_mut().insert(number, crc);
         self.touch_sample(number);
-        Ok(())
     }
 }
 

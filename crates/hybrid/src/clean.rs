@@ -29,6 +29,8 @@ use crate::slow::Slow;
 const PAGE_LEN: usize = base::PAGE;
 /// Regions in one round: 64 MiB of addresses.
 const WINDOW_REGIONS: u64 = 16;
+/// A round goes on to further windows until it has found so many pages.
+const SPARSE_PAGES: usize = 512;
 /// Pages in one round at most.
 const ROUND_PAGES: usize = 4096;
 /// Slow writes under way at once; the device sorts among them.
@@ -184,7 +186,8 @@ impl Inner {
         let sleep = energy.and_then(|energy| {
             if idle >= energy.standby_after {
                 self.slow.sleep_now();
-                return None;
+                // A read may wake it again.
+                return Some(energy.standby_after);
             }
             Some(
                 energy
@@ -224,7 +227,12 @@ impl Inner {
         cursor: &mut u64,
         pages: usize,
     ) -> Result<usize, DeviceError> {
-        let (runs, next) = pick(cache, *cursor, pages, self.slow.max_io() / PAGE_LEN);
+        let _turn = cache.cleaning.acquire(1).await;
+        if cache.stopped.get() {
+            return Ok(0);
+        }
+        let run_max = self.slow.max_io().min(cache.fast_io_max()) / PAGE_LEN;
+        let (runs, next) = pick(cache, *cursor, pages, run_max);
         *cursor = next;
         // The map entry of what goes home must be durable first. Else a crash would leave the new contents
         // on the slow device beneath an older clean copy in the map.
@@ -235,12 +243,9 @@ impl Inner {
         let mut failed = None;
         for batch in runs.chunks(DEPTH) {
             let writes = batch.iter().map(|run| self.bring_home(cache, run));
-            for (run, answer) in batch.iter().zip(join_all(writes).await) {
-                match answer {
-                    Ok(true) => done.extend((run.first..).zip(run.entries.iter().copied())),
-                    Ok(false) => {}
-                    Err(error) => failed = Some(error),
-                }
+            for (brought, error) in join_all(writes).await {
+                done.extend(brought);
+                failed = failed.or(error);
             }
         }
         #[cfg(test)]
@@ -248,10 +253,13 @@ impl Inner {
         #[cfg(not(test))]
         let early = false;
         if !done.is_empty() && !early {
-            self.slow.flush().await?;
+            let flushed = self.slow.flush().await;
+            if let Err(error) = flushed {
+                return Err(self.no_progress(cache, error));
+            }
         }
         // Fingerprints first: a commit between may only see a page that is still dirty.
-        self.refresh_samples(cache, &done).await?;
+        self.refresh_samples(cache, &done).await;
         let mut cleaned = 0;
         for (page, entry) in &done {
             let mut map = cache.map.borrow_mut();
@@ -264,15 +272,60 @@ impl Inner {
         }
         count(&cache.counts.bytes_cleaned, cleaned as u64 * PAGE);
         count(&cache.counts.clean_batches, 1);
-        cache.room.notify_all();
         match failed {
-            Some(error) if cleaned == 0 => Err(error),
-            _ => Ok(cleaned),
+            Some(error) if cleaned == 0 => Err(self.no_progress(cache, error)),
+            _ => {
+                if cleaned > 0 {
+                    *cache.clean_error.borrow_mut() = None;
+                    cache.room.notify_all();
+                }
+                Ok(cleaned)
+            }
         }
     }
 
-    /// Copies one run of dirty pages to the slow device. False: somebody holds or changed a page.
-    async fn bring_home(&self, cache: &Rc<Cache>, run: &Run) -> Result<bool, DeviceError> {
+    /// Writers that wait for clean pages wait in vain: tells them.
+    fn no_progress(&self, cache: &Cache, error: DeviceError) -> DeviceError {
+        *cache.clean_error.borrow_mut() = Some(error.clone());
+        cache.room.notify_all();
+        error
+    }
+
+    /// Copies one run of dirty pages to the slow device. If that fails, page by page, so that one bad page
+    /// does not keep its neighbours. Returns what went home (nothing if somebody holds or changed a page)
+    /// and the last error.
+    async fn bring_home(
+        &self,
+        cache: &Rc<Cache>,
+        run: &Run,
+    ) -> (Vec<(u64, Entry)>, Option<DeviceError>) {
+        match self.bring_run(cache, run).await {
+            Ok(true) => (
+                (run.first..).zip(run.entries.iter().copied()).collect(),
+                None,
+            ),
+            Ok(false) => (Vec::new(), None),
+            Err(error) if run.entries.len() == 1 => (Vec::new(), Some(error)),
+            Err(_) => {
+                let (mut brought, mut failed) = (Vec::new(), None);
+                for (page, entry) in (run.first..).zip(&run.entries) {
+                    let single = Run {
+                        first: page,
+                        entries: vec![*entry],
+                    };
+                    match self.bring_run(cache, &single).await {
+                        Ok(true) => brought.push((page, *entry)),
+                        Ok(false) => {}
+                        Err(error) => failed = Some(error),
+                    }
+                }
+                (brought, failed)
+            }
+        }
+    }
+
+    /// False: somebody holds or changed a page.
+    async fn bring_run(&self, cache: &Rc<Cache>, run: &Run) -> Result<bool, DeviceError> {
         let Some(_held) = self.locks.try_acquire(run.first, run.end(), Mode::CLEANING) else {
             return Ok(false);
         };
@@ -324,29 +377,34 @@ impl Inner {
     }
 
     /// Sampled pages that were brought home have a new fingerprint.
-    async fn refresh_samples(
-        &self,
-        cache: &Rc<Cache>,
-        done: &[(u64, Entry)],
-    ) -> Result<(), DeviceError> {
+    async fn refresh_samples(&self, cache: &Rc<Cache>, done: &[(u64, Entry)]) {
         let samples = sample_pages(self.slow.whole_pages());
         for (page, _) in done {
             if let Ok(number) = samples.binary_search(page) {
-                cache.refresh_sample(number as u64, *page).await?;
+                cache.refresh_sample(number as u64, *page).await;
             }
         }
-        Ok(())
     }
 
-    /// Rounds until nothing is dirty.
+    /// Rounds until nothing is dirty. Without a closed gate users may make pages dirty as fast as they are
+    /// cleaned.
     ///
     /// # Errors
-    /// The first error of a round.
+    /// The last error, once a whole sweep over what is dirty brought nothing home.
     pub(crate) async fn clean_all(&self, cache: &Rc<Cache>) -> Result<(), DeviceError> {
-        let mut cursor = 0;
         while cache.map.borrow().dirty() > 0 {
-            if self.clean_round(cache, &mut cursor, ROUND_PAGES).await? == 0 {
-                env::sleep(Nanos::micros(100)).await;
+            let (mut cursor, mut cleaned, mut failed) = (0, 0, None);
+            let regions = cache.map.borrow().dirty_regions(0).count();
+            for _ in 0..=regions {
+                match self.clean_round(cache, &mut cursor, ROUND_PAGES).await {
+                    Ok(some) => cleaned += some,
+                    Err(error) => failed = Some(error),
+                }
+            }
+            match failed {
+                Some(error) if cleaned == 0 => return Err(error),
+                _ if cleaned == 0 => env::sleep(Nanos::micros(100)).await,
+                _ => {}
             }
         }
         Ok(())
@@ -354,6 +412,9 @@ impl Inner {
 
     /// The fast device failed with dirty data on it: brings home what can be read, then lets go.
     async fn evacuate(&self, cache: &Rc<Cache>) {
+        while !cache.failing_noted.get() && cache.map.borrow().dirty() > 0 {
+            cache.room.wait().await;
+        }
         match self.clean_all(cache).await {
             Ok(()) => {
                 cache
@@ -385,6 +446,10 @@ impl Inner {
 
     /// Clears the marks of regions that have rested for `rest`.
     pub(crate) async fn unmark(&self, cache: &Rc<Cache>, rest: Nanos) -> Result<(), DeviceError> {
+        let _turn = cache.cleaning.acquire(1).await;
+        if cache.stopped.get() {
+            return Ok(());
+        }
         let rested = cache.marks.borrow().rested(env::now(), rest);
         if rested.is_empty() {
             return Ok(());
@@ -396,7 +461,7 @@ impl Inner {
             let (first, end) = (region * REGION_PAGES, (region + 1) * REGION_PAGES);
             for (number, page) in samples.iter().enumerate() {
                 if (first..end).contains(page) {
-                    cache.refresh_sample(number as u64, *page).await?;
+                    cache.refresh_sample(number as u64, *page).await;
                 }
             }
             cache.marks.borrow_mut().unmark(region, writes);
@@ -418,10 +483,16 @@ fn pick(cache: &Rc<Cache>, cursor: u64, pages: usize, run_max: usize) -> (Vec<Ru
     };
     let mut runs: Vec<Run> = Vec::new();
     let mut chosen = 0;
-    let mut next = first_region + WINDOW_REGIONS;
+    let mut window_end = first_region + WINDOW_REGIONS;
+    let mut next = window_end;
     for (region, dirty) in map.dirty_regions(first_region) {
-        if region >= first_region + WINDOW_REGIONS {
-            break;
+        if region >= window_end {
+            // A full window is a round; sparse ones are worked through until there is enough to do.
+            if chosen >= pages.min(SPARSE_PAGES) {
+                break;
+            }
+            window_end = region + WINDOW_REGIONS;
+            next = window_end;
         }
         if chosen >= pages {
             next = region;

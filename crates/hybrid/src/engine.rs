@@ -19,6 +19,7 @@ use crate::cache::{Cache, Condition};
 use crate::label::PAGE;
 use crate::locks::Locks;
 use crate::map::REGION_PAGES;
+use crate::open::OpenError;
 use crate::settings::{Admission, Settings, SettingsError, WriteMode};
 use crate::slow::Slow;
 use crate::stats::{Figures, Health, NanosOf, Status};
@@ -338,6 +339,7 @@ impl Hybrid {
     /// [`SetError`]; nothing changed then, but for a mode change whose cleaning failed.
     pub async fn set(&self, settings: Settings) -> Result<(), SetError> {
         settings.check()?;
+        let _managing = self.manage("change the settings of")?;
         let inner = &self.inner;
         let old = self.settings();
         let settings = Settings {
@@ -345,12 +347,29 @@ impl Hybrid {
             fast_bytes: old.fast_bytes,
             ..settings
         };
+        let cache = inner.live_cache();
+        if let Some(cache) = &cache {
+            inner.check_block_for(cache, settings.block)?;
+        }
         let clean_first = old.write.keeps_dirty() && !settings.write.keeps_dirty();
         inner.apply(settings);
-        if clean_first && let Some(cache) = inner.live_cache() {
-            inner.clean_all(&cache).await?;
+        let Some(cache) = cache.filter(|_| clean_first) else {
+            return Ok(());
+        };
+        // Most of it while users go on; then hold them up for the rest, or it might never end.
+        let mut cursor = 0;
+        let most = 2 * cache.map.borrow().dirty() as usize;
+        let mut brought = 0;
+        while cache.map.borrow().dirty() > 0 && brought < most {
+            match inner.clean_round(&cache, &mut cursor, 1024).await? {
+                0 => break,
+                some => brought += some,
+            }
         }
-        Ok(())
+        inner.close_gate().await;
+        let answer = inner.clean_all(&cache).await;
+        inner.open_gate();
+        Ok(answer?)
     }
 
     /// Changes the write mode alone; see [`Hybrid::set`].
@@ -367,12 +386,15 @@ impl Hybrid {
 }
 
 /// Why a change of settings was refused or not carried through.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetError {
     /// The choice makes no sense.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// Another management operation is under way, or the choice does not fit the cache.
+    #[error(transparent)]
+    Refused(#[from] OpenError),
     /// A device failed while dirty data were being brought home.
     #[error("the new settings are in force, but dirty data could not all be brought home: {0}")]
     Cleaning(#[from] DeviceError),

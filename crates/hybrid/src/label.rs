@@ -35,10 +35,20 @@ pub(crate) const RECORD_LEN: usize = 10;
 pub(crate) enum Tie {
     /// Its contents count.
     Attached,
+    /// It failed and its dirty data are being brought home: dirty entries count, clean ones may be older
+    /// than what the slow device has.
+    Failing,
     /// Detached cleanly: its contents count no more.
     Detached,
     /// Given up after a failure: its contents count no more.
     Abandoned,
+}
+
+impl Tie {
+    /// Does anything on the fast device count?
+    pub fn counts(self) -> bool {
+        matches!(self, Tie::Attached | Tie::Failing)
+    }
 }
 
 /// What the label says.
@@ -162,6 +172,7 @@ impl Label {
                 Tie::Attached => 1,
                 Tie::Detached => 2,
                 Tie::Abandoned => 3,
+                Tie::Failing => 4,
             }
             .into(),
             slots: self.slots.into(),
@@ -201,9 +212,14 @@ impl Label {
             1 => Tie::Attached,
             2 => Tie::Detached,
             3 => Tie::Abandoned,
+            4 => Tie::Failing,
             _ => return Err(Unlabelled::Damaged),
         };
-        let name_len = (raw.name_len.get() as usize).min(raw.name.len());
+        let name = raw
+            .name
+            .get(..raw.name_len.get() as usize)
+            .and_then(|name| std::str::from_utf8(name).ok())
+            .ok_or(Unlabelled::Damaged)?;
         let label = Label {
             sequence: raw.sequence.get(),
             uuid: raw.uuid.get(),
@@ -213,7 +229,7 @@ impl Label {
             slots_start: raw.slots_start.get(),
             slots: raw.slots.get(),
             slots_max: raw.slots_max.get(),
-            name: String::from_utf8_lossy(&raw.name[..name_len]).into_owned(),
+            name: name.to_owned(),
         };
         // A checksum says that we wrote it, not that it fits the device it was found on.
         let end = label
@@ -222,6 +238,7 @@ impl Label {
         let sound = label.slots >= SLOTS_MIN
             && label.slots <= label.slots_max
             && end.is_some_and(|end| end <= device_size.0)
+            && label.slots_start.is_multiple_of(PAGE)
             && label.ledger.start.byte() >= LEDGER_START
             && label.ledger.end().byte() <= label.slots_start
             && label.slow_size.0 / PAGE <= PAGES_MAX;

@@ -58,9 +58,10 @@ pub(crate) struct Held {
 }
 
 impl Locks {
-    /// Takes `pages` in `mode` if nobody is in the way.
+    /// Takes `pages` in `mode` if no holder is in the way; those who only wait may themselves be waiting
+    /// for what the caller is about to do, so they do not count.
     pub fn try_acquire(self: &Rc<Self>, first: u64, end: u64, mode: Mode) -> Option<Held> {
-        let held = self.enter(first, end, mode);
+        let held = self.enter(first, end, mode, true);
         let free = self
             .table
             .borrow()
@@ -70,7 +71,7 @@ impl Locks {
         free.then_some(held)
     }
 
-    fn enter(self: &Rc<Self>, first: u64, end: u64, mode: Mode) -> Held {
+    fn enter(self: &Rc<Self>, first: u64, end: u64, mode: Mode, overtake: bool) -> Held {
         let mut table = self.table.borrow_mut();
         let id = table.next_id;
         table.next_id += 1;
@@ -85,7 +86,7 @@ impl Locks {
         entry.held = !table
             .entries
             .iter()
-            .any(|earlier| earlier.conflicts(&entry));
+            .any(|earlier| (earlier.held || !overtake) && earlier.conflicts(&entry));
         table.entries.push(entry);
         Held {
             locks: Rc::clone(self),
@@ -95,7 +96,7 @@ impl Locks {
 
     /// Waits until `pages` may be changed in `mode`.
     pub async fn acquire(self: &Rc<Self>, first: u64, end: u64, mode: Mode) -> Held {
-        let held = self.enter(first, end, mode);
+        let held = self.enter(first, end, mode, false);
         std::future::poll_fn(|cx| {
             let mut table = held.locks.table.borrow_mut();
             let entry = table
@@ -123,14 +124,20 @@ impl Drop for Held {
             .position(|entry| entry.id == self.id)
             .expect("an entry is removed once");
         table.entries.remove(place);
-        for later in place..table.entries.len() {
-            let (earlier, rest) = table.entries.split_at_mut(later);
-            let entry = &mut rest[0];
-            if !entry.held && !earlier.iter().any(|other| other.conflicts(entry)) {
-                entry.held = true;
-                if let Some(waker) = entry.waker.take() {
-                    waker.wake();
-                }
+        for place in 0..table.entries.len() {
+            // In the way: whoever came earlier, and whoever holds (an overtaker may have come later).
+            let entry = &table.entries[place];
+            let blocked = entry.held
+                || table.entries.iter().enumerate().any(|(at, other)| {
+                    (at < place || at > place && other.held) && other.conflicts(entry)
+                });
+            if blocked {
+                continue;
+            }
+            let entry = &mut table.entries[place];
+            entry.held = true;
+            if let Some(waker) = entry.waker.take() {
+                waker.wake();
             }
         }
     }

@@ -74,6 +74,21 @@ pub enum OpenError {
         /// The smallest size that would do.
         least: Bytes,
     },
+    /// The cache would hold only a few blocks.
+    #[error(
+        "block = {block} is too big for the cache of {size} on {fast}: it must hold at least {BLOCKS_MIN} blocks \
+         ({least})"
+    )]
+    BlockTooBig {
+        /// The fast device.
+        fast: String,
+        /// The block size asked for.
+        block: Bytes,
+        /// Room for data.
+        size: Bytes,
+        /// The smallest room that would do.
+        least: Bytes,
+    },
     /// The fast device holds something else.
     #[error(
         "cannot use {fast} as a cache: it holds data that are not a cache of ours; wipe its first MiB, or \
@@ -161,6 +176,8 @@ pub enum OpenError {
 }
 
 const VERSION: u32 = 1;
+/// A cache of fewer blocks than this makes no progress under load.
+const BLOCKS_MIN: u64 = 4;
 
 impl Hybrid {
     /// Makes a hybrid disk of `slow`, whose contents stay, and `fast`, which becomes an empty cache.
@@ -233,7 +250,7 @@ impl Hybrid {
         let found = Label::read(&fast).await?;
         let inner = Inner::new(settings, Slow::new(slow));
         match found {
-            Ok(label) if label.tie == Tie::Attached && !ties.abandoned.contains(&label.uuid) => {
+            Ok(label) if label.tie.counts() && !ties.abandoned.contains(&label.uuid) => {
                 match inner.recover(Rc::clone(&fast), label, &ties).await {
                     Err(error) if ties.force && !matches!(error, OpenError::Device(_)) => {
                         tracing::warn!(%error, "forced: starting with an empty cache");
@@ -258,7 +275,7 @@ impl Hybrid {
         })
     }
 
-    fn manage(&self, what: &'static str) -> Result<Managing, OpenError> {
+    pub(crate) fn manage(&self, what: &'static str) -> Result<Managing, OpenError> {
         let inner = &self.inner;
         let refuse = |why: &str| OpenError::State {
             what,
@@ -318,22 +335,7 @@ impl Hybrid {
             }
         }
         inner.close_gate().await;
-        let answer = async {
-            inner.clean_all(&cache).await?;
-            inner.slow.flush().await?;
-            cache.committed().await?;
-            let mut label = cache.label.borrow().clone();
-            label.tie = Tie::Detached;
-            label.write_both(&cache.fast).await?;
-            *cache.label.borrow_mut() = label;
-            Ok(())
-        }
-        .await;
-        if answer.is_ok() {
-            cache.stop();
-            *inner.cache.borrow_mut() = None;
-            *inner.why_alone.borrow_mut() = "the fast device was detached".to_owned();
-        }
+        let answer = inner.let_go(&cache).await;
         inner.open_gate();
         answer
     }
@@ -348,26 +350,10 @@ impl Hybrid {
         let inner = &self.inner;
         inner.close_gate().await;
         inner.closed.set(true);
-        let answer = async {
-            inner.slow.flush().await?;
-            let Some(cache) = inner.live_cache() else {
-                return Ok(());
-            };
-            // A rested disk needs no marks, and a full set of fingerprints recognises it best.
-            inner.unmark(&cache, Nanos(0)).await?;
-            cache.committed().await?;
-            cache.stop();
-            cache
-                .ledger
-                .close()
-                .await
-                .map_err(|source| OpenError::Ledger {
-                    name: inner.name.clone(),
-                    fast: cache.fast.info().name,
-                    source,
-                })
-        }
-        .await;
+        let answer = match inner.live_cache() {
+            None => inner.slow.flush().await.map_err(OpenError::from),
+            Some(cache) => inner.put_down(&cache).await,
+        };
         if let Some(cache) = &*inner.cache.borrow() {
             cache.stop();
         }
@@ -414,7 +400,7 @@ impl Hybrid {
 }
 
 /// One management operation under way.
-struct Managing(Rc<Inner>);
+pub(crate) struct Managing(Rc<Inner>);
 
 impl Drop for Managing {
     fn drop(&mut self) {
@@ -443,14 +429,69 @@ fn unlabelled(fast: &Rc<dyn Device>, why: Unlabelled) -> OpenError {
 }
 
 impl Inner {
+    /// Ends what goes on behind the users' backs: no fill, round of cleaning or unmarking is under way
+    /// afterwards, and none will begin. The gate is closed.
+    async fn quiet(&self, cache: &Rc<Cache>) {
+        cache.quiesce_fills().await;
+        let _turn = cache.cleaning.acquire(1).await;
+        cache.stop();
+    }
+
+    /// Detaches: the gate is closed.
+    async fn let_go(&self, cache: &Rc<Cache>) -> Result<(), OpenError> {
+        cache.quiesce_fills().await;
+        self.clean_all(cache).await?;
+        self.slow.flush().await?;
+        cache.committed().await?;
+        let mut label = cache.label.borrow().clone();
+        label.tie = Tie::Detached;
+        if let Err(error) = label.write_both(&cache.fast).await {
+            // One copy may say "detached" already, so nothing may count on the cache any more. Nothing
+            // is dirty: the slow device goes on alone, if the tie can be cut at all.
+            cache.fail(error.clone()).await;
+            return Err(error.into());
+        }
+        *cache.label.borrow_mut() = label;
+        self.quiet(cache).await;
+        *self.cache.borrow_mut() = None;
+        *self.why_alone.borrow_mut() = "the fast device was detached".to_owned();
+        Ok(())
+    }
+
+    /// Closes: the gate is closed for good. Goes as far as it can and tells the first error.
+    async fn put_down(&self, cache: &Rc<Cache>) -> Result<(), OpenError> {
+        cache.quiesce_fills().await;
+        let mut first: Result<(), OpenError> = cache.committed().await.map_err(OpenError::from);
+        // A rested disk needs no marks, and a full set of fingerprints recognises it best.
+        let unmarked = self.unmark(cache, Nanos(0)).await;
+        first = first.and(unmarked.map_err(OpenError::from));
+        let flushed = self.slow.flush().await;
+        first = first.and(flushed.map_err(OpenError::from));
+        self.quiet_but_committing(cache).await;
+        let committed = cache.committed().await;
+        first = first.and(committed.map_err(OpenError::from));
+        cache.stop();
+        let closed = cache.ledger.close().await;
+        first.and(closed.map_err(|source| OpenError::Ledger {
+            name: self.name.clone(),
+            fast: cache.fast.info().name,
+            source,
+        }))
+    }
+
+    /// Waits for a round of cleaning under way and lets no other begin.
+    async fn quiet_but_committing(&self, cache: &Rc<Cache>) {
+        let turn = cache.cleaning.acquire(1).await;
+        // Kept for good: the disk is closed.
+        std::mem::forget(turn);
+    }
+
     /// Makes an empty cache on `fast` and puts it to work.
     async fn format(self: &Rc<Self>, fast: Rc<dyn Device>, ties: &Ties) -> Result<(), OpenError> {
         let sequence = match Label::read(&fast).await? {
             Err(Unlabelled::Blank) => 0,
             Ok(label)
-                if ties.force
-                    || label.tie != Tie::Attached
-                    || ties.abandoned.contains(&label.uuid) =>
+                if ties.force || !label.tie.counts() || ties.abandoned.contains(&label.uuid) =>
             {
                 label.sequence
             }
@@ -491,6 +532,7 @@ impl Inner {
             fast: info.name.clone(),
             source,
         };
+        self.check_block(&info.name, label.slots)?;
         // Until the last step the label says that nothing here counts.
         label.sequence = sequence;
         label.tie = Tie::Detached;
@@ -543,10 +585,12 @@ impl Inner {
         .await;
         *cache.label.borrow_mut() = attached;
         if answer.is_err() {
-            cache.stop();
+            self.quiet(&cache).await;
         }
         answer?;
-        *self.cache.borrow_mut() = Some(cache);
+        if let Some(old) = self.cache.replace(Some(cache)) {
+            old.stop();
+        }
         Ok(())
     }
 
@@ -569,6 +613,7 @@ impl Inner {
         let info = fast.info();
         let fast_name = info.name.clone();
         self.check_label(&fast_name, &label, ties)?;
+        self.check_block(&fast_name, label.slots)?;
         let settings = self.settings.borrow().clone();
         let pages_per_block = settings.block.0 / PAGE;
         // The log may still tell of slots behind the end of a cache that was made smaller since.
@@ -632,8 +677,13 @@ impl Inner {
             map.resize(label.slots, settings.policy, pages_per_block);
         }
         marks.retain(|_, marked| *marked);
-        self.compare_samples(&fast_name, &map, &marks, &samples)
-            .await?;
+        // A cache that failed brought some of its data home, past the map: its clean entries and
+        // fingerprints are out of date.
+        let failing = label.tie == Tie::Failing;
+        if !failing {
+            self.compare_samples(&fast_name, &map, &marks, &samples)
+                .await?;
+        }
         let used = label.slots;
         let cache = Cache::new(
             &settings,
@@ -655,7 +705,7 @@ impl Inner {
             };
             cache.slots.borrow_mut().take(slot);
             let marked = cache.marks.borrow().is_marked(page / REGION_PAGES);
-            if marked && !entry.dirty {
+            if (marked || failing) && !entry.dirty {
                 // The slow device may have changed beneath; the slot waits for the removal's commit.
                 cache.unmap_page(page);
                 recovered.dropped += 1;
@@ -670,13 +720,45 @@ impl Inner {
             volume = %self.name, pages = recovered.pages, dropped = recovered.dropped,
             records = replay.records, "cache recovered"
         );
+        if failing {
+            for number in cache.samples.borrow_mut().values_mut() {
+                *number = None;
+            }
+            let numbers: Vec<u64> = cache.samples.borrow().keys().copied().collect();
+            for number in numbers {
+                cache.touch_sample(number);
+            }
+        }
         self.put_to_work(&cache);
-        // What was dropped must be durably gone before its slots or regions are used anew: the first
-        // commit carries it, and slots wait for that.
-        cache.committed().await?;
-        *self.cache.borrow_mut() = Some(cache);
-        let wanted = settings.fast_bytes;
-        self.resize_at_open(wanted).await
+        let answer = async {
+            // What was dropped must be durably gone before its slots or regions are used anew: the first
+            // commit carries it, and slots wait for that.
+            cache.committed().await?;
+            if failing {
+                let mut label = cache.label.borrow().clone();
+                label.tie = Tie::Attached;
+                label.write_both(&cache.fast).await?;
+                *cache.label.borrow_mut() = label;
+            }
+            *self.cache.borrow_mut() = Some(Rc::clone(&cache));
+            self.resize_at_open(settings.fast_bytes).await
+        }
+        .await;
+        if answer.is_err() {
+            *self.cache.borrow_mut() = None;
+            self.quiet(&cache).await;
+        }
+        answer
+    }
+
+    /// Refuses blocks so big that the cache would hold only a few of them.
+    fn check_block(&self, fast: &str, slots: u32) -> Result<(), OpenError> {
+        let block = self.settings.borrow().block;
+        blocks_fit(fast, block, slots)
+    }
+
+    pub(crate) fn check_block_for(&self, cache: &Cache, block: Bytes) -> Result<(), OpenError> {
+        blocks_fit(&cache.fast.info().name, block, cache.slots.borrow().total())
     }
 
     /// The configuration may ask for another size than the cache had.
@@ -695,7 +777,7 @@ impl Inner {
     }
 
     fn check_label(&self, fast: &str, label: &Label, ties: &Ties) -> Result<(), OpenError> {
-        if label.tie != Tie::Attached || ties.abandoned.contains(&label.uuid) {
+        if !label.tie.counts() || ties.abandoned.contains(&label.uuid) {
             return Err(OpenError::NoCache {
                 fast: fast.to_owned(),
                 why: "the cache on it was detached or given up".to_owned(),
@@ -755,6 +837,10 @@ impl Inner {
     ) -> Result<(), OpenError> {
         let settings = self.settings.borrow().clone();
         let pages_per_block = settings.block.0 / PAGE;
+        if slots == label.slots {
+            return Ok(());
+        }
+        self.check_block(&cache.fast.info().name, slots)?;
         label.slots = slots;
         if slots > cache.slots.borrow().total() {
             // The label first: entries behind the old end must be legal before there are any.
@@ -770,7 +856,11 @@ impl Inner {
             cache.slots.borrow_mut().withdraw(slots);
             cache.drop_slots_from(slots);
             cache.committed().await?;
-            label.write_both(&cache.fast).await?;
+            if let Err(error) = label.write_both(&cache.fast).await {
+                // One copy may name the new end already: slots behind it must hold nothing from now on.
+                cache.fail(error.clone()).await;
+                return Err(error.into());
+            }
             cache.slots.borrow_mut().shrink(slots);
             cache
                 .map
@@ -781,4 +871,18 @@ impl Inner {
         cache.set_room(slots, pages_per_block);
         Ok(())
     }
+}
+
+fn blocks_fit(fast: &str, block: Bytes, slots: u32) -> Result<(), OpenError> {
+    let least = Bytes(block.0 * BLOCKS_MIN);
+    let size = Bytes(u64::from(slots) * PAGE);
+    if size >= least {
+        return Ok(());
+    }
+    Err(OpenError::BlockTooBig {
+        fast: fast.to_owned(),
+        block,
+        size,
+        least,
+    })
 }

@@ -71,7 +71,15 @@ pub(crate) fn merge_sectors(to: &mut [u8], from: &[u8], mask: u8) {
 }
 
 /// Cuts a request into parts; calls `missed` with each run of pages that are not cached at all.
-fn plan(cache: &Cache, at: u64, len: usize, whole_pages: u64, only_dirty: bool) -> Vec<Part> {
+fn plan(
+    cache: &Cache,
+    at: u64,
+    len: usize,
+    whole_pages: u64,
+    slow_io_max: usize,
+    only_dirty: bool,
+) -> Vec<Part> {
+    let fast_io_max = cache.fast_io_max();
     let map = cache.map.borrow();
     let mut parts: Vec<Part> = Vec::with_capacity(2);
     let end = at + len as u64;
@@ -100,7 +108,11 @@ fn plan(cache: &Cache, at: u64, len: usize, whole_pages: u64, only_dirty: bool) 
             }
         };
         match (parts.last_mut(), source) {
-            (Some(last), Source::Slow) if last.source == Source::Slow => last.len += len,
+            (Some(last), Source::Slow)
+                if last.source == Source::Slow && last.len + len <= slow_io_max =>
+            {
+                last.len += len;
+            }
             (
                 Some(Part {
                     len: so_far,
@@ -108,7 +120,9 @@ fn plan(cache: &Cache, at: u64, len: usize, whole_pages: u64, only_dirty: bool) 
                     ..
                 }),
                 Source::Fast(slot),
-            ) if *first as usize + *so_far / PAGE_LEN == slot as usize => {
+            ) if *first as usize + *so_far / PAGE_LEN == slot as usize
+                && *so_far + len <= fast_io_max =>
+            {
                 *so_far += len;
             }
             _ => parts.push(Part {
@@ -140,7 +154,7 @@ impl Inner {
         let sequential = self.observe_stream(byte, len as u64);
         let mode = self.settings.borrow().write;
         let passing = mode == crate::WriteMode::Pass;
-        let parts = plan(&cache, byte, len, whole_pages, passing);
+        let parts = plan(&cache, byte, len, whole_pages, self.slow.max_io(), passing);
         let first = byte / PAGE;
         let end = (byte + len as u64).div_ceil(PAGE).min(whole_pages);
         let mut fills = Vec::new();
@@ -150,7 +164,9 @@ impl Inner {
             }
             cache.map.borrow_mut().touch(first, end);
         }
-        let reader = Reader::enter(&cache);
+        // A read of the slow device alone must not keep slots from being used again.
+        let all_slow = parts.iter().all(|part| part.source == Source::Slow);
+        let reader = (!all_slow).then(|| Reader::enter(&cache));
         let answer = match parts.as_slice() {
             [only] => self.read_part(&cache, *only, buf, class).await,
             _ => self.read_parts(&cache, &parts, buf, class).await,
@@ -158,17 +174,12 @@ impl Inner {
         drop(reader);
         let buf = match answer {
             Ok(buf) => buf,
+            Err(error) if !cache.is_ours(&error) => return Err(error),
             Err(error) => {
                 self.drop_unreadable(&cache, &parts);
                 tracing::warn!(volume = %self.name, %error, "a read goes page by page");
-                cache.note_read_error(&error).await;
-                self.read_carefully(&cache, byte, len, class)
-                    .await
-                    .inspect_err(|_| {
-                        for fill in &fills {
-                            cache.forget_fill(fill.token, fill.first, fill.end);
-                        }
-                    })?
+                cache.note_read_error(&error);
+                self.read_carefully(&cache, byte, len, class).await?
             }
         };
         let mut tally = Tally::default();
@@ -185,7 +196,7 @@ impl Inner {
         self.figures
             .read(tally.fast, tally.slow, sequential.sequential);
         for fill in fills {
-            self.start_fill(&cache, fill, byte, &buf);
+            self.start_fill(fill, byte, &buf);
         }
         Ok(buf)
     }
@@ -212,20 +223,22 @@ impl Inner {
             }
             Source::Mixed(page, entry) => {
                 // The next read shall need the fast device alone, if nobody writes meanwhile.
-                let token = cache.begin_fill(page, page + 1);
-                let whole = match self.complete_page(cache, page, entry, class).await {
-                    Ok(whole) => whole.freeze(),
-                    Err(error) => {
-                        if let Some(token) = token {
-                            cache.forget_fill(token, page, page + 1);
-                        }
-                        return Err(error);
-                    }
-                };
+                let fill = cache.begin_fill(page, page + 1).map(|token| Fill {
+                    cache: Rc::clone(cache),
+                    token,
+                    first: page,
+                    end: page + 1,
+                });
+                let whole = self.complete_page(cache, page, entry, class).await?;
+                let whole = whole.freeze();
                 buf.copy_from_slice(&whole[within..within + part.len]);
-                if let Some(token) = token {
+                if let Some(fill) = fill {
                     let (inner, cache) = (Rc::clone(self), Rc::clone(cache));
-                    env::spawn(inner.adopt_whole(cache, token, page, entry, whole));
+                    env::spawn(async move {
+                        let token = fill.token;
+                        inner.adopt_whole(&cache, token, page, entry, whole).await;
+                        drop(fill);
+                    });
                 }
                 Ok(buf)
             }
@@ -307,7 +320,7 @@ impl Inner {
             let within = (byte % PAGE) as usize;
             let len = (PAGE_LEN - within).min((end - byte) as usize);
             let reader = Reader::enter(cache);
-            let part = plan(cache, byte, len, whole_pages, false)[0];
+            let part = plan(cache, byte, len, whole_pages, self.slow.max_io(), false)[0];
             let piece = match self.read_part(cache, part, Buf::for_read(len), class).await {
                 Ok(piece) => piece,
                 Err(error) => match part.source {
@@ -381,7 +394,13 @@ impl Inner {
         if self.flash_budget_allows(Bytes((end - first) * PAGE))
             && let Some(token) = cache.begin_fill(first, end)
         {
-            fills.push(Fill { token, first, end });
+            let cache = Rc::clone(cache);
+            fills.push(Fill {
+                cache,
+                token,
+                first,
+                end,
+            });
         }
     }
 
@@ -402,50 +421,52 @@ impl Inner {
     }
 
     /// Copies what was read (and fetches the rest of its blocks) in the background.
-    fn start_fill(self: &Rc<Self>, cache: &Rc<Cache>, fill: Fill, at: u64, buf: &Buf) {
+    fn start_fill(self: &Rc<Self>, fill: Fill, at: u64, buf: &Buf) {
         let (from, upto) = (fill.first * PAGE, fill.end * PAGE);
         let have = at..at + buf.len() as u64;
-        if have.start <= from && upto <= have.end {
-            let from = (from - at) as usize;
-            let len = (upto - fill.first * PAGE) as usize;
-            let data = View::copy_of(&buf[from..from + len]);
-            env::spawn(Rc::clone(cache).fill(fill.token, fill.first, data));
-            return;
-        }
-        let (inner, cache) = (Rc::clone(self), Rc::clone(cache));
-        let read = View::copy_of(buf);
+        let shared = have.start.max(from)..have.end.min(upto);
+        let (start, end) = (shared.start - have.start, shared.end - have.start);
+        let read = View::copy_of(&buf[start as usize..end as usize]);
+        let inner = Rc::clone(self);
         env::spawn(async move {
-            let mut whole = Buf::for_read((upto - from) as usize);
-            let shared = have.start.max(from)..have.end.min(upto);
-            let target = (shared.start - from) as usize;
-            let source = (shared.start - have.start) as usize;
-            let len = (shared.end - shared.start) as usize;
-            whole[target..target + len].copy_from_slice(&read[source..source + len]);
-            drop(read);
-            for (start, end) in [(from, shared.start), (shared.end, upto)] {
-                if start == end {
-                    continue;
-                }
-                let at = Sector::containing(start);
-                let buf = Buf::for_read((end - start) as usize);
-                match inner.slow.read(at, buf, Class::Background).await {
-                    Ok(piece) => {
-                        let target = (start - from) as usize;
-                        whole[target..target + piece.len()].copy_from_slice(&piece);
+            let data = if shared == (from..upto) {
+                read
+            } else {
+                let mut whole = Buf::for_read((upto - from) as usize);
+                let target = (shared.start - from) as usize;
+                whole[target..target + read.len()].copy_from_slice(&read);
+                for (start, end) in [(from, shared.start), (shared.end, upto)] {
+                    if start == end {
+                        continue;
                     }
-                    Err(_) => return cache.forget_fill(fill.token, fill.first, fill.end),
+                    let at = Sector::containing(start);
+                    let buf = Buf::for_read((end - start) as usize);
+                    let Ok(piece) = inner.slow.read(at, buf, Class::Background).await else {
+                        return;
+                    };
+                    let target = (start - from) as usize;
+                    whole[target..target + piece.len()].copy_from_slice(&piece);
                 }
-            }
-            cache.fill(fill.token, fill.first, whole.freeze()).await;
+                whole.freeze()
+            };
+            let cache = Rc::clone(&fill.cache);
+            cache.fill(fill.token, fill.first, data).await;
         });
     }
 }
 
-/// Pages to be copied to the fast device once they are read.
+/// Pages to be copied to the fast device once they are read; given up when dropped.
 struct Fill {
+    cache: Rc<Cache>,
     token: u64,
     first: u64,
     end: u64,
+}
+
+impl Drop for Fill {
+    fn drop(&mut self) {
+        self.cache.forget_fill(self.token, self.first, self.end);
+    }
 }
 
 /// Keeps the slots it may look at from being used again.

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use base::{Buf, Bytes, Instant, Nanos, Sector, Span, View};
 use device::{Class, Device, DeviceError, Info, WriteFlags};
+use env::sync::Semaphore;
 
 pub(crate) struct Slow {
     // Fixed.
@@ -17,6 +18,8 @@ pub(crate) struct Slow {
     writes: Cell<u64>,
     flushed: Cell<u64>,
     failed: RefCell<Option<String>>,
+    /// One flush at a time: the system tells a lost write once, to one of those who ask.
+    flushing: Rc<Semaphore>,
     // Load.
     foreground: Cell<u32>,
     busy_since: Cell<Instant>,
@@ -37,6 +40,7 @@ impl Slow {
             writes: Cell::new(1),
             flushed: Cell::new(0),
             failed: RefCell::new(None),
+            flushing: Semaphore::new(1),
             foreground: Cell::new(0),
             busy_since: Cell::new(Instant(0)),
             busy: Cell::new(Nanos(0)),
@@ -146,13 +150,16 @@ impl Slow {
 
     /// Makes every write completed until now durable.
     pub async fn flush(&self) -> Result<(), DeviceError> {
+        let upto = self.writes.get();
+        let _turn = self.flushing.acquire(1).await;
         if let Some(why) = self.failed.borrow().clone() {
             return Err(self.flush_failed(why));
         }
-        let upto = self.writes.get();
         if self.flushed.get() >= upto {
             return Ok(());
         }
+        let upto = self.writes.get();
+        self.asleep.set(false);
         match self.device.flush().await {
             Ok(()) => {
                 self.flushed.set(self.flushed.get().max(upto));

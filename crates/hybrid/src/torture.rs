@@ -804,7 +804,20 @@ fn fail_each_step(
             done.set(answer == Some(Ok(())) && supply.is_on() && quiet);
             book.clear();
             if failure == Failure::IoError {
-                // The disk itself may have stopped; what it still answers must be right.
+                // The disk may have stopped. What it still takes and flushes counts, whatever became of
+                // the operation.
+                for id in 100..130 {
+                    let span = pick_span(&mut rng, PLAIN);
+                    let write = world.oracle.borrow_mut().begin(span, id, false);
+                    if disk.write_at(span.start, paint(span, id)).await.is_ok() {
+                        world.oracle.borrow_mut().end(span, write, false);
+                    }
+                }
+                let begun = world.oracle.borrow_mut().tick();
+                if disk.flush().await.is_ok() {
+                    world.oracle.borrow_mut().flushed(begun);
+                }
+                // What it still answers must be right.
                 for area in AREAS {
                     let span = Span::bytes(area * 4096, AREA_PAGES * 4096);
                     if let Ok(buf) = disk.read_at(span.start, span.len).await {

@@ -28,6 +28,8 @@ use crate::read::{Reader, sector_mask};
 use crate::settings::WriteMode;
 
 const PAGE_LEN: usize = base::PAGE;
+/// Discards are carried out in pieces of 64 MiB.
+const DISCARD_PAGES: u64 = 16_384;
 /// Zeroes are written to the cache in pieces of this size.
 const ZEROES: u64 = 256 << 10;
 
@@ -99,6 +101,9 @@ impl Inner {
         self.figures.write(len, stream.sequential);
         loop {
             let Some(cache) = self.write_cache().await? else {
+                // The last of a cache's cleaning may still be under way.
+                let (first, end) = (range.start / PAGE, range.end.div_ceil(PAGE));
+                let _held = self.locks.acquire(first, end, Mode::EXCLUSIVE).await;
                 return self.slow_put(range, &payload, flags).await;
             };
             let answer = self
@@ -334,8 +339,8 @@ impl Inner {
     /// Takes the missing sectors of a partly cached page from the slow device for good, unless somebody
     /// wrote to the page since `token` was given out.
     pub(crate) async fn adopt_whole(
-        self: Rc<Self>,
-        cache: Rc<Cache>,
+        self: &Rc<Self>,
+        cache: &Rc<Cache>,
         token: u64,
         page: u64,
         entry: Entry,
@@ -358,7 +363,6 @@ impl Inner {
                 Ok(()) => cache.give_back(&[run]),
             }
         }
-        cache.forget_fill(token, page, page + 1);
     }
 
     // --- past the cache ---------------------------------------------------------------------------
@@ -412,7 +416,11 @@ impl Inner {
         if let Some(token) = cache.begin_fill(first, end) {
             let from = (first * PAGE - range.start) as usize;
             let data = data.slice(from, ((end - first) * PAGE) as usize);
-            env::spawn(Rc::clone(cache).fill(token, first, data));
+            let cache = Rc::clone(cache);
+            env::spawn(async move {
+                cache.fill(token, first, data).await;
+                cache.forget_fill(token, first, end);
+            });
         }
     }
 
@@ -423,7 +431,11 @@ impl Inner {
     pub(crate) async fn discard(self: Rc<Self>, span: Span) -> Result<(), DeviceError> {
         let cache = match self.write_cache().await? {
             Some(cache) => cache,
-            None => return self.slow.discard(span).await,
+            None => {
+                let (first, end) = (span.start.byte() / PAGE, span.end().byte().div_ceil(PAGE));
+                let _held = self.locks.acquire(first, end, Mode::EXCLUSIVE).await;
+                return self.slow.discard(span).await;
+            }
         };
         let cacheable = self.slow.whole_pages();
         let first = span.start.byte().div_ceil(PAGE);
@@ -431,13 +443,28 @@ impl Inner {
         if first >= end {
             return Ok(());
         }
+        // In pieces, so that others have their turn.
+        for first in (first..end).step_by(DISCARD_PAGES as usize) {
+            let end = end.min(first + DISCARD_PAGES);
+            self.discard_pages(&cache, first, end).await?;
+            env::yield_now().await;
+        }
+        Ok(())
+    }
+
+    async fn discard_pages(
+        &self,
+        cache: &Rc<Cache>,
+        first: u64,
+        end: u64,
+    ) -> Result<(), DeviceError> {
         let _held = self.locks.acquire(first, end, Mode::EXCLUSIVE).await;
-        for (piece, dirty) in dirty_runs(&cache, first * PAGE..end * PAGE) {
+        for (piece, dirty) in dirty_runs(cache, first * PAGE..end * PAGE) {
             if dirty {
                 continue;
             }
             let (first, end) = (piece.start / PAGE, piece.end / PAGE);
-            let marked = self.leave_cache(&cache, first, end).await;
+            let marked = self.leave_cache(cache, first, end).await;
             let _marked = match marked {
                 Ok(marked) => marked,
                 // Advice need not be followed by a cache in trouble.
