@@ -154,7 +154,7 @@ pub fn run(options: Options, progress: &mut Progress<'_>) -> Result<Vec<Row>, Ex
     rows.extend(compare::directions(&measured));
     rows.extend(compare::against_published(&measured));
     rows.extend(compare::as_it_comes(&measured));
-    rows.extend(compare::home(&measured));
+    rows.extend(compare::home(&measured, options));
     rows.extend(compare::days(&measured));
     progress("done", 1.0);
     Ok(rows)
