@@ -1,16 +1,22 @@
-//! Prints the rows of the cache experiment, one a line. `--quick` for a short run.
+//! Runs the cache experiment: prints its rows, one a line, or writes the report.
+//!
+//! `cargo run --release -p tanada-lens --example cache -- [--quick] [--html FILE]`
 
 use lens::experiment::{Options, cache};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let quick = std::env::args().any(|word| word == "--quick");
+    let words: Vec<String> = std::env::args().collect();
     let options = Options {
-        quick,
+        quick: words.iter().any(|word| word == "--quick"),
         ..Options::default()
     };
-    let rows = cache::run(options, &mut |what, share| {
-        eprintln!("{:3.0} % {what}", share * 100.0)
-    })?;
+    let mut progress = |what: &str, share: f64| eprintln!("{:3.0} % {what}", share * 100.0);
+    let rows = cache::run(options, &mut progress)?;
+    if let Some(at) = words.iter().position(|word| word == "--html") {
+        let file = words.get(at + 1).ok_or("--html wants a file")?;
+        std::fs::write(file, lens::report::html(&rows, cache::LISTING.about))?;
+        return Ok(());
+    }
     for row in rows {
         println!("{}", serde_json::to_string(&row)?);
     }
