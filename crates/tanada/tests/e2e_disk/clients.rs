@@ -146,7 +146,7 @@ fn fio_finds_every_block_it_wrote_with_flushes_between() {
                     mix,
                     sizes,
                     depth,
-                    // More than half of it does not fit into the cache.
+                    // Spread over more than the cache holds.
                     "--size=60M",
                     "--io_size=24M",
                     "--verify=crc32c",
