@@ -148,9 +148,9 @@ fn chart(caption: &str, bars: &[Bar]) -> String {
     let x = |value: f64| (f64::from(LABELS) + (value - least) / span * room).round() as i32;
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-        let small = ("sans-serif", 12).into_font().color(&BLACK);
+        let small = ("sans-serif", 15).into_font().color(&BLACK);
         let draw = || -> Result<(), DrawingAreaErrorKind<_>> {
-            let heading = ("sans-serif", 14).into_font().color(&BLACK);
+            let heading = ("sans-serif", 18).into_font().color(&BLACK);
             area.draw(&Text::new(caption.to_owned(), (4, 6), heading))?;
             for (n, bar) in bars.iter().enumerate() {
                 let top = (RIM + BAR * n as u32) as i32;

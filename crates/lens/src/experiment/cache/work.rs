@@ -169,6 +169,9 @@ async fn read_stream(
     let mut under_way = VecDeque::with_capacity(READS_AHEAD);
     for n in 0..len.0 / REQUEST.0 {
         if n == HEAD.0 / REQUEST.0 {
+            for rest in under_way.drain(..) {
+                finish(rest).await?;
+            }
             head = watch.look();
         }
         if under_way.len() == READS_AHEAD
