@@ -25,7 +25,7 @@ use std::rc::{Rc, Weak};
 
 use base::{Buf, Bytes, PAGE, SECTOR, Sector, Span, View};
 use env::fs::Direct;
-use env::sync::Event;
+use env::sync::{Event, Semaphore};
 use rustix::fs::{FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
@@ -548,6 +548,7 @@ pub struct File {
     waiting: Cell<usize>,
     /// Why the first failed flush failed.
     flush_failed: RefCell<Option<String>>,
+    syncing: Rc<Semaphore>,
 }
 
 /// Discards and zeroes are passed on in blocks of this size; file systems and flash manage no smaller.
@@ -644,6 +645,7 @@ impl File {
             locks: RangeLocks::default(),
             waiting: Cell::new(0),
             flush_failed: RefCell::new(None),
+            syncing: Semaphore::new(1),
         }))
     }
 
@@ -778,7 +780,10 @@ impl File {
         Ok(())
     }
 
+    /// One at a time: the system tells a lost write once, to one of those who ask, so nobody else may be
+    /// told "durable" meanwhile.
     async fn sync(&self, op: Op, span: Span) -> Result<(), DeviceError> {
+        let _turn = self.syncing.acquire(1).await;
         if let Some(why) = &*self.flush_failed.borrow() {
             return Err(DeviceError::FlushFailed {
                 device: self.info.name.clone(),

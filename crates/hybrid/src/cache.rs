@@ -155,7 +155,7 @@ pub(crate) struct Cache {
 pub type Abandon = Rc<dyn Fn(u128) -> Result<(), String>>;
 
 /// Slots held back from residents, for out-of-place writes.
-fn spare_for(slots: u32) -> u32 {
+pub(crate) fn spare_for(slots: u32) -> u32 {
     (slots / 50).max(16.min(slots / 4)).max(1)
 }
 

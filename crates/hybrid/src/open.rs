@@ -18,7 +18,7 @@ use base::{Bytes, Map, Nanos};
 use device::{Device, DeviceError};
 use ledger::{Identity, Ledger, LedgerError, Record};
 
-use crate::cache::{Abandon, Cache, sample_crc, sample_pages};
+use crate::cache::{Abandon, Cache, sample_crc, sample_pages, spare_for};
 use crate::engine::{Hybrid, Inner, Recovered};
 use crate::label::{Label, PAGE, Tie, Unlabelled};
 use crate::map::{PageMap, REGION_PAGES};
@@ -74,10 +74,10 @@ pub enum OpenError {
         /// The smallest size that would do.
         least: Bytes,
     },
-    /// The cache would hold only a few blocks.
+    /// Not one block fits the cache.
     #[error(
-        "block = {block} is too big for the cache of {size} on {fast}: it must hold at least {BLOCKS_MIN} blocks \
-         ({least})"
+        "block = {block} is too big for the cache on {fast}, which has room for {room} beside its spare slots; \
+         choose a smaller block or a bigger cache"
     )]
     BlockTooBig {
         /// The fast device.
@@ -85,9 +85,7 @@ pub enum OpenError {
         /// The block size asked for.
         block: Bytes,
         /// Room for data.
-        size: Bytes,
-        /// The smallest room that would do.
-        least: Bytes,
+        room: Bytes,
     },
     /// The fast device holds something else.
     #[error(
@@ -176,8 +174,6 @@ pub enum OpenError {
 }
 
 const VERSION: u32 = 1;
-/// A cache of fewer blocks than this makes no progress under load.
-const BLOCKS_MIN: u64 = 4;
 
 impl Hybrid {
     /// Makes a hybrid disk of `slow`, whose contents stay, and `fast`, which becomes an empty cache.
@@ -751,7 +747,7 @@ impl Inner {
         answer
     }
 
-    /// Refuses blocks so big that the cache would hold only a few of them.
+    /// Refuses blocks so big that the cache would not hold one.
     fn check_block(&self, fast: &str, slots: u32) -> Result<(), OpenError> {
         let block = self.settings.borrow().block;
         blocks_fit(fast, block, slots)
@@ -874,15 +870,13 @@ impl Inner {
 }
 
 fn blocks_fit(fast: &str, block: Bytes, slots: u32) -> Result<(), OpenError> {
-    let least = Bytes(block.0 * BLOCKS_MIN);
-    let size = Bytes(u64::from(slots) * PAGE);
-    if size >= least {
+    let room = Bytes(u64::from(slots - spare_for(slots)) * PAGE);
+    if room >= block {
         return Ok(());
     }
     Err(OpenError::BlockTooBig {
         fast: fast.to_owned(),
         block,
-        size,
-        least,
+        room,
     })
 }

@@ -59,7 +59,9 @@ proptest! {
         run(seed, async move {
             let slow = Memory::new("hdd0", size);
             slow.set_latency(Nanos::micros(50));
-            let fast = Memory::new("ssd0", Bytes::kib(fast_kib));
+            // Room for the block beside ledger and spare slots.
+            let fast_size = Bytes::kib(fast_kib) + settings.block;
+            let fast = Memory::new("ssd0", fast_size);
             fast.set_latency(Nanos::micros(5));
             let disk = Hybrid::create(settings, slow.clone(), fast, Ties::default()).await.unwrap();
             agree(&disk, requests).await;
@@ -80,7 +82,7 @@ proptest! {
         run(seed, async move {
             let slow = Crash::new("hdd0", size, env::rng("slow"));
             slow.set_delay(Nanos(0), Nanos::millis(8));
-            let fast = Crash::new("ssd0", Bytes::mib(1), env::rng("fast"));
+            let fast = Crash::new("ssd0", Bytes::mib(1) + settings.block, env::rng("fast"));
             fast.set_delay(Nanos(0), Nanos::micros(300));
             let disk = Hybrid::create(settings, slow, fast, Ties::default()).await.unwrap();
             agree(&disk, requests).await;
