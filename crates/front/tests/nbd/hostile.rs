@@ -1,12 +1,10 @@
 //! Clients that lie, stall, flood or never read: each loses its own connection at most, others are
 //! served on, and what the server holds stays within its limits.
 
-mod common;
-
 use std::rc::Rc;
 
+use crate::common::{Raw, address, memory, serve};
 use base::{Buf, Bytes, Nanos, Sector, Span, View};
-use common::{Raw, address, memory, serve};
 use device::{Device as _, DeviceExt as _};
 use env::{Rng, Runtime};
 use front::nbd::proto::{self, Errno, chunk, cmd, flag, opt, rep};
@@ -177,7 +175,7 @@ fn the_longest_name_is_heard() {
         let server = serve(memory(Bytes::mib(1)), strict());
         let name = "é".repeat(2048);
         server
-            .add_export(common::export(&name, memory(Bytes::mib(2))))
+            .add_export(crate::common::export(&name, memory(Bytes::mib(2))))
             .expect("exported");
         let options = ClientOptions {
             export: name.clone(),
@@ -189,7 +187,7 @@ fn the_longest_name_is_heard() {
         assert_eq!(client.info().name, name);
         assert!(
             server
-                .add_export(common::export(&"x".repeat(4097), memory(Bytes(512))))
+                .add_export(crate::common::export(&"x".repeat(4097), memory(Bytes(512))))
                 .is_err()
         );
     });

@@ -1,11 +1,9 @@
 //! TLS between our server and our client, in virtual time: who is let in, and that nothing is lost.
 
-mod common;
-
 use std::rc::Rc;
 
+use crate::common::{Raw, address, export, memory};
 use base::{Buf, Bytes, Nanos, Sector, View};
-use common::{Raw, address, export, memory};
 use device::{Device as _, DeviceExt as _};
 use env::net::Listener;
 use env::{Rng, Runtime};

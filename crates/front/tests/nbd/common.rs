@@ -1,7 +1,5 @@
 //! What the tests of this crate share: a server over a device, a client that may send anything.
 
-#![allow(dead_code)] // Each test file uses its own part.
-
 use std::rc::Rc;
 
 use base::{Buf, Bytes, View};

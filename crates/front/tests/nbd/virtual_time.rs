@@ -1,12 +1,10 @@
 //! Our server and our client on the simulated network: what one sends, the other gets.
 
-mod common;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use crate::common::{Raw, address, export, memory, serve};
 use base::{Buf, Bytes, Nanos, Sector, Span, View};
-use common::{Raw, address, export, memory, serve};
 use device::{Class, Device, DeviceError, DeviceExt, Info, Op, Pending, WriteFlags};
 use env::net::Listener;
 use env::sync::join_all;
