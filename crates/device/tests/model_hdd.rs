@@ -233,6 +233,19 @@ fn reading_on_by_itself_a_disk_loses_no_turn_between_small_requests() {
 }
 
 #[test]
+fn a_buffer_segment_forgets_what_lies_far_behind_the_head() {
+    for model in DISKS {
+        let mut bench = Bench::new(model, None);
+        let first = bench.sequence(Op::Read, 0, 128 << 10, 1024, Nanos(0));
+        let again = bench.sequence(Op::Read, 0, 128 << 10, 1024, Nanos(0));
+        within(0.05, again, first, "128 MiB read again");
+        // What has just passed is still there.
+        let near = bench.alone(Op::Read, (128 << 11) - 256, 4096);
+        assert!(near < 1.0, "{model}: {near} ms for what is in the buffer");
+    }
+}
+
+#[test]
 fn small_writes_in_sequence_gather_in_the_cache_and_lose_a_turn_each_without_it() {
     for model in ["hdd-7200-sata", "hdd-5400-mobile"] {
         let mut bench = Bench::new(model, None);

@@ -716,6 +716,12 @@ impl HddModel {
         Some(at.max(queued.eligible + moved))
     }
 
+    /// A buffer segment that reaches up to sector `end` holds as much behind the head as before it: this
+    /// is its first sector.
+    fn oldest_kept(&self, end: u64) -> u64 {
+        end.saturating_sub(2 * self.read_ahead)
+    }
+
     /// Ends the read-ahead; keeps what it has read.
     fn end_stream(&mut self, at: Instant) {
         let Some(stream) = self.stream.take() else {
@@ -726,11 +732,12 @@ impl HddModel {
             .geometry
             .passed(stream.place, at.since(stream.since).0 as f64);
         let reached = (stream.from + passed).min(stream.limit);
-        if reached > stream.start {
+        let start = stream.start.max(self.oldest_kept(reached));
+        if reached > start {
             if self.segments.len() == self.segments_max {
                 self.segments.pop_front();
             }
-            self.segments.push_back((stream.start, reached));
+            self.segments.push_back((start, reached));
         }
         let last = self.geometry.place(reached.max(1) - 1);
         self.track = last.track;
@@ -790,6 +797,7 @@ impl HddModel {
     /// A read that the stream under way serves: the stream simply goes on further.
     fn read_on(&mut self, queued: &Queued, end: Instant) {
         let limit = (queued.start + queued.sectors + self.read_ahead).min(self.geometry.sectors);
+        let oldest = self.oldest_kept(limit);
         let Some(stream) = &mut self.stream else {
             return;
         };
@@ -803,6 +811,8 @@ impl HddModel {
                 .place(last.min(self.geometry.sectors.max(1) - 1));
         }
         stream.limit = stream.limit.max(limit);
+        // What the head reads next overwrites the oldest of the segment.
+        stream.start = stream.start.max(oldest);
         let ahead = self
             .geometry
             .pass(stream.place, stream.limit - stream.from.min(stream.limit));
