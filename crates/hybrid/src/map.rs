@@ -218,6 +218,23 @@ impl PageMap {
         hits
     }
 
+    /// Is a block one page, so that the policy's frames are the slots?
+    pub fn block_is_page(&self) -> bool {
+        self.blocks.is_none()
+    }
+
+    /// As [`PageMap::touch`] for one page just looked up, with blocks of one page.
+    pub fn hit(&mut self, page: u64, slot: u32) {
+        debug_assert!(self.blocks.is_none());
+        self.policy.hit(slot, page);
+    }
+
+    /// As [`PageMap::touch`] for one page just looked up and not found, with blocks of one page.
+    pub fn missed(&mut self, page: u64) {
+        debug_assert!(self.blocks.is_none());
+        self.policy.missed(page);
+    }
+
     /// Has the block of `page` been seen lately though it is not resident?
     pub fn remembers(&self, page: u64) -> bool {
         self.policy.remembers(self.key(page))

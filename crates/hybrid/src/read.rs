@@ -136,6 +136,30 @@ fn plan(
     parts
 }
 
+/// Tells the policy which of pages `first..end` were found and which not, after the fills were chosen (what
+/// the policy remembers of a page ends when it hears of the miss).
+fn note_use(cache: &Cache, parts: &[Part], first: u64, end: u64) {
+    let mut map = cache.map.borrow_mut();
+    if !map.block_is_page() {
+        map.touch(first, end);
+        return;
+    }
+    // What `plan` looked up is not looked up again.
+    for part in parts {
+        let from = part.at / PAGE;
+        let upto = (part.at + part.len as u64).div_ceil(PAGE).min(end);
+        match part.source {
+            Source::Fast(slot) => {
+                for (page, slot) in (from..upto).zip(slot..) {
+                    map.hit(page, slot);
+                }
+            }
+            Source::FastPart(page, entry) | Source::Mixed(page, entry) => map.hit(page, entry.slot),
+            Source::Slow => (from..upto).for_each(|page| map.missed(page)),
+        }
+    }
+}
+
 impl Inner {
     pub(crate) async fn read(
         self: &Rc<Self>,
@@ -162,7 +186,7 @@ impl Inner {
             if mode.fills_on_read() && !sequential.bypass && class != Class::Background {
                 fills = self.choose_fills(&cache, &parts, whole_pages);
             }
-            cache.map.borrow_mut().touch(first, end);
+            note_use(&cache, &parts, first, end);
         }
         // A read of the slow device alone must not keep slots from being used again.
         let all_slow = parts.iter().all(|part| part.source == Source::Slow);

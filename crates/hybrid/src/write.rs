@@ -376,8 +376,16 @@ impl Inner {
         payload: &Payload,
         flags: WriteFlags,
     ) -> Result<(), DeviceError> {
-        for (piece, dirty) in dirty_runs(cache, range.clone()) {
+        let mut from = range.start;
+        while from < range.end {
+            // Looked up anew each time: what was dirty may have been brought home meanwhile, and a page
+            // that needs new room must not wait for a cleaner that waits for this lock.
+            let (mut piece, dirty) = dirty_runs(cache, from..range.end).swap_remove(0);
+            if dirty {
+                piece.end = piece.end.min((from / PAGE + cache.chunk_pages()) * PAGE);
+            }
             let part = payload.slice(piece.start - range.start..piece.end - range.start);
+            from = piece.end;
             if dirty {
                 self.put_cached(cache, piece, &part).await?;
                 continue;

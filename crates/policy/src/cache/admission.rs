@@ -10,8 +10,6 @@
 //!
 //! Three small deciders, each usable alone. Pure: time comes in as an argument.
 
-use std::collections::BTreeSet;
-
 use base::{Bytes, Instant, Nanos, Sector, Span};
 
 use super::Ghost;
@@ -108,8 +106,8 @@ pub struct Seen {
 #[derive(Clone, Debug)]
 pub struct Streams {
     bypass_at: Option<Bytes>,
-    /// (where it goes on, stream), sorted by place.
-    expected: BTreeSet<(Sector, u32)>,
+    /// (where it goes on, stream), sorted by place: short enough to shift, and quicker than a tree.
+    expected: Vec<(Sector, u32)>,
     streams: Vec<Stream>,
     /// Streams by last use.
     order: Lists<1>,
@@ -168,7 +166,7 @@ impl Streams {
         let most = most.max(1);
         Streams {
             bypass_at,
-            expected: BTreeSet::new(),
+            expected: Vec::with_capacity(most as usize),
             streams: Vec::with_capacity(most as usize),
             order: Lists::new(most),
         }
@@ -177,11 +175,15 @@ impl Streams {
     /// Takes note of a request.
     pub fn see(&mut self, request: Span) -> Seen {
         let found = self.continued(request.start);
-        let number = found.unwrap_or_else(|| self.start(request.start));
+        let (number, before) = match found {
+            Some(number) => (number, Some(self.streams[number as usize].next)),
+            None => self.start(request.start),
+        };
         let stream = &mut self.streams[number as usize];
-        self.expected.remove(&(stream.next, number));
         stream.go_on(request);
-        self.expected.insert((stream.next, number));
+        let next = stream.next;
+        self.expect(number, before, next);
+        let stream = &self.streams[number as usize];
         self.order.renew(0, number);
         Seen {
             sequential: found.is_some() && stream.length > request.len,
@@ -203,32 +205,52 @@ impl Streams {
     /// The stream expected nearest to `start`, within the slack.
     fn continued(&self, start: Sector) -> Option<u32> {
         let slack = Self::SLACK.sectors();
-        let low = (Sector(start.0.saturating_sub(slack)), 0);
-        let high = (Sector(start.0.saturating_add(slack)), u32::MAX);
-        self.expected
-            .range(low..=high)
+        let low = Sector(start.0.saturating_sub(slack));
+        let high = Sector(start.0.saturating_add(slack));
+        let from = self.expected.partition_point(|(next, _)| *next < low);
+        self.expected[from..]
+            .iter()
+            .take_while(|(next, _)| *next <= high)
             .min_by_key(|(next, _)| next.0.abs_diff(start.0))
             .map(|&(_, stream)| stream)
     }
 
-    fn start(&mut self, at: Sector) -> u32 {
-        let stream = if self.streams.len() < self.order.frames() as usize {
+    /// A stream at `at`, new or in place of the one unused for longest; and where that was expected.
+    fn start(&mut self, at: Sector) -> (u32, Option<Sector>) {
+        if self.streams.len() < self.order.frames() as usize {
             let stream = self.streams.len() as u32;
             self.streams.push(Stream::at(at));
             self.order.push(0, stream);
-            stream
-        } else {
-            let oldest = self
-                .order
-                .oldest(0)
-                .expect("as many streams as allowed, at least one");
-            self.expected
-                .remove(&(self.streams[oldest as usize].next, oldest));
-            self.streams[oldest as usize] = Stream::at(at);
-            oldest
+            return (stream, None);
+        }
+        let oldest = self
+            .order
+            .oldest(0)
+            .expect("as many streams as allowed, at least one");
+        let before = std::mem::replace(&mut self.streams[oldest as usize], Stream::at(at));
+        (oldest, Some(before.next))
+    }
+
+    /// `stream` is expected at `next` from now on; `before`: where it was.
+    fn expect(&mut self, stream: u32, before: Option<Sector>, next: Sector) {
+        let new = (next, stream);
+        let to = self.expected.partition_point(|old| *old < new);
+        let Some(before) = before else {
+            self.expected.insert(to, new);
+            return;
         };
-        self.expected.insert((at, stream));
-        stream
+        let from = self
+            .expected
+            .binary_search(&(before, stream))
+            .expect("every stream is expected somewhere");
+        // What lies between the two places moves up or down by one.
+        if from < to {
+            self.expected.copy_within(from + 1..to, from);
+            self.expected[to - 1] = new;
+        } else {
+            self.expected.copy_within(to..from, to + 1);
+            self.expected[to] = new;
+        }
     }
 }
 
