@@ -183,18 +183,16 @@ impl Inner {
             .slow
             .idle_since()
             .map_or(Nanos(0), |since| env::now().since(since));
-        let sleep = energy.and_then(|energy| {
+        let sleep = energy.map(|energy| {
             if idle >= energy.standby_after {
                 self.slow.sleep_now();
                 // A read may wake it again.
-                return Some(energy.standby_after);
+                return energy.standby_after;
             }
-            Some(
-                energy
-                    .standby_after
-                    .saturating_sub(idle)
-                    .max(Nanos::millis(1)),
-            )
+            energy
+                .standby_after
+                .saturating_sub(idle)
+                .max(Nanos::millis(1))
         });
         if dirty == Bytes(0) {
             return sleep;
