@@ -101,7 +101,8 @@ fn what_was_written_is_there_after_a_stop_and_the_cache_comes_back_warm() {
         return;
     };
     let volume = json(dir, &["volume", "show", "vol0", "--json"]);
-    assert_eq!(volume["cache"]["dirty_bytes"], 256 << 10);
+    // How much of it is still dirty is the cleaner's affair, and a matter of time.
+    assert_eq!(volume["cache"]["cached_bytes"], 256 << 10);
     let writes = &volume["figures"]["operations"];
     assert!(writes.to_string().contains("\"write\""), "{writes}");
     assert_eq!(daemon.stop().0, Some(0));
@@ -109,7 +110,7 @@ fn what_was_written_is_there_after_a_stop_and_the_cache_comes_back_warm() {
     let daemon = Daemon::start(dir, SMALL);
     let volume = json(dir, &["volume", "show", "vol0", "--json"]);
     assert_eq!(volume["cache"]["recovered_pages"], 64);
-    assert_eq!(volume["cache"]["dirty_bytes"], 256 << 10);
+    assert_eq!(volume["cache"]["cached_bytes"], 256 << 10);
     qemu_io(dir, &["read -P 0x5a 1M 256k", "read -P 0 2M 64k"]);
     assert_eq!(daemon.stop().0, Some(0));
 }
