@@ -107,7 +107,7 @@ struct Entry {
     /// The sweep of this entry's epoch ends with it.
     ends: bool,
     committed: bool,
-    /// The superblock must point here before anyone is answered.
+    /// It begins a generation: the superblocks must point here before anyone is answered.
     renews: bool,
     /// Instead of being written, it fails the ledger.
     refused: Option<LedgerError>,
@@ -128,6 +128,8 @@ struct Sweeping {
 
 struct State {
     // The superblocks.
+    /// Of the batches that count.
+    generation: u64,
     revision: u64,
     /// Which slot (0 or 1) is written first next time: the one that is older or bad.
     older: usize,
@@ -137,7 +139,7 @@ struct State {
     hard_tail: Place,
     /// The head when the superblocks last noted the durable batch.
     noted: u64,
-    /// The first commit must sweep everything, to leave damage behind (after a salvage).
+    /// The first commit must sweep everything and begin a generation, to leave damage behind (after a salvage).
     renew: bool,
     // The log on the device.
     head: Place,
@@ -171,7 +173,6 @@ struct Inner {
     log_blocks: u64,
     piece: usize,
     id: u128,
-    generation: u64,
     state: RefCell<State>,
     progress: Event,
     superblock: Rc<Semaphore>,
@@ -280,7 +281,7 @@ fn newest(found: [Found; 2]) -> Result<(Superblock, usize, Place), (&'static str
             }
         }
         [Found::Whole(a), Found::Whole(b)] => {
-            // A format was cut off: the older ledger's tail binds nobody.
+            // A format or a renewal was cut off: the older log's tail binds nobody.
             let (newest, slot) = if a.revision > b.revision {
                 (a, 0)
             } else {
@@ -305,6 +306,17 @@ fn newest(found: [Found; 2]) -> Result<(Superblock, usize, Place), (&'static str
             Err((why(a), why(b)))
         }
     }
+}
+
+/// A generation under which no batch on the device counts: drawn anew, and mixed with the one before, so
+/// that a repeated seed does not repeat it either.
+fn fresh_generation(before: Option<u64>) -> u64 {
+    let drawn = env::rng("ledger generation").bits();
+    let Some(before) = before else {
+        return drawn;
+    };
+    let mixed = drawn ^ before.rotate_left(23).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed.wrapping_add(u64::from(mixed == before))
 }
 
 impl Ledger {
@@ -332,16 +344,9 @@ impl Ledger {
         };
         refuse_unknown(&found, &name, region)?;
         let before = newest(found).ok();
-        // Batches of an earlier format must never count: the generation is drawn anew, and mixed with
-        // the one before, so that a repeated seed does not repeat it either.
-        let mut generation = env::rng("ledger generation").bits();
+        let generation = fresh_generation(before.as_ref().map(|before| before.0.generation));
         let (mut revision, mut older) = (0, 0);
         if let Some((superblock, slot, _)) = &before {
-            generation ^= superblock
-                .generation
-                .rotate_left(23)
-                .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            generation += u64::from(generation == superblock.generation);
             revision = superblock.revision;
             older = 1 - slot;
         }
@@ -389,7 +394,9 @@ impl Ledger {
     /// Opens a damaged ledger with what is readable: reads the whole log, shows the records of every whole
     /// batch from the tail on, in order, and reports the gaps in [`Replay::losses`]. A removal or an overwrite
     /// in a gap is lost too, so old values may come back: the owner must treat the map as suspect.
-    /// The first commit afterwards writes the whole map anew and leaves the damage behind.
+    /// The first commit afterwards writes the whole map anew under a new generation, so that nothing the
+    /// salvage passed over ever counts again. Cut off before it is answered, the log is as damaged as it was, or
+    /// renewed.
     ///
     /// # Errors
     /// As for [`Ledger::open`], but for `Damaged`.
@@ -470,10 +477,10 @@ impl Ledger {
                 log_blocks,
                 piece,
                 id: superblock.id,
-                generation: superblock.generation,
                 progress: Event::default(),
                 superblock: Semaphore::new(1),
                 state: RefCell::new(State {
+                    generation: superblock.generation,
                     revision: superblock.revision,
                     older,
                     payload: superblock.payload,
@@ -859,7 +866,8 @@ struct Frame {
     tail: Place,
     /// A sweep ends in it.
     ends: bool,
-    /// The superblock must point at it before anyone is answered.
+    /// Of its header. A new one counts once the superblocks name it, which they do before anyone is answered.
+    generation: u64,
     renews: bool,
     records: u64,
     swept: u64,
@@ -961,8 +969,15 @@ impl Inner {
         state
             .starts
             .retain(|(_, start)| start.position >= tail.position);
+        let renews = state.queue[0].renews;
+        let generation = if renews {
+            // Damage, and whatever else of the old generation lies where batches go on, must never count.
+            fresh_generation(Some(state.generation))
+        } else {
+            state.generation
+        };
         let heading = Heading {
-            generation: self.generation,
+            generation,
             place: at,
             tail,
             length: length as u32,
@@ -976,7 +991,8 @@ impl Inner {
             entries,
             tail,
             ends,
-            renews: state.queue[0].renews,
+            generation,
+            renews,
             records: u64::from(count - swept),
             swept: u64::from(swept),
         }))
@@ -1016,6 +1032,7 @@ impl Inner {
             };
             state.durable = frame.at.sequence;
             state.tail = frame.tail;
+            state.generation = frame.generation;
             let lag = state.tail.position - state.hard_tail.position;
             (frame.ends && lag >= self.log_blocks / 8) || end - state.noted >= replay::NOTE_EVERY
         };
@@ -1097,7 +1114,7 @@ impl Inner {
             }
             let superblock = Superblock {
                 id: self.id,
-                generation: self.generation,
+                generation: state.generation,
                 revision: state.revision,
                 log_blocks: self.log_blocks,
                 tail: state.tail,

@@ -281,6 +281,56 @@ fn salvage_reads_around_bad_sectors() {
     });
 }
 
+/// A ledger whose log of 16 blocks has been filled more than once, forged as `input` says, salvaged and
+/// committed to.
+async fn renewed_after(input: &[u8]) {
+    let device = memory(16);
+    let span = region(16);
+    let map = Map::format(device.clone(), span, identity()).await.unwrap();
+    for round in 0..40u64 {
+        map.put(round % 7, &[round as u8; 300]);
+        map.remove(round % 5);
+        map.commit().await.unwrap();
+    }
+    let mut image = device.contents(span);
+    forge(&mut image, input);
+    device.load(span.start, &image);
+    let (map, _) = Map::open_salvage(device.clone(), span).await.unwrap();
+    map.put(1, b"after");
+    map.commit().await.unwrap();
+    let twin = contents(&map);
+    let (map, replay) = expect(device.clone(), span, &twin).await;
+    assert_eq!(replay.losses, []);
+    // And it stays a ledger, around its end and beyond.
+    for key in 0..40 {
+        map.put(key % 9, &[key as u8; 200]);
+        map.commit().await.unwrap();
+        expect(device.clone(), span, &contents(&map)).await;
+    }
+}
+
+#[test]
+fn what_a_salvage_passed_over_is_no_later_damage() {
+    // Found by fuzzing.
+    let found: [&[u8]; 2] = [
+        &[
+            70, 160, 142, 164, 164, 164, 164, 164, 164, 164, 14, 164, 164, 164, 164, 164, 91, 164,
+            164, 164, 164, 164, 164, 164, 34, 70, 107, 164, 164, 164, 97, 164, 164, 164, 164, 91,
+            164, 164, 164, 164, 164, 164, 164, 34, 70, 107,
+        ],
+        &[
+            154, 133, 5, 110, 5, 155, 133, 110, 110, 110, 110, 84, 97, 76, 5, 7, 192, 0, 224, 0, 0,
+            0, 0, 0, 0, 0, 5, 5, 110, 110, 5, 5, 5, 5, 5, 5, 0, 0, 0, 0, 239, 25, 127, 127, 127,
+            127, 127, 127, 127, 147, 58, 66, 58, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+            0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 97, 0, 0,
+            122, 0, 0, 0, 0, 0, 0, 0, 47, 0, 0, 0, 0, 0, 224, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        ],
+    ];
+    for input in found {
+        run(async move { renewed_after(input).await });
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
