@@ -310,6 +310,57 @@ async fn renewed_after(input: &[u8]) {
 }
 
 #[test]
+fn a_renewal_cut_off_leaves_the_log_as_it_was_or_renewed() {
+    run(async {
+        let slot = |slot: u64| Span::new(region(64).start.after(Bytes(slot * BLOCK)), Bytes(BLOCK));
+        let mut outcomes = Vec::new();
+        for cut in [log(64), slot(0), slot(1)] {
+            let device = memory(64);
+            let map = Map::format(device.clone(), region(64), identity())
+                .await
+                .unwrap();
+            for key in 1..=10 {
+                map.put(key, &[key as u8; 100]);
+                map.commit().await.unwrap();
+            }
+            device.load(log(64).start.after(Bytes(4 * BLOCK)), &[0xdd; 512]);
+            let fault = Fault::new(device.clone(), Rng::from_seed(1));
+            fault.book().add(
+                Rule::new(Injury::Error(Done::Nothing))
+                    .on(&[device::Op::Write])
+                    .within(cut),
+            );
+            let (map, before) = Map::open_salvage(fault, region(64)).await.unwrap();
+            let salvaged = contents(&map);
+            map.put(11, b"new");
+            map.commit().await.unwrap_err();
+            // Not answered: the old log with its old gap, or the whole new state, and nothing else.
+            outcomes.push(match Map::open(device.clone(), region(64)).await {
+                Ok((found, _)) => {
+                    assert_eq!(contents(&found), contents(&map));
+                    true
+                }
+                Err(LedgerError::Damaged { sequence: 5, .. }) => {
+                    let (found, after) =
+                        Map::open_salvage(device.clone(), region(64)).await.unwrap();
+                    assert_eq!((contents(&found), &after), (salvaged, &before));
+                    false
+                }
+                Err(other) => panic!("{other}"),
+            });
+            let (map, _) = Map::open_salvage(device.clone(), region(64)).await.unwrap();
+            for key in 20..120 {
+                map.put(key % 30, b"on");
+                map.commit().await.unwrap();
+            }
+            expect(device, region(64), &contents(&map)).await;
+        }
+        // Both outcomes were met: one superblock is written before the other.
+        assert!(!outcomes[0] && outcomes[1] != outcomes[2], "{outcomes:?}");
+    });
+}
+
+#[test]
 fn what_a_salvage_passed_over_is_no_later_damage() {
     // Found by fuzzing.
     let found: [&[u8]; 2] = [
