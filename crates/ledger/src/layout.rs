@@ -21,6 +21,9 @@ pub(crate) const HEADER: usize = size_of::<Header>();
 /// No log gets anywhere near so many blocks or batches; sums of lesser numbers cannot overflow.
 pub(crate) const FAR: u64 = 1 << 48;
 
+/// A salvage believes no number from here on: whatever it goes on from must leave room below [`FAR`].
+pub(crate) const FAR_SALVAGED: u64 = FAR / 2;
+
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"TANADAlg";
 const BATCH_MAGIC: [u8; 4] = *b"TaLB";
 
@@ -75,6 +78,27 @@ pub(crate) enum Found {
     Whole(Superblock),
     Unknown(u32),
     Bad(&'static str),
+}
+
+impl Found {
+    /// As a salvage takes it: bad if its numbers could soon be too great to be read again.
+    pub fn for_salvage(self) -> Found {
+        match self {
+            Found::Whole(superblock)
+                if [
+                    superblock.revision,
+                    superblock.tail.sequence,
+                    superblock.tail.position,
+                    superblock.durable,
+                ]
+                .into_iter()
+                .any(|number| number >= FAR_SALVAGED) =>
+            {
+                Found::Bad("has numbers too great to go on from")
+            }
+            other => other,
+        }
+    }
 }
 
 impl Superblock {

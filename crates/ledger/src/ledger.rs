@@ -399,7 +399,8 @@ impl Ledger {
     /// renewed.
     ///
     /// # Errors
-    /// As for [`Ledger::open`], but for `Damaged`.
+    /// As for [`Ledger::open`], but for `Damaged`. A superblock with a number of 2^47 or more counts as not whole:
+    /// no ledger gets there, and what goes on from it could not be opened again.
     pub async fn open_salvage(
         device: Rc<dyn Device>,
         region: Span,
@@ -417,6 +418,11 @@ impl Ledger {
         let (name, log_blocks, piece) = geometry(&*device, region)?;
         let found = read_superblocks(&*device, &name, region).await?;
         refuse_unknown(&found, &name, region)?;
+        let found = if salvage {
+            found.map(Found::for_salvage)
+        } else {
+            found
+        };
         let (superblock, slot, hard_tail) =
             newest(found).map_err(|(a, b)| LedgerError::NoLedger {
                 device: name.clone(),

@@ -21,7 +21,7 @@ use device::{Class, Device, DeviceError};
 
 use crate::batch::{Record, Records, well_formed};
 use crate::error::LedgerError;
-use crate::layout::{BLOCK, FAR, HEADER, Heading, Place, Superblock};
+use crate::layout::{BLOCK, FAR_SALVAGED, HEADER, Heading, Place, Superblock};
 
 /// Reads on their way at once; at most 1 MiB each.
 const READ_AHEAD: usize = 4;
@@ -401,7 +401,7 @@ async fn headers(log: &Log, generation: u64) -> Result<Vec<(Heading, u32)>, Ledg
                     && heading.generation == generation
                     && heading.place.position % log.blocks == index
                     && heading.blocks() <= log.blocks
-                    && heading.place.sequence.max(heading.place.position) < FAR
+                    && heading.place.sequence.max(heading.place.position) < FAR_SALVAGED
                 {
                     found.push((heading, crc));
                 }

@@ -382,6 +382,37 @@ fn what_a_salvage_passed_over_is_no_later_damage() {
     }
 }
 
+#[test]
+fn a_salvage_goes_on_from_no_number_that_would_soon_be_too_great() {
+    run(async {
+        // The highest number the format knows, in a superblock's revision and in a batch's sequence.
+        let highest = |block: u8, at: u8| {
+            let mut bytes = Vec::new();
+            for byte in at..at + 6 {
+                bytes.extend([block, 0, 2 * byte, 0, 0xff]);
+            }
+            bytes
+        };
+        renewed_after(&[vec![7], highest(0, 40)].concat()).await;
+        renewed_after(&[vec![7], highest(9, 16)].concat()).await;
+        let (device, _, _) = grown(16, 60).await;
+        let mut image = device.contents(region(16));
+        forge(
+            &mut image,
+            &[vec![7], highest(0, 40), highest(1, 40)].concat(),
+        );
+        device.load(region(16).start, &image);
+        let refused = Map::open_salvage(device, region(16)).await.err().unwrap();
+        let expected = LedgerError::NoLedger {
+            device: "memory".to_owned(),
+            region: region(16),
+            a: "has numbers too great to go on from",
+            b: "has numbers too great to go on from",
+        };
+        assert_eq!(refused, expected);
+    });
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
