@@ -76,7 +76,6 @@ pub(crate) struct Counts {
     pub fills_dropped: Cell<u64>,
     pub evicted: Cell<u64>,
     pub bad_checksums: Cell<u64>,
-    pub read_errors: Cell<u64>,
     pub bytes_cleaned: Cell<u64>,
     pub clean_batches: Cell<u64>,
     pub waits_for_room: Cell<u64>,
@@ -714,7 +713,6 @@ impl Cache {
         if matches!(error, DeviceError::Corrupt { .. }) {
             return;
         }
-        count(&self.counts.read_errors, 1);
         count(&self.failed_reads, 1);
         if self.failed_reads.get() >= READ_ERRORS_MAX {
             let (cache, error) = (Rc::clone(self), error.clone());

@@ -384,6 +384,20 @@ impl Inner {
         }
     }
 
+    /// Brings home about what is dirty now while users go on. They may make pages dirty as fast, so this ends
+    /// after twice as many; the gate is to be closed for the rest.
+    pub(crate) async fn clean_most(&self, cache: &Rc<Cache>) -> Result<(), DeviceError> {
+        let (mut cursor, mut brought) = (0, 0);
+        let most = 2 * cache.map.borrow().dirty() as usize;
+        while cache.map.borrow().dirty() > 0 && brought < most {
+            match self.clean_round(cache, &mut cursor, 1024).await? {
+                0 => break,
+                some => brought += some,
+            }
+        }
+        Ok(())
+    }
+
     /// Rounds until nothing is dirty. Without a closed gate users may make pages dirty as fast as they are
     /// cleaned.
     ///

@@ -361,15 +361,7 @@ impl Hybrid {
             return Ok(());
         };
         // Most of it while users go on; then hold them up for the rest, or it might never end.
-        let mut cursor = 0;
-        let most = 2 * cache.map.borrow().dirty() as usize;
-        let mut brought = 0;
-        while cache.map.borrow().dirty() > 0 && brought < most {
-            match inner.clean_round(&cache, &mut cursor, 1024).await? {
-                0 => break,
-                some => brought += some,
-            }
-        }
+        inner.clean_most(&cache).await?;
         inner.close_gate().await;
         let answer = inner.clean_all(&cache).await;
         inner.open_gate();

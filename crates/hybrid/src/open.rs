@@ -313,7 +313,8 @@ impl Hybrid {
     /// Afterwards the slow device is a plain disk again.
     ///
     /// # Errors
-    /// [`OpenError::Device`] if data could not be brought home; the pair stays together then.
+    /// [`OpenError::Device`] if data could not be brought home: the pair stays together then; or if the fast
+    /// device's label could not be written: nothing is dirty then, and the fast device is given up.
     pub async fn detach(&self) -> Result<(), OpenError> {
         let _managing = self.manage("detach the fast device of")?;
         let inner = &self.inner;
@@ -321,15 +322,7 @@ impl Hybrid {
             return Ok(());
         };
         // Most of it while users go on; then hold them up for the rest.
-        let mut cursor = 0;
-        let before = cache.map.borrow().dirty();
-        let mut brought = 0;
-        while cache.map.borrow().dirty() > 0 && brought < 2 * before as usize {
-            match inner.clean_round(&cache, &mut cursor, 1024).await? {
-                0 => break,
-                some => brought += some,
-            }
-        }
+        inner.clean_most(&cache).await?;
         inner.close_gate().await;
         let answer = inner.let_go(&cache).await;
         inner.open_gate();
@@ -463,7 +456,8 @@ impl Inner {
         first = first.and(unmarked.map_err(OpenError::from));
         let flushed = self.slow.flush().await;
         first = first.and(flushed.map_err(OpenError::from));
-        self.quiet_but_committing(cache).await;
+        // No round is under way from here on, and once the cache has stopped none begins.
+        let _turn = cache.cleaning.acquire(1).await;
         let committed = cache.committed().await;
         first = first.and(committed.map_err(OpenError::from));
         cache.stop();
@@ -473,13 +467,6 @@ impl Inner {
             fast: cache.fast.info().name,
             source,
         }))
-    }
-
-    /// Waits for a round of cleaning under way and lets no other begin.
-    async fn quiet_but_committing(&self, cache: &Rc<Cache>) {
-        let turn = cache.cleaning.acquire(1).await;
-        // Kept for good: the disk is closed.
-        std::mem::forget(turn);
     }
 
     /// Makes an empty cache on `fast` and puts it to work.
