@@ -11,3 +11,4 @@
 pub mod dmssd;
 pub mod experiment;
 pub mod report;
+pub mod trace;

@@ -1,0 +1,64 @@
+//! Block traces: what was asked of a disk, when and where.
+//!
+//! ```text
+//! file (plain, gzip, zstd) -> decoder of its format -> batches of requests -> statistics, simulators, writers
+//! generator  ----------------------------------------^
+//! ```
+//!
+//! Always true:
+//! 1. Requests come in order of time, the first at 0.
+//! 2. Memory is bounded, whatever the length of the trace.
+
+use base::{Bytes, Nanos};
+
+/// What was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Op {
+    /// Data were read.
+    Read,
+    /// Data were written.
+    Write,
+    /// A range was given up.
+    Discard,
+    /// Everything written had to be durable.
+    Flush,
+}
+
+/// One request of a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Request {
+    /// When, since the first request of the trace.
+    pub at: Nanos,
+    /// Where its first byte lies on its device.
+    pub offset: Bytes,
+    /// How much; 0 for a flush.
+    pub size: Bytes,
+    /// On which device; traces of one disk say 0.
+    pub device: u32,
+    /// What.
+    pub op: Op,
+}
+
+/// Whatever hands out the requests of a trace: a file, a generator.
+pub trait Requests {
+    /// Puts the next requests, some thousands, into `batch`, which is emptied first; `false` at the end,
+    /// with `batch` empty.
+    ///
+    /// # Errors
+    /// [`TraceError`] when the trace cannot be read on.
+    fn next_batch(&mut self, batch: &mut Vec<Request>) -> Result<bool, TraceError>;
+}
+
+/// Why a trace cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The file cannot be opened or read.
+    #[error("cannot read the trace {file}")]
+    Io {
+        /// The file.
+        file: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
