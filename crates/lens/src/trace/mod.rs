@@ -9,6 +9,31 @@
 //! 1. Requests come in order of time, the first at 0.
 //! 2. Memory is bounded, whatever the length of the trace.
 
+mod ascii;
+mod cloud;
+mod decoders;
+mod detect;
+mod error;
+mod fields;
+mod fio;
+mod format;
+mod input;
+mod lines;
+mod normal;
+mod options;
+mod order;
+mod read;
+mod sink;
+
+pub use error::{BadRecord, Malformed, Place, Reason, TraceError};
+pub use format::{Format, UnknownFormat};
+pub use input::BLOCK;
+pub use normal::HEADER;
+pub use options::{Bad, ReadOptions};
+pub use order::{Disorder, REORDER};
+pub use read::{BATCH, Trace, open, open_many};
+pub use sink::{Decoder, Sink};
+
 use base::{Bytes, Nanos};
 
 /// What was asked.
@@ -49,16 +74,5 @@ pub trait Requests {
     fn next_batch(&mut self, batch: &mut Vec<Request>) -> Result<bool, TraceError>;
 }
 
-/// Why a trace cannot be read.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TraceError {
-    /// The file cannot be opened or read.
-    #[error("cannot read the trace {file}")]
-    Io {
-        /// The file.
-        file: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
-}
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! fio's iolog, versions 2 and 3.
+//!
+//! ```text
+//! fio version 2 iolog                 fio version 3 iolog
+//! /dev/sdb add                        0 /dev/sdb add
+//! /dev/sdb open                       0 /dev/sdb open
+//! /dev/sdb read 4096 8192             217 /dev/sdb read 4096 8192       217 us after the start
+//! /dev/sdb wait 500 0                 900 /dev/sdb datasync 0 0
+//! /dev/sdb close                      901 /dev/sdb close
+//! ```
+//!
+//! Offsets and lengths are bytes, times microseconds. Files become devices 0, 1, ... in the order in which
+//! they are named. `read`, `write`, `trim` (a discard), `sync` and `datasync` (flushes) are requests;
+//! `add`, `open`, `close` and `unlink` are not.
+//!
+//! Source: "Trace file format" of fio's documentation.
+//!
+//! Choice: version 2 knows time only by `wait`, so all requests between two waits come at the same time.
+
+use base::{Bytes, Nanos};
+
+use super::fields::number;
+use super::lines::LineParser;
+use super::sink::Sink;
+use super::{Format, Op, Reason, Request, TraceError};
+
+const HEAD_2: &[u8] = b"fio version 2 iolog";
+const HEAD_3: &[u8] = b"fio version 3 iolog";
+
+const COLUMNS_2: &str = "2 or 4: file action [offset length]";
+const COLUMNS_3: &str = "3 or 5: timestamp file action [offset length]";
+const ACTIONS: &str =
+    "read, write, trim, sync, datasync, wait (in version 2), add, open, close and unlink";
+
+/// Reads lines of either version; the first line says which.
+pub(super) struct Fio {
+    version: u8,
+    /// The first line has been read.
+    begun: bool,
+    /// How long version 2 has waited.
+    waited: Nanos,
+}
+
+/// Does the file begin as an iolog does?
+pub(super) fn looks(bytes: &[u8]) -> bool {
+    bytes.starts_with(HEAD_2) || bytes.starts_with(HEAD_3)
+}
+
+impl Fio {
+    pub(super) fn new() -> Fio {
+        Fio {
+            version: 3,
+            begun: false,
+            waited: Nanos(0),
+        }
+    }
+}
+
+impl LineParser for Fio {
+    fn begin(&mut self, block: &[u8], sink: &mut Sink<'_>) -> Result<(), TraceError> {
+        if !looks(block) {
+            return Err(TraceError::Unsupported {
+                file: sink.file().to_owned(),
+                format: Format::Fio,
+                why: "it does not begin with 'fio version 2 iolog' or 'fio version 3 iolog'"
+                    .to_owned(),
+            });
+        }
+        self.version = if block.starts_with(HEAD_2) { 2 } else { 3 };
+        Ok(())
+    }
+
+    fn line(&mut self, line: &[u8], sink: &mut Sink<'_>) -> Result<(), Reason> {
+        if !std::mem::replace(&mut self.begun, true) {
+            return Ok(());
+        }
+        let mut words = line
+            .split(u8::is_ascii_whitespace)
+            .filter(|word| !word.is_empty());
+        let found = words.clone().count();
+        let wanted = if self.version == 2 {
+            COLUMNS_2
+        } else {
+            COLUMNS_3
+        };
+        let mut next = || words.next().ok_or(Reason::Columns { found, wanted });
+        let stamp = if self.version == 2 {
+            None
+        } else {
+            Some(next()?)
+        };
+        let (file, action) = (next()?, next()?);
+        let op = match action {
+            b"add" | b"open" | b"close" | b"unlink" => {
+                sink.device(file)?;
+                return Ok(());
+            }
+            b"wait" if self.version == 2 => {
+                let wait = micros(next()?)?;
+                let waited = self.waited.0.checked_add(wait.0);
+                self.waited = waited.map(Nanos).ok_or_else(|| {
+                    Reason::Other("the waits add up to more than 584 years".to_owned())
+                })?;
+                return Ok(());
+            }
+            b"read" => Op::Read,
+            b"write" => Op::Write,
+            b"trim" => Op::Discard,
+            b"sync" | b"datasync" => Op::Flush,
+            other => {
+                return Err(Reason::Operation {
+                    text: Reason::shown(other),
+                    known: ACTIONS,
+                });
+            }
+        };
+        // A sync may come without a place.
+        let (offset, size) = match op {
+            Op::Flush => (0, 0),
+            _ => (number("offset", next()?)?, number("length", next()?)?),
+        };
+        let device = sink.device(file)?;
+        sink.push(Request {
+            at: stamp.map_or(Ok(self.waited), micros)?,
+            offset: Bytes(offset),
+            size: Bytes(size),
+            device,
+            op,
+        })
+    }
+}
+
+fn micros(text: &[u8]) -> Result<Nanos, Reason> {
+    let micros = number("time", text)?;
+    micros
+        .checked_mul(1_000)
+        .map(Nanos)
+        .ok_or_else(|| Reason::Time {
+            text: Reason::shown(text),
+        })
+}
