@@ -75,3 +75,60 @@ impl LineParser for Ascii {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{counted, named, read_as, req};
+    use super::super::{Format, ReadOptions};
+    use super::*;
+
+    #[test]
+    fn fractions_are_milliseconds() {
+        let text = "0 5 174224064 16 1\n0.221 5 162947904 16 0\n";
+        let (all, trace) = read_as(text.as_bytes(), &ReadOptions::default()).expect("read");
+        assert_eq!(trace.format(), Format::Ascii);
+        assert_eq!(
+            all,
+            [
+                req(0, Op::Read, 174_224_064 * 512, 8192, 5),
+                req(221_000, Op::Write, 162_947_904 * 512, 8192, 5),
+            ]
+        );
+        assert_eq!(
+            trace.notes(),
+            [
+                "sample: the times are taken for milliseconds: they have fractions; --tick says otherwise"
+            ]
+        );
+    }
+
+    #[test]
+    fn whole_numbers_are_nanoseconds_unless_a_unit_is_asked_for() {
+        let text = "0 0 303567 7 0\r\n26214000\t1  55590 6 1\r\n";
+        let (all, _) = read_as(text.as_bytes(), &ReadOptions::default()).expect("read");
+        assert_eq!(all[1], req(26_214_000, Op::Read, 55_590 * 512, 3072, 1));
+        let options = ReadOptions {
+            tick: Some(Nanos::micros(1)),
+            ..named(Format::Ascii)
+        };
+        let (all, trace) = read_as(text.as_bytes(), &options).expect("read");
+        assert_eq!(all[1].at, Nanos(26_214_000_000));
+        assert!(trace.notes().is_empty());
+    }
+
+    #[test]
+    fn bad_lines_say_what_is_wrong() {
+        for (line, why) in [
+            ("1 0 2 3", "4 columns where 5"),
+            ("1 0 2 3 z", "'z' is no operation"),
+            ("-1 0 2 3 1", "'-1' is no time"),
+            ("1 0 2 0 1", "a request of 0 bytes"),
+            ("1 0 18014398509481984 1 1", "ends beyond 2^63"),
+        ] {
+            let text = format!("0 0 1 1 1\n{line}\n");
+            let (_, trace) = read_as(text.as_bytes(), &counted(Format::Ascii)).expect("counted");
+            let reason = trace.malformed().first[0].reason.to_string();
+            assert!(reason.contains(why), "{line}: {reason}");
+        }
+    }
+}

@@ -70,7 +70,10 @@ fn fits(format: Format, sample: &Sample<'_>) -> bool {
         Format::Csv => {
             sample.bytes.starts_with(super::normal::HEADER.as_bytes()) && reads(format, sample)
         }
-        Format::Ascii => reads(format, sample),
+        Format::Msr | Format::Blkparse | Format::Spc | Format::Ascii | Format::Lis => {
+            reads(format, sample)
+        }
+        Format::CacheCsv => super::cache_csv::looks(sample.bytes) && reads(format, sample),
         Format::Fio => super::fio::looks(sample.bytes),
         Format::Alibaba | Format::Tencent => reads_since_1970(format, sample),
         _ => false,

@@ -78,8 +78,8 @@ pub enum Reason {
     },
     /// A time lies before an earlier record's, by more than is put right.
     #[error(
-        "time runs backwards from {latest} ns to {at} ns; at most {window} of disorder is put right; \
-         sort the trace by time, or allow more with --reorder"
+        "time runs backwards by {}, from {latest} ns to {at} ns; at most {window} of disorder is put right; \
+         sort the trace by time, or allow more with --reorder", Nanos(.latest - .at)
     )]
     Backwards {
         /// The time of this record, as the file counts.

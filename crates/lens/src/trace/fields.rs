@@ -21,6 +21,21 @@ pub(super) fn split<'a, const N: usize>(
     exactly(columns, found, wanted)
 }
 
+/// Splits a line at `separator` into its first `N` columns, whatever stands behind them.
+pub(super) fn split_first<'a, const N: usize>(
+    line: &'a [u8],
+    separator: u8,
+    wanted: &'static str,
+) -> Result<[&'a [u8]; N], Reason> {
+    let mut columns = [&line[..0]; N];
+    let mut found = 0;
+    for column in line.split(|&byte| byte == separator).take(N) {
+        columns[found] = column;
+        found += 1;
+    }
+    exactly(columns, found, wanted)
+}
+
 /// Splits a line at white space into exactly `N` columns.
 pub(super) fn words<'a, const N: usize>(
     line: &'a [u8],

@@ -92,7 +92,7 @@ impl LineParser for Fio {
         let (file, action) = (next()?, next()?);
         let op = match action {
             b"add" | b"open" | b"close" | b"unlink" => {
-                sink.device(file)?;
+                sink.device(file, None)?;
                 return Ok(());
             }
             b"wait" if self.version == 2 => {
@@ -119,7 +119,7 @@ impl LineParser for Fio {
             Op::Flush => (0, 0),
             _ => (number("offset", next()?)?, number("length", next()?)?),
         };
-        let device = sink.device(file)?;
+        let device = sink.device(file, None)?;
         sink.push(Request {
             at: stamp.map_or(Ok(self.waited), micros)?,
             offset: Bytes(offset),
@@ -138,4 +138,81 @@ fn micros(text: &[u8]) -> Result<Nanos, Reason> {
         .ok_or_else(|| Reason::Time {
             text: Reason::shown(text),
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ReadOptions;
+    use super::super::tests::{counted, named, read_as, refusal, req};
+    use super::*;
+
+    const THREE: &str = "fio version 3 iolog\n\
+                         0 /dev/sdb add\n\
+                         2 /dev/sdc add\n\
+                         3 /dev/sdb open\n\
+                         10 /dev/sdb read 4096 8192\n\
+                         227 /dev/sdc write 0 512\n\
+                         900 /dev/sdb datasync 0 0\n\
+                         901 /dev/sdb trim 65536 4096\n\
+                         905 /dev/sdb close\n";
+
+    #[test]
+    fn version_three_has_a_time_on_every_line() {
+        let (all, trace) = read_as(THREE.as_bytes(), &ReadOptions::default()).expect("read");
+        assert_eq!(trace.format(), Format::Fio);
+        assert_eq!(
+            all,
+            [
+                req(0, Op::Read, 4096, 8192, 0),
+                req(217_000, Op::Write, 0, 512, 1),
+                req(890_000, Op::Flush, 0, 0, 0),
+                req(891_000, Op::Discard, 65536, 4096, 0),
+            ]
+        );
+        assert_eq!(trace.device_names()[1], (1, "/dev/sdc".to_owned()));
+    }
+
+    #[test]
+    fn version_two_has_time_only_where_it_waits() {
+        let text = "fio version 2 iolog\n\
+                    f add\nf open\n\
+                    f read 0 4096\nf write 4096 4096\n\
+                    f wait 500 0\n\
+                    f sync 0 0\n\
+                    f wait 250\n\
+                    f read 8192 512\nf close\n";
+        let (all, _) = read_as(text.as_bytes(), &ReadOptions::default()).expect("read");
+        assert_eq!(
+            all,
+            [
+                req(0, Op::Read, 0, 4096, 0),
+                req(0, Op::Write, 4096, 4096, 0),
+                req(500_000, Op::Flush, 0, 0, 0),
+                req(750_000, Op::Read, 8192, 512, 0),
+            ]
+        );
+    }
+
+    #[test]
+    fn bad_lines_say_what_is_wrong() {
+        for (line, why) in [
+            ("950 /dev/sdb read 0", "4 columns where 3 or 5"),
+            ("950 /dev/sdb wait 5 0", "'wait' is no operation"),
+            ("x /dev/sdb read 0 512", "'x' in the place of the time"),
+            ("950 /dev/sdb read 0 0", "a request of 0 bytes"),
+            (
+                "950 /dev/sdb read zero 512",
+                "'zero' in the place of the offset",
+            ),
+        ] {
+            let text = format!("{THREE}{line}\n");
+            let (_, trace) = read_as(text.as_bytes(), &counted(Format::Fio)).expect("counted");
+            let reason = trace.malformed().first[0].reason.to_string();
+            assert!(reason.contains(why), "{line}: {reason}");
+        }
+        assert_eq!(
+            refusal(b"fio version 1 iolog\n", &named(Format::Fio)),
+            "sample cannot be read as fio: it does not begin with 'fio version 2 iolog' or 'fio version 3 iolog'"
+        );
+    }
 }

@@ -10,6 +10,8 @@
 //! 2. Memory is bounded, whatever the length of the trace.
 
 mod ascii;
+mod blkparse;
+mod cache_csv;
 mod cloud;
 mod decoders;
 mod detect;
@@ -19,11 +21,15 @@ mod fio;
 mod format;
 mod input;
 mod lines;
+mod lis;
+mod msr;
 mod normal;
+mod object;
 mod options;
 mod order;
 mod read;
 mod sink;
+mod spc;
 
 pub use error::{BadRecord, Malformed, Place, Reason, TraceError};
 pub use format::{Format, UnknownFormat};

@@ -226,9 +226,9 @@ impl Trace {
         sum
     }
 
-    /// The names of devices 0, 1, 2, ... where the format has names; else empty.
+    /// The devices met so far with the names their format gives them; empty where it only has numbers.
     #[must_use]
-    pub fn device_names(&self) -> &[String] {
+    pub fn device_names(&self) -> &[(u32, String)] {
         &self.gathered.names
     }
 

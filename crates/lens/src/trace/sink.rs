@@ -5,7 +5,7 @@
 //!                                     -> Sink::malformed  records that are none: fatal or counted
 //! ```
 
-use base::{Bytes, Map, Nanos};
+use base::{Bytes, Map, Nanos, Set};
 
 use super::order::Order;
 use super::{Bad, BadRecord, Malformed, Op, Place, ReadOptions, Reason, Request, TraceError};
@@ -45,8 +45,10 @@ pub trait Decoder: Send {
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     pub(super) malformed: Malformed,
-    pub(super) names: Vec<String>,
+    /// Devices by number, with the names the format gives them.
+    pub(super) names: Vec<(u32, String)>,
     numbers: Map<Vec<u8>, u32>,
+    used: Set<u32>,
     pub(super) notes: Vec<String>,
     /// Requests on devices that were not asked for.
     pub(super) elsewhere: u64,
@@ -111,23 +113,29 @@ impl Sink<'_> {
         }
     }
 
-    /// The number of the device called `name`: 0 for the first name of the trace, 1 for the second.
+    /// The number of the device called `name`, the same in all files of a trace: `preferred` if no other
+    /// has it, else the next free one from 0 on.
     ///
     /// # Errors
     /// If a trace names more devices than it may.
-    pub fn device(&mut self, name: &[u8]) -> Result<u32, Reason> {
-        if let Some(&number) = self.gathered.numbers.get(name) {
+    pub fn device(&mut self, name: &[u8], preferred: Option<u32>) -> Result<u32, Reason> {
+        let gathered = &mut *self.gathered;
+        if let Some(&number) = gathered.numbers.get(name) {
             return Ok(number);
         }
-        let names = &mut self.gathered.names;
-        if names.len() == DEVICES_MAX {
+        if gathered.names.len() == DEVICES_MAX {
             return Err(Reason::Other(format!(
                 "more than {DEVICES_MAX} devices in one trace"
             )));
         }
-        let number = names.len() as u32;
-        names.push(String::from_utf8_lossy(name).into_owned());
-        self.gathered.numbers.insert(name.to_vec(), number);
+        let number = preferred
+            .filter(|number| !gathered.used.contains(number))
+            .or_else(|| (0..).find(|number| !gathered.used.contains(number)))
+            .expect("fewer devices than numbers");
+        gathered.used.insert(number);
+        gathered.numbers.insert(name.to_vec(), number);
+        let shown = String::from_utf8_lossy(name).into_owned();
+        gathered.names.push((number, shown));
         Ok(number)
     }
 

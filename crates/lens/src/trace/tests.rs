@@ -199,7 +199,7 @@ fn the_normal_form_does_not_run_backwards() {
     let sentence = refusal(text.as_bytes(), &ReadOptions::default());
     assert!(
         sentence.starts_with(
-            "sample, line 6 (byte 83): time runs backwards from 12000 ns to 11000 ns; at most 0 ns"
+            "sample, line 6 (byte 83): time runs backwards by 1.00 us, from 12000 ns to 11000 ns; at most 0 ns"
         ),
         "{sentence}"
     );
