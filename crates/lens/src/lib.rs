@@ -10,5 +10,6 @@
 
 pub mod dmssd;
 pub mod experiment;
+pub mod predict;
 pub mod report;
 pub mod trace;
