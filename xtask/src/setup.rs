@@ -36,7 +36,7 @@ pub struct Tool {
 }
 
 /// Everything the tests and benchmarks run.
-pub const TOOLS: [Tool; 8] = [
+pub const TOOLS: [Tool; 9] = [
     Tool {
         name: "nbdinfo",
         wanted_for: "tests",
@@ -94,6 +94,19 @@ pub const TOOLS: [Tool; 8] = [
         fedora: "fio fio-engine-nbd",
         suse: "fio",
         arch: "fio",
+    },
+    Tool {
+        name: "chromium",
+        wanted_for: "tests",
+        probes: &[
+            &["chromium", "--version"],
+            &["chromium-browser", "--version"],
+            &["google-chrome", "--version"],
+        ],
+        debian: "chromium",
+        fedora: "chromium",
+        suse: "chromium",
+        arch: "chromium",
     },
     Tool {
         name: "nbdkit with its file and memory plugins",

@@ -112,7 +112,7 @@ pub struct Chart {
 }
 
 /// A curve of no more points shows each of them as a dot.
-const DOTS_MAX: usize = 40;
+const DOTS_MAX: usize = 24;
 /// Colours in the style sheet; later curves begin again with other dashes.
 const COLOURS: usize = 8;
 
@@ -238,7 +238,7 @@ impl Chart {
     }
 
     fn put_legend(&self, page: &mut String) {
-        page.push_str("<ul class=\"legend\">");
+        page.push_str("<div class=\"bar\"><ul class=\"legend\">");
         for (n, series) in self.series.iter().enumerate() {
             put(
                 page,
@@ -250,7 +250,7 @@ impl Chart {
                 ),
             );
         }
-        page.push_str("</ul>");
+        page.push_str("</ul></div>");
     }
 
     fn put_svg(

@@ -127,7 +127,7 @@ impl HeatMap {
         put(
             page,
             format_args!(
-                "<picture><source media=\"(prefers-color-scheme:dark) and (not print)\" srcset=\"{}\"><img src=\"{}\" alt=\"{}\"></picture>",
+                "<picture><source media=\"screen and (prefers-color-scheme:dark)\" srcset=\"{}\"><img src=\"{}\" alt=\"{}\"></picture>",
                 picture(&cells, &shading, &DARK),
                 picture(&cells, &shading, &LIGHT),
                 escape(&description)

@@ -146,7 +146,7 @@
       group.append(...buttons);
       tools.append(group);
     }
-    if (tools.childElementCount) figure.querySelector(".legend").after(tools);
+    if (tools.childElementCount) figure.querySelector(".bar").append(tools);
 
     figure.querySelectorAll(".legend li").forEach((item, n) => {
       const button = make("button");
@@ -258,7 +258,7 @@
       if (shares && column < data.resident.columns && row < data.resident.rows) {
         rows.push([null, data.resident.name, `${shares[column * data.resident.rows + row]} %`]);
       }
-      box.show((column + 0.5) / data.columns, `${data.x.name} ${x[0]} .. ${x[1]}`, rows);
+      box.show((column + 0.5) / data.columns, `${x[0]} .. ${x[1]}`, rows);
     };
     const within = (n, of) => Math.min(of - 1, Math.max(0, n));
     follow(plot, figure.querySelector("h3").textContent,

@@ -62,7 +62,7 @@ impl Unit {
         match self {
             Unit::Number => fixed(&[
                 (0.0, 1.0, ""),
-                (1e5, 1e3, " k"),
+                (1e4, 1e3, " k"),
                 (1e6, 1e6, " M"),
                 (1e9, 1e9, " G"),
                 (1e12, 1e12, " T"),
@@ -248,7 +248,7 @@ impl Domain {
 
     /// Logarithmic, if the positive values span enough to be worth it.
     pub fn log(least_positive: f64, most: f64, whole_decades: bool) -> Option<Domain> {
-        if !(least_positive > 0.0 && most >= least_positive * 2.0) {
+        if !(least_positive > 0.0 && most >= least_positive * LOG_SPAN_MIN) {
             return None;
         }
         let (mut low, mut high) = (least_positive, most);
@@ -357,6 +357,8 @@ pub(super) struct Tick {
     pub label: String,
 }
 
+/// Values that differ by less gain nothing from a logarithmic axis.
+const LOG_SPAN_MIN: f64 = 10.0;
 /// About so many ticks on an axis.
 const TICKS: f64 = 7.0;
 

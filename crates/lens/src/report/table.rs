@@ -192,12 +192,18 @@ impl Table {
     }
 }
 
+/// The longest text taken for a name, in characters.
+const NAME_MAX: usize = 28;
+
 fn put_cell(page: &mut String, cell: Option<&Cell>, class: &str) {
     let Some(cell) = cell else {
         page.push_str("<td></td>");
         return;
     };
     let shown = escape(&cell.shown);
+    // A name is not broken in two; a sentence is.
+    let name = class.is_empty() && (1..=NAME_MAX).contains(&cell.shown.chars().count());
+    let class = if name { " class=\"k\"" } else { class };
     put(page, format_args!("<td{class}"));
     if let Some(number) = cell.number.filter(|number| number.is_finite()) {
         put(page, format_args!(" data-v=\"{number}\""));
@@ -276,7 +282,7 @@ mod tests {
         let page = Page::new("t")
             .section(Section::new("s").put(short).put(empty))
             .html();
-        assert!(page.contains("<tr data-row><td>x</td><td></td></tr>"));
+        assert!(page.contains("<tr data-row><td class=\"k\">x</td><td></td></tr>"));
         assert!(!page.contains("<script"), "nothing to sort: no script");
     }
 }

@@ -7,6 +7,7 @@ use super::page::{escape, put};
 pub struct Code {
     title: String,
     text: String,
+    command: bool,
 }
 
 /// Longer text is folded at first.
@@ -18,10 +19,20 @@ impl Code {
         Code {
             title: title.into(),
             text: text.into(),
+            command: false,
+        }
+    }
+
+    /// One long line, shown broken rather than cut.
+    fn command(text: &str) -> Code {
+        Code {
+            command: true,
+            ..Code::new("Command", text)
         }
     }
 
     pub(super) fn put_into(&self, page: &mut String) {
+        let command = if self.command { " command" } else { "" };
         let open = if self.text.lines().count() <= LINES_OPEN {
             " open"
         } else {
@@ -30,7 +41,7 @@ impl Code {
         put(
             page,
             format_args!(
-                "<details class=\"code wide\"{open}><summary>{}</summary><pre tabindex=\"0\"><code>{}</code></pre></details>\n",
+                "<details class=\"code{command} wide\"{open}><summary>{}</summary><pre tabindex=\"0\"><code>{}</code></pre></details>\n",
                 escape(&self.title),
                 escape(&self.text)
             ),
@@ -134,7 +145,7 @@ impl Repeat {
             line(name, identity);
         }
         page.push_str("</dl>\n");
-        Code::new("Command", &self.command).put_into(page);
+        Code::command(&self.command).put_into(page);
         for configuration in &self.configurations {
             configuration.put_into(page);
         }
