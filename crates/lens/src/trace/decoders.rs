@@ -3,40 +3,47 @@
 use super::input::Input;
 use super::lines::Lines;
 use super::read::{Decoded, Source};
+use super::records::Records;
 use super::sink::Decoder;
 use super::{
-    Format, ReadOptions, TraceError, ascii, blkparse, cache_csv, cloud, fio, lis, msr, normal, spc,
+    Format, ReadOptions, TraceError, ascii, blkparse, blktrace, cache_csv, cloud, fio, lis, msr,
+    normal, oracle, parquet, spc, srt, vscsi,
 };
 
-/// What reads `input` as `format`.
+/// What reads `input` as `format`; of blktrace's records those of `stage`.
 pub(super) fn source(
     format: Format,
     input: Input,
-    _options: &ReadOptions,
+    options: &ReadOptions,
+    stage: blktrace::Stage,
 ) -> Result<Box<dyn Source>, TraceError> {
-    match text(format) {
-        Some(decoder) => Ok(Box::new(Decoded::new(input, decoder))),
-        None => Err(TraceError::Unsupported {
-            file: input.name,
-            format,
-            why: "no reader of this format is built in".to_owned(),
-        }),
-    }
+    Ok(match decoder(format, options, stage) {
+        Some(decoder) => Box::new(Decoded::new(input, decoder)),
+        None => Box::new(parquet::Parquet::open(input)?),
+    })
 }
 
-/// The decoder of a format of lines; none for the others.
-pub(super) fn text(format: Format) -> Option<Box<dyn Decoder>> {
+/// The decoder of a format; none for Parquet, which is not read from start to end.
+pub(super) fn decoder(
+    format: Format,
+    options: &ReadOptions,
+    stage: blktrace::Stage,
+) -> Option<Box<dyn Decoder>> {
     Some(match format {
         Format::Csv => Box::new(normal::Normal::new()),
-        Format::Ascii => Box::new(Lines::new(ascii::Ascii::new())),
+        Format::Parquet => return None,
         Format::Msr => Box::new(Lines::new(msr::Msr::default())),
+        Format::Blktrace => Box::new(Records::new(blktrace::Parser::new(stage))),
         Format::Blkparse => Box::new(Lines::new(blkparse::Blkparse::new())),
-        Format::Spc => Box::new(Lines::new(spc::Spc)),
-        Format::Lis => Box::new(Lines::new(lis::Lis::new())),
-        Format::CacheCsv => Box::new(Lines::new(cache_csv::CacheCsv::default())),
         Format::Fio => Box::new(Lines::new(fio::Fio::new())),
+        Format::Vscsi => Box::new(Records::new(vscsi::Parser::new())),
+        Format::Spc => Box::new(Lines::new(spc::Spc)),
+        Format::Ascii => Box::new(Lines::new(ascii::Ascii::new())),
+        Format::Srt => Box::new(Records::new(srt::Parser::new())),
+        Format::Lis => Box::new(Lines::new(lis::Lis::new())),
+        Format::OracleGeneral => Box::new(Records::new(oracle::Parser::new(options.tick))),
+        Format::CacheCsv => Box::new(Lines::new(cache_csv::CacheCsv::default())),
         Format::Alibaba => Box::new(Lines::new(cloud::Alibaba::default())),
         Format::Tencent => Box::new(Lines::new(cloud::Tencent::default())),
-        _ => return None,
     })
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use base::Nanos;
 
+use super::blktrace::Stage;
 use super::decoders;
 use super::input::Input;
 use super::order::Order;
@@ -76,7 +77,11 @@ fn fits(format: Format, sample: &Sample<'_>) -> bool {
         Format::CacheCsv => super::cache_csv::looks(sample.bytes) && reads(format, sample),
         Format::Fio => super::fio::looks(sample.bytes),
         Format::Alibaba | Format::Tencent => reads_since_1970(format, sample),
-        _ => false,
+        Format::Parquet => sample.bytes.starts_with(super::parquet::MAGIC),
+        Format::Blktrace => super::blktrace::looks(sample.bytes),
+        Format::Vscsi => super::vscsi::looks(sample.bytes),
+        Format::Srt => sample.bytes.starts_with(super::srt::MAGIC),
+        Format::OracleGeneral => super::oracle::looks(sample.bytes),
     }
 }
 
@@ -87,11 +92,11 @@ fn reads(format: Format, sample: &Sample<'_>) -> bool {
 
 /// The first request of the sample read as `format`, if more of its lines can be read than not.
 fn tried(format: Format, sample: &Sample<'_>) -> Option<Request> {
-    let mut decoder = decoders::text(format)?;
     let options = ReadOptions {
         bad: Bad::Count,
         ..ReadOptions::default()
     };
+    let mut decoder = decoders::decoder(format, &options, Stage::Queued)?;
     let mut gathered = Gathered::default();
     let mut order = Order::new(Nanos(u64::MAX));
     let mut sink = Sink {

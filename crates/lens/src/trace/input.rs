@@ -29,6 +29,11 @@ impl Progress {
     pub(super) fn get(&self) -> (u64, u64) {
         (self.read.load(Ordering::Relaxed), self.whole)
     }
+
+    /// The file has been read up to byte `at`, by whatever reads it from any place.
+    pub(super) fn reach(&self, at: u64) {
+        self.read.store(at, Ordering::Relaxed);
+    }
 }
 
 struct Counted<R> {
@@ -49,6 +54,8 @@ pub(super) struct Input {
     pub(super) name: String,
     reader: Box<dyn Read + Send>,
     packing: Option<&'static str>,
+    /// The file itself, if it can be read from any place.
+    file: Option<File>,
     pub(super) progress: Arc<Progress>,
     buffer: Vec<u8>,
     /// The part of `buffer` that is not decoded yet.
@@ -71,8 +78,20 @@ impl Input {
             source,
         };
         let file = File::open(path).map_err(failed)?;
-        let whole = file.metadata().map_err(failed)?.len();
-        Input::new(name, Box::new(file), whole)
+        let metadata = file.metadata().map_err(failed)?;
+        let again = if metadata.is_file() {
+            Some(file.try_clone().map_err(failed)?)
+        } else {
+            None
+        };
+        let mut input = Input::new(name, Box::new(file), metadata.len())?;
+        input.file = again.filter(|_| input.packing.is_none());
+        Ok(input)
+    }
+
+    /// The file, for a format that is not read from start to end; none if it is packed, a pipe or the like.
+    pub(super) fn plain_file(&mut self) -> Option<File> {
+        self.file.take()
     }
 
     /// Begins to read `reader`, which holds `whole` bytes (0: nobody knows).
@@ -116,6 +135,7 @@ impl Input {
             name,
             reader,
             packing,
+            file: None,
             progress,
             buffer: vec![0; BLOCK],
             start: 0,

@@ -11,6 +11,7 @@
 
 mod ascii;
 mod blkparse;
+mod blktrace;
 mod cache_csv;
 mod cloud;
 mod decoders;
@@ -26,10 +27,15 @@ mod msr;
 mod normal;
 mod object;
 mod options;
+mod oracle;
 mod order;
+mod parquet;
 mod read;
+mod records;
 mod sink;
 mod spc;
+mod srt;
+mod vscsi;
 
 pub use error::{BadRecord, Malformed, Place, Reason, TraceError};
 pub use format::{Format, UnknownFormat};
@@ -37,6 +43,7 @@ pub use input::BLOCK;
 pub use normal::HEADER;
 pub use options::{Bad, ReadOptions};
 pub use order::{Disorder, REORDER};
+pub use parquet::ParquetWriter;
 pub use read::{BATCH, Trace, open, open_many};
 pub use sink::{Decoder, Sink};
 

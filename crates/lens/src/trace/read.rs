@@ -17,7 +17,9 @@ use super::detect::detect;
 use super::input::{Input, Progress};
 use super::order::{Disorder, Order, REORDER};
 use super::sink::{Decoder, Gathered, Sink};
-use super::{Format, Malformed, ReadOptions, Reason, Request, Requests, TraceError, decoders};
+use super::{
+    Format, Malformed, ReadOptions, Reason, Request, Requests, TraceError, blktrace, decoders,
+};
 
 /// How many requests a batch holds at most.
 pub const BATCH: usize = 8192;
@@ -151,12 +153,14 @@ impl Trace {
         options.check()?;
         let mut streams = Vec::with_capacity(inputs.len());
         let mut first = None;
+        let stage = blktrace::stage(inputs.iter().map(Input::bytes));
+        let parts = inputs.len();
+        let mut empty = None;
         for input in inputs {
             if input.bytes().is_empty() && input.is_last() {
-                return Err(TraceError::Empty {
-                    file: input.name,
-                    malformed: Malformed::default(),
-                });
+                // Of several parts some may be empty: a CPU that did nothing.
+                empty = empty.or(Some(input.name));
+                continue;
             }
             let format = match options.format {
                 Some(format) => format,
@@ -166,11 +170,20 @@ impl Trace {
             streams.push(Stream {
                 name: input.name.clone(),
                 progress: input.progress.clone(),
-                source: decoders::source(format, input, options)?,
+                source: decoders::source(format, input, options, stage)?,
                 order: Order::new(options.reorder.unwrap_or(window(format))),
                 ended: false,
                 queue: Vec::new(),
                 next: 0,
+            });
+        }
+        if let (None, Some(name)) = (first, empty) {
+            return Err(TraceError::Empty {
+                file: match parts {
+                    1 => name,
+                    _ => format!("{name} and {} more", parts - 1),
+                },
+                malformed: Malformed::default(),
             });
         }
         let Some(format) = first else {

@@ -49,6 +49,8 @@ pub(super) struct Gathered {
     pub(super) names: Vec<(u32, String)>,
     numbers: Map<Vec<u8>, u32>,
     used: Set<u32>,
+    /// Every number below is used.
+    free: u32,
     pub(super) notes: Vec<String>,
     /// Requests on devices that were not asked for.
     pub(super) elsewhere: u64,
@@ -128,10 +130,12 @@ impl Sink<'_> {
                 "more than {DEVICES_MAX} devices in one trace"
             )));
         }
+        while gathered.used.contains(&gathered.free) {
+            gathered.free += 1;
+        }
         let number = preferred
             .filter(|number| !gathered.used.contains(number))
-            .or_else(|| (0..).find(|number| !gathered.used.contains(number)))
-            .expect("fewer devices than numbers");
+            .unwrap_or(gathered.free);
         gathered.used.insert(number);
         gathered.numbers.insert(name.to_vec(), number);
         let shown = String::from_utf8_lossy(name).into_owned();
