@@ -214,6 +214,8 @@ pub struct Figures {
     pub depth_time_ns: u64,
     /// Time with at least one request in flight.
     pub busy_ns: u64,
+    /// The most requests in flight at once.
+    pub deepest: u64,
     /// Operations and classes that were asked for, reads first.
     pub operations: Vec<OpFigures>,
 }
@@ -233,6 +235,60 @@ impl Figures {
             return 0.0;
         }
         self.depth_time_ns as f64 / self.over_ns as f64
+    }
+}
+
+/// The counters of a [`Meter`] alone: cheap to take often. The difference of two tells what happened between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// How long the device was watched.
+    pub over: Nanos,
+    /// As `Figures::depth_time_ns`.
+    pub depth_time: Nanos,
+    /// Time with at least one request in flight.
+    pub busy: Nanos,
+    /// The most requests in flight at once, since the meter was made or [`Meter::forget_deepest`] was called.
+    pub deepest: u64,
+    rows: [Total; OPS.len() * CLASSES.len()],
+}
+
+/// One operation and class of [`Totals`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Total {
+    /// Answers, good and bad.
+    pub requests: u64,
+    /// Bytes of good answers.
+    pub bytes: u64,
+}
+
+impl Totals {
+    /// What was asked in one operation and class.
+    pub fn of(&self, op: Op, class: Class) -> Total {
+        self.rows[row_of(op, class)]
+    }
+
+    /// What was asked in one operation, all classes together.
+    pub fn all(&self, op: Op) -> Total {
+        CLASSES
+            .iter()
+            .map(|class| self.of(op, *class))
+            .fold(Total::default(), |sum, row| Total {
+                requests: sum.requests + row.requests,
+                bytes: sum.bytes + row.bytes,
+            })
+    }
+
+    /// What happened since `earlier`; `deepest` is this one's own.
+    pub fn since(&self, earlier: &Totals) -> Totals {
+        let mut since = *self;
+        since.over = self.over - earlier.over;
+        since.depth_time = self.depth_time - earlier.depth_time;
+        since.busy = self.busy - earlier.busy;
+        for (row, before) in since.rows.iter_mut().zip(&earlier.rows) {
+            row.requests -= before.requests;
+            row.bytes -= before.bytes;
+        }
+        since
     }
 }
 
@@ -268,6 +324,7 @@ pub struct Meter {
     in_flight: Cell<u64>,
     depth_time: Cell<u64>,
     busy: Cell<u64>,
+    deepest: Cell<u64>,
     /// Up to here `depth_time` and `busy` are counted.
     counted_to: Cell<Instant>,
 }
@@ -283,6 +340,7 @@ impl Meter {
             in_flight: Cell::new(0),
             depth_time: Cell::new(0),
             busy: Cell::new(0),
+            deepest: Cell::new(0),
             counted_to: Cell::new(now),
         })
     }
@@ -312,8 +370,33 @@ impl Meter {
             in_flight: self.in_flight.get(),
             depth_time_ns: self.depth_time.get(),
             busy_ns: self.busy.get(),
+            deepest: self.deepest.get(),
             operations: operations.collect(),
         }
+    }
+
+    /// The counters up to now.
+    pub fn totals(&self) -> Totals {
+        let now = env::now();
+        self.count_depth(now);
+        let mut totals = Totals {
+            over: now.since(self.since),
+            depth_time: Nanos(self.depth_time.get()),
+            busy: Nanos(self.busy.get()),
+            deepest: self.deepest.get(),
+            ..Totals::default()
+        };
+        for (total, row) in totals.rows.iter_mut().zip(self.rows.borrow().iter()) {
+            if let Some(row) = row {
+                (total.requests, total.bytes) = (row.latency.count, row.bytes);
+            }
+        }
+        totals
+    }
+
+    /// From now on `deepest` tells of what is in flight now and later.
+    pub fn forget_deepest(&self) {
+        self.deepest.set(self.in_flight.get());
     }
 
     /// The latencies of one operation and class so far.
@@ -370,7 +453,9 @@ impl<'a> Watch<'a> {
     fn begin(meter: &'a Meter, row: usize, bytes: u64) -> Watch<'a> {
         let start = env::now();
         meter.count_depth(start);
-        meter.in_flight.set(meter.in_flight.get() + 1);
+        let depth = meter.in_flight.get() + 1;
+        meter.in_flight.set(depth);
+        meter.deepest.set(meter.deepest.get().max(depth));
         Watch {
             meter,
             row,
@@ -469,6 +554,36 @@ mod tests {
             assert!(width <= (first / SUB_BUCKETS as u64).max(1), "at {first}");
         }
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn totals_are_the_figures_in_short() {
+        use crate::{DeviceExt, Memory};
+        use base::Bytes;
+        env::Runtime::simulated(1).block_on(async {
+            let memory = Memory::new("disk", Bytes::mib(1));
+            memory.set_latency(Nanos::micros(10));
+            let meter = Meter::new(memory);
+            meter.read_at(Sector(0), Bytes(4096)).await.unwrap();
+            let before = meter.totals();
+            let reads = (0..3).map(|n| meter.read_at(Sector(8 * n), Bytes(4096)));
+            for answer in env::sync::join_all(reads).await {
+                answer.unwrap();
+            }
+            let since = meter.totals().since(&before);
+            let reads = since.all(Op::Read);
+            assert_eq!((reads.requests, reads.bytes), (3, 3 * 4096));
+            assert_eq!(since.all(Op::Write), Total::default());
+            assert_eq!(since.deepest, 3);
+            assert_eq!(since.depth_time, Nanos::micros(30));
+            assert_eq!(
+                (since.busy, since.over),
+                (Nanos::micros(10), Nanos::micros(10))
+            );
+            assert_eq!(meter.snapshot().deepest, 3);
+            meter.forget_deepest();
+            assert_eq!(meter.totals().deepest, 0);
+        });
     }
 
     #[test]

@@ -330,6 +330,37 @@ impl Hybrid {
         self.inner.status()
     }
 
+    /// Where in the volume the cached data lie: it is cut in `parts` of one length, and for each the answer
+    /// has the bytes that the fast device holds of it, in whole pieces of 4 MiB (a piece across a cut counts
+    /// for the part it begins in).
+    ///
+    /// # Example
+    /// ```
+    /// use base::{Bytes, Sector, View};
+    /// use device::{DeviceExt, Memory};
+    /// use hybrid::{Hybrid, Settings, Ties};
+    ///
+    /// env::Runtime::simulated(1).block_on(async {
+    ///     let (slow, fast) = (Memory::new("hdd0", Bytes::mib(64)), Memory::new("ssd0", Bytes::mib(8)));
+    ///     let disk = Hybrid::create(Settings::default(), slow, fast, Ties::default()).await?;
+    ///     disk.write_at(Sector::containing(40 << 20), View::copy_of(&[7; 8192])).await?;
+    ///     assert_eq!(disk.residency(4), [0, 0, 8192, 0].map(Bytes));
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// }).unwrap();
+    /// ```
+    pub fn residency(&self, parts: usize) -> Vec<Bytes> {
+        const REGION: u64 = REGION_PAGES * PAGE;
+        let mut residency = vec![Bytes(0); parts];
+        let regions = self.inner.slow.info.size.0.div_ceil(REGION).max(1);
+        if let Some(cache) = self.inner.live_cache() {
+            for (region, pages) in (0u64..).zip(cache.map.borrow().residents()) {
+                let part = region * parts as u64 / regions;
+                residency[part as usize] += Bytes(u64::from(*pages) * PAGE);
+            }
+        }
+        residency
+    }
+
     /// The choices in force.
     pub fn settings(&self) -> Settings {
         self.inner.settings.borrow().clone()

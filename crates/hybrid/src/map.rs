@@ -8,7 +8,7 @@
 //! the slots, so nothing is stored twice; with bigger blocks a small table of block frames stands beside.
 //!
 //! Memory for each cached 4 KiB block: 10 bytes here, about 4 in the index and at most 10 in the policy
-//! (below 2^24 slots), so at most 24.
+//! (below 2^24 slots), so at most 24; beside them 2 bytes for each 4 MiB of the slow device.
 //!
 //! Always true:
 //! 1. A page is in at most one slot, a slot holds at most one page.
@@ -70,6 +70,8 @@ pub(crate) struct PageMap {
     regions: BTreeMap<u64, DirtyRegion>,
     /// The same regions by age.
     ages: BTreeSet<(Instant, u64)>,
+    /// Resident pages of each region, up to the last one that ever had any.
+    residents: Vec<u16>,
     resident: u32,
     dirty: u32,
 }
@@ -102,6 +104,7 @@ impl PageMap {
             blocks: None,
             regions: BTreeMap::new(),
             ages: BTreeSet::new(),
+            residents: Vec::new(),
             resident: 0,
             dirty: 0,
         };
@@ -138,6 +141,7 @@ impl PageMap {
             + self.index.memory()
             + self.policy.memory()
             + self.regions.len() * 48
+            + self.residents.capacity() * 2
             + blocks
     }
 
@@ -278,6 +282,7 @@ impl PageMap {
                 self.resident -= 1;
             }
             None => {
+                self.count_resident(page, 1);
                 let PageMap { index, pages, .. } = self;
                 index.insert(page, slot, |slot| unpack(pages[slot as usize]));
                 match &mut self.blocks {
@@ -368,6 +373,23 @@ impl PageMap {
         let removed = index.remove(page, slot, |slot| unpack(pages[slot as usize]));
         assert!(removed, "page {page} was found in slot {slot} just now");
         self.resident -= 1;
+        self.count_resident(page, -1);
+    }
+
+    fn count_resident(&mut self, page: u64, by: i16) {
+        let region = (page / REGION_PAGES) as usize;
+        if region >= self.residents.len() {
+            self.residents.resize(region + 1, 0);
+        }
+        let count = &mut self.residents[region];
+        *count = count
+            .checked_add_signed(by)
+            .expect("a region has 0 to 1024 pages");
+    }
+
+    /// Resident pages of each region from the first one on; regions behind the end have none.
+    pub fn residents(&self) -> &[u16] {
+        &self.residents
     }
 
     /// The slow device has the page's contents now.
@@ -534,6 +556,13 @@ impl PageMap {
         assert_eq!(self.regions.len(), self.ages.len());
         let counted: u32 = self.regions.values().map(|region| region.pages).sum();
         assert_eq!(counted, self.dirty);
+        let mut residents = vec![0; self.residents.len()];
+        for slot in 0..self.slots() {
+            if let Some((page, _)) = self.in_slot(slot) {
+                residents[(page / REGION_PAGES) as usize] += 1;
+            }
+        }
+        assert_eq!(residents, self.residents);
         for slot in 0..self.slots() {
             if let Some((page, _)) = self.in_slot(slot) {
                 assert_eq!(self.find(page), Some(slot), "page {page}");

@@ -12,4 +12,5 @@ pub mod dmssd;
 pub mod experiment;
 pub mod predict;
 pub mod report;
+pub mod sim;
 pub mod trace;

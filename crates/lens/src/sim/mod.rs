@@ -1,0 +1,7 @@
+//! Simulation: the production policies and engines over a trace, without a single device.
+//!
+//! ```text
+//! trace -> run: the whole stack over device models, in virtual time -> response times, bytes, energy
+//! ```
+
+pub mod run;

@@ -1,0 +1,361 @@
+//! What would this stack have done with that trace? The production engine over device models, in virtual time.
+//!
+//! ```text
+//! requests -> layout (where on the volume) -> feed -> open or closed loop -> volume -> answers -> tally -> Outcome
+//!                                                                              |
+//!                                             Hybrid (the engine of `tanada serve`) over Meter over ModelDisk
+//! ```
+//!
+//! Open loop: each request comes at its time in the trace, over the speed; closed loop: so many are always
+//! under way. Response times of an open loop run from the *intended* arrival, also where so many requests
+//! are under way that it has to wait outside.
+//!
+//! Choice: contents are left out. Whoever writes writes zeroes, the models remember nothing and read zeroes,
+//! so every checksum the engine takes and checks is that of a page of zeroes: no step is left out, none of it
+//! costs memory, and a page that went astray in the map would not be noticed here (the engine's own tests do).
+//!
+//! Choice: a request is sent in pieces of 1 MiB at most, side by side, as a kernel would; one that does not
+//! begin or end on a sector takes the whole sectors it touches.
+//!
+//! Always true:
+//! 1. The same stack, requests, pace and seed give the same outcome, bit for bit.
+//! 2. Memory does not grow with the length of the trace: requests under way, points of the series and rows
+//!    of the map of regions are bounded.
+//! 3. Every request taken from the trace is counted once: measured, of the warm-up, or left out with a reason.
+
+mod build;
+mod drive;
+mod layout;
+mod outcome;
+mod tally;
+#[cfg(test)]
+mod tests;
+
+use base::{Bytes, Nanos};
+use device::DeviceError;
+use device::model::{Spec, SpecError};
+use hybrid::OpenError;
+use serde::Serialize;
+
+use crate::trace::{Requests, TraceError};
+
+pub use layout::{Extent, Fit, Layout, LayoutError, Survey};
+pub use outcome::{
+    Backlog, Bin, CacheOutcome, ClassBytes, DeviceOutcome, DevicePoint, FlashWork, Heat, LeftOut,
+    Moved, Outcome, Point, Response, Series,
+};
+
+/// What is put under the trace: models, what is made of them, and which of it the trace is replayed on.
+#[derive(Debug, Clone)]
+pub struct Stack {
+    /// Its name in tables and charts.
+    pub name: String,
+    /// The devices.
+    pub devices: Vec<Modelled>,
+    /// What is made of them, each after those it stands on.
+    pub hybrids: Vec<Made>,
+    /// Which device or hybrid the trace is replayed on.
+    pub volume: String,
+    /// The configuration it came from, to repeat it.
+    pub config: String,
+}
+
+/// A device of a stack.
+#[derive(Debug, Clone)]
+pub struct Modelled {
+    /// Its name.
+    pub name: String,
+    /// The model.
+    pub spec: Spec,
+    /// How much it holds.
+    pub size: Bytes,
+}
+
+/// A hybrid of a stack.
+#[derive(Debug, Clone)]
+pub struct Made {
+    /// Its name is in here.
+    pub settings: hybrid::Settings,
+    /// The slow device or hybrid.
+    pub slow: String,
+    /// The fast one.
+    pub fast: String,
+}
+
+impl Stack {
+    /// The stack of one device alone.
+    pub fn bare(name: &str, spec: &Spec, size: Bytes) -> Stack {
+        Stack {
+            name: name.to_owned(),
+            devices: vec![Modelled {
+                name: name.to_owned(),
+                spec: spec.clone(),
+                size,
+            }],
+            hybrids: Vec::new(),
+            volume: name.to_owned(),
+            config: String::new(),
+        }
+    }
+
+    /// The device that gives the volume its size: the slow one of the slow one, down to the ground.
+    fn ground(&self) -> Option<usize> {
+        let mut name = self.volume.as_str();
+        // A hybrid stands only on what comes before it, so going down ends.
+        for hybrid in self.hybrids.iter().rev() {
+            if hybrid.settings.name == name {
+                name = &hybrid.slow;
+            }
+        }
+        self.devices.iter().position(|device| device.name == name)
+    }
+
+    /// How much the volume holds; zero if the stack has no such volume.
+    pub fn volume_size(&self) -> Bytes {
+        self.ground()
+            .map_or(Bytes(0), |index| self.devices[index].size)
+    }
+
+    /// Gives the volume's slow device at least `size`, in whole MiB. A modelled disk of another size keeps its
+    /// seek times and rates (see docs/models.md).
+    pub fn grow(&mut self, size: Bytes) {
+        if let Some(index) = self.ground() {
+            let device = &mut self.devices[index];
+            device.size = device.size.max(Bytes(size.0.next_multiple_of(1 << 20)));
+        }
+    }
+}
+
+/// When requests come.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(tag = "loop", rename_all = "kebab-case")]
+pub enum Pace {
+    /// At their times in the trace, so many times as fast.
+    Open {
+        /// 1: as recorded; 2: in half the time.
+        speed: f64,
+    },
+    /// As fast as possible: so many are always under way.
+    Closed {
+        /// How many.
+        depth: usize,
+    },
+}
+
+/// What comes before the measurement: done like the rest, counted nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WarmUp {
+    /// Nothing.
+    #[default]
+    None,
+    /// So many requests.
+    Requests(u64),
+    /// What comes in so much time: of the trace over the speed, or of the run in a closed loop.
+    #[serde(serialize_with = "nanos")]
+    For(Nanos),
+}
+
+fn nanos<S: serde::Serializer>(span: &Nanos, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_u64(span.0)
+}
+
+/// How a trace is replayed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replay {
+    /// When requests come.
+    pub pace: Pace,
+    /// What is not measured.
+    pub warm_up: WarmUp,
+    /// At most so many requests, the warm-up among them; the rest of the trace is not read.
+    pub limit: Option<u64>,
+    /// At most so many requests are under way in an open loop; what comes while so many are waits outside, and
+    /// its response time counts from when it should have come.
+    pub under_way_max: usize,
+    /// Where on the volume a request of the trace goes.
+    pub layout: Layout,
+    /// The least length of a point of the series; none: as it comes out best.
+    pub interval: Option<Nanos>,
+    /// Is the map of regions over time wanted?
+    pub heat: bool,
+    /// Of all chance: where platters stand, and such.
+    pub seed: u64,
+}
+
+impl Default for Replay {
+    fn default() -> Replay {
+        Replay {
+            pace: Pace::Open { speed: 1.0 },
+            warm_up: WarmUp::None,
+            limit: None,
+            under_way_max: 1024,
+            layout: Layout::default(),
+            interval: None,
+            heat: false,
+            seed: 1,
+        }
+    }
+}
+
+/// Why a trace was not replayed to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// A request has no place on the volume.
+    #[error("stack {stack}: {source}")]
+    Layout {
+        /// The stack.
+        stack: String,
+        /// Which request, and what to do.
+        source: LayoutError,
+    },
+    /// A model cannot be made.
+    #[error("stack {stack}: device {device}: {source}")]
+    Model {
+        /// The stack.
+        stack: String,
+        /// The device.
+        device: String,
+        /// What the model says.
+        source: SpecError,
+    },
+    /// The hybrid cannot be made.
+    #[error("stack {stack}: {source}")]
+    Hybrid {
+        /// The stack.
+        stack: String,
+        /// What the engine says.
+        source: OpenError,
+    },
+    /// A name leads nowhere.
+    #[error("stack {stack}: there is no device or hybrid '{name}'")]
+    Name {
+        /// The stack.
+        stack: String,
+        /// The name.
+        name: String,
+    },
+    /// A model or the engine refused a request.
+    #[error("stack {stack}: {source}")]
+    Device {
+        /// The stack.
+        stack: String,
+        /// What was refused.
+        source: DeviceError,
+    },
+    /// Nothing was measured.
+    #[error(
+        "nothing was measured: the trace has {requests} requests that can be replayed, and the warm-up took them \
+         all; take a shorter warm-up"
+    )]
+    OnlyWarmUp {
+        /// Requests of the warm-up.
+        requests: u64,
+    },
+    /// The trace has nothing to replay.
+    #[error(
+        "nothing was measured: the trace has no request that can be replayed ({left_out} were left out)"
+    )]
+    Empty {
+        /// Requests left out.
+        left_out: u64,
+    },
+    /// A speed or depth that makes no sense.
+    #[error("{what} = {value} makes no sense: it must be {must}")]
+    Replay {
+        /// What was asked.
+        what: &'static str,
+        /// The value.
+        value: String,
+        /// What would do.
+        must: &'static str,
+    },
+}
+
+/// Replays `requests` on `stack` in virtual time.
+///
+/// # Errors
+/// [`RunError`].
+///
+/// # Example
+/// ```
+/// use base::{Bytes, Nanos};
+/// use lens::sim::run::{Pace, Replay, Stack, run};
+/// use lens::trace::{Op, Request, Requests, TraceError};
+///
+/// struct Ten(u64);
+/// impl Requests for Ten {
+///     fn next_batch(&mut self, batch: &mut Vec<Request>) -> Result<bool, TraceError> {
+///         batch.clear();
+///         batch.extend((0..self.0).map(|n| Request {
+///             at: Nanos::millis(n * 100),
+///             offset: Bytes::mib(n * 64),
+///             size: Bytes(4096),
+///             device: 0,
+///             op: Op::Read,
+///         }));
+///         self.0 = 0;
+///         Ok(!batch.is_empty())
+///     }
+/// }
+/// let disk = Stack::bare("hdd", &device::model::Spec::find("hdd-7200-sata")?, Bytes::gib(1));
+/// let outcome = run(&disk, &mut Ten(10), &Replay::default())?;
+/// assert_eq!((outcome.requests, outcome.reads), (10, 10));
+/// let mean = outcome.response("all").unwrap().mean_us;
+/// assert!((1_000.0..40_000.0).contains(&mean), "{mean} us");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn run(
+    stack: &Stack,
+    requests: &mut dyn Requests,
+    replay: &Replay,
+) -> Result<Outcome, RunError> {
+    run_watched(stack, requests, replay, &mut |_| {})
+}
+
+/// As [`run`]; `progress` hears now and then how many requests have been taken from the trace.
+///
+/// # Errors
+/// [`RunError`].
+pub fn run_watched(
+    stack: &Stack,
+    requests: &mut dyn Requests,
+    replay: &Replay,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Outcome, RunError> {
+    replay.check()?;
+    replay
+        .layout
+        .check(stack.volume_size())
+        .map_err(|source| RunError::Layout {
+            stack: stack.name.clone(),
+            source,
+        })?;
+    drive::run(stack, requests, replay, progress)
+}
+
+impl Replay {
+    fn check(&self) -> Result<(), RunError> {
+        let refuse = |what, value: String, must| Err(RunError::Replay { what, value, must });
+        match self.pace {
+            Pace::Open { speed } if !(speed.is_finite() && speed > 0.0) => {
+                return refuse("speed", speed.to_string(), "a number above 0");
+            }
+            Pace::Closed { depth } if !(1..=65_536).contains(&depth) => {
+                return refuse("closed", depth.to_string(), "1 to 65536 requests");
+            }
+            _ => {}
+        }
+        if !(1..=65_536).contains(&self.under_way_max) {
+            let value = self.under_way_max.to_string();
+            return refuse("in_flight", value, "1 to 65536 requests");
+        }
+        match self.interval {
+            Some(Nanos(0)) => refuse("interval", "0".to_owned(), "longer than nothing"),
+            _ => Ok(()),
+        }
+    }
+}
