@@ -40,6 +40,9 @@ pub enum Command {
     /// Repeat the papers' measurements in virtual time.
     #[command(subcommand)]
     Experiment(Experiment),
+    /// Simulate: what would policies and whole stacks have done with a trace?
+    #[command(subcommand)]
+    Sim(crate::sim::Sim),
 }
 
 #[derive(Subcommand)]

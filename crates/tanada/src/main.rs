@@ -21,6 +21,9 @@ mod frame;
 mod registry;
 mod serve;
 mod show;
+mod sim;
+mod sim_run;
+mod sim_run_page;
 mod table;
 mod top;
 mod tree;
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Command::Top(arguments) => top::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Experiment(command) => experiment::run(command),
+        Command::Sim(command) => sim::run(command),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -327,6 +327,12 @@ pub fn run_watched(
     progress: &mut dyn FnMut(u64),
 ) -> Result<Outcome, RunError> {
     replay.check()?;
+    let grown = (replay.layout.fit() == Fit::Grow).then(|| {
+        let mut grown = stack.clone();
+        grown.grow(replay.layout.needed());
+        grown
+    });
+    let stack = grown.as_ref().unwrap_or(stack);
     replay
         .layout
         .check(stack.volume_size())

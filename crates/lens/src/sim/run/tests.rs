@@ -300,7 +300,11 @@ fn a_cache_makes_a_hot_trace_faster_and_says_by_what() {
     );
     let p50 = |outcome: &Outcome| outcome.response("read").unwrap().p50_us;
     assert!(p50(&fast) < p50(&bare) / 4.0);
-    assert!(fast.series.points.last().unwrap().hit_share.unwrap() > 0.5);
+    let points = &fast.series.points;
+    let late = points[points.len() / 2..]
+        .iter()
+        .filter_map(|point| point.hit_share);
+    assert!(late.clone().sum::<f64>() / late.count() as f64 > 0.7);
     assert_eq!(bare.series.points[0].hit_share, None);
 }
 
@@ -314,7 +318,7 @@ fn an_open_loop_takes_the_time_of_the_trace_over_its_speed() {
         };
         let outcome = run(&disk(), &mut given(&trace), &replay).unwrap();
         assert_eq!(outcome.backlog.late, 0);
-        assert_eq!(outcome.trace_seconds, 499.0 * 0.05);
+        assert!((outcome.trace_seconds - 499.0 * 0.05).abs() < 1e-9);
         outcome.seconds
     };
     for speed in [0.5, 1.0, 2.0] {
@@ -387,7 +391,7 @@ fn the_warm_up_is_done_and_not_counted() {
             warm.caches[0].hit_bytes + warm.caches[0].miss_bytes,
             warm.read_bytes
         );
-        assert_eq!(warm.trace_seconds, 999.0 * 0.02);
+        assert!((warm.trace_seconds - 999.0 * 0.02).abs() < 1e-9);
         assert!((warm.seconds - warm.trace_seconds).abs() < 0.2);
     }
     assert_eq!(with(WarmUp::None, Some(700)).unwrap().requests, 700);
