@@ -48,7 +48,7 @@ pub(super) async fn build(stack: Stack, seed: u64) -> Result<Built, RunError> {
         let model = model.map_err(|source| RunError::Model {
             stack: stack.name.clone(),
             device: device.name.clone(),
-            source,
+            source: Box::new(source),
         })?;
         let meter = Meter::new(model.clone());
         named.push((device.name.clone(), meter.clone()));
@@ -72,7 +72,7 @@ pub(super) async fn build(stack: Stack, seed: u64) -> Result<Built, RunError> {
         let hybrid = Hybrid::create(made.settings.clone(), slow, fast, Ties::default()).await;
         let hybrid = hybrid.map_err(|source| RunError::Hybrid {
             stack: stack.name.clone(),
-            source,
+            source: Box::new(source),
         })?;
         let hybrid = Rc::new(hybrid);
         let name = made.settings.name.clone();

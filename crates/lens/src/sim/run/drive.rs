@@ -171,13 +171,13 @@ pub(super) fn run(
         Some(Trouble::Layout(source)) => {
             return Err(RunError::Layout {
                 stack: stack.name.clone(),
-                source: trace.whole_extent(source, &driver),
+                source: Box::new(trace.whole_extent(source, &driver)),
             });
         }
         Some(Trouble::Device(source)) => {
             return Err(RunError::Device {
                 stack: stack.name.clone(),
-                source,
+                source: Box::new(source),
             });
         }
         None => {}

@@ -210,7 +210,7 @@ pub enum RunError {
         /// The stack.
         stack: String,
         /// Which request, and what to do.
-        source: LayoutError,
+        source: Box<LayoutError>,
     },
     /// A model cannot be made.
     #[error("stack {stack}: device {device}: {source}")]
@@ -220,7 +220,7 @@ pub enum RunError {
         /// The device.
         device: String,
         /// What the model says.
-        source: SpecError,
+        source: Box<SpecError>,
     },
     /// The hybrid cannot be made.
     #[error("stack {stack}: {source}")]
@@ -228,7 +228,7 @@ pub enum RunError {
         /// The stack.
         stack: String,
         /// What the engine says.
-        source: OpenError,
+        source: Box<OpenError>,
     },
     /// A name leads nowhere.
     #[error("stack {stack}: there is no device or hybrid '{name}'")]
@@ -244,7 +244,7 @@ pub enum RunError {
         /// The stack.
         stack: String,
         /// What was refused.
-        source: DeviceError,
+        source: Box<DeviceError>,
     },
     /// Nothing was measured.
     #[error(
@@ -338,7 +338,7 @@ pub fn run_watched(
         .check(stack.volume_size())
         .map_err(|source| RunError::Layout {
             stack: stack.name.clone(),
-            source,
+            source: Box::new(source),
         })?;
     drive::run(stack, requests, replay, progress)
 }
