@@ -6,7 +6,7 @@ use crate::bench_nbd;
 use crate::shell::{cargo, run};
 
 /// (name, package, what it measures); each is `benches/NAME.rs` of its package.
-const BENCHES: [(&str, &str, &str); 6] = [
+const BENCHES: [(&str, &str, &str); 7] = [
     (
         "executor",
         "tanada-env",
@@ -31,6 +31,11 @@ const BENCHES: [(&str, &str, &str); 6] = [
         "hit",
         "tanada-hybrid",
         "CPU per hit, memory per block, writes per write",
+    ),
+    (
+        "sim-cache",
+        "tanada-lens",
+        "requests per second of simulated caches and miss-ratio curves",
     ),
     (
         "sim-run",

@@ -22,6 +22,7 @@ mod registry;
 mod serve;
 mod show;
 mod sim;
+mod sim_cache;
 mod sim_run;
 mod sim_run_page;
 mod table;

@@ -2,10 +2,12 @@
 
 use clap::Subcommand;
 
-use crate::sim_run;
+use crate::{sim_cache, sim_run};
 
 #[derive(Subcommand)]
 pub enum Sim {
+    /// Show what each cache policy would have missed, at each size.
+    Cache(sim_cache::SimCache),
     /// Replay a trace on whole stacks of modelled devices and compare them.
     Run(sim_run::Arguments),
 }
@@ -13,6 +15,7 @@ pub enum Sim {
 /// Runs `tanada sim ...`.
 pub fn run(command: Sim) -> anyhow::Result<()> {
     match command {
+        Sim::Cache(arguments) => sim_cache::run(&arguments),
         Sim::Run(arguments) => sim_run::run(&arguments),
     }
 }
