@@ -36,6 +36,7 @@ mod sink;
 mod spc;
 mod srt;
 mod vscsi;
+pub mod write;
 
 pub use error::{BadRecord, Malformed, Place, Reason, TraceError};
 pub use format::{Format, UnknownFormat};

@@ -1,0 +1,221 @@
+//! Writing traces: the normal form as CSV or Parquet, and fio's iolog to replay one.
+//!
+//! ```text
+//! batches of requests -> text of the form -> plain, gzip or zstd by the name's ending -> FILE, once it is whole
+//! ```
+//!
+//! Always true:
+//! 1. A file bears its name only when it is whole; until then it is a temporary one beside it, which goes
+//!    away when writing fails.
+//! 2. A file that is there is not overwritten unless that is asked for.
+
+mod csv;
+mod fio;
+mod output;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+pub use csv::push_csv;
+pub use output::Packing;
+
+use super::{Format, HEADER, Request, Requests, TraceError};
+use output::Output;
+
+/// The form a trace is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// The normal form, as CSV.
+    Csv,
+    /// fio's iolog, version 3, to replay the trace: device 7 is a file named `dev7`, which fio's
+    /// `--replay_redirect=/dev/sdx` makes another.
+    Fio,
+}
+
+impl Form {
+    /// All of them.
+    pub const ALL: [Form; 2] = [Form::Csv, Form::Fio];
+
+    /// The form that the ending of a file's name stands for; CSV unless it stands for another.
+    #[must_use]
+    pub fn of_name(path: &Path) -> Form {
+        let bare = match Packing::of_name(path) {
+            Packing::Plain => path.to_owned(),
+            Packing::Gzip | Packing::Zstd => path.with_extension(""),
+        };
+        match bare.extension().and_then(|ending| ending.to_str()) {
+            Some("iolog" | "fio") => Form::Fio,
+            _ => Form::Csv,
+        }
+    }
+
+    /// The format a reader sees in it.
+    #[must_use]
+    pub const fn format(self) -> Format {
+        match self {
+            Form::Csv => Format::Csv,
+            Form::Fio => Format::Fio,
+        }
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.format().fmt(f)
+    }
+}
+
+/// A name that is no form to write.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("traces are not written as '{name}'; they are written as {}", list())]
+pub struct UnknownForm {
+    /// What was asked for.
+    pub name: String,
+}
+
+fn list() -> String {
+    Form::ALL.map(|form| form.to_string()).join(", ")
+}
+
+impl FromStr for Form {
+    type Err = UnknownForm;
+
+    fn from_str(text: &str) -> Result<Form, UnknownForm> {
+        let named = Form::ALL.into_iter().find(|form| form.to_string() == text);
+        named.ok_or_else(|| UnknownForm {
+            name: text.to_owned(),
+        })
+    }
+}
+
+/// Why a trace cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// There is such a file.
+    #[error("{} is there already; name another, or overwrite it with --force", file.display())]
+    Exists {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The system refuses.
+    #[error("cannot write the trace {}", file.display())]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// What was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// How many requests.
+    pub requests: u64,
+    /// How many bytes, as the file lies on disk.
+    pub bytes: u64,
+}
+
+/// Turns requests into the bytes of a form.
+trait Encoder: Send {
+    /// Appends what `batch` becomes.
+    fn encode(&mut self, batch: &[Request], bytes: &mut Vec<u8>);
+
+    /// Appends what stands at the end.
+    fn finish(&mut self, _bytes: &mut Vec<u8>) {}
+}
+
+/// A trace being written. [`TraceWriter::finish`] gives the file its name; dropped before, it goes away.
+pub struct TraceWriter {
+    output: Output,
+    encoder: Box<dyn Encoder>,
+    /// What goes to the file next.
+    bytes: Vec<u8>,
+    requests: u64,
+}
+
+impl TraceWriter {
+    /// Begins to write `form` to `path`, packed as its ending says (`.gz`, `.zst`); `-` is standard output.
+    ///
+    /// # Errors
+    /// [`WriteError::Exists`] if there is such a file and `force` is not set; [`WriteError::Io`] if none
+    /// can be made beside it.
+    pub fn create(path: &Path, form: Form, force: bool) -> Result<TraceWriter, WriteError> {
+        let output = Output::create(path, force)?;
+        let mut bytes = Vec::new();
+        let encoder: Box<dyn Encoder> = match form {
+            Form::Csv => {
+                bytes.extend_from_slice(HEADER.as_bytes());
+                bytes.push(b'\n');
+                Box::new(csv::Csv)
+            }
+            Form::Fio => Box::new(fio::Fio::new(&mut bytes)),
+        };
+        Ok(TraceWriter {
+            output,
+            encoder,
+            bytes,
+            requests: 0,
+        })
+    }
+
+    /// Writes the next requests, which are in order of time.
+    ///
+    /// # Errors
+    /// [`WriteError::Io`], after which the trace is lost.
+    pub fn write(&mut self, batch: &[Request]) -> Result<(), WriteError> {
+        self.encoder.encode(batch, &mut self.bytes);
+        self.requests += batch.len() as u64;
+        self.output.write(&self.bytes)?;
+        self.bytes.clear();
+        Ok(())
+    }
+
+    /// Ends the trace, makes it durable and gives it its name.
+    ///
+    /// # Errors
+    /// [`WriteError`]; also if a file of that name has come up in the meantime.
+    pub fn finish(mut self) -> Result<Written, WriteError> {
+        self.encoder.finish(&mut self.bytes);
+        self.output.write(&self.bytes)?;
+        Ok(Written {
+            requests: self.requests,
+            bytes: self.output.finish()?,
+        })
+    }
+}
+
+/// Why a trace cannot be copied into another form.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Read(#[from] TraceError),
+    /// The other cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Writes all of `from` to `to` and ends it; `progress` is called after each batch.
+///
+/// # Errors
+/// [`CopyError`]; nothing bears the name of the new trace then.
+pub fn copy<R: Requests>(
+    from: &mut R,
+    mut to: TraceWriter,
+    mut progress: impl FnMut(&R, &[Request]),
+) -> Result<Written, CopyError> {
+    let mut batch = Vec::new();
+    while from.next_batch(&mut batch)? {
+        to.write(&batch)?;
+        progress(from, &batch);
+    }
+    Ok(to.finish()?)
+}
+
+#[cfg(test)]
+mod tests;
