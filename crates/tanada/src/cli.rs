@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::client::Target;
 use crate::config::DATA_DIR;
+use crate::trace_commands::TraceCommand;
 
 /// One fast, predictable, safe store out of slow and fast storage.
 #[derive(Parser)]
@@ -43,6 +44,9 @@ pub enum Command {
     /// Simulate: what would policies and whole stacks have done with a trace?
     #[command(subcommand)]
     Sim(crate::sim::Sim),
+    /// Work on block traces: real ones, and generated ones.
+    #[command(subcommand)]
+    Trace(TraceCommand),
 }
 
 #[derive(Subcommand)]

@@ -3,7 +3,7 @@
 //! ```text
 //! command line -> serve:                config -> assemble -> data threads + admin API
 //!              -> status, volume, top:  one question to a running daemon's admin API
-//!              -> device, doctor, experiment: work of their own, no daemon needed
+//!              -> device, doctor, experiment, trace: work of their own, no daemon needed
 //! ```
 //!
 //! Results go to stdout, all else to stderr. Exit status 0: done; 1: the job failed; 2: bad usage or a
@@ -27,6 +27,8 @@ mod sim_run;
 mod sim_run_page;
 mod table;
 mod top;
+mod trace_commands;
+mod trace_read;
 mod tree;
 mod volume;
 mod volume_commands;
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Experiment(command) => experiment::run(command),
         Command::Sim(command) => sim::run(command),
+        Command::Trace(command) => trace_commands::run(command),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
