@@ -42,6 +42,11 @@ const BENCHES: [(&str, &str, &str); 7] = [
         "tanada-lens",
         "requests per CPU-second through whole simulated stacks",
     ),
+    (
+        "trace",
+        "tanada-lens",
+        "records per second of the trace readers, beside the csv crate",
+    ),
 ];
 
 /// Runs the benchmark `name` with `args`, or all of them.

@@ -30,7 +30,7 @@ pub struct Convert {
     /// The file to write; it bears its name once it is whole
     #[arg(value_name = "OUT")]
     pub to: PathBuf,
-    /// The form to write: csv, or fio [default: told from the ending of OUT, else csv]
+    /// The form to write: csv, parquet or fio [default: told from the ending of OUT, else csv]
     #[arg(long = "to", value_name = "FORM")]
     pub form: Option<Form>,
     /// Overwrite OUT if it is there.
@@ -61,7 +61,7 @@ fn convert(arguments: &Convert) -> anyhow::Result<()> {
         .unwrap_or_else(|| Form::of_name(&arguments.to));
     let mut trace = arguments.read.open(&arguments.from)?;
     let writer = match TraceWriter::create(&arguments.to, form, arguments.force) {
-        Err(error @ WriteError::Exists { .. }) => return Err(Usage(error.to_string()).into()),
+        Err(error @ (WriteError::Exists { .. } | WriteError::Packed { .. })) => return Err(Usage(error.to_string()).into()),
         answer => answer?,
     };
     let bar = ReadBar::new(&trace)?;

@@ -46,6 +46,66 @@ impl<P: LineParser> Lines<P> {
         }
     }
 
+    /// Reads the line that begins `at` bytes into `input` and answers where the next one does; none if
+    /// `input` holds no whole line any more.
+    pub(super) fn step(
+        &mut self,
+        input: &[u8],
+        mut at: usize,
+        last: bool,
+        sink: &mut Sink<'_>,
+    ) -> Result<Option<usize>, TraceError> {
+        if !self.begun {
+            self.begun = true;
+            // A mark that says "UTF-8", which some editors put before the first line.
+            if input.starts_with(b"\xef\xbb\xbf") {
+                at = 3;
+            }
+            self.parser.begin(&input[at..], sink)?;
+        }
+        let rest = &input[at..];
+        if let Some(length) = memchr(b'\n', rest) {
+            self.line(&rest[..length], at, sink)?;
+            return Ok(Some(at + length + 1));
+        }
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        if last {
+            self.line(rest, at, sink)?;
+            return Ok(Some(input.len()));
+        }
+        if rest.len() <= LINE_MAX {
+            return Ok(None);
+        }
+        if !self.skipping {
+            let limit = Bytes(LINE_MAX as u64);
+            sink.malformed(self.place(), at, Reason::TooLong { limit })?;
+        }
+        self.skipping = true;
+        Ok(Some(input.len()))
+    }
+
+    /// Does the next line begin at the start of the next input?
+    pub(super) fn at_line(&self) -> bool {
+        self.begun && !self.skipping
+    }
+
+    /// Counts a line that was read elsewhere, bad if there is a reason.
+    #[inline]
+    pub(super) fn passed(
+        &mut self,
+        at: usize,
+        read: Result<(), Reason>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), TraceError> {
+        self.read += 1;
+        match read {
+            Ok(()) => Ok(()),
+            Err(reason) => sink.malformed(Place::Line(self.read), at, reason),
+        }
+    }
+
     fn line(&mut self, line: &[u8], at: usize, sink: &mut Sink<'_>) -> Result<(), TraceError> {
         self.read += 1;
         if std::mem::take(&mut self.skipping) {
@@ -70,33 +130,8 @@ impl<P: LineParser> Decoder for Lines<P> {
         sink: &mut Sink<'_>,
     ) -> Result<usize, TraceError> {
         let mut at = 0;
-        if !self.begun {
-            self.begun = true;
-            // A mark that says "UTF-8", which some editors put before the first line.
-            if input.starts_with(b"\xef\xbb\xbf") {
-                at = 3;
-            }
-            self.parser.begin(&input[at..], sink)?;
-        }
-        while let Some(length) = memchr(b'\n', &input[at..]) {
-            self.line(&input[at..at + length], at, sink)?;
-            at += length + 1;
-        }
-        let rest = &input[at..];
-        if rest.is_empty() {
-            return Ok(at);
-        }
-        if last {
-            self.line(rest, at, sink)?;
-            return Ok(input.len());
-        }
-        if rest.len() > LINE_MAX {
-            if !self.skipping {
-                let limit = Bytes(LINE_MAX as u64);
-                sink.malformed(self.place(), at, Reason::TooLong { limit })?;
-            }
-            self.skipping = true;
-            return Ok(input.len());
+        while let Some(next) = self.step(input, at, last, sink)? {
+            at = next;
         }
         Ok(at)
     }

@@ -78,6 +78,14 @@ pub struct Request {
     pub op: Op,
 }
 
+impl Request {
+    /// Its time in whole microseconds, the nearest: the normal form counts no finer.
+    #[must_use]
+    pub fn micros(&self) -> u64 {
+        self.at.0 / 1_000 + u64::from(self.at.0 % 1_000 >= 500)
+    }
+}
+
 /// Whatever hands out the requests of a trace: a file, a generator.
 pub trait Requests {
     /// Puts the next requests, some thousands, into `batch`, which is emptied first; `false` at the end,

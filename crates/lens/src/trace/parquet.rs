@@ -580,13 +580,13 @@ impl<W: Write + Send> ParquetWriter<W> {
         })
     }
 
-    /// Adds requests; times are rounded down to the microsecond. Full row groups are written.
+    /// Adds requests; times are rounded to the nearest microsecond. Full row groups are written.
     ///
     /// # Errors
     /// What writing says.
     pub fn write(&mut self, batch: &[Request]) -> io::Result<()> {
         for request in batch {
-            self.at_us.push((request.at.0 / 1_000) as i64);
+            self.at_us.push(request.micros() as i64);
             self.op.push(self.letters[request.op as usize].clone());
             // A number of 2^63 or above keeps its bits; the column says that it has no sign.
             self.offset.push(request.offset.0 as i64);

@@ -43,14 +43,9 @@ pub fn push_csv(batch: &[Request], bytes: &mut Vec<u8>) {
         line.byte(b',');
         line.byte(letter(request.op));
         line.byte(b',');
-        line.number(micros(request));
+        line.number(request.micros());
         bytes.extend_from_slice(&line.text[line.start..]);
     }
-}
-
-/// The time in whole microseconds, the nearest.
-pub(super) fn micros(request: &Request) -> u64 {
-    request.at.0 / 1_000 + u64::from(request.at.0 % 1_000 >= 500)
 }
 
 fn letter(op: Op) -> u8 {

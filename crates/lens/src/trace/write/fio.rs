@@ -5,7 +5,6 @@ use std::io::Write;
 use base::Set;
 
 use super::Encoder;
-use super::csv::micros;
 use crate::trace::{Op, Request};
 
 pub(super) struct Fio {
@@ -34,7 +33,7 @@ impl Fio {
 impl Encoder for Fio {
     fn encode(&mut self, batch: &[Request], bytes: &mut Vec<u8>) {
         for request in batch {
-            let (at, device) = (micros(request), request.device);
+            let (at, device) = (request.micros(), request.device);
             self.last = at;
             if self.open.insert(device) {
                 self.order.push(device);

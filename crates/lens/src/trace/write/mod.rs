@@ -14,14 +14,14 @@ mod fio;
 mod output;
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 pub use csv::push_csv;
 pub use output::Packing;
 
-use super::{Format, HEADER, Request, Requests, TraceError};
+use super::{Format, HEADER, ParquetWriter, Request, Requests, TraceError};
 use output::Output;
 
 /// The form a trace is written in.
@@ -29,6 +29,8 @@ use output::Output;
 pub enum Form {
     /// The normal form, as CSV.
     Csv,
+    /// The normal form, as Parquet.
+    Parquet,
     /// fio's iolog, version 3, to replay the trace: device 7 is a file named `dev7`, which fio's
     /// `--replay_redirect=/dev/sdx` makes another.
     Fio,
@@ -36,7 +38,7 @@ pub enum Form {
 
 impl Form {
     /// All of them.
-    pub const ALL: [Form; 2] = [Form::Csv, Form::Fio];
+    pub const ALL: [Form; 3] = [Form::Csv, Form::Parquet, Form::Fio];
 
     /// The form that the ending of a file's name stands for; CSV unless it stands for another.
     #[must_use]
@@ -46,6 +48,7 @@ impl Form {
             Packing::Gzip | Packing::Zstd => path.with_extension(""),
         };
         match bare.extension().and_then(|ending| ending.to_str()) {
+            Some("parquet") => Form::Parquet,
             Some("iolog" | "fio") => Form::Fio,
             _ => Form::Csv,
         }
@@ -56,6 +59,7 @@ impl Form {
     pub const fn format(self) -> Format {
         match self {
             Form::Csv => Format::Csv,
+            Form::Parquet => Format::Parquet,
             Form::Fio => Format::Fio,
         }
     }
@@ -100,6 +104,12 @@ pub enum WriteError {
         /// The file.
         file: PathBuf,
     },
+    /// Parquet is not packed once more.
+    #[error("Parquet packs its own columns: name {} without its last ending", file.display())]
+    Packed {
+        /// The file.
+        file: PathBuf,
+    },
     /// The system refuses.
     #[error("cannot write the trace {}", file.display())]
     Io {
@@ -128,12 +138,38 @@ trait Encoder: Send {
     fn finish(&mut self, _bytes: &mut Vec<u8>) {}
 }
 
-/// A trace being written. [`TraceWriter::finish`] gives the file its name; dropped before, it goes away.
-pub struct TraceWriter {
-    output: Output,
+/// What the requests become on their way.
+enum Body {
+    Text(Box<Text>),
+    Parquet(Box<ParquetWriter<Output>>),
+}
+
+struct Text {
     encoder: Box<dyn Encoder>,
+    output: Output,
     /// What goes to the file next.
     bytes: Vec<u8>,
+}
+
+impl Text {
+    fn write(&mut self, batch: &[Request]) -> io::Result<()> {
+        self.encoder.encode(batch, &mut self.bytes);
+        self.output.write_all(&self.bytes)?;
+        self.bytes.clear();
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<Output> {
+        self.encoder.finish(&mut self.bytes);
+        self.output.write_all(&self.bytes)?;
+        Ok(self.output)
+    }
+}
+
+/// A trace being written. [`TraceWriter::finish`] gives the file its name; dropped before, it goes away.
+pub struct TraceWriter {
+    body: Body,
+    file: PathBuf,
     requests: u64,
 }
 
@@ -141,23 +177,38 @@ impl TraceWriter {
     /// Begins to write `form` to `path`, packed as its ending says (`.gz`, `.zst`); `-` is standard output.
     ///
     /// # Errors
-    /// [`WriteError::Exists`] if there is such a file and `force` is not set; [`WriteError::Io`] if none
-    /// can be made beside it.
+    /// [`WriteError::Exists`] if there is such a file and `force` is not set; [`WriteError::Packed`] if
+    /// Parquet is to be packed; [`WriteError::Io`] if no file can be made beside it.
     pub fn create(path: &Path, form: Form, force: bool) -> Result<TraceWriter, WriteError> {
+        let file = path.to_owned();
+        if form == Form::Parquet && Packing::of_name(path) != Packing::Plain {
+            return Err(WriteError::Packed { file });
+        }
         let output = Output::create(path, force)?;
         let mut bytes = Vec::new();
-        let encoder: Box<dyn Encoder> = match form {
+        let encoder: Option<Box<dyn Encoder>> = match form {
             Form::Csv => {
                 bytes.extend_from_slice(HEADER.as_bytes());
                 bytes.push(b'\n');
-                Box::new(csv::Csv)
+                Some(Box::new(csv::Csv))
             }
-            Form::Fio => Box::new(fio::Fio::new(&mut bytes)),
+            Form::Fio => Some(Box::new(fio::Fio::new(&mut bytes))),
+            Form::Parquet => None,
+        };
+        let body = match encoder {
+            Some(encoder) => Body::Text(Box::new(Text {
+                encoder,
+                output,
+                bytes,
+            })),
+            None => match ParquetWriter::new(output) {
+                Ok(writer) => Body::Parquet(Box::new(writer)),
+                Err(source) => return Err(WriteError::Io { file, source }),
+            },
         };
         Ok(TraceWriter {
-            output,
-            encoder,
-            bytes,
+            body,
+            file,
             requests: 0,
         })
     }
@@ -167,23 +218,33 @@ impl TraceWriter {
     /// # Errors
     /// [`WriteError::Io`], after which the trace is lost.
     pub fn write(&mut self, batch: &[Request]) -> Result<(), WriteError> {
-        self.encoder.encode(batch, &mut self.bytes);
         self.requests += batch.len() as u64;
-        self.output.write(&self.bytes)?;
-        self.bytes.clear();
-        Ok(())
+        let written = match &mut self.body {
+            Body::Parquet(writer) => writer.write(batch),
+            Body::Text(writer) => writer.write(batch),
+        };
+        written.map_err(|source| WriteError::Io {
+            file: self.file.clone(),
+            source,
+        })
     }
 
     /// Ends the trace, makes it durable and gives it its name.
     ///
     /// # Errors
     /// [`WriteError`]; also if a file of that name has come up in the meantime.
-    pub fn finish(mut self) -> Result<Written, WriteError> {
-        self.encoder.finish(&mut self.bytes);
-        self.output.write(&self.bytes)?;
+    pub fn finish(self) -> Result<Written, WriteError> {
+        let ended = match self.body {
+            Body::Parquet(writer) => writer.finish(),
+            Body::Text(writer) => writer.finish(),
+        };
+        let output = ended.map_err(|source| WriteError::Io {
+            file: self.file,
+            source,
+        })?;
         Ok(Written {
             requests: self.requests,
-            bytes: self.output.finish()?,
+            bytes: output.finish()?,
         })
     }
 }

@@ -84,6 +84,7 @@ enum Packer {
     Zstd(zstd::stream::write::Encoder<'static, BufWriter<Counted>>),
 }
 
+/// Takes the bytes of the trace before they are packed.
 pub(super) struct Output {
     packer: Packer,
     path: PathBuf,
@@ -133,18 +134,6 @@ impl Output {
         })
     }
 
-    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
-        let written = match &mut self.packer {
-            Packer::Plain(to) => to.write_all(bytes),
-            Packer::Gzip(to) => to.write_all(bytes),
-            Packer::Zstd(to) => to.write_all(bytes),
-        };
-        written.map_err(|source| WriteError::Io {
-            file: self.path.clone(),
-            source,
-        })
-    }
-
     /// Ends the file and gives it its name; answers its length.
     pub(super) fn finish(self) -> Result<u64, WriteError> {
         let path = self.path;
@@ -174,5 +163,23 @@ impl Output {
             })?;
         }
         Ok(counted.bytes)
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.packer {
+            Packer::Plain(to) => to.write(bytes),
+            Packer::Gzip(to) => to.write(bytes),
+            Packer::Zstd(to) => to.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.packer {
+            Packer::Plain(to) => to.flush(),
+            Packer::Gzip(to) => to.flush(),
+            Packer::Zstd(to) => to.flush(),
+        }
     }
 }

@@ -56,6 +56,7 @@ fn every_form_and_packing_is_read_back_the_same() {
         ("a.csv", Format::Csv),
         ("a.csv.gz", Format::Csv),
         ("a.csv.zst", Format::Csv),
+        ("a.parquet", Format::Parquet),
         ("a.iolog", Format::Fio),
         ("a.fio.zst", Format::Fio),
     ] {
@@ -118,6 +119,33 @@ fn a_folder_that_is_not_there_is_named() {
         error.to_string(),
         "cannot write the trace no/such/folder/x.csv"
     );
+}
+
+#[test]
+fn from_csv_to_parquet_and_back_not_a_byte_changes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let paths = ["a.csv", "b.parquet", "c.csv"].map(|name| folder.path().join(name));
+    write(&paths[0], false).expect("written");
+    for pair in paths.windows(2) {
+        let mut from = open(&pair[0], &ReadOptions::default()).expect("opened");
+        let to = TraceWriter::create(&pair[1], Form::of_name(&pair[1]), false).expect("begun");
+        copy(&mut from, to, |_, _| ()).expect("copied");
+    }
+    let [first, _, last] = paths.map(|path| std::fs::read(path).expect("there"));
+    assert!(first == last && first.len() > 100_000);
+}
+
+#[test]
+fn parquet_is_not_packed_once_more() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let error = write(&folder.path().join("a.parquet.gz"), false).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("Parquet packs its own columns: name "),
+        "{error}"
+    );
+    assert_eq!(files(folder.path()), [""; 0]);
 }
 
 #[test]
