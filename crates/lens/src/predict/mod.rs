@@ -13,6 +13,11 @@
 //! 2. The same data give the same answer, bit for bit; what is simulated has a fixed seed.
 
 pub mod data;
+pub mod interval;
+pub mod judge;
+pub mod model;
+pub mod nnls;
 pub mod noise;
 pub mod paper;
+pub mod queue;
 pub mod units;

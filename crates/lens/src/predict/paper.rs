@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::data::{Cell, Reduced};
 
 /// R2 nearer than this to the best is a tie.
-const TIE: f64 = 1e-9;
+pub(crate) const TIE: f64 = 1e-9;
 
 /// `y = slope x + intercept`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
