@@ -16,6 +16,7 @@ use hybrid::OpenError;
 use serde::{Deserialize, Serialize};
 
 pub mod cache;
+pub mod predict;
 
 /// One figure of one experiment.
 ///
@@ -180,7 +181,7 @@ pub enum ExperimentError {
 
 /// Every experiment there is.
 pub fn list() -> Vec<Listing> {
-    vec![cache::LISTING]
+    vec![cache::LISTING, predict::LISTING]
 }
 
 /// Runs the experiment `name`.
@@ -194,6 +195,7 @@ pub fn run(
 ) -> Result<Vec<Row>, ExperimentError> {
     match name {
         "cache" => cache::run(options, progress),
+        "predict" => predict::run(options, progress),
         _ => Err(ExperimentError::Unknown {
             asked: name.to_owned(),
             known: list()
@@ -202,6 +204,15 @@ pub fn run(
                 .collect::<Vec<_>>()
                 .join(", "),
         }),
+    }
+}
+
+/// What in `rows` must not be: figures that have to come out as printed and do not, as a sentence each.
+pub fn failures(name: &str, rows: &[Row]) -> Vec<String> {
+    match name {
+        "predict" => predict::differences(rows),
+        // The others' devices are models: differences are part of the result.
+        _ => Vec::new(),
     }
 }
 
@@ -249,7 +260,7 @@ mod tests {
         let refusal = run("cash", Options::default(), &mut |_, _| {}).unwrap_err();
         assert_eq!(
             refusal.to_string(),
-            "there is no experiment 'cash'; choose one of cache"
+            "there is no experiment 'cash'; choose one of cache, predict"
         );
     }
 }

@@ -12,6 +12,7 @@
 //! 2. Of candidates that fit equally well the first in the data set is taken, and it is said that they tie.
 
 use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::data::{Cell, Reduced};
 
@@ -88,6 +89,19 @@ impl Line {
             intercept,
             r2: (yy > 0.0).then(|| explained / yy),
         })
+    }
+
+    /// Between which values one more result at `x` lies with probability `level`: Student's t with two degrees of
+    /// freedom fewer than `points`, those the line was fitted through. None below three points.
+    pub fn interval(&self, points: &[(f64, f64)], x: f64, level: f64) -> Option<[f64; 2]> {
+        let n = points.len() as f64;
+        let student = StudentsT::new(0.0, 1.0, n - 2.0).ok()?;
+        let mean = points.iter().map(|p| p.0).sum::<f64>() / n;
+        let xx: f64 = points.iter().map(|p| (p.0 - mean).powi(2)).sum();
+        let left: f64 = points.iter().map(|p| (p.1 - self.at(p.0)).powi(2)).sum();
+        let deviation = (left / (n - 2.0) * (1.0 + 1.0 / n + (x - mean).powi(2) / xx)).sqrt();
+        let half = student.inverse_cdf(f64::midpoint(1.0, level)) * deviation;
+        Some([self.at(x) - half, self.at(x) + half])
     }
 
     /// y at `x`.
@@ -347,6 +361,17 @@ mod tests {
             !fitted.candidates[1].plausible,
             "a slower device would do better"
         );
+    }
+
+    #[test]
+    fn a_line_s_interval_is_student_s() {
+        // Residuals 1, -2, 1 about y = x; t for 95 % and one degree of freedom is 12.706.
+        let points = [(0.0, 1.0), (1.0, -1.0), (2.0, 3.0)];
+        let line = Line::fit(&points).unwrap();
+        let [low, high] = line.interval(&points, 1.0, 0.95).unwrap();
+        let half = 12.706_205 * (6.0_f64 * (1.0 + 1.0 / 3.0)).sqrt();
+        assert!((high - 1.0 - half).abs() < 1e-4 && (1.0 - low - half).abs() < 1e-4);
+        assert_eq!(line.interval(&points[..2], 1.0, 0.95), None);
     }
 
     #[test]
