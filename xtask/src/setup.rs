@@ -36,7 +36,7 @@ pub struct Tool {
 }
 
 /// Everything the tests and benchmarks run.
-pub const TOOLS: [Tool; 9] = [
+pub const TOOLS: [Tool; 10] = [
     Tool {
         name: "nbdinfo",
         wanted_for: "tests",
@@ -107,6 +107,15 @@ pub const TOOLS: [Tool; 9] = [
         fedora: "chromium",
         suse: "chromium",
         arch: "chromium",
+    },
+    Tool {
+        name: "blkparse",
+        wanted_for: "tests",
+        probes: &[&["blkparse", "-V"]],
+        debian: "blktrace",
+        fedora: "blktrace",
+        suse: "blktrace",
+        arch: "blktrace",
     },
     Tool {
         name: "nbdkit with its file and memory plugins",

@@ -1,0 +1,11 @@
+//! Any requests written in the normal form, as text and as Parquet: the same come back.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../crates/lens/tests/traces/check.rs"]
+mod check;
+#[path = "../../crates/lens/tests/traces/round_trip.rs"]
+mod round_trip;
+
+fuzz_target!(|input: &[u8]| round_trip::round_trip(input));
