@@ -105,12 +105,14 @@ fn mutated(rng: &mut Rng, honest: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What the fuzzers look for with more patience.
+/// What the fuzzers look for with more patience; `TANADA_CASES` lends this some too.
 #[test]
 fn no_parser_stumbles_over_changed_bytes() {
+    let cases = std::env::var("TANADA_CASES").map_or(Ok(250), |cases| cases.parse());
+    let cases = cases.expect("TANADA_CASES is a number of cases");
     for &format in Format::all() {
         let honest = sample(format);
-        for seed in 0..250 {
+        for seed in 0..cases {
             let bytes = mutated(&mut Rng::from_seed(seed), &honest);
             // The seed stands in the report of a failure.
             let outcome = std::panic::catch_unwind(|| check(format, &bytes));

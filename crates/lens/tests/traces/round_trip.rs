@@ -1,29 +1,16 @@
 //! Requests written in the normal form, as text and as Parquet, and read again: the same come back from both.
 
 use base::{Bytes, Nanos};
+use lens::trace::write::push_csv;
 use lens::trace::{Bad, Format, HEADER, Op, ParquetWriter, Request};
 
 use crate::check::{check, read};
 
 /// The normal form of some requests.
 pub fn csv(requests: &[Request]) -> Vec<u8> {
-    let mut text = format!("{}\n", HEADER);
-    for request in requests {
-        let op = match request.op {
-            Op::Read => 'R',
-            Op::Write => 'W',
-            Op::Discard => 'D',
-            Op::Flush => 'F',
-        };
-        text += &format!(
-            "{},{op},{},{},{}\n",
-            request.at.0 / 1_000,
-            request.offset.0,
-            request.size.0,
-            request.device
-        );
-    }
-    text.into_bytes()
+    let mut text = format!("{HEADER}\n").into_bytes();
+    push_csv(requests, &mut text);
+    text
 }
 
 /// The normal form of some requests in Parquet.
