@@ -25,6 +25,7 @@ mod sim;
 mod sim_cache;
 mod sim_run;
 mod sim_run_page;
+mod sim_sweep;
 mod table;
 mod top;
 mod trace_commands;

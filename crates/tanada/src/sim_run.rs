@@ -87,7 +87,8 @@ pub struct Arguments {
     pub html: Option<PathBuf>,
 }
 
-fn read_warm_up(text: &str) -> Result<WarmUp, String> {
+/// `100000` requests, or `10m`.
+pub fn read_warm_up(text: &str) -> Result<WarmUp, String> {
     match text.parse() {
         Ok(requests) => Ok(WarmUp::Requests(requests)),
         Err(_) => config::read_span(text).map(WarmUp::For).map_err(|_| {

@@ -47,7 +47,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 pub use figure::Figure;
-pub use page::{View, page};
+pub use page::{View, headline, page};
 pub use plan::{Grid, Plan, Point};
 pub use results::Results;
 
@@ -324,15 +324,20 @@ pub fn run(
         failed: 0,
         failure: None,
     });
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(options.jobs)
-        .build();
-    let pool = pool.map_err(|error| {
-        SweepError::Other(format!("cannot start {} threads: {error}", options.jobs))
-    })?;
-    pool.scope(|scope| {
-        for _ in 0..pool.current_num_threads() {
-            scope.spawn(|_| work(plan, job, &state, points, progress));
+    let jobs = match options.jobs {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        jobs => jobs,
+    };
+    // Threads of their own: a rayon worker that waits within a job would take up the next point meanwhile, and the
+    // one it waits for with it.
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.min(points as usize) {
+            let worker = std::thread::Builder::new();
+            let started = worker.spawn_scoped(scope, || work(plan, job, &state, points, progress));
+            if let Err(error) = started {
+                let refused = SweepError::Other(format!("cannot start {jobs} threads: {error}"));
+                lock(&state).stopped.get_or_insert(refused);
+            }
         }
     });
     let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -25,6 +25,31 @@ pub struct View {
     pub plan: Option<(String, String)>,
 }
 
+impl View {
+    /// Is everything there that it looks at?
+    ///
+    /// # Errors
+    /// What is not, and what is.
+    pub fn check(&self, results: &Results) -> Result<(), String> {
+        if let Some(x) = &self.x
+            && values(results, x).is_none()
+        {
+            return Err(format!(
+                "'{x}' is no parameter with numbers to draw along; there are {}",
+                results.parameters().join(", ")
+            ));
+        }
+        let measured: Vec<&str> = results.measured().collect();
+        match self.y.iter().find(|y| !measured.contains(&y.as_str())) {
+            None => Ok(()),
+            Some(y) => Err(format!(
+                "'{y}' was not measured; there are {}",
+                measured.join(", ")
+            )),
+        }
+    }
+}
+
 /// The page of a sweep: charts, and a table of every row.
 pub fn page(results: &Results, view: &View) -> Page {
     let (plan, program) = results.identity();
@@ -42,7 +67,7 @@ pub fn page(results: &Results, view: &View) -> Page {
     let mut charts = Section::new("Charts");
     match &x {
         Some(x) => {
-            for y in measured(results, view) {
+            for y in headline(results, view) {
                 charts = charts.put(chart(results, x, &y));
             }
         }
@@ -112,7 +137,8 @@ fn first_numeric(results: &Results) -> Option<String> {
     names.find(several).cloned()
 }
 
-fn measured(results: &Results, view: &View) -> Vec<String> {
+/// The measured values looked at first: those asked for, else the first few numbers that vary.
+pub fn headline(results: &Results, view: &View) -> Vec<String> {
     if !view.y.is_empty() {
         return view.y.clone();
     }
