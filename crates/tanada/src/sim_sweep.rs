@@ -190,7 +190,7 @@ fn answer(
     match failed.first() {
         None => Ok(()),
         Some((point, reason)) => bail!(
-            "{} points failed, the first of them point {point}: {reason}; the same command tries them again",
+            "{} points failed, the first of them point {point}: {reason}; `tanada sim sweep` tries them again when it is run again",
             failed.len()
         ),
     }
@@ -233,7 +233,12 @@ fn cell(figure: Option<&Figure>) -> String {
             let digits = (3.0 - number.abs().max(1e-9).log10().floor()).clamp(0.0, 9.0) as usize;
             format!("{number:.digits$}")
         }
-        Some(other) => other.to_string(),
+        // One line, whatever a reason says.
+        Some(other) => other
+            .to_string()
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" "),
     }
 }
 

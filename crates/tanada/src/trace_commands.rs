@@ -61,7 +61,9 @@ fn convert(arguments: &Convert) -> anyhow::Result<()> {
         .unwrap_or_else(|| Form::of_name(&arguments.to));
     let mut trace = arguments.read.open(&arguments.from)?;
     let writer = match TraceWriter::create(&arguments.to, form, arguments.force) {
-        Err(error @ (WriteError::Exists { .. } | WriteError::Packed { .. })) => return Err(Usage(error.to_string()).into()),
+        Err(error @ (WriteError::Exists { .. } | WriteError::Packed { .. })) => {
+            return Err(Usage(error.to_string()).into());
+        }
         answer => answer?,
     };
     let bar = ReadBar::new(&trace)?;

@@ -41,7 +41,9 @@ where
 {
     match word {
         None => Ok(usual),
-        Some(word) => word.parse().map_err(|error: T::Err| anyhow::anyhow!("{error}")),
+        Some(word) => word
+            .parse()
+            .map_err(|error: T::Err| anyhow::anyhow!("{error}")),
     }
 }
 

@@ -121,12 +121,15 @@ fn row(outcome: &Outcome) -> Row {
     }
     put("iops".to_owned(), outcome.iops.into());
     for cache in &outcome.caches {
-        let share = |share: Option<f64>| Figure::Real(share.unwrap_or(f64::NAN));
-        put(
-            format!("{}.request_hit_share", cache.name),
-            share(cache.request_hit_share),
-        );
-        put(format!("{}.hit_share", cache.name), share(cache.hit_share));
+        // Unknown without reads.
+        for (name, share) in [
+            ("request_hit_share", cache.request_hit_share),
+            ("hit_share", cache.hit_share),
+        ] {
+            if let Some(share) = share {
+                put(format!("{}.{name}", cache.name), share.into());
+            }
+        }
     }
     put("watts".to_owned(), outcome.watts.into());
     for response in &outcome.responses {
