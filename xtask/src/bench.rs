@@ -6,7 +6,7 @@ use crate::bench_nbd;
 use crate::shell::{cargo, run};
 
 /// (name, package, what it measures); each is `benches/NAME.rs` of its package.
-const BENCHES: [(&str, &str, &str); 7] = [
+const BENCHES: &[(&str, &str, &str)] = &[
     (
         "executor",
         "tanada-env",
@@ -72,7 +72,7 @@ pub fn bench(name: Option<&str>, args: &[String]) -> Result<()> {
         None => {
             // One that cannot run does not keep the others from it.
             let mut failed = Vec::new();
-            for (name, package, what) in BENCHES {
+            for &(name, package, what) in BENCHES {
                 println!("\n== {name}: {what}");
                 if let Err(error) = one(name, package, args) {
                     eprintln!("bench {name}: {error:#}");
