@@ -10,6 +10,7 @@
 
 pub mod dmssd;
 pub mod experiment;
+pub mod generate;
 pub mod predict;
 pub mod report;
 pub mod sim;
