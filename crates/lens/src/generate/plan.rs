@@ -42,6 +42,9 @@ const SIZES: [f64; 7] = [0.0, 1.0, 2.8, 4.8, 7.0, 10.0, 15.0];
 /// Choice: the paper says that static tiering got 1 %, which is what 24 of 293 regions take of the background.
 const AVOIDED: usize = 72;
 
+/// A place is hot again only after so long: before, it would be the same spot that paused.
+const COLD: Nanos = Nanos::secs(600);
+
 /// A group of adjacent regions that takes much of the I/O for some minutes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HotSpot {
@@ -203,13 +206,14 @@ fn next_spot(
     let (lifetime, mut regions) = draws.spot();
     let begin_at = Nanos::micros(begin);
     let ended = |spot: &&HotSpot| spot.end <= begin_at;
+    let cold = |spot: &&HotSpot| spot.end + COLD <= begin_at;
     draws.returns += shape.returns;
     // A place that was hot before in this window, the one whose size fits best; it is hot in full again.
     let old = match draws.returns >= 1.0 {
         true => tracks
             .iter()
             .flatten()
-            .filter(ended)
+            .filter(cold)
             // What hangs on to a spot that still lives would be one spot with it.
             .filter(|spot| {
                 let alive = tracks.iter().flatten().filter(|other| !ended(other));

@@ -224,18 +224,16 @@ impl Settings {
             _ => Ok(()),
         };
         bytes("block", self.block, Bytes(512), Bytes::mib(64))?;
-        // Room for 16 requests in each of a database's two parts, and in each stream's share of the volume.
-        let streams = match profile {
-            Profile::Sequential | Profile::Mixed => u64::from(self.streams_of(profile)),
-            _ => 16,
+        // Room for 16 requests, in each stream's part of the volume and in a database's log.
+        let block = self.block_of(profile).0;
+        let streams = u64::from(self.streams_of(profile));
+        let least = match profile {
+            Profile::Sequential => 16 * streams * block,
+            Profile::Mixed => 16 * streams * block.max(128 << 10),
+            Profile::Db => 256 * block.max(16 << 10),
+            _ => 16 * block,
         };
-        let largest = self.block_of(profile).0.max(128 << 10);
-        bytes(
-            "size",
-            Some(self.size_of()),
-            Bytes(16 * streams * largest),
-            Bytes(1 << 62),
-        )
+        bytes("size", Some(self.size_of()), Bytes(least), Bytes(1 << 62))
     }
 
     pub(super) fn requests_of(&self, profile: Profile) -> u64 {

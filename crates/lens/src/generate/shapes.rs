@@ -44,9 +44,9 @@ pub(super) static SRC1_0: Shape = Shape {
     spacing: Nanos::micros(50),
     tracks: &[0.64, 0.24],
     scattered: (42, 70, 0.39),
-    rereferenced: 0.005,
+    rereferenced: 0.0,
     remembered: 16_384,
-    around: 0.05,
+    around: 0.045,
     around_pages: 16,
     front_pages: 6,
     drift_mib: (1_024, 2_048),
@@ -83,7 +83,7 @@ pub(super) static SRC1_0: Shape = Shape {
 
 /// Source control, read-only: minutes 480-600.
 pub(super) static SRC1_1: Shape = Shape {
-    streams: "src1-1 b",
+    streams: "src1-1 e",
     regions: 293,
     minutes: 120,
     iops: 320.0,
@@ -93,7 +93,7 @@ pub(super) static SRC1_1: Shape = Shape {
     spacing: Nanos::micros(150),
     tracks: &[0.68, 0.20],
     scattered: (0, 0, 0.0),
-    rereferenced: 0.37,
+    rereferenced: 0.402,
     remembered: 16_384,
     around: 0.06,
     around_pages: 16,
