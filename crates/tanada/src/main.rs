@@ -29,6 +29,7 @@ mod sim_sweep;
 mod table;
 mod top;
 mod trace_commands;
+mod trace_generate;
 mod trace_read;
 mod tree;
 mod volume;

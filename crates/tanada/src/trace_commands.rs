@@ -9,12 +9,15 @@ use serde_json::json;
 use crate::cli::Usage;
 use crate::show;
 use crate::table::size;
+use crate::trace_generate;
 use crate::trace_read::{ReadBar, ReadTrace, Seen, name, remarks};
 
 #[derive(Subcommand)]
 pub enum TraceCommand {
     /// Write a trace in another form: the normal form, or one that fio replays.
     Convert(Convert),
+    /// Make a trace by rule: hot spots that drift, Zipf, uniform, streams, a database.
+    Generate(trace_generate::Arguments),
 }
 
 /// `tanada trace convert`.
@@ -46,6 +49,7 @@ pub struct Convert {
 pub fn run(command: TraceCommand) -> anyhow::Result<()> {
     match command {
         TraceCommand::Convert(arguments) => convert(&arguments),
+        TraceCommand::Generate(arguments) => trace_generate::run(&arguments),
     }
 }
 
