@@ -4,3 +4,4 @@ mod commands;
 mod common;
 mod daemon;
 mod sweep;
+mod trace;
