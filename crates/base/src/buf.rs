@@ -11,11 +11,12 @@
 //! 1. No two `Buf`s share a byte, and no `Buf` shares one with a `View`.
 //! 2. Every byte of a buffer was initialised once; a reused one may hold old contents until written.
 //! 3. A fresh buffer starts on a 4096-byte boundary.
+//! 4. Memory that is known to be zero is zero: whoever may write to it takes that knowledge away first.
 
 #![allow(unsafe_code)] // Aligned memory and disjoint ranges of one allocation; see the rules above.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -31,15 +32,25 @@ const KEPT_PER_CLASS: usize = 32 << 20;
 struct Memory {
     at: NonNull<u8>,
     capacity: usize,
+    /// Every byte is known to be zero.
+    zero: Cell<bool>,
+}
+
+/// Memory of one class kept for reuse.
+#[derive(Default)]
+struct Kept {
+    used: Vec<NonNull<u8>>,
+    /// Known to be zero.
+    zero: Vec<NonNull<u8>>,
 }
 
 /// Memory kept for reuse, by class; goes back to the system when the thread ends.
-struct Pool([Vec<NonNull<u8>>; CLASSES.len()]);
+struct Pool([Kept; CLASSES.len()]);
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        for (list, &capacity) in self.0.iter_mut().zip(&CLASSES) {
-            for at in list.drain(..) {
+        for (kept, &capacity) in self.0.iter_mut().zip(&CLASSES) {
+            for at in kept.used.drain(..).chain(kept.zero.drain(..)) {
                 // SAFETY: allocated in `fresh` with this very layout, and only the pool has it.
                 unsafe { dealloc(at.as_ptr(), layout(capacity)) }
             }
@@ -49,7 +60,7 @@ impl Drop for Pool {
 
 thread_local! {
     static POOL: RefCell<Pool> =
-        const { RefCell::new(Pool([const { Vec::new() }; CLASSES.len()])) };
+        const { RefCell::new(Pool([const { Kept { used: Vec::new(), zero: Vec::new() } }; CLASSES.len()])) };
 }
 
 fn layout(capacity: usize) -> Layout {
@@ -57,23 +68,32 @@ fn layout(capacity: usize) -> Layout {
 }
 
 impl Memory {
-    fn take(len: usize) -> (Memory, bool) {
+    /// Memory for `len` bytes; `zero`: rather such that is known to be zero.
+    fn take(len: usize, zero: bool) -> Memory {
         let Some(class) = CLASSES.iter().position(|&size| len <= size) else {
-            return (Memory::fresh(len.next_multiple_of(PAGE)), true);
+            return Memory::fresh(len.next_multiple_of(PAGE));
         };
-        let kept = POOL
-            .try_with(|pool| pool.borrow_mut().0[class].pop())
-            .ok()
-            .flatten();
-        match kept {
-            Some(at) => (
-                Memory {
-                    at,
-                    capacity: CLASSES[class],
-                },
-                false,
-            ),
-            None => (Memory::fresh(CLASSES[class]), true),
+        let kept = POOL.try_with(|pool| {
+            let kept = &mut pool.borrow_mut().0[class];
+            let (used, zeroes) = (&mut kept.used, &mut kept.zero);
+            match zero {
+                true => zeroes
+                    .pop()
+                    .map(|at| (at, true))
+                    .or_else(|| used.pop().map(|at| (at, false))),
+                false => used
+                    .pop()
+                    .map(|at| (at, false))
+                    .or_else(|| zeroes.pop().map(|at| (at, true))),
+            }
+        });
+        match kept.ok().flatten() {
+            Some((at, zero)) => Memory {
+                at,
+                capacity: CLASSES[class],
+                zero: Cell::new(zero),
+            },
+            None => Memory::fresh(CLASSES[class]),
         }
     }
 
@@ -84,7 +104,11 @@ impl Memory {
         let Some(at) = NonNull::new(raw) else {
             handle_alloc_error(layout(capacity))
         };
-        Memory { at, capacity }
+        Memory {
+            at,
+            capacity,
+            zero: Cell::new(true),
+        }
     }
 }
 
@@ -92,9 +116,14 @@ impl Drop for Memory {
     fn drop(&mut self) {
         if let Some(class) = CLASSES.iter().position(|&size| size == self.capacity) {
             let kept = POOL.try_with(|pool| {
-                let list = &mut pool.borrow_mut().0[class];
-                let room = list.len() * self.capacity < KEPT_PER_CLASS;
+                let kept = &mut pool.borrow_mut().0[class];
+                let room = (kept.used.len() + kept.zero.len()) * self.capacity < KEPT_PER_CLASS;
                 if room {
+                    let list = if self.zero.get() {
+                        &mut kept.zero
+                    } else {
+                        &mut kept.used
+                    };
                     list.push(self.at);
                 }
                 room
@@ -137,9 +166,8 @@ pub struct View {
 impl Buf {
     /// A buffer of `len` bytes with unspecified (but initialised) contents, for a read to fill.
     pub fn for_read(len: usize) -> Buf {
-        let (memory, _) = Memory::take(len);
         Buf {
-            memory: Rc::new(memory),
+            memory: Rc::new(Memory::take(len, false)),
             start: 0,
             len,
         }
@@ -147,16 +175,53 @@ impl Buf {
 
     /// A buffer of `len` zero bytes.
     pub fn zeroed(len: usize) -> Buf {
-        let (memory, fresh) = Memory::take(len);
         let mut buf = Buf {
-            memory: Rc::new(memory),
+            memory: Rc::new(Memory::take(len, true)),
             start: 0,
             len,
         };
-        if !fresh {
-            buf.fill(0);
-        }
+        buf.zero();
         buf
+    }
+
+    /// Makes every byte zero; takes no time where that is known already.
+    ///
+    /// # Example
+    /// ```
+    /// use base::Buf;
+    /// let mut buf = Buf::copy_of(&[7; 4096]);
+    /// assert!(!buf.is_known_zero());
+    /// buf.zero();
+    /// assert!(buf.is_known_zero() && buf[4095] == 0);
+    /// ```
+    pub fn zero(&mut self) {
+        if self.memory.zero.get() {
+            return;
+        }
+        if Rc::strong_count(&self.memory) > 1 {
+            return self.fill(0);
+        }
+        // Nobody else has a piece of it, so all of it can be known to be zero from here on.
+        // SAFETY: the whole allocation, of which this is the only owner.
+        unsafe { std::ptr::write_bytes(self.memory.at.as_ptr(), 0, self.memory.capacity) };
+        self.memory.zero.set(true);
+    }
+
+    /// Is every byte known to be zero? `false` says nothing.
+    pub fn is_known_zero(&self) -> bool {
+        self.memory.zero.get()
+    }
+
+    /// A copy of the bytes `from..from + len`, which is known to be zero where this buffer is.
+    ///
+    /// # Panics
+    /// If they are not within the buffer.
+    pub fn copy_range(&self, from: usize, len: usize) -> Buf {
+        let bytes = &self[from..from + len];
+        match self.is_known_zero() {
+            true => Buf::zeroed(len),
+            false => Buf::copy_of(bytes),
+        }
     }
 
     /// A buffer that holds a copy of `bytes`.
@@ -209,6 +274,7 @@ impl Buf {
 
     /// Where the buffer starts in memory; stays put until the last owner drops.
     pub fn address(&mut self) -> *mut u8 {
+        self.memory.zero.set(false);
         // SAFETY: `start` is within the allocation.
         unsafe { self.memory.at.as_ptr().add(self.start) }
     }
@@ -224,6 +290,7 @@ impl Deref for Buf {
 
 impl DerefMut for Buf {
     fn deref_mut(&mut self) -> &mut [u8] {
+        self.memory.zero.set(false);
         // SAFETY: as in `deref`, and `&mut self` is the only way in.
         unsafe { std::slice::from_raw_parts_mut(self.memory.at.as_ptr().add(self.start), self.len) }
     }
@@ -255,6 +322,11 @@ impl View {
             start: self.start + from,
             len,
         }
+    }
+
+    /// Is every byte known to be zero? `false` says nothing.
+    pub fn is_known_zero(&self) -> bool {
+        self.memory.zero.get()
     }
 
     /// Writable again, without a copy if this is the only owner of the whole allocation, else a copy.
@@ -327,6 +399,37 @@ mod tests {
         let view = head.freeze();
         assert_eq!([view[0], view[512], view[1024], view[1535]], [1, 2, 3, 3]);
         assert_eq!(view.slice(512, 512)[..], [2; 512]);
+    }
+
+    #[test]
+    fn what_is_known_to_be_zero_is_zero_until_somebody_may_write() {
+        let mut dirty = Buf::for_read(3 * PAGE);
+        dirty.fill(7);
+        assert!(!dirty.is_known_zero());
+        drop(dirty);
+        // The pool hands the same memory out again.
+        let mut buf = Buf::for_read(3 * PAGE);
+        assert!(!buf.is_known_zero());
+        buf.zero();
+        assert!(buf.is_known_zero());
+        assert!(buf.iter().all(|&byte| byte == 0));
+        let copy = buf.copy_range(PAGE, PAGE);
+        assert!(copy.is_known_zero() && copy.len() == PAGE);
+        let tail = buf.split_off(PAGE);
+        let mut tail = tail;
+        tail[0] = 1;
+        // Of one allocation, nobody knows any more which part is still zero.
+        assert!(!buf.is_known_zero() && !tail.is_known_zero());
+        assert_eq!(tail.copy_range(0, 2)[..], [1, 0]);
+        tail.zero();
+        assert_eq!((tail[0], tail.is_known_zero()), (0, false));
+        let mut view = Buf::zeroed(PAGE).freeze();
+        assert!(view.is_known_zero() && view.slice(512, 512).is_known_zero());
+        view = View::copy_of(&view);
+        assert!(!view.is_known_zero(), "nobody looked");
+        let mut buf = Buf::zeroed(PAGE);
+        buf.address();
+        assert!(!buf.is_known_zero(), "a device may write there");
     }
 
     #[test]

@@ -24,7 +24,10 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use base::{Buf, Bytes, Instant, Map, Nanos, Sector, View, crc::crc32c};
+use base::{
+    Buf, Bytes, Instant, Map, Nanos, Sector, View,
+    crc::{crc32c, crc32c_of_page},
+};
 use device::{Class, Device, DeviceError, DeviceExt, WriteFlags};
 use env::sync::{Event, Semaphore};
 use ledger::{Batch, Ledger};
@@ -685,8 +688,9 @@ impl Cache {
         let buf = self.fast.read(self.sector(first), buf, class).await?;
         self.failed_reads.set(0);
         let map = self.map.borrow();
+        let zero = buf.is_known_zero();
         for (slot, page) in (first..).zip(buf.chunks(PAGE as usize)) {
-            if crc32c(page) != map.crc(slot) {
+            if crc32c_of_page(page, zero) != map.crc(slot) {
                 count(&self.counts.bad_checksums, 1);
                 return Err(DeviceError::Corrupt {
                     device: self.fast.info().name,
@@ -904,7 +908,8 @@ impl Cache {
                     && self.map.borrow().find(page).is_none()
                 {
                     let from = ((page - first) * PAGE) as usize;
-                    let crc = crc32c(&data[from..from + PAGE as usize]);
+                    let page_data = &data[from..from + PAGE as usize];
+                    let crc = crc32c_of_page(page_data, data.is_known_zero());
                     self.map_page(page, slot, false, FULL, crc);
                     count(&self.counts.fills, 1);
                 } else {

@@ -123,11 +123,13 @@ impl Drop for Held {
             .iter()
             .position(|entry| entry.id == self.id)
             .expect("an entry is removed once");
-        table.entries.remove(place);
+        let gone = table.entries.remove(place);
         for place in 0..table.entries.len() {
             // In the way: whoever came earlier, and whoever holds (an overtaker may have come later).
             let entry = &table.entries[place];
+            // Only who waited for what is gone may have waited for it alone.
             let blocked = entry.held
+                || !gone.conflicts(entry)
                 || table.entries.iter().enumerate().any(|(at, other)| {
                     (at < place || at > place && other.held) && other.conflicts(entry)
                 });

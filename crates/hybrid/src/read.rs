@@ -13,7 +13,7 @@
 
 use std::rc::Rc;
 
-use base::{Buf, Bytes, Sector, View};
+use base::{Buf, Bytes, Sector};
 use device::{Class, DeviceError};
 use env::sync::join_all;
 
@@ -450,7 +450,9 @@ impl Inner {
         let have = at..at + buf.len() as u64;
         let shared = have.start.max(from)..have.end.min(upto);
         let (start, end) = (shared.start - have.start, shared.end - have.start);
-        let read = View::copy_of(&buf[start as usize..end as usize]);
+        let read = buf
+            .copy_range(start as usize, (end - start) as usize)
+            .freeze();
         let inner = Rc::clone(self);
         env::spawn(async move {
             let data = if shared == (from..upto) {

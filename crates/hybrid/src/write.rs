@@ -15,7 +15,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use base::{Buf, Bytes, Sector, Span, View, crc::crc32c};
+use base::{Buf, Bytes, Sector, Span, View, crc::crc32c_of_page};
 use device::{Class, DeviceError, WriteFlags};
 use env::sync::join_all;
 
@@ -262,7 +262,7 @@ impl Inner {
         }
         cache.cancel_fills(first, end);
         for (image, slot) in images.iter().zip(slots) {
-            let crc = crc32c(&image.data);
+            let crc = crc32c_of_page(&image.data, image.data.is_known_zero());
             cache.map_page(image.page, slot, true, image.mask, crc);
         }
         cache.clean_work.notify_all();
@@ -356,7 +356,7 @@ impl Inner {
         if unchanged()
             && let Some(run) = cache.try_take(1).first().copied()
         {
-            let crc = crc32c(&whole);
+            let crc = crc32c_of_page(&whole, whole.is_known_zero());
             match cache.write_slots(run.first, whole, Class::Background).await {
                 Err(error) => cache.fail(error).await,
                 Ok(()) if unchanged() => cache.map_page(page, run.first, entry.dirty, FULL, crc),

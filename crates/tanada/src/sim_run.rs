@@ -20,7 +20,7 @@ use lens::sim::run::{
     Fit, Layout, Made, Modelled, Outcome, Pace, Replay, RunError, Stack, Survey, WarmUp,
     run_watched,
 };
-use lens::trace::{Format, ReadOptions, Requests, TraceError};
+use lens::trace::{ReadOptions, Requests, TraceError, open_many};
 use rayon::prelude::*;
 
 use crate::cli::Usage;
@@ -28,6 +28,7 @@ use crate::config::{self, Config, Kind};
 use crate::show;
 use crate::sim_run_page::page;
 use crate::table::{count, share, size, span};
+use crate::trace_read::{self, OnBad, ReadTrace};
 
 /// The model that `memory = true` stands for.
 const MEMORY_MODEL: &str = "dram";
@@ -38,9 +39,9 @@ const MEMORY_MODEL: &str = "dram";
     Example: tanada sim run web.csv.zst --config hdd.toml --config cache.toml --speed 2"
 )]
 pub struct Arguments {
-    /// The trace, in any format `tanada trace stat` reads.
-    #[arg(value_name = "TRACE")]
-    pub trace: PathBuf,
+    /// The trace; several files are one trace, merged by time.
+    #[arg(required = true, value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
     /// A stack: a configuration as `tanada serve` takes it, of modelled devices; several are compared.
     /// [default: the built-in one]
     #[arg(long, value_name = "STACK.toml")]
@@ -48,12 +49,8 @@ pub struct Arguments {
     /// Which device or hybrid of the configurations the trace goes to [default: the exported one]
     #[arg(long, value_name = "NAME")]
     pub volume: Option<String>,
-    /// The trace's format [default: told from its contents]
-    #[arg(long, value_name = "FORMAT")]
-    pub format: Option<Format>,
-    /// Only the requests of this device of the trace [default: all, one device after the other]
-    #[arg(long, value_name = "N")]
-    pub device: Option<u32>,
+    #[command(flatten)]
+    pub read: ReadTrace,
     /// What to do with requests beyond the volume's end: refuse, grow (the volume), wrap, scale (the
     /// addresses) or drop.
     #[arg(long, default_value = "refuse", value_name = "HOW")]
@@ -99,51 +96,52 @@ pub fn read_warm_up(text: &str) -> Result<WarmUp, String> {
 
 /// A trace that has been read once: where it is, how it is read, how far it reaches.
 pub struct Source {
-    path: PathBuf,
+    paths: Vec<PathBuf>,
     options: ReadOptions,
     /// Requests, span, and how far each device reaches.
     pub survey: Survey,
-    device: Option<u32>,
 }
 
 impl Source {
     /// Reads the trace (its first `limit` requests, if there is a limit) from one end to the other. `progress`
     /// hears how many requests were read.
     pub fn survey(
-        path: &Path,
+        paths: &[PathBuf],
         options: ReadOptions,
-        device: Option<u32>,
         limit: Option<u64>,
         progress: &mut dyn FnMut(u64),
     ) -> anyhow::Result<Source> {
-        if path == Path::new("-") {
+        if paths.iter().any(|path| path == Path::new("-")) {
             let what =
                 "a simulation reads its trace more than once: write it to a file and name that";
             return Err(Usage(what.to_owned()).into());
         }
-        let mut trace = lens::trace::open(path, &options)?;
-        let survey = Survey::of(&mut trace, device, limit, progress)?;
+        let mut trace = match open_many(paths, &options) {
+            Err(TraceError::Options(why)) => return Err(Usage(why).into()),
+            answer => answer?,
+        };
+        let survey = Survey::of(&mut trace, None, limit, progress)?;
+        trace_read::remarks(&trace);
         Ok(Source {
-            path: path.to_owned(),
+            paths: paths.to_owned(),
             survey: survey.map_err(|error| Usage(error.to_string()))?,
             options,
-            device,
         })
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// What to call it.
+    pub fn name(&self) -> String {
+        trace_read::name(&self.paths)
     }
 
     /// Opens the trace once more.
     pub fn open(&self) -> Result<Box<dyn Requests>, TraceError> {
-        Ok(Box::new(lens::trace::open(&self.path, &self.options)?))
+        Ok(Box::new(open_many(&self.paths, &self.options)?))
     }
 
     /// Where its requests go.
     pub fn layout(&self, fit: Fit) -> anyhow::Result<Layout> {
-        Layout::of(&self.survey, self.device, fit).map_err(|error| Usage(error.to_string()).into())
+        Layout::of(&self.survey, None, fit).map_err(|error| Usage(error.to_string()).into())
     }
 }
 
@@ -262,17 +260,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         stack(&text.text, &text.origin, &text.name, volume)?;
     }
     let bar = Bar::new("reading the trace")?;
-    let options = ReadOptions {
-        format: arguments.format,
-        ..ReadOptions::default()
-    };
-    let source = Source::survey(
-        &arguments.trace,
-        options,
-        arguments.device,
-        arguments.limit,
-        &mut |read| bar.set(read),
-    )?;
+    let options = arguments.read.options();
+    let source = Source::survey(&arguments.traces, options, arguments.limit, &mut |read| {
+        bar.set(read)
+    })?;
     let replay = Replay {
         pace: match arguments.closed {
             Some(depth) => Pace::Closed { depth },
@@ -288,13 +279,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         seed: arguments.seed,
         ..Replay::default()
     };
-    let extents = source.survey.devices.values();
-    let all: u64 = match arguments.device {
-        None => extents.map(|extent| extent.requests).sum(),
-        // The others are read and left out.
-        Some(_) => 0,
-    };
-    bar.begin("replaying", all * texts.len() as u64);
+    bar.begin("replaying", source.survey.requests * texts.len() as u64);
     let one = |text: &Text| {
         let mut told = 0;
         let progress = &mut |taken| bar.add(taken - std::mem::replace(&mut told, taken));
@@ -316,7 +301,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     match arguments.json {
         true => show::json(&outcomes),
-        false => show::text(&text(&outcomes, &arguments.trace)),
+        false => show::text(&text(&outcomes, &source.name())),
     }
 }
 
@@ -367,7 +352,7 @@ fn command_line(arguments: &Arguments) -> String {
     };
     let mut words = vec!["tanada sim run".to_owned()];
     let path = |path: &Path| quoted(&path.display().to_string());
-    words.push(path(&arguments.trace));
+    words.extend(arguments.traces.iter().map(|trace| path(trace)));
     let mut option = |name: &str, value: Option<String>| {
         words.extend(value.map(|value| format!("--{name} {}", quoted(&value))));
     };
@@ -375,8 +360,21 @@ fn command_line(arguments: &Arguments) -> String {
         option("config", Some(config.display().to_string()));
     }
     option("volume", arguments.volume.clone());
-    option("format", arguments.format.map(|format| format.to_string()));
-    option("device", arguments.device.map(|device| device.to_string()));
+    let spelled = |span: Nanos| humantime::format_duration(span.duration()).to_string();
+    let read = &arguments.read;
+    option("format", read.format.map(|format| format.to_string()));
+    option("tick", read.tick.map(spelled));
+    option(
+        "bad",
+        (read.bad == OnBad::Count).then(|| "count".to_owned()),
+    );
+    option("start", read.start.map(spelled));
+    option("end", read.end.map(spelled));
+    for device in &read.devices {
+        option("device", Some(device.to_string()));
+    }
+    option("reorder", read.reorder.map(spelled));
+    option("columns", read.columns.clone());
     option(
         "fit",
         (arguments.fit != Fit::Refuse).then(|| arguments.fit.word().to_owned()),
@@ -390,7 +388,6 @@ fn command_line(arguments: &Arguments) -> String {
     );
     option("warm-up", arguments.warm_up.and_then(warm_up_word));
     option("limit", arguments.limit.map(|limit| limit.to_string()));
-    let spelled = |span: Nanos| humantime::format_duration(span.duration()).to_string();
     option("interval", arguments.interval.map(spelled));
     option("seed", Some(arguments.seed.to_string()));
     words.join(" ")
@@ -626,7 +623,7 @@ fn device_lines(name: &str) -> Vec<Line> {
 }
 
 /// What was replayed, and how, in one line.
-pub fn lead(outcome: &Outcome, trace: &Path) -> String {
+pub fn lead(outcome: &Outcome, trace: &str) -> String {
     let pace = match outcome.pace {
         Pace::Open { speed } => format!("at {speed}x its speed"),
         Pace::Closed { depth } => format!("{depth} at a time"),
@@ -636,8 +633,7 @@ pub fn lead(outcome: &Outcome, trace: &Path) -> String {
         requests => format!(" after {} of warm-up", count(requests as f64)),
     };
     format!(
-        "{}: {} requests{warm_up}, {pace}; modelled devices, virtual time, seed {}",
-        trace.display(),
+        "{trace}: {} requests{warm_up}, {pace}; modelled devices, virtual time, seed {}",
         count(outcome.requests as f64),
         outcome.seed
     )
@@ -662,7 +658,6 @@ pub fn remarks(outcomes: &[Outcome]) -> Vec<String> {
         let reasons = [
             (left_out.beyond, "beyond the end of the volume"),
             (left_out.no_bytes, "of no bytes"),
-            (left_out.other_devices, "of other devices"),
         ];
         for (requests, why) in reasons {
             if requests > 0 {
@@ -677,7 +672,7 @@ pub fn remarks(outcomes: &[Outcome]) -> Vec<String> {
     remarks
 }
 
-fn text(outcomes: &[Outcome], trace: &Path) -> String {
+fn text(outcomes: &[Outcome], trace: &str) -> String {
     let mut text = format!("{}\n\n", lead(&outcomes[0], trace));
     let mut head = vec![""];
     head.extend(outcomes.iter().map(|outcome| outcome.stack.as_str()));

@@ -17,7 +17,7 @@ pub fn page(outcomes: &[Outcome], trace: &Source, command: &str) -> String {
         facts = facts.fact(name, Unit::Seconds.show(mean));
     }
     let mut page = Page::new("A trace on modelled storage")
-        .lead(lead(first, trace.path()))
+        .lead(lead(first, &trace.name()))
         .facts(facts)
         .section(summary(outcomes))
         .section(distributions(outcomes))
@@ -100,10 +100,9 @@ fn curves(
         let points: Vec<(f64, f64)> = points
             .map(|point| (point.at_s, value(point).unwrap_or(f64::NAN)))
             .collect();
-        if points.iter().any(|(_, y)| y.is_finite()) {
-            chart = chart.series(Series::new(&outcome.stack, points));
-            any = true;
-        }
+        any |= points.iter().any(|(_, y)| y.is_finite());
+        // Also one that says nothing here: each stack has its colour in all charts.
+        chart = chart.series(Series::new(&outcome.stack, points));
     }
     any.then_some(chart)
 }
@@ -244,7 +243,7 @@ fn repeat(outcomes: &[Outcome], trace: &Source, command: &str) -> Section {
     );
     let mut repeat = Repeat::new(command)
         .seed(outcomes[0].seed)
-        .input(trace.path().display().to_string(), identity);
+        .input(trace.name(), identity);
     for outcome in outcomes {
         let name = format!(
             "{} (steps of the simulation: {})",

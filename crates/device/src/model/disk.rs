@@ -265,7 +265,7 @@ impl Inner {
         match (&self.data, action) {
             (_, Action::Nothing) => self.answer(index, Ok(None)),
             (Data::None, Action::Read(_, mut buf, _)) => {
-                buf.fill(0);
+                buf.zero();
                 self.answer(index, Ok(Some(buf)));
             }
             (Data::None, _) => self.answer(index, Ok(None)),

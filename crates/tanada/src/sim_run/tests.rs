@@ -41,7 +41,8 @@ fn trace(count: u64) -> tempfile::NamedTempFile {
 }
 
 fn source(file: &tempfile::NamedTempFile) -> Source {
-    Source::survey(file.path(), ReadOptions::default(), None, None, &mut |_| {}).unwrap()
+    let paths = [file.path().to_owned()];
+    Source::survey(&paths, ReadOptions::default(), None, &mut |_| {}).unwrap()
 }
 
 #[test]
@@ -131,7 +132,7 @@ fn stacks_stand_side_by_side() {
         )
         .unwrap()
     });
-    let text = text(&outcomes, Path::new("a.csv"));
+    let text = text(&outcomes, "a.csv");
     let lines: Vec<&str> = text.lines().collect();
     assert!(
         lines[0].starts_with("a.csv: 400 requests, at 1x its speed; modelled devices"),
