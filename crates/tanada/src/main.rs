@@ -31,6 +31,7 @@ mod top;
 mod trace_commands;
 mod trace_generate;
 mod trace_read;
+mod trace_stat;
 mod tree;
 mod volume;
 mod volume_commands;

@@ -11,6 +11,7 @@ use crate::show;
 use crate::table::size;
 use crate::trace_generate;
 use crate::trace_read::{ReadBar, ReadTrace, Seen, name, remarks};
+use crate::trace_stat;
 
 #[derive(Subcommand)]
 pub enum TraceCommand {
@@ -18,6 +19,8 @@ pub enum TraceCommand {
     Convert(Convert),
     /// Make a trace by rule: hot spots that drift, Zipf, uniform, streams, a database.
     Generate(trace_generate::Arguments),
+    /// Say what is in traces: mix, sizes, order, load, footprint, hot spots.
+    Stat(trace_stat::Arguments),
 }
 
 /// `tanada trace convert`.
@@ -50,6 +53,7 @@ pub fn run(command: TraceCommand) -> anyhow::Result<()> {
     match command {
         TraceCommand::Convert(arguments) => convert(&arguments),
         TraceCommand::Generate(arguments) => trace_generate::run(&arguments),
+        TraceCommand::Stat(arguments) => trace_stat::run(&arguments),
     }
 }
 

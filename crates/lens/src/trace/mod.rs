@@ -35,6 +35,7 @@ mod records;
 mod sink;
 mod spc;
 mod srt;
+pub mod stat;
 mod vscsi;
 pub mod write;
 
