@@ -12,6 +12,8 @@ pub mod dmssd;
 pub mod experiment;
 pub mod generate;
 pub mod predict;
+pub mod record;
 pub mod report;
 pub mod sim;
+pub mod tap;
 pub mod trace;

@@ -179,7 +179,10 @@ pub enum Volume {
     /// Change settings of a running volume.
     #[command(
         after_help = "Keys: write, policy, admission, dirty_low, dirty_high, energy, age_limit, \
-                            sequential_bypass, flash_writes_per_day, fast_size.\n\
+                            sequential_bypass, flash_writes_per_day, fast_size, trace, trace_max.\n\
+                            trace=FILE records what is asked, for `tanada trace stat` and the \
+                            simulators, in FILE and FILE.1 to FILE.7 of together at most trace_max \
+                            [1GiB]; trace=off ends it.\n\
                             Example: tanada volume set vol0 write=through dirty_high=40"
     )]
     Set {

@@ -6,22 +6,36 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
+use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::Context;
 use base::{Bytes, Nanos};
-use device::Meter;
+use device::{Device, Meter};
 use hybrid::{Health, Hybrid, OpenError, Settings, Ties};
+use lens::record::{Recorder, Recording, check_max};
+use lens::tap::{Attached, Observer, Tap};
 
 use crate::admin::api::{self, Attach, Change, Refusal};
 use crate::config::{AGE_LIMIT, HybridConfig, read_span};
 use crate::registry::Registry;
 use crate::tree::{Refused, Tree};
 
+/// How often a recorder is told the time.
+const TICK: Nanos = Nanos::secs(1);
+/// How long the end of a recording waits for its file.
+const TRACE_PATIENCE: Nanos = Nanos::secs(5);
+
 /// A hybrid that is open.
 pub struct OpenVolume {
     pub config: HybridConfig,
     pub meter: Rc<Meter>,
+    /// Between the meter and the hybrid: who records looks on here.
+    tap: Rc<Tap>,
+    recorder: RefCell<Option<(Attached, Rc<RefCell<Recorder>>)>>,
+    /// Why the configuration's recording could not begin.
+    no_trace: RefCell<Option<Recording>>,
+    trace_max: Cell<Bytes>,
     hybrid: Hybrid,
     registry: Registry,
     /// The fast device it has, or had last.
@@ -51,14 +65,138 @@ impl OpenVolume {
         let hybrid = Hybrid::open_or_create(config.settings.clone(), slow, fast, ties)
             .await
             .with_context(|| format!("volume {}", config.name()))?;
-        Ok(OpenVolume {
-            meter: Meter::new(Rc::new(hybrid.clone())),
+        let tap = Tap::new(Rc::new(hybrid.clone()));
+        let volume = OpenVolume {
+            meter: Meter::new(Rc::clone(&tap) as Rc<dyn Device>),
+            tap,
+            recorder: RefCell::new(None),
+            no_trace: RefCell::new(None),
+            trace_max: Cell::new(config.trace_max),
             hybrid,
             registry,
             fast: RefCell::new(config.fast.clone()),
             config,
             busy: Cell::new(None),
-        })
+        };
+        if let Some(file) = &volume.config.trace {
+            volume.record_from_start(file).await;
+        }
+        Ok(volume)
+    }
+
+    /// Begins the recording the configuration asks for. A disk is worth more than its trace: if that
+    /// fails, the volume serves all the same, and says why nothing is recorded.
+    async fn record_from_start(&self, file: &Path) {
+        let name = self.config.name();
+        let max = self.trace_max.get();
+        // Only without a working directory a path stays relative.
+        let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        match Recorder::open(&file, max).await {
+            Ok(recorder) => self.record(recorder),
+            Err(error) => {
+                let why = format!("{:#}", anyhow::Error::from(error));
+                tracing::error!(volume = name, "no trace is recorded: {why}");
+                *self.no_trace.borrow_mut() = Some(Recording {
+                    file,
+                    max,
+                    written: 0,
+                    dropped: 0,
+                    bytes: Bytes(0),
+                    failed: Some(why),
+                });
+            }
+        }
+    }
+
+    /// From now on the recorder sees every request.
+    fn record(&self, recorder: Recorder) {
+        tracing::info!(volume = self.config.name(), file = %recorder.status().file.display(), "recording a trace");
+        let recorder = Rc::new(RefCell::new(recorder));
+        // Idle, a recorder hears of the time from this task, which ends with the recording.
+        let ticked = Rc::downgrade(&recorder);
+        drop(env::spawn(async move {
+            loop {
+                env::sleep(TICK).await;
+                let Some(recorder) = ticked.upgrade() else {
+                    return;
+                };
+                recorder.borrow_mut().tick(env::now());
+            }
+        }));
+        let observer = Rc::clone(&recorder) as Rc<RefCell<dyn Observer>>;
+        let attached = self.tap.attach(observer);
+        *self.no_trace.borrow_mut() = None;
+        *self.recorder.borrow_mut() = Some((attached, recorder));
+    }
+
+    /// Ends the recording, if there is one.
+    async fn stop_recording(&self) {
+        *self.no_trace.borrow_mut() = None;
+        let Some((attached, recorder)) = self.recorder.borrow_mut().take() else {
+            return;
+        };
+        self.tap.detach(attached);
+        // The ticking task and a report hold it for a moment only, never while another task runs.
+        if let Some(recorder) = Rc::into_inner(recorder) {
+            let done = recorder.into_inner().finish(TRACE_PATIENCE).await;
+            tracing::info!(
+                volume = self.config.name(),
+                file = %done.file.display(),
+                requests = done.written,
+                dropped = done.dropped,
+                "the trace is recorded"
+            );
+        }
+    }
+
+    /// The recording, or why there is none although one was asked for.
+    fn recording(&self) -> Option<Recording> {
+        let recorder = self.recorder.borrow();
+        match &*recorder {
+            Some((_, recorder)) => Some(recorder.borrow().status()),
+            None => self.no_trace.borrow().clone(),
+        }
+    }
+
+    /// What a change says of the trace, checked and begun but not attached: `Some(None)` ends a recording.
+    async fn new_recorder(&self, change: &Change) -> Result<Option<Option<Recorder>>, Refused> {
+        let name = self.config.name();
+        let invalid = |key: &str, what: String| {
+            Refused::Invalid(Refusal {
+                error: format!("cannot set {key} of {name}: {what}"),
+                what_to_do: "nothing was changed".into(),
+            })
+        };
+        let max = match &change.trace_max {
+            None => self.trace_max.get(),
+            Some(text) => {
+                let max = text
+                    .parse::<Bytes>()
+                    .map_err(|error| invalid("trace_max", error.to_string()))?;
+                check_max(max).map_err(|error| invalid("trace_max", error.to_string()))?;
+                max
+            }
+        };
+        match change.trace.as_deref() {
+            None => Ok(None),
+            Some("off") => Ok(Some(None)),
+            Some(file) if !Path::new(file).is_absolute() => {
+                let what = format!("'{file}' is neither an absolute path nor off");
+                Err(invalid("trace", what))
+            }
+            Some(file) => {
+                // The same file again: the old recording has to leave it first.
+                let same = |recording: Recording| recording.file == Path::new(file);
+                if self.recording().is_some_and(same) {
+                    self.stop_recording().await;
+                }
+                let recorder = Recorder::open(Path::new(file), max).await;
+                let recorder = recorder.map_err(|error| {
+                    invalid("trace", format!("{:#}", anyhow::Error::from(error)))
+                })?;
+                Ok(Some(Some(recorder)))
+            }
+        }
     }
 
     /// Takes the volume for one command.
@@ -98,6 +236,7 @@ impl OpenVolume {
             why: status.why.clone(),
             settings: api::Settings::from(&self.hybrid.settings()),
             cache: api::Cache::from(&status),
+            trace: self.recording().map(api::Trace::from),
             figures: self.meter.snapshot().into(),
         }
     }
@@ -158,6 +297,21 @@ impl OpenVolume {
                 what_to_do: "nothing was changed".into(),
             })
         })?;
+        // Last of the checks: this one makes a file.
+        let recorder = self.new_recorder(&change).await?;
+        if let Some(max) = change.trace_max.as_deref().and_then(|max| max.parse().ok()) {
+            self.trace_max.set(max);
+            if let Some((_, recorder)) = &*self.recorder.borrow() {
+                let set = recorder.borrow().set_max(max);
+                set.map_err(|error| failed(error.to_string()))?;
+            }
+        }
+        if let Some(recorder) = recorder {
+            self.stop_recording().await;
+            if let Some(recorder) = recorder {
+                self.record(recorder);
+            }
+        }
         if new.fast_bytes != old.fast_bytes {
             tracing::info!(volume = name, to = ?new.fast_bytes, "resizing the cache");
             self.hybrid
@@ -181,6 +335,7 @@ impl OpenVolume {
 
     /// Ends it cleanly.
     pub async fn close(&self) -> Result<(), String> {
+        self.stop_recording().await;
         self.hybrid.close().await.map_err(|error| error.to_string())
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use hyper::Method;
 use serde_json::{Map, Value};
 
-use crate::admin::api::{Attach, Change, Share, Volume};
+use crate::admin::api::{Attach, Change, Share, Trace, Volume};
 use crate::cli::{self, Usage};
 use crate::client::Client;
 use crate::config::keys::instead;
@@ -69,7 +69,11 @@ pub fn run(command: cli::Volume) -> anyhow::Result<()> {
             let change = parse_changes(&changes)?;
             let client = Client::new(ask.admin)?;
             let volume: Volume = client.send_json(Method::PATCH, &path(&name, "")?, &change)?;
-            answer(&volume, ask.json, &settings(&volume))
+            let mut said = settings(&volume);
+            if let Some(trace) = &volume.trace {
+                said.push_str(&format!("trace\n{}", recording(trace)));
+            }
+            answer(&volume, ask.json, &said)
         }
     }
 }
@@ -103,6 +107,11 @@ fn parse_changes(changes: &[String]) -> Result<Change, Usage> {
                 .parse::<u8>()
                 .map(Value::from)
                 .map_err(|_| Usage(format!("{key}: '{value}' is not a whole number of percent")))?,
+            // The daemon may run in another directory.
+            "trace" if value != "off" => std::path::absolute(value)
+                .ok()
+                .and_then(|path| path.to_str().map(Value::from))
+                .ok_or_else(|| Usage(format!("trace: '{value}' is not the name of a file")))?,
             "energy" => match value {
                 "true" | "on" => Value::from(true),
                 "false" | "off" => Value::from(false),
@@ -150,6 +159,24 @@ fn settings(volume: &Volume) -> String {
     text
 }
 
+/// A trace being recorded.
+fn recording(trace: &Trace) -> String {
+    let mut text = String::new();
+    line(&mut text, "file", &trace.file);
+    let bound = size(trace.max_bytes);
+    line(&mut text, "trace_max", &bound);
+    let written = format!("{} requests, {}", trace.requests, size(trace.written_bytes));
+    line(&mut text, "written", &written);
+    if trace.dropped > 0 {
+        let dropped = format!("{} requests: the file is too slow", trace.dropped);
+        line(&mut text, "missing", &dropped);
+    }
+    if let Some(why) = &trace.failed {
+        line(&mut text, "stopped", why);
+    }
+    text
+}
+
 fn line(text: &mut String, key: &str, value: &str) {
     // Writing to a String never fails.
     let _ = writeln!(text, "  {key:<22} {value}");
@@ -172,6 +199,10 @@ fn page(volume: &Volume) -> String {
     text.push_str("\nsettings\n");
     text.push_str(&settings(volume));
 
+    if let Some(trace) = &volume.trace {
+        text.push_str("\ntrace\n");
+        text.push_str(&recording(trace));
+    }
     text.push_str("\ncache\n");
     let of_cache = |bytes: u64| {
         format!(

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Microseconds from the first request; R (read), W (write), D (discard) or F (flush); first byte; bytes;
-//! number of the device. Requests stand in order of time.
+//! number of the device. Requests stand in order of time. A line that begins with `#` is a remark for people.
 //!
 //! It is read twice as fast as by searching for line ends and commas first: digits are gathered eight at a
 //! time, and where they end the next column begins. A line that is not just so - the header, a blank
@@ -27,6 +27,8 @@ pub const HEADER: &str = "t_us,op,offset,size,dev";
 
 const COLUMNS: &str = "5: t_us,op,offset,size,dev";
 const MICROSECOND: u64 = 1_000;
+/// Remarks are shown up to this length.
+const REMARK_MAX: usize = 200;
 
 /// Reads the normal form.
 pub(super) struct Normal {
@@ -150,6 +152,15 @@ struct Careful {
 impl LineParser for Careful {
     fn line(&mut self, line: &[u8], sink: &mut Sink<'_>) -> Result<(), Reason> {
         if std::mem::take(&mut self.first) && line.trim_ascii() == HEADER.as_bytes() {
+            return Ok(());
+        }
+        if let Some(remark) = line.strip_prefix(b"#") {
+            let remark = &remark[..remark.len().min(REMARK_MAX)];
+            sink.note(
+                String::from_utf8_lossy(remark.trim_ascii())
+                    .escape_debug()
+                    .collect(),
+            );
             return Ok(());
         }
         let [at, op, offset, size, disk] = split(line, b',', COLUMNS)?;

@@ -60,8 +60,42 @@ pub struct Volume {
     pub why: String,
     pub settings: Settings,
     pub cache: Cache,
+    /// The trace being recorded; absent: none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Trace>,
     /// What clients asked of it.
     pub figures: Figures,
+}
+
+/// A trace being recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Trace {
+    /// Where; earlier files are this one's name with `.1`, `.2`, ...
+    pub file: String,
+    /// What all files together may hold.
+    pub max_bytes: u64,
+    /// Requests recorded, those in files rotated away since included.
+    pub requests: u64,
+    /// Requests missing, because the file could not be written fast enough.
+    pub dropped: u64,
+    /// Bytes written, those in files rotated away since included.
+    pub written_bytes: u64,
+    /// Why it ended by itself, or could not begin; absent: it goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+}
+
+impl From<lens::record::Recording> for Trace {
+    fn from(recording: lens::record::Recording) -> Trace {
+        Trace {
+            file: recording.file.display().to_string(),
+            max_bytes: recording.max.0,
+            requests: recording.written,
+            dropped: recording.dropped,
+            written_bytes: recording.bytes.0,
+            failed: recording.failed,
+        }
+    }
 }
 
 /// The choices in force; keys as in `[[hybrid]]`.
@@ -468,11 +502,17 @@ pub struct Change {
     /// How much of the fast device to use: a size, or `all`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fast_size: Option<String>,
+    /// Record what is asked into this file (an absolute path), or `off`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
+    /// What the files of a trace may hold together, such as `1GiB`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_max: Option<String>,
 }
 
 impl Change {
     /// Keys in the order of the struct.
-    pub const KEYS: [&'static str; 11] = [
+    pub const KEYS: [&'static str; 13] = [
         "write",
         "policy",
         "admission",
@@ -484,6 +524,8 @@ impl Change {
         "sequential_bypass",
         "flash_writes_per_day",
         "fast_size",
+        "trace",
+        "trace_max",
     ];
 }
 
@@ -550,6 +592,8 @@ mod tests {
             sequential_bypass: Some("off".into()),
             flash_writes_per_day: Some("off".into()),
             fast_size: Some("all".into()),
+            trace: Some("off".into()),
+            trace_max: Some("1GiB".into()),
         };
         let value = serde_json::to_value(&full).unwrap();
         let object = value.as_object().unwrap();

@@ -84,6 +84,10 @@ pub struct HybridConfig {
     pub force: bool,
     /// How long the slow device is idle before energy mode sends it to sleep.
     pub standby_after: Nanos,
+    /// Where to record what is asked of it, from the start on.
+    pub trace: Option<PathBuf>,
+    /// What the files of a trace may hold together.
+    pub trace_max: Bytes,
 }
 
 /// `[[export]]`: a device or hybrid that clients see.
@@ -515,6 +519,13 @@ fn read_hybrid(
     }
     let flash_writes_per_day = keys.take::<Bytes>("flash_writes_per_day");
     let fast_size = keys.take::<Bytes>("fast_size");
+    let trace = keys.take::<PathBuf>("trace").map(|at| at.value);
+    let trace_max = keys.take::<Bytes>("trace_max");
+    if let Some(At { at, value }) = &trace_max
+        && let Err(error) = lens::record::check_max(*value)
+    {
+        keys.complain_at(*at, "trace_max", error.to_string());
+    }
     let force = keys.take::<bool>("force").is_some_and(|at| at.value);
     let (slow, fast) = (slow?, fast?);
     let standby_after = devices
@@ -548,6 +559,8 @@ fn read_hybrid(
         fast,
         force,
         standby_after,
+        trace,
+        trace_max: trace_max.map_or(lens::record::DEFAULT_MAX, |at| at.value),
     })
 }
 

@@ -20,7 +20,7 @@ pub fn page(one: &Looked, width: usize) -> String {
     for (name, text) in facts(one) {
         page.push_str(&wrapped(name, &text, width));
     }
-    page.push_str(&format!("\nSizes\n{}", sizes(summary)));
+    page.push_str(&format!("\nSizes\n{}", sizes(summary, width)));
     page.push_str(&format!("\n{}", concentration(summary, width)));
     if summary.devices > 1 {
         page.push_str(&format!("\nDevices\n{}", devices(one)));
@@ -156,7 +156,7 @@ fn wrapped(name: &str, text: &str, width: usize) -> String {
     all
 }
 
-fn sizes(told: &Summary) -> String {
+fn sizes(told: &Summary, width: usize) -> String {
     let row = |name: &str, of: &Option<SizeFigures>| {
         of.as_ref().map(|of| {
             let figures = [of.mean, of.min, of.p50, of.p90, of.p99, of.max].map(size);
@@ -183,7 +183,7 @@ fn sizes(told: &Summary) -> String {
         .map(|one| format!("{} {} %", size(one.size), one.pct))
         .collect();
     if !top.is_empty() {
-        text.push_str(&format!("most frequent: {}\n", top.join(", ")));
+        text.push_str(&wrapped("most frequent", &top.join(", "), width));
     }
     text
 }

@@ -44,7 +44,7 @@ fn the_page_fits_a_terminal_of_eighty_columns() {
     }
     for part in [
         "requests      30000 in 3h on 2 devices",
-        "300 flushes",
+        "9900 writes, 300\n              flushes",
         "malformed     2 records left out",
         "\nSizes\n",
         "hottest 1 % (1 region)",
