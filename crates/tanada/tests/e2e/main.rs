@@ -5,3 +5,4 @@ mod common;
 mod daemon;
 mod sweep;
 mod trace;
+mod recording;

@@ -1,0 +1,122 @@
+//! A running volume records what it is asked; `tanada trace stat` reads the recording.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::{Daemon, SMALL, json, run, stderr, text};
+
+/// Asks `vol0` something with QEMU's client; `false` without QEMU's tools.
+fn ask(dir: &Path, commands: &[&str]) -> bool {
+    let mut command = std::process::Command::new("qemu-io");
+    command.current_dir(dir).args(["-f", "raw"]);
+    for line in commands {
+        command.args(["-c", line]);
+    }
+    let Ok(output) = command.arg("nbd+unix:///vol0?socket=vol0.sock").output() else {
+        println!("skipped: no qemu-io");
+        return false;
+    };
+    assert!(output.status.success(), "{}", stderr(&output));
+    true
+}
+
+fn recording(dir: &Path) -> Value {
+    json(dir, &["volume", "show", "vol0", "--json"])["trace"].clone()
+}
+
+#[test]
+fn a_volume_records_what_it_is_asked_until_it_is_told_to_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, SMALL);
+    assert_eq!(recording(dir), Value::Null);
+    let said = text(
+        dir,
+        &["volume", "set", "vol0", "trace=vol0.csv", "trace_max=2MiB"],
+    );
+    assert!(
+        said.contains("vol0.csv") && said.contains("2.0 MiB"),
+        "{said}"
+    );
+    let asked = ask(
+        dir,
+        &[
+            "write -P 1 1M 64k",
+            "write -P 2 3M 4k",
+            "read -P 1 1M 64k",
+            "flush",
+        ],
+    );
+    text(dir, &["volume", "set", "vol0", "trace=off"]);
+    assert_eq!(recording(dir), Value::Null);
+    // No longer recorded.
+    ask(dir, &["write -P 3 5M 4k"]);
+    if asked {
+        let found = json(dir, &["trace", "stat", "vol0.csv", "--json"]);
+        assert_eq!(found["format"], "csv");
+        assert_eq!(found["ops"]["write"]["bytes"], (64 + 4) << 10);
+        assert_eq!(found["ops"]["write"]["requests"], 2);
+        // QEMU looks at the first sectors by itself.
+        assert!(found["ops"]["read"]["bytes"].as_u64() >= Some(64 << 10));
+        assert!(found["ops"]["flush"]["requests"].as_u64() >= Some(1));
+    }
+
+    // A stop of the daemon ends a recording well; the next one keeps it as FILE.1.
+    let file = dir.join("vol0.csv");
+    text(
+        dir,
+        &[
+            "volume",
+            "set",
+            "vol0",
+            &format!("trace={}", file.display()),
+        ],
+    );
+    ask(dir, &["write -P 4 7M 8k"]);
+    assert_eq!(daemon.stop().0, Some(0));
+    if asked {
+        assert!(dir.join("vol0.csv.1").exists());
+        let found = json(dir, &["trace", "stat", "vol0.csv", "--json"]);
+        assert_eq!(found["ops"]["write"]["bytes"], 8 << 10);
+    }
+}
+
+#[test]
+fn a_recording_that_cannot_be_is_refused_and_the_volume_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("letter.txt"), "Dear Tanada").unwrap();
+    // The configuration asks for a trace where none can be: the volume serves, and says why.
+    let config = SMALL.replace(
+        "fast = \"fast\"\n",
+        "fast = \"fast\"\ntrace = \"no/such/trace.csv\"\n",
+    );
+    let daemon = Daemon::start(dir, &config);
+    let failed = recording(dir)["failed"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    assert!(failed.contains("no/such/trace.csv"), "{failed}");
+    assert!(text(dir, &["volume", "show", "vol0"]).contains("stopped"));
+    for (change, reason) in [
+        ("trace=no/such/trace.csv", "No such file"),
+        ("trace=letter.txt", "is no trace in the normal form"),
+        ("trace_max=4KiB", "too small"),
+    ] {
+        let refused = run(dir, &["volume", "set", "vol0", change]);
+        assert_eq!(refused.status.code(), Some(1), "{change}");
+        assert!(
+            stderr(&refused).contains(reason),
+            "{change}: {}",
+            stderr(&refused)
+        );
+    }
+    assert_eq!(
+        fs::read_to_string(dir.join("letter.txt")).unwrap(),
+        "Dear Tanada"
+    );
+    ask(dir, &["write -P 5 1M 4k", "read -P 5 1M 4k"]);
+    assert_eq!(daemon.stop().0, Some(0));
+}
