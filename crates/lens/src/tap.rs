@@ -29,6 +29,9 @@ pub trait Observer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attached(u64);
 
+/// An observer and the name of its attachment.
+type Watcher = (Attached, Rc<RefCell<dyn Observer>>);
+
 /// A device with observers.
 ///
 /// # Example
@@ -57,7 +60,7 @@ pub struct Attached(u64);
 pub struct Tap {
     inner: Rc<dyn Device>,
     watched: Cell<bool>,
-    observers: RefCell<Vec<(Attached, Rc<RefCell<dyn Observer>>)>>,
+    observers: RefCell<Vec<Watcher>>,
     next: Cell<u64>,
 }
 

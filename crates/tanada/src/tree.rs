@@ -41,7 +41,7 @@ pub enum Letter {
     },
     Change {
         volume: String,
-        change: Change,
+        change: Box<Change>,
         reply: Reply<Result<api::Volume, Refused>>,
     },
     /// Close everything and end; answers with what went wrong.
@@ -263,7 +263,7 @@ impl Tree {
                     reply,
                 }) => {
                     self.command("a change of settings", volume, reply, async move |volume| {
-                        volume.change(change).await
+                        volume.change(*change).await
                     });
                 }
                 Ok(Letter::Stop(reply)) => {

@@ -53,7 +53,7 @@ proptest! {
         // A trace begins with its first request.
         let first = expected[0].at;
         for request in &mut expected {
-            request.at = request.at - first;
+            request.at -= first;
         }
         prop_assert_eq!(read_back(&[file]).0, expected);
     }

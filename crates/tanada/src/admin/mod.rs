@@ -353,7 +353,7 @@ async fn change_volume(
     control
         .command(&name, |reply| Letter::Change {
             volume,
-            change,
+            change: Box::new(change),
             reply,
         })
         .await
