@@ -3,6 +3,6 @@
 mod commands;
 mod common;
 mod daemon;
+mod recording;
 mod sweep;
 mod trace;
-mod recording;
