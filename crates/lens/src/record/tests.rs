@@ -1,3 +1,5 @@
+//! Does a recording hold what was asked, within its bound, whatever happens to its files?
+
 use std::cell::RefCell;
 use std::rc::Rc;
 

@@ -1,3 +1,5 @@
+//! Does every view of a trace say what is in it, and fit where it is shown?
+
 use base::Nanos;
 use lens::trace::stat::HeatMap;
 use lens::trace::{Op, Request};

@@ -1,3 +1,5 @@
+//! Are the figures what plain code, and counting by hand, finds?
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
