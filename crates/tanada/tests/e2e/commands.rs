@@ -200,3 +200,177 @@ fn experiments_are_listed_and_an_unknown_one_is_bad_usage() {
         "{said}"
     );
 }
+
+/// A shared trace; `None` where traces are absent and not required.
+fn shared_trace(name: &str) -> Option<String> {
+    let root = std::env::var_os("TANADA_SHARED").map_or_else(
+        || concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into(),
+        std::path::PathBuf::from,
+    );
+    let path = root.join("traces").join(name);
+    if !path.exists() {
+        let required = std::env::var_os("TANADA_REQUIRE_SHARED").is_some_and(|v| v == "1");
+        assert!(!required, "there is no {}", path.display());
+        println!("skipped: no shared traces");
+        return None;
+    }
+    Some(path.to_str().expect("a path of text").to_owned())
+}
+
+#[test]
+fn simulated_policies_miss_exactly_as_published() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(trace) = shared_trace("cloudphysics/cloudPhysicsIO.vscsi.zst") else {
+        return;
+    };
+    let asked = [
+        "sim",
+        "cache",
+        &trace,
+        "--policy",
+        "lru,fifo,clock,sieve,belady",
+    ];
+    let how = [
+        "--size",
+        "500obj,2000obj,4897obj,20000obj",
+        "--unit",
+        "request",
+        "--json",
+    ];
+    let rows = json(dir.path(), &[&asked[..], &how].concat());
+    let misses: Vec<u64> = rows.as_array().unwrap()[..16]
+        .iter()
+        .map(|row| row["misses"].as_u64().unwrap())
+        .collect();
+    let published = [
+        [95_398, 94_189, 91_657, 72_053],
+        [96_483, 94_588, 91_716, 72_229],
+        [95_293, 94_081, 91_599, 72_151],
+        [94_379, 93_411, 90_040, 64_431],
+    ];
+    assert_eq!(misses, published.concat());
+    let lru = &rows[2];
+    assert_eq!(lru["policy"], "lru");
+    assert_eq!(lru["size"], "4897obj");
+    assert_eq!(lru["unit"], "request");
+    assert_eq!(lru["requests"], 113_872);
+    assert_eq!(lru["miss_ratio"], 91_657.0 / 113_872.0);
+    assert!(lru["byte_miss_ratio"].as_f64().unwrap() > 0.0);
+    let bound = &rows[18];
+    assert_eq!(
+        (bound["policy"].as_str(), bound["objects"].as_u64()),
+        (Some("belady"), Some(4897))
+    );
+    assert!((bound["miss_ratio"].as_f64().unwrap() - 0.6290).abs() < 0.00005);
+}
+
+#[test]
+fn simulated_pages_hit_as_published() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(trace) = shared_trace("arc/OLTP.lis.zst") else {
+        return;
+    };
+    let asked = ["sim", "cache", &trace, "--policy", "lru", "--unit", "512B"];
+    let how = [
+        "--size",
+        "1000obj,2000obj,5000obj,10000obj,15000obj",
+        "--json",
+    ];
+    let rows = json(dir.path(), &[&asked[..], &how].concat());
+    let hits: Vec<String> = rows
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| format!("{:.2}", 100.0 * (1.0 - row["miss_ratio"].as_f64().unwrap())))
+        .collect();
+    assert_eq!(hits, ["32.83", "42.47", "53.65", "60.70", "64.63"]);
+}
+
+#[test]
+fn a_simulation_answers_in_a_table_in_json_and_in_one_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let mut trace = "t_us,op,offset,size,dev\n".to_owned();
+    for n in 0..2_000u64 {
+        let op = if n % 5 == 0 { 'W' } else { 'R' };
+        let page = n * n % 211 + n % 3 * 40;
+        trace.push_str(&format!("{n},{op},{},8192,0\n", page * 4096));
+    }
+    fs::write(dir.join("trace.csv"), trace).unwrap();
+    let asked = [
+        "sim",
+        "cache",
+        "trace.csv",
+        "--size",
+        "10%,256KiB",
+        "--curve",
+        "--html",
+        "page.html",
+    ];
+    let table = text(dir, &asked);
+    for expected in [
+        "POLICY",
+        "10%",
+        "256KiB",
+        "w-tinylfu",
+        "belady",
+        "*",
+        "exact curve",
+    ] {
+        assert!(table.contains(expected), "{expected} is not in\n{table}");
+    }
+    let page = fs::read_to_string(dir.join("page.html")).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("w-tinylfu"));
+    let one_thread = text(dir, &[&asked[..], &["--json", "--jobs", "1"]].concat());
+    let many = text(dir, &[&asked[..], &["--json", "--jobs", "3"]].concat());
+    assert_eq!(one_thread, many, "threads change nothing");
+    let rows = json(dir, &[&asked[..6], &["--json", "--policy", "lru"]].concat());
+    assert_eq!(
+        rows[0]["requests"], 4_000,
+        "each block of a split request counts"
+    );
+    assert_eq!(rows[0]["trace_requests"], 2_000);
+}
+
+#[test]
+fn a_simulation_that_makes_no_sense_is_refused_with_advice() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(
+        dir.join("trace.csv"),
+        "t_us,op,offset,size,dev\n0,R,0,4096,0\n",
+    )
+    .unwrap();
+    fs::write(dir.join("empty.csv"), "").unwrap();
+    fs::write(
+        dir.join("flush.csv"),
+        "t_us,op,offset,size,dev\n0,F,0,0,0\n",
+    )
+    .unwrap();
+    let refusals: [(&[&str], i32, &str); 6] = [
+        (
+            &["trace.csv", "--unit", "request", "--size", "24GiB"],
+            2,
+            "whose objects have no size in bytes",
+        ),
+        (
+            &["trace.csv", "--size", "1000"],
+            2,
+            "'1000' is no cache size",
+        ),
+        (&["trace.csv", "--unit", "3KiB"], 2, "'3KiB' is no unit"),
+        (
+            &["trace.csv", "--policy", "mru"],
+            2,
+            "'mru' is no replacement policy",
+        ),
+        (&["flush.csv"], 1, "no reads or writes to simulate"),
+        (&["empty.csv"], 1, "empty"),
+    ];
+    for (arguments, status, expected) in refusals {
+        let refused = run(dir, &[&["sim", "cache"], arguments].concat());
+        let said = stderr(&refused);
+        assert_eq!(refused.status.code(), Some(status), "{arguments:?}: {said}");
+        assert!(said.contains(expected), "{expected} is not in\n{said}");
+    }
+}
