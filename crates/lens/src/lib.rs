@@ -8,6 +8,7 @@
 //! 1. The same options give the same rows, bit for bit.
 //! 2. Every figure says its unit, whether the device was modelled, and what the paper says beside it.
 
+pub mod advise;
 pub mod dmssd;
 pub mod experiment;
 pub mod generate;

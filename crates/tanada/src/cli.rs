@@ -47,6 +47,8 @@ pub enum Command {
     /// Work on block traces: real ones, and generated ones.
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Advise which cache would do a trace good, and what it would cost.
+    Advise(crate::advise::Advise),
 }
 
 #[derive(Subcommand)]

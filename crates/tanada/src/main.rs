@@ -10,6 +10,7 @@
 //! bad configuration.
 
 mod admin;
+mod advise;
 mod assemble;
 mod cli;
 mod client;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         Command::Experiment(command) => experiment::run(command),
         Command::Sim(command) => sim::run(command),
         Command::Trace(command) => trace_commands::run(command),
+        Command::Advise(arguments) => advise::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

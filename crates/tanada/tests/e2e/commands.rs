@@ -374,3 +374,45 @@ fn a_simulation_that_makes_no_sense_is_refused_with_advice() {
         assert!(said.contains(expected), "{expected} is not in\n{said}");
     }
 }
+
+#[test]
+fn advice_names_a_cache_and_its_price() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let mut trace = "t_us,op,offset,size,dev\n".to_owned();
+    for n in 0..4_000u64 {
+        let op = if n % 4 == 0 { 'W' } else { 'R' };
+        let page = n * n % 1_009;
+        trace.push_str(&format!(
+            "{},{op},{},4096,0\n",
+            n * 20_000,
+            page * 4096 * 64
+        ));
+    }
+    fs::write(dir.join("trace.csv"), trace).unwrap();
+    let asked = [
+        "advise",
+        "trace.csv",
+        "--policy",
+        "lru,s3-fifo",
+        "--html",
+        "page.html",
+    ];
+    let said = text(dir, &asked);
+    for expected in [
+        "of ssd-sata-mlc with",
+        "The knee is at",
+        "READ HITS",
+        "a day to the fast device",
+    ] {
+        assert!(said.contains(expected), "{expected} is not in\n{said}");
+    }
+    let page = fs::read_to_string(dir.join("page.html")).unwrap();
+    assert!(page.contains("Caches looked at"));
+    let advice = json(dir, &[&asked[..], &["--json"]].concat());
+    let chosen = advice["chosen"].as_u64().unwrap() as usize;
+    let mean = |row: &serde_json::Value| row["response_us_mean"].as_f64().unwrap();
+    assert!(mean(&advice["candidates"][chosen]) < mean(&advice["alone"]));
+    let refused = run(dir, &["advise", "trace.csv", "--fast", "floppy"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+}

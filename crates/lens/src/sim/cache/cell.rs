@@ -125,21 +125,64 @@ pub(super) fn ratio(part: u64, whole: u64) -> f64 {
 /// # Ok::<(), lens::sim::cache::LoadError>(())
 /// ```
 pub fn simulate(trace: &Compact, kind: Kind, objects: u64, mode: Mode) -> Tally {
+    simulate_watched(trace, kind, objects, mode, &mut ())
+}
+
+/// What a cache does to the devices below it, in objects of the trace and frames of the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A hit is read.
+    FastRead { frame: u32 },
+    /// The request writes into the cache.
+    FastWrite { frame: u32 },
+    /// What was read from the slow device is copied to the fast one.
+    Fill { frame: u32 },
+    /// The request reads from the slow device.
+    SlowRead { block: u32 },
+    /// The request writes to the slow device.
+    SlowWrite { block: u32 },
+    /// A dirty object that left is written to the slow device.
+    Clean { block: u32 },
+}
+
+/// Who follows a simulation step by step.
+pub(crate) trait Watch {
+    /// The next request of the trace begins.
+    fn begin(&mut self);
+    /// It caused this.
+    fn step(&mut self, step: Step);
+    /// It has caused all it does.
+    fn end(&mut self);
+}
+
+impl Watch for () {
+    #[inline(always)]
+    fn begin(&mut self) {}
+    #[inline(always)]
+    fn step(&mut self, _step: Step) {}
+    #[inline(always)]
+    fn end(&mut self) {}
+}
+
+/// As [`simulate`], followed by `watch`.
+pub(crate) fn simulate_watched(
+    trace: &Compact,
+    kind: Kind,
+    objects: u64,
+    mode: Mode,
+    watch: &mut impl Watch,
+) -> Tally {
     assert!(objects > 0, "a cache has room for at least one object");
     // More room than objects changes nothing: nothing ever leaves.
     let capacity = objects.min(u64::from(trace.footprint())) as u32;
-    simulate_numbered(trace, kind, capacity, mode)
-}
-
-/// One monomorphic simulation per policy: a virtual call per access would cost a third of the rate.
-fn simulate_numbered(trace: &Compact, kind: Kind, capacity: u32, mode: Mode) -> Tally {
+    // One monomorphic simulation per policy: a virtual call per access would cost a third of the rate.
     // As `policy::cache::build` and `build_remembering` choose.
     let ghosts = mode.admission == Rule::SecondAccess;
     macro_rules! run {
         ($policy:expr) => {
             match ghosts {
-                true => run(trace, Remembering::new($policy), mode),
-                false => run(trace, $policy, mode),
+                true => run(trace, Remembering::new($policy), mode, watch),
+                false => run(trace, $policy, mode, watch),
             }
         };
     }
@@ -148,19 +191,24 @@ fn simulate_numbered(trace: &Compact, kind: Kind, capacity: u32, mode: Mode) -> 
         Kind::Fifo => run!(Fifo::new(capacity)),
         Kind::Clock => run!(Clock::new(capacity)),
         Kind::Sieve => run!(Sieve::new(capacity)),
-        Kind::S3Fifo => run(trace, S3Fifo::new(capacity), mode),
-        Kind::Arc => run(trace, Arc::new(capacity), mode),
-        Kind::WTinyLfu => run(trace, WTinyLfu::new(capacity), mode),
+        Kind::S3Fifo => run(trace, S3Fifo::new(capacity), mode, watch),
+        Kind::Arc => run(trace, Arc::new(capacity), mode, watch),
+        Kind::WTinyLfu => run(trace, WTinyLfu::new(capacity), mode, watch),
     }
 }
 
-fn run<P: Replacement>(trace: &Compact, policy: P, mode: Mode) -> Tally {
-    let mut cell = Cell::new(policy, trace.footprint(), trace.unit(), mode);
+fn run<P: Replacement, W: Watch>(trace: &Compact, policy: P, mode: Mode, watch: &mut W) -> Tally {
+    let mut cell = Cell::new(policy, trace.footprint(), trace.unit(), mode, watch);
     let mut tally = Tally::default();
-    let mut missed = false;
+    let (mut missed, mut fresh) = (false, true);
     trace.each(|access| {
+        if fresh {
+            cell.watch.begin();
+        }
+        fresh = access.last;
         missed |= !cell.access(access);
         if access.last {
+            cell.watch.end();
             match access.write {
                 false => {
                     tally.reads += 1;
@@ -198,7 +246,8 @@ struct Frame {
 }
 
 /// A cache over numbered blocks.
-struct Cell<P> {
+struct Cell<'a, P, W> {
+    watch: &'a mut W,
     // Fixed.
     unit: Option<u32>,
     mode: Mode,
@@ -214,8 +263,8 @@ struct Cell<P> {
     tally: Tally,
 }
 
-impl<P: Replacement> Cell<P> {
-    fn new(policy: P, blocks: u32, unit: Unit, mode: Mode) -> Cell<P> {
+impl<'a, P: Replacement, W: Watch> Cell<'a, P, W> {
+    fn new(policy: P, blocks: u32, unit: Unit, mode: Mode, watch: &'a mut W) -> Cell<'a, P, W> {
         assert!(
             mode.write != WriteMode::Pass,
             "a cache that is passed by holds nothing"
@@ -225,6 +274,7 @@ impl<P: Replacement> Cell<P> {
             Rule::SecondAccess => Reads::OnSecondAccess,
         };
         Cell {
+            watch,
             unit: match unit {
                 Unit::Request => None,
                 Unit::Block(size) => Some(size.0 as u32),
@@ -245,8 +295,9 @@ impl<P: Replacement> Cell<P> {
         let frame = self.place[access.block as usize];
         if frame != NONE && !(access.write && self.mode.write == WriteMode::Around) {
             self.policy.hit(frame, u64::from(access.block));
-            if access.write {
-                self.written(frame, access.bytes);
+            match access.write {
+                true => self.written(frame, access),
+                false => self.watch.step(Step::FastRead { frame }),
             }
             return true;
         }
@@ -272,9 +323,13 @@ impl<P: Replacement> Cell<P> {
             _ => access.bytes,
         };
         self.tally.slow_bytes_read += u64::from(bytes);
+        self.watch.step(Step::SlowRead {
+            block: access.block,
+        });
         if admitted {
             self.tally.flash_bytes_written += u64::from(bytes);
-            self.insert(access.block);
+            let frame = self.insert(access.block);
+            self.watch.step(Step::Fill { frame });
         }
     }
 
@@ -287,18 +342,28 @@ impl<P: Replacement> Cell<P> {
                 self.place[access.block as usize] = NONE;
                 self.free.push(frame);
             }
-            self.tally.slow_bytes_written += u64::from(access.bytes);
-            self.tally.slow_writes += 1;
+            self.slow_write(access);
             return;
         }
         self.policy.missed(u64::from(access.block));
         let frame = self.insert(access.block);
-        self.written(frame, access.bytes);
+        self.written(frame, access);
     }
 
     #[inline(always)]
-    fn written(&mut self, frame: u32, bytes: u32) {
+    fn slow_write(&mut self, access: Access) {
+        self.tally.slow_bytes_written += u64::from(access.bytes);
+        self.tally.slow_writes += 1;
+        self.watch.step(Step::SlowWrite {
+            block: access.block,
+        });
+    }
+
+    #[inline(always)]
+    fn written(&mut self, frame: u32, access: Access) {
+        let bytes = access.bytes;
         self.tally.flash_bytes_written += u64::from(bytes);
+        self.watch.step(Step::FastWrite { frame });
         if self.mode.write.keeps_dirty() {
             let dirty = &mut self.frames[frame as usize].dirty;
             *dirty = match self.unit {
@@ -306,8 +371,7 @@ impl<P: Replacement> Cell<P> {
                 None => bytes.max(*dirty),
             };
         } else {
-            self.tally.slow_bytes_written += u64::from(bytes);
-            self.tally.slow_writes += 1;
+            self.slow_write(access);
         }
     }
 
@@ -333,6 +397,7 @@ impl<P: Replacement> Cell<P> {
             if old.dirty > 0 {
                 self.tally.slow_bytes_written += u64::from(old.dirty);
                 self.tally.slow_writes += 1;
+                self.watch.step(Step::Clean { block: old.block });
             }
             victim
         };

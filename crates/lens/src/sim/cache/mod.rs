@@ -30,6 +30,7 @@ mod tests;
 
 pub use belady::{Bound, Future, Least};
 pub use cell::{Mode, Tally, simulate};
+pub(crate) use cell::{Step, Watch, simulate_watched};
 pub use compact::{Access, Builder, Compact, LoadError, Ops, Unit, UnknownUnit};
 pub use curve::{Curve, Part, Point, Shape, exact_lru};
 pub use html::page;

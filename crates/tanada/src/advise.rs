@@ -1,0 +1,206 @@
+//! `tanada advise`: which cache would do this trace good, and what would it cost?
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use base::Bytes;
+use clap::Args;
+use device::model::Spec;
+use indicatif::{ProgressBar, ProgressStyle};
+use lens::advise::{Advice, Adviser, Options, page};
+use lens::sim::cache::Method;
+use lens::sim::on_threads;
+use lens::trace::{Bad, Format, ReadOptions, Requests, open_many};
+use policy::cache::Kind;
+
+use crate::cli::Usage;
+use crate::show;
+use crate::table::{share, size, span, table};
+
+#[derive(Args)]
+#[command(after_help = "\
+For a running volume record a trace of it and ask about that.
+
+Example: tanada advise trace.csv.zst --slow hdd-7200-sata --fast ssd-sata-mlc")]
+pub struct Advise {
+    /// Trace files of one recording, merged by time.
+    #[arg(required = true, value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
+    /// The device that holds everything: a model, or the TOML file of an own one.
+    #[arg(long, default_value = "hdd-7200-sata", value_name = "MODEL")]
+    pub slow: String,
+    /// The device the cache would be on.
+    #[arg(long, default_value = "ssd-sata-mlc", value_name = "MODEL")]
+    pub fast: String,
+    /// Policies to choose from, separated by commas, or all.
+    #[arg(long, default_value = "all", value_name = "LIST")]
+    pub policy: String,
+    /// Sizes to choose from, such as 4GiB,16GiB. [default: from a 64th of what the trace touches to all of it]
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    pub size: Vec<Bytes>,
+    /// How often a day the cache may be written over.
+    #[arg(long, default_value_t = 1.0, value_name = "TIMES")]
+    pub endurance: f64,
+    /// Where chance begins: platters, samples.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// How many threads work. [default: one per processor]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
+    pub jobs: usize,
+    /// The format of the trace. [default: told from its name and content]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<Format>,
+    /// Leave out malformed records and count them, instead of stopping at the first.
+    #[arg(long)]
+    pub skip_bad: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Write a report: one self-contained HTML file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Advises and prints.
+pub fn run(arguments: &Advise) -> anyhow::Result<()> {
+    let usage = |error: &dyn std::fmt::Display| Usage(error.to_string());
+    let methods = Method::list(&arguments.policy).map_err(|error| usage(&error))?;
+    let policies: Vec<Kind> = methods
+        .iter()
+        .filter_map(|method| match method {
+            Method::Policy(kind) => Some(*kind),
+            Method::Belady => None,
+        })
+        .collect();
+    if !(arguments.endurance > 0.0 && arguments.endurance.is_finite()) {
+        return Err(Usage(format!(
+            "--endurance {}: it must be above 0, such as 0.3",
+            arguments.endurance
+        ))
+        .into());
+    }
+    let options = Options {
+        slow: Spec::find(&arguments.slow).map_err(|error| usage(&error))?,
+        fast: Spec::find(&arguments.fast).map_err(|error| usage(&error))?,
+        policies,
+        sizes: arguments.size.clone(),
+        endurance: arguments.endurance,
+        seed: arguments.seed,
+    };
+    let mut adviser = Adviser::new(options).map_err(|error| usage(&error))?;
+    let reading = ReadOptions {
+        format: arguments.format,
+        bad: if arguments.skip_bad {
+            Bad::Count
+        } else {
+            Bad::Fatal
+        },
+        ..ReadOptions::default()
+    };
+    let mut trace = open_many(&arguments.traces, &reading)?;
+    let reading = bar("{bar:30} {bytes}/{total_bytes} read, {eta} left")?;
+    let mut batch = Vec::new();
+    while trace.next_batch(&mut batch)? {
+        for request in &batch {
+            adviser.push(request)?;
+        }
+        let (done, of) = trace.progress();
+        reading.set_length(of);
+        reading.set_position(done);
+    }
+    reading.finish_and_clear();
+    for note in trace.notes() {
+        eprintln!("tanada: {note}");
+    }
+    if trace.malformed().count > 0 {
+        eprintln!(
+            "tanada: {} malformed records were left out",
+            trace.malformed().count
+        );
+    }
+    let trying = bar("{bar:30} {pos}/{len} caches looked at")?;
+    let advice = on_threads(arguments.jobs, || {
+        adviser.advise(&|done, of| {
+            trying.set_length(of as u64);
+            trying.set_position(done as u64);
+        })
+    })??;
+    trying.finish_and_clear();
+    if let Some(file) = &arguments.html {
+        let command = std::env::args().collect::<Vec<String>>().join(" ");
+        let name = arguments.traces[0].display().to_string();
+        let page = page(&advice, &name, &command, arguments.seed);
+        std::fs::write(file, page.html())
+            .with_context(|| format!("cannot write the report to {}", file.display()))?;
+    }
+    match arguments.json {
+        true => show::json(&advice),
+        false => show::text(&text(&advice)),
+    }
+}
+
+/// Drawn on a terminal only.
+fn bar(template: &str) -> anyhow::Result<ProgressBar> {
+    let bar = ProgressBar::new(0);
+    bar.set_style(ProgressStyle::with_template(template)?);
+    Ok(bar)
+}
+
+fn micros(us: f64) -> String {
+    span((us * 1e3) as u64)
+}
+
+fn text(advice: &Advice) -> String {
+    let mut text = String::new();
+    for reason in &advice.reasons {
+        text.push_str(&format!("{reason}\n"));
+    }
+    text.push('\n');
+    let mut lines = vec![vec![
+        String::new(),
+        "(none)".to_owned(),
+        "-".to_owned(),
+        "-".to_owned(),
+        "-".to_owned(),
+        micros(advice.alone.response_us_mean),
+        micros(advice.alone.read_us_mean),
+        micros(advice.alone.write_us_mean),
+        "-".to_owned(),
+        "-".to_owned(),
+        format!("{:.2} W", advice.alone.watts),
+    ]];
+    for (at, one) in advice.candidates.iter().enumerate() {
+        lines.push(vec![
+            if advice.chosen == Some(at) { "*" } else { "" }.to_owned(),
+            one.policy.clone(),
+            size(one.size_bytes),
+            one.write.clone(),
+            share(one.read_hit_ratio, 1.0),
+            micros(one.response_us_mean),
+            micros(one.read_us_mean),
+            micros(one.write_us_mean),
+            format!("{:.1} %", 100.0 * one.slow_requests_saved),
+            size(one.flash_bytes_per_day as u64),
+            format!("{:.2} W", one.watts),
+        ]);
+    }
+    let heads = [
+        "",
+        "POLICY",
+        "SIZE",
+        "WRITE",
+        "READ HITS",
+        "MEAN",
+        "READ",
+        "WRITE",
+        "SLOW I/O SAVED",
+        "FLASH/DAY",
+        "POWER",
+    ];
+    text.push_str(&table(&heads, &lines));
+    text.push_str(&format!(
+        "\n{} and {} are modelled; response times of the last {} of {} requests, at the trace's own pace.\n",
+        advice.slow, advice.fast, advice.timed_requests, advice.requests
+    ));
+    text
+}
