@@ -1,3 +1,5 @@
+//! Is the advice what a careful reader of the curves would say, and does the engine bear it out?
+
 use super::*;
 use crate::sim::run::{Made, Modelled, Replay, Stack, run};
 use crate::trace::{Requests, TraceError};
