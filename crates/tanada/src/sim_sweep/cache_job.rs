@@ -14,8 +14,8 @@ use toml::Value;
 
 use super::source::{Kept, Source, read};
 
-/// So many traces are kept in memory; points of one trace follow each other if it is the first axis.
-const TRACES: usize = 2;
+/// So many traces are kept in memory; more seeds of a generated one than that are generated again and again.
+const TRACES: usize = 4;
 
 /// Runs policies.
 pub struct CacheJob {
@@ -56,7 +56,7 @@ impl CacheJob {
 
     fn row(&self, point: &Point) -> anyhow::Result<Row> {
         let mut settings = point.settings.clone();
-        let source = Source::take(&mut settings)?;
+        let source = Source::take(&mut settings, point.seed)?;
         let settings: Settings = read(settings).context("its [base]")?;
         let size = match &settings.size {
             // What a range of sizes hands out.

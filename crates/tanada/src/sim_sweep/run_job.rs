@@ -45,7 +45,7 @@ impl RunJob {
 
     fn outcome(&self, point: &Point) -> anyhow::Result<Outcome> {
         let mut settings = point.settings.clone();
-        let source = Source::take(&mut settings)?;
+        let source = Source::take(&mut settings, point.seed)?;
         let replay: Settings = match settings.remove("replay") {
             Some(Value::Table(replay)) => read(replay).context("its [base.replay]")?,
             Some(_) => bail!("replay is no table; write [base.replay]"),

@@ -6,45 +6,116 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, bail};
-use lens::trace::{Format, ReadOptions, Requests, TraceError};
+use base::{Bytes, Nanos};
+use lens::generate::{Generator, Profile, Settings};
+use lens::trace::{Format, ReadOptions, Requests};
+use serde::Deserialize;
 use toml::{Table, Value};
+
+use crate::config::read_span;
 
 /// Where requests come from.
 #[derive(Debug, Clone)]
-pub struct Source {
-    path: PathBuf,
-    options: ReadOptions,
+pub enum Source {
+    /// A file.
+    File(PathBuf, ReadOptions),
+    /// A workload made by rule.
+    Generated(Profile, Settings),
+}
+
+/// `[base.generate]`, named as the options of `tanada trace generate`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    profile: String,
+    seed: Option<u64>,
+    part: Option<String>,
+    requests: Option<u64>,
+    #[serde(rename = "for")]
+    span: Option<String>,
+    size: Option<Bytes>,
+    iops: Option<f64>,
+    burst: Option<f64>,
+    read_share: Option<f64>,
+    block: Option<Bytes>,
+    theta: Option<f64>,
+    streams: Option<u32>,
+    stream_share: Option<f64>,
+    checkpoint: Option<String>,
 }
 
 impl Source {
-    /// Takes what says where requests come from out of the settings of a point.
-    pub fn take(settings: &mut Table) -> anyhow::Result<Source> {
+    /// Takes what says where requests come from out of the settings of a point; what is generated has the point's
+    /// `seed`, unless it names its own.
+    pub fn take(settings: &mut Table, seed: u64) -> anyhow::Result<Source> {
+        let generate = settings.remove("generate");
         let mut word = |key: &str| match settings.remove(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
             Some(other) => bail!("{key} is {}; it must be a text", other.type_str()),
         };
-        let path =
-            word("trace")?.context("it has no trace; write trace = \"FILE\" under [base]")?;
-        let format: Option<Format> = word("format")?.map(|name| name.parse()).transpose()?;
-        Ok(Source {
-            path: PathBuf::from(path),
-            options: ReadOptions {
-                format,
-                ..ReadOptions::default()
-            },
-        })
+        let (trace, format) = (word("trace")?, word("format")?);
+        let format: Option<Format> = format.map(|name| name.parse()).transpose()?;
+        match (trace, generate) {
+            (Some(path), None) => Ok(Source::File(
+                PathBuf::from(path),
+                ReadOptions {
+                    format,
+                    ..ReadOptions::default()
+                },
+            )),
+            (None, Some(Value::Table(generate))) => {
+                generated(generate, seed).context("its [base.generate]")
+            }
+            (None, Some(_)) => bail!("generate is no table; write [base.generate]"),
+            (None, None) => {
+                bail!("it has no trace; write trace = \"FILE\" under [base], or [base.generate]")
+            }
+            (Some(_), Some(_)) => bail!("trace and generate exclude each other; write one of them"),
+        }
     }
 
     /// The same text for the same requests.
     pub fn key(&self) -> String {
-        format!("{:?}", (&self.path, self.options.format))
+        match self {
+            Source::File(path, options) => format!("{path:?} {:?}", options.format),
+            Source::Generated(profile, settings) => format!("{profile} {settings:?}"),
+        }
     }
 
     /// Opens it, from its beginning.
-    pub fn open(&self) -> Result<Box<dyn Requests>, TraceError> {
-        Ok(Box::new(lens::trace::open(&self.path, &self.options)?))
+    pub fn open(&self) -> anyhow::Result<Box<dyn Requests>> {
+        Ok(match self {
+            Source::File(path, options) => Box::new(lens::trace::open(path, options)?),
+            Source::Generated(profile, settings) => Box::new(Generator::new(*profile, settings)?),
+        })
     }
+}
+
+fn generated(settings: Table, seed: u64) -> anyhow::Result<Source> {
+    let written: Written = read(settings)?;
+    let span = |text: Option<String>| -> anyhow::Result<Option<Nanos>> {
+        text.map(|text| read_span(&text))
+            .transpose()
+            .map_err(anyhow::Error::msg)
+    };
+    let part = written.part.map(|part| part.parse()).transpose();
+    let settings = Settings {
+        seed: written.seed.unwrap_or(seed),
+        part: part.map_err(anyhow::Error::msg)?,
+        requests: written.requests,
+        span: span(written.span)?,
+        size: written.size,
+        iops: written.iops,
+        burst: written.burst,
+        read_share: written.read_share,
+        block: written.block,
+        theta: written.theta,
+        streams: written.streams,
+        stream_share: written.stream_share,
+        checkpoint: span(written.checkpoint)?,
+    };
+    Ok(Source::Generated(written.profile.parse()?, settings))
 }
 
 /// What remains of the settings once all else is taken, read as `T`.
@@ -101,6 +172,65 @@ impl<T> Kept<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_example_plans_name_what_there_is() {
+        for name in ["policies", "stacks"] {
+            let file = format!(
+                "{}/../../experiments/sim/{name}.toml",
+                env!("CARGO_MANIFEST_DIR")
+            );
+            let plan = lens::sim::sweep::Plan::read(file.as_ref()).unwrap();
+            for number in 0..plan.grid().len() {
+                let point = plan.point(number);
+                let mut settings = point.settings;
+                let source = Source::take(&mut settings, point.seed).unwrap();
+                if number == 0 {
+                    let mut batch = Vec::new();
+                    assert!(source.open().unwrap().next_batch(&mut batch).unwrap());
+                }
+                if plan.kind() == "run" {
+                    settings.remove("replay");
+                    let text = toml::to_string(&settings).unwrap();
+                    crate::sim_run::stack(&text, "the stack", "sweep", None).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn requests_come_from_one_place_that_is_named_in_full() {
+        let take =
+            |text: &str| Source::take(&mut toml::from_str(text).unwrap(), 7).map(|from| from.key());
+        let own =
+            take("generate = { profile = 'zipf', requests = 10, for = '10m', seed = 3 }").unwrap();
+        let points = take("generate = { profile = 'zipf', requests = 10, for = '10m' }").unwrap();
+        assert!(
+            own.contains("seed: 3") && points.contains("seed: 7"),
+            "{own} {points}"
+        );
+        assert_ne!(
+            take("trace = 'a'").unwrap(),
+            take("trace = 'a'\nformat = 'csv'").unwrap()
+        );
+        for (text, reason) in [
+            ("", "it has no trace"),
+            (
+                "trace = 'a'\ngenerate = { profile = 'zipf' }",
+                "exclude each other",
+            ),
+            (
+                "generate = { profile = 'zipf', sise = 1 }",
+                "[base.generate]",
+            ),
+            ("generate = { profile = 'zopf' }", "[base.generate]"),
+            ("trace = 5", "trace is integer"),
+            ("trace = 'a'\nformat = 'tar'", "no trace format 'tar'"),
+        ] {
+            let refusal = format!("{:#}", take(text).expect_err(text));
+            assert!(refusal.contains(reason), "{text}: {refusal}");
+        }
+    }
 
     #[test]
     fn what_is_kept_is_worked_out_once_and_the_oldest_gives_way() {
