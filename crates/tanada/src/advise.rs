@@ -19,7 +19,7 @@ use crate::table::{share, size, span, table};
 
 #[derive(Args)]
 #[command(after_help = "\
-For a running volume record a trace of it and ask about that.
+For a running volume record a trace of it (tanada volume set vol0 trace=FILE) and ask about that.
 
 Example: tanada advise trace.csv.zst --slow hdd-7200-sata --fast ssd-sata-mlc")]
 pub struct Advise {

@@ -32,6 +32,8 @@ pub(super) struct Line {
 pub(super) const PAGE: u64 = 4096;
 /// The number of pieces nobody waits for.
 const BEHIND: u64 = u64::MAX;
+/// As the engine's high mark of dirty pages: what may wait to be cleaned, in percent of the cache.
+const DIRTY_PERCENT: usize = 60;
 /// Cleaned blocks are joined to writes of up to this many pages.
 const CLEAN_PAGES_MAX: u64 = 64;
 
@@ -116,6 +118,8 @@ pub(super) struct Timed<'a> {
     fast: Disk,
     /// Pages that left dirty and wait for an idle moment.
     dirty: BTreeSet<u64>,
+    /// Beyond this many requests wait for cleaning.
+    dirty_max: usize,
     // This request.
     next: usize,
     pieces: Vec<(bool, Op, u64, u64)>,
@@ -140,6 +144,7 @@ impl<'a> Timed<'a> {
             slow: Disk::new(slow, slow_size, seed)?,
             fast: Disk::new(fast, fast_size, seed)?,
             dirty: BTreeSet::new(),
+            dirty_max: (fast_size.0 / PAGE) as usize * DIRTY_PERCENT / 100,
             next: 0,
             pieces: Vec::new(),
             fills: Vec::new(),
@@ -176,9 +181,11 @@ impl<'a> Timed<'a> {
 
     /// One more page of the request, joined to the piece before where it follows on.
     fn piece(&mut self, slow: bool, op: Op, page: u64) {
-        if let Some((last_slow, last_op, first, count)) = self.pieces.last_mut()
-            && (*last_slow, *last_op, *first + *count) == (slow, op, page)
-        {
+        // A page written through belongs to two runs, one on each device.
+        let mut last = self.pieces.iter_mut().rev().take(2);
+        let follows =
+            last.find(|(on, what, first, count)| (*on, *what, *first + *count) == (slow, op, page));
+        if let Some((.., count)) = follows {
             *count += 1;
             return;
         }
@@ -242,7 +249,14 @@ impl Watch for Timed<'_> {
             Step::SlowWrite { block } => self.piece(true, Op::Write, self.places[block as usize]),
             Step::Fill { frame } => self.fills.push(frame),
             Step::Clean { block } => {
-                self.dirty.insert(self.places[block as usize]);
+                let page = self.places[block as usize];
+                match self.dirty.len() < self.dirty_max {
+                    true => {
+                        self.dirty.insert(page);
+                    }
+                    // No room for more until this one is written: the request waits for it.
+                    false => self.piece(true, Op::Write, page),
+                }
             }
         }
     }
