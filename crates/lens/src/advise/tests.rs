@@ -100,6 +100,30 @@ fn what_is_asked_for_once_needs_no_cache() {
 }
 
 #[test]
+fn a_long_write_through_is_one_request_to_the_slow_device() {
+    // Neighbours that come back in another order, so that frames lie anywhere.
+    let writes: Vec<Request> = (0..2_000)
+        .map(|n| Request {
+            at: Nanos::millis(40 * n),
+            offset: Bytes((n * 7 % 61) << 16),
+            size: Bytes::kib(64),
+            device: 0,
+            op: Op::Write,
+        })
+        .collect();
+    let sizes = vec![Bytes::mib(1)];
+    let advice = advise(&writes, Options { sizes, ..options() });
+    for write in ["through", "around"] {
+        let one = advice.candidates.iter().find(|one| one.write == write);
+        assert_eq!(
+            one.map(|one| one.slow_requests),
+            Some(2_000),
+            "write-{write}"
+        );
+    }
+}
+
+#[test]
 fn nothing_to_choose_from_is_refused() {
     let none = Options {
         policies: Vec::new(),

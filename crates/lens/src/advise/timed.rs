@@ -122,7 +122,8 @@ pub(super) struct Timed<'a> {
     dirty_max: usize,
     // This request.
     next: usize,
-    pieces: Vec<(bool, Op, u64, u64)>,
+    /// On each device, the slow one first: what, from which page, how many pages.
+    pieces: [Vec<(Op, u64, u64)>; 2],
     fills: Vec<u32>,
     // All.
     answered: Vec<Instant>,
@@ -146,7 +147,7 @@ impl<'a> Timed<'a> {
             dirty: BTreeSet::new(),
             dirty_max: (fast_size.0 / PAGE) as usize * DIRTY_PERCENT / 100,
             next: 0,
-            pieces: Vec::new(),
+            pieces: Default::default(),
             fills: Vec::new(),
             answered: lines.iter().map(|line| line.at).collect(),
         })
@@ -181,15 +182,14 @@ impl<'a> Timed<'a> {
 
     /// One more page of the request, joined to the piece before where it follows on.
     fn piece(&mut self, slow: bool, op: Op, page: u64) {
-        // A page written through belongs to two runs, one on each device.
-        let mut last = self.pieces.iter_mut().rev().take(2);
-        let follows =
-            last.find(|(on, what, first, count)| (*on, *what, *first + *count) == (slow, op, page));
-        if let Some((.., count)) = follows {
+        let pieces = &mut self.pieces[usize::from(!slow)];
+        if let Some((last_op, first, count)) = pieces.last_mut()
+            && (*last_op, *first + *count) == (op, page)
+        {
             *count += 1;
             return;
         }
-        self.pieces.push((slow, op, page, 1));
+        pieces.push((op, page, 1));
     }
 
     /// Lets the devices end their work.
@@ -230,7 +230,7 @@ fn times(lines: &[Line], answered: &[Instant], other: Times) -> Times {
 
 impl Watch for Timed<'_> {
     fn begin(&mut self) {
-        self.pieces.clear();
+        self.pieces.iter_mut().for_each(Vec::clear);
         self.fills.clear();
         if self.next >= self.from {
             let at = self.lines[self.next].at;
@@ -265,9 +265,11 @@ impl Watch for Timed<'_> {
         if self.next >= self.from {
             let at = self.lines[self.next].at;
             let id = self.next as u64;
-            for (slow, op, first, count) in self.pieces.drain(..) {
-                let disk = if slow { &mut self.slow } else { &mut self.fast };
-                disk.submit(at, id, op, pages(first, count));
+            let disks = [&mut self.slow, &mut self.fast];
+            for (disk, pieces) in disks.into_iter().zip(&mut self.pieces) {
+                for (op, first, count) in pieces.drain(..) {
+                    disk.submit(at, id, op, pages(first, count));
+                }
             }
             // What left now cannot be cleaned before now.
             self.slow.time = self.slow.time.max(at);
