@@ -44,6 +44,9 @@ pub enum Command {
     /// Simulate: what would policies and whole stacks have done with a trace?
     #[command(subcommand)]
     Sim(crate::sim::Sim),
+    /// Predict what an application would do on a device nobody has.
+    #[command(subcommand)]
+    Predict(crate::predict_commands::Predict),
     /// Work on block traces: real ones, and generated ones.
     #[command(subcommand)]
     Trace(TraceCommand),

@@ -48,9 +48,18 @@ fn run_one(arguments: &RunExperiment) -> anyhow::Result<()> {
         write(file, &lens::report::html(&rows, &title))?;
     }
     match arguments.json {
-        true => show::json(&rows),
-        false => show::text(&page(&rows)),
+        true => show::json(&rows)?,
+        false => show::text(&page(&rows))?,
     }
+    let failures = experiment::failures(&arguments.name, &rows);
+    if let Some(first) = failures.first() {
+        anyhow::bail!(
+            "{} figure(s) of {} do not come out as printed; the first: {first}",
+            failures.len(),
+            arguments.name
+        );
+    }
+    Ok(())
 }
 
 fn write(file: &Path, text: &str) -> anyhow::Result<()> {
@@ -70,8 +79,8 @@ fn page(rows: &[Row]) -> String {
                     row.method.clone(),
                     row.metric.clone(),
                     row.unit.clone(),
-                    word(row.published.as_ref()),
-                    word(row.ours.as_ref()),
+                    printed(row),
+                    beside(row),
                     spread(row),
                 ]
             })
@@ -104,6 +113,30 @@ fn page(rows: &[Row]) -> String {
 
 fn word(value: Option<&Value>) -> String {
     value.map_or_else(|| "-".to_owned(), Value::to_string)
+}
+
+/// The published figure with every decimal that is printed, where those are more than four digits.
+fn printed(row: &Row) -> String {
+    let short = word(row.published.as_ref());
+    match &row.published {
+        Some(Value::Number(number)) if number.to_string().len() > short.len() => number.to_string(),
+        _ => short,
+    }
+}
+
+/// Our figure, with as many decimals as the published one has where those are more than we would show.
+fn beside(row: &Row) -> String {
+    let ours = word(row.ours.as_ref());
+    let (Some(Value::Number(published)), Some(Value::Number(number))) = (&row.published, &row.ours)
+    else {
+        return ours;
+    };
+    let decimals = |text: &str| text.split_once('.').map_or(0, |(_, part)| part.len());
+    let printed = decimals(&published.to_string());
+    match printed > decimals(&ours) {
+        true => format!("{number:.printed$}"),
+        false => ours,
+    }
 }
 
 fn spread(row: &Row) -> String {

@@ -19,6 +19,7 @@ mod device_commands;
 mod doctor;
 mod experiment;
 mod frame;
+mod predict_commands;
 mod registry;
 mod serve;
 mod show;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Experiment(command) => experiment::run(command),
         Command::Sim(command) => sim::run(command),
+        Command::Predict(command) => predict_commands::run(command),
         Command::Trace(command) => trace_commands::run(command),
         Command::Advise(arguments) => advise::run(&arguments),
     };

@@ -19,6 +19,8 @@ pub mod judge;
 pub mod model;
 pub mod nnls;
 pub mod noise;
+pub mod page;
 pub mod paper;
 pub mod queue;
+pub mod study;
 pub mod units;
