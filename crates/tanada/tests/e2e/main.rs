@@ -3,6 +3,7 @@
 mod commands;
 mod common;
 mod daemon;
+mod predict;
 mod recording;
 mod sweep;
 mod trace;

@@ -1,0 +1,279 @@
+//! `tanada predict` and `tanada experiment run predict`, from outside.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::common::{json, run, stderr, text};
+
+/// A directory with the paper's measurements in `scm.csv`.
+fn published() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let said = text(
+        dir.path(),
+        &["predict", "import", "--published", "--into", "scm.csv"],
+    );
+    assert_eq!(said, "scm.csv: 188 measurements\n");
+    dir
+}
+
+/// What is refused, with its exit status.
+fn refused(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = run(dir, arguments);
+    (output.status.code(), stderr(&output))
+}
+
+#[test]
+fn the_papers_135_figures_come_out_and_the_exit_status_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = json(
+        dir.path(),
+        &["experiment", "run", "predict", "--quick", "--json"],
+    );
+    let printed: Vec<&Value> = rows
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| !row["published"].is_null())
+        .collect();
+    assert_eq!(printed.len(), 135);
+    let row = |table: &str, case: &str, metric: &str| {
+        printed
+            .iter()
+            .find(|row| row["table"] == table && row["case"] == case && row["metric"] == metric)
+            .unwrap_or_else(|| panic!("{table} {case} {metric}"))
+    };
+    let near = |row: &Value, by: f64| {
+        (row["published"].as_f64().unwrap() - row["ours"].as_f64().unwrap()).abs() < by
+    };
+    assert!(near(row("8", "write-only 16GB 64K-latency", "r2"), 2e-5));
+    assert!(near(row("13", "scm1 48GB", "predicted_us"), 0.01));
+    assert_eq!(
+        row("10", "write-only 16GB", "regressor")["ours"],
+        "64K-latency"
+    );
+    assert!(
+        !near(row("12", "write-only 64GB", "slope"), 1e-4),
+        "the slip"
+    );
+    let page = text(dir.path(), &["experiment", "run", "predict", "--quick"]);
+    assert!(
+        page.contains("0.999852"),
+        "figures are shown as they are printed"
+    );
+    assert!(page.contains("the one slip in print"));
+}
+
+#[test]
+fn a_data_set_is_shown_fitted_judged_and_used() {
+    let dir = published();
+    let dir = dir.path();
+    let shown = text(dir, &["predict", "show", "scm.csv"]);
+    assert!(
+        shown.contains("write-64K-latency") && shown.contains("55.427"),
+        "{shown}"
+    );
+    let study = json(dir, &["predict", "fit", "scm.csv", "--json"]);
+    assert_eq!(study["groups"].as_array().unwrap().len(), 6);
+    assert_eq!(study["groups"][0]["fit"]["rank"], 3);
+    assert_eq!(study["verdict"]["recommended"], "model");
+    let compared = text(
+        dir,
+        &["predict", "compare", "scm.csv", "--html", "scm.html"],
+    );
+    assert!(compared.contains("the model is recommended"), "{compared}");
+    assert!(compared.contains("nearest"));
+    let page = fs::read_to_string(dir.join("scm.html")).unwrap();
+    assert!(page.contains("Left-out errors") && page.contains("Residuals"));
+    let lines = text(dir, &["predict", "fit", "scm.csv", "--mode", "paper"]);
+    assert!(lines.contains("mean best R2 0.998331"), "{lines}");
+    assert!(lines.contains("inside noise") && lines.contains("outside noise"));
+    let near_device = [
+        "--at",
+        "read-16K-latency=12us",
+        "--at",
+        "write-64K-latency=50us",
+    ];
+    let mut arguments = vec!["predict", "estimate", "scm.csv", "--json"];
+    arguments.extend(near_device);
+    let estimates = json(dir, &arguments);
+    let write_only = &estimates[0];
+    assert_eq!(write_only["group"], "write-only write_latency");
+    let latency = write_only["latency"].as_f64().unwrap();
+    assert!(
+        (1500.0..2300.0).contains(&latency),
+        "between DRAM and 3D XPoint: {latency}"
+    );
+    // As published: SCM1 from one figure, and sizes that were never run.
+    let scm1 = json(
+        dir,
+        &[
+            "predict",
+            "estimate",
+            "scm.csv",
+            "--mode",
+            "paper",
+            "--device",
+            "SCM1",
+            "--sizes",
+            "48,96,192",
+            "--json",
+        ],
+    );
+    let over = scm1["over_sizes"].as_array().unwrap();
+    let at_48 = over
+        .iter()
+        .find(|one| one["group"] == "write-only write_latency" && one["size"] == 48.0)
+        .unwrap();
+    assert!((at_48["predicted"].as_f64().unwrap() - 2027.159).abs() < 0.01);
+}
+
+#[test]
+fn what_cannot_be_predicted_is_answered_with_what_to_do() {
+    let dir = published();
+    let dir = dir.path();
+    let (status, said) = refused(dir, &["predict", "estimate", "scm.csv", "--device", "SCM1"]);
+    assert_eq!(status, Some(1));
+    assert!(
+        said.contains(
+            "SCM1 has no read-16K-latency; measure it, give it (--at read-16K-latency=20us)"
+        ),
+        "{said}"
+    );
+    let (status, said) = refused(
+        dir,
+        &[
+            "predict",
+            "estimate",
+            "scm.csv",
+            "--at",
+            "read-16K-latency=1us",
+            "--at",
+            "write-64K-latency=50us",
+        ],
+    );
+    assert_eq!(status, Some(1));
+    assert!(
+        said.contains("3.6 times below the smallest measured"),
+        "{said}"
+    );
+    let (status, said) = refused(
+        dir,
+        &[
+            "predict",
+            "estimate",
+            "scm.csv",
+            "--at",
+            "write-64K-latency=50MB/s",
+        ],
+    );
+    assert_eq!(status, Some(2));
+    assert!(
+        said.contains("'write-64K-latency' cannot be in MB/s"),
+        "{said}"
+    );
+    let (status, said) = refused(dir, &["predict", "estimate", "scm.csv", "--device", "SCM3"]);
+    assert_eq!(status, Some(2));
+    assert!(
+        said.contains("no device 'SCM3'; it has NAND Flash, 3D XPoint, DRAM, SCM1, SCM2"),
+        "{said}"
+    );
+    let (status, said) = refused(
+        dir,
+        &["predict", "fit", "scm.csv", "--terms", "read-2K-latency"],
+    );
+    assert_eq!(status, Some(2));
+    assert!(
+        said.contains("no device has a figure 'read-2K-latency'"),
+        "{said}"
+    );
+}
+
+#[test]
+fn outputs_of_tools_become_a_data_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(
+        dir.join("run.txt"),
+        "[OVERALL], Throughput(ops/sec), 990.5\n[READ], AverageLatency(us), 812.5\n",
+    )
+    .unwrap();
+    let import = [
+        "predict",
+        "import",
+        "run.txt",
+        "--device",
+        "nvme0",
+        "--workload",
+        "a",
+        "--param",
+        "data_gb=16",
+        "--into",
+        "d.parquet",
+    ];
+    assert_eq!(text(dir, &import), "d.parquet: 2 measurements\n");
+    assert_eq!(text(dir, &import), "d.parquet: 2 measurements\n", "once");
+    let shown = json(dir, &["predict", "show", "d.parquet", "--json"]);
+    assert_eq!(shown["results"][1]["cell"], "a data_gb=16 read_latency");
+    fs::write(dir.join("other.txt"), "hello\n").unwrap();
+    let (status, said) = refused(
+        dir,
+        &[
+            "predict",
+            "import",
+            "other.txt",
+            "--device",
+            "x",
+            "--into",
+            "d.csv",
+        ],
+    );
+    assert_eq!(status, Some(1));
+    assert!(
+        said.contains("other.txt looks like no output of fio (JSON)"),
+        "{said}"
+    );
+    assert!(!dir.join("d.csv").exists());
+}
+
+#[test]
+fn what_this_machines_fio_prints_is_read() {
+    if Command::new("fio").arg("--version").output().is_err() {
+        println!("skipped: fio is not installed");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let done = Command::new("fio")
+        .current_dir(dir)
+        .args([
+            "--name=r",
+            "--filename=f",
+            "--size=1m",
+            "--rw=randread",
+            "--bs=16k",
+        ])
+        .args([
+            "--ioengine=psync",
+            "--output-format=json",
+            "--output=fio.json",
+        ])
+        .status()
+        .unwrap();
+    assert!(done.success());
+    text(
+        dir,
+        &[
+            "predict", "import", "fio.json", "--device", "file", "--into", "d.csv",
+        ],
+    );
+    let shown = json(dir, &["predict", "show", "d.csv", "--json"]);
+    let figures = shown["figures"].as_object().unwrap();
+    let names: Vec<&String> = figures.keys().collect();
+    assert_eq!(
+        names,
+        ["read-16K-iops", "read-16K-latency", "read-16K-throughput"]
+    );
+}
