@@ -155,7 +155,9 @@ pub struct Row {
 pub enum Reduce {
     /// The highest and the lowest dropped, the mean of the rest; the mean of all below three runs.
     ///
-    /// Source: SCM 4.2.1, where five runs are reduced so. Choice: fewer or more runs likewise.
+    /// Source: SCM 4.2.1 (five runs).
+    ///
+    /// Choice: fewer or more runs likewise.
     #[default]
     Trimmed,
     /// The middle one, or the mean of the two in the middle.

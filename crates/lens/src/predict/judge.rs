@@ -4,7 +4,7 @@
 //! cells x devices -> model | paper | nearest | mean, fitted on the other devices -> |f - y| / y -> means, worst, verdict
 //! ```
 //!
-//! Source: `docs/decisions/0007`, written before these errors were computed; SCM itself judges by R2 alone.
+//! The published method judges by R2 alone. This judgement was fixed in `docs/decisions/0007` before its errors were computed.
 //!
 //! Always true:
 //! 1. Nothing that belongs to the left-out device enters its prediction, except its own figures (its regressors).

@@ -6,8 +6,9 @@
 //! devices differ less than runs do -> a constant
 //! ```
 //!
-//! Source: SCM 5 asks for more explanatory variables than one. Choice: the form is ours and was fixed before its errors
-//! were known, `docs/decisions/0007`.
+//! Source: SCM 5 (more explanatory variables than one, as future work).
+//!
+//! Choice: the form is ours and was fixed before its errors were known, `docs/decisions/0007`.
 //!
 //! Always true:
 //! 1. `cpu >= 0` and every `n_j >= 0`: a slower device never makes a prediction faster.

@@ -4,7 +4,7 @@
 //! the real regressors x normal noise as results, many times -> best R2 of each -> mean, 5 % and 95 %
 //! ```
 //!
-//! Source: SCM 4.2.2 takes the best of ten; what noise would have scored is ours.
+//! Source: SCM 4.2.2 (the best of ten); what noise would have scored is ours.
 //!
 //! Always true:
 //! 1. The same regressors and seed give the same figures.

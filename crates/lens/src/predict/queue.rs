@@ -5,8 +5,7 @@
 //! latency >= clients x the busiest's time;   the larger of that and the model's latency
 //! ```
 //!
-//! Source: the asymptotic bounds of closed queueing networks (the operational laws of Denning and Buzen); SCM does not treat
-//! many clients.
+//! Source: the asymptotic bounds of closed queueing networks (the operational laws of Denning and Buzen).
 //!
 //! Always true:
 //! 1. The answer is never below the model's latency with one client.
