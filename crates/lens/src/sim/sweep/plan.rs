@@ -7,7 +7,8 @@
 //!
 //! Always true:
 //! 1. The same plan numbers the same points the same way, on every machine.
-//! 2. Two plans of the same identity ask for the same points of the same files by the same program.
+//! 2. Two plans of the same identity ask for the same points of the same files by the same program; where a plan lies
+//!    and how it was named is no part of it.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -29,6 +30,8 @@ pub struct Plan {
     kind: String,
     base: Table,
     grid: Grid,
+    /// Where the files it names are found.
+    directory: PathBuf,
     identity: String,
 }
 
@@ -55,9 +58,9 @@ pub struct Point {
     pub number: u64,
     /// The seed of everything in it that is left to chance.
     pub seed: u64,
-    /// Every axis with its value here.
+    /// Every axis with its value here, as the plan writes it.
     pub parameters: Vec<(String, Figure)>,
-    /// The base settings with the parameters put in.
+    /// The base settings with the parameters put in; a trace is named so that it can be opened from here.
     pub settings: Table,
 }
 
@@ -136,9 +139,9 @@ impl Plan {
             kind: written.kind,
             base,
             grid,
+            directory: directory.to_owned(),
             identity: String::new(),
         };
-        plan.find_traces(directory);
         // An axis that leads nowhere is found now, not at each point.
         plan.settings(&plan.grid.parameters(0).1)?;
         plan.identity = plan.identify()?;
@@ -180,45 +183,20 @@ impl Plan {
         for (key, value) in parameters {
             put(&mut settings, key, value.to_toml())?;
         }
+        if let Some(Value::String(trace)) = settings.get_mut(TRACE) {
+            *trace = self.directory.join(&*trace).display().to_string();
+        }
         Ok(settings)
     }
 
-    /// Traces are found from the plan, whoever runs it from wherever.
-    fn find_traces(&mut self, directory: &Path) {
-        if let Some(Value::String(trace)) = self.base.get_mut(TRACE) {
-            *trace = directory.join(&*trace).display().to_string();
-        }
-        for axis in &mut self.grid.axes {
-            for (n, _) in axis
-                .keys
-                .iter()
-                .enumerate()
-                .filter(|(_, key)| *key == TRACE)
-            {
-                for step in &mut axis.steps {
-                    if let Figure::Text(trace) = &mut step[n] {
-                        *trace = directory.join(&*trace).display().to_string();
-                    }
-                }
-            }
-        }
-    }
-
-    fn traces(&self) -> Vec<PathBuf> {
-        let base = self
-            .base
-            .get(TRACE)
-            .and_then(Value::as_str)
-            .map(PathBuf::from);
-        let axes = self.grid.axes.iter().flat_map(|axis| {
-            let at = axis.keys.iter().position(|key| key == TRACE);
-            let steps = axis.steps.iter();
-            steps.filter_map(move |step| match &step[at?] {
-                Figure::Text(trace) => Some(PathBuf::from(trace)),
+    /// As they are written.
+    fn traces(&self) -> impl Iterator<Item = &str> {
+        let base = self.base.get(TRACE).and_then(Value::as_str);
+        base.into_iter()
+            .chain(self.grid.values(TRACE).filter_map(|value| match value {
+                Figure::Text(trace) => Some(trace.as_str()),
                 _ => None,
-            })
-        });
-        base.into_iter().chain(axes).collect()
+            }))
     }
 
     fn identify(&self) -> Result<String, String> {
@@ -230,8 +208,9 @@ impl Plan {
         ))
         .map_err(|error| error.to_string())?;
         for trace in self.traces() {
+            let path = self.directory.join(trace);
             let mark =
-                mark(&trace).map_err(|error| format!("its trace {}: {error}", trace.display()))?;
+                mark(&path).map_err(|error| format!("its trace {}: {error}", path.display()))?;
             text.push_str(&mark);
         }
         let sum = crc_fast::checksum(Crc64Nvme, text.as_bytes());
@@ -341,6 +320,17 @@ impl Grid {
             .iter()
             .flat_map(|axis| &axis.keys)
             .map(String::as_str)
+    }
+
+    /// All that a parameter is set to; nothing if there is no such parameter.
+    pub(super) fn values<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a Figure> {
+        let place = self.axes.iter().find_map(|axis| {
+            let at = axis.keys.iter().position(|known| known == key)?;
+            Some((axis, at))
+        });
+        place
+            .into_iter()
+            .flat_map(|(axis, at)| axis.steps.iter().map(move |step| &step[at]))
     }
 
     /// Seed and parameters of a point: seeds change fastest, then the last axis.
@@ -479,15 +469,18 @@ impl Range {
                 );
             }
         };
-        Ok(values
-            .into_iter()
-            .map(
-                |value| match whole && (self.step.is_some() || value.abs() >= 1.0) {
-                    true => Figure::Whole(value.round() as i64),
-                    false => Figure::Real(value),
-                },
-            )
-            .collect())
+        if !whole {
+            return Ok(values.into_iter().map(Figure::Real).collect());
+        }
+        let values: Vec<i64> = values.iter().map(|value| value.round() as i64).collect();
+        match values.windows(2).any(|pair| pair[0] == pair[1]) {
+            false => Ok(values.into_iter().map(Figure::Whole).collect()),
+            true => Err(format!(
+                "{} points from {from} to {to} are not as many whole numbers; take fewer points, or write {from:?} \
+                 and {to:?} to have fractions",
+                values.len()
+            )),
+        }
     }
 }
 
@@ -577,11 +570,21 @@ mod tests {
             ),
             ("{ from = 3, to = 1, points = 3 }", "3, 2, 1"),
             ("{ from = 3, to = 1, step = -1 }", "3, 2, 1"),
+            ("{ from = 0, to = 100, points = 3 }", "0, 50, 100"),
+            (
+                "{ from = '0', to = '1GiB', points = 3 }",
+                "0, 536870912, 1073741824",
+            ),
+            ("{ from = -1, to = 1, points = 3 }", "-1, 0, 1"),
+            ("{ from = 0.0, to = 1.0, points = 3 }", "0.0, 0.5, 1.0"),
         ];
         for (range, expected) in cases {
             let plan = plan(range).unwrap();
             let values: Vec<String> = (0..plan.grid().len())
-                .map(|n| plan.point(n).parameters[0].1.to_string())
+                .map(|n| match &plan.point(n).parameters[0].1 {
+                    Figure::Real(number) => format!("{number:?}"),
+                    value => value.to_string(),
+                })
                 .collect();
             assert_eq!(values.join(", "), expected, "{range}");
         }
@@ -591,6 +594,8 @@ mod tests {
             "{ from = 1, to = 9, step = 0 }",
             "{ from = 0, to = 9, points = 3, log = true }",
             "{ from = 1, to = 9, points = 1 }",
+            "{ from = 0, to = 1, points = 3 }",
+            "{ from = 1, to = 4, points = 5, log = true }",
             "{ from = 'much', to = 9, points = 3 }",
             "{ from = 1, to = 9, points = 3, stride = 2 }",
         ] {
@@ -655,5 +660,29 @@ mod tests {
         assert_ne!(first, identity(&text.replace("x = 1", "x = 2")));
         fs::write(&trace, "2").unwrap();
         assert_ne!(first, identity(text));
+    }
+
+    #[test]
+    fn a_plan_is_the_same_wherever_it_lies_and_says_what_it_reads_as_it_is_written() {
+        let text = "kind = 't'\n[base]\ntrace = 'a.csv'\n[parameters]\ntrace = ['a.csv', 'b.csv']";
+        let plans = [0, 1].map(|_| {
+            let directory = tempfile::tempdir().unwrap();
+            for (name, content) in [("plan.toml", text), ("a.csv", "1"), ("b.csv", "2")] {
+                fs::write(directory.path().join(name), content).unwrap();
+            }
+            let here = Plan::read(&directory.path().join("plan.toml")).unwrap();
+            let roundabout = Plan::read(&directory.path().join("./plan.toml")).unwrap();
+            assert_eq!(here.identity(), roundabout.identity());
+            let point = here.point(1);
+            assert_eq!(
+                point.parameters,
+                [("trace".to_owned(), Figure::from("b.csv"))]
+            );
+            let opened = point.settings["trace"].as_str().unwrap();
+            assert_eq!(fs::read_to_string(opened).unwrap(), "2");
+            here
+        });
+        assert_eq!(plans[0].identity(), plans[1].identity());
+        assert_eq!(plans[0].grid(), plans[1].grid());
     }
 }
