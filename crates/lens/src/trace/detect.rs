@@ -1,4 +1,5 @@
-//! Which format is it? Told by reading the start of a file as each, the name deciding between equals.
+//! Which format is it? Told by reading the start of a file as each, the name deciding between equals. The
+//! header of the normal form decides alone, whatever comes behind it.
 
 use std::path::Path;
 
@@ -10,6 +11,9 @@ use super::input::Input;
 use super::order::Order;
 use super::sink::{Gathered, Sink};
 use super::{Bad, Format, ReadOptions, Request, TraceError};
+
+/// What some editors put before the first line to say "UTF-8".
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// How much of a file is looked at.
 const LOOKED_AT: usize = 16 << 10;
@@ -32,6 +36,10 @@ pub(super) struct Sample<'a> {
 pub(super) fn detect(input: &Input) -> Result<Format, TraceError> {
     let name = bare_name(&input.name);
     let bytes = input.bytes();
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
+    if super::normal::looks(bytes) {
+        return Ok(Format::Csv);
+    }
     let sample = Sample {
         name: &name,
         bytes: &bytes[..bytes.len().min(LOOKED_AT)],
@@ -68,9 +76,8 @@ pub(super) fn detect(input: &Input) -> Result<Format, TraceError> {
 /// Does the sample look like `format`?
 fn fits(format: Format, sample: &Sample<'_>) -> bool {
     match format {
-        Format::Csv => {
-            sample.bytes.starts_with(super::normal::HEADER.as_bytes()) && reads(format, sample)
-        }
+        // Told before all others, by its header alone.
+        Format::Csv => false,
         Format::Msr | Format::Blkparse | Format::Spc | Format::Ascii | Format::Lis => {
             reads(format, sample)
         }

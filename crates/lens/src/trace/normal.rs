@@ -30,6 +30,12 @@ const MICROSECOND: u64 = 1_000;
 /// Remarks are shown up to this length.
 const REMARK_MAX: usize = 200;
 
+/// Is the first line the header?
+pub(super) fn looks(bytes: &[u8]) -> bool {
+    let first = bytes.split(|&byte| byte == b'\n').next();
+    first.is_some_and(|line| line.trim_ascii() == HEADER.as_bytes())
+}
+
 /// Reads the normal form.
 pub(super) struct Normal {
     lines: Lines<Careful>,

@@ -317,6 +317,40 @@ fn a_line_without_end_is_reported_once_and_left_behind() {
 }
 
 #[test]
+fn the_header_of_the_normal_form_alone_says_what_a_file_is() {
+    let any = ReadOptions::default();
+    for text in [
+        format!("{HEADER}\n"),
+        HEADER.to_owned(),
+        format!("\u{feff}{HEADER}\r\n"),
+        format!("{HEADER}\n# nothing was asked\n"),
+    ] {
+        let why = refusal(text.as_bytes(), &any);
+        assert_eq!(why, "the trace sample holds no request", "{text:?}");
+    }
+    for bad in ["0,X,0,4096,0\n", "0,R,0,4096", "?\n?\n9,R,0,512,0\n"] {
+        let why = refusal(format!("{HEADER}\n{bad}").as_bytes(), &any);
+        assert!(
+            why.starts_with("sample, line 2 (byte 24): "),
+            "{bad:?}: {why}"
+        );
+    }
+    let marked = format!("\u{feff}{SMALL}");
+    let (all, trace) = read_as(marked.as_bytes(), &any).expect("read");
+    assert_eq!((all, trace.format()), (small(), Format::Csv));
+    // A header that goes on is another's.
+    let why = refusal(format!("{HEADER}ice\n").as_bytes(), &any);
+    assert!(why.starts_with("cannot tell the format"), "{why}");
+}
+
+#[test]
+fn a_mark_of_the_encoding_hides_no_format() {
+    let text = "\u{feff}fio version 3 iolog\n0 f add\n1 f read 0 512\n";
+    let (all, trace) = read_as(text.as_bytes(), &ReadOptions::default()).expect("read");
+    assert_eq!((all.len(), trace.format()), (1, Format::Fio));
+}
+
+#[test]
 fn a_file_of_no_known_format_is_refused_with_all_names() {
     let sentence = refusal(b"\x00\x01\x02 what is this\n\n", &ReadOptions::default());
     assert_eq!(
