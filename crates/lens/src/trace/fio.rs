@@ -10,10 +10,13 @@
 //! ```
 //!
 //! Offsets and lengths are bytes, times microseconds. Files become devices 0, 1, ... in the order in which
-//! they are named. `read`, `write`, `trim` (a discard), `sync` and `datasync` (flushes) are requests;
-//! `add`, `open`, `close` and `unlink` are not.
+//! they are named. `read`, `write`, `trim` (a discard), `sync`, `datasync` and `syncfs` (flushes) are requests;
+//! `add`, `open`, `close`, `unlink` and `sync_file_range` are not.
 //!
 //! Source: "Trace file format" of fio's documentation.
+//!
+//! Choice: `sync_file_range` is left out with a note: it begins to write back a range of the page cache, and
+//! promises neither that the range is on the medium nor that it outlives a loss of power.
 //!
 //! Choice: version 2 knows time only by `wait`, so all requests between two waits come at the same time.
 
@@ -29,8 +32,8 @@ const HEAD_3: &[u8] = b"fio version 3 iolog";
 
 const COLUMNS_2: &str = "2 or 4: file action [offset length]";
 const COLUMNS_3: &str = "3 or 5: timestamp file action [offset length]";
-const ACTIONS: &str =
-    "read, write, trim, sync, datasync, wait (in version 2), add, open, close and unlink";
+const ACTIONS: &str = "read, write, trim, sync, datasync, syncfs, sync_file_range, wait (in version 2), add, \
+                       open, close and unlink";
 
 /// Reads lines of either version; the first line says which.
 pub(super) struct Fio {
@@ -106,7 +109,12 @@ impl LineParser for Fio {
             b"read" => Op::Read,
             b"write" => Op::Write,
             b"trim" => Op::Discard,
-            b"sync" | b"datasync" => Op::Flush,
+            b"sync" | b"datasync" | b"syncfs" => Op::Flush,
+            b"sync_file_range" => {
+                sink.device(file, None)?;
+                sink.note("sync_file_range was left out: it makes nothing durable".to_owned());
+                return Ok(());
+            }
             other => {
                 return Err(Reason::Operation {
                     text: Reason::shown(other),
@@ -190,6 +198,28 @@ mod tests {
                 req(500_000, Op::Flush, 0, 0, 0),
                 req(750_000, Op::Read, 8192, 512, 0),
             ]
+        );
+    }
+
+    #[test]
+    fn only_what_makes_data_durable_is_a_flush() {
+        let text = "fio version 3 iolog\n\
+                    0 f add\n\
+                    5 f write 0 4096\n\
+                    7 f sync_file_range 0 4096\n\
+                    9 f sync_file_range 0 0\n\
+                    11 f syncfs 0 0\n";
+        let (all, trace) = read_as(text.as_bytes(), &ReadOptions::default()).expect("read");
+        assert_eq!(
+            all,
+            [
+                req(0, Op::Write, 0, 4096, 0),
+                req(6_000, Op::Flush, 0, 0, 0)
+            ]
+        );
+        assert_eq!(
+            trace.notes(),
+            ["sync_file_range was left out: it makes nothing durable"]
         );
     }
 
