@@ -365,7 +365,7 @@ fn a_simulation_that_makes_no_sense_is_refused_with_advice() {
             "'mru' is no replacement policy",
         ),
         (&["flush.csv"], 1, "no reads or writes to simulate"),
-        (&["empty.csv"], 1, "empty"),
+        (&["empty.csv"], 1, "holds no request"),
     ];
     for (arguments, status, expected) in refusals {
         let refused = run(dir, &[&["sim", "cache"], arguments].concat());
