@@ -14,17 +14,20 @@ use lens::trace::{Bad, Format, ReadOptions, Requests, open_many};
 use policy::cache::Kind;
 
 use crate::cli::Usage;
+use crate::client::Target;
 use crate::show;
 use crate::table::{share, size, span, table};
 
 #[derive(Args)]
 #[command(after_help = "\
-For a running volume record a trace of it (tanada volume set vol0 trace=FILE) and ask about that.
+Instead of a trace, the name of a volume: advice from the shadow that watches it (tanada volume set vol0 advise=on);
+of the options only --admin and --json count then. To choose among policies and devices, record a trace of the volume
+(tanada volume set vol0 trace=FILE) and ask about that.
 
 Example: tanada advise trace.csv.zst --slow hdd-7200-sata --fast ssd-sata-mlc")]
 pub struct Advise {
-    /// Trace files of one recording, merged by time.
-    #[arg(required = true, value_name = "TRACE")]
+    /// Trace files of one recording, merged by time; or a running volume.
+    #[arg(required = true, value_name = "TRACE|VOLUME")]
     pub traces: Vec<PathBuf>,
     /// The device that holds everything: a model, or the TOML file of an own one.
     #[arg(long, default_value = "hdd-7200-sata", value_name = "MODEL")]
@@ -53,6 +56,9 @@ pub struct Advise {
     /// Leave out malformed records and count them, instead of stopping at the first.
     #[arg(long)]
     pub skip_bad: bool,
+    /// The admin API of the daemon that has the volume: HOST:PORT or unix:/path
+    #[arg(long, env = "TANADA_ADMIN", value_name = "ADDR", default_value_t = Target::default())]
+    pub admin: Target,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -63,6 +69,9 @@ pub struct Advise {
 
 /// Advises and prints.
 pub fn run(arguments: &Advise) -> anyhow::Result<()> {
+    if let Some(done) = crate::advise_volume::run(arguments) {
+        return done;
+    }
     let usage = |error: &dyn std::fmt::Display| Usage(error.to_string());
     let methods = Method::list(&arguments.policy).map_err(|error| usage(&error))?;
     let policies: Vec<Kind> = methods

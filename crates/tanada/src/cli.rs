@@ -50,7 +50,7 @@ pub enum Command {
     /// Work on block traces: real ones, and generated ones.
     #[command(subcommand)]
     Trace(TraceCommand),
-    /// Advise which cache would do a trace good, and what it would cost.
+    /// Advise which cache would do a trace or a running volume good, and what it would cost.
     Advise(crate::advise::Advise),
 }
 
@@ -184,10 +184,12 @@ pub enum Volume {
     /// Change settings of a running volume.
     #[command(
         after_help = "Keys: write, policy, admission, dirty_low, dirty_high, energy, age_limit, \
-                            sequential_bypass, flash_writes_per_day, fast_size, trace, trace_max.\n\
+                            sequential_bypass, flash_writes_per_day, fast_size, trace, trace_max, advise.\n\
                             trace=FILE records what is asked, for `tanada trace stat` and the \
                             simulators, in FILE and FILE.1 to FILE.7 of together at most trace_max \
                             [1GiB]; trace=off ends it.\n\
+                            advise=on has a shadow watch for `tanada advise NAME`; again: anew; \
+                            advise=off ends it.\n\
                             Example: tanada volume set vol0 write=through dirty_high=40"
     )]
     Set {

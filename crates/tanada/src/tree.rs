@@ -44,6 +44,10 @@ pub enum Letter {
         change: Box<Change>,
         reply: Reply<Result<api::Volume, Refused>>,
     },
+    Advice {
+        volume: String,
+        reply: Reply<Result<api::Advice, Refused>>,
+    },
     /// Close everything and end; answers with what went wrong.
     Stop(Reply<Vec<String>>),
 }
@@ -266,6 +270,10 @@ impl Tree {
                         volume.change(*change).await
                     });
                 }
+                Ok(Letter::Advice { volume, reply }) => {
+                    let advice = self.volume(&volume).and_then(OpenVolume::advice);
+                    drop(reply.send(advice));
+                }
                 Ok(Letter::Stop(reply)) => {
                     let troubles = self.close().await;
                     drop(reply.send(troubles));
@@ -308,16 +316,20 @@ impl Tree {
     where
         F: AsyncFnOnce(&OpenVolume) -> Result<(), Refused>,
     {
+        let volume = self.volume(name)?;
+        let _busy = volume.begin(what)?;
+        command(volume).await?;
+        Ok(volume.report())
+    }
+
+    fn volume(&self, name: &str) -> Result<&OpenVolume, Refused> {
         let found = self.volumes.iter().find(|v| v.config.name() == name);
-        let volume = found.ok_or_else(|| {
+        found.ok_or_else(|| {
             Refused::Unknown(Refusal {
                 error: format!("there is no volume '{name}'"),
                 what_to_do: "`tanada volume list` shows what there is".to_owned(),
             })
-        })?;
-        let _busy = volume.begin(what)?;
-        command(volume).await?;
-        Ok(volume.report())
+        })
     }
 
     /// How everything here is now.

@@ -13,7 +13,9 @@ use anyhow::Context;
 use base::{Bytes, Nanos};
 use device::{Device, Meter};
 use hybrid::{Health, Hybrid, OpenError, Settings, Ties};
+use lens::advise::shadow::{Shadow, ShadowOptions};
 use lens::record::{Recorder, Recording, check_max};
+use lens::sim::cache::Mode;
 use lens::tap::{Attached, Observer, Tap};
 
 use crate::admin::api::{self, Attach, Change, Refusal};
@@ -26,6 +28,9 @@ const TICK: Nanos = Nanos::secs(1);
 /// How long the end of a recording waits for its file.
 const TRACE_PATIENCE: Nanos = Nanos::secs(5);
 
+/// Chooses the pages a shadow samples: no matter which, but always the same.
+const SHADOW_SEED: u64 = 1;
+
 /// A hybrid that is open.
 pub struct OpenVolume {
     pub config: HybridConfig,
@@ -36,6 +41,8 @@ pub struct OpenVolume {
     /// Why the configuration's recording could not begin.
     no_trace: RefCell<Option<Recording>>,
     trace_max: Cell<Bytes>,
+    /// Watches for advice, while that is wanted.
+    shadow: RefCell<Option<(Attached, Rc<RefCell<Shadow>>)>>,
     hybrid: Hybrid,
     registry: Registry,
     /// The fast device it has, or had last.
@@ -72,6 +79,7 @@ impl OpenVolume {
             recorder: RefCell::new(None),
             no_trace: RefCell::new(None),
             trace_max: Cell::new(config.trace_max),
+            shadow: RefCell::new(None),
             hybrid,
             registry,
             fast: RefCell::new(config.fast.clone()),
@@ -80,6 +88,9 @@ impl OpenVolume {
         };
         if let Some(file) = &volume.config.trace {
             volume.record_from_start(file).await;
+        }
+        if volume.config.advise {
+            volume.shadow_anew();
         }
         Ok(volume)
     }
@@ -146,6 +157,75 @@ impl OpenVolume {
                 dropped = done.dropped,
                 "the trace is recorded"
             );
+        }
+    }
+
+    /// From now on a shadow of the cache as it is now sees every request, with nothing in it; without a
+    /// cache that stays as it is.
+    fn shadow_anew(&self) {
+        let status = self.hybrid.status();
+        if !self.is_attached() || status.cache_bytes == 0 {
+            return;
+        }
+        self.stop_shadow();
+        let shadow = Rc::new(RefCell::new(Shadow::new(self.shadowed(), env::now())));
+        let attached = self
+            .tap
+            .attach(Rc::clone(&shadow) as Rc<RefCell<dyn Observer>>);
+        *self.shadow.borrow_mut() = Some((attached, shadow));
+        tracing::info!(volume = self.config.name(), "a shadow watches for advice");
+    }
+
+    fn stop_shadow(&self) {
+        if let Some((attached, _)) = self.shadow.borrow_mut().take() {
+            self.tap.detach(attached);
+        }
+    }
+
+    /// What a shadow of the cache needs to know.
+    fn shadowed(&self) -> ShadowOptions {
+        let settings = self.hybrid.settings();
+        ShadowOptions {
+            cache: Bytes(self.hybrid.status().cache_bytes),
+            policy: settings.policy,
+            mode: Mode {
+                // What passes the cache by now could be cached again.
+                write: match settings.write {
+                    hybrid::WriteMode::Pass => hybrid::WriteMode::Back,
+                    write => write,
+                },
+                admission: settings.admission,
+            },
+            bypass: settings.sequential_bypass,
+            seed: SHADOW_SEED,
+        }
+    }
+
+    /// Begins the shadow anew, if there is one and the cache is no longer what it shadows.
+    fn keep_shadow_true(&self) {
+        let now = self.shadowed();
+        let other = |(_, shadow): &(_, Rc<RefCell<Shadow>>)| *shadow.borrow().options() != now;
+        let stale = self.shadow.borrow().as_ref().is_some_and(other);
+        if stale {
+            self.shadow_anew();
+        }
+    }
+
+    /// What the shadow found.
+    pub fn advice(&self) -> Result<api::Advice, Refused> {
+        let name = self.config.name();
+        match &*self.shadow.borrow() {
+            Some((_, shadow)) => Ok(api::Advice::new(
+                name,
+                shadow.borrow().findings(env::now()),
+                &api::Cache::from(&self.hybrid.status()),
+            )),
+            None => Err(Refused::Conflict(Refusal {
+                error: format!("there is no advice for {name}: no shadow watches what it is asked"),
+                what_to_do: format!(
+                    "set one on it with `tanada volume set {name} advise=on`, let it work as usual for a while, and ask again"
+                ),
+            })),
         }
     }
 
@@ -237,6 +317,7 @@ impl OpenVolume {
             settings: api::Settings::from(&self.hybrid.settings()),
             cache: api::Cache::from(&status),
             trace: self.recording().map(api::Trace::from),
+            advise: self.shadow.borrow().is_some(),
             figures: self.meter.snapshot().into(),
         }
     }
@@ -284,6 +365,7 @@ impl OpenVolume {
             }
         })?;
         *self.fast.borrow_mut() = wanted;
+        self.keep_shadow_true();
         Ok(())
     }
 
@@ -297,6 +379,12 @@ impl OpenVolume {
                 what_to_do: "nothing was changed".into(),
             })
         })?;
+        if change.advise == Some(true) && !self.is_attached() {
+            return Err(Refused::Conflict(Refusal {
+                error: format!("cannot set advise of {name}: it has no cache to give advice on"),
+                what_to_do: format!("give it a fast device with `tanada volume attach {name}`"),
+            }));
+        }
         // Last of the checks: this one makes a file.
         let recorder = self.new_recorder(&change).await?;
         if let Some(max) = change.trace_max.as_deref().and_then(|max| max.parse().ok()) {
@@ -329,6 +417,11 @@ impl OpenVolume {
                 .set(new)
                 .await
                 .map_err(|error| failed(format!("settings of {name}: {error}")))?;
+        }
+        match change.advise {
+            Some(true) => self.shadow_anew(),
+            Some(false) => self.stop_shadow(),
+            None => self.keep_shadow_true(),
         }
         Ok(())
     }

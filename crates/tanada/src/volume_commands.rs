@@ -73,6 +73,12 @@ pub fn run(command: cli::Volume) -> anyhow::Result<()> {
             if let Some(trace) = &volume.trace {
                 said.push_str(&format!("trace\n{}", recording(trace)));
             }
+            if change.advise == Some(true) {
+                let _ = writeln!(
+                    said,
+                    "a shadow watches from now on; `tanada advise {name}` tells what it found"
+                );
+            }
             answer(&volume, ask.json, &said)
         }
     }
@@ -86,7 +92,7 @@ fn answer(volume: &Volume, json: bool, said: &str) -> anyhow::Result<()> {
 }
 
 /// The API's path of a volume. What cannot be a name is refused before it becomes a strange URL.
-fn path(name: &str, rest: &str) -> Result<String, Usage> {
+pub fn path(name: &str, rest: &str) -> Result<String, Usage> {
     crate::config::check_name(name).map_err(Usage)?;
     Ok(format!("/v1/volumes/{name}{rest}"))
 }
@@ -112,10 +118,10 @@ fn parse_changes(changes: &[String]) -> Result<Change, Usage> {
                 .ok()
                 .and_then(|path| path.to_str().map(Value::from))
                 .ok_or_else(|| Usage(format!("trace: '{value}' is not the name of a file")))?,
-            "energy" => match value {
+            "energy" | "advise" => match value {
                 "true" | "on" => Value::from(true),
                 "false" | "off" => Value::from(false),
-                other => return Err(Usage(format!("energy: '{other}' is neither on nor off"))),
+                other => return Err(Usage(format!("{key}: '{other}' is neither on nor off"))),
             },
             _ => Value::from(value),
         };
@@ -153,6 +159,10 @@ fn settings(volume: &Volume) -> String {
             or(settings.flash_writes_per_day_bytes, "off"),
         ),
         ("fast_size", or(settings.fast_size_bytes, "all")),
+        (
+            "advise",
+            if volume.advise { "on" } else { "off" }.to_owned(),
+        ),
     ] {
         line(&mut text, key, &value);
     }
@@ -326,12 +336,14 @@ mod tests {
             "dirty_high=40",
             "energy=on",
             "fast_size=all",
+            "advise=on",
         ]);
         let expected = Change {
             write: Some("through".into()),
             dirty_high: Some(40),
             energy: Some(true),
             fast_size: Some("all".into()),
+            advise: Some(true),
             ..Change::default()
         };
         assert_eq!(change, Ok(expected));

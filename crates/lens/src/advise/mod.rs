@@ -17,6 +17,7 @@
 //! Always true: the same trace and options give the same advice.
 
 mod html;
+pub mod shadow;
 mod timed;
 
 use base::{Bytes, Instant, Nanos};

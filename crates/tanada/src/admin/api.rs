@@ -63,6 +63,9 @@ pub struct Volume {
     /// The trace being recorded; absent: none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Trace>,
+    /// Does a shadow watch it, for `GET /v1/volumes/{name}/advice`?
+    #[serde(default)]
+    pub advise: bool,
     /// What clients asked of it.
     pub figures: Figures,
 }
@@ -94,6 +97,114 @@ impl From<lens::record::Recording> for Trace {
             dropped: recording.dropped,
             written_bytes: recording.bytes.0,
             failed: recording.failed,
+        }
+    }
+}
+
+/// What the shadow of a volume found since it began: small caches that decide on a sample of what is asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Advice {
+    pub volume: String,
+    /// How long the shadow has watched.
+    pub watched_seconds: f64,
+    /// Requests that read or wrote.
+    pub requests: u64,
+    /// Pages of 4 KiB they asked for.
+    pub pages: u64,
+    /// Of those, pages that went past the cache in long streams.
+    pub passed_pages: u64,
+    /// Uses of pages in the sample.
+    pub sampled: u64,
+    /// The share of pages in the sample.
+    pub sampling_rate: f64,
+    /// Different pages asked for outside long streams, estimated, in bytes.
+    pub footprint_bytes: u64,
+    /// The policy the figures hold for.
+    pub policy: String,
+    /// The write mode they hold for.
+    pub write: String,
+    /// The admission they hold for.
+    pub admission: String,
+    /// The present size of the cache.
+    pub present_bytes: u64,
+    /// Share of bytes read that came from the fast device, measured since the daemon began; absent: nothing was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_read_share: Option<f64>,
+    /// A quarter, a half, once, twice and four times the present size.
+    pub sizes: Vec<AdviceAtSize>,
+    /// LRU at sizes evenly spread up to the footprint.
+    pub lru: Vec<AdvicePoint>,
+    /// The size advised; absent: too little was seen, or no size does much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advised_bytes: Option<u64>,
+    /// The advice and why, in sentences.
+    pub reasons: Vec<String>,
+    /// Memory the shadow holds.
+    pub memory_bytes: u64,
+}
+
+/// What one size of the cache is expected to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AdviceAtSize {
+    pub size_bytes: u64,
+    /// Pages found in the cache, per page asked for; those that go past it are misses.
+    pub hit_ratio: f64,
+    /// The same of pages read.
+    pub read_hit_ratio: f64,
+    /// With LRU that takes in every miss.
+    pub lru_hit_ratio: f64,
+    /// Pages the slow device would read and write.
+    pub slow_pages: u64,
+    /// Share of the pages asked for that the slow device is spared; negative where it has more to do.
+    pub slow_saved: f64,
+    /// Fills and writes of the fast device in a day.
+    pub flash_bytes_per_day: f64,
+}
+
+/// A point of the LRU curve.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AdvicePoint {
+    pub size_bytes: u64,
+    pub hit_ratio: f64,
+}
+
+impl Advice {
+    /// What was found, and what the cache itself counted.
+    pub fn new(volume: &str, found: lens::advise::shadow::Findings, cache: &Cache) -> Advice {
+        let advised_bytes = found.chosen.map(|chosen| found.sizes[chosen].size_bytes);
+        let (fast, all) = cache.read_bytes();
+        let sizes = found.sizes.into_iter().map(|at| AdviceAtSize {
+            size_bytes: at.size_bytes,
+            hit_ratio: at.hit_ratio,
+            read_hit_ratio: at.read_hit_ratio,
+            lru_hit_ratio: at.lru_hit_ratio,
+            slow_pages: at.slow_pages,
+            slow_saved: at.slow_saved,
+            flash_bytes_per_day: at.flash_bytes_per_day,
+        });
+        let lru = found.lru.into_iter().map(|point| AdvicePoint {
+            size_bytes: point.size_bytes,
+            hit_ratio: point.hit_ratio,
+        });
+        Advice {
+            volume: volume.to_owned(),
+            watched_seconds: found.watched_seconds,
+            requests: found.requests,
+            pages: found.pages,
+            passed_pages: found.passed_pages,
+            sampled: found.sampled,
+            sampling_rate: found.rate,
+            footprint_bytes: found.footprint_bytes,
+            policy: found.policy,
+            write: found.write,
+            admission: found.admission,
+            present_bytes: found.present_bytes,
+            measured_read_share: (all > 0).then(|| fast as f64 / all as f64),
+            sizes: sizes.collect(),
+            lru: lru.collect(),
+            advised_bytes,
+            reasons: found.reasons,
+            memory_bytes: found.memory_bytes,
         }
     }
 }
@@ -508,11 +619,14 @@ pub struct Change {
     /// What the files of a trace may hold together, such as `1GiB`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_max: Option<String>,
+    /// Have a shadow watch, for advice? Setting it again begins anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advise: Option<bool>,
 }
 
 impl Change {
     /// Keys in the order of the struct.
-    pub const KEYS: [&'static str; 13] = [
+    pub const KEYS: [&'static str; 14] = [
         "write",
         "policy",
         "admission",
@@ -526,6 +640,7 @@ impl Change {
         "fast_size",
         "trace",
         "trace_max",
+        "advise",
     ];
 }
 
@@ -594,6 +709,7 @@ mod tests {
             fast_size: Some("all".into()),
             trace: Some("off".into()),
             trace_max: Some("1GiB".into()),
+            advise: Some(true),
         };
         let value = serde_json::to_value(&full).unwrap();
         let object = value.as_object().unwrap();

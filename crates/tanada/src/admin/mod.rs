@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use utoipa::OpenApi;
 
 use crate::tree::{Letter, Refused, Reply, TreeHandle, TreeReport};
-use api::{Attach, Change, Device, Export, Refusal, Status, Volume};
+use api::{Advice, Attach, Change, Device, Export, Refusal, Status, Volume};
 use guard::Guard;
 
 /// How long a data thread may take to say how it is.
@@ -137,11 +137,11 @@ impl Control {
     }
 
     /// Sends a command about `volume` to the thread it lives on.
-    async fn command(
+    async fn command<T>(
         &self,
         volume: &str,
-        letter: impl FnOnce(Reply<Result<Volume, Refused>>) -> Letter,
-    ) -> Answer<Volume> {
+        letter: impl FnOnce(Reply<Result<T, Refused>>) -> Letter,
+    ) -> Answer<T> {
         let tree = self
             .trees
             .iter()
@@ -191,6 +191,7 @@ fn gone(tree: &TreeHandle) -> Failure {
         get_devices,
         get_volumes,
         get_volume,
+        get_advice,
         change_volume,
         detach_volume,
         attach_volume,
@@ -213,6 +214,7 @@ pub fn router(control: Arc<Control>, guard: Guard) -> Router {
         .route("/v1/devices", get(get_devices))
         .route("/v1/volumes", get(get_volumes))
         .route("/v1/volumes/{name}", get(get_volume).patch(change_volume))
+        .route("/v1/volumes/{name}/advice", get(get_advice))
         .route("/v1/volumes/{name}/detach", post(detach_volume))
         .route("/v1/volumes/{name}/attach", post(attach_volume))
         .route("/v1/exports", get(get_exports))
@@ -332,6 +334,22 @@ async fn get_volume(
         .into_iter()
         .find(|volume| volume.name == name);
     found.map(Json).ok_or_else(|| control.unknown(&name))
+}
+
+/// What other sizes of its cache would do, as a shadow of the volume found since `advise` was set.
+#[utoipa::path(get, path = "/v1/volumes/{name}/advice", params(("name" = String, Path)), responses(
+    (status = 200, body = Advice),
+    (status = 404, body = Refusal),
+    (status = 409, description = "No shadow watches: set `advise` first", body = Refusal),
+))]
+async fn get_advice(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+) -> Answer<Advice> {
+    let volume = name.clone();
+    control
+        .command(&name, |reply| Letter::Advice { volume, reply })
+        .await
 }
 
 /// Changes settings of a volume while it runs. Changing `fast_size` resizes the cache.

@@ -88,6 +88,8 @@ pub struct HybridConfig {
     pub trace: Option<PathBuf>,
     /// What the files of a trace may hold together.
     pub trace_max: Bytes,
+    /// Whether a shadow watches for `tanada advise`, from the start on.
+    pub advise: bool,
 }
 
 /// `[[export]]`: a device or hybrid that clients see.
@@ -526,6 +528,7 @@ fn read_hybrid(
     {
         keys.complain_at(*at, "trace_max", error.to_string());
     }
+    let advise = keys.take::<bool>("advise").is_some_and(|at| at.value);
     let force = keys.take::<bool>("force").is_some_and(|at| at.value);
     let (slow, fast) = (slow?, fast?);
     let standby_after = devices
@@ -561,6 +564,7 @@ fn read_hybrid(
         standby_after,
         trace,
         trace_max: trace_max.map_or(lens::record::DEFAULT_MAX, |at| at.value),
+        advise,
     })
 }
 

@@ -74,6 +74,21 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// Asks `vol0` something with QEMU's client; `false` without QEMU's tools.
+pub fn ask(dir: &Path, commands: &[&str]) -> bool {
+    let mut command = Command::new("qemu-io");
+    command.current_dir(dir).args(["-f", "raw"]);
+    for line in commands {
+        command.args(["-c", line]);
+    }
+    let Ok(output) = command.arg("nbd+unix:///vol0?socket=vol0.sock").output() else {
+        println!("skipped: no qemu-io");
+        return false;
+    };
+    assert!(output.status.success(), "{}", stderr(&output));
+    true
+}
+
 /// A running daemon; killed when dropped.
 pub struct Daemon {
     child: Child,

@@ -5,22 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common::{Daemon, SMALL, json, run, stderr, text};
-
-/// Asks `vol0` something with QEMU's client; `false` without QEMU's tools.
-fn ask(dir: &Path, commands: &[&str]) -> bool {
-    let mut command = std::process::Command::new("qemu-io");
-    command.current_dir(dir).args(["-f", "raw"]);
-    for line in commands {
-        command.args(["-c", line]);
-    }
-    let Ok(output) = command.arg("nbd+unix:///vol0?socket=vol0.sock").output() else {
-        println!("skipped: no qemu-io");
-        return false;
-    };
-    assert!(output.status.success(), "{}", stderr(&output));
-    true
-}
+use crate::common::{Daemon, SMALL, ask, json, run, stderr, text};
 
 fn recording(dir: &Path) -> Value {
     json(dir, &["volume", "show", "vol0", "--json"])["trace"].clone()

@@ -35,5 +35,6 @@ pub use compact::{Access, Builder, Compact, LoadError, Ops, Unit, UnknownUnit};
 pub use curve::{Curve, Part, Point, Shape, exact_lru};
 pub use html::page;
 pub use plan::{Curves, Method, NamedCurve, Plan, Row, UnknownMethod};
+pub(crate) use shards::mix;
 pub use shards::{Sample, Shards};
 pub use size::{Size, SizeError};

@@ -40,7 +40,7 @@ pub enum Sample {
 
 /// Mixes all bits of `key` and `seed`: two rounds of multiply and shift.
 #[inline(always)]
-pub(super) fn mix(key: u64, seed: u64) -> u32 {
+pub(crate) fn mix(key: u64, seed: u64) -> u32 {
     let mut x = key ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -143,6 +143,13 @@ impl Shards {
             self.use_of(key, hash, f64::from(bytes));
         }
         sampled
+    }
+
+    /// So many accesses of `bytes` bytes each, to keys the caller knows not to be in the sample.
+    #[inline]
+    pub(crate) fn pass_by(&mut self, accesses: u64, bytes: u32) {
+        self.accesses += accesses;
+        self.bytes += accesses * u64::from(bytes);
     }
 
     fn use_of(&mut self, key: u64, hash: u32, bytes: f64) {

@@ -1,0 +1,192 @@
+//! `tanada advise NAME`: what other sizes of its cache would do for a running volume, as its shadow found.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::admin::api::Advice;
+use crate::advise::Advise;
+use crate::cli::Usage;
+use crate::client::Client;
+use crate::show;
+use crate::table::{count, share, size, table};
+use crate::volume_commands::path;
+
+/// The volume that is meant: one word that can name a volume and names no file.
+fn named(traces: &[PathBuf]) -> Option<&str> {
+    let [one] = traces else { return None };
+    let name = one.to_str()?;
+    (crate::config::check_name(name).is_ok() && !one.exists()).then_some(name)
+}
+
+/// Advises and prints if a volume is asked about; `None`: it is not.
+pub fn run(arguments: &Advise) -> Option<anyhow::Result<()>> {
+    named(&arguments.traces).map(|name| ask(name, arguments))
+}
+
+fn ask(name: &str, arguments: &Advise) -> anyhow::Result<()> {
+    if arguments.html.is_some() {
+        let what =
+            format!("--html is for traces, and there is no file '{name}'; --json is for both");
+        return Err(Usage(what).into());
+    }
+    let advice: Advice = Client::new(arguments.admin.clone())?
+        .get(&path(name, "/advice")?)
+        .with_context(|| format!("there is no file '{name}', so a volume was looked for"))?;
+    match arguments.json {
+        true => show::json(&advice),
+        false => show::text(&page(&advice)),
+    }
+}
+
+fn page(advice: &Advice) -> String {
+    let mut text = String::new();
+    for reason in &advice.reasons {
+        text.push_str(&format!("{reason}\n"));
+    }
+    let other = advice
+        .advised_bytes
+        .filter(|&bytes| bytes != advice.present_bytes);
+    if let Some(bytes) = other {
+        let size_as_set = base::Bytes(bytes).to_string().replace(' ', "");
+        let _ = writeln!(
+            text,
+            "To have that: tanada volume set {} fast_size={size_as_set}{}",
+            advice.volume,
+            match bytes > advice.present_bytes {
+                true => " (if the fast device has the room)",
+                false => "",
+            }
+        );
+    }
+    text.push('\n');
+    let lines: Vec<Vec<String>> = advice
+        .sizes
+        .iter()
+        .map(|at| {
+            vec![
+                match (
+                    at.size_bytes == advice.present_bytes,
+                    Some(at.size_bytes) == advice.advised_bytes,
+                ) {
+                    (true, true) => "now, *",
+                    (true, false) => "now",
+                    (false, true) => "*",
+                    (false, false) => "",
+                }
+                .to_owned(),
+                size(at.size_bytes),
+                share(at.hit_ratio, 1.0),
+                share(at.read_hit_ratio, 1.0),
+                share(at.lru_hit_ratio, 1.0),
+                format!("{:.1} %", 100.0 * at.slow_saved),
+                size(at.flash_bytes_per_day as u64),
+            ]
+        })
+        .collect();
+    let heads = [
+        "",
+        "SIZE",
+        "HITS",
+        "READ HITS",
+        "LRU HITS",
+        "SLOW I/O SAVED",
+        "FLASH/DAY",
+    ];
+    text.push_str(&table(&heads, &lines));
+    let watched = Duration::from_secs(advice.watched_seconds as u64);
+    let watched = humantime::format_duration(watched);
+    let _ = writeln!(
+        text,
+        "\n{}: {} requests of {} in {watched}, {} of that past the cache in long streams; some {} different.",
+        advice.volume,
+        count(advice.requests as f64),
+        size(advice.pages * 4096),
+        share(advice.passed_pages as f64, advice.pages as f64),
+        size(advice.footprint_bytes)
+    );
+    if let Some(measured) = advice.measured_read_share {
+        let _ = writeln!(
+            text,
+            "The fast device served {} of the bytes read since the daemon began.",
+            share(measured, 1.0)
+        );
+    }
+    let _ = writeln!(
+        text,
+        "Expected for {}, write={}, admission={}, by caches that began empty, from {} uses of {:.3} % of the pages.",
+        advice.policy,
+        advice.write,
+        advice.admission,
+        advice.sampled,
+        100.0 * advice.sampling_rate
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::api::AdviceAtSize;
+
+    fn advice(advised: Option<u64>) -> Advice {
+        let at = |size_bytes: u64, slow_saved| AdviceAtSize {
+            size_bytes,
+            hit_ratio: slow_saved,
+            read_hit_ratio: slow_saved,
+            lru_hit_ratio: slow_saved,
+            slow_pages: 100,
+            slow_saved,
+            flash_bytes_per_day: 3e9,
+        };
+        Advice {
+            volume: "vol0".into(),
+            watched_seconds: 7200.0,
+            requests: 5_000_000,
+            pages: 6_000_000,
+            passed_pages: 600_000,
+            sampled: 50_000,
+            sampling_rate: 0.01,
+            footprint_bytes: 9 << 30,
+            policy: "s3-fifo".into(),
+            write: "back".into(),
+            admission: "second-access".into(),
+            present_bytes: 4 << 30,
+            measured_read_share: Some(0.625),
+            sizes: vec![at(2 << 30, 0.3), at(4 << 30, 0.4), at(8 << 30, 0.7)],
+            lru: Vec::new(),
+            advised_bytes: advised,
+            reasons: vec!["Because.".into()],
+            memory_bytes: 2 << 20,
+        }
+    }
+
+    #[test]
+    fn a_change_comes_with_the_command_that_makes_it() {
+        let more = page(&advice(Some(8 << 30)));
+        let command = more
+            .lines()
+            .find_map(|line| line.split("fast_size=").nth(1))
+            .and_then(|rest| rest.split(' ').next());
+        assert_eq!(
+            command.and_then(|size| size.parse().ok()),
+            Some(base::Bytes::gib(8))
+        );
+        assert!(more.contains("if the fast device has the room"), "{more}");
+        assert!(more.contains("62.5 %") && more.contains("in 2h"), "{more}");
+        for stays in [page(&advice(Some(4 << 30))), page(&advice(None))] {
+            assert!(!stays.contains("volume set"), "{stays}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_a_trace_and_a_path_too() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(named(&[file.path().to_owned()]), None);
+        assert_eq!(named(&["no/such".into()]), None);
+        assert_eq!(named(&["vol0".into(), "vol1".into()]), None);
+        assert_eq!(named(&["vol0".into()]), Some("vol0"));
+    }
+}
