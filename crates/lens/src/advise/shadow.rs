@@ -43,7 +43,7 @@ const FOURTHS: [u64; 5] = [1, 2, 4, 8, 16];
 const PRESENT: usize = 2;
 /// Pages in the miniature of the present cache, at most; where the cache is larger, so much less is sampled.
 ///
-/// Choice: 8,192; the study of miniatures finds a few thousand enough.
+/// Choice: 8,192, from which ratios are within 0.03 of the whole simulation (a test compares).
 const FRAMES: u64 = 8192;
 /// Pages the LRU curve keeps at most.
 const CURVE_PAGES: u32 = 16_384;

@@ -45,7 +45,7 @@ fn zipf(requests: usize, pages: u64) -> Vec<Request> {
             offset: Bytes((rank * 0x9e3d % (1 << 20)) * PAGE),
             size: Bytes(PAGE),
             device: 0,
-            op: if next(&mut state) % 4 == 0 {
+            op: if next(&mut state).is_multiple_of(4) {
                 Op::Write
             } else {
                 Op::Read
@@ -194,7 +194,7 @@ fn long_streams_go_past_the_cache() {
     }
     let found = shadow.findings(Instant(1000));
     assert_eq!((found.pages, found.passed_pages), (2048, 2 * 49 * 16));
-    assert_eq!(found.footprint_bytes, 2 * 15 << 16);
+    assert_eq!(found.footprint_bytes, (2 * 15) << 16);
     // Of a giant only so much is looked at, whatever its length.
     let before = found.footprint_bytes;
     shadow.request(Instant(2000), Op::Write, Span::bytes(1 << 35, 1 << 40));
