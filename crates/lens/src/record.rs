@@ -9,11 +9,20 @@
 //! goes. Each is a trace of its own with header; times are microseconds since the recording began, in all of
 //! them, so that they can be read as one trace. Where requests are missing a remark says how many.
 //!
+//! ```text
+//! t_us,op,offset,size,dev
+//! # recorded by tanada: times count from 1792339045.123456789 (seconds since 1970); ...
+//! 7,R,4096,512,0
+//! ```
+//!
+//! The remark behind the header says that a file is ours to move and remove, and by its moment which
+//! recording it belongs to.
+//!
 //! Always true:
 //! 1. The data path never waits for the file: it hands batches over or drops them.
-//! 2. Files together hold no more than asked for, whatever happens.
+//! 2. Files together hold no more than asked for; after a lower bound was set, from the next write on.
 //! 3. Requests written, dropped and still under way add up to those seen.
-//! 4. Only traces are ever overwritten: a file that is none is refused before anything is touched.
+//! 4. Only recordings are ever moved or removed: where anything else lies, nothing is touched.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -42,6 +51,10 @@ const BATCH_BYTES: usize = 64 << 10;
 const BATCH_AGE: Nanos = Nanos::secs(1);
 /// Batches on their way: 16 MiB, half a million requests.
 const QUEUE: usize = 256;
+/// Begins the second line of every file: the mark of a recording.
+const MARK: &str = "# recorded by tanada";
+/// The two first lines are shorter.
+const HEAD_MAX: u64 = 256;
 /// How often the end of the writer is looked for.
 const POLL: Nanos = Nanos::millis(5);
 
@@ -57,7 +70,7 @@ pub enum RecordError {
     },
     /// Something else lies there.
     #[error(
-        "{file} is there already and is no trace in the normal form; move it away or name another file"
+        "{file} is there already and was not recorded by tanada; move it away or name another file"
     )]
     NotATrace {
         /// The file in the way.
@@ -88,7 +101,7 @@ pub struct Recording {
     pub max: Bytes,
     /// Requests in the files, those rotated away since included.
     pub written: u64,
-    /// Requests that are missing, because the file could not be written fast enough.
+    /// Requests that are missing, because the file could not be written fast enough, or at all.
     pub dropped: u64,
     /// Bytes written, those rotated away since included.
     pub bytes: Bytes,
@@ -102,6 +115,8 @@ struct Shared {
     /// What all files may hold.
     max: AtomicU64,
     written: AtomicU64,
+    /// Requests handed over that a failed file did not take.
+    lost: AtomicU64,
     bytes: AtomicU64,
     failed: OnceLock<String>,
 }
@@ -119,15 +134,18 @@ struct Batch {
 ///
 /// # Example
 /// ```
-/// use base::{Instant, Span};
+/// use base::{Instant, Nanos, Span};
 /// use lens::{record::{DEFAULT_MAX, Recorder}, tap::Observer, trace::Op};
 ///
 /// let dir = tempfile::tempdir()?;
-/// let mut recorder = Recorder::start(&dir.path().join("vol0.csv"), DEFAULT_MAX, Instant(0))?;
+/// let mut recorder = Recorder::start(&dir.path().join("vol0.csv"), DEFAULT_MAX, Instant(0), Nanos::secs(7))?;
 /// recorder.request(Instant(7000), Op::Read, Span::bytes(4096, 512));
 /// let done = recorder.join();
 /// assert_eq!((done.written, done.dropped), (1, 0));
-/// assert_eq!(std::fs::read_to_string(&done.file)?, "t_us,op,offset,size,dev\n7,R,4096,512,0\n");
+/// let text = std::fs::read_to_string(&done.file)?;
+/// let lines: Vec<&str> = text.lines().collect();
+/// assert!(lines[1].starts_with("# recorded by tanada: times count from 7.0"));
+/// assert_eq!((lines[0], lines[2]), ("t_us,op,offset,size,dev", "7,R,4096,512,0"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -143,13 +161,19 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Begins a recording to `file`, of at most `max` in all files, at the moment `now`. Traces that lie
-    /// there from earlier are kept like earlier files of this recording, within `max`.
+    /// Begins a recording to `file`, of at most `max` in all files, at the moment `now`, which is `wall`
+    /// since 1970. Recordings that lie there from earlier are kept like earlier files of this one, within
+    /// `max`.
     ///
     /// # Errors
-    /// [`RecordError`] if nothing can be written there.
-    pub fn start(file: &Path, max: Bytes, now: Instant) -> Result<Recorder, RecordError> {
-        let segments = Segments::open(file, max)?;
+    /// [`RecordError`] if nothing can be written there, or something else lies there.
+    pub fn start(
+        file: &Path,
+        max: Bytes,
+        now: Instant,
+        wall: Nanos,
+    ) -> Result<Recorder, RecordError> {
+        let segments = Segments::open(file, max, wall)?;
         let shared = Arc::new(Shared {
             max: AtomicU64::new(max.0),
             bytes: AtomicU64::new(segments.written),
@@ -184,25 +208,26 @@ impl Recorder {
     /// As [`Recorder::start`].
     pub async fn open(file: &Path, max: Bytes) -> Result<Recorder, RecordError> {
         let path = file.to_owned();
-        let failed = |source| RecordError::Io {
-            file: file.display().to_string(),
-            source,
-        };
-        let opener = std::thread::Builder::new()
-            .name("trace".to_owned())
-            .spawn(move || Recorder::start(&path, max, Instant(0)))
-            .map_err(failed)?;
-        while !opener.is_finished() {
-            env::sleep(POLL).await;
-        }
-        let opened = opener.join();
+        let wall = env::wall_clock();
         let mut recorder =
-            opened.map_err(|_| failed(io::Error::other("opening it panicked")))??;
+            aside(file, move || Recorder::start(&path, max, Instant(0), wall)).await?;
         recorder.began = env::now();
         Ok(recorder)
     }
 
-    /// Bounds all files together by `max` from the next rotation on.
+    /// Could a recording begin there, if the file is in no other's use? Touches nothing.
+    ///
+    /// # Errors
+    /// As [`Recorder::start`], but for [`RecordError::InUse`] and what the system refuses when it comes to
+    /// writing.
+    pub async fn check(file: &Path, max: Bytes) -> Result<(), RecordError> {
+        check_max(max)?;
+        let path = file.to_owned();
+        aside(file, move || look(&path).map(drop)).await
+    }
+
+    /// Bounds all files together by `max` from the next write on; if it is lower than before, files that do
+    /// not fit any more go then, the oldest first.
     ///
     /// # Errors
     /// [`RecordError::TooSmall`].
@@ -226,7 +251,7 @@ impl Recorder {
             file: self.file.clone(),
             max: Bytes(self.shared.max.load(Ordering::Relaxed)),
             written: self.shared.written.load(Ordering::Relaxed),
-            dropped: self.dropped,
+            dropped: self.dropped + self.shared.lost.load(Ordering::Relaxed),
             bytes: Bytes(self.shared.bytes.load(Ordering::Relaxed)),
             failed: self.shared.failed.get().cloned(),
         }
@@ -315,22 +340,55 @@ impl Observer for Recorder {
     }
 }
 
+/// Has a thread of its own do what waits for files, and waits for that without blocking this one.
+async fn aside<T: Send + 'static>(
+    file: &Path,
+    work: impl FnOnce() -> Result<T, RecordError> + Send + 'static,
+) -> Result<T, RecordError> {
+    let failed = io_error(file);
+    let worker = std::thread::Builder::new()
+        .name("trace".to_owned())
+        .spawn(work)
+        .map_err(&failed)?;
+    while !worker.is_finished() {
+        env::sleep(POLL).await;
+    }
+    let done = worker.join();
+    done.map_err(|_| failed(io::Error::other("opening it panicked")))?
+}
+
+fn io_error(file: &Path) -> impl Fn(io::Error) -> RecordError {
+    let file = file.display().to_string();
+    move |source| RecordError::Io {
+        file: file.clone(),
+        source,
+    }
+}
+
 /// The writer thread.
 fn write_batches(mut segments: Segments, batches: &Receiver<Batch>, shared: &Shared) {
     for batch in batches {
-        let segment = shared.max.load(Ordering::Relaxed) / FILES;
-        match segments.write(&batch, segment) {
+        match segments.write(&batch, shared.max.load(Ordering::Relaxed)) {
             Ok(bytes) => {
                 shared.bytes.fetch_add(bytes, Ordering::Relaxed);
                 shared.written.fetch_add(batch.requests, Ordering::Relaxed);
             }
             Err(error) => {
-                let why = format!("cannot write {}: {error}", segments.file.display());
+                shared.lost.fetch_add(batch.requests, Ordering::Relaxed);
+                let why = match error {
+                    RecordError::Io { file, source } => format!("cannot write {file}: {source}"),
+                    other => other.to_string(),
+                };
                 // Only this thread sets it, and only once.
                 let _ = shared.failed.set(why);
-                return;
+                break;
             }
         }
+    }
+    // The file is given up; what comes still, after a failure, is only counted.
+    drop(segments);
+    for batch in batches {
+        shared.lost.fetch_add(batch.requests, Ordering::Relaxed);
     }
 }
 
@@ -340,61 +398,73 @@ struct Segments {
     file: PathBuf,
     open: File,
     written: u64,
+    /// What all files may hold.
+    max: u64,
+    /// The first lines of every file.
+    head: String,
 }
 
 impl Segments {
-    /// Makes an empty FILE, after what lies there was moved on.
-    fn open(file: &Path, max: Bytes) -> Result<Segments, RecordError> {
+    /// Makes an empty FILE, after what lies there was moved on. The recording begins at `wall`.
+    fn open(file: &Path, max: Bytes, wall: Nanos) -> Result<Segments, RecordError> {
         check_max(max)?;
-        let shown = file.display().to_string();
-        let io = |source| RecordError::Io {
-            file: shown.clone(),
-            source,
-        };
-        for n in 0..FILES {
-            let one = numbered(file, n);
-            if !is_trace_or_absent(&one).map_err(io)? {
-                let file = one.display().to_string();
-                return Err(RecordError::NotATrace { file });
-            }
-        }
+        // First of all: only a file that is one can be opened without waiting.
+        look(file)?;
         match File::open(file).map(|old| old.try_lock()) {
             Ok(Err(fs::TryLockError::WouldBlock)) => {
-                return Err(RecordError::InUse { file: shown });
+                let file = file.display().to_string();
+                return Err(RecordError::InUse { file });
             }
             // A file system without locks, or no file yet.
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(io(error)),
+            Err(error) => return Err(io_error(file)(error)),
         }
-        let (open, written) = rotate(file, max.0 / FILES).map_err(io)?;
+        const SECOND: u64 = Nanos::secs(1).0;
+        let head = format!(
+            "{HEADER}\n{MARK}: times count from {}.{:09} (seconds since 1970); a file with another start is another trace\n",
+            wall.0 / SECOND,
+            wall.0 % SECOND,
+        );
+        let open = rotate(file, max.0, &head)?;
         Ok(Segments {
             file: file.to_owned(),
             open,
-            written,
+            written: head.len() as u64,
+            max: max.0,
+            head,
         })
     }
 
-    /// Writes a batch, into a new file if this one would grow longer than `segment`; says how many bytes
-    /// that took.
-    fn write(&mut self, batch: &Batch, segment: u64) -> io::Result<u64> {
+    /// Writes a batch, into a new file if this one would grow too long for files of together `max`; says
+    /// how many bytes that took.
+    fn write(&mut self, batch: &Batch, max: u64) -> Result<u64, RecordError> {
         let mut bytes = 0;
-        if self.written + batch.lines.len() as u64 + REMARK_MAX > segment {
-            (self.open, self.written) = rotate(&self.file, segment)?;
+        let full = self.written + batch.lines.len() as u64 + REMARK_MAX > max / FILES;
+        if full || max < self.max {
+            self.open = rotate(&self.file, max, &self.head)?;
+            self.written = self.head.len() as u64;
             bytes += self.written;
         }
-        if batch.missing > 0 {
-            let remark = format!(
-                "# {} requests before this line are missing: the file could not be written fast enough\n",
-                batch.missing
-            );
+        self.max = max;
+        let remark = match batch.missing {
+            0 => String::new(),
+            missing => format!(
+                "# {missing} requests before this line are missing: the file could not be written fast enough\n"
+            ),
+        };
+        let mut write = || {
             self.open.write_all(remark.as_bytes())?;
-            self.written += remark.len() as u64;
-            bytes += remark.len() as u64;
+            self.open.write_all(&batch.lines)
+        };
+        if let Err(error) = write() {
+            // Nothing of the batch counts as written. Where it cannot be taken back, the file ends in half a line.
+            let _ = self.open.set_len(self.written);
+            return Err(io_error(&self.file)(error));
         }
-        self.open.write_all(&batch.lines)?;
-        self.written += batch.lines.len() as u64;
-        Ok(bytes + batch.lines.len() as u64)
+        let added = (remark.len() + batch.lines.len()) as u64;
+        self.written += added;
+        Ok(bytes + added)
     }
 }
 
@@ -412,29 +482,46 @@ pub fn check_max(max: Bytes) -> Result<(), RecordError> {
 /// A remark is shorter.
 const REMARK_MAX: u64 = 128;
 
-/// Moves every file one on, drops those that are too old or too long for the bound, and begins FILE anew;
-/// says how long it is.
-fn rotate(file: &Path, segment: u64) -> io::Result<(File, u64)> {
+/// Moves files one on, up to the first gap, removes the oldest that do not fit beside a new one, and begins
+/// FILE anew with `head`.
+fn rotate(file: &Path, max: u64, head: &str) -> Result<File, RecordError> {
+    let mut lengths = look(file)?;
+    let io = io_error(file);
     let gone = |result: io::Result<()>| match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
+        result => result.map_err(&io),
     };
-    gone(fs::remove_file(numbered(file, FILES - 1)))?;
-    for n in (0..FILES - 1).rev() {
-        let one = numbered(file, n);
-        let length = fs::metadata(&one).map_or(0, |meta| meta.len());
-        match n == 0 && length <= HEADER.len() as u64 + 1 || length > segment {
-            // Nothing in it, or left by a recording with a higher bound.
-            true => gone(fs::remove_file(&one))?,
-            false => gone(fs::rename(&one, numbered(file, n + 1)))?,
+    if lengths[0] == Some(0) {
+        gone(fs::remove_file(file))?;
+        lengths[0] = None;
+    }
+    let mut room = Some(max - max / FILES);
+    let gap = lengths.iter().position(Option::is_none);
+    let mut kept = Vec::new();
+    for (n, length) in (0..FILES).zip(lengths) {
+        let Some(length) = length else { continue };
+        // What is older than one without room goes too: no holes.
+        room = room.and_then(|room| room.checked_sub(length));
+        match room.is_some() && (n + 1 < FILES || gap.is_some()) {
+            true => kept.push(n),
+            false => gone(fs::remove_file(numbered(file, n)))?,
         }
     }
-    let mut open = OpenOptions::new().write(true).create_new(true).open(file)?;
+    for n in kept.into_iter().rev() {
+        if gap.is_none_or(|gap| n < gap as u64) {
+            gone(fs::rename(numbered(file, n), numbered(file, n + 1)))?;
+        }
+    }
+    let begin = OpenOptions::new().write(true).create_new(true).open(file);
+    let mut open = begin.map_err(&io)?;
     // So that no second recording takes the same file; a file system without locks has to do without.
     let _ = open.try_lock();
-    open.write_all(HEADER.as_bytes())?;
-    open.write_all(b"\n")?;
-    Ok((open, HEADER.len() as u64 + 1))
+    if let Err(error) = open.write_all(head.as_bytes()) {
+        // Half a head would be nobody's file.
+        let _ = fs::remove_file(file);
+        return Err(io(error));
+    }
+    Ok(open)
 }
 
 /// FILE for 0, else FILE.n.
@@ -449,20 +536,45 @@ fn numbered(file: &Path, n: u64) -> PathBuf {
     }
 }
 
-/// Is there nothing, an empty file, or a trace in the normal form?
-fn is_trace_or_absent(file: &Path) -> io::Result<bool> {
-    let meta = match fs::metadata(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
-        meta => meta?,
+/// How long FILE, FILE.1 and so on are, those without requests 0; none where nothing lies.
+///
+/// # Errors
+/// [`RecordError::NotATrace`] where something lies that no recorder wrote.
+fn look(file: &Path) -> Result<Vec<Option<u64>>, RecordError> {
+    let one = |n| {
+        let one = numbered(file, n);
+        match length(&one) {
+            Ok(Some(length)) => Ok(Some(length)),
+            Ok(None) => Err(RecordError::NotATrace {
+                file: one.display().to_string(),
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(io_error(&one)(error)),
+        }
     };
+    (0..FILES).map(one).collect()
+}
+
+/// How long the recorded file is, 0 if it has no requests; none if it was not recorded. An empty file is
+/// taken for a recorded one: a loss of power leaves such.
+fn length(file: &Path) -> io::Result<Option<u64>> {
+    let meta = fs::metadata(file)?;
     if !meta.is_file() {
-        return Ok(false);
+        return Ok(None);
     }
     let mut start = Vec::new();
-    File::open(file)?
-        .take(HEADER.len() as u64)
-        .read_to_end(&mut start)?;
-    Ok(start.is_empty() || start == HEADER.as_bytes())
+    File::open(file)?.take(HEAD_MAX).read_to_end(&mut start)?;
+    if start.is_empty() {
+        return Ok(Some(0));
+    }
+    let behind_header = start.strip_prefix(HEADER.as_bytes());
+    let behind_break = behind_header.and_then(|rest| rest.strip_prefix(b"\n"));
+    let Some(rest) = behind_break.and_then(|rest| rest.strip_prefix(MARK.as_bytes())) else {
+        return Ok(None);
+    };
+    let only_head = rest.iter().position(|&byte| byte == b'\n') == Some(rest.len() - 1)
+        && meta.len() == start.len() as u64;
+    Ok(Some(if only_head { 0 } else { meta.len() }))
 }
 
 #[cfg(test)]

@@ -20,6 +20,11 @@ fn read_back(files: &[PathBuf]) -> (Vec<Request>, Vec<String>) {
     (all, trace.notes().to_vec())
 }
 
+/// Begins a recording on a day like any other.
+fn start(file: &Path, max: Bytes, now: Instant) -> Result<Recorder, RecordError> {
+    Recorder::start(file, max, now, Nanos::secs(1_792_339_045))
+}
+
 fn segments(file: &Path) -> Vec<PathBuf> {
     let all = (0..FILES + 3).map(|n| numbered(file, n));
     all.filter(|one| one.exists()).collect()
@@ -34,7 +39,7 @@ proptest! {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("vol0.csv");
         let began = Instant(123_456_789);
-        let mut recorder = Recorder::start(&file, LEAST_MAX, began).expect("a file");
+        let mut recorder = start(&file, LEAST_MAX, began).expect("a file");
         let mut at = began;
         let mut expected = Vec::new();
         for (gap, op, sector, sectors) in asked {
@@ -65,7 +70,7 @@ proptest! {
 fn files_rotate_within_their_bound_and_are_one_trace_together() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("vol0.csv");
-    let mut recorder = Recorder::start(&file, LEAST_MAX, Instant(0)).expect("a file");
+    let mut recorder = start(&file, LEAST_MAX, Instant(0)).expect("a file");
     let asked = 100_000u64;
     for n in 0..asked {
         recorder.request(
@@ -102,30 +107,34 @@ fn files_rotate_within_their_bound_and_are_one_trace_together() {
 fn an_earlier_trace_is_kept_and_anything_else_is_left_alone() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("vol0.csv");
-    let mut first = Recorder::start(&file, LEAST_MAX, Instant(0)).expect("a file");
+    let mut first = start(&file, LEAST_MAX, Instant(0)).expect("a file");
     first.request(Instant(0), Op::Read, Span::bytes(0, 512));
     first.join();
-    Recorder::start(&file, LEAST_MAX, Instant(0))
+    start(&file, LEAST_MAX, Instant(0))
         .expect("the same file")
         .join();
     assert_eq!(read_back(&[numbered(&file, 1)]).0.len(), 1);
     // One without requests leaves nothing to keep.
-    Recorder::start(&file, LEAST_MAX, Instant(0))
+    start(&file, LEAST_MAX, Instant(0))
         .expect("the same file")
         .join();
     assert_eq!(segments(&file).len(), 2);
 
-    let refused = |file: &Path, max| match Recorder::start(file, max, Instant(0)) {
+    let refused = |file: &Path, max| match start(file, max, Instant(0)) {
         Err(error) => error.to_string(),
         Ok(_) => panic!("recorded to {}", file.display()),
     };
     fs::write(numbered(&file, 3), "letters").expect("a letter");
-    assert!(refused(&file, LEAST_MAX).contains("vol0.csv.3 is there already and is no trace"));
+    let sentence = refused(&file, LEAST_MAX);
+    assert!(
+        sentence.contains("vol0.csv.3 is there already and was not recorded by tanada"),
+        "{sentence}"
+    );
     assert_eq!(
         fs::read_to_string(numbered(&file, 3)).expect("untouched"),
         "letters"
     );
-    assert!(refused(dir.path(), LEAST_MAX).contains("is no trace"));
+    assert!(refused(dir.path(), LEAST_MAX).contains("was not recorded by tanada"));
     let nowhere = dir.path().join("no/such/vol0.csv");
     assert!(refused(&nowhere, LEAST_MAX).starts_with("cannot record to "));
     let other = dir.path().join("other.csv");
@@ -133,16 +142,155 @@ fn an_earlier_trace_is_kept_and_anything_else_is_left_alone() {
         refused(&other, Bytes(4096)),
         "a recording of at most 4.0 KiB is too small; ask for 1.0 MiB at least"
     );
-    let running = Recorder::start(&other, LEAST_MAX, Instant(0)).expect("a file");
+    let running = start(&other, LEAST_MAX, Instant(0)).expect("a file");
     assert!(refused(&other, LEAST_MAX).contains("is being recorded to already"));
     running.join();
+}
+
+/// A trace of somebody's own, longer than a file of a small recording.
+fn own_trace() -> String {
+    let lines = (0..20_000).map(|n| format!("{n},R,{},512,0\n", n * 512));
+    format!("{HEADER}\n{}", lines.collect::<String>())
+}
+
+#[test]
+fn a_trace_that_was_not_recorded_is_neither_moved_nor_removed() {
+    let own = own_trace();
+    assert!(own.len() as u64 > LEAST_MAX.0 / FILES);
+    let header_only = format!("{HEADER}\n");
+    for (n, text) in [(0, &own), (3, &own), (FILES - 1, &own), (0, &header_only)] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("mine.csv");
+        fs::write(numbered(&file, n), text).expect("written");
+        let refused = start(&file, LEAST_MAX, Instant(0)).map(Recorder::join);
+        assert!(
+            matches!(refused, Err(RecordError::NotATrace { .. })),
+            "{refused:?}"
+        );
+        let checked = env::Runtime::simulated(1)
+            .block_on(async move { Recorder::check(&file, LEAST_MAX).await });
+        assert!(
+            matches!(checked, Err(RecordError::NotATrace { .. })),
+            "{checked:?}"
+        );
+        let left: Vec<_> = fs::read_dir(dir.path()).expect("a directory").collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+        let file = dir.path().join("mine.csv");
+        assert!(fs::read_to_string(numbered(&file, n)).expect("there") == *text);
+    }
+}
+
+#[test]
+fn a_trace_that_comes_to_lie_there_meanwhile_ends_the_recording_and_stays() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("vol0.csv");
+    let mut recorder = start(&file, LEAST_MAX, Instant(0)).expect("a file");
+    fs::write(numbered(&file, 1), own_trace()).expect("written");
+    for n in 0..20_000u64 {
+        recorder.request(Instant(n), Op::Read, Span::bytes(n * 512, 512));
+    }
+    let done = recorder.join();
+    let why = done.failed.expect("it failed");
+    assert!(
+        why.contains("vol0.csv.1 is there already and was not recorded"),
+        "{why}"
+    );
+    assert_eq!(done.written + done.dropped, 20_000);
+    assert!(fs::read_to_string(numbered(&file, 1)).expect("there") == own_trace());
+}
+
+#[test]
+fn recordings_without_requests_push_out_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("vol0.csv");
+    let mut first = start(&file, LEAST_MAX, Instant(0)).expect("a file");
+    first.request(Instant(0), Op::Read, Span::bytes(0, 512));
+    first.join();
+    for _ in 0..2 * FILES {
+        let idle = start(&file, LEAST_MAX, Instant(0));
+        idle.expect("the same file").join();
+    }
+    assert_eq!(segments(&file), [file.clone(), numbered(&file, 1)]);
+    assert_eq!(read_back(&[numbered(&file, 1)]).0.len(), 1);
+}
+
+#[test]
+fn a_lower_bound_holds_from_the_next_write_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("vol0.csv");
+    let record = |requests: u64| {
+        let mut recorder = start(&file, Bytes::mib(4), Instant(0)).expect("the same file");
+        for n in 0..requests {
+            recorder.request(Instant(n), Op::Read, Span::bytes(n * 512, 512));
+        }
+        recorder
+    };
+    let held = || -> u64 {
+        let length = |one: &PathBuf| fs::metadata(one).expect("there").len();
+        segments(&file).iter().map(length).sum()
+    };
+    // Long files of earlier, and a short one that alone would have room for more.
+    for _ in 0..4 {
+        record(20_000).join();
+    }
+    assert!(held() > LEAST_MAX.0, "{}", held());
+    let recorder = record(100);
+    recorder.set_max(LEAST_MAX).expect("enough");
+    assert_eq!(recorder.join().written, 100);
+    assert!(held() <= LEAST_MAX.0, "{}", held());
+    // The latest that fit are there still.
+    let left = [file.clone(), numbered(&file, 1), numbered(&file, 2)];
+    assert_eq!(segments(&file), left);
+}
+
+#[test]
+fn each_file_says_which_recording_it_belongs_to() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("vol0.csv");
+    for wall in [Nanos::secs(1_792_339_045), Nanos(1_792_339_046_000_000_007)] {
+        let began = Instant(77);
+        let mut recorder = Recorder::start(&file, LEAST_MAX, began, wall).expect("a file");
+        for n in 0..10_000u64 {
+            recorder.request(
+                began + Nanos(n * 1_000),
+                Op::Read,
+                Span::bytes(n * 512, 512),
+            );
+        }
+        recorder.join();
+    }
+    let mut starts: Vec<String> = segments(&file)
+        .iter()
+        .map(|one| {
+            let text = fs::read_to_string(one).expect("text");
+            let remark = text.lines().nth(1).expect("a remark");
+            let start = remark.strip_prefix("# recorded by tanada: times count from ");
+            let (start, _) = start.expect("our remark").split_once(' ').expect("more");
+            start.to_owned()
+        })
+        .collect();
+    let (new, old) = ("1792339046.000000007", "1792339045.000000000");
+    let ours = starts.iter().filter(|start| *start == new).count();
+    assert!(ours > 1, "one file says little: {starts:?}");
+    starts.dedup();
+    assert_eq!(starts, [new, old]);
+    // One recording leaves one note, two recordings two: the reader sees that they are not one trace.
+    let files = segments(&file);
+    let notes = read_back(&files[..ours]).1;
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(
+        notes[0].contains(new) && notes[0].ends_with("another start is another trace"),
+        "{notes:?}"
+    );
+    let notes = read_back(&files).1;
+    assert_eq!(notes.len(), 2, "{notes:?}");
 }
 
 #[test]
 fn a_writer_that_lags_costs_requests_not_time_and_the_trace_says_so() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("vol0.csv");
-    let mut recorder = Recorder::start(&file, LEAST_MAX, Instant(0)).expect("a file");
+    let mut recorder = start(&file, LEAST_MAX, Instant(0)).expect("a file");
     // Its queue is replaced by one that nobody empties for now.
     let (stuck, batches) = sync_channel(1);
     let queue = recorder.queue.replace(stuck).expect("a queue");
@@ -162,7 +310,7 @@ fn a_writer_that_lags_costs_requests_not_time_and_the_trace_says_so() {
     let (requests, notes) = read_back(&[file]);
     assert_eq!(requests.len(), 2);
     assert!(
-        notes[0].starts_with("3 requests before this line are missing"),
+        notes[1].starts_with("3 requests before this line are missing"),
         "{notes:?}"
     );
 }
@@ -171,9 +319,9 @@ fn a_writer_that_lags_costs_requests_not_time_and_the_trace_says_so() {
 fn a_file_that_fails_ends_the_recording_with_its_reason() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("vol0.csv");
-    let mut recorder = Recorder::start(&file, LEAST_MAX, Instant(0)).expect("a file");
-    // The next rotation finds a directory where FILE.7 goes.
-    fs::create_dir_all(numbered(&file, FILES - 1).join("in the way")).expect("a directory");
+    let mut recorder = start(&file, LEAST_MAX, Instant(0)).expect("a file");
+    // The next rotation finds no directory any more.
+    fs::remove_dir_all(dir.path()).expect("removed");
     for n in 0..20_000u64 {
         recorder.request(Instant(n), Op::Read, Span::bytes(n * 512, 512));
     }
@@ -184,6 +332,7 @@ fn a_file_that_fails_ends_the_recording_with_its_reason() {
         "{why}"
     );
     assert!(done.written < 20_000);
+    assert_eq!(done.written + done.dropped, 20_000);
 }
 
 #[test]
@@ -193,7 +342,7 @@ fn what_a_device_is_asked_is_recorded_and_answered_as_ever() {
     let path = file.clone();
     env::Runtime::simulated(1).block_on(async move {
         let tap = Tap::new(Memory::new("disk", Bytes::mib(1)));
-        let recorder = Recorder::start(&path, LEAST_MAX, env::now()).expect("a file");
+        let recorder = start(&path, LEAST_MAX, env::now()).expect("a file");
         let recorder = Rc::new(RefCell::new(recorder));
         let attached = tap.attach(Rc::clone(&recorder) as Rc<RefCell<dyn Observer>>);
         let data = Buf::zeroed(4096);
@@ -214,8 +363,10 @@ fn what_a_device_is_asked_is_recorded_and_answered_as_ever() {
         let recorder = Rc::into_inner(recorder).expect("nobody else has it");
         assert_eq!(recorder.into_inner().join().written, 5);
     });
+    let text = fs::read_to_string(&file).expect("text");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
     assert_eq!(
-        fs::read_to_string(&file).expect("text"),
+        lines.map(|line| format!("{line}\n")).collect::<String>(),
         "t_us,op,offset,size,dev\n0,W,4096,4096,0\n3000,R,4096,512,0\n3000,W,0,1024,0\n\
          3000,D,8192,4096,0\n3000,F,0,0,0\n"
     );
