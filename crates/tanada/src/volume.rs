@@ -265,14 +265,26 @@ impl OpenVolume {
                 Err(invalid("trace", what))
             }
             Some(file) => {
-                // The same file again: the old recording has to leave it first.
-                let same = |recording: Recording| recording.file == Path::new(file);
-                if self.recording().is_some_and(same) {
+                let path = Path::new(file);
+                let why = |error| format!("{:#}", anyhow::Error::from(error));
+                // The same file again: the old recording has to leave it first, and does so only if
+                // nothing stands in the way of a new one.
+                let same = |recording: Recording| recording.file == path;
+                let restart = self.recording().is_some_and(same);
+                if restart {
+                    let checked = Recorder::check(path, max).await;
+                    checked.map_err(|error| invalid("trace", why(error)))?;
                     self.stop_recording().await;
                 }
-                let recorder = Recorder::open(Path::new(file), max).await;
-                let recorder = recorder.map_err(|error| {
-                    invalid("trace", format!("{:#}", anyhow::Error::from(error)))
+                let opened = Recorder::open(path, max).await;
+                let recorder = opened.map_err(|error| match restart {
+                    false => invalid("trace", why(error)),
+                    true => Refused::Failed(Refusal {
+                        error: format!("cannot begin the trace of {name} anew: {}", why(error)),
+                        what_to_do: "the recording so far has ended and its files are kept; \
+                                     nothing else was changed"
+                            .into(),
+                    }),
                 })?;
                 Ok(Some(Some(recorder)))
             }
@@ -389,7 +401,10 @@ impl OpenVolume {
         let recorder = self.new_recorder(&change).await?;
         if let Some(max) = change.trace_max.as_deref().and_then(|max| max.parse().ok()) {
             self.trace_max.set(max);
-            if let Some((_, recorder)) = &*self.recorder.borrow() {
+            // A recording that another one replaces keeps its files.
+            if recorder.is_none()
+                && let Some((_, recorder)) = &*self.recorder.borrow()
+            {
                 let set = recorder.borrow().set_max(max);
                 set.map_err(|error| failed(error.to_string()))?;
             }

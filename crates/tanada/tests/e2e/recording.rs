@@ -48,6 +48,24 @@ fn a_volume_records_what_it_is_asked_until_it_is_told_to_stop() {
         assert!(found["ops"]["flush"]["requests"].as_u64() >= Some(1));
     }
 
+    // The same file again, where a new recording cannot begin: the old one goes on.
+    text(dir, &["volume", "set", "vol0", "trace=again.csv"]);
+    fs::write(dir.join("again.csv.3"), "Dear Tanada").unwrap();
+    let refused = run(dir, &["volume", "set", "vol0", "trace=again.csv"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        stderr(&refused).contains("nothing was changed"),
+        "{}",
+        stderr(&refused)
+    );
+    let going_on = recording(dir);
+    assert!(
+        going_on["file"]
+            .as_str()
+            .is_some_and(|file| file.ends_with("again.csv")),
+        "{going_on}"
+    );
+
     // A stop of the daemon ends a recording well; the next one keeps it as FILE.1.
     let file = dir.join("vol0.csv");
     text(
@@ -87,7 +105,7 @@ fn a_recording_that_cannot_be_is_refused_and_the_volume_goes_on() {
     assert!(text(dir, &["volume", "show", "vol0"]).contains("stopped"));
     for (change, reason) in [
         ("trace=no/such/trace.csv", "No such file"),
-        ("trace=letter.txt", "is no trace in the normal form"),
+        ("trace=letter.txt", "was not recorded by tanada"),
         ("trace_max=4KiB", "too small"),
     ] {
         let refused = run(dir, &["volume", "set", "vol0", change]);
