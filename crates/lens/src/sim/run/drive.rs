@@ -29,7 +29,7 @@ use super::outcome::{
     Backlog, CacheOutcome, ClassBytes, DeviceOutcome, FlashWork, LeftOut, Moved, Outcome,
 };
 use super::tally::{DeviceBin, REGIONS, Reading, Tally};
-use super::{Pace, Replay, RunError, Stack, WarmUp};
+use super::{LONGEST, Pace, Replay, RunError, Stack, WarmUp};
 use crate::trace::{Op, Request, Requests};
 
 /// The feed is filled up to this ...
@@ -133,6 +133,7 @@ struct Driver {
 
 /// Why workers stopped.
 enum Trouble {
+    TooLong { at: Nanos, due: f64 },
     Layout(LayoutError),
     Device(DeviceError),
 }
@@ -172,6 +173,13 @@ pub(super) fn run(
             return Err(RunError::Layout {
                 stack: stack.name.clone(),
                 source: Box::new(trace.whole_extent(source, &driver)),
+            });
+        }
+        Some(Trouble::TooLong { at, due }) => {
+            return Err(RunError::TooLong {
+                stack: stack.name.clone(),
+                at,
+                due,
             });
         }
         Some(Trouble::Device(source)) => {
@@ -374,16 +382,20 @@ impl Driver {
     async fn open_worker(self: Rc<Driver>, speed: f64) {
         // The herald until it has something to send; then another one is.
         while let Some(request) = self.next().await {
-            let since = |first: Nanos| {
-                let span = request.at.saturating_sub(first);
-                match speed == 1.0 {
-                    true => span,
-                    false => Nanos((span.0 as f64 / speed) as u64),
-                }
+            let at = |first: Nanos| request.at.saturating_sub(first);
+            let since = |first: Nanos| match speed == 1.0 {
+                true => at(first),
+                false => Nanos((at(first).0 as f64 / speed) as u64),
             };
             let Some(job) = self.prepare(&request, |first| self.origin + since(first)) else {
                 continue;
             };
+            if job.due.since(self.origin) > LONGEST {
+                let at = at(self.first.get().unwrap_or_default());
+                let due = at.secs_f64() / speed;
+                self.fail(Trouble::TooLong { at, due });
+                continue;
+            }
             if job.due > env::now() {
                 env::sleep_until(job.due).await;
             }
@@ -583,9 +595,9 @@ impl Driver {
     /// Ends one bin after the other.
     async fn watch(self: Rc<Driver>) {
         loop {
-            let boundary = match &*self.tally.borrow() {
-                Some(tally) => tally.boundary(),
-                None => return,
+            let boundary = self.tally.borrow().as_ref().and_then(Tally::boundary);
+            let Some(boundary) = boundary else {
+                return;
             };
             env::sleep_until(boundary).await;
             self.close_bin();

@@ -197,6 +197,19 @@ impl Default for Replay {
     }
 }
 
+/// The longest a trace may last over its speed. Choice: 100 years; a clock of 64 bits ends after 584, and a slow
+/// stack is not done when the last request comes.
+const LONGEST: Nanos = Nanos::secs(100 * YEAR as u64);
+/// In seconds.
+const YEAR: f64 = 365.0 * 86_400.0;
+
+fn years(seconds: f64) -> String {
+    match seconds / YEAR {
+        years @ ..1e6 => format!("{years:.1} years"),
+        years => format!("{years:.0e} years"),
+    }
+}
+
 /// Why a trace was not replayed to its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -262,6 +275,21 @@ pub enum RunError {
     Empty {
         /// Requests left out.
         left_out: u64,
+    },
+    /// A request is due later than any run lasts.
+    #[error(
+        "stack {stack}: a request of the trace comes {} after the first, at speed {} that is after {}, and a run takes \
+         at most {}: see whether the trace's unit of time is what it was taken for (--tick), take less of it (--end), \
+         or choose a higher speed",
+        years(at.secs_f64()), at.secs_f64() / due, years(*due), LONGEST.secs_f64() / YEAR
+    )]
+    TooLong {
+        /// The stack.
+        stack: String,
+        /// When it comes in the trace, after the first request that was taken.
+        at: Nanos,
+        /// The same over the speed, in seconds: more than a [`Nanos`] may hold.
+        due: f64,
     },
     /// A speed or depth that makes no sense.
     #[error("{what} = {value} makes no sense: it must be {must}")]

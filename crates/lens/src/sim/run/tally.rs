@@ -280,14 +280,16 @@ impl Tally {
         }
     }
 
-    /// When the open bin ends.
-    pub fn boundary(&self) -> Instant {
-        self.begun + self.step * (self.bins.len() as u64 + 1)
+    /// When the open bin ends; none if that is beyond all time.
+    pub fn boundary(&self) -> Option<Instant> {
+        let length = self.step.0.checked_mul(self.bins.len() as u64 + 1)?;
+        self.begun.0.checked_add(length).map(Instant)
     }
 
     /// Ends the open bin; `reading` tells what meters say.
     pub fn close(&mut self, now: Instant, reading: Reading) {
-        let from = self.begun + self.step * self.bins.len() as u64;
+        let closed = Nanos(self.step.0.saturating_mul(self.bins.len() as u64));
+        let from = self.begun + closed;
         let mut bin = std::mem::replace(&mut self.open, Tally::empty(self.heat));
         bin.length = now.since(from);
         bin.reading = reading;
@@ -311,7 +313,7 @@ impl Tally {
             }
         }
         self.bins = merged;
-        self.step = self.step * factor;
+        self.step = Nanos(self.step.0.saturating_mul(factor));
     }
 
     /// Requests of one operation.
@@ -348,7 +350,7 @@ impl Tally {
         Series {
             interval_ns: self.step.0,
             points: points
-                .map(|(index, bin)| bin.point(self.step * index, cached))
+                .map(|(index, bin)| bin.point(Nanos(self.step.0.saturating_mul(index)), cached))
                 .collect(),
         }
     }
@@ -401,8 +403,8 @@ mod tests {
         let begun = Instant(7);
         let mut tally = Tally::new(begun, None, true, Bytes::mib(64));
         let mut answers = 0;
-        while tally.boundary() < Instant(60 * S) {
-            let now = tally.boundary();
+        let end = Instant(60 * S);
+        while let Some(now) = tally.boundary().filter(|boundary| *boundary < end) {
             tally.arrived(Some(63 << 20), Nanos(5));
             tally.answered(Op::Read, 512, Nanos(answers));
             answers += 1;
@@ -443,6 +445,18 @@ mod tests {
         let heat = tally.into_heat().unwrap();
         let hot: u32 = heat.bins.iter().map(|bin| bin.requests[63]).sum();
         assert_eq!(u64::from(hot), answers);
+    }
+
+    #[test]
+    fn a_bin_that_would_end_beyond_all_time_ends_with_it() {
+        let half = Nanos(u64::MAX / 2);
+        let mut tally = Tally::new(Instant(7), Some(half), false, Bytes::mib(1));
+        assert_eq!(tally.boundary(), Some(Instant(7) + half));
+        tally.close(Instant(7) + half, reading(1));
+        assert_eq!(tally.boundary(), None);
+        tally.close(Instant(u64::MAX), reading(2));
+        assert_eq!(tally.boundary(), None);
+        assert_eq!(tally.series(false).points.len(), 2);
     }
 
     #[test]

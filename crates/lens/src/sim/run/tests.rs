@@ -498,6 +498,48 @@ fn a_hybrid_may_stand_on_a_hybrid() {
 }
 
 #[test]
+fn a_request_due_after_the_longest_run_is_refused_with_what_would_help() {
+    let far = Nanos(18_446_744_073_709_551_000);
+    let trace = [
+        request(Nanos(0), Op::Read, 0, 4096),
+        request(far, Op::Read, 4096, 4096),
+    ];
+    let error = run(&disk(), &mut given(&trace), &Replay::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "stack hdd: a request of the trace comes 584.9 years after the first, at speed 1 that is after 584.9 years, \
+         and a run takes at most 100: see whether the trace's unit of time is what it was taken for (--tick), take \
+         less of it (--end), or choose a higher speed"
+    );
+    // What is far in the trace alone does not matter to a closed loop, nor at a speed that makes it near.
+    assert_eq!(
+        run(&disk(), &mut given(&trace), &closed())
+            .unwrap()
+            .requests,
+        2
+    );
+    let at = |speed: f64, gap: Nanos| {
+        let trace = [
+            request(Nanos(0), Op::Read, 0, 4096),
+            request(gap, Op::Read, 4096, 4096),
+        ];
+        let replay = Replay {
+            pace: Pace::Open { speed },
+            ..Replay::default()
+        };
+        run(&disk(), &mut given(&trace), &replay)
+    };
+    assert_eq!(at(1e6, far).unwrap().requests, 2);
+    assert!(matches!(
+        at(1e-300, Nanos::secs(1)),
+        Err(RunError::TooLong { .. })
+    ));
+    let nearly = at(1.0, Nanos::secs(99 * 365 * 86_400)).unwrap();
+    assert!(nearly.series.points.len() <= 360);
+    assert!((nearly.seconds / 86_400.0 - 99.0 * 365.0).abs() < 1.0);
+}
+
+#[test]
 fn senseless_paces_are_refused() {
     for (replay, start) in [
         (Pace::Open { speed: 0.0 }, "speed = 0 "),
