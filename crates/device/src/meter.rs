@@ -49,7 +49,7 @@ const BUCKETS: usize = (VALUE_BITS - SUB_BITS + 1) as usize * SUB_BUCKETS;
 pub struct Histogram {
     counts: Box<[u64; BUCKETS]>,
     count: u64,
-    sum: u64,
+    sum: u128,
     max: u64,
 }
 
@@ -87,7 +87,7 @@ impl Histogram {
     pub fn record(&mut self, value: Nanos) {
         self.counts[bucket(value.0)] += 1;
         self.count += 1;
-        self.sum = self.sum.saturating_add(value.0);
+        self.sum += u128::from(value.0);
         self.max = self.max.max(value.0);
     }
 
@@ -97,7 +97,7 @@ impl Histogram {
             *own += other;
         }
         self.count += other.count;
-        self.sum = self.sum.saturating_add(other.sum);
+        self.sum += other.sum;
         self.max = self.max.max(other.max);
     }
 
@@ -106,9 +106,9 @@ impl Histogram {
         self.count
     }
 
-    /// The sum of all values.
+    /// The sum of all values, at most the longest [`Nanos`].
     pub fn sum(&self) -> Nanos {
-        Nanos(self.sum)
+        Nanos(u64::try_from(self.sum).unwrap_or(u64::MAX))
     }
 
     /// The largest value; zero if there is none.
@@ -118,7 +118,8 @@ impl Histogram {
 
     /// The mean; zero if there is no value.
     pub fn mean(&self) -> Nanos {
-        Nanos(self.sum.checked_div(self.count).unwrap_or(0))
+        let mean = self.sum.checked_div(u128::from(self.count)).unwrap_or(0);
+        Nanos(u64::try_from(mean).expect("a mean is at most the largest value"))
     }
 
     /// The value that a share `q` (0..=1) of all values does not exceed; zero if there is none.
@@ -166,7 +167,7 @@ impl From<&Histogram> for Latency {
         let used = histogram.counts.iter().enumerate();
         Latency {
             count: histogram.count,
-            sum_ns: histogram.sum,
+            sum_ns: histogram.sum().0,
             mean_ns: histogram.mean().0,
             p50_ns: histogram.quantile(0.5).0,
             p90_ns: histogram.quantile(0.9).0,
@@ -210,7 +211,7 @@ pub struct Figures {
     /// Requests begun and not ended.
     pub in_flight: u64,
     /// The sum over time of requests in flight: divided by `over_ns`, the mean queue depth; two
-    /// snapshots give the mean between them.
+    /// snapshots give the mean between them. At most `u64::MAX`; [`Totals`] has no such bound.
     pub depth_time_ns: u64,
     /// Time with at least one request in flight.
     pub busy_ns: u64,
@@ -243,8 +244,9 @@ impl Figures {
 pub struct Totals {
     /// How long the device was watched.
     pub over: Nanos,
-    /// As `Figures::depth_time_ns`.
-    pub depth_time: Nanos,
+    /// The sum over time of requests in flight, in nanoseconds: more than a [`Nanos`] holds when thousands are in
+    /// flight for days.
+    pub depth_time: u128,
     /// Time with at least one request in flight.
     pub busy: Nanos,
     /// The most requests in flight at once, since the meter was made or [`Meter::forget_deepest`] was called.
@@ -322,7 +324,7 @@ pub struct Meter {
     // Per request.
     rows: RefCell<Vec<Option<Row>>>,
     in_flight: Cell<u64>,
-    depth_time: Cell<u64>,
+    depth_time: Cell<u128>,
     busy: Cell<u64>,
     deepest: Cell<u64>,
     /// Up to here `depth_time` and `busy` are counted.
@@ -368,7 +370,7 @@ impl Meter {
             device: self.inner.info().name,
             over_ns: now.since(self.since).0,
             in_flight: self.in_flight.get(),
-            depth_time_ns: self.depth_time.get(),
+            depth_time_ns: u64::try_from(self.depth_time.get()).unwrap_or(u64::MAX),
             busy_ns: self.busy.get(),
             deepest: self.deepest.get(),
             operations: operations.collect(),
@@ -381,7 +383,7 @@ impl Meter {
         self.count_depth(now);
         let mut totals = Totals {
             over: now.since(self.since),
-            depth_time: Nanos(self.depth_time.get()),
+            depth_time: self.depth_time.get(),
             busy: Nanos(self.busy.get()),
             deepest: self.deepest.get(),
             ..Totals::default()
@@ -410,7 +412,8 @@ impl Meter {
         let depth = self.in_flight.get();
         if depth > 0 {
             let span = now.since(self.counted_to.get()).0;
-            self.depth_time.set(self.depth_time.get() + depth * span);
+            let time = u128::from(depth) * u128::from(span);
+            self.depth_time.set(self.depth_time.get() + time);
             self.busy.set(self.busy.get() + span);
         }
         self.counted_to.set(now);
@@ -557,6 +560,16 @@ mod tests {
     }
 
     #[test]
+    fn a_mean_is_right_also_where_the_sum_is_beyond_64_bits() {
+        let mut histogram = Histogram::default();
+        let most = Nanos(u64::MAX);
+        for _ in 0..3 {
+            histogram.record(most);
+        }
+        assert_eq!((histogram.sum(), histogram.mean()), (most, most));
+    }
+
+    #[test]
     fn totals_are_the_figures_in_short() {
         use crate::{DeviceExt, Memory};
         use base::Bytes;
@@ -575,7 +588,7 @@ mod tests {
             assert_eq!((reads.requests, reads.bytes), (3, 3 * 4096));
             assert_eq!(since.all(Op::Write), Total::default());
             assert_eq!(since.deepest, 3);
-            assert_eq!(since.depth_time, Nanos::micros(30));
+            assert_eq!(since.depth_time, 30_000);
             assert_eq!(
                 (since.busy, since.over),
                 (Nanos::micros(10), Nanos::micros(10))
@@ -583,6 +596,20 @@ mod tests {
             assert_eq!(meter.snapshot().deepest, 3);
             meter.forget_deepest();
             assert_eq!(meter.totals().deepest, 0);
+        });
+    }
+
+    #[test]
+    fn a_deep_queue_over_days_is_counted_to_the_end() {
+        use crate::Memory;
+        use base::Bytes;
+        env::Runtime::simulated(1).block_on(async {
+            let meter = Meter::new(Memory::new("disk", Bytes::mib(1)));
+            meter.in_flight.set(65_536);
+            let days = Nanos::secs(10 * 86_400);
+            env::sleep(days).await;
+            assert_eq!(meter.totals().depth_time, 65_536 * u128::from(days.0));
+            assert_eq!(meter.snapshot().depth_time_ns, u64::MAX);
         });
     }
 

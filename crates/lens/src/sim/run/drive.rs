@@ -67,14 +67,16 @@ struct Job {
 struct Depth {
     now: Cell<u64>,
     deepest: Cell<u64>,
-    time: Cell<u64>,
+    /// Nanoseconds times requests.
+    time: Cell<u128>,
     counted_to: Cell<Instant>,
 }
 
 impl Depth {
     fn count(&self, now: Instant) {
         let span = now.since(self.counted_to.replace(now)).0;
-        self.time.set(self.time.get() + self.now.get() * span);
+        let time = u128::from(self.now.get()) * u128::from(span);
+        self.time.set(self.time.get() + time);
     }
 
     fn step(&self, now: Instant, by: i64) {
@@ -94,7 +96,7 @@ struct Snapshot {
     totals: Vec<Totals>,
     powers: Vec<Power>,
     statuses: Vec<Status>,
-    depth_time: u64,
+    depth_time: u128,
 }
 
 struct Driver {
@@ -120,7 +122,8 @@ struct Driver {
     workers: Cell<usize>,
     herald: Cell<bool>,
     depth: Depth,
-    late: Cell<(u64, Nanos, Nanos)>,
+    /// Requests sent late, the sum of their nanoseconds, and the most.
+    late: Cell<(u64, u128, Nanos)>,
     trouble: RefCell<Option<Trouble>>,
     done: Event,
     // What is counted.
@@ -497,7 +500,8 @@ impl Driver {
             let late = now.since(job.due);
             if late > Nanos(0) {
                 let (count, sum, max) = self.late.get();
-                self.late.set((count + 1, sum + late, max.max(late)));
+                self.late
+                    .set((count + 1, sum + u128::from(late.0), max.max(late)));
             }
             let at = (job.op != Op::Flush).then(|| job.span.start.byte());
             if let Some(tally) = &mut *self.tally.borrow_mut() {
@@ -652,7 +656,7 @@ impl Driver {
         };
         let reading = Reading {
             devices: devices.collect(),
-            depth_time: Nanos(next.depth_time - last.depth_time),
+            depth_time: next.depth_time - last.depth_time,
             hit_bytes: after.0 - before.0,
             miss_bytes: after.1 - before.1,
             dirty: Bytes(next.statuses.iter().map(|status| status.dirty_bytes).sum()),
@@ -740,12 +744,12 @@ impl Driver {
             iops: per_second(requests.iter().sum::<u64>() as f64),
             bytes_per_second: per_second(moved as f64),
             responses: tally.responses(),
-            queue_depth_mean: per_second(Nanos(end.depth_time - base.depth_time).secs_f64()),
+            queue_depth_mean: per_second((end.depth_time - base.depth_time) as f64 / 1e9),
             queue_depth_max: self.depth.deepest.get(),
             backlog: Backlog {
                 under_way_max: self.replay.under_way_max as u64,
                 late,
-                late_mean_s: late_sum.secs_f64() / late.max(1) as f64,
+                late_mean_s: late_sum as f64 / 1e9 / late.max(1) as f64,
                 late_max_s: late_max.secs_f64(),
             },
             joules,
@@ -777,7 +781,7 @@ impl Driver {
             read: moved(&since, device::Op::Read),
             written: moved(&since, device::Op::Write),
             flushes: since.all(device::Op::Flush).requests,
-            queue_depth_mean: per_second(since.depth_time.secs_f64()),
+            queue_depth_mean: per_second(since.depth_time as f64 / 1e9),
             queue_depth_max: since.deepest,
             utilisation: per_second(since.busy.secs_f64()),
             joules,
@@ -841,5 +845,19 @@ fn cache_outcome(name: &str, before: &Status, status: Status) -> CacheOutcome {
         cached_bytes: status.cached_bytes,
         room_bytes: status.cache_bytes,
         status,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deepest_queue_is_counted_over_days() {
+        let depth = Depth::default();
+        depth.step(Instant(0), 65_536);
+        let days = Instant(0) + Nanos::secs(10 * 86_400);
+        depth.step(days, -65_536);
+        assert_eq!(depth.time.get(), 65_536 * u128::from(days.0));
     }
 }

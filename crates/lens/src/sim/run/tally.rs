@@ -122,7 +122,8 @@ impl Distribution {
 pub(super) struct DeviceBin {
     pub read: u64,
     pub written: u64,
-    pub depth_time: Nanos,
+    /// Nanoseconds times requests.
+    pub depth_time: u128,
     pub busy: Nanos,
     pub joules: f64,
 }
@@ -131,7 +132,8 @@ pub(super) struct DeviceBin {
 #[derive(Clone, Default)]
 pub(super) struct Reading {
     pub devices: Vec<DeviceBin>,
-    pub depth_time: Nanos,
+    /// Nanoseconds times requests.
+    pub depth_time: u128,
     pub hit_bytes: u64,
     pub miss_bytes: u64,
     pub dirty: Bytes,
@@ -187,7 +189,7 @@ impl OpenBin {
             .map(|device| DevicePoint {
                 read_bytes: device.read,
                 written_bytes: device.written,
-                queue_depth: per_second(device.depth_time.secs_f64()),
+                queue_depth: per_second(device.depth_time as f64 / 1e9),
                 utilisation: per_second(device.busy.secs_f64()),
                 watts: per_second(device.joules),
             })
@@ -204,7 +206,7 @@ impl OpenBin {
             written_bytes: self.written,
             mean_us: us(self.latency.mean()),
             p95_us: us(self.latency.quantile(0.95)),
-            queue_depth: per_second(reading.depth_time.secs_f64()),
+            queue_depth: per_second(reading.depth_time as f64 / 1e9),
             hit_share: (cached && read > 0).then(|| reading.hit_bytes as f64 / read as f64),
             dirty_bytes: reading.dirty.0,
             late_max_s: self.late_max.secs_f64(),
