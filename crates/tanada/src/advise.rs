@@ -136,7 +136,7 @@ pub fn run(arguments: &Advise) -> anyhow::Result<()> {
     })??;
     trying.finish_and_clear();
     if let Some(file) = &arguments.html {
-        let command = std::env::args().collect::<Vec<String>>().join(" ");
+        let command = show::own_command();
         let name = arguments.traces[0].display().to_string();
         let page = page(&advice, &name, &command, arguments.seed);
         std::fs::write(file, page.html())

@@ -147,13 +147,12 @@ pub fn run(arguments: &SimCache) -> anyhow::Result<()> {
     bar.finish_and_clear();
     let rows = rows?;
     if let Some(file) = &arguments.html {
-        let command = std::env::args().collect::<Vec<String>>().join(" ");
         let page = page(
             &arguments.traces,
             &trace,
             &rows,
             &curves,
-            &command,
+            &show::own_command(),
             arguments.seed,
         );
         std::fs::write(file, page.html())

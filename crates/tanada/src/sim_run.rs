@@ -25,7 +25,7 @@ use rayon::prelude::*;
 
 use crate::cli::Usage;
 use crate::config::{self, Config, Kind};
-use crate::show;
+use crate::show::{self, quoted};
 use crate::sim_run_page::page;
 use crate::table::{count, share, size, span};
 use crate::trace_read::{self, OnBad, ReadTrace};
@@ -245,6 +245,7 @@ fn as_usage(error: RunError) -> anyhow::Error {
     match error {
         RunError::Layout { .. }
         | RunError::Replay { .. }
+        | RunError::TooLong { .. }
         | RunError::Model { .. }
         | RunError::Hybrid { .. } => Usage(error.to_string()).into(),
         error => error.into(),
@@ -343,13 +344,6 @@ fn texts(arguments: &Arguments) -> anyhow::Result<Vec<Text>> {
 
 /// The command that does the same again.
 fn command_line(arguments: &Arguments) -> String {
-    let quoted = |text: &str| {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
-        match !text.is_empty() && text.chars().all(plain) {
-            true => text.to_owned(),
-            false => format!("'{}'", text.replace('\'', "'\\''")),
-        }
-    };
     let mut words = vec!["tanada sim run".to_owned()];
     let path = |path: &Path| quoted(&path.display().to_string());
     words.extend(arguments.traces.iter().map(|trace| path(trace)));

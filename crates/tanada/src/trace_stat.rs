@@ -100,11 +100,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         all.push(one);
     }
     if let Some(file) = &arguments.html {
-        std::fs::write(
-            file,
-            html::html(&all, &std::env::args().collect::<Vec<_>>()),
-        )
-        .with_context(|| format!("cannot write the report to {}", file.display()))?;
+        std::fs::write(file, html::html(&all, &show::own_command()))
+            .with_context(|| format!("cannot write the report to {}", file.display()))?;
     }
     Ok(())
 }

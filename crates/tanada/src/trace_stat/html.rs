@@ -9,7 +9,7 @@ use super::{Looked, page};
 use crate::table::size;
 
 /// One page about all traces; `command` is what was asked.
-pub fn html(all: &[Looked], command: &[String]) -> String {
+pub fn html(all: &[Looked], command: &str) -> String {
     let title = match all {
         [one] => format!("Trace {}", one.file),
         several => format!("{} traces", several.len()),
@@ -29,7 +29,7 @@ pub fn html(all: &[Looked], command: &[String]) -> String {
             whole = whole.section(section);
         }
     }
-    let repeat = Repeat::new(command.join(" "));
+    let repeat = Repeat::new(command);
     whole.section(Section::new("Repeat").put(repeat)).html()
 }
 

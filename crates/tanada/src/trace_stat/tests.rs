@@ -80,7 +80,7 @@ fn the_least_trace_has_a_page_too() {
         page.contains("requests      1 in 0 s on 1 device"),
         "{page}"
     );
-    assert!(html::html(&[least], &[]).contains("</html>"));
+    assert!(html::html(&[least], "").contains("</html>"));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn json_keeps_the_figures_and_says_which_file() {
 fn the_report_stands_alone_and_names_every_trace() {
     let (one, mut other) = (wandering(), wandering());
     other.file = "<other>".to_owned();
-    let page = html::html(&[one, other], &["tanada".to_owned(), "trace".to_owned()]);
+    let page = html::html(&[one, other], "tanada trace");
     assert!(page.contains("volume.csv: Overview") && page.contains("&lt;other&gt;: Overview"));
     assert!(!page.contains("<other>"));
 }
