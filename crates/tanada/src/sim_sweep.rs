@@ -23,6 +23,8 @@ use crate::cli::Usage;
 use crate::show;
 use crate::table::table;
 
+use source::Remarks;
+
 #[derive(Args)]
 #[command(
     after_help = "The same command goes on where it was stopped or killed. Parts (--shard) run anywhere; \
@@ -85,10 +87,11 @@ pub struct Form {
 /// The kinds of points there are.
 const KINDS: &str = "run, cache";
 
-fn job(kind: &str) -> Result<Box<dyn Job>, Usage> {
+fn job(kind: &str, bar: &ProgressBar) -> Result<Box<dyn Job>, Usage> {
+    let remarks = Remarks::new(bar.clone());
     match kind {
-        "run" => Ok(Box::new(run_job::RunJob::new())),
-        "cache" => Ok(Box::new(cache_job::CacheJob::new())),
+        "run" => Ok(Box::new(run_job::RunJob::new(remarks))),
+        "cache" => Ok(Box::new(cache_job::CacheJob::new(remarks))),
         other => Err(Usage(format!(
             "there is no kind '{other}' of points; there are {KINDS}"
         ))),
@@ -98,7 +101,13 @@ fn job(kind: &str) -> Result<Box<dyn Job>, Usage> {
 /// Runs `tanada sim sweep`.
 pub fn sweep(arguments: &Sweep) -> anyhow::Result<()> {
     let plan = Plan::read(&arguments.plan).map_err(as_usage)?;
-    let job = job(plan.kind())?;
+    let bar = ProgressBar::no_length();
+    let job = job(plan.kind(), &bar)?;
+    let text = std::fs::read_to_string(&arguments.plan)?;
+    let name = arguments.plan.display().to_string();
+    let view = arguments.form.view(command(arguments), Some((name, text)));
+    view.check_plan(&plan).map_err(Usage)?;
+    arguments.form.check_place()?;
     let stem = arguments.plan.file_stem().unwrap_or_default();
     let out = arguments.out.clone();
     let out = out.unwrap_or_else(|| Path::new(stem).with_extension("sweep"));
@@ -106,9 +115,9 @@ pub fn sweep(arguments: &Sweep) -> anyhow::Result<()> {
         shard: arguments.shard,
         jobs: arguments.jobs,
         restart: arguments.restart,
+        wanted: view.y.clone(),
         ..Options::new(&out)
     };
-    let bar = ProgressBar::no_length();
     bar.set_style(ProgressStyle::with_template(
         "{bar:30} {pos} of {len} points  {msg}  {eta} left",
     )?);
@@ -131,9 +140,6 @@ pub fn sweep(arguments: &Sweep) -> anyhow::Result<()> {
             summary.damaged
         );
     }
-    let text = std::fs::read_to_string(&arguments.plan)?;
-    let name = arguments.plan.display().to_string();
-    let view = arguments.form.view(command(arguments), Some((name, text)));
     answer(
         &summary.results,
         &arguments.form,
@@ -144,6 +150,7 @@ pub fn sweep(arguments: &Sweep) -> anyhow::Result<()> {
 
 /// Runs `tanada sim merge`.
 pub fn join(arguments: &Merge) -> anyhow::Result<()> {
+    arguments.form.check_place()?;
     let results = merge(&arguments.inputs, arguments.partial).map_err(as_usage)?;
     let (csv, parquet) = write_merged(&results, &arguments.out).map_err(as_usage)?;
     let inputs = arguments.inputs.iter().map(|input| quoted(input));
@@ -157,6 +164,31 @@ pub fn join(arguments: &Merge) -> anyhow::Result<()> {
 }
 
 impl Form {
+    /// Can the report be put where it is to go? Asked before anything is run.
+    fn check_place(&self) -> anyhow::Result<()> {
+        let Some(file) = &self.html else {
+            return Ok(());
+        };
+        let directory = match file.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        if !directory.is_dir() {
+            bail!(
+                "cannot write the report to {}: there is no directory {}; make it, or name another",
+                file.display(),
+                directory.display()
+            );
+        }
+        if file.is_dir() {
+            bail!(
+                "cannot write the report to {}: it is a directory; name a file",
+                file.display()
+            );
+        }
+        Ok(())
+    }
+
     fn view(&self, command: String, plan: Option<(String, String)>) -> View {
         View {
             x: self.x.clone(),
@@ -221,6 +253,9 @@ fn text(results: &Results, view: &View) -> String {
     if results.rows() > ROWS_SHOWN {
         text.push_str(&format!("... {} rows in all\n", results.rows()));
     }
+    for origin in results.origins() {
+        text.push_str(&format!("trace {origin}\n"));
+    }
     text.push('\n');
     text
 }
@@ -250,6 +285,7 @@ fn as_usage(error: SweepError) -> anyhow::Error {
         | SweepError::Journal { .. }
         | SweepError::Mixed(_)
         | SweepError::Twice { .. }
+        | SweepError::NotMeasured { .. }
         | SweepError::NoJournal { .. } => Usage(error.to_string()).into(),
         error => error.into(),
     }

@@ -8,18 +8,20 @@ use anyhow::{Context, bail};
 use base::Bytes;
 use hybrid::{Admission, WriteMode};
 use lens::sim::cache::{Compact, Method, Mode, Ops, Plan, Size, Unit};
-use lens::sim::sweep::{Figure, Job, JobError, Point, Row};
+use lens::sim::sweep::{Figure, Job, JobError, ORIGIN, Point, Row};
 use serde::Deserialize;
 use toml::Value;
 
-use super::source::{Kept, Source, read};
+use super::source::{Kept, Remarks, Source, read};
 
 /// So many traces are kept in memory; more seeds of a generated one than that are generated again and again.
 const TRACES: usize = 4;
 
 /// Runs policies.
 pub struct CacheJob {
-    traces: Kept<Compact>,
+    /// With what there is to say of where they come from.
+    traces: Kept<(Compact, Option<String>)>,
+    remarks: Remarks,
 }
 
 /// `[base]`, named as the options of `tanada sim cache`.
@@ -48,9 +50,10 @@ where
 }
 
 impl CacheJob {
-    pub fn new() -> CacheJob {
+    pub fn new(remarks: Remarks) -> CacheJob {
         CacheJob {
             traces: Kept::new(TRACES),
+            remarks,
         }
     }
 
@@ -81,9 +84,12 @@ impl CacheJob {
         let key = format!("{} {unit} {ops}", source.key());
         let trace = self.traces.get(&key, || {
             let mut requests = source.open()?;
-            Ok(Compact::load(&mut *requests, unit, ops, &mut |_| {})?)
+            let trace = Compact::load(&mut requests, unit, ops, &mut |_| {})?;
+            self.remarks.say(&source, &requests);
+            Ok((trace, requests.origin()))
         })?;
-        let rows = plan.run(&trace, &|_, _| {})?;
+        let (trace, origin) = &*trace;
+        let rows = plan.run(trace, &|_, _| {})?;
         let row = rows.first().context("a policy and a size make one row")?;
         let mut figures = Row::new();
         let mut put = |name: &str, figure: Figure| figures.push((name.to_owned(), figure));
@@ -109,6 +115,9 @@ impl CacheJob {
             ("trace_requests", row.trace_requests),
         ] {
             put(name, count.into());
+        }
+        if let Some(origin) = origin {
+            put(ORIGIN, origin.as_str().into());
         }
         Ok(figures)
     }

@@ -7,11 +7,11 @@
 
 use anyhow::{Context, bail};
 use lens::sim::run::{Fit, Layout, Outcome, Pace, Replay, Survey, WarmUp, run};
-use lens::sim::sweep::{Figure, Job, JobError, Point, Row};
+use lens::sim::sweep::{Figure, Job, JobError, ORIGIN, Point, Row};
 use serde::Deserialize;
 use toml::Value;
 
-use super::source::{Kept, Source, read};
+use super::source::{Kept, Remarks, Source, read};
 use crate::sim_run;
 
 /// So many traces' extents are kept.
@@ -19,7 +19,9 @@ const SURVEYS: usize = 64;
 
 /// Replays points.
 pub struct RunJob {
-    surveys: Kept<Survey>,
+    /// With what there is to say of where their requests come from.
+    surveys: Kept<(Survey, Option<String>)>,
+    remarks: Remarks,
 }
 
 /// `[base.replay]`, named as the options of `tanada sim run`.
@@ -37,13 +39,14 @@ struct Settings {
 }
 
 impl RunJob {
-    pub fn new() -> RunJob {
+    pub fn new(remarks: Remarks) -> RunJob {
         RunJob {
             surveys: Kept::new(SURVEYS),
+            remarks,
         }
     }
 
-    fn outcome(&self, point: &Point) -> anyhow::Result<Outcome> {
+    fn row(&self, point: &Point) -> anyhow::Result<Row> {
         let mut settings = point.settings.clone();
         let source = Source::take(&mut settings, point.seed)?;
         let replay: Settings = match settings.remove("replay") {
@@ -59,13 +62,11 @@ impl RunJob {
         let key = format!("{} {:?} {:?}", source.key(), replay.device, replay.limit);
         let survey = self.surveys.get(&key, || {
             let mut trace = source.open()?;
-            Ok(Survey::of(
-                &mut *trace,
-                replay.device,
-                replay.limit,
-                &mut |_| {},
-            )??)
+            let survey = Survey::of(&mut trace, replay.device, replay.limit, &mut |_| {})??;
+            self.remarks.say(&source, &trace);
+            Ok((survey, trace.origin()))
         })?;
+        let (survey, origin) = &*survey;
         let fit = match &replay.fit {
             Some(word) => word.parse().map_err(anyhow::Error::msg)?,
             None => Fit::Refuse,
@@ -83,11 +84,15 @@ impl RunJob {
             warm_up: warm_up(replay.warm_up.as_ref())?,
             limit: replay.limit,
             under_way_max: replay.in_flight.unwrap_or(Replay::default().under_way_max),
-            layout: Layout::of(&survey, replay.device, fit)?,
+            layout: Layout::of(survey, replay.device, fit)?,
             seed: point.seed,
             ..Replay::default()
         };
-        Ok(run(&stack, &mut *source.open()?, &how)?)
+        let mut row = row(&run(&stack, &mut source.open()?, &how)?);
+        if let Some(origin) = origin {
+            row.push((ORIGIN.to_owned(), origin.as_str().into()));
+        }
+        Ok(row)
     }
 }
 
@@ -104,8 +109,8 @@ fn warm_up(value: Option<&Value>) -> anyhow::Result<WarmUp> {
 
 impl Job for RunJob {
     fn run(&self, point: &Point) -> Result<Vec<Row>, JobError> {
-        match self.outcome(point) {
-            Ok(outcome) => Ok(vec![row(&outcome)]),
+        match self.row(point) {
+            Ok(row) => Ok(vec![row]),
             Err(error) => Err(format!("{error:#}").into()),
         }
     }

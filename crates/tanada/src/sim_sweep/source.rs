@@ -6,13 +6,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, bail};
-use base::{Bytes, Nanos};
+use base::{Bytes, Nanos, Set};
+use indicatif::ProgressBar;
 use lens::generate::{Generator, Profile, Settings};
-use lens::trace::{Format, ReadOptions, Requests};
+use lens::trace::{Format, ReadOptions, Request, Requests, Trace, TraceError};
 use serde::Deserialize;
 use toml::{Table, Value};
 
 use crate::config::read_span;
+use crate::trace_read::remarks;
 
 /// Where requests come from.
 #[derive(Debug, Clone)]
@@ -84,11 +86,74 @@ impl Source {
     }
 
     /// Opens it, from its beginning.
-    pub fn open(&self) -> anyhow::Result<Box<dyn Requests>> {
+    pub fn open(&self) -> anyhow::Result<Opened> {
         Ok(match self {
-            Source::File(path, options) => Box::new(lens::trace::open(path, options)?),
-            Source::Generated(profile, settings) => Box::new(Generator::new(*profile, settings)?),
+            Source::File(path, options) => {
+                Opened::File(Box::new(lens::trace::open(path, options)?))
+            }
+            Source::Generated(profile, settings) => {
+                Opened::Generated(Box::new(Generator::new(*profile, settings)?))
+            }
         })
+    }
+}
+
+/// What a point reads.
+pub enum Opened {
+    /// A file.
+    File(Box<Trace>),
+    /// A workload made by rule.
+    Generated(Box<Generator>),
+}
+
+impl Opened {
+    /// What results say of where their requests come from; a file is named by the plan.
+    pub fn origin(&self) -> Option<String> {
+        match self {
+            Opened::File(_) => None,
+            Opened::Generated(generator) => Some(generator.origin()),
+        }
+    }
+}
+
+impl Requests for Opened {
+    fn next_batch(&mut self, batch: &mut Vec<Request>) -> Result<bool, TraceError> {
+        match self {
+            Opened::File(trace) => trace.next_batch(batch),
+            Opened::Generated(generator) => generator.next_batch(batch),
+        }
+    }
+}
+
+/// Says on stderr what was noted of each trace, once for each.
+pub struct Remarks {
+    bar: ProgressBar,
+    said: Mutex<Set<String>>,
+}
+
+impl Remarks {
+    /// Without a scratch on `bar`.
+    pub fn new(bar: ProgressBar) -> Remarks {
+        Remarks {
+            bar,
+            said: Mutex::default(),
+        }
+    }
+
+    /// Says what was noted of a file that was read to its end; of a workload there is nothing to say.
+    pub fn say(&self, source: &Source, opened: &Opened) {
+        let (Source::File(path, _), Opened::File(trace)) = (source, opened) else {
+            return;
+        };
+        let quiet =
+            trace.notes().is_empty() && trace.disorder().count == 0 && trace.malformed().count == 0;
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if !quiet && said.insert(source.key()) {
+            self.bar.suspend(|| {
+                eprintln!("{}:", path.display());
+                remarks(trace);
+            });
+        }
     }
 }
 

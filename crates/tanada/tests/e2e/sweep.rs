@@ -209,6 +209,20 @@ fn a_plan_that_changed_or_makes_no_sense_is_bad_usage() {
         &["sim", "sweep", "plan.toml", "--y", "speed"],
         "'speed' was not measured; there are miss_ratio",
     );
+    let anew = ["sim", "sweep", "plan.toml", "--out", "anew", "--jobs", "1"];
+    let with = |more: &[&'static str]| [&anew[..], more].concat();
+    refused(&with(&["--x", "policy"]), "'policy' is no parameter with");
+    assert!(!dir.join("anew").exists(), "nothing was run");
+    let nowhere = run(dir, &with(&["--html", "no/such/page.html"]));
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert!(stderr(&nowhere).contains("there is no directory no/such"));
+    assert!(!dir.join("anew").exists(), "nothing was run");
+    refused(
+        &with(&["--y", "speed"]),
+        "'speed' was not measured at point 0; there are miss_ratio",
+    );
+    let journal = fs::read_to_string(dir.join("anew/journal.jsonl")).unwrap();
+    assert_eq!(journal.lines().count(), 2, "the first line and one point");
     refused(
         &["sim", "merge", ".", "-o", "merged"],
         "there is no journal of a sweep in .",
@@ -220,4 +234,37 @@ fn a_plan_that_changed_or_makes_no_sense_is_bad_usage() {
     );
     fs::write(dir.join("plan.toml"), "kind = \"run\"\nsped = 2").unwrap();
     refused(&sweep, "unknown field `sped`");
+}
+
+#[test]
+fn a_sweep_says_that_its_trace_was_generated_and_once_what_was_noted_of_a_file() {
+    let generated = r#"
+kind = "cache"
+[base]
+generate = { profile = "zipf", requests = 2000 }
+size = "10%"
+[parameters]
+policy = ["lru", "fifo"]
+"#;
+    let dir = directory(generated);
+    let dir = dir.path();
+    let shown = text(dir, &["sim", "sweep", "plan.toml", "--html", "page.html"]);
+    let origin = "generated: zipf, seed 1";
+    assert!(shown.contains(origin), "{shown}");
+    let page = fs::read_to_string(dir.join("page.html")).unwrap();
+    assert!(page.contains(origin));
+    let table = fs::read_to_string(dir.join("plan.sweep/results.csv")).unwrap();
+    assert_eq!(table.matches(origin).count(), 2, "{table}");
+
+    // No unit of time is said in this format: it is assumed.
+    fs::write(dir.join("trace.lis"), "1 8 0 0\n20 8 0 1\n1 8 0 2\n").unwrap();
+    let file = generated.replace(
+        "generate = { profile = \"zipf\", requests = 2000 }",
+        "trace = \"trace.lis\"\nformat = \"lis\"",
+    );
+    fs::write(dir.join("plan.toml"), file).unwrap();
+    let output = run(dir, &["sim", "sweep", "plan.toml", "--restart"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(said.matches("trace.lis:").count(), 1, "{said}");
 }

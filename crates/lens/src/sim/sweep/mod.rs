@@ -49,7 +49,7 @@ use serde::{Deserialize, Serialize};
 pub use figure::Figure;
 pub use page::{View, headline, page};
 pub use plan::{Grid, Plan, Point};
-pub use results::Results;
+pub use results::{ORIGIN, Results};
 
 use journal::{Answer, Header, Journal};
 
@@ -197,6 +197,19 @@ pub enum SweepError {
         /// Where none was found.
         directory: PathBuf,
     },
+    /// A measured value that was asked for is none of those there are.
+    #[error(
+        "'{name}' was not measured at point {point}; there are {known}; ask for one of them, or run without it and \
+         ask when all points are done"
+    )]
+    NotMeasured {
+        /// What was asked for.
+        name: String,
+        /// The first point that was measured.
+        point: u64,
+        /// What was measured there.
+        known: String,
+    },
     /// Threads or files for results could not be had.
     #[error("{0}")]
     Other(String),
@@ -235,6 +248,9 @@ pub struct Options {
     pub jobs: usize,
     /// Throw away what another plan left in the directory.
     pub restart: bool,
+    /// Measured values that will be looked at: without one of them in the first point that is measured, the sweep
+    /// ends there and can be gone on with.
+    pub wanted: Vec<String>,
 }
 
 impl Options {
@@ -245,6 +261,7 @@ impl Options {
             shard: Shard::WHOLE,
             jobs: 0,
             restart: false,
+            wanted: Vec::new(),
         }
     }
 }
@@ -289,7 +306,8 @@ impl Summary {
 /// Points that failed before are tried again. `progress` is called after each point, by one thread at a time.
 ///
 /// # Errors
-/// [`SweepError`] if the directory is another plan's or cannot be written. A point that fails is no error.
+/// [`SweepError`] if the directory is another plan's or cannot be written, or [`Options::wanted`] is not measured. A
+/// point that fails is no error.
 pub fn run(
     plan: &Plan,
     job: &dyn Job,
@@ -307,6 +325,12 @@ pub fn run(
     let done = |point: &u64| matches!(known.answers.get(point), Some(Answer::Rows(_)));
     let mine = || (0..plan.grid().len()).filter(|point| options.shard.has(*point));
     let resumed = mine().filter(done).count() as u64;
+    if resumed > 0 && mine().any(|point| !done(&point)) {
+        let measured = known.answers.iter();
+        let measured = measured.filter(|(_, answer)| matches!(answer, Answer::Rows(_)));
+        let measured = measured.map(|(point, answer)| (*point, answer.clone()));
+        look(&header, &options.wanted, measured.collect())?;
+    }
     let state = Mutex::new(State {
         journal,
         todo: mine()
@@ -315,6 +339,10 @@ pub fn run(
             .into_iter(),
         done: resumed,
         failed: 0,
+        wanted: match resumed {
+            0 => Some((header.clone(), options.wanted.clone())),
+            _ => None,
+        },
         stopped: None,
     });
     let points = mine().count() as u64;
@@ -367,7 +395,28 @@ struct State {
     todo: std::vec::IntoIter<u64>,
     done: u64,
     failed: u64,
+    /// What the first point that is measured must have.
+    wanted: Option<(Header, Vec<String>)>,
     stopped: Option<SweepError>,
+}
+
+/// Is all that is wanted among what was measured?
+fn look(
+    header: &Header,
+    wanted: &[String],
+    answers: BTreeMap<u64, Answer>,
+) -> Result<(), SweepError> {
+    let point = answers.keys().next().copied().unwrap_or_default();
+    let results = Results::of(header, answers);
+    let known: Vec<&str> = results.measured().collect();
+    match wanted.iter().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(SweepError::NotMeasured {
+            name: name.clone(),
+            point,
+            known: known.join(", "),
+        }),
+    }
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -398,7 +447,16 @@ fn work(
             Answer::Rows(_) => None,
         };
         let mut state = lock(state);
-        if let Err(error) = state.journal.add(number, answer) {
+        let looked = match &answer {
+            Answer::Rows(_) => match state.wanted.take() {
+                Some((header, wanted)) => {
+                    look(&header, &wanted, BTreeMap::from([(number, answer.clone())]))
+                }
+                None => Ok(()),
+            },
+            Answer::Failed(_) => Ok(()),
+        };
+        if let Err(error) = state.journal.add(number, answer).and(looked) {
             state.stopped.get_or_insert(error);
             return;
         }

@@ -2,13 +2,13 @@
 
 use base::Bytes;
 
-use super::{Figure, Results};
+use super::{Figure, Plan, Results};
 use crate::report::{Axis, Cell, Chart, Facts, Note, Page, Repeat, Section, Series, Table, Unit};
 
 /// More curves in a chart cannot be told apart.
 const CURVES_MAX: usize = 16;
 /// More measured values are in the table only, unless asked for.
-const CHARTS_MAX: usize = 6;
+const FIRST_MAX: usize = 6;
 /// A longer table is folded at first.
 const ROWS_OPEN: usize = 60;
 
@@ -26,6 +26,28 @@ pub struct View {
 }
 
 impl View {
+    /// Can charts run along what it names, once the points of `plan` are there?
+    ///
+    /// # Errors
+    /// What they cannot run along, and what there is.
+    pub fn check_plan(&self, plan: &Plan) -> Result<(), String> {
+        let Some(x) = &self.x else { return Ok(()) };
+        let grid = plan.grid();
+        let units: Option<Vec<Unit>> = grid
+            .values(x)
+            .map(|figure| Some(value(figure)?.1))
+            .collect();
+        let along =
+            |units: Vec<Unit>| !units.is_empty() && units.windows(2).all(|pair| pair[0] == pair[1]);
+        match x == "seed" || units.is_some_and(along) {
+            true => Ok(()),
+            false => {
+                let known: Vec<&str> = ["seed"].into_iter().chain(grid.keys()).collect();
+                Err(no_numbers(x, &known.join(", ")))
+            }
+        }
+    }
+
     /// Is everything there that it looks at?
     ///
     /// # Errors
@@ -34,10 +56,7 @@ impl View {
         if let Some(x) = &self.x
             && values(results, x).is_none()
         {
-            return Err(format!(
-                "'{x}' is no parameter with numbers to draw along; there are {}",
-                results.parameters().join(", ")
-            ));
+            return Err(no_numbers(x, &results.parameters().join(", ")));
         }
         let measured: Vec<&str> = results.measured().collect();
         match self.y.iter().find(|y| !measured.contains(&y.as_str())) {
@@ -50,24 +69,38 @@ impl View {
     }
 }
 
+fn no_numbers(x: &str, known: &str) -> String {
+    format!("'{x}' is no parameter with numbers to draw along; there are {known}")
+}
+
 /// The page of a sweep: charts, and a table of every row.
 pub fn page(results: &Results, view: &View) -> Page {
     let (plan, program) = results.identity();
     let failed = results.failed();
+    let mut facts = Facts::new()
+        .fact("rows", results.rows().to_string())
+        .fact("failed points", failed.len().to_string())
+        .fact("parameters", (results.parameters().len() - 1).to_string())
+        .fact("plan", plan);
+    match results.origins().as_slice() {
+        [] => {}
+        [one] => facts = facts.fact("trace", *one),
+        [first, rest @ ..] => {
+            facts = facts.fact("traces", format!("{first}, and {} more", rest.len()));
+        }
+    }
     let mut page = Page::new(format!("Sweep: {}", results.kind()))
         .lead("One simulation for each point; curves are means over what is not told apart, such as seeds.")
-        .facts(
-            Facts::new()
-                .fact("rows", results.rows().to_string())
-                .fact("failed points", failed.len().to_string())
-                .fact("parameters", (results.parameters().len() - 1).to_string())
-                .fact("plan", plan),
-        );
+        .facts(facts);
     let x = view.x.clone().or_else(|| first_numeric(results));
     let mut charts = Section::new("Charts");
     match &x {
         Some(x) => {
-            for y in headline(results, view) {
+            let drawn = charted(results, view);
+            if drawn.is_empty() {
+                charts = charts.put(Note::new("No measured number varies; the table has them."));
+            }
+            for y in drawn {
                 charts = charts.put(chart(results, x, &y));
             }
         }
@@ -137,19 +170,34 @@ fn first_numeric(results: &Results) -> Option<String> {
     names.find(several).cloned()
 }
 
-/// The measured values looked at first: those asked for, else the first few numbers that vary.
+/// The measured values looked at first: those asked for, else the first few numbers.
 pub fn headline(results: &Results, view: &View) -> Vec<String> {
-    if !view.y.is_empty() {
-        return view.y.clone();
+    match view.y.as_slice() {
+        [] => numbers(results)
+            .take(FIRST_MAX)
+            .map(str::to_owned)
+            .collect(),
+        asked => asked.to_vec(),
     }
-    let numeric = |name: &&str| {
+}
+
+/// The measured values that are numbers at every point that has them.
+fn numbers(results: &Results) -> impl Iterator<Item = &str> {
+    let numeric = |name: &str| {
         let column = results.column(name);
         column.is_some_and(|column| {
             let mut cells = column.cells.iter().flatten();
             cells.clone().next().is_some() && cells.all(|cell| cell.number().is_some())
         })
     };
-    // What never changes makes no chart.
+    results.measured().filter(move |name| numeric(name))
+}
+
+/// What gets a chart: as [`headline`], but what never changes makes none, unless it is asked for.
+fn charted(results: &Results, view: &View) -> Vec<String> {
+    if !view.y.is_empty() {
+        return view.y.clone();
+    }
     let changes = |name: &&str| {
         let column = results.column(name);
         column.is_some_and(|column| {
@@ -158,8 +206,8 @@ pub fn headline(results: &Results, view: &View) -> Vec<String> {
             known.any(|cell| Some(cell) != first)
         })
     };
-    let names = results.measured().filter(numeric).filter(changes);
-    names.take(CHARTS_MAX).map(str::to_owned).collect()
+    let names = numbers(results).filter(changes);
+    names.take(FIRST_MAX).map(str::to_owned).collect()
 }
 
 /// The unit a name announces: `miss_ratio`, `p99_us`, `flash_bytes_written`.

@@ -67,6 +67,8 @@ impl Column {
     }
 }
 
+/// The measured value that says of a point on a generated trace where its requests come from.
+pub const ORIGIN: &str = "origin";
 const FAILED: &str = "failed";
 /// Rows in a group of a Parquet file.
 const GROUP: usize = 1 << 16;
@@ -156,6 +158,20 @@ impl Results {
     /// The cell of a row; `None` if there is no such column or nothing in it.
     pub fn cell(&self, row: usize, column: &str) -> Option<&Figure> {
         self.column(column)?.cells.get(row)?.as_ref()
+    }
+
+    /// What generated traces the points ran on, each once.
+    pub fn origins(&self) -> Vec<&str> {
+        let mut known = Vec::new();
+        let cells = self.column(ORIGIN).map(|column| column.cells.iter());
+        for cell in cells.into_iter().flatten().flatten() {
+            if let Figure::Text(origin) = cell
+                && !known.contains(&origin.as_str())
+            {
+                known.push(origin);
+            }
+        }
+        known
     }
 
     /// The points that failed, with the reason.

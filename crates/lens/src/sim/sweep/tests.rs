@@ -244,3 +244,69 @@ fn a_part_is_written_as_one_of_so_many() {
         assert_eq!(parts.iter().filter(|part| part.has(point)).count(), 1);
     }
 }
+
+#[test]
+fn a_measured_value_that_is_not_there_ends_the_sweep_at_its_first_point() {
+    let directory = tempfile::tempdir().unwrap();
+    let ran = AtomicU64::new(0);
+    let counted = |point: &Point| {
+        ran.fetch_add(1, Ordering::Relaxed);
+        job(point)
+    };
+    let options = |y: &str| Options {
+        jobs: 1,
+        wanted: vec!["y".to_owned(), y.to_owned()],
+        ..Options::new(directory.path())
+    };
+    let refusal = run(&plan(), &counted, &options("speed"), &|_| ()).unwrap_err();
+    let refusal = refusal.to_string();
+    assert!(
+        refusal.starts_with("'speed' was not measured at point 0; there are op, y, even;"),
+        "{refusal}"
+    );
+    assert_eq!(ran.load(Ordering::Relaxed), 1);
+    // Its point is kept.
+    let refusal = run(&plan(), &counted, &options("speed"), &|_| ()).unwrap_err();
+    assert!(
+        matches!(refusal, SweepError::NotMeasured { .. }),
+        "{refusal}"
+    );
+    let summary = run(&plan(), &counted, &options("even"), &|_| ()).unwrap();
+    assert_eq!((summary.resumed, ran.into_inner()), (1, 20));
+}
+
+#[test]
+fn what_charts_run_along_is_looked_up_in_the_plan() {
+    let along = |x: &str| {
+        let view = View {
+            x: Some(x.to_owned()),
+            ..View::default()
+        };
+        view.check_plan(&plan())
+    };
+    assert_eq!((along("x"), along("seed")), (Ok(()), Ok(())));
+    for wrong in ["name", "z"] {
+        let refusal = along(wrong).unwrap_err();
+        assert!(refusal.ends_with("there are seed, name, x"), "{refusal}");
+    }
+}
+
+#[test]
+fn values_that_do_not_vary_are_looked_at_but_not_drawn_and_generated_traces_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let same = |_: &Point| {
+        let origin = Figure::from("generated: zipf, seed 5");
+        Ok(vec![vec![
+            ("y".to_owned(), Figure::Real(0.5)),
+            (ORIGIN.to_owned(), origin),
+        ]])
+    };
+    let results = run(&plan(), &same, &Options::new(directory.path()), &|_| ())
+        .unwrap()
+        .results;
+    assert_eq!(headline(&results, &View::default()), ["y"]);
+    assert_eq!(results.origins(), ["generated: zipf, seed 5"]);
+    let html = page(&results, &View::default()).html();
+    let facts = &html[..html.find("All points").unwrap()];
+    assert!(!facts.contains("y by x") && facts.contains("generated: zipf, seed 5"));
+}
