@@ -7,16 +7,17 @@ use base::Bytes;
 use clap::Args;
 use device::model::Spec;
 use indicatif::{ProgressBar, ProgressStyle};
-use lens::advise::{Advice, Adviser, Options, page};
+use lens::advise::{Advice, Adviser, By, ENGINE_REQUESTS, Options, page};
 use lens::sim::cache::Method;
 use lens::sim::on_threads;
-use lens::trace::{Bad, Format, ReadOptions, Requests, open_many};
+use lens::trace::Requests;
 use policy::cache::Kind;
 
 use crate::cli::Usage;
 use crate::client::Target;
 use crate::show;
 use crate::table::{share, size, span, table};
+use crate::trace_read::{self, ReadBar, ReadTrace, remarks};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -41,21 +42,19 @@ pub struct Advise {
     /// Sizes to choose from, such as 4GiB,16GiB. [default: from a 64th of what the trace touches to all of it]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     pub size: Vec<Bytes>,
-    /// How often a day the cache may be written over.
+    /// How often a day the fast device may be written over, whatever part of it the cache is.
     #[arg(long, default_value_t = 1.0, value_name = "TIMES")]
     pub endurance: f64,
+    /// Replay at most so many requests of the trace's end through the engine for each of the best caches, the
+    /// later half of so many measured; 0: let a quick model alone decide.
+    #[arg(long, default_value_t = ENGINE_REQUESTS, value_name = "N")]
+    pub replay: usize,
     /// Where chance begins: platters, samples.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// How many threads work. [default: one per processor]
     #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
     pub jobs: usize,
-    /// The format of the trace. [default: told from its name and content]
-    #[arg(long, value_name = "FORMAT")]
-    pub format: Option<Format>,
-    /// Leave out malformed records and count them, instead of stopping at the first.
-    #[arg(long)]
-    pub skip_bad: bool,
     /// The admin API of the daemon that has the volume: HOST:PORT or unix:/path
     #[arg(long, env = "TANADA_ADMIN", value_name = "ADDR", default_value_t = Target::default())]
     pub admin: Target,
@@ -65,6 +64,8 @@ pub struct Advise {
     /// Write a report: one self-contained HTML file.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    #[command(flatten)]
+    pub read: ReadTrace,
 }
 
 /// Advises and prints.
@@ -94,40 +95,22 @@ pub fn run(arguments: &Advise) -> anyhow::Result<()> {
         policies,
         sizes: arguments.size.clone(),
         endurance: arguments.endurance,
+        engine_requests: arguments.replay,
         seed: arguments.seed,
     };
     let mut adviser = Adviser::new(options).map_err(|error| usage(&error))?;
-    let reading = ReadOptions {
-        format: arguments.format,
-        bad: if arguments.skip_bad {
-            Bad::Count
-        } else {
-            Bad::Fatal
-        },
-        ..ReadOptions::default()
-    };
-    let mut trace = open_many(&arguments.traces, &reading)?;
-    let reading = bar("{bar:30} {bytes}/{total_bytes} read, {eta} left")?;
+    let mut trace = arguments.read.open(&arguments.traces)?;
+    let reading = ReadBar::new(&trace)?;
     let mut batch = Vec::new();
     while trace.next_batch(&mut batch)? {
         for request in &batch {
             adviser.push(request)?;
         }
-        let (done, of) = trace.progress();
-        reading.set_length(of);
-        reading.set_position(done);
+        reading.show(&trace);
     }
-    reading.finish_and_clear();
-    for note in trace.notes() {
-        eprintln!("tanada: {note}");
-    }
-    if trace.malformed().count > 0 {
-        eprintln!(
-            "tanada: {} malformed records were left out",
-            trace.malformed().count
-        );
-    }
-    let trying = bar("{bar:30} {pos}/{len} caches looked at")?;
+    reading.end();
+    remarks(&trace);
+    let trying = bar("{bar:30} {pos}/{len} simulations")?;
     let advice = on_threads(arguments.jobs, || {
         adviser.advise(&|done, of| {
             trying.set_length(of as u64);
@@ -136,9 +119,8 @@ pub fn run(arguments: &Advise) -> anyhow::Result<()> {
     })??;
     trying.finish_and_clear();
     if let Some(file) = &arguments.html {
-        let command = show::own_command();
-        let name = arguments.traces[0].display().to_string();
-        let page = page(&advice, &name, &command, arguments.seed);
+        let name = trace_read::name(&arguments.traces);
+        let page = page(&advice, &name, &show::own_command(), arguments.seed);
         std::fs::write(file, page.html())
             .with_context(|| format!("cannot write the report to {}", file.display()))?;
     }
@@ -164,10 +146,18 @@ fn text(advice: &Advice) -> String {
     for reason in &advice.reasons {
         text.push_str(&format!("{reason}\n"));
     }
+    if let Some(configuration) = &advice.configuration {
+        text.push_str("\nIn [[hybrid]] of the configuration:\n");
+        for line in configuration.lines() {
+            text.push_str(&format!("    {line}\n"));
+        }
+    }
     text.push('\n');
+    let engine = advice.candidates.iter().any(|one| one.by == By::Engine);
     let mut lines = vec![vec![
         String::new(),
         "(none)".to_owned(),
+        "-".to_owned(),
         "-".to_owned(),
         "-".to_owned(),
         "-".to_owned(),
@@ -177,6 +167,7 @@ fn text(advice: &Advice) -> String {
         "-".to_owned(),
         "-".to_owned(),
         format!("{:.2} W", advice.alone.watts),
+        if engine { "engine" } else { "model" }.to_owned(),
     ]];
     for (at, one) in advice.candidates.iter().enumerate() {
         lines.push(vec![
@@ -184,6 +175,8 @@ fn text(advice: &Advice) -> String {
             one.policy.clone(),
             size(one.size_bytes),
             one.write.clone(),
+            one.sequential_bypass_bytes
+                .map_or_else(|| "off".to_owned(), size),
             share(one.read_hit_ratio, 1.0),
             micros(one.response_us_mean),
             micros(one.read_us_mean),
@@ -191,6 +184,11 @@ fn text(advice: &Advice) -> String {
             format!("{:.1} %", 100.0 * one.slow_requests_saved),
             size(one.flash_bytes_per_day as u64),
             format!("{:.2} W", one.watts),
+            match one.by {
+                By::Model => "model",
+                By::Engine => "engine",
+            }
+            .to_owned(),
         ]);
     }
     let heads = [
@@ -198,6 +196,7 @@ fn text(advice: &Advice) -> String {
         "POLICY",
         "SIZE",
         "WRITE",
+        "BYPASS",
         "READ HITS",
         "MEAN",
         "READ",
@@ -205,11 +204,20 @@ fn text(advice: &Advice) -> String {
         "SLOW I/O SAVED",
         "FLASH/DAY",
         "POWER",
+        "BY",
     ];
     text.push_str(&table(&heads, &lines));
     text.push_str(&format!(
-        "\n{} and {} are modelled; response times of the last {} of {} requests, at the trace's own pace.\n",
+        "\n{} and {} are modelled, at the trace's own pace. All figures are of the last {} of {} reads and writes; what \
+         comes before only warms the caches.\n",
         advice.slow, advice.fast, advice.timed_requests, advice.requests
     ));
+    if engine {
+        text.push_str(&format!(
+            "By engine: simulated with the engine of tanada serve, after {} requests of warm-up. By model: a quick \
+             model without bypass and ledger, after all of the trace before; it only ranks.\n",
+            advice.engine_warm_up_requests
+        ));
+    }
     text
 }

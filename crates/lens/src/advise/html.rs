@@ -1,7 +1,9 @@
 //! Advice as one page.
 
-use super::Advice;
-use crate::report::{Axis, Cell, Chart, Facts, Note, Page, Repeat, Section, Series, Table, Unit};
+use super::{Advice, By};
+use crate::report::{
+    Axis, Cell, Chart, Code, Facts, Note, Page, Repeat, Section, Series, Table, Unit,
+};
 
 /// The page of `advice` on the trace called `name`; `command` repeats it.
 pub fn page(advice: &Advice, name: &str, command: &str, seed: u64) -> Page {
@@ -25,14 +27,16 @@ pub fn page(advice: &Advice, name: &str, command: &str, seed: u64) -> Page {
         "policy",
         "size",
         "write",
+        "bypass",
         "read hits",
         "mean",
         "mean read",
         "mean write",
         "slow requests saved",
         "flash written a day",
-        "caches written a day",
+        "device written a day",
         "power",
+        "by",
     ];
     let mut table = Table::new("Caches looked at", heads);
     for (at, one) in advice.candidates.iter().enumerate() {
@@ -44,6 +48,10 @@ pub fn page(advice: &Advice, name: &str, command: &str, seed: u64) -> Page {
             mark(Cell::from(one.policy.as_str())),
             mark(Cell::of(one.size_bytes as f64, &Unit::Bytes)),
             mark(Cell::from(one.write.as_str())),
+            match one.sequential_bypass_bytes {
+                Some(bypass) => Cell::of(bypass as f64, &Unit::Bytes),
+                None => Cell::from("off"),
+            },
             Cell::of(one.read_hit_ratio, &Unit::Share),
             mark(Cell::of(seconds(one.response_us_mean), &Unit::Seconds)),
             Cell::of(seconds(one.read_us_mean), &Unit::Seconds),
@@ -51,10 +59,14 @@ pub fn page(advice: &Advice, name: &str, command: &str, seed: u64) -> Page {
             Cell::of(one.slow_requests_saved, &Unit::Share),
             Cell::of(one.flash_bytes_per_day, &Unit::Bytes),
             Cell::shown(
-                one.cache_writes_per_day,
-                format!("{:.2}", one.cache_writes_per_day),
+                one.device_writes_per_day,
+                format!("{:.3}", one.device_writes_per_day),
             ),
             Cell::shown(one.watts, format!("{:.2} W", one.watts)),
+            Cell::from(match one.by {
+                By::Model => "model",
+                By::Engine => "engine",
+            }),
         ]);
     }
     let mut chart = Chart::new(
@@ -75,10 +87,18 @@ pub fn page(advice: &Advice, name: &str, command: &str, seed: u64) -> Page {
     if let Some(chosen) = advice.chosen {
         chart = chart.mark(advice.candidates[chosen].size_bytes as f64, "advised");
     }
+    let mut candidates = Section::new("Candidates").put(table).put(Note::new(format!(
+        "Devices are modelled. All figures are of the last {} of {} reads and writes, at the trace's own pace. By engine: \
+         simulated with the engine, after {} requests of warm-up. By model: a quick model without bypass and ledger, \
+         after all of the trace before; where there are rows by the engine, it only ranks.",
+        advice.timed_requests, advice.requests, advice.engine_warm_up_requests
+    )));
+    if let Some(configuration) = &advice.configuration {
+        let lines = Code::new("In [[hybrid]] of the configuration", configuration.as_str());
+        candidates = candidates.put(lines);
+    }
     page.facts(facts)
-        .section(Section::new("Candidates").put(table).put(Note::new(
-            "Devices are modelled; response times are those of the last requests of the trace at its own pace.",
-        )))
+        .section(candidates)
         .section(Section::new("Curves").put(chart))
         .section(Section::new("Repeat").put(Repeat::new(command).seed(seed)))
 }

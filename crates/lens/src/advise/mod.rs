@@ -3,22 +3,36 @@
 //! ```text
 //! trace -> curves of every policy (sampled when long) -> the policy that misses least over the sizes looked at
 //!       -> that policy at each size, over timing cores  -> the knee: the least size with most of the gain
-//!       -> other write modes and LRU at the knee        -> Advice: candidates, one of them chosen, reasons
-//!       -> the slow device alone ---------------------------^ what it is compared with
+//!       -> other write modes and LRU at the knee        -> candidates by the quick model
+//!       -> the best few, each with the sequential bypass of the default settings and without it, and the slow
+//!          device alone, through the engine             -> Advice: one of them, its settings, reasons
 //! ```
 //!
-//! Response times come of device models under the requests of the trace at their times (see [`timed`]),
-//! hits and misses of the production policies with the production admission.
+//! The quick model is response times of device models under the requests of the trace at their times (see
+//! [`timed`]), with hits and misses of the production policies and admission. It only ranks: what is advised
+//! is chosen by what the engine itself does ([`crate::sim::run`]), unless that is turned off.
 //!
-//! Choice: the knee is the least size that gets nine tenths of the response time saved by the best
-//! size looked at. Write-through is chosen over write-back where it is no more than a twentieth slower, since
-//! it never holds data the slow device does not have.
+//! All figures are of the end of the trace; what comes before only warms the caches. The model warms up with
+//! all of it, the engine with as many requests as are measured at most.
 //!
-//! Always true: the same trace and options give the same advice.
+//! Choice: the least size that gets nine tenths of the response time saved by the best size. At that size,
+//! of all that are no more than a twentieth slower than the fastest: those that never hold data the slow
+//! device does not have before write-back, and default settings before others. What writes the fast device
+//! over more often than its endurance allows is not advised.
+//!
+//! Always true:
+//! 1. The same trace and options give the same advice.
+//! 2. Of each request of the trace no more is kept than four bytes per page and eight bytes more, of each page
+//!    touched its place, and of the end a bounded number of requests.
 
+mod choose;
+mod engine;
 mod html;
 pub mod shadow;
 mod timed;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base::{Bytes, Instant, Nanos};
 use device::model::{Spec, SpecError};
@@ -30,7 +44,10 @@ use serde::Serialize;
 use crate::sim::cache::{
     Builder, Compact, Curves, LoadError, Method, Mode, NamedCurve, Ops, Unit, simulate_watched,
 };
+use crate::sim::run::{Extent, Fit, Layout, LayoutError, RunError, Survey};
 use crate::trace::{Op, Request};
+use choose::{Choice, GAIN_MIN, KNEE, choice, configuration, shortlist};
+use engine::Engine;
 use timed::{Line, PAGE, Timed, Times};
 
 pub use html::page;
@@ -46,11 +63,17 @@ pub struct Options {
     pub policies: Vec<Kind>,
     /// The sizes to choose from; none: seven, from a 64th of what the trace touches to all of it.
     pub sizes: Vec<Bytes>,
-    /// How often a day the cache may be written over.
+    /// How often a day the fast device may be written over, whatever part of it the cache is.
     pub endurance: f64,
+    /// The engine replays so many requests of the end of the trace at most, and the later half of so many is
+    /// measured; 0: the quick model alone, with [`ENGINE_REQUESTS`] in its place.
+    pub engine_requests: usize,
     /// Of all chance.
     pub seed: u64,
 }
+
+/// As many requests as the engine usually replays for each candidate: seconds of work.
+pub const ENGINE_REQUESTS: usize = 200_000;
 
 /// Why there is no advice.
 #[derive(Debug, thiserror::Error)]
@@ -66,8 +89,30 @@ pub enum AdviseError {
     #[error("there is no policy to choose from; name one at least")]
     NoPolicy,
     /// A cache of less than one page.
-    #[error("a cache of {0} holds not one page of 4 KiB; ask for more")]
+    #[error("a cache of {0} is too small to be served: {SIZE_MIN} is the least")]
     Size(Bytes),
+    /// No disk is as large.
+    #[error(
+        "the trace reaches beyond 2^63 bytes, its devices one behind the other, so it is probably damaged or read \
+         in the wrong format; or choose one device of it with --device"
+    )]
+    TooLarge,
+    /// The engine cannot replay it.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+/// The least cache the engine takes.
+const SIZE_MIN: Bytes = Bytes(64 * PAGE);
+
+/// Where figures come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// The quick model, which has no sequential bypass and no ledger.
+    Model,
+    /// The engine of `tanada serve` over modelled devices.
+    Engine,
 }
 
 /// One cache that was looked at; the figures are of modelled devices.
@@ -79,10 +124,12 @@ pub struct Candidate {
     pub size_bytes: u64,
     /// The write mode.
     pub write: String,
+    /// Streams from this length on go past the cache; none: all go through it.
+    pub sequential_bypass_bytes: Option<u64>,
+    /// What the figures were found with.
+    pub by: By,
     /// Requests that read and found all their pages in the cache, per request that reads.
     pub read_hit_ratio: f64,
-    /// The same of all requests.
-    pub hit_ratio: f64,
     /// Mean response time of the requests that were timed.
     pub response_us_mean: f64,
     /// Of reads.
@@ -93,10 +140,10 @@ pub struct Candidate {
     pub slow_requests: u64,
     /// The share of the slow device's requests that is saved; negative where there are more.
     pub slow_requests_saved: f64,
-    /// Written to the fast device a day at the pace of the trace.
+    /// Written to the fast device a day at the pace of the trace; of the engine, its ledger included.
     pub flash_bytes_per_day: f64,
-    /// That in sizes of the cache.
-    pub cache_writes_per_day: f64,
+    /// That in sizes of the fast device, which may hold more than the cache.
+    pub device_writes_per_day: f64,
     /// Mean power of both devices.
     pub watts: f64,
 }
@@ -125,8 +172,11 @@ pub struct Advice {
     pub fast: String,
     /// Requests of the trace that read or write.
     pub requests: u64,
-    /// Those at its end whose response times are in the figures; all before only warm the caches.
+    /// Those at its end that all figures are of.
     pub timed_requests: u64,
+    /// Requests of any kind before those that warm the cache when the engine is simulated; the quick model
+    /// takes all there are.
+    pub engine_warm_up_requests: u64,
     /// How long the trace is.
     pub trace_seconds: f64,
     /// What it touches, in whole pages.
@@ -137,6 +187,8 @@ pub struct Advice {
     pub candidates: Vec<Candidate>,
     /// Which of them is advised; none: leave it as it is.
     pub chosen: Option<usize>,
+    /// The lines of its `[[hybrid]]` in the configuration; none if nothing is advised.
+    pub configuration: Option<String>,
     /// Why, in sentences.
     pub reasons: Vec<String>,
     /// The miss-ratio curves the policy was chosen by.
@@ -144,21 +196,15 @@ pub struct Advice {
     pub curves: Vec<NamedCurve>,
 }
 
-/// At most so many requests are timed.
-const TIMED_MAX: usize = 400_000;
-/// The share of the best gain that is enough.
-const KNEE: f64 = 0.9;
-/// How much slower write-through may be.
-const THROUGH_MARGIN: f64 = 1.05;
-/// A lesser gain is none.
-const GAIN_MIN: f64 = 0.05;
-
 /// Takes in the requests of a trace, then advises.
 #[derive(Debug)]
 pub struct Adviser {
     options: Options,
     builder: Builder,
-    lines: Vec<(Line, u32)>,
+    survey: Survey,
+    /// The end of the trace.
+    tail: VecDeque<Request>,
+    tail_max: usize,
 }
 
 impl Adviser {
@@ -170,13 +216,19 @@ impl Adviser {
         if options.policies.is_empty() {
             return Err(AdviseError::NoPolicy);
         }
-        if let Some(size) = options.sizes.iter().find(|size| size.0 < PAGE) {
+        if let Some(size) = options.sizes.iter().find(|size| **size < SIZE_MIN) {
             return Err(AdviseError::Size(*size));
         }
+        let tail_max = match options.engine_requests {
+            0 => ENGINE_REQUESTS,
+            some => some,
+        };
         Ok(Adviser {
             options,
             builder: Builder::new(Unit::PAGE, Ops::All),
-            lines: Vec::new(),
+            survey: Survey::default(),
+            tail: VecDeque::new(),
+            tail_max,
         })
     }
 
@@ -186,108 +238,133 @@ impl Adviser {
     /// [`AdviseError::Load`] if it is impossible.
     pub fn push(&mut self, request: &Request) -> Result<(), AdviseError> {
         self.builder.push(request)?;
-        // As the builder counts.
-        if matches!(request.op, Op::Read | Op::Write) && request.size.0 > 0 {
-            let line = Line {
-                at: Instant(request.at.0),
-                offset: request.offset.0,
-                size: request.size.0 as u32,
-                write: request.op == Op::Write,
-            };
-            self.lines.push((line, request.device));
+        let Extent { requests, end } = self.survey.devices.entry(request.device).or_default();
+        *requests += 1;
+        if request.op != Op::Flush {
+            *end = (*end).max(request.offset.0.saturating_add(request.size.0));
         }
+        self.survey.requests += 1;
+        if self.tail.len() == self.tail_max {
+            self.tail.pop_front();
+        }
+        self.tail.push_back(*request);
         Ok(())
     }
 
-    /// The advice; `done` hears how many caches have been looked at, of how many.
+    /// The advice; `done` hears how many simulations are done, of how many.
     ///
     /// # Errors
     /// [`AdviseError`].
     pub fn advise(self, done: &(dyn Fn(usize, usize) + Sync)) -> Result<Advice, AdviseError> {
-        let options = self.options;
+        let begins = begins(&self.survey)?;
+        let layout = Layout::of(&self.survey, None, Fit::Grow).map_err(too_large)?;
+        let mut places = vec![0; self.builder.blocks().len()];
+        for (device, page, block) in self.builder.blocks() {
+            places[block as usize] = begins[&device] / PAGE + page;
+        }
         let trace = self.builder.finish()?;
-        let (lines, size) = side_by_side(self.lines);
-        let from = lines.len().saturating_sub(TIMED_MAX);
-        let lines = from_zero(lines, from);
+        let mut tail = Vec::from(self.tail);
+        let warm_up = tail.len().saturating_sub(self.tail_max.div_ceil(2));
+        from_zero(&mut tail);
+        // The model's time begins where it measures.
+        let mut timed = tail[warm_up..].to_vec();
+        from_zero(&mut timed);
+        let lines = timed.iter().filter(|request| counts(request));
+        let lines: Vec<Line> = lines
+            .map(|request| Line {
+                at: Instant(request.at.0),
+                offset: begins[&request.device] + request.offset.0,
+                size: request.size.0 as u32,
+                write: request.op == Op::Write,
+            })
+            .collect();
         let bed = Bed {
-            places: places(&trace, &lines),
+            options: self.options,
+            places,
             trace,
             lines,
-            from,
-            size,
-            options,
+            size: layout.needed(),
+            tail,
+            warm_up,
+            layout,
         };
         bed.advise(done)
     }
 }
 
-/// Devices one behind the other, each from a whole MiB on; and where the last ends.
-fn side_by_side(lines: Vec<(Line, u32)>) -> (Vec<Line>, Bytes) {
-    let mut ends: std::collections::BTreeMap<u32, u64> = Default::default();
-    for (line, device) in &lines {
-        let end = ends.entry(*device).or_default();
-        *end = (*end).max(line.offset.saturating_add(u64::from(line.size)));
-    }
+/// As the builder counts.
+fn counts(request: &Request) -> bool {
+    matches!(request.op, Op::Read | Op::Write) && request.size.0 > 0
+}
+
+fn too_large(_: LayoutError) -> AdviseError {
+    AdviseError::TooLarge
+}
+
+/// Where each device begins, one behind the other, each at a whole MiB: as [`Layout`] has it.
+fn begins(survey: &Survey) -> Result<std::collections::BTreeMap<u32, u64>, AdviseError> {
     let mut total = 0u64;
-    for end in ends.values_mut() {
-        let start = total;
-        total = total.saturating_add(end.saturating_add(1 << 20) >> 20 << 20);
-        *end = start;
+    let mut begins = std::collections::BTreeMap::new();
+    for (device, extent) in &survey.devices {
+        let begin = total
+            .checked_next_multiple_of(1 << 20)
+            .ok_or(AdviseError::TooLarge)?;
+        begins.insert(*device, begin);
+        total = begin
+            .checked_add(extent.end)
+            .filter(|end| *end <= 1 << 63)
+            .ok_or(AdviseError::TooLarge)?;
     }
-    let moved = lines.into_iter().map(|(line, device)| Line {
-        offset: line.offset + ends[&device],
-        ..line
-    });
-    (moved.collect(), Bytes(total))
+    Ok(begins)
 }
 
-/// Time begins with the request `from`.
-fn from_zero(mut lines: Vec<Line>, from: usize) -> Vec<Line> {
-    let start = lines.get(from).map_or(Instant(0), |line| line.at);
-    for line in &mut lines {
-        line.at = Instant(line.at.since(start).0);
+/// Time begins with the first request.
+fn from_zero(requests: &mut [Request]) {
+    let start = requests.first().map_or(Nanos(0), |request| request.at);
+    for request in requests {
+        request.at = Nanos(request.at.0.saturating_sub(start.0));
     }
-    lines
-}
-
-/// The page of every block on the slow device.
-fn places(trace: &Compact, lines: &[Line]) -> Vec<u64> {
-    let mut places = vec![0; trace.footprint() as usize];
-    let (mut line, mut page) = (0, lines[0].offset / PAGE);
-    trace.each(|access| {
-        places[access.block as usize] = page;
-        page += 1;
-        if access.last {
-            line += 1;
-            page = lines.get(line).map_or(0, |line| line.offset / PAGE);
-        }
-    });
-    places
 }
 
 /// What every candidate is tried on.
 struct Bed {
     options: Options,
     trace: Compact,
+    /// Requests that are timed.
     lines: Vec<Line>,
+    /// Of each block its page on the slow device.
     places: Vec<u64>,
-    from: usize,
+    /// How much the slow device holds at least.
     size: Bytes,
+    /// The end of the trace as it is, for the engine.
+    tail: Vec<Request>,
+    /// So many of that only warm up.
+    warm_up: usize,
+    layout: Layout,
 }
 
 const ADMISSION: Admission = Admission::SecondAccess;
+
+/// How far it is.
+struct Progress<'a> {
+    done: AtomicUsize,
+    of: usize,
+    hears: &'a (dyn Fn(usize, usize) + Sync),
+}
+
+impl Progress<'_> {
+    fn one_more(&self) {
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        (self.hears)(done, self.of);
+    }
+}
 
 impl Bed {
     fn advise(self, done: &(dyn Fn(usize, usize) + Sync)) -> Result<Advice, AdviseError> {
         let options = &self.options;
         let touched = u64::from(self.trace.footprint()) * PAGE;
         let sizes = self.sizes(touched);
-        let alone = timed::bare(
-            &options.slow,
-            self.size,
-            &self.lines[self.from..],
-            options.seed,
-        )?;
+        let alone = timed::bare(&options.slow, self.size, &self.lines, options.seed)?;
         let curves = Curves {
             methods: options
                 .policies
@@ -304,41 +381,76 @@ impl Bed {
         .run(&self.trace, &|_, _| ());
         let policy = best_policy(&options.policies, &curves, &sizes);
 
-        let in_all = sizes.len() + 3;
-        let tried: Result<Vec<Candidate>, AdviseError> = sizes
-            .par_iter()
-            .map(|&size| self.try_out(policy, size, WriteMode::Back, &alone))
-            .collect();
-        let mut candidates = tried?;
-        done(sizes.len(), in_all);
-        let knee = knee(&alone, &candidates);
-        let size = sizes[knee];
         let mut others = vec![(policy, WriteMode::Through), (policy, WriteMode::Around)];
         if policy != Kind::Lru {
             others.push((Kind::Lru, WriteMode::Back));
         }
-        let tried: Result<Vec<Candidate>, AdviseError> = others
+        let tried = sizes.len() + others.len();
+        let replays = match options.engine_requests {
+            0 => 0,
+            _ => 1 + 2 * tried.min(choose::SHORTLIST),
+        };
+        let progress = Progress {
+            done: AtomicUsize::new(0),
+            of: tried + replays,
+            hears: done,
+        };
+        let try_out = |kind, size, write| {
+            let one = self.try_out(kind, size, write, &alone);
+            progress.one_more();
+            one
+        };
+        let by_size: Result<Vec<Candidate>, AdviseError> = sizes
             .par_iter()
-            .map(|&(kind, write)| self.try_out(kind, size, write, &alone))
+            .map(|&size| try_out(policy, size, WriteMode::Back))
             .collect();
-        candidates.extend(tried?);
-        done(in_all, in_all);
-        let alone = Alone {
+        let mut candidates = by_size?;
+        let knee = choose::knee(micros(alone.mean), &candidates, options.endurance);
+        let of_size = choose::of_size(micros(alone.mean), &candidates, knee);
+        let size = sizes[knee];
+        let other: Result<Vec<Candidate>, AdviseError> = others
+            .par_iter()
+            .map(|&(kind, write)| try_out(kind, size, write))
+            .collect();
+        candidates.extend(other?);
+        let mut alone = Alone {
             response_us_mean: micros(alone.mean),
             read_us_mean: micros(alone.read_mean),
             write_us_mean: micros(alone.write_mean),
             slow_requests: alone.slow_requests,
             watts: watts(&alone),
         };
-        let (chosen, reasons) =
-            self.choose(&alone, &candidates, knee, sizes.len(), policy, &curves);
+        if options.engine_requests > 0 {
+            let engine = Engine {
+                options,
+                tail: &self.tail,
+                warm_up: self.warm_up,
+                layout: &self.layout,
+            };
+            let list = shortlist(&alone, &candidates, options.endurance);
+            alone = engine.alone()?;
+            progress.one_more();
+            candidates = engine.replace(&alone, candidates, &list, &|| progress.one_more())?;
+        }
+        let choice = choice(&alone, &candidates, options.endurance);
+        let mut reasons = vec![choose::verdict(&alone, &candidates, choice, options)];
+        let mut chosen = None;
+        if let Choice::Advised(at) = choice {
+            reasons.push(of_size);
+            reasons.push(choose::of_policy(policy, (size.0 / PAGE) as f64, &curves));
+            reasons.extend(choose::of_the_choice(&alone, &candidates, at, options));
+            chosen = Some(at);
+        }
+        let engine = options.engine_requests > 0;
         Ok(Advice {
             slow: options.slow.name.clone(),
             fast: options.fast.name.clone(),
             requests: self.trace.requests(),
-            timed_requests: (self.lines.len() - self.from) as u64,
+            timed_requests: self.lines.len() as u64,
+            engine_warm_up_requests: if engine { self.warm_up as u64 } else { 0 },
             trace_seconds: self.trace.span().secs_f64(),
             touched_bytes: touched,
+            configuration: chosen.map(|at| configuration(&candidates[at])),
             alone,
             candidates,
             chosen,
@@ -352,8 +464,8 @@ impl Bed {
         if sizes.is_empty() {
             // Whole MiB, where that is not coarse.
             let grain = if touched >= 1 << 27 { 1 << 20 } else { PAGE };
-            let part = |shift: u32| Bytes((touched >> shift).next_multiple_of(grain).max(grain));
-            sizes.extend((0..=6).rev().map(part));
+            let part = |shift: u32| Bytes((touched >> shift).next_multiple_of(grain));
+            sizes.extend((0..=6).rev().map(|shift| part(shift).max(SIZE_MIN)));
         }
         sizes.sort_unstable();
         sizes.dedup();
@@ -377,159 +489,36 @@ impl Bed {
             (self.size, size),
             &self.lines,
             &self.places,
-            self.from,
+            self.trace.requests() - self.lines.len() as u64,
             options.seed,
         )?;
-        let tally = simulate_watched(&self.trace, kind, size.0 / PAGE, mode, &mut timed);
+        simulate_watched(&self.trace, kind, size.0 / PAGE, mode, &mut timed);
         let times = timed.finish();
-        let days = self.trace.span().secs_f64().max(1.0) / 86_400.0;
-        let per_day = tally.flash_bytes_written as f64 / days;
+        let per_day =
+            times.flash_bytes as f64 / days(self.lines.last().map_or(0, |last| last.at.0));
         let hits = |missed: u64, of: u64| 1.0 - missed as f64 / (of as f64).max(1.0);
         Ok(Candidate {
             policy: kind.to_string(),
             size_bytes: size.0,
             write: write.to_string(),
-            read_hit_ratio: hits(tally.missed_reads, tally.reads),
-            hit_ratio: 1.0 - tally.request_miss_ratio(),
+            sequential_bypass_bytes: None,
+            by: By::Model,
+            read_hit_ratio: hits(times.missed_reads, times.reads),
             response_us_mean: micros(times.mean),
             read_us_mean: micros(times.read_mean),
             write_us_mean: micros(times.write_mean),
             slow_requests: times.slow_requests,
             slow_requests_saved: hits(times.slow_requests, alone.slow_requests),
             flash_bytes_per_day: per_day,
-            cache_writes_per_day: per_day / size.0 as f64,
+            device_writes_per_day: per_day / size.max(options.fast.size).0 as f64,
             watts: watts(&times),
         })
     }
-
-    /// Which candidate, and why. The first `sized` are the sizes in write-back mode.
-    fn choose(
-        &self,
-        alone: &Alone,
-        candidates: &[Candidate],
-        knee: usize,
-        sized: usize,
-        policy: Kind,
-        curves: &[NamedCurve],
-    ) -> (Option<usize>, Vec<String>) {
-        let back = &candidates[knee];
-        let best = &candidates[..sized].iter().min_by(|a, b| by_response(a, b));
-        let best = best.unwrap_or(back);
-        let gain = 1.0 - best.response_us_mean / alone.response_us_mean.max(1e-9);
-        let mut reasons = Vec::new();
-        if gain < GAIN_MIN {
-            reasons.push(format!(
-                "No cache looked at helps: the slow device alone answers in {} on average, the best cache in {}.",
-                shown(alone.response_us_mean),
-                shown(best.response_us_mean)
-            ));
-            return (None, reasons);
-        }
-        let through = candidates[sized..]
-            .iter()
-            .position(|one| one.write == WriteMode::Through.to_string())
-            .map(|at| sized + at);
-        let chosen = match through {
-            Some(at)
-                if candidates[at].response_us_mean <= back.response_us_mean * THROUGH_MARGIN =>
-            {
-                at
-            }
-            _ => knee,
-        };
-        let one = &candidates[chosen];
-        reasons.push(format!(
-            "{} of {} with {} in write-{} mode: {} on average instead of {} ({:.1} times as fast), {:.0} % of the \
-             requests to the slow device saved.",
-            Bytes(one.size_bytes),
-            self.options.fast.name,
-            one.policy,
-            one.write,
-            shown(one.response_us_mean),
-            shown(alone.response_us_mean),
-            alone.response_us_mean / one.response_us_mean.max(1e-9),
-            100.0 * one.slow_requests_saved
-        ));
-        let saved = |candidate: &Candidate| {
-            100.0 * (alone.response_us_mean - candidate.response_us_mean)
-                / (alone.response_us_mean - best.response_us_mean)
-        };
-        let mut size = format!(
-            "The knee is at {}: it saves {:.0} % of the response time that {}, the best size looked at, would save",
-            Bytes(back.size_bytes),
-            saved(back),
-            Bytes(best.size_bytes)
-        );
-        if let Some(smaller) = knee.checked_sub(1).map(|at| &candidates[at]) {
-            let less = format!(
-                ", {} only {:.0} %",
-                Bytes(smaller.size_bytes),
-                saved(smaller)
-            );
-            size.push_str(&less);
-        }
-        reasons.push(size + ".");
-        let objects = (back.size_bytes / PAGE) as f64;
-        let mut ratios: Vec<(f64, String)> = curves
-            .iter()
-            .map(|named| (named.curve.at(objects).miss_ratio, named.method.to_string()))
-            .collect();
-        ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let list: Vec<String> = ratios
-            .iter()
-            .map(|(ratio, name)| format!("{name} {:.1} %", 100.0 * ratio))
-            .collect();
-        reasons.push(format!(
-            "{policy} misses least over the sizes looked at; there the policies miss, page by page: {}.",
-            list.join(", ")
-        ));
-        let modes: Vec<String> = [
-            Some(knee),
-            through,
-            candidates[sized..]
-                .iter()
-                .position(|one| one.write == WriteMode::Around.to_string())
-                .map(|at| sized + at),
-        ]
-        .into_iter()
-        .flatten()
-        .map(|at| {
-            format!(
-                "{} {}",
-                candidates[at].write,
-                shown(candidates[at].response_us_mean)
-            )
-        })
-        .collect();
-        let why = match chosen == knee {
-            true => {
-                "write-back is faster by enough to let the fast device hold data of its own for a while"
-            }
-            false => "write-through is about as fast and never holds data the slow device lacks",
-        };
-        reasons.push(format!("By write mode: {}; {why}.", modes.join(", ")));
-        let worn = match one.cache_writes_per_day > self.options.endurance {
-            true => format!(
-                "more than the {} its endurance allows: set flash_writes_per_day, or use a larger part of the device",
-                self.options.endurance
-            ),
-            false => format!("within the {} its endurance allows", self.options.endurance),
-        };
-        reasons.push(format!(
-            "It writes {} a day to the fast device, {:.2} times the cache, {worn}.",
-            Bytes(one.flash_bytes_per_day as u64),
-            one.cache_writes_per_day
-        ));
-        reasons.push(format!(
-            "Both devices draw {:.2} W on average, the slow one alone {:.2} W.",
-            one.watts, alone.watts
-        ));
-        (Some(chosen), reasons)
-    }
 }
 
-fn by_response(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
-    a.response_us_mean.total_cmp(&b.response_us_mean)
+/// Nanoseconds in days; a second at least, so that a burst is not taken for a day's work and more.
+fn days(nanos: u64) -> f64 {
+    (nanos as f64 / 1e9).max(1.0) / 86_400.0
 }
 
 fn micros(span: Nanos) -> f64 {
@@ -555,15 +544,6 @@ fn best_policy(policies: &[Kind], curves: &[NamedCurve], sizes: &[Bytes]) -> Kin
     let sums = policies.iter().zip(curves.iter().map(sum));
     sums.min_by(|a, b| a.1.total_cmp(&b.1))
         .map_or(policies[0], |(kind, _)| *kind)
-}
-
-/// The least size with most of the gain.
-fn knee(alone: &Times, candidates: &[Candidate]) -> usize {
-    let alone = micros(alone.mean);
-    let gain = |candidate: &Candidate| alone - candidate.response_us_mean;
-    let best = candidates.iter().map(gain).fold(f64::MIN, f64::max);
-    let enough = |candidate: &Candidate| gain(candidate) >= KNEE * best;
-    candidates.iter().position(enough).unwrap_or(0)
 }
 
 #[cfg(test)]

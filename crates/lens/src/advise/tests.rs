@@ -1,8 +1,8 @@
 //! Is the advice what a careful reader of the curves would say, and does the engine bear it out?
 
 use super::*;
-use crate::sim::run::{Made, Modelled, Replay, Stack, run};
-use crate::trace::{Requests, TraceError};
+use crate::sim::run::{Made, Modelled, Outcome, Replay, Stack, WarmUp, run};
+use crate::trace::{ReadOptions, Requests, TraceError, open};
 
 /// Reads and writes of pages at 40 a second: a hot set of 16 MiB in 512 MiB, and all the rest now and then.
 fn requests(count: u64) -> Vec<Request> {
@@ -41,6 +41,7 @@ fn options() -> Options {
         policies: vec![Kind::Lru, Kind::S3Fifo],
         sizes: [2, 4, 8, 16, 32, 64].map(Bytes::mib).to_vec(),
         endurance: 1.0,
+        engine_requests: 0,
         seed: 1,
     }
 }
@@ -137,7 +138,7 @@ fn nothing_to_choose_from_is_refused() {
     let refused = Adviser::new(small).unwrap_err().to_string();
     assert_eq!(
         refused,
-        "a cache of 512 B holds not one page of 4 KiB; ask for more"
+        "a cache of 512 B is too small to be served: 256.0 KiB is the least"
     );
 }
 
@@ -150,55 +151,65 @@ impl Requests for Listed {
     }
 }
 
+/// The stack of one hybrid with the defaults but for what is given.
+fn stack(settings: hybrid::Settings, fast: Bytes) -> Stack {
+    let modelled = |name: &str, spec: &Spec, size| Modelled {
+        name: name.to_owned(),
+        spec: spec.clone(),
+        size,
+    };
+    let options = options();
+    Stack {
+        name: "advised".to_owned(),
+        devices: vec![
+            modelled("slow", &options.slow, options.slow.size),
+            modelled("fast", &options.fast, fast),
+        ],
+        hybrids: vec![Made {
+            settings: hybrid::Settings {
+                name: "vol".to_owned(),
+                ..settings
+            },
+            slow: "slow".to_owned(),
+            fast: "fast".to_owned(),
+        }],
+        volume: "vol".to_owned(),
+        config: String::new(),
+    }
+}
+
+fn mean(outcome: &Outcome) -> f64 {
+    let all = outcome.response("all").expect("there were requests");
+    all.mean_us
+}
+
 #[test]
-fn the_engine_does_what_was_advised_it_would() {
+fn the_quick_model_is_near_the_engine_where_nothing_is_sequential() {
     let requests = requests(12_000);
     let sizes = vec![Bytes::mib(16)];
     let advice = advise(&requests, Options { sizes, ..options() });
-    let engine = |write: WriteMode, policy: &str| {
-        let modelled = |name: &str, spec: &Spec, size| Modelled {
-            name: name.to_owned(),
-            spec: spec.clone(),
-            size,
-        };
-        let options = options();
-        let stack = Stack {
-            name: "advised".to_owned(),
-            devices: vec![
-                modelled("slow", &options.slow, Bytes::gib(500)),
-                modelled("fast", &options.fast, Bytes::gib(1)),
-            ],
-            hybrids: vec![Made {
-                settings: hybrid::Settings {
-                    name: "vol".to_owned(),
-                    policy: policy.parse().expect("a policy"),
-                    write,
-                    fast_bytes: Some(Bytes::mib(24)),
-                    ..hybrid::Settings::default()
-                },
-                slow: "slow".to_owned(),
-                fast: "fast".to_owned(),
-            }],
-            volume: "vol".to_owned(),
-            config: String::new(),
-        };
-        let mut listed = Listed(requests.clone().into_iter());
-        let outcome = run(&stack, &mut listed, &Replay::default()).expect("the stack runs");
-        outcome
-            .response("all")
-            .expect("there were requests")
-            .mean_us
-    };
     for write in [WriteMode::Back, WriteMode::Through] {
         let found = advice
             .candidates
             .iter()
             .find(|one| one.write == write.to_string());
         let one = found.expect("the mode was looked at");
-        let real = engine(write, &one.policy);
+        let settings = hybrid::Settings {
+            policy: one.policy.parse().expect("a policy"),
+            write,
+            fast_bytes: Some(Bytes::mib(16)),
+            ..hybrid::Settings::default()
+        };
+        let mut listed = Listed(requests.clone().into_iter());
+        let outcome = run(
+            &stack(settings, Bytes::gib(1)),
+            &mut listed,
+            &Replay::default(),
+        );
+        let real = mean(&outcome.expect("the stack runs"));
         let error = one.response_us_mean / real - 1.0;
         println!(
-            "write-{write}: advised {:.0} us, the engine {real:.0} us ({:+.0} %)",
+            "write-{write}: the model {:.0} us, the engine {real:.0} us ({:+.0} %)",
             one.response_us_mean,
             100.0 * error
         );
@@ -208,4 +219,197 @@ fn the_engine_does_what_was_advised_it_would() {
             one.response_us_mean
         );
     }
+}
+
+/// The first requests of a shared trace; `None` where traces are absent and not required.
+fn cloudphysics(count: usize) -> Option<Vec<Request>> {
+    let root = std::env::var_os("TANADA_SHARED").map_or_else(
+        || std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
+        std::path::PathBuf::from,
+    );
+    let path = root.join("traces/cloudphysics/cloudPhysicsIO.vscsi.zst");
+    if !path.exists() {
+        let required = std::env::var_os("TANADA_REQUIRE_SHARED").is_some_and(|v| v == "1");
+        assert!(!required, "there is no {}", path.display());
+        println!("skipped: no shared traces");
+        return None;
+    }
+    let mut trace = open(&path, &ReadOptions::default()).expect("the shared trace opens");
+    let (mut all, mut batch) = (Vec::new(), Vec::new());
+    while all.len() < count && trace.next_batch(&mut batch).expect("the trace is whole") {
+        all.extend_from_slice(&batch);
+    }
+    all.truncate(count);
+    Some(all)
+}
+
+#[test]
+fn serving_cloudphysics_as_advised_answers_as_promised() {
+    let Some(requests) = cloudphysics(6_000) else {
+        return;
+    };
+    let asked = Options {
+        policies: vec![Kind::WTinyLfu],
+        sizes: vec![Bytes::mib(256)],
+        engine_requests: 8_000,
+        ..options()
+    };
+    let seed = asked.seed;
+    let advice = advise(&requests, asked);
+    for one in &advice.candidates {
+        println!(
+            "{} {} bypass {:?} by {:?}: {:.0} us",
+            one.policy, one.write, one.sequential_bypass_bytes, one.by, one.response_us_mean
+        );
+    }
+    for reason in &advice.reasons {
+        println!("{reason}");
+    }
+    assert_eq!(
+        (advice.timed_requests, advice.engine_warm_up_requests),
+        (4_000, 2_000)
+    );
+    let one = &advice.candidates[advice.chosen.expect("a cache helps")];
+    assert_eq!(one.by, By::Engine);
+    let configuration = advice.configuration.as_deref().expect("it is advised");
+    let says = |line: &str| configuration.lines().any(|one| one == line);
+    assert!(
+        says(&format!("policy = \"{}\"", one.policy)),
+        "{configuration}"
+    );
+    assert!(says("fast_size = \"256MiB\""), "{configuration}");
+    let off = says("sequential_bypass = \"off\"");
+    assert!(
+        off || says("sequential_bypass = \"1MiB\""),
+        "{configuration}"
+    );
+
+    // As the configuration says, but for another size of the fast device, which the advice does not know.
+    let mut settings = hybrid::Settings {
+        policy: one.policy.parse().expect("a policy"),
+        write: one.write.parse().expect("a mode"),
+        fast_bytes: Some(Bytes::mib(256)),
+        ..hybrid::Settings::default()
+    };
+    if off {
+        settings.sequential_bypass = None;
+    }
+    let replay = Replay {
+        warm_up: WarmUp::Requests(2_000),
+        seed,
+        ..Replay::default()
+    };
+    let mut listed = Listed(requests.into_iter());
+    let served = run(&stack(settings, Bytes::gib(8)), &mut listed, &replay);
+    let served = mean(&served.expect("the stack runs"));
+    let error = one.response_us_mean / served - 1.0;
+    println!(
+        "promised {:.0} us, served {served:.0} us",
+        one.response_us_mean
+    );
+    assert!(
+        error.abs() < 0.05,
+        "{:.0} us, served {served:.0}",
+        one.response_us_mean
+    );
+
+    // Nothing looked at with the engine would have been much better.
+    let engine = advice.candidates.iter().filter(|one| one.by == By::Engine);
+    let best = engine
+        .map(|one| one.response_us_mean)
+        .fold(f64::MAX, f64::min);
+    assert!(one.response_us_mean <= 1.05 * best);
+}
+
+#[test]
+fn what_wears_out_the_fast_device_is_not_advised() {
+    let endurance = 1e-6;
+    let advice = advise(
+        &requests(4_000),
+        Options {
+            endurance,
+            ..options()
+        },
+    );
+    assert_eq!((advice.chosen, &advice.configuration), (None, &None));
+    assert!(
+        advice.reasons[0].contains("helps within the endurance"),
+        "{}",
+        advice.reasons[0]
+    );
+}
+
+#[test]
+fn any_candidate_can_be_chosen() {
+    let row = |policy: &str, write: &str, size: u64, us: f64, wear: f64| Candidate {
+        policy: policy.to_owned(),
+        size_bytes: size,
+        write: write.to_owned(),
+        sequential_bypass_bytes: None,
+        by: By::Model,
+        read_hit_ratio: 0.5,
+        response_us_mean: us,
+        read_us_mean: us,
+        write_us_mean: us,
+        slow_requests: 1,
+        slow_requests_saved: 0.5,
+        flash_bytes_per_day: wear * size as f64,
+        device_writes_per_day: wear,
+        watts: 1.0,
+    };
+    let alone = Alone {
+        response_us_mean: 1_000.0,
+        read_us_mean: 1_000.0,
+        write_us_mean: 1_000.0,
+        slow_requests: 2,
+        watts: 1.0,
+    };
+    let mut rows = vec![
+        row("s3-fifo", "back", 1 << 20, 400.0, 0.5),
+        row("s3-fifo", "back", 2 << 20, 100.0, 0.5),
+        row("s3-fifo", "around", 2 << 20, 300.0, 0.1),
+        row("lru", "back", 2 << 20, 90.0, 0.9),
+    ];
+    // The fastest, whatever its policy.
+    assert_eq!(choice(&alone, &rows, 1.0), Choice::Advised(3));
+    // Not beyond the endurance.
+    assert_eq!(choice(&alone, &rows, 0.6), Choice::Advised(1));
+    assert_eq!(choice(&alone, &rows, 0.3), Choice::Advised(2));
+    assert_eq!(choice(&alone, &rows, 0.01), Choice::Worn(3));
+    // Around, where it is as fast.
+    rows[2].response_us_mean = 93.0;
+    assert_eq!(choice(&alone, &rows, 1.0), Choice::Advised(2));
+    // What the engine was not asked about does not count beside what it was.
+    rows[1].by = By::Engine;
+    assert_eq!(choice(&alone, &rows, 1.0), Choice::Advised(1));
+    // The default bypass, unless without it is much faster.
+    rows[3] = Candidate {
+        sequential_bypass_bytes: Some(1 << 20),
+        response_us_mean: 104.0,
+        ..rows[1].clone()
+    };
+    assert_eq!(choice(&alone, &rows, 1.0), Choice::Advised(3));
+    rows[3].response_us_mean = 107.0;
+    assert_eq!(choice(&alone, &rows, 1.0), Choice::Advised(1));
+    assert_eq!(
+        configuration(&rows[1]),
+        "policy = \"s3-fifo\"\nwrite = \"back\"\nfast_size = \"2MiB\"\nsequential_bypass = \"off\"\n"
+    );
+}
+
+#[test]
+fn devices_that_reach_too_far_together_are_refused() {
+    let mut adviser = Adviser::new(options()).expect("the options make sense");
+    for device in 0..3 {
+        let read = Request {
+            at: Nanos(0),
+            offset: Bytes((1 << 63) - PAGE),
+            size: Bytes(PAGE),
+            device,
+            op: Op::Read,
+        };
+        adviser.push(&read).expect("each alone is possible");
+    }
+    let refused = adviser.advise(&|_, _| ()).expect_err("no disk is so large");
+    assert!(matches!(refused, AdviseError::TooLarge), "{refused}");
 }

@@ -96,11 +96,14 @@ fn pages(first: u64, count: u64) -> Span {
 /// What a replay came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Times {
-    pub requests: u64,
     pub mean: Nanos,
     pub read_mean: Nanos,
     pub write_mean: Nanos,
     pub slow_requests: u64,
+    pub reads: u64,
+    /// Reads that needed the slow device.
+    pub missed_reads: u64,
+    pub flash_bytes: u64,
     pub joules: f64,
     pub span: Nanos,
 }
@@ -108,11 +111,10 @@ pub(super) struct Times {
 /// Follows a simulation with devices beneath it.
 pub(super) struct Timed<'a> {
     // Fixed.
+    /// The requests that are timed.
     lines: &'a [Line],
     /// Of each block its page on the slow device.
     places: &'a [u64],
-    /// Requests before this one only warm the cache.
-    from: usize,
     // Devices.
     slow: Disk,
     fast: Disk,
@@ -121,12 +123,16 @@ pub(super) struct Timed<'a> {
     /// Beyond this many requests wait for cleaning.
     dirty_max: usize,
     // This request.
+    /// So many more only warm the cache.
+    warm_up: u64,
     next: usize,
     /// On each device, the slow one first: what, from which page, how many pages.
     pieces: [Vec<(Op, u64, u64)>; 2],
     fills: Vec<u32>,
     // All.
     answered: Vec<Instant>,
+    missed_reads: u64,
+    flash_pages: u64,
 }
 
 impl<'a> Timed<'a> {
@@ -135,21 +141,23 @@ impl<'a> Timed<'a> {
         (slow_size, fast_size): (Bytes, Bytes),
         lines: &'a [Line],
         places: &'a [u64],
-        from: usize,
+        warm_up: u64,
         seed: u64,
     ) -> Result<Timed<'a>, SpecError> {
         Ok(Timed {
             lines,
             places,
-            from,
             slow: Disk::new(slow, slow_size, seed)?,
             fast: Disk::new(fast, fast_size, seed)?,
             dirty: BTreeSet::new(),
             dirty_max: (fast_size.0 / PAGE) as usize * DIRTY_PERCENT / 100,
+            warm_up,
             next: 0,
             pieces: Default::default(),
             fills: Vec::new(),
             answered: lines.iter().map(|line| line.at).collect(),
+            missed_reads: 0,
+            flash_pages: 0,
         })
     }
 
@@ -199,10 +207,12 @@ impl<'a> Timed<'a> {
         let end = self.slow.time.max(self.fast.time).max(last);
         let joules = self.slow.timing.meter(end).joules() + self.fast.timing.meter(end).joules();
         times(
-            &self.lines[self.from..],
-            &self.answered[self.from..],
+            self.lines,
+            &self.answered,
             Times {
                 slow_requests: self.slow.requests,
+                missed_reads: self.missed_reads,
+                flash_bytes: self.flash_pages * PAGE,
                 joules,
                 span: end.since(Instant(0)),
                 ..Times::default()
@@ -220,7 +230,7 @@ fn times(lines: &[Line], answered: &[Instant], other: Times) -> Times {
         Nanos(sum.checked_div(count).unwrap_or(0))
     };
     Times {
-        requests: lines.len() as u64,
+        reads: lines.iter().filter(|line| !line.write).count() as u64,
         mean: mean(&|_| true),
         read_mean: mean(&|line| !line.write),
         write_mean: mean(&|line| line.write),
@@ -232,15 +242,18 @@ impl Watch for Timed<'_> {
     fn begin(&mut self) {
         self.pieces.iter_mut().for_each(Vec::clear);
         self.fills.clear();
-        if self.next >= self.from {
+        if self.warm_up == 0 {
             let at = self.lines[self.next].at;
             self.drive(at);
         }
     }
 
     fn step(&mut self, step: Step) {
-        if self.next < self.from {
+        if self.warm_up > 0 {
             return;
+        }
+        if matches!(step, Step::FastWrite { .. } | Step::Fill { .. }) {
+            self.flash_pages += 1;
         }
         match step {
             Step::FastRead { frame } => self.piece(false, Op::Read, u64::from(frame)),
@@ -262,21 +275,27 @@ impl Watch for Timed<'_> {
     }
 
     fn end(&mut self) {
-        if self.next >= self.from {
-            let at = self.lines[self.next].at;
-            let id = self.next as u64;
-            let disks = [&mut self.slow, &mut self.fast];
-            for (disk, pieces) in disks.into_iter().zip(&mut self.pieces) {
-                for (op, first, count) in pieces.drain(..) {
-                    disk.submit(at, id, op, pages(first, count));
-                }
+        if self.warm_up > 0 {
+            self.warm_up -= 1;
+            return;
+        }
+        let at = self.lines[self.next].at;
+        let id = self.next as u64;
+        let reads = |(op, _, _): &(Op, u64, u64)| *op == Op::Read;
+        if !self.lines[self.next].write && self.pieces[0].iter().any(reads) {
+            self.missed_reads += 1;
+        }
+        let disks = [&mut self.slow, &mut self.fast];
+        for (disk, pieces) in disks.into_iter().zip(&mut self.pieces) {
+            for (op, first, count) in pieces.drain(..) {
+                disk.submit(at, id, op, pages(first, count));
             }
-            // What left now cannot be cleaned before now.
-            self.slow.time = self.slow.time.max(at);
-            for frame in self.fills.drain(..) {
-                self.fast
-                    .submit(at, BEHIND, Op::Write, pages(u64::from(frame), 1));
-            }
+        }
+        // What left now cannot be cleaned before now.
+        self.slow.time = self.slow.time.max(at);
+        for frame in self.fills.drain(..) {
+            self.fast
+                .submit(at, BEHIND, Op::Write, pages(u64::from(frame), 1));
         }
         self.next += 1;
     }

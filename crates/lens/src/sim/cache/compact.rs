@@ -412,6 +412,12 @@ impl Builder {
         }
     }
 
+    /// Every block seen, in no order: its device, its place there in units, its number.
+    pub(crate) fn blocks(&self) -> impl ExactSizeIterator<Item = (u32, u64, u32)> {
+        let numbers = self.numbers.iter();
+        numbers.map(|(&(device, place), &number)| (device, place, number))
+    }
+
     /// One more request.
     ///
     /// # Errors
