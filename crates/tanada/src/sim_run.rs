@@ -22,6 +22,7 @@ use lens::sim::run::{
 };
 use lens::trace::{ReadOptions, Requests, TraceError, open_many};
 use rayon::prelude::*;
+use serde::Serialize;
 
 use crate::cli::Usage;
 use crate::config::{self, Config, Kind};
@@ -98,6 +99,8 @@ pub fn read_warm_up(text: &str) -> Result<WarmUp, String> {
 pub struct Source {
     paths: Vec<PathBuf>,
     options: ReadOptions,
+    /// What the trace says of its having been generated.
+    pub generated: Option<String>,
     /// Requests, span, and how far each device reaches.
     pub survey: Survey,
 }
@@ -123,6 +126,7 @@ impl Source {
         let survey = Survey::of(&mut trace, None, limit, progress)?;
         trace_read::remarks(&trace);
         Ok(Source {
+            generated: trace.generated().map(str::to_owned),
             paths: paths.to_owned(),
             survey: survey.map_err(|error| Usage(error.to_string()))?,
             options,
@@ -301,9 +305,23 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
             .with_context(|| format!("cannot write the report to {}", file.display()))?;
     }
     match arguments.json {
-        true => show::json(&outcomes),
+        true => {
+            let generated = source.generated.as_deref();
+            let told = |outcome| Told { generated, outcome };
+            show::json(&outcomes.iter().map(told).collect::<Vec<Told<'_>>>())
+        }
         false => show::text(&text(&outcomes, &source.name())),
     }
+}
+
+/// An outcome as programs read it.
+#[derive(Serialize)]
+struct Told<'a> {
+    /// What the trace says of its having been generated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generated: Option<&'a str>,
+    #[serde(flatten)]
+    outcome: &'a Outcome,
 }
 
 /// A configuration to be simulated.

@@ -18,7 +18,11 @@ pub fn page(outcomes: &[Outcome], trace: &Source, command: &str) -> String {
     }
     let mut page = Page::new("A trace on modelled storage")
         .lead(lead(first, &trace.name()))
-        .facts(facts)
+        .facts(facts);
+    if let Some(generated) = &trace.generated {
+        page = page.section(Section::new("The trace").put(Note::new(generated)));
+    }
+    page = page
         .section(summary(outcomes))
         .section(distributions(outcomes))
         .section(over_time(outcomes));

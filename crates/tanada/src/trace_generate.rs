@@ -5,7 +5,8 @@
 //!                                      \-> summary: requests, span, SHA-256 of the normal form
 //! ```
 //!
-//! The normal form has no room to say that a trace is generated; the summary and the documents do.
+//! The file says behind its header, in a remark, that it is generated and by which command; fio's iolog has no
+//! room for it.
 
 use std::path::PathBuf;
 
@@ -14,6 +15,7 @@ use base::{Bytes, Nanos};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lens::generate::{Fingerprint, Generator, Part, Profile, Settings, UnknownProfile};
+use lens::trace::GENERATED;
 use lens::trace::write::{Form, TraceWriter, WriteError, copy};
 use serde_json::json;
 
@@ -103,6 +105,39 @@ fn read_share(text: &str) -> Result<f64, String> {
 }
 
 impl Arguments {
+    /// The command that makes the same requests again.
+    fn command(&self, profile: Profile) -> String {
+        let spelled = |span: Nanos| {
+            let text = humantime::format_duration(span.duration()).to_string();
+            text.replace(' ', "")
+        };
+        let settings = [
+            ("part", self.part.map(|part| part.to_string())),
+            ("requests", self.requests.map(|count| count.to_string())),
+            ("for", self.span.map(spelled)),
+            ("size", self.size.map(|size| size.0.to_string())),
+            ("iops", self.iops.map(|rate| rate.to_string())),
+            ("burst", self.burst.map(|count| count.to_string())),
+            ("read-share", self.read_share.map(|share| share.to_string())),
+            ("block", self.block.map(|size| size.0.to_string())),
+            ("theta", self.theta.map(|theta| theta.to_string())),
+            ("streams", self.streams.map(|count| count.to_string())),
+            (
+                "stream-share",
+                self.stream_share.map(|share| share.to_string()),
+            ),
+            ("checkpoint", self.checkpoint.map(spelled)),
+            ("seed", Some(self.seed.to_string())),
+        ];
+        let mut command = format!("tanada trace generate {profile}");
+        for (name, value) in settings {
+            if let Some(value) = value {
+                command.push_str(&format!(" --{name} {value}"));
+            }
+        }
+        command
+    }
+
     fn settings(&self) -> Settings {
         Settings {
             seed: self.seed,
@@ -155,12 +190,13 @@ fn generate(name: &str, arguments: &Arguments) -> anyhow::Result<()> {
     let form = arguments
         .form
         .unwrap_or_else(|| Form::of_name(&arguments.output));
-    let writer = match TraceWriter::create(&arguments.output, form, arguments.force) {
+    let mut writer = match TraceWriter::create(&arguments.output, form, arguments.force) {
         Err(error @ (WriteError::Exists { .. } | WriteError::Packed { .. })) => {
             return Err(usage(&error).into());
         }
         answer => answer?,
     };
+    writer.remark(&format!("{GENERATED}{}", arguments.command(profile)));
     // Drawn on a terminal only.
     let bar = ProgressBar::new(1_000);
     let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}");
@@ -205,6 +241,28 @@ fn generate(name: &str, arguments: &Arguments) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_command_in_the_file_makes_the_same_requests_again() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            arguments: Arguments,
+        }
+        let given = "generate mixed --size 1GiB --for 90s --iops 12.5 --read-share 70% --block 8KiB \
+                     --theta 1.1 --streams 3 --stream-share 0.25 --burst 2 --requests 77 --seed 9";
+        let read = |line: &str| <Line as clap::Parser>::parse_from(line.split(' ')).arguments;
+        let given = read(given);
+        let command = given.command(Profile::Mixed);
+        let rest = command.strip_prefix("tanada trace ").expect("our command");
+        let again = read(rest);
+        assert_eq!(again.profile.as_deref(), Some("mixed"));
+        assert_eq!(
+            format!("{:?}", again.settings()),
+            format!("{:?}", given.settings())
+        );
+        assert!(command.ends_with(" --seed 9"), "{command}");
+    }
 
     #[test]
     fn shares_are_numbers_or_percent() {

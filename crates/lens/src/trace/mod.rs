@@ -42,7 +42,7 @@ pub mod write;
 pub use error::{BadRecord, Malformed, Place, Reason, TraceError};
 pub use format::{Format, UnknownFormat};
 pub use input::BLOCK;
-pub use normal::HEADER;
+pub use normal::{GENERATED, HEADER};
 pub use options::{Bad, ReadOptions};
 pub use order::{Disorder, REORDER};
 pub use parquet::ParquetWriter;
@@ -95,6 +95,12 @@ pub trait Requests {
     /// # Errors
     /// [`TraceError`] when the trace cannot be read on.
     fn next_batch(&mut self, batch: &mut Vec<Request>) -> Result<bool, TraceError>;
+
+    /// The remark that says the requests were generated, not recorded; it begins with [`GENERATED`] and is
+    /// known once the first batch was taken.
+    fn generated(&self) -> Option<&str> {
+        None
+    }
 }
 
 #[cfg(test)]

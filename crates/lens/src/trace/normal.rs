@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Microseconds from the first request; R (read), W (write), D (discard) or F (flush); first byte; bytes;
-//! number of the device. Requests stand in order of time. A line that begins with `#` is a remark for people.
+//! number of the device. Requests stand in order of time. A line that begins with `#` is a remark for people;
+//! one right behind the header says that the trace was generated, if it was.
 //!
 //! It is read twice as fast as by searching for line ends and commas first: digits are gathered eight at a
 //! time, and where they end the next column begins. A line that is not just so - the header, a blank
@@ -25,15 +26,26 @@ use super::{Op, Place, Reason, Request, TraceError};
 /// The first line.
 pub const HEADER: &str = "t_us,op,offset,size,dev";
 
+/// The remark that begins so says that the trace was generated, not recorded, and how.
+pub const GENERATED: &str = "generated: ";
+
 const COLUMNS: &str = "5: t_us,op,offset,size,dev";
 const MICROSECOND: u64 = 1_000;
 /// Remarks are shown up to this length.
-const REMARK_MAX: usize = 200;
+const REMARK_MAX: usize = 400;
 
 /// Is the first line the header?
 pub(super) fn looks(bytes: &[u8]) -> bool {
     let first = bytes.split(|&byte| byte == b'\n').next();
     first.is_some_and(|line| line.trim_ascii() == HEADER.as_bytes())
+}
+
+/// A remark as it is handed on.
+pub(super) fn shown(remark: &[u8]) -> String {
+    let remark = &remark[..remark.len().min(REMARK_MAX)];
+    String::from_utf8_lossy(remark.trim_ascii())
+        .escape_debug()
+        .collect()
 }
 
 /// Reads the normal form.
@@ -161,12 +173,7 @@ impl LineParser for Careful {
             return Ok(());
         }
         if let Some(remark) = line.strip_prefix(b"#") {
-            let remark = &remark[..remark.len().min(REMARK_MAX)];
-            sink.note(
-                String::from_utf8_lossy(remark.trim_ascii())
-                    .escape_debug()
-                    .collect(),
-            );
+            sink.note(shown(remark));
             return Ok(());
         }
         let [at, op, offset, size, disk] = split(line, b',', COLUMNS)?;

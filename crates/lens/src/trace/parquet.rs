@@ -32,6 +32,7 @@ use parquet::data_type::{
     ByteArray, ByteArrayType, DataType, FixedLenByteArrayType, Int32Type, Int64Type,
 };
 use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
@@ -47,6 +48,9 @@ use super::{Format, Op, Place, Reason, Request, TraceError};
 /// What a Parquet file begins and ends with.
 pub(super) const MAGIC: &[u8] = b"PAR1";
 
+/// The key under which the file's metadata have a remark.
+const REMARK: &str = "tanada.remark";
+
 /// Rows read at a time.
 const ROWS: usize = 8192;
 
@@ -60,6 +64,8 @@ const COLUMNS: [&str; 5] = ["t_us", "op", "offset", "size", "dev"];
 pub(super) struct Parquet {
     rows: Rows,
     progress: Arc<Progress>,
+    /// What the file remarks, until it is handed on.
+    remark: Option<String>,
     /// Rows read.
     read: u64,
 }
@@ -83,8 +89,10 @@ impl Parquet {
                     .to_owned(),
             ));
         };
+        let rows = Rows::open(file).map_err(unsupported)?;
         Ok(Parquet {
-            rows: Rows::open(file).map_err(unsupported)?,
+            remark: rows.remark(),
+            rows,
             progress: Arc::clone(&input.progress),
             read: 0,
         })
@@ -93,6 +101,9 @@ impl Parquet {
 
 impl Source for Parquet {
     fn fill(&mut self, sink: &mut Sink<'_>) -> Result<bool, TraceError> {
+        if let Some(remark) = self.remark.take() {
+            sink.note(remark);
+        }
         let mut answer = Ok(());
         let read = &mut self.read;
         // A row has no byte of its own; told is where its row group begins.
@@ -399,6 +410,17 @@ impl Rows {
         })
     }
 
+    /// What the file's metadata remark.
+    fn remark(&self) -> Option<String> {
+        let pairs = self
+            .reader
+            .metadata()
+            .file_metadata()
+            .key_value_metadata()?;
+        let remark = pairs.iter().find(|pair| pair.key == REMARK)?;
+        Some(super::normal::shown(remark.value.as_ref()?.as_bytes()))
+    }
+
     /// Where the present row group begins in the file; at the end, the file's length.
     fn position(&self) -> u64 {
         let metadata = self.reader.metadata();
@@ -597,6 +619,12 @@ impl<W: Write + Send> ParquetWriter<W> {
             }
         }
         Ok(())
+    }
+
+    /// Puts a remark into the file's metadata.
+    pub fn remark(&mut self, text: &str) {
+        let pair = KeyValue::new(REMARK.to_owned(), text.to_owned());
+        self.file.append_key_value_metadata(pair);
     }
 
     /// Writes what is left and the footer, and gives back what it was written to.

@@ -18,7 +18,8 @@ use super::input::{Input, Progress};
 use super::order::{Disorder, Order, REORDER};
 use super::sink::{Decoder, Gathered, Sink};
 use super::{
-    Format, Malformed, ReadOptions, Reason, Request, Requests, TraceError, blktrace, decoders,
+    Format, GENERATED, Malformed, ReadOptions, Reason, Request, Requests, TraceError, blktrace,
+    decoders,
 };
 
 /// How many requests a batch holds at most.
@@ -389,6 +390,11 @@ impl Requests for Trace {
             Some(_) => Ok(false),
             None => Err(self.nothing()),
         }
+    }
+
+    fn generated(&self) -> Option<&str> {
+        let mut notes = self.gathered.notes.iter().map(String::as_str);
+        notes.find(|note| note.starts_with(GENERATED))
     }
 }
 

@@ -25,6 +25,14 @@ pub fn html(all: &[Looked], command: &str) -> String {
             1 => String::new(),
             _ => format!("{}: ", one.file),
         };
+        if !one.notes.is_empty() {
+            let notes = Section::new(format!("{prefix}What the reader says"));
+            whole = whole.section(
+                one.notes
+                    .iter()
+                    .fold(notes, |section, note| section.put(Note::new(note))),
+            );
+        }
         for section in sections(one, &prefix) {
             whole = whole.section(section);
         }

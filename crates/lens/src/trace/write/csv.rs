@@ -23,6 +23,12 @@ impl Encoder for Csv {
     fn encode(&mut self, batch: &[Request], bytes: &mut Vec<u8>) {
         push_csv(batch, bytes);
     }
+
+    fn remark(&mut self, text: &str, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(b"# ");
+        bytes.extend_from_slice(text.as_bytes());
+        bytes.push(b'\n');
+    }
 }
 
 /// Appends `batch` as lines of the normal form, times rounded to the microsecond.

@@ -134,6 +134,9 @@ trait Encoder: Send {
     /// Appends what `batch` becomes.
     fn encode(&mut self, batch: &[Request], bytes: &mut Vec<u8>);
 
+    /// Appends a remark for people, where the form has room for one.
+    fn remark(&mut self, _text: &str, _bytes: &mut Vec<u8>) {}
+
     /// Appends what stands at the end.
     fn finish(&mut self, _bytes: &mut Vec<u8>) {}
 }
@@ -213,6 +216,16 @@ impl TraceWriter {
         })
     }
 
+    /// Adds a remark in one line, such as where the requests come from; before any request it stands right
+    /// behind the header. fio's iolog has no room for one.
+    pub fn remark(&mut self, text: &str) {
+        let text = text.replace(char::is_control, " ");
+        match &mut self.body {
+            Body::Parquet(writer) => writer.remark(&text),
+            Body::Text(writer) => writer.encoder.remark(&text, &mut writer.bytes),
+        }
+    }
+
     /// Writes the next requests, which are in order of time.
     ///
     /// # Errors
@@ -261,7 +274,7 @@ pub enum CopyError {
     Write(#[from] WriteError),
 }
 
-/// Writes all of `from` to `to` and ends it; `progress` is called after each batch.
+/// Writes all of `from` to `to` and ends it, keeping word of its having been generated; `progress` is called after each batch.
 ///
 /// # Errors
 /// [`CopyError`]; nothing bears the name of the new trace then.
@@ -272,6 +285,11 @@ pub fn copy<R: Requests>(
 ) -> Result<Written, CopyError> {
     let mut batch = Vec::new();
     while from.next_batch(&mut batch)? {
+        if to.requests == 0
+            && let Some(remark) = from.generated()
+        {
+            to.remark(remark);
+        }
         to.write(&batch)?;
         progress(from, &batch);
     }

@@ -50,6 +50,44 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 #[test]
+fn a_generated_trace_says_so_in_every_copy() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let first = folder.path().join("first.csv");
+    let mut writer = TraceWriter::create(&first, Form::Csv, false).expect("created");
+    let remark = "generated: tanada trace generate zipf --size 1048576 --seed 7";
+    writer.remark(remark);
+    writer.write(&sample()).expect("written");
+    writer.finish().expect("finished");
+    let text = std::fs::read_to_string(&first).expect("text");
+    assert!(text.starts_with(&format!("{HEADER}\n# {remark}\n0,R,4096,512,0\n")));
+    // Without its remarks it is what anyone gets who writes the same requests.
+    let plain = folder.path().join("plain.csv");
+    write(&plain, false).expect("written");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let bare: String = lines.map(|line| format!("{line}\n")).collect();
+    assert!(bare == std::fs::read_to_string(&plain).expect("text"));
+    assert_eq!(generated(&plain), None);
+
+    let mut from = first;
+    for name in ["second.parquet", "third.csv.zst", "fourth.csv"] {
+        let to = folder.path().join(name);
+        let mut trace = open(&from, &ReadOptions::default()).expect(name);
+        let writer = TraceWriter::create(&to, Form::of_name(&to), false).expect(name);
+        copy(&mut trace, writer, |_, _| {}).expect(name);
+        assert_eq!(generated(&to).as_deref(), Some(remark), "{name}");
+        from = to;
+    }
+    assert!(std::fs::read_to_string(&from).expect("text") == text);
+}
+
+/// What the trace says of its having been generated.
+fn generated(path: &Path) -> Option<String> {
+    let mut trace = open(path, &ReadOptions::default()).expect("opened");
+    drain(&mut trace).expect("read");
+    trace.generated().map(str::to_owned)
+}
+
+#[test]
 fn every_form_and_packing_is_read_back_the_same() {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, format) in [
