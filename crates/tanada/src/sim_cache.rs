@@ -7,7 +7,7 @@ use clap::Args;
 use hybrid::{Admission, WriteMode};
 use indicatif::{ProgressBar, ProgressStyle};
 use lens::sim::cache::{
-    Builder, Compact, Curves, Method, Mode, NamedCurve, Ops, Plan, Row, Size, Unit, page,
+    Builder, Compact, Curves, Method, Mode, NamedCurve, Ops, Plan, Row, SHARES, Size, Unit, page,
 };
 use lens::sim::on_threads;
 use lens::trace::{Bad, Format, ReadOptions, Requests, open_many};
@@ -284,14 +284,11 @@ fn matrix(rows: &[Row], show: impl Fn(&Row) -> String, mark_best: bool) -> Strin
 
 /// Sizes down, policies across, twelve sizes.
 fn curve_table(trace: &Compact, curves: &[NamedCurve]) -> String {
-    let footprint = f64::from(trace.footprint());
-    let shares = [
-        0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 50.0, 75.0, 100.0,
-    ];
-    let lines: Vec<Vec<String>> = shares
-        .iter()
-        .map(|percent| {
-            let objects = (footprint * percent / 100.0).round().max(1.0);
+    let sizes = SHARES.map(|percent| (percent, Size::Percent(percent).objects(trace)));
+    let lines: Vec<Vec<String>> = sizes
+        .into_iter()
+        .filter_map(|(percent, objects)| Some((percent, objects.ok()? as f64)))
+        .map(|(percent, objects)| {
             let room = match trace.unit() {
                 Unit::Request => count(objects),
                 Unit::Block(block) => size(objects as u64 * block.0),

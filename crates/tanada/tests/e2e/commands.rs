@@ -315,7 +315,8 @@ fn a_simulation_answers_in_a_table_in_json_and_in_one_page() {
         "w-tinylfu",
         "belady",
         "*",
-        "exact curve",
+        "lru: exact curve",
+        "sizes, lines between",
     ] {
         assert!(table.contains(expected), "{expected} is not in\n{table}");
     }

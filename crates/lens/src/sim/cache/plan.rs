@@ -17,7 +17,8 @@ use serde::Serialize;
 
 use super::belady::{Bound, Future};
 use super::cell::{Mode, ratio, simulate};
-use super::{Compact, Curve, Part, Size, SizeError, exact_lru};
+use super::size::objects_in;
+use super::{Compact, Curve, Part, Shape, Size, SizeError, exact_lru};
 
 /// What decides who leaves: a policy, or the future itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -121,7 +122,7 @@ pub struct Row {
     pub write: String,
     /// The admission rule.
     pub admission: String,
-    /// `simulated`, `exact curve`, or `sampled curve` with its rate.
+    /// `simulated`, or what [`NamedCurve::origin`] says.
     pub figures: String,
 }
 
@@ -273,8 +274,12 @@ pub struct NamedCurve {
 const ACCESSES_QUICK: f64 = 2e6;
 /// A sample has at least so many blocks, where there are.
 const BLOCKS_MIN: f64 = 4096.0;
-/// Sizes simulated for the curve of a policy that has no one-pass curve.
+/// Sizes simulated for the curve of a policy that has no one-pass curve, beside [`SHARES`].
 const SIZES: u32 = 32;
+/// The sizes at which a table shows curves, in percent of the different objects: each is simulated.
+pub const SHARES: [f64; 12] = [
+    0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 50.0, 75.0, 100.0,
+];
 
 impl Curves {
     /// The curves over `trace`, in the order of the methods.
@@ -312,14 +317,18 @@ fn quick_rate(trace: &Compact) -> f64 {
     quick.max(enough).clamp(0.01, 1.0)
 }
 
-/// From a thousandth of the footprint to all of it, each size a like factor above the one before.
+/// From a thousandth of the footprint to all of it, each size a like factor above the one before; and those of
+/// [`SHARES`], so that no figure of a table lies between two that were simulated.
 pub(super) fn curve_sizes(footprint: u32) -> Vec<u64> {
+    let shares = SHARES.map(|percent| objects_in(percent, footprint));
     let footprint = f64::from(footprint);
     let least = (footprint / 1000.0).max(1.0);
     let mut sizes: Vec<u64> = (0..SIZES)
         .map(|n| least * (footprint / least).powf(f64::from(n) / f64::from(SIZES - 1)))
         .map(|objects| objects.round() as u64)
+        .chain(shares)
         .collect();
+    sizes.sort_unstable();
     sizes.dedup();
     sizes
 }
@@ -331,7 +340,7 @@ impl NamedCurve {
             .into_iter()
             .filter_map(|objects| {
                 let first = self.curve.points().get(1)?.objects;
-                if self.curve.shape() == super::Shape::Lines && (objects as f64) < first {
+                if self.curve.shape() == Shape::Lines && (objects as f64) < first {
                     return None;
                 }
                 let point = self.curve.at(objects as f64);
@@ -348,11 +357,21 @@ impl NamedCurve {
         rows.collect()
     }
 
-    /// How it came to be: `exact curve`, `curve from 1.00 % of the blocks`.
+    /// How it came to be: `exact curve`, `simulated at 42 sizes, lines between`, `curve from 1.00 % of the blocks`,
+    /// and of a sample `simulated at 42 sizes, lines between, from 1.00 % of the blocks`.
     pub fn origin(&self) -> String {
-        match self.rate {
-            1.0 => "exact curve".to_owned(),
-            rate => format!("curve from {:.2} % of the blocks", 100.0 * rate),
+        let points = self.curve.points().iter();
+        let sizes = points.filter(|point| point.objects > 0.0).count();
+        let share = 100.0 * self.rate;
+        match (self.curve.shape(), self.rate) {
+            (Shape::Steps, 1.0) => "exact curve".to_owned(),
+            (Shape::Steps, _) => format!("curve from {share:.2} % of the blocks"),
+            (Shape::Lines, 1.0) => format!("simulated at {sizes} sizes, lines between"),
+            (Shape::Lines, _) => {
+                format!(
+                    "simulated at {sizes} sizes, lines between, from {share:.2} % of the blocks"
+                )
+            }
         }
     }
 }

@@ -94,6 +94,12 @@ impl FromStr for Size {
     }
 }
 
+/// Percent of `footprint` objects, rounded to the nearest, at least one.
+pub(super) fn objects_in(percent: f64, footprint: u32) -> u64 {
+    let objects = f64::from(footprint) * percent / 100.0;
+    (objects.round() as u64).max(1)
+}
+
 impl Size {
     /// Objects of `trace` that fit, at least one. Percent are rounded to the nearest.
     ///
@@ -101,10 +107,7 @@ impl Size {
     /// [`SizeError::NoBytes`], [`SizeError::TooSmall`].
     pub fn objects(&self, trace: &Compact) -> Result<u64, SizeError> {
         match (self, trace.unit()) {
-            (Size::Percent(percent), _) => {
-                let objects = f64::from(trace.footprint()) * percent / 100.0;
-                Ok((objects.round() as u64).max(1))
-            }
+            (Size::Percent(percent), _) => Ok(objects_in(*percent, trace.footprint())),
             (Size::Objects(objects), _) => Ok(*objects),
             (Size::Bytes(asked), Unit::Request) => Err(SizeError::NoBytes { asked: *asked }),
             (Size::Bytes(asked), unit @ Unit::Block(block)) => match asked.0 / block.0 {

@@ -112,3 +112,64 @@ fn one_percent_of_the_blocks_of_a_real_trace_tell_its_curve_within_a_hundredth()
         );
     }
 }
+
+#[test]
+fn a_curve_is_simulated_at_every_size_that_tables_show() {
+    use crate::trace::{Op, Request};
+    let mut rng = env::Rng::from_seed(9);
+    let mut builder = Builder::new(Unit::PAGE, Ops::All);
+    for n in 0..20_000u64 {
+        // A hot part, and a scan that comes round.
+        let page = match n % 3 {
+            0 => 1_000 + n / 3 % 2_300,
+            _ => {
+                let most = 1 + rng.below(1_000);
+                rng.below(most)
+            }
+        };
+        let request = Request {
+            at: base::Nanos(n),
+            offset: base::Bytes(page * 4096),
+            size: base::Bytes(4096),
+            device: 0,
+            op: Op::Read,
+        };
+        builder.push(&request).expect("a page is an access");
+    }
+    let trace = builder.finish().expect("there are reads");
+    let methods = Method::list("lru,s3-fifo,arc,belady").expect("all are methods");
+    let curves = Curves {
+        methods: methods.clone(),
+        mode: Mode::default(),
+        rate: Some(1.0),
+        seed: 1,
+    };
+    let curves = curves.run(&trace, &|_, _| ());
+    let plan = Plan {
+        methods,
+        sizes: SHARES.map(Size::Percent).to_vec(),
+        mode: Mode::default(),
+    };
+    let rows = plan.run(&trace, &|_, _| ()).expect("the sizes fit");
+    for (curve, rows) in curves.iter().zip(rows.chunks(SHARES.len())) {
+        for row in rows {
+            let on_curve = curve.curve.at(row.objects as f64);
+            let near = |one: f64, other: f64| (one - other).abs() < 1e-12;
+            assert!(
+                near(on_curve.miss_ratio, row.miss_ratio)
+                    && near(on_curve.byte_miss_ratio, row.byte_miss_ratio),
+                "{} at {}: {on_curve:?}, simulated {}",
+                row.policy,
+                row.size,
+                row.miss_ratio
+            );
+        }
+    }
+    let sizes = curves[1].curve.points().len() - 1;
+    assert!((32..=44).contains(&sizes), "{sizes}");
+    assert_eq!(curves[0].origin(), "exact curve");
+    assert_eq!(
+        curves[1].origin(),
+        format!("simulated at {sizes} sizes, lines between")
+    );
+}
