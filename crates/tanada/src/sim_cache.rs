@@ -10,11 +10,12 @@ use lens::sim::cache::{
     Builder, Compact, Curves, Method, Mode, NamedCurve, Ops, Plan, Row, SHARES, Size, Unit, page,
 };
 use lens::sim::on_threads;
-use lens::trace::{Bad, Format, ReadOptions, Requests, open_many};
+use lens::trace::Requests;
 
 use crate::cli::Usage;
 use crate::show;
 use crate::table::{count, share, size, table};
+use crate::trace_read::{ReadBar, ReadTrace, remarks};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -58,12 +59,8 @@ pub struct SimCache {
     /// How many threads work. [default: one per processor]
     #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
     pub jobs: usize,
-    /// The format of the trace. [default: told from its name and content]
-    #[arg(long, value_name = "FORMAT")]
-    pub format: Option<Format>,
-    /// Leave out malformed records and count them, instead of stopping at the first.
-    #[arg(long)]
-    pub skip_bad: bool,
+    #[command(flatten)]
+    pub read: ReadTrace,
     /// Print JSON: an array with one entry per policy and size.
     #[arg(long)]
     pub json: bool,
@@ -102,16 +99,7 @@ pub fn run(arguments: &SimCache) -> anyhow::Result<()> {
             Usage("--write pass caches nothing, so there is nothing to simulate".into()).into(),
         );
     }
-    let reading = ReadOptions {
-        format: arguments.format,
-        bad: if arguments.skip_bad {
-            Bad::Count
-        } else {
-            Bad::Fatal
-        },
-        ..ReadOptions::default()
-    };
-    let trace = load(&arguments.traces, &reading, arguments.unit, arguments.ops)?;
+    let trace = load(arguments)?;
     let mode = Mode {
         write: arguments.write,
         admission: arguments.admission,
@@ -175,38 +163,19 @@ fn bar(template: &str) -> anyhow::Result<ProgressBar> {
 }
 
 /// Reads the whole trace, tells what was left out.
-pub fn load(
-    traces: &[PathBuf],
-    reading: &ReadOptions,
-    unit: Unit,
-    ops: Ops,
-) -> anyhow::Result<Compact> {
-    let mut trace = open_many(traces, reading)?;
-    let bar = bar("{bar:30} {bytes}/{total_bytes} read, {eta} left")?;
-    let mut builder = Builder::new(unit, ops);
+fn load(arguments: &SimCache) -> anyhow::Result<Compact> {
+    let mut trace = arguments.read.open(&arguments.traces)?;
+    let bar = ReadBar::new(&trace)?;
+    let mut builder = Builder::new(arguments.unit, arguments.ops);
     let mut batch = Vec::new();
     while trace.next_batch(&mut batch)? {
         for request in &batch {
             builder.push(request)?;
         }
-        let (done, of) = trace.progress();
-        bar.set_length(of);
-        bar.set_position(done);
+        bar.show(&trace);
     }
-    bar.finish_and_clear();
-    for note in trace.notes() {
-        eprintln!("tanada: {note}");
-    }
-    let malformed = trace.malformed();
-    if malformed.count > 0 {
-        eprintln!(
-            "tanada: {} malformed records were left out",
-            malformed.count
-        );
-        for record in &malformed.first {
-            eprintln!("tanada:   {record}");
-        }
-    }
+    bar.end();
+    remarks(&trace);
     Ok(builder.finish()?)
 }
 

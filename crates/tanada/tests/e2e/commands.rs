@@ -334,6 +334,35 @@ fn a_simulation_answers_in_a_table_in_json_and_in_one_page() {
 }
 
 #[test]
+fn a_simulation_reads_its_trace_as_every_other_command_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let rows = "0,R,0,4096,0\nnonsense\n1000,W,0,4096,0\n2000,R,4096,4096,1\n3000,R,4096,4096,0\n";
+    fs::write(
+        dir.join("trace.csv"),
+        format!("t_us,op,offset,size,dev\n{rows}"),
+    )
+    .unwrap();
+    let asked = ["sim", "cache", "trace.csv", "--size", "1obj", "--json"];
+    let refused = run(dir, &asked);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = stderr(&refused);
+    assert!(
+        said.contains("trace.csv") && said.contains("--bad count"),
+        "{said}"
+    );
+    let requests = |how: &[&str]| {
+        let rows = json(dir, &[&asked[..], &["--bad", "count"], how].concat());
+        rows[0]["requests"].as_u64()
+    };
+    assert_eq!(requests(&[]), Some(4));
+    assert_eq!(requests(&["--device", "0"]), Some(3));
+    assert_eq!(requests(&["--end", "2ms"]), Some(2));
+    let told = run(dir, &[&asked[..], &["--bad", "count"]].concat());
+    assert!(stderr(&told).contains("1 malformed records were left out"));
+}
+
+#[test]
 fn a_simulation_that_makes_no_sense_is_refused_with_advice() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
