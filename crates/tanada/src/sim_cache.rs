@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
+use base::{Bytes, SECTOR};
 use clap::Args;
 use hybrid::{Admission, WriteMode};
 use indicatif::{ProgressBar, ProgressStyle};
+use lens::report::{Note, Section};
 use lens::sim::cache::{
     Builder, Compact, Curves, Method, Mode, NamedCurve, Ops, Plan, Row, SHARES, Size, Unit, page,
 };
 use lens::sim::on_threads;
-use lens::trace::Requests;
+use lens::trace::{Format, Requests, Trace};
 
 use crate::cli::Usage;
 use crate::show;
@@ -35,9 +37,10 @@ pub struct SimCache {
     /// [default: 0.1%,1%,5%,10%,25%]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     pub size: Vec<Size>,
-    /// What one object is: request, or the size of a block.
-    #[arg(long, default_value_t = Unit::PAGE, value_name = "UNIT")]
-    pub unit: Unit,
+    /// What one object is: request, or the size of a block. [default: request for traces that name objects
+    /// (oracle-general, cache-csv), else 4KiB]
+    #[arg(long, value_name = "UNIT")]
+    pub unit: Option<Unit>,
     /// Which requests count: all, reads, writes.
     #[arg(long, default_value_t, value_name = "OPS")]
     pub ops: Ops,
@@ -72,6 +75,9 @@ pub struct SimCache {
 /// Sizes looked at when none are given.
 const SIZES: [f64; 5] = [0.1, 1.0, 5.0, 10.0, 25.0];
 
+/// How far apart objects without a place are taken to lie.
+const SECTOR_SIZE: Bytes = Bytes(SECTOR);
+
 /// A share such as `1%`.
 pub fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>();
@@ -91,15 +97,17 @@ pub fn run(arguments: &SimCache) -> anyhow::Result<()> {
     if sizes.is_empty() && !arguments.curve {
         sizes.extend(SIZES.map(Size::Percent));
     }
-    for size in &sizes {
-        size.check(arguments.unit).map_err(|error| usage(&error))?;
-    }
     if arguments.write == WriteMode::Pass {
         return Err(
             Usage("--write pass caches nothing, so there is nothing to simulate".into()).into(),
         );
     }
-    let trace = load(arguments)?;
+    let trace = arguments.read.open(&arguments.traces)?;
+    let unit = unit(arguments.unit, trace.format());
+    for size in &sizes {
+        size.check(unit).map_err(|error| usage(&error))?;
+    }
+    let (trace, generated) = load(trace, unit, arguments.ops)?;
     let mode = Mode {
         write: arguments.write,
         admission: arguments.admission,
@@ -135,7 +143,7 @@ pub fn run(arguments: &SimCache) -> anyhow::Result<()> {
     bar.finish_and_clear();
     let rows = rows?;
     if let Some(file) = &arguments.html {
-        let page = page(
+        let mut page = page(
             &arguments.traces,
             &trace,
             &rows,
@@ -143,6 +151,9 @@ pub fn run(arguments: &SimCache) -> anyhow::Result<()> {
             &show::own_command(),
             arguments.seed,
         );
+        if let Some(generated) = generated {
+            page = page.section(Section::new("The trace").put(Note::new(generated)));
+        }
         std::fs::write(file, page.html())
             .with_context(|| format!("cannot write the report to {}", file.display()))?;
     }
@@ -162,11 +173,31 @@ fn bar(template: &str) -> anyhow::Result<ProgressBar> {
     Ok(bar)
 }
 
-/// Reads the whole trace, tells what was left out.
-fn load(arguments: &SimCache) -> anyhow::Result<Compact> {
-    let mut trace = arguments.read.open(&arguments.traces)?;
+/// What one object is, unless it is `asked` for. Objects with names of their own stay apart.
+fn unit(asked: Option<Unit>, format: Format) -> Unit {
+    match asked {
+        None if format.names_objects() => Unit::Request,
+        None => Unit::PAGE,
+        Some(unit) => {
+            if let Unit::Block(block) = unit
+                && block > SECTOR_SIZE
+                && format.names_objects()
+            {
+                eprintln!(
+                    "tanada: {format} names objects, which are taken to lie 512 B apart: in units of {unit} up to \
+                     {} of them count as one; --unit request keeps them apart",
+                    block.0 / SECTOR_SIZE.0
+                );
+            }
+            unit
+        }
+    }
+}
+
+/// Reads the whole trace, tells what was left out. Answers too what the trace says of its being generated.
+fn load(mut trace: Trace, unit: Unit, ops: Ops) -> anyhow::Result<(Compact, Option<String>)> {
     let bar = ReadBar::new(&trace)?;
-    let mut builder = Builder::new(arguments.unit, arguments.ops);
+    let mut builder = Builder::new(unit, ops);
     let mut batch = Vec::new();
     while trace.next_batch(&mut batch)? {
         for request in &batch {
@@ -176,7 +207,8 @@ fn load(arguments: &SimCache) -> anyhow::Result<Compact> {
     }
     bar.end();
     remarks(&trace);
-    Ok(builder.finish()?)
+    let generated = trace.generated().map(str::to_owned);
+    Ok((builder.finish()?, generated))
 }
 
 /// What is printed for people.

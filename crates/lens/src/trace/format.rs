@@ -105,6 +105,13 @@ impl Format {
         }
     }
 
+    /// Does it name the objects of a cache, which have no places on a disk? They are then taken to lie 512
+    /// bytes apart.
+    #[must_use]
+    pub const fn names_objects(self) -> bool {
+        matches!(self, Format::OracleGeneral | Format::CacheCsv)
+    }
+
     /// All names, as a message lists them.
     pub(crate) fn list() -> String {
         let names: Vec<&str> = Format::all().iter().map(|format| format.name()).collect();

@@ -363,6 +363,63 @@ fn a_simulation_reads_its_trace_as_every_other_command_does() {
 }
 
 #[test]
+fn objects_with_names_stay_apart_unless_blocks_are_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let mut trace = "time,obj,size\n".to_owned();
+    for n in 0..16 {
+        trace.push_str(&format!("{n},{},512\n", n % 8));
+    }
+    fs::write(dir.join("objects.csv"), trace).unwrap();
+    let asked = ["sim", "cache", "objects.csv", "--policy", "lru"];
+    let said = text(dir, &[&asked[..], &["--size", "50%"]].concat());
+    let expected = "in units of request: 16 accesses to 8 different objects";
+    assert!(said.contains(expected), "{expected} is not in\n{said}");
+    let merged = run(
+        dir,
+        &[&asked[..], &["--unit", "4KiB", "--size", "100%"]].concat(),
+    );
+    assert!(stderr(&merged).contains("up to 8 of them count as one"));
+}
+
+#[test]
+fn a_generated_trace_says_so_wherever_it_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let made = [
+        "trace",
+        "generate",
+        "zipf",
+        "--requests",
+        "500",
+        "--size",
+        "16MiB",
+    ];
+    text(
+        dir,
+        &[&made[..], &["--seed", "7", "-o", "made.csv"]].concat(),
+    );
+    let remark = "generated: tanada trace generate zipf --requests 500 --size 16777216 --seed 7";
+    let first = fs::read_to_string(dir.join("made.csv")).unwrap();
+    assert_eq!(first.lines().nth(1), Some(format!("# {remark}").as_str()));
+    text(dir, &["trace", "convert", "made.csv", "made.parquet"]);
+    for asked in [
+        &["trace", "stat", "made.parquet"][..],
+        &["sim", "cache", "made.parquet", "--policy", "lru"],
+        &["sim", "run", "made.parquet"],
+    ] {
+        let ran = run(dir, &[asked, &["--html", "page.html"]].concat());
+        let said = stderr(&ran);
+        assert!(ran.status.success(), "{asked:?}: {said}");
+        assert!(said.contains(remark), "{asked:?}: {said}");
+        let page = fs::read_to_string(dir.join("page.html")).unwrap();
+        assert!(page.contains(remark), "{asked:?}");
+    }
+    let outcomes = json(dir, &["sim", "run", "made.csv", "--json"]);
+    assert_eq!(outcomes[0]["generated"], remark);
+}
+
+#[test]
 fn a_simulation_that_makes_no_sense_is_refused_with_advice() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
