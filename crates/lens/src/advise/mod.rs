@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The quick model is response times of device models under the requests of the trace at their times (see
-//! [`timed`]), with hits and misses of the production policies and admission. It only ranks: what is advised
+//! `timed`), with hits and misses of the production policies and admission. It only ranks: what is advised
 //! is chosen by what the engine itself does ([`crate::sim::run`]), unless that is turned off.
 //!
 //! All figures are of the end of the trace; what comes before only warms the caches. The model warms up with

@@ -159,7 +159,7 @@ pub enum LoadError {
     },
 }
 
-/// A trace as a cache sees it. See the [module](self) for how it lies in memory.
+/// A trace as a cache sees it. The head of this file says how it lies in memory.
 ///
 /// # Example
 /// ```
