@@ -668,12 +668,14 @@ fn estimate(arguments: &Estimate) -> anyhow::Result<()> {
         let queued = one.queued.as_ref();
         rows.push(vec![
             one.group.clone(),
-            format!("{:.1}", queued.map_or(one.latency, |queued| queued.latency)),
+            format!("{:.1}", one.latency),
             range(one.interval),
             basis,
             format!("{near}: {its:.1}"),
             format!("{} of {}, {}", one.rank.0, one.rank.1, one.rule),
-            queued.map_or("-".to_owned(), |queued| queued.bottleneck.clone()),
+            queued.map_or("-".to_owned(), |queued| {
+                format!("{:.1}, {}", queued.latency, queued.bottleneck)
+            }),
             match one.verdict {
                 Verdict::Model { .. } => "yes".to_owned(),
                 _ => "no".to_owned(),
@@ -696,7 +698,7 @@ fn estimate(arguments: &Estimate) -> anyhow::Result<()> {
         "INTERVAL",
         "NEAREST",
         "RANK",
-        "BOTTLENECK",
+        "WITH CLIENTS, BOTTLENECK",
         "RECOMMENDED",
     ];
     let mut text = format!(
