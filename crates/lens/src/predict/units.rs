@@ -257,7 +257,7 @@ impl Quantity {
     /// ```
     /// use lens::predict::units::Quantity;
     /// assert_eq!("4.2 ms".parse::<Quantity>()?.reckoned(), 4200.0);
-    /// assert_eq!("100MiB/s".parse::<Quantity>()?.reckoned(), 104.8576);
+    /// assert_eq!("125MiB/s".parse::<Quantity>()?.reckoned(), 131.072);
     /// # Ok::<(), lens::predict::units::UnitError>(())
     /// ```
     pub fn reckoned(self) -> f64 {

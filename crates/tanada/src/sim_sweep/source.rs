@@ -150,7 +150,7 @@ impl Remarks {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if !quiet && said.insert(source.key()) {
             self.bar.suspend(|| {
-                eprintln!("{}:", path.display());
+                eprintln!("of {}", path.display());
                 remarks(trace);
             });
         }
