@@ -23,6 +23,7 @@ use crate::open::OpenError;
 use crate::settings::{Admission, Settings, SettingsError, WriteMode};
 use crate::slow::Slow;
 use crate::stats::{Figures, Health, NanosOf, Status};
+use crate::tier::{Heat, MoveRecord};
 
 /// Sequential streams followed at once.
 const STREAMS: u32 = 128;
@@ -359,6 +360,17 @@ impl Hybrid {
             }
         }
         residency
+    }
+
+    /// The last intervals of the tier's statistics; `None` without a tier.
+    pub fn heat(&self) -> Option<Heat> {
+        None
+    }
+
+    /// The log of moves from number `after` + 1 on, oldest first, as far as it is kept.
+    pub fn moves(&self, after: u64) -> Vec<MoveRecord> {
+        let _ = after;
+        Vec::new()
     }
 
     /// The choices in force.

@@ -33,6 +33,7 @@ mod settings;
 mod slots;
 mod slow;
 mod stats;
+mod tier;
 #[cfg(test)]
 mod torture;
 mod write;
@@ -42,3 +43,4 @@ pub use engine::{Hybrid, SetError};
 pub use open::{OpenError, Ties};
 pub use settings::{Admission, Energy, Settings, SettingsError, UnknownWord, WriteMode};
 pub use stats::{Health, NanosOf, Share, Status, Written};
+pub use tier::{Buffer, CopyBack, Heat, HeatInterval, Mode, MoveEnd, MoveRecord, Mover, Tier};

@@ -7,6 +7,8 @@ use base::{Bytes, Nanos};
 use policy::cache::Kind;
 use serde::{Deserialize, Serialize};
 
+use crate::tier::{Mode, Tier};
+
 /// Where a write goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -160,6 +162,10 @@ pub struct Settings {
     pub fast_bytes: Option<Bytes>,
     /// A map change waits at most this long for others before it is committed unasked.
     pub commit_after: Nanos,
+    /// What the fast device is used for.
+    pub mode: Mode,
+    /// Choices for the tier, where there is one.
+    pub tier: Tier,
 }
 
 impl Default for Settings {
@@ -177,6 +183,8 @@ impl Default for Settings {
             flash_writes_per_day: None,
             fast_bytes: None,
             commit_after: Nanos::secs(1),
+            mode: Mode::Cache,
+            tier: Tier::default(),
         }
     }
 }

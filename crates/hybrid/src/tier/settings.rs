@@ -1,0 +1,109 @@
+//! What an administrator chooses for the tier of one hybrid disk.
+
+use base::{Bytes, Nanos, Span};
+use policy::tier::{Kind, Parameters};
+use serde::{Deserialize, Serialize};
+
+/// What the fast device is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// A block cache.
+    #[default]
+    Cache,
+    /// A home for hot regions.
+    Tier,
+    /// Both, side by side.
+    Both,
+}
+
+/// How a region gets to the fast device and back while users read and write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mover {
+    /// It is up at once: writes go straight to the fast device, what is read is copied, the rest follows.
+    #[default]
+    Direct,
+    /// As published: a whole copy with a temporary buffer for writes, then an ordered synchronization.
+    Published,
+}
+
+/// Where the published mover's temporary buffer lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Buffer {
+    /// In slots of the fast device: survives a crash.
+    #[default]
+    Fast,
+    /// In memory, as published. A flush brings it to its destination first.
+    Memory,
+}
+
+/// What is written to the slow device when a region goes down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum CopyBack {
+    /// What changed while it was up.
+    #[default]
+    Changed,
+    /// All of it, as published.
+    All,
+    /// Nothing: the map flips and the changes are lost. Only for simulations without contents, where the paper
+    /// compares with it.
+    Nothing,
+}
+
+/// The choices for the tier.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tier {
+    /// Which rule decides.
+    pub policy: Kind,
+    /// Its parameters.
+    pub parameters: Parameters,
+    /// What is counted and judged together: a power of two from 1 MiB to 1 GiB.
+    pub region: Bytes,
+    /// What is moved together: a power of two from 1 MiB to the region.
+    pub extent: Bytes,
+    /// How regions are moved.
+    pub mover: Mover,
+    /// Where the published mover buffers writes.
+    pub buffer: Buffer,
+    /// What a region costs on its way down.
+    pub copy_back: CopyBack,
+    /// Do moves yield to users of the slow device?
+    pub flow_control: bool,
+    /// Is an extent copied only when the reads it saves are expected to cost more than the copy?
+    pub break_even: bool,
+    /// May clean data be read from the slow device when the fast one is the busier?
+    pub either: bool,
+    /// In mode "both": the tier's share of the fast device in percent; none: as measured benefit says.
+    pub share: Option<u8>,
+    /// Ranges that always live on the fast device.
+    pub pinned: Vec<Span>,
+    /// Ranges that never do.
+    pub barred: Vec<Span>,
+    /// When moves may begin, in time of the day (UTC), from and to; none: always.
+    pub windows: Vec<(Nanos, Nanos)>,
+    /// Are the parameters learned from what happens?
+    pub auto: bool,
+}
+
+impl Default for Tier {
+    fn default() -> Self {
+        Tier {
+            policy: Kind::default(),
+            parameters: Parameters::default(),
+            region: Bytes::gib(1),
+            extent: Bytes::mib(16),
+            mover: Mover::Direct,
+            buffer: Buffer::Fast,
+            copy_back: CopyBack::Changed,
+            flow_control: true,
+            break_even: true,
+            either: true,
+            share: None,
+            pinned: Vec::new(),
+            barred: Vec::new(),
+            windows: Vec::new(),
+            auto: false,
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Which regions of a volume should live on the fast tier now?
+//!
+//! ```text
+//! one interval of counts -> TierPolicy::step -> candidates and moves -> an engine carries them out
+//! ```
+//!
+//! A volume is cut into regions of one size (the paper's subLUNs), numbered in address order from 1.
+//!
+//! Source: AST 3.2.
+//!
+//! Always true:
+//! 1. The same state and counts give the same decision.
+//! 2. A region is never sent to the tier it already lives on.
+
+use std::fmt;
+
+use base::Nanos;
+
+/// The number of a region of a volume in address order; the first is 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Region(pub u32);
+
+impl Region {
+    /// The region at `index`, counted from 0.
+    pub fn at(index: u64) -> Region {
+        Region(index as u32 + 1)
+    }
+
+    /// Its place in a list of all regions, counted from 0.
+    pub fn index(self) -> usize {
+        self.0 as usize - 1
+    }
+}
+
+impl fmt::Display for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Requests that began in one region during one interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count {
+    /// Where.
+    pub region: Region,
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+}
+
+impl Count {
+    /// Reads and writes.
+    pub fn all(&self) -> u64 {
+        self.reads + self.writes
+    }
+}
+
+/// What happened in one interval.
+#[derive(Debug, Clone, Copy)]
+pub struct Interval<'a> {
+    /// Its number since the start of the statistics, from 0.
+    pub number: u64,
+    /// How long it lasted.
+    pub length: Nanos,
+    /// Regions with at least one request, ascending, each once.
+    pub counts: &'a [Count],
+}
+
+/// Which way a region goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// To the fast tier.
+    Up,
+    /// To the slow tier.
+    Down,
+}
+
+/// One region to move.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Move {
+    /// Which.
+    pub region: Region,
+    /// Where to.
+    pub way: Way,
+    /// Why.
+    pub why: Reason,
+}
+
+/// Why a region moves.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Its group has been a candidate so many intervals in a row.
+    Streak(u32),
+    /// It joined a group that had been judged to move before.
+    Joined,
+    /// It has not been a candidate for so many intervals in a row.
+    Absent(u32),
+    /// It was among the busiest of the window before: its place among them, from 1.
+    Busiest(u32),
+    /// It is no longer among the busiest of the window before.
+    Overtaken,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Streak(intervals) => {
+                write!(f, "its group was hot {intervals} intervals in a row")
+            }
+            Reason::Joined => f.write_str("it joined a group that was moved before"),
+            Reason::Absent(intervals) => write!(f, "it was not hot for {intervals} intervals"),
+            Reason::Busiest(rank) => write!(f, "it was number {rank} of the window before"),
+            Reason::Overtaken => f.write_str("others were busier in the window before"),
+        }
+    }
+}
+
+/// What was decided at the end of one interval.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Decision {
+    /// The regions that were hot, ascending.
+    pub candidates: Vec<Region>,
+    /// What moves, in the order it should.
+    pub moves: Vec<Move>,
+}
+
+/// A rule that decides, once per interval, which regions live on the fast tier.
+///
+/// The policy keeps the list of what it has sent up; the engine tells it of what became of that by itself.
+pub trait TierPolicy {
+    /// One interval of counts in, the moves to make out.
+    fn step(&mut self, interval: &Interval<'_>) -> Decision;
+
+    /// Regions sent up and not down since, ascending.
+    fn residents(&self) -> Vec<Region>;
+
+    /// How many regions the fast tier holds from now on. Nobody is sent down for it before the next step.
+    fn set_room(&mut self, regions: u32);
+
+    /// After a restart: these are up already.
+    fn adopt(&mut self, residents: &[Region]);
+
+    /// The engine did not bring `region` up, or sent it down by itself.
+    fn withdrawn(&mut self, region: Region);
+}
+
+/// The parameters of the published decision; the paper's letters in brackets.
+///
+/// Source: AST table 3.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Parameters {
+    /// One interval of statistics and decisions (t).
+    pub period: Nanos,
+    /// Below so many requests a second on the whole volume an interval is ignored (i).
+    pub iops_min: f64,
+    /// At most so many regions are considered in one interval (n).
+    pub sub_luns_max: u32,
+    /// The candidates take more than so many percent of all requests (m).
+    pub share_min: f64,
+    /// So many intervals in a row a group is a candidate before it goes up (c).
+    pub streak_min: u32,
+    /// After so many intervals in a row outside the candidates a region goes down (o).
+    pub timeout: u32,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Parameters {
+            period: Nanos::secs(60),
+            iops_min: 50.0,
+            sub_luns_max: 20,
+            share_min: 60.0,
+            streak_min: 3,
+            timeout: 10,
+        }
+    }
+}
+
+/// A tiering rule by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Kind {
+    /// As published: groups of adjacent hot regions, minute by minute.
+    #[default]
+    OnTheFly,
+    /// The busiest regions of the window before.
+    Static,
+    /// The busiest regions by counters over a quarter of an hour, in the manner of Hystor.
+    Hystor,
+}
