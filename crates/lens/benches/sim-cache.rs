@@ -12,6 +12,9 @@
 //! that waiting behind other processes does not count; where the kernel does not tell, the time on the clock.
 #![allow(clippy::print_stdout)]
 
+#[path = "../../../benches/stopwatch.rs"]
+mod stopwatch;
+
 use std::process::ExitCode;
 
 use base::{Bytes, Instant, Nanos, Span};
@@ -22,6 +25,7 @@ use lens::sim::cache::{
 use lens::tap::Observer;
 use lens::trace::{Op, Request};
 use policy::cache::Kind;
+use stopwatch::Stopwatch;
 
 const KEYS: usize = 1_000_000;
 const SEED: u64 = 20_261_120;
@@ -57,36 +61,6 @@ fn zipf(requests: usize) -> Vec<Request> {
         }
     };
     (0..requests).map(draw).collect()
-}
-
-/// Time spent on the processor.
-struct Stopwatch {
-    on_cpu_ns: Option<u64>,
-    clock: std::time::Instant,
-}
-
-impl Stopwatch {
-    fn start() -> Stopwatch {
-        #[allow(clippy::disallowed_methods)] // A benchmark is about real time.
-        let clock = std::time::Instant::now();
-        Stopwatch {
-            on_cpu_ns: Self::on_cpu_ns(),
-            clock,
-        }
-    }
-
-    fn on_cpu_ns() -> Option<u64> {
-        let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-        let first = text.split_whitespace().next()?;
-        first.parse().ok().filter(|&ns| ns > 0)
-    }
-
-    fn seconds(&self) -> f64 {
-        match (self.on_cpu_ns, Self::on_cpu_ns()) {
-            (Some(from), Some(to)) => (to - from) as f64 / 1e9,
-            _ => self.clock.elapsed().as_secs_f64(),
-        }
-    }
 }
 
 fn load(requests: &[Request]) -> Compact {

@@ -11,12 +11,16 @@
 //! not tell, the time on the clock. Devices are modelled, the rate is measured.
 #![allow(clippy::print_stdout)]
 
+#[path = "../../../benches/stopwatch.rs"]
+mod stopwatch;
+
 use std::process::ExitCode;
 
 use base::{Bytes, Nanos};
 use device::model::Spec;
 use lens::sim::run::{Made, Modelled, Outcome, Pace, Replay, Stack, run};
 use lens::trace::{Op, Request, Requests, TraceError};
+use stopwatch::Stopwatch;
 
 const SEED: u64 = 20_261_120;
 /// Requests per CPU-second asked for.
@@ -225,36 +229,6 @@ fn stack(cache: bool) -> Stack {
         stack.volume = "vol0".to_owned();
     }
     stack
-}
-
-/// Time spent on the processor.
-struct Stopwatch {
-    on_cpu_ns: Option<u64>,
-    clock: std::time::Instant,
-}
-
-impl Stopwatch {
-    fn start() -> Stopwatch {
-        #[allow(clippy::disallowed_methods)] // A benchmark is about real time.
-        let clock = std::time::Instant::now();
-        Stopwatch {
-            on_cpu_ns: Self::on_cpu_ns(),
-            clock,
-        }
-    }
-
-    fn on_cpu_ns() -> Option<u64> {
-        let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-        let first = text.split_whitespace().next()?;
-        first.parse().ok().filter(|&ns| ns > 0)
-    }
-
-    fn seconds(&self) -> f64 {
-        match (self.on_cpu_ns, Self::on_cpu_ns()) {
-            (Some(from), Some(to)) => (to - from) as f64 / 1e9,
-            _ => self.clock.elapsed().as_secs_f64(),
-        }
-    }
 }
 
 struct Row {

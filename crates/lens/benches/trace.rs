@@ -10,6 +10,9 @@
 //! are the median of the runs, with the slowest and the fastest, and count the time on the processor.
 #![allow(clippy::print_stdout)]
 
+#[path = "../../../benches/stopwatch.rs"]
+mod stopwatch;
+
 use std::io::{self, Read};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,6 +20,7 @@ use std::sync::Arc;
 use base::{Bytes, Nanos};
 use lens::trace::write::push_csv;
 use lens::trace::{BATCH, HEADER, Op, ReadOptions, Request, Requests, Trace};
+use stopwatch::Stopwatch;
 
 const SEED: u64 = 20_261_120;
 
@@ -166,36 +170,6 @@ fn parse_msr(record: &csv::ByteRecord) -> Option<Request> {
             _ => return None,
         },
     })
-}
-
-/// Time spent on the processor.
-struct Stopwatch {
-    on_cpu_ns: Option<u64>,
-    clock: std::time::Instant,
-}
-
-impl Stopwatch {
-    fn start() -> Stopwatch {
-        #[allow(clippy::disallowed_methods)] // A benchmark is about real time.
-        let clock = std::time::Instant::now();
-        Stopwatch {
-            on_cpu_ns: Self::on_cpu_ns(),
-            clock,
-        }
-    }
-
-    fn on_cpu_ns() -> Option<u64> {
-        let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-        let ns = text.split_whitespace().next()?.parse().ok();
-        ns.filter(|&ns| ns > 0)
-    }
-
-    fn seconds(&self) -> f64 {
-        match (self.on_cpu_ns, Self::on_cpu_ns()) {
-            (Some(from), Some(to)) => (to - from) as f64 / 1e9,
-            _ => self.clock.elapsed().as_secs_f64(),
-        }
-    }
 }
 
 /// Million records per second: median, slowest and fastest run.

@@ -12,9 +12,13 @@
 //! does not count; where the kernel does not tell, the time on the clock.
 #![allow(clippy::print_stdout)]
 
+#[path = "../../../benches/stopwatch.rs"]
+mod stopwatch;
+
 use std::process::ExitCode;
 
 use policy::cache::{Arc, Cache, Clock, Fifo, Kind, Lru, Replacement, S3Fifo, Sieve, WTinyLfu};
+use stopwatch::Stopwatch;
 
 const KEYS: usize = 1_000_000;
 const CAPACITY: u32 = 100_000;
@@ -60,39 +64,6 @@ fn run(policy: impl Replacement, compact: bool, trace: &[u64]) -> (f64, usize) {
     let start = Stopwatch::start();
     let misses = trace.iter().filter(|&&key| !cache.access(key)).count();
     (start.seconds(), misses)
-}
-
-/// Time spent on the processor.
-struct Stopwatch {
-    on_cpu_ns: Option<u64>,
-    clock: std::time::Instant,
-}
-
-impl Stopwatch {
-    fn start() -> Stopwatch {
-        #[allow(clippy::disallowed_methods)] // A benchmark is about real time.
-        let clock = std::time::Instant::now();
-        Stopwatch {
-            on_cpu_ns: Self::on_cpu_ns(),
-            clock,
-        }
-    }
-
-    fn on_cpu_ns() -> Option<u64> {
-        let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-        text.split_whitespace()
-            .next()?
-            .parse()
-            .ok()
-            .filter(|&ns| ns > 0)
-    }
-
-    fn seconds(&self) -> f64 {
-        match (self.on_cpu_ns, Self::on_cpu_ns()) {
-            (Some(from), Some(to)) => (to - from) as f64 / 1e9,
-            _ => self.clock.elapsed().as_secs_f64(),
-        }
-    }
 }
 
 /// Monomorphic on purpose: the rate of the policy, not of a virtual call.
