@@ -6,11 +6,29 @@
 //!
 //! A volume is cut into regions of one size (the paper's subLUNs), numbered in address order from 1.
 //!
+//! Pure: no clock, no device, no task. The engine in `hybrid` carries the moves out; the simulator in `lens`
+//! runs this same code over traces.
+//!
 //! Source: AST 3.2.
 //!
 //! Always true:
 //! 1. The same state and counts give the same decision.
 //! 2. A region is never sent to the tier it already lives on.
+
+mod busiest;
+mod hystor;
+mod kind;
+mod on_the_fly;
+mod parameters;
+mod static_tiering;
+#[cfg(test)]
+mod tests;
+
+pub use hystor::Hystor;
+pub use kind::{Kind, UnknownKind, build};
+pub use on_the_fly::OnTheFly;
+pub use parameters::{ParameterError, Parameters};
+pub use static_tiering::StaticTiering;
 
 use std::fmt;
 
@@ -97,9 +115,9 @@ pub enum Reason {
     Joined,
     /// It has not been a candidate for so many intervals in a row.
     Absent(u32),
-    /// It was among the busiest of the window before: its place among them, from 1.
+    /// It was among the busiest: its place among them, from 1.
     Busiest(u32),
-    /// It is no longer among the busiest of the window before.
+    /// It is no longer among the busiest.
     Overtaken,
 }
 
@@ -144,48 +162,10 @@ pub trait TierPolicy {
 
     /// The engine did not bring `region` up, or sent it down by itself.
     fn withdrawn(&mut self, region: Region);
-}
 
-/// The parameters of the published decision; the paper's letters in brackets.
-///
-/// Source: AST table 3.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Parameters {
-    /// One interval of statistics and decisions (t).
-    pub period: Nanos,
-    /// Below so many requests a second on the whole volume an interval is ignored (i).
-    pub iops_min: f64,
-    /// At most so many regions are considered in one interval (n).
-    pub sub_luns_max: u32,
-    /// The candidates take more than so many percent of all requests (m).
-    pub share_min: f64,
-    /// So many intervals in a row a group is a candidate before it goes up (c).
-    pub streak_min: u32,
-    /// After so many intervals in a row outside the candidates a region goes down (o).
-    pub timeout: u32,
-}
-
-impl Default for Parameters {
-    fn default() -> Self {
-        Parameters {
-            period: Nanos::secs(60),
-            iops_min: 50.0,
-            sub_luns_max: 20,
-            share_min: 60.0,
-            streak_min: 3,
-            timeout: 10,
-        }
-    }
-}
-
-/// A tiering rule by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Kind {
-    /// As published: groups of adjacent hot regions, minute by minute.
-    #[default]
-    OnTheFly,
-    /// The busiest regions of the window before.
-    Static,
-    /// The busiest regions by counters over a quarter of an hour, in the manner of Hystor.
-    Hystor,
+    /// From the next step on `parameters` hold; what was observed so far stays.
+    ///
+    /// # Panics
+    /// If they do not [check](Parameters::check).
+    fn set_parameters(&mut self, parameters: Parameters);
 }
