@@ -70,9 +70,9 @@ impl fmt::Display for WriteMode {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{asked}' is not a {what}; choose one of {choices}")]
 pub struct UnknownWord {
-    asked: String,
-    what: &'static str,
-    choices: String,
+    pub(crate) asked: String,
+    pub(crate) what: &'static str,
+    pub(crate) choices: String,
 }
 
 impl FromStr for WriteMode {

@@ -1,8 +1,13 @@
 //! What an administrator chooses for the tier of one hybrid disk.
 
+use std::fmt;
+use std::str::FromStr;
+
 use base::{Bytes, Nanos, Span};
 use policy::tier::{Kind, Parameters};
 use serde::{Deserialize, Serialize};
+
+use crate::settings::UnknownWord;
 
 /// What the fast device is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -17,6 +22,42 @@ pub enum Mode {
     Both,
 }
 
+impl Mode {
+    /// All modes, for listings and tests.
+    pub const ALL: [Mode; 3] = [Mode::Cache, Mode::Tier, Mode::Both];
+
+    /// Are there regions that live on the fast device?
+    pub fn has_tier(self) -> bool {
+        self != Mode::Cache
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Mode::Cache => "cache",
+            Mode::Tier => "tier",
+            Mode::Both => "both",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = UnknownWord;
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+        let found = Mode::ALL.into_iter().find(|mode| mode.word() == text);
+        found.ok_or_else(|| UnknownWord {
+            asked: text.to_owned(),
+            what: "mode",
+            choices: Mode::ALL.map(Mode::word).join(", "),
+        })
+    }
+}
+
 /// How a region gets to the fast device and back while users read and write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -26,6 +67,36 @@ pub enum Mover {
     Direct,
     /// As published: a whole copy with a temporary buffer for writes, then an ordered synchronization.
     Published,
+}
+
+impl Mover {
+    /// Both, for listings and tests.
+    pub const ALL: [Mover; 2] = [Mover::Direct, Mover::Published];
+
+    fn word(self) -> &'static str {
+        match self {
+            Mover::Direct => "direct",
+            Mover::Published => "published",
+        }
+    }
+}
+
+impl fmt::Display for Mover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl FromStr for Mover {
+    type Err = UnknownWord;
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+        let found = Mover::ALL.into_iter().find(|mover| mover.word() == text);
+        found.ok_or_else(|| UnknownWord {
+            asked: text.to_owned(),
+            what: "mover",
+            choices: Mover::ALL.map(Mover::word).join(", "),
+        })
+    }
 }
 
 /// Where the published mover's temporary buffer lives.
@@ -117,5 +188,25 @@ impl Default for Tier {
             windows: Vec::new(),
             auto: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_modes_and_movers_are_read_back_as_they_are_shown() {
+        for mode in Mode::ALL {
+            assert_eq!(mode.to_string().parse(), Ok(mode));
+        }
+        for mover in Mover::ALL {
+            assert_eq!(mover.to_string().parse(), Ok(mover));
+        }
+        let refusal = "tiering".parse::<Mode>().unwrap_err().to_string();
+        assert_eq!(
+            refusal,
+            "'tiering' is not a mode; choose one of cache, tier, both"
+        );
     }
 }
