@@ -31,7 +31,6 @@ pub use parameters::{ParameterError, Parameters};
 pub use static_tiering::StaticTiering;
 
 use std::fmt;
-use std::str::FromStr;
 
 use base::Nanos;
 
@@ -169,59 +168,4 @@ pub trait TierPolicy {
     /// # Panics
     /// If they do not [check](Parameters::check).
     fn set_parameters(&mut self, parameters: Parameters);
-}
-
-impl Kind {
-    /// All rules, for listings and tests.
-    pub const ALL: [Kind; 3] = [Kind::OnTheFly, Kind::Static, Kind::Hystor];
-
-    /// Its name in configurations and on command lines.
-    pub fn word(self) -> &'static str {
-        match self {
-            Kind::OnTheFly => "on-the-fly",
-            Kind::Static => "static",
-            Kind::Hystor => "hystor",
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
-
-/// No tiering rule is called this.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{asked}' is not a tiering policy; choose one of {}", Kind::ALL.map(Kind::word).join(", "))]
-pub struct UnknownKind {
-    /// What was asked for.
-    pub asked: String,
-}
-
-impl FromStr for Kind {
-    type Err = UnknownKind;
-    fn from_str(text: &str) -> Result<Self, UnknownKind> {
-        let found = Kind::ALL.into_iter().find(|kind| kind.word() == text);
-        found.ok_or_else(|| UnknownKind {
-            asked: text.to_owned(),
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_of_rules_are_read_back_as_they_are_shown() {
-        for kind in Kind::ALL {
-            assert_eq!(kind.to_string().parse(), Ok(kind));
-        }
-        let refusal = "otf".parse::<Kind>().unwrap_err().to_string();
-        assert_eq!(
-            refusal,
-            "'otf' is not a tiering policy; choose one of on-the-fly, static, hystor"
-        );
-    }
 }
