@@ -1,5 +1,6 @@
 //! A home on the fast device for hot regions.
 
+mod published;
 mod settings;
 mod view;
 

@@ -1,0 +1,348 @@
+//! The ordered synchronization of a temporary buffer: what goes where while it lasts?
+//!
+//! ```text
+//!  0 ---- done ---- position ==== under way ==== ---- not reached yet ---- end of the region
+//!  users: destination             wait           write: buffer; read: marked from it, else destination
+//! ```
+//!
+//! Pure: the time is an argument, and the caller carries the writes out.
+//!
+//! ```text
+//! Scanning  -> UnderWay   next: a marked run, and the pace allows a write
+//! UnderWay  -> Scanning   written: its marks go, the position is its end
+//! UnderWay  -> Scanning   failed: its marks stay, the position is its start
+//! Scanning  -> Done       next: no mark is left above the position
+//! ```
+//!
+//! Source: AST 3.3.2 (bitmap searched in address order; no more than 500 requests a second; users' writes
+//! below the position go to the destination, above it to the buffer).
+//!
+//! Always true:
+//! 1. The position never goes back.
+//! 2. Nothing below the position is marked; so a user's write there and the synchronization never meet.
+//! 3. In any second no more writes begin than the pace allows.
+
+use std::ops::Range;
+
+use base::{Bytes, Instant, Nanos, SECTOR};
+
+use super::buffer::TemporaryBuffer;
+
+/// At most so many writes a second (AST 3.3.2).
+pub(crate) const SYNC_IOPS_MAX: u64 = 500;
+/// The longest write of the synchronization.
+///
+/// Choice: the paper names none; a longer run of marks is several requests.
+pub(crate) const SYNC_WRITE_MAX: Bytes = Bytes::mib(1);
+
+/// When the next write may begin. One for all regions: they are synchronized one after the other.
+///
+/// Choice: requests are spread evenly and unused turns are not saved up, so that no moment sees a burst.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    gap: Nanos,
+    next: Instant,
+}
+
+impl Pace {
+    /// `iops_max` writes a second, the first at once.
+    pub fn new(iops_max: u64) -> Pace {
+        Pace {
+            gap: Nanos(1_000_000_000_u64.div_ceil(iops_max)),
+            next: Instant(0),
+        }
+    }
+
+    /// Takes a turn now, or says how long to wait for one.
+    pub fn take(&mut self, now: Instant) -> Result<(), Nanos> {
+        if now < self.next {
+            return Err(self.next.since(now));
+        }
+        self.next = now + self.gap;
+        Ok(())
+    }
+}
+
+/// What the synchronization does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// These marked sectors go to the destination now; tell what became of it.
+    Write(Range<u64>),
+    /// Too early; ask again after so long.
+    Wait(Nanos),
+    /// Nothing is marked any more: the region has moved.
+    Done,
+}
+
+/// A request of a user, cut at the position of the synchronization; each part may be empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// At its destination already.
+    pub below: Range<u64>,
+    /// Being written to the destination at this moment: a write waits.
+    pub under_way: Range<u64>,
+    /// Not reached: a write goes to the buffer, a read takes what is marked from there.
+    pub above: Range<u64>,
+}
+
+/// The synchronization of one region's buffer.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sync {
+    position: u64,
+    under_way: Option<Range<u64>>,
+}
+
+impl Sync {
+    /// Everything below is at its destination, or was never written.
+    #[cfg(test)]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The next step at `now`; no write may be under way.
+    pub fn next(&mut self, buffer: &TemporaryBuffer, pace: &mut Pace, now: Instant) -> Step {
+        assert_eq!(self.under_way, None, "one write at a time");
+        let most = SYNC_WRITE_MAX.0 / SECTOR;
+        let Some(run) = buffer.next_run(self.position, most) else {
+            return Step::Done;
+        };
+        if let Err(wait) = pace.take(now) {
+            return Step::Wait(wait);
+        }
+        // What was searched and not marked is done: from here on a write there needs no buffer.
+        self.position = run.start;
+        self.under_way = Some(run.clone());
+        Step::Write(run)
+    }
+
+    /// The write under way is at its destination.
+    pub fn written(&mut self, buffer: &mut TemporaryBuffer) {
+        let run = self.under_way.take().expect("a write was under way");
+        self.position = run.end;
+        buffer.clear(run);
+    }
+
+    /// The write under way failed; its sectors stay marked and come next again.
+    pub fn failed(&mut self) {
+        assert!(self.under_way.take().is_some(), "a write was under way");
+    }
+
+    /// Where the parts of a request belong at this moment.
+    pub fn cut(&self, range: Range<u64>) -> Cut {
+        let end = self.under_way.as_ref().map_or(self.position, |run| run.end);
+        let part = |from: u64, to: u64| {
+            let start = range.start.clamp(from, to);
+            start..range.end.clamp(start, to)
+        };
+        Cut {
+            below: part(0, self.position),
+            under_way: part(self.position, end),
+            above: part(end, u64::MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tier::published::buffer::Piece;
+    use base::View;
+    use proptest::prelude::*;
+
+    const SECTORS: u64 = 96;
+
+    fn painted(range: &Range<u64>, with: u8) -> View {
+        View::copy_of(&vec![with; ((range.end - range.start) * SECTOR) as usize])
+    }
+
+    fn marked(ranges: &[Range<u64>]) -> TemporaryBuffer {
+        let mut buffer = TemporaryBuffer::new(Bytes(SECTORS * SECTOR));
+        for range in ranges {
+            buffer.write(range.start, &painted(range, 1));
+        }
+        buffer
+    }
+
+    #[test]
+    fn marked_runs_go_in_address_order_until_none_is_left() {
+        let mut buffer = marked(&[40..48, 3..4, 20..28]);
+        let (mut sync, mut pace) = (Sync::default(), Pace::new(SYNC_IOPS_MAX));
+        let mut now = Instant(0);
+        let mut order = Vec::new();
+        loop {
+            match sync.next(&buffer, &mut pace, now) {
+                Step::Write(run) => {
+                    order.push((now, run));
+                    sync.written(&mut buffer);
+                }
+                Step::Wait(wait) => now = now + wait,
+                Step::Done => break,
+            }
+        }
+        let at = |ms: u64| Instant(ms * 1_000_000);
+        assert_eq!(
+            order,
+            [(at(0), 3..4), (at(2), 20..28), (at(4), 40..48)],
+            "500 a second are one every 2 ms"
+        );
+        assert_eq!(buffer.marked(), Bytes(0));
+    }
+
+    #[test]
+    fn users_below_the_position_meet_the_destination_and_above_it_the_buffer() {
+        let mut buffer = marked(&[10..20, 40..48]);
+        let (mut sync, mut pace) = (Sync::default(), Pace::new(SYNC_IOPS_MAX));
+        assert_eq!(
+            sync.next(&buffer, &mut pace, Instant(0)),
+            Step::Write(10..20)
+        );
+        let cut = sync.cut(5..60);
+        assert_eq!(
+            (cut.below, cut.under_way, cut.above),
+            (5..10, 10..20, 20..60)
+        );
+        sync.written(&mut buffer);
+        let cut = sync.cut(5..60);
+        assert_eq!((cut.below, cut.above), (5..20, 20..60));
+        assert!(cut.under_way.is_empty());
+        // Nothing is marked between 20 and 40: the next step's position is 40.
+        let later = Instant(1_000_000_000);
+        assert_eq!(sync.next(&buffer, &mut pace, later), Step::Write(40..48));
+        assert_eq!(sync.cut(30..35).below, 30..35);
+        assert_eq!(sync.position(), 40);
+    }
+
+    #[test]
+    fn a_write_that_failed_comes_again() {
+        let mut buffer = marked(&[10..15, 15..20]);
+        let (mut sync, mut pace) = (Sync::default(), Pace::new(SYNC_IOPS_MAX));
+        assert_eq!(
+            sync.next(&buffer, &mut pace, Instant(0)),
+            Step::Write(10..20)
+        );
+        sync.failed();
+        assert!(sync.cut(10..20).under_way.is_empty());
+        let wait = Nanos::millis(2);
+        assert_eq!(sync.next(&buffer, &mut pace, Instant(0)), Step::Wait(wait));
+        let later = Instant(0) + wait;
+        assert_eq!(sync.next(&buffer, &mut pace, later), Step::Write(10..20));
+        sync.written(&mut buffer);
+        assert_eq!(sync.next(&buffer, &mut pace, later), Step::Done);
+    }
+
+    #[test]
+    fn a_long_run_is_several_writes() {
+        let mut buffer = TemporaryBuffer::new(Bytes::mib(8));
+        buffer.write_zeroes(0..5000);
+        let (mut sync, mut pace) = (Sync::default(), Pace::new(u64::MAX));
+        let mut lengths = Vec::new();
+        while let Step::Write(run) = sync.next(&buffer, &mut pace, Instant(lengths.len() as u64)) {
+            lengths.push(run.end - run.start);
+            sync.written(&mut buffer);
+        }
+        assert_eq!(lengths, [2048, 2048, 904]);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Act {
+        Write(Range<u64>, u8),
+        Read(Range<u64>),
+        Begin(u64),
+        End(bool),
+    }
+
+    fn acts() -> impl Strategy<Value = Act> {
+        let ranges = || (0..SECTORS, 1..24u64).prop_map(|(at, len)| at..(at + len).min(SECTORS));
+        prop_oneof![
+            3 => (ranges(), 1..=255u8).prop_map(|(range, with)| Act::Write(range, with)),
+            3 => ranges().prop_map(Act::Read),
+            2 => (0..5_000_000u64).prop_map(Act::Begin),
+            2 => prop::bool::weighted(0.9).prop_map(Act::End),
+        ]
+    }
+
+    proptest! {
+        /// The twin of a moving region: its sectors as users know them. A copy is at the destination, later
+        /// writes are in the buffer, and the synchronization goes on between the users' requests.
+        #[test]
+        fn users_see_their_last_writes_while_it_lasts_and_at_the_destination_afterwards(
+            before in prop::collection::vec((0..SECTORS, 1..24u64, 1..=255u8), 0..8),
+            acts in prop::collection::vec(acts(), 1..80),
+        ) {
+            let mut truth = vec![0u8; SECTORS as usize];
+            let mut destination = truth.clone();
+            let mut buffer = TemporaryBuffer::new(Bytes(SECTORS * SECTOR));
+            for (at, len, with) in before {
+                let range = at..(at + len).min(SECTORS);
+                buffer.write(at, &painted(&range, with));
+                truth[at as usize..range.end as usize].fill(with);
+            }
+            let (mut sync, mut pace) = (Sync::default(), Pace::new(SYNC_IOPS_MAX));
+            let mut now = Instant(0);
+            let mut begun: Vec<Instant> = Vec::new();
+            let mut under_way: Option<(Range<u64>, View)> = None;
+            let last = std::iter::repeat_n([Act::End(true), Act::Begin(2_000_000)], 100).flatten();
+            for act in acts.into_iter().chain(last) {
+                let position = sync.position();
+                match act {
+                    Act::Write(range, with) => {
+                        let cut = sync.cut(range.clone());
+                        if !cut.under_way.is_empty() {
+                            continue; // It waits, and comes later or never.
+                        }
+                        truth[range.start as usize..range.end as usize].fill(with);
+                        destination[cut.below.start as usize..cut.below.end as usize].fill(with);
+                        if !cut.above.is_empty() {
+                            buffer.write(cut.above.start, &painted(&cut.above, with));
+                        }
+                    }
+                    Act::Read(range) => {
+                        let mut seen = Vec::new();
+                        let cut = sync.cut(range.clone());
+                        prop_assert!(!buffer.touches(cut.below.clone()));
+                        for piece in buffer.pieces(range.clone()) {
+                            match piece {
+                                Piece::Held(_, view) => {
+                                    seen.extend(view.chunks(512).map(|sector| sector[0]));
+                                }
+                                Piece::Beneath(part) => seen.extend(
+                                    &destination[part.start as usize..part.end as usize],
+                                ),
+                            }
+                        }
+                        prop_assert_eq!(
+                            &seen[..],
+                            &truth[range.start as usize..range.end as usize]
+                        );
+                    }
+                    Act::Begin(after) if under_way.is_none() => {
+                        now = now + Nanos(after);
+                        if let Step::Write(run) = sync.next(&buffer, &mut pace, now) {
+                            begun.push(now);
+                            under_way = Some((run.clone(), buffer.contents(run)));
+                        }
+                    }
+                    Act::End(done) => {
+                        let Some((run, contents)) = under_way.take() else { continue };
+                        match done {
+                            true => {
+                                for (sector, bytes) in run.zip(contents.chunks(512)) {
+                                    destination[sector as usize] = bytes[0];
+                                }
+                                sync.written(&mut buffer);
+                            }
+                            false => sync.failed(),
+                        }
+                    }
+                    Act::Begin(_) => {}
+                }
+                prop_assert!(sync.position() >= position, "the position never goes back");
+            }
+            prop_assert_eq!(sync.next(&buffer, &mut pace, now), Step::Done);
+            prop_assert_eq!(destination, truth);
+            for pair in begun.windows(2) {
+                prop_assert!(pair[1].since(pair[0]) >= Nanos::millis(2));
+            }
+        }
+    }
+}
