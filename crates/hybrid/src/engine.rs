@@ -23,7 +23,7 @@ use crate::open::OpenError;
 use crate::settings::{Admission, Settings, SettingsError, WriteMode};
 use crate::slow::Slow;
 use crate::stats::{Figures, Health, NanosOf, Status};
-use crate::tier::{Heat, MoveRecord};
+use crate::tier::{Heat, MoveRecord, TierStatus};
 
 /// Sequential streams followed at once.
 const STREAMS: u32 = 128;
@@ -371,6 +371,11 @@ impl Hybrid {
     pub fn moves(&self, after: u64) -> Vec<MoveRecord> {
         let _ = after;
         Vec::new()
+    }
+
+    /// Where the tier stands; `None` without a tier.
+    pub fn tier(&self) -> Option<TierStatus> {
+        None
     }
 
     /// The choices in force.

@@ -5,4 +5,4 @@ mod settings;
 mod view;
 
 pub use settings::{Buffer, CopyBack, Mode, Mover, Tier};
-pub use view::{Heat, HeatInterval, MoveEnd, MoveRecord};
+pub use view::{Heat, HeatInterval, MoveEnd, MoveRecord, TierStatus};

@@ -68,3 +68,42 @@ pub enum MoveEnd {
     /// A device failed.
     Failed,
 }
+
+/// Where the tier stands, and what it did since the volume was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct TierStatus {
+    /// Length of a region in bytes.
+    pub region_bytes: u64,
+    /// Length of what is moved together in bytes.
+    pub extent_bytes: u64,
+    /// How many regions the volume has.
+    pub regions: u32,
+    /// Regions that live on the fast device, in whole or in part.
+    pub regions_up: u32,
+    /// What the tier may hold of the fast device now, in bytes.
+    pub room_bytes: u64,
+    /// Data it holds, in bytes.
+    pub held_bytes: u64,
+    /// Of them, data that only the fast device has.
+    pub held_dirty_bytes: u64,
+    /// Intervals of statistics that have ended.
+    pub intervals: u64,
+    /// Hot regions of the last one.
+    pub candidates: u32,
+    /// Moves under way.
+    pub moves_under_way: u32,
+    /// Regions decided to go up.
+    pub moves_up: u64,
+    /// Regions decided to go down.
+    pub moves_down: u64,
+    /// Moves given up.
+    pub moves_cancelled: u64,
+    /// Moves that failed.
+    pub moves_failed: u64,
+    /// Bytes copied upwards.
+    pub bytes_up: u64,
+    /// Bytes copied downwards.
+    pub bytes_down: u64,
+    /// What flow control lets moves copy now, in bytes a second; none: it does not hold them back.
+    pub flow_bytes_per_second: Option<f64>,
+}
