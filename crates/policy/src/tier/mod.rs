@@ -9,6 +9,11 @@
 //! Pure: no clock, no device, no task. The engine in `hybrid` carries the moves out; the simulator in `lens`
 //! runs this same code over traces.
 //!
+//! Beside the rules stand the movers' decisions: how hot an extent is ([`heat`]) and for how much longer ([`lives`]),
+//! whether bringing it up pays ([`worth`]), how fast data may move ([`flow`]) and when moves may begin ([`schedule`]),
+//! who answers reads of what both devices have ([`either`]), and where the boundary between tier and block cache
+//! lies ([`split`]).
+//!
 //! Source: AST 3.2.
 //!
 //! Always true:
@@ -16,13 +21,20 @@
 //! 2. A region is never sent to the tier it already lives on.
 
 mod busiest;
+pub mod either;
+pub mod flow;
+pub mod heat;
 mod hystor;
 mod kind;
+pub mod lives;
 mod on_the_fly;
 mod parameters;
+pub mod schedule;
+pub mod split;
 mod static_tiering;
 #[cfg(test)]
 mod tests;
+pub mod worth;
 
 pub use hystor::Hystor;
 pub use kind::{Kind, UnknownKind, build};
