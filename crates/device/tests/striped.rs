@@ -25,6 +25,14 @@ fn memories(sizes: &[u64]) -> Vec<Rc<dyn Device>> {
     each.collect()
 }
 
+fn parts<D: Device + 'static>(members: &[Rc<D>]) -> Vec<Rc<dyn Device>> {
+    let mut parts: Vec<Rc<dyn Device>> = Vec::new();
+    for member in members {
+        parts.push(member.clone());
+    }
+    parts
+}
+
 proptest! {
     #![proptest_config(twin::cases(48))]
 
@@ -45,8 +53,7 @@ proptest! {
         for part in &parts {
             part.set_latency(Nanos::micros(latency));
         }
-        let parts = parts.into_iter().map(|part| -> Rc<dyn Device> { part });
-        let whole = Striped::new("twin", parts.collect(), chunk).unwrap();
+        let whole = Striped::new("twin", self::parts(&parts), chunk).unwrap();
         Runtime::simulated(1).block_on(async move { agree(&*whole, actions).await });
     }
 
@@ -93,7 +100,10 @@ fn what_cannot_be_striped_is_refused_with_what_would_do() {
     );
     for chunk in [0, 512, 2048, 12_288, 128 << 20] {
         let why = refusal(&[64, 64], chunk);
-        assert!(why.ends_with("a power of two from 4.0 KiB to 64.0 MiB"), "{why}");
+        assert!(
+            why.ends_with("a power of two from 4.0 KiB to 64.0 MiB"),
+            "{why}"
+        );
     }
     assert_eq!(
         refusal(&[64, 32, 64], 65_536),
@@ -181,10 +191,7 @@ fn members_work_side_by_side_and_a_long_request_is_one_to_each() {
     }
     let watched = members.clone();
     Runtime::simulated(1).block_on(async move {
-        let parts = watched
-            .iter()
-            .map(|part| -> Rc<dyn Device> { part.clone() });
-        let whole = Striped::new("raid", parts.collect(), Bytes::kib(4)).unwrap();
+        let whole = Striped::new("raid", parts(&watched), Bytes::kib(4)).unwrap();
         let begun = env::now();
         let pending = whole.read_at(Sector(3), Bytes::mib(1));
         let busy: Vec<usize> = watched.iter().map(|part| part.in_flight()).collect();
@@ -219,12 +226,6 @@ fn what_was_flushed_survives_a_power_cut_of_all_members() {
         }
         let cut_at = 20 + rng.below(200);
         supply.cut_at(cut_at);
-        let parts = |members: &[Rc<Crash>]| -> Vec<Rc<dyn Device>> {
-            members
-                .iter()
-                .map(|part| -> Rc<dyn Device> { part.clone() })
-                .collect()
-        };
         let whole = Striped::new("raid", parts(&members), Bytes::kib(4)).unwrap();
         // Each sector holds the number of its last write. What may be there: from the last flushed one on.
         let (written, flushed) = Runtime::simulated(seed).block_on(async move {
@@ -300,8 +301,7 @@ fn four_modelled_disks_read_four_times_as_fast_and_draw_the_sum() {
         };
         let alone = disk(9);
         let disks: Vec<Rc<ModelDisk>> = (0..4).map(disk).collect();
-        let parts = disks.iter().map(|disk| -> Rc<dyn Device> { disk.clone() });
-        let whole = Striped::new("raid", parts.collect(), Bytes::kib(64)).unwrap();
+        let whole = Striped::new("raid", parts(&disks), Bytes::kib(64)).unwrap();
         assert!(whole.info().rotational);
         let mut took = Vec::new();
         for device in [&*whole as &dyn Device, &*alone] {
