@@ -9,7 +9,7 @@
 //!             hybrid::Hybrid       cache of the slow device on the fast one
 //!                 |
 //!   device    Meter                figures of what the engine asks
-//!             File | ModelDisk | Memory
+//!             File | ModelDisk | Memory | Striped, on the meters of its members
 //! ```
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use std::rc::Rc;
 use anyhow::{Context, anyhow};
 use base::{Map, Nanos};
 use device::model::{ModelDisk, Spec, Store};
-use device::{Device, FileOptions, Meter};
+use device::{Device, FileOptions, Meter, Striped};
 use env::fs::Direct;
 use env::net::{Address, Listener};
 use front::nbd;
@@ -106,6 +106,14 @@ impl Groups {
     }
 }
 
+/// What a stripe is made of; nothing for a device by itself.
+fn members(device: &DeviceConfig) -> &[String] {
+    match &device.kind {
+        Kind::Striped { members, .. } => members,
+        _ => &[],
+    }
+}
+
 /// Cuts a configuration into trees that share nothing. Devices nobody uses join the first one, where
 /// they can be attached to its volumes.
 pub fn trees(config: &Config) -> Vec<Plan> {
@@ -114,6 +122,11 @@ pub fn trees(config: &Config) -> Vec<Plan> {
         groups.of(&device.name);
     }
     let mut used: Vec<&str> = Vec::new();
+    for device in &config.devices {
+        for member in members(device) {
+            groups.join(&device.name, member);
+        }
+    }
     for hybrid in &config.hybrids {
         for part in [&hybrid.slow, &hybrid.fast] {
             groups.join(hybrid.name(), part);
@@ -125,6 +138,12 @@ pub fn trees(config: &Config) -> Vec<Plan> {
         for address in &export.nbd {
             // A name has no colon, so an address is never mistaken for one.
             groups.join(&export.device, &format!("nbd:{address}"));
+        }
+    }
+    // A stripe comes after its members, so what it is used for is known before they are looked at.
+    for device in config.devices.iter().rev() {
+        if used.contains(&&*device.name) {
+            used.extend(members(device).iter().map(String::as_str));
         }
     }
     let mut plans: BTreeMap<usize, Plan> = BTreeMap::new();
@@ -230,7 +249,7 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
         }
     }
     for config in plan.devices {
-        let meter = Meter::new(open(&config).await?);
+        let meter = Meter::new(open(&config, tree).await?);
         tree.devices.push(OpenDevice { config, meter });
     }
     for config in plan.hybrids {
@@ -273,8 +292,8 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens one device of the configuration.
-async fn open(config: &DeviceConfig) -> anyhow::Result<Rc<dyn Device>> {
+/// Opens one device of the configuration; the members of a stripe are open in `tree` already.
+async fn open(config: &DeviceConfig, tree: &Tree) -> anyhow::Result<Rc<dyn Device>> {
     let name = config.name.as_str();
     let file = |path, direct, create| {
         device::File::open(
@@ -297,6 +316,13 @@ async fn open(config: &DeviceConfig) -> anyhow::Result<Rc<dyn Device>> {
             create,
         } => file(path, *direct, *create)?,
         Kind::Memory { size } => device::Memory::new(name, *size),
+        Kind::Striped { members, chunk } => {
+            let mut parts: Vec<Rc<dyn Device>> = Vec::new();
+            for member in members {
+                parts.push(tree.find(member).expect("the configuration was checked"));
+            }
+            Striped::new(name, parts, *chunk)?
+        }
         Kind::Model {
             model,
             size,
@@ -385,6 +411,17 @@ mod tests {
              [[export]]\ndevice = \"c\"\nnbd = [\"unix:c\", \"unix:x\"]\n",
         );
         assert_eq!(trees, [vec!["a", "c", "d", "e"], vec!["b"]]);
+    }
+
+    #[test]
+    fn a_stripe_lives_where_its_members_do() {
+        let stripe = "[[stripe]]\nname = \"s\"\ndevices = [\"b\", \"d\"]\n\
+                      [[export]]\ndevice = \"a\"\nnbd = \"unix:a\"\n";
+        let hybrid = "[[hybrid]]\nname = \"v\"\nslow = \"s\"\nfast = \"c\"\n\
+                      [[export]]\ndevice = \"v\"\nnbd = \"unix:v\"\n";
+        let used = plans(&format!("{stripe}{hybrid}"));
+        assert_eq!(used, [vec!["a"], vec!["b", "c", "d", "s", "e"]]);
+        assert_eq!(plans(stripe), [["a", "b", "c", "d", "e", "s"]]);
     }
 
     #[test]

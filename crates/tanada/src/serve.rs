@@ -394,6 +394,9 @@ fn print_welcome(config: &Config, ready: &[Started], admin: &[Address]) -> io::R
                 config::Backing::Memory => format!("modelled {model}, data in memory"),
             },
             Kind::Memory { .. } => "memory, gone when this ends".to_owned(),
+            Kind::Striped { members, chunk } => {
+                format!("{} in turn, {} each", members.join(", "), size(chunk.0))
+            }
         };
         let _ = writeln!(
             text,

@@ -17,7 +17,7 @@ use clap::Args;
 use device::model::Spec;
 use indicatif::{ProgressBar, ProgressStyle};
 use lens::sim::run::{
-    Fit, Layout, Made, Modelled, Outcome, Pace, Replay, RunError, Stack, Survey, WarmUp,
+    Fit, Layout, Made, Modelled, Outcome, Pace, Replay, RunError, Stack, Stripe, Survey, WarmUp,
     run_watched,
 };
 use lens::trace::{ReadOptions, Requests, TraceError, open_many};
@@ -155,11 +155,19 @@ impl Source {
 pub fn stack(text: &str, origin: &str, name: &str, volume: Option<&str>) -> anyhow::Result<Stack> {
     let config = config::read(text, origin, None)?;
     let usage = |what: String| anyhow::Error::from(Usage(format!("{origin}: {what}")));
-    let mut devices = Vec::new();
+    let (mut devices, mut stripes) = (Vec::new(), Vec::new());
     for device in &config.devices {
         let (model, size) = match &device.kind {
             Kind::Model { model, size, .. } => (model.as_str(), *size),
             Kind::Memory { size } => (MEMORY_MODEL, *size),
+            Kind::Striped { members, chunk } => {
+                stripes.push(Stripe {
+                    name: device.name.clone(),
+                    members: members.clone(),
+                    chunk: *chunk,
+                });
+                continue;
+            }
             Kind::Path { path, .. } => {
                 return Err(usage(format!(
                     "device \"{}\" is a real one ({}), and a simulation has only models: write model = \"...\" and \
@@ -184,6 +192,7 @@ pub fn stack(text: &str, origin: &str, name: &str, volume: Option<&str>) -> anyh
     Ok(Stack {
         name: name.to_owned(),
         devices,
+        stripes,
         hybrids: hybrids.collect(),
         volume,
         config: text.to_owned(),
@@ -196,14 +205,22 @@ fn chosen_volume(config: &Config, asked: Option<&str>) -> Result<String, String>
     let all: Vec<&str> = devices.chain(hybrids).collect();
     let is_part = |name: &str| {
         let mut hybrids = config.hybrids.iter();
+        let mut stripes = config
+            .devices
+            .iter()
+            .filter_map(|device| match &device.kind {
+                Kind::Striped { members, .. } => Some(members),
+                _ => None,
+            });
         hybrids.any(|hybrid| hybrid.slow == name || hybrid.fast == name)
+            || stripes.any(|members| members.iter().any(|member| member == name))
     };
     let tops: Vec<&str> = all.iter().copied().filter(|name| !is_part(name)).collect();
     if let Some(asked) = asked {
         return match all.contains(&asked) {
             true => Ok(asked.to_owned()),
             false => Err(format!(
-                "there is no device or hybrid \"{asked}\"{}",
+                "there is no device, stripe or hybrid \"{asked}\"{}",
                 config::keys::instead(asked, all, "there are")
             )),
         };

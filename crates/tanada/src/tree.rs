@@ -178,6 +178,20 @@ impl Tree {
             .any(|open| open.config.name == device && open.config.read_only)
     }
 
+    /// The stripe that a device is part of.
+    fn stripe_of(&self, device: &str) -> Option<&str> {
+        let mut stripes = self
+            .devices
+            .iter()
+            .filter_map(|open| match &open.config.kind {
+                Kind::Striped { members, .. } => Some((&*open.config.name, members)),
+                _ => None,
+            });
+        stripes
+            .find(|(_, members)| members.iter().any(|member| member == device))
+            .map(|(name, _)| name)
+    }
+
     /// A device of this thread that nothing uses, for `volume`.
     pub fn spare(&self, name: &str, volume: &str) -> Result<Rc<Meter>, Refused> {
         let Some(device) = self.devices.iter().find(|d| d.config.name == name) else {
@@ -190,8 +204,10 @@ impl Tree {
                 ),
             }));
         };
-        let in_use = match self.volumes.iter().find(|v| v.uses(name)) {
-            Some(owner) => Some(format!("part of {}", owner.config.name())),
+        let volume_of_it = self.volumes.iter().find(|v| v.uses(name));
+        let owner = volume_of_it.map(|v| v.config.name());
+        let in_use = match owner.or(self.stripe_of(name)) {
+            Some(owner) => Some(format!("part of {owner}")),
             None => self
                 .exports
                 .iter()
@@ -360,8 +376,13 @@ impl Tree {
             } => ("model", Some(model.clone()), Some(file)),
             Kind::Model { model, .. } => ("model", Some(model.clone()), None),
             Kind::Memory { .. } => ("memory", None, None),
+            Kind::Striped { .. } => ("stripe", None, None),
         };
+        let stripe = self.stripe_of(&config.name);
         let owner = self.volumes.iter().find(|volume| volume.uses(&config.name));
+        let owner = owner.map(|volume| volume.config.name()).or(stripe);
+        // A stripe's energy is that of its members, who report it.
+        let is_whole = matches!(config.kind, Kind::Striped { .. });
         api::Device {
             name: config.name.clone(),
             kind: kind.to_owned(),
@@ -371,9 +392,13 @@ impl Tree {
             physical_block_bytes: info.physical_block.0,
             rotational: info.rotational,
             read_only: info.read_only || config.read_only,
-            part_of: owner.map(|volume| volume.config.name().to_owned()),
+            part_of: owner.map(str::to_owned),
             figures: device.meter.snapshot().into(),
-            power: device.meter.power().map(api::Power::from),
+            power: device
+                .meter
+                .power()
+                .filter(|_| !is_whole)
+                .map(api::Power::from),
         }
     }
 

@@ -165,6 +165,7 @@ fn stack(settings: hybrid::Settings, fast: Bytes) -> Stack {
             modelled("slow", &options.slow, options.slow.size),
             modelled("fast", &options.fast, fast),
         ],
+        stripes: Vec::new(),
         hybrids: vec![Made {
             settings: hybrid::Settings {
                 name: "vol".to_owned(),

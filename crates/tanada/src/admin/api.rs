@@ -29,7 +29,7 @@ pub struct Status {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Device {
     pub name: String,
-    /// `file`, `block device`, `model` or `memory`.
+    /// `file`, `block device`, `model`, `memory` or `stripe`.
     pub kind: String,
     /// The model's name, for a model.
     pub model: Option<String>,
@@ -39,10 +39,10 @@ pub struct Device {
     pub physical_block_bytes: u64,
     pub rotational: bool,
     pub read_only: bool,
-    /// The volume it is part of.
+    /// The stripe or volume it is part of.
     pub part_of: Option<String>,
     pub figures: Figures,
-    /// Energy, for a model.
+    /// Energy, for a model. A stripe's is that of its devices.
     pub power: Option<Power>,
 }
 

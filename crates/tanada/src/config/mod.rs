@@ -19,6 +19,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use base::{Bytes, Map, Nanos};
+use device::striped;
 use env::fs::Direct;
 use env::net::Address;
 use keys::{At, Keys, Mistake, Mistakes, instead};
@@ -36,7 +37,7 @@ pub struct Config {
     pub admin: AdminConfig,
 }
 
-/// `[[device]]`: something that holds blocks by itself.
+/// `[[device]]`: something that holds blocks by itself; or `[[stripe]]`, several of them in one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceConfig {
     pub name: String,
@@ -64,6 +65,11 @@ pub enum Kind {
     },
     Memory {
         size: Bytes,
+    },
+    /// `[[stripe]]`: several others, used as one. It comes after them.
+    Striped {
+        members: Vec<String>,
+        chunk: Bytes,
     },
 }
 
@@ -212,6 +218,12 @@ fn read_root(mut root: Keys<'_, '_>, data_dir: Option<&Path>) -> Config {
         }
         keys.finish();
     }
+    for mut keys in root.tables("stripe") {
+        if let Some(stripe) = read_stripe(&mut keys, &devices, &mut things) {
+            devices.push(stripe);
+        }
+        keys.finish();
+    }
     // A hybrid may stand on a later one, so all names are known before references are checked.
     let mut hybrid_tables = root.tables("hybrid");
     let named: Vec<Option<String>> = hybrid_tables
@@ -260,7 +272,7 @@ fn read_root(mut root: Keys<'_, '_>, data_dir: Option<&Path>) -> Config {
 struct Things {
     /// Names in the order of the text; a broken device still counts, lest one mistake cause many.
     names: Vec<String>,
-    /// Thing -> the hybrid it is part of.
+    /// Thing -> the stripe or hybrid it is part of.
     part_of: Map<String, String>,
     /// File or device path -> the device that uses it.
     paths: Map<PathBuf, String>,
@@ -273,7 +285,7 @@ impl Things {
         }
         let known = self.names.iter().map(String::as_str);
         Err(format!(
-            "there is no [[device]] or [[hybrid]] called \"{name}\"{}",
+            "there is no [[device]], [[stripe]] or [[hybrid]] called \"{name}\"{}",
             instead(name, known, "there are")
         ))
     }
@@ -441,6 +453,76 @@ fn read_device(
         kind,
         read_only,
         force,
+        standby_after,
+    })
+}
+
+fn read_stripe(
+    keys: &mut Keys<'_, '_>,
+    devices: &[DeviceConfig],
+    things: &mut Things,
+) -> Option<DeviceConfig> {
+    let own = keys.title().to_owned();
+    let name = read_name(keys, things);
+    let named = keys.parse_list("devices", |text| Ok::<_, String>(text.to_owned()));
+    let chunk = keys.take::<Bytes>("chunk");
+    let standby_after = keys.parse("standby_after", read_span).map(|at| at.value);
+    if let Some(At { value: chunk, at }) = chunk
+        && !striped::is_chunk(chunk)
+    {
+        let what = format!(
+            "{} bytes is not a power of two from {} to {}; write such as chunk = \"64KiB\"",
+            chunk.0,
+            striped::CHUNK_MIN,
+            striped::CHUNK_MAX
+        );
+        keys.complain_at(at, "chunk", what);
+        return None;
+    }
+    let Some(At { value: members, at }) = named else {
+        keys.complain(
+            "",
+            "devices is missing; name what it is made of: devices = [\"...\", \"...\"]",
+        );
+        return None;
+    };
+    if members.len() < 2 {
+        let what = "a stripe is made of at least two devices; one alone is used as it is";
+        keys.complain_at(at, "devices", what);
+        return None;
+    }
+    let mut read_only = false;
+    for member in &members {
+        if let Err(what) = things.find(member) {
+            keys.complain_at(at, "devices", what);
+            return None;
+        }
+        let device = devices.iter().find(|device| device.name == *member);
+        if device.is_some_and(|device| matches!(device.kind, Kind::Striped { .. })) {
+            let what = format!("\"{member}\" is a stripe itself; name its devices instead");
+            keys.complain_at(at, "devices", what);
+            return None;
+        }
+        read_only |= device.is_some_and(|device| device.read_only);
+        if let Some(other) = things.part_of.insert(member.clone(), own.clone()) {
+            let what = match other == own {
+                true => format!("\"{member}\" is named twice; a stripe takes different devices"),
+                false => {
+                    format!("\"{member}\" is part of {other} already; each device has one use")
+                }
+            };
+            keys.complain_at(at, "devices", what);
+            return None;
+        }
+    }
+    Some(DeviceConfig {
+        name: name?,
+        kind: Kind::Striped {
+            members,
+            chunk: chunk.map_or(striped::CHUNK, |at| at.value),
+        },
+        read_only,
+        force: false,
         standby_after,
     })
 }
@@ -636,7 +718,12 @@ fn read_export(
     if let Some(whole) = things.part_of.get(&device) {
         let what = format!(
             "\"{device}\" is part of {whole}, and a write to one part would break the whole; \
-             export the hybrid instead"
+             export the {} instead",
+            if whole.starts_with("[[stripe]]") {
+                "stripe"
+            } else {
+                "hybrid"
+            }
         );
         keys.complain_at(at, "device", what);
         return None;

@@ -131,7 +131,7 @@ nbd = "127.0.0.1"
             ),
             "line 12: [[device]] \"ssd0\" colour: there is no such key; the keys here are name, path, \
              model, size, file, memory, direct, force, read_only, standby_after",
-            "line 17: [[hybrid]] \"vol0\" fast: there is no [[device]] or [[hybrid]] called \"sdd0\"; \
+            "line 17: [[hybrid]] \"vol0\" fast: there is no [[device]], [[stripe]] or [[hybrid]] called \"sdd0\"; \
              did you mean ssd0?",
             "line 18: [[hybrid]] \"vol0\" mode: \"tier\" does not exist yet; write mode = \"cache\"",
             "line 19: [[hybrid]] \"vol0\" polcy: there is no such key; did you mean policy?",
@@ -278,4 +278,54 @@ fn listening_to_the_world_takes_saying_so() {
     ));
     assert_eq!(config.admin.hosts, ["nas.example"]);
     assert!(!is_local(&config.admin.listen[0]));
+}
+
+#[test]
+fn a_stripe_is_a_device_of_devices() {
+    let stripe = |devices: &str, rest: &str| {
+        with_two(&format!(
+            "[[stripe]]\nname = \"raid\"\ndevices = [{devices}]\n{rest}"
+        ))
+    };
+    let config = good(&stripe("\"slow\", \"fast\"", ""));
+    let made = &config.devices[2];
+    let members = vec!["slow".to_owned(), "fast".to_owned()];
+    let chunk = Bytes::kib(64);
+    assert_eq!(made.name, "raid");
+    assert_eq!(made.kind, Kind::Striped { members, chunk });
+    let config = good(&stripe("\"slow\", \"fast\"", "chunk = \"1MiB\"\n"));
+    assert!(
+        matches!(config.devices[2].kind, Kind::Striped { chunk, .. } if chunk == Bytes::mib(1))
+    );
+
+    let export = "[[export]]\ndevice = \"slow\"\nnbd = \"unix:x\"\n";
+    let hybrid = "[[hybrid]]\nname = \"vol\"\nslow = \"raid\"\nfast = \"fast\"\n";
+    for (text, said) in [
+        (stripe("\"slow\"", ""), "made of at least two devices"),
+        (stripe("\"slow\", \"slow\"", ""), "\"slow\" is named twice"),
+        (stripe("\"slow\", \"fats\"", ""), "did you mean fast?"),
+        (stripe("\"slow\", \"raid\"", ""), "a stripe itself"),
+        (
+            stripe("\"slow\", \"fast\"", "chunk = 5000\n"),
+            "not a power of two",
+        ),
+        (
+            stripe("\"slow\", \"fast\"", "chunks = 5000\n"),
+            "did you mean chunk?",
+        ),
+        (
+            stripe("\"slow\", \"fast\"", export),
+            "export the stripe instead",
+        ),
+        (
+            stripe("\"slow\", \"fast\"", hybrid),
+            "part of [[stripe]] \"raid\" already",
+        ),
+    ] {
+        let found = mistakes(&text);
+        assert!(
+            found.iter().any(|mistake| mistake.contains(said)),
+            "{said}: {found:?}"
+        );
+    }
 }

@@ -72,6 +72,21 @@ fn a_memory_device_is_the_model_of_one() {
 }
 
 #[test]
+fn a_stripe_of_a_configuration_is_one_of_the_stack() {
+    let disk =
+        |n| format!("[[device]]\nname = \"hdd{n}\"\nmodel = \"hdd-10k-sas\"\nsize = \"1GiB\"\n");
+    let disks: String = (0..4).map(disk).collect();
+    let stripe =
+        "[[stripe]]\nname = \"raid\"\ndevices = [\"hdd0\", \"hdd1\", \"hdd2\", \"hdd3\"]\n";
+    let made = stack(&format!("{disks}{stripe}"), "stack.toml", "raid", None).unwrap();
+    assert_eq!(
+        (made.volume.as_str(), made.volume_size()),
+        ("raid", Bytes::gib(4))
+    );
+    assert_eq!(made.stripes[0].members.len(), 4);
+}
+
+#[test]
 fn a_real_device_and_an_unclear_volume_are_refused_by_name() {
     let real = "[[device]]\nname = \"hdd0\"\npath = \"/dev/nowhere\"\n";
     assert_eq!(

@@ -24,7 +24,7 @@ fn a_bad_configuration_is_bad_usage_and_every_mistake_is_named() {
             "bad.toml has 3 mistakes; nothing was started",
             "line 1: [[device]] \"a\": size is missing",
             "line 4: [[device]] \"a\" size: 'lots' is not a size",
-            "line 7: [[export]] \"b\" device: there is no [[device]] or [[hybrid]] called \"b\"",
+            "line 7: [[export]] \"b\" device: there is no [[device]], [[stripe]] or [[hybrid]] called \"b\"",
         ] {
             assert!(said.contains(expected), "{expected} is not in\n{said}");
         }

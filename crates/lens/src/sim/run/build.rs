@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use base::Bytes;
 use device::model::{ModelDisk, Store};
-use device::{Device, Meter};
+use device::{Device, Meter, Striped};
 use hybrid::{Hybrid, Ties};
 
 use super::{RunError, Stack};
@@ -66,6 +66,16 @@ pub(super) async fn build(stack: Stack, seed: u64) -> Result<Built, RunError> {
             .map(|(_, device)| Rc::clone(device))
             .ok_or_else(|| unknown(name))
     };
+    for stripe in &stack.stripes {
+        let members = stripe.members.iter().map(|name| find(&named, name));
+        let members = members.collect::<Result<Vec<_>, _>>()?;
+        let whole = Striped::new(&*stripe.name, members, stripe.chunk);
+        let whole = whole.map_err(|source| RunError::Stripe {
+            stack: stack.name.clone(),
+            source,
+        })?;
+        named.push((stripe.name.clone(), whole));
+    }
     let mut hybrids = Vec::new();
     for made in &stack.hybrids {
         let (slow, fast) = (find(&named, &made.slow)?, find(&named, &made.fast)?);

@@ -32,8 +32,8 @@ mod tally;
 mod tests;
 
 use base::{Bytes, Nanos};
-use device::DeviceError;
 use device::model::{Spec, SpecError};
+use device::{DeviceError, StripeError};
 use hybrid::OpenError;
 use serde::Serialize;
 
@@ -52,9 +52,11 @@ pub struct Stack {
     pub name: String,
     /// The devices.
     pub devices: Vec<Modelled>,
+    /// Devices that are used as one.
+    pub stripes: Vec<Stripe>,
     /// What is made of them, each after those it stands on.
     pub hybrids: Vec<Made>,
-    /// Which device or hybrid the trace is replayed on.
+    /// Which device, stripe or hybrid the trace is replayed on.
     pub volume: String,
     /// The configuration it came from, to repeat it.
     pub config: String,
@@ -71,12 +73,23 @@ pub struct Modelled {
     pub size: Bytes,
 }
 
+/// Devices of a stack used as one: chunks dealt out in turn.
+#[derive(Debug, Clone)]
+pub struct Stripe {
+    /// Its name.
+    pub name: String,
+    /// The devices, in order.
+    pub members: Vec<String>,
+    /// What each gets before it is the next one's turn.
+    pub chunk: Bytes,
+}
+
 /// A hybrid of a stack.
 #[derive(Debug, Clone)]
 pub struct Made {
     /// Its name is in here.
     pub settings: hybrid::Settings,
-    /// The slow device or hybrid.
+    /// The slow device, stripe or hybrid.
     pub slow: String,
     /// The fast one.
     pub fast: String,
@@ -92,14 +105,15 @@ impl Stack {
                 spec: spec.clone(),
                 size,
             }],
+            stripes: Vec::new(),
             hybrids: Vec::new(),
             volume: name.to_owned(),
             config: String::new(),
         }
     }
 
-    /// The device that gives the volume its size: the slow one of the slow one, down to the ground.
-    fn ground(&self) -> Option<usize> {
+    /// The device or stripe that gives the volume its size: the slow one of the slow one, down to the ground.
+    fn ground(&self) -> &str {
         let mut name = self.volume.as_str();
         // A hybrid stands only on what comes before it, so going down ends.
         for hybrid in self.hybrids.iter().rev() {
@@ -107,21 +121,50 @@ impl Stack {
                 name = &hybrid.slow;
             }
         }
+        name
+    }
+
+    fn device_at(&self, name: &str) -> Option<usize> {
         self.devices.iter().position(|device| device.name == name)
     }
 
     /// How much the volume holds; zero if the stack has no such volume.
     pub fn volume_size(&self) -> Bytes {
-        self.ground()
-            .map_or(Bytes(0), |index| self.devices[index].size)
+        let ground = self.ground();
+        let size = |name: &str| self.device_at(name).map(|index| self.devices[index].size);
+        match self.stripes.iter().find(|stripe| stripe.name == ground) {
+            Some(stripe) => {
+                let sizes: Option<Vec<Bytes>> =
+                    stripe.members.iter().map(|name| size(name)).collect();
+                sizes.map_or(Bytes(0), |sizes| {
+                    device::striped::size_of(&sizes, stripe.chunk)
+                })
+            }
+            None => size(ground).unwrap_or_default(),
+        }
     }
 
-    /// Gives the volume's slow device at least `size`, in whole MiB. A modelled disk of another size keeps its
-    /// seek times and rates (see docs/models.md).
+    /// Gives the volume's slow device at least `size`, in whole MiB; of a stripe each member its part. A modelled disk
+    /// of another size keeps its seek times and rates (see docs/models.md).
     pub fn grow(&mut self, size: Bytes) {
-        if let Some(index) = self.ground() {
-            let device = &mut self.devices[index];
-            device.size = device.size.max(Bytes(size.0.next_multiple_of(1 << 20)));
+        let ground = self.ground().to_owned();
+        let stripe = self.stripes.iter().find(|stripe| stripe.name == ground);
+        let (names, part) = match stripe {
+            Some(stripe) => {
+                let members = stripe.members.len() as u64;
+                let row = (stripe.chunk * members).0;
+                (
+                    stripe.members.clone(),
+                    Bytes(size.0.next_multiple_of(row) / members),
+                )
+            }
+            None => (vec![ground], size),
+        };
+        for name in names {
+            if let Some(index) = self.device_at(&name) {
+                let device = &mut self.devices[index];
+                device.size = device.size.max(Bytes(part.0.next_multiple_of(1 << 20)));
+            }
         }
     }
 }
@@ -235,6 +278,14 @@ pub enum RunError {
         /// What the model says.
         source: Box<SpecError>,
     },
+    /// A stripe cannot be made.
+    #[error("stack {stack}: {source}")]
+    Stripe {
+        /// The stack.
+        stack: String,
+        /// What is wrong with it.
+        source: StripeError,
+    },
     /// The hybrid cannot be made.
     #[error("stack {stack}: {source}")]
     Hybrid {
@@ -244,7 +295,7 @@ pub enum RunError {
         source: Box<OpenError>,
     },
     /// A name leads nowhere.
-    #[error("stack {stack}: there is no device or hybrid '{name}'")]
+    #[error("stack {stack}: there is no device, stripe or hybrid '{name}'")]
     Name {
         /// The stack.
         stack: String,

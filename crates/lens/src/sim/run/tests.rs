@@ -493,7 +493,49 @@ fn a_hybrid_may_stand_on_a_hybrid() {
     let refusal = run(&stack, &mut given(&trace), &closed()).unwrap_err();
     assert_eq!(
         refusal.to_string(),
-        "stack cached: there is no device or hybrid 'nowhere'"
+        "stack cached: there is no device, stripe or hybrid 'nowhere'"
+    );
+}
+
+#[test]
+fn a_stripe_shares_the_work_of_its_devices_and_lists_each() {
+    let mut stack = disk();
+    stack.devices = (0..4)
+        .map(|n| Modelled {
+            name: format!("hdd{n}"),
+            spec: hdd(),
+            size: Bytes::gib(1),
+        })
+        .collect();
+    stack.stripes.push(Stripe {
+        name: "raid".to_owned(),
+        members: (0..4).map(|n| format!("hdd{n}")).collect(),
+        chunk: Bytes::kib(64),
+    });
+    stack.volume = "raid".to_owned();
+    assert_eq!(stack.volume_size(), Bytes::gib(4));
+    let trace = hot_and_cold(2_000, 1_000, Nanos(0));
+    let alone = run(&disk(), &mut given(&trace), &closed()).unwrap();
+    let striped = run(&stack, &mut given(&trace), &closed()).unwrap();
+    assert_eq!(
+        (striped.devices.len(), striped.volume.as_str()),
+        (4, "raid")
+    );
+    let bytes: u64 = striped.devices.iter().map(|device| device.read.bytes).sum();
+    assert_eq!(bytes, striped.read_bytes);
+    for device in &striped.devices {
+        assert!((0.15..0.35).contains(&(device.read.bytes as f64 / bytes as f64)));
+    }
+    let faster = alone.seconds / striped.seconds;
+    assert!((1.5..4.0).contains(&faster), "{faster}");
+
+    stack.grow(Bytes::gib(5));
+    assert_eq!(stack.volume_size(), Bytes::gib(5));
+    stack.stripes[0].chunk = Bytes(5000);
+    let refusal = run(&stack, &mut given(&trace), &closed()).unwrap_err();
+    assert!(
+        refusal.to_string().contains("stripe raid with chunks of"),
+        "{refusal}"
     );
 }
 
