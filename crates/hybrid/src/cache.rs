@@ -33,12 +33,13 @@ use env::sync::{Event, Semaphore};
 use ledger::{Batch, Ledger};
 
 use crate::label::{Label, PAGE, Tie};
-use crate::map::{Entry, FULL, PageMap, REGION_PAGES, frames_for};
+use crate::map::{Entry, FULL, Hold, PageMap, REGION_PAGES, frames_for};
 use crate::marks::Marks;
 use crate::record::{self, Live};
 use crate::settings::Settings;
 use crate::slots::{SlotRun, Slots};
 use crate::slow::Slow;
+use crate::tier;
 
 /// Bytes of fills under way at most; further read misses are not copied.
 const FILL_BYTES_MAX: u64 = 32 << 20;
@@ -120,8 +121,13 @@ pub(crate) struct Cache {
     touched_samples: RefCell<Vec<u64>>,
     commits: Commits,
     pub condition: RefCell<Condition>,
+    /// What lives here by extents.
+    pub tier: Rc<tier::State>,
     // Room.
     frames_max: Cell<u32>,
+    pages_per_block: Cell<u64>,
+    /// Slots reserved for extents.
+    held: Cell<u64>,
     reserved: Cell<u32>,
     spare: Cell<u32>,
     /// Slots, frames or the condition changed.
@@ -146,6 +152,8 @@ pub(crate) struct Cache {
     fills: RefCell<Map<u64, u64>>,
     next_fill: Cell<u64>,
     fill_bytes: Cell<u64>,
+    /// No fill may begin: a management operation is under way.
+    pub no_fills: Cell<bool>,
     flushed_writes: Cell<u64>,
     pub stopped: Cell<bool>,
     pub counts: Counts,
@@ -173,8 +181,10 @@ impl Cache {
     ) -> Rc<Cache> {
         let slots = label.slots;
         let pages_per_block = settings.block.0 / PAGE;
+        let tier = tier::State::new(slow.whole_pages(), &settings.tier);
         Rc::new(Cache {
             name: settings.name.clone(),
+            tier,
             slow,
             ledger,
             on_abandon,
@@ -188,6 +198,8 @@ impl Cache {
             commits: Commits::default(),
             condition: RefCell::new(Condition::Running),
             frames_max: Cell::new(frames_for(slots, spare_for(slots), pages_per_block)),
+            pages_per_block: Cell::new(pages_per_block),
+            held: Cell::new(0),
             reserved: Cell::new(0),
             spare: Cell::new(spare_for(slots)),
             room: Event::default(),
@@ -205,6 +217,7 @@ impl Cache {
             fills: RefCell::default(),
             next_fill: Cell::new(0),
             fill_bytes: Cell::new(0),
+            no_fills: Cell::new(false),
             flushed_writes: Cell::new(0),
             stopped: Cell::new(false),
             counts: Counts::default(),
@@ -221,8 +234,50 @@ impl Cache {
     /// Other slots or another block size: how many blocks may stay.
     pub fn set_room(&self, slots: u32, pages_per_block: u64) {
         self.spare.set(spare_for(slots));
-        self.frames_max
-            .set(frames_for(slots, spare_for(slots), pages_per_block));
+        self.pages_per_block.set(pages_per_block);
+        self.set_held_pages(self.held.get());
+    }
+
+    /// Slots that data may stay in: all but the spares.
+    pub fn data_slots(&self) -> u64 {
+        let slots = self.slots.borrow().total();
+        u64::from(slots - spare_for(slots))
+    }
+
+    /// How many blocks may stay beside `held` slots for extents.
+    fn frames_beside(&self, held: u64) -> u32 {
+        let slots = self.slots.borrow().total();
+        let taken = u64::from(spare_for(slots)) + held;
+        let taken = taken.min(u64::from(slots)) as u32;
+        frames_for(slots, taken, self.pages_per_block.get())
+    }
+
+    /// So many slots are reserved for extents from now on; the cache has the rest.
+    pub fn set_held_pages(&self, held: u64) {
+        self.held.set(held);
+        self.frames_max.set(self.frames_beside(held));
+        self.room.notify_all();
+    }
+
+    /// Evicts what would not fit beside `held` slots for extents. False if dirty blocks are in the way.
+    pub fn make_room_beside(&self, held: u64) -> bool {
+        let most = self.frames_beside(held);
+        while self.map.borrow().frames() + self.reserved.get() > most {
+            if !self.evict_one(None) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Evicts every clean block.
+    pub fn evict_clean(&self) {
+        while self.evict_one(None) {}
+    }
+
+    /// Notes that the table of extents changed.
+    pub fn note_extent(&self) {
+        self.note_pending();
     }
 
     /// Pages one write may take at once and still leave room for others.
@@ -264,6 +319,7 @@ impl Cache {
         !self.touched.borrow().is_empty()
             || self.marks.borrow().any_touched()
             || !self.touched_samples.borrow().is_empty()
+            || self.tier.table.borrow().any_touched()
     }
 
     /// Waits until everything changed before this call is durable.
@@ -410,6 +466,10 @@ impl Cache {
         for number in self.touched_samples.take() {
             record::sample(&mut batch, number, samples[&number]);
         }
+        let mut table = self.tier.table.borrow_mut();
+        for (extent, kept) in table.take_touched() {
+            record::extent(&mut batch, extent, kept);
+        }
         let mut slots = self.slots.borrow_mut();
         slots.cut();
         let mut live = Live {
@@ -417,6 +477,7 @@ impl Cache {
             slots: slots.total(),
             marks: &marks,
             samples: &samples,
+            table: &table,
         };
         self.ledger.prepare(batch, &mut live)
     }
@@ -454,6 +515,7 @@ impl Cache {
         self.commits.news.notify_all();
         self.room.notify_all();
         self.clean_work.notify_all();
+        self.tier.wake();
     }
 
     /// Cuts the tie to a failed fast device, durably, so that its contents never count again.
@@ -806,7 +868,8 @@ impl Cache {
     /// much is under way.
     pub fn begin_fill(&self, first: u64, end: u64) -> Option<u64> {
         let bytes = (end - first) * PAGE;
-        if !self.is_running() || self.fill_bytes.get() + bytes > FILL_BYTES_MAX {
+        let too_much = self.fill_bytes.get() + bytes > FILL_BYTES_MAX;
+        if !self.is_running() || self.no_fills.get() || too_much {
             count(&self.counts.fills_dropped, 1);
             return None;
         }
@@ -888,7 +951,12 @@ impl Cache {
         // Writers come first: a fill leaves them some free slots, and evicts nothing it cannot use.
         if self.slots.borrow().free_count() < (end - first) as u32 + self.spare.get() / 4 {
             count(&self.counts.fills_dropped, 1);
-            self.make_free_soon(first);
+            let hold = self.map.borrow().hold_of(first);
+            match hold {
+                Hold::Free => self.make_free_soon(first),
+                // The room is there: it waits for a commit.
+                Hold::Hot | Hold::Resting => self.want_commit(),
+            }
             return Ok(());
         }
         let Some(_room) = self.try_reserve(first, end) else {
@@ -924,8 +992,9 @@ impl Cache {
         Ok(())
     }
 
-    /// Waits until no fill is under way.
+    /// Waits until no fill is under way; none begins until the gate is opened again.
     pub async fn quiesce_fills(&self) {
+        self.no_fills.set(true);
         self.cancel_all_fills();
         while self.fill_bytes.get() > 0 {
             self.room.wait().await;

@@ -22,7 +22,7 @@ use crate::cache::{Cache, Condition, count, sample_pages};
 use crate::engine::Inner;
 use crate::label::PAGE;
 use crate::locks::Mode;
-use crate::map::{Entry, FULL, REGION_PAGES};
+use crate::map::{Entry, FULL, Hold, REGION_PAGES, UNIT_PAGES};
 use crate::read::Reader;
 use crate::slow::Slow;
 
@@ -47,19 +47,40 @@ const PAUSE_MAX: Nanos = Nanos::millis(200);
 const LOOK_AGAIN: Nanos = Nanos::secs(1);
 /// The load of the slow device is measured over at least this long.
 const BUSY_OVER: Nanos = Nanos::millis(200);
+/// How fast the dirty pages of a cache go home that a tier took the place of.
+const LEFTOVERS_RATE: Bytes = Bytes::mib(4);
 /// After a failed round the cleaner rests this long.
 const FAILURE_REST: Nanos = Nanos::secs(1);
 
 /// Neighbouring dirty pages to be written with one request.
-struct Run {
-    first: u64,
+pub(crate) struct Run {
+    pub first: u64,
     entries: Vec<Entry>,
 }
 
 impl Run {
-    fn end(&self) -> u64 {
+    pub fn end(&self) -> u64 {
         self.first + self.entries.len() as u64
     }
+
+    /// Adds `page`, which lies behind all those in `runs`; a run has at most `most` pages.
+    pub fn add(runs: &mut Vec<Run>, page: u64, entry: Entry, most: usize) {
+        match runs.last_mut() {
+            Some(run) if run.end() == page && run.entries.len() < most => run.entries.push(entry),
+            _ => runs.push(Run {
+                first: page,
+                entries: vec![entry],
+            }),
+        }
+    }
+}
+
+/// Which dirty pages a round of cleaning may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// But for those of hot extents, which would be written again soon.
+    Cold,
+    All,
 }
 
 /// The share of its time that the slow device spends on users, over the last moments.
@@ -107,12 +128,17 @@ impl Inner {
             if *cleaner.options() != options {
                 cleaner = Cleaner::new(options);
             }
-            let load = self.load(&cache, &mut busy);
+            let which = self.which(&cache);
+            let load = self.load(&cache, &mut busy, which);
             let pressed = cache.starving.get() > 0 || !self.settings.borrow().write.keeps_dirty();
             let decision = match cleaner.decide(&load) {
                 Decision::Hold | Decision::Clean { .. } if pressed && load.dirty > Bytes(0) => {
                     Decision::Urgent
                 }
+                // Beside a tier alone no page of the cache stays: what is left of one goes home unhurried.
+                Decision::Hold if self.has_leftovers(&cache) => Decision::Clean {
+                    bytes_per_second: LEFTOVERS_RATE,
+                },
                 decision => decision,
             };
             let news = cache.clean_work.wait();
@@ -130,7 +156,7 @@ impl Inner {
                     let begun = env::now();
                     let bytes = (bytes_per_second.0 / 10).max(ROUND_BYTES_MIN);
                     let pages = (bytes / PAGE).min(ROUND_PAGES as u64) as usize;
-                    self.round_or_rest(&cache, &mut cursor, pages).await;
+                    self.round_or_rest(&cache, &mut cursor, pages, which).await;
                     // Work done faster than the rate asks for is followed by a rest.
                     let due = pages as f64 * PAGE as f64 / bytes_per_second.0 as f64;
                     let took = env::now().since(begun);
@@ -139,8 +165,35 @@ impl Inner {
                         env::sleep(pause.min(PAUSE_MAX)).await;
                     }
                 }
-                Decision::Urgent => self.round_or_rest(&cache, &mut cursor, ROUND_PAGES).await,
+                Decision::Urgent => {
+                    self.round_or_rest(&cache, &mut cursor, ROUND_PAGES, which)
+                        .await;
+                }
             }
+            self.drop_leftovers(&cache);
+        }
+    }
+
+    /// Which dirty pages are to be cleaned now?
+    ///
+    /// Choice: those of extents that are up and wanted are written again and again, so they stay dirty until
+    /// their extent is wanted no longer, or until so much is dirty that the cleaner hurries.
+    fn which(&self, cache: &Cache) -> Which {
+        let high = u64::from(self.settings.borrow().dirty_high);
+        let map = cache.map.borrow();
+        let all = u64::from(map.dirty()) * 100 >= u64::from(cache.slots.borrow().total()) * high;
+        if all { Which::All } else { Which::Cold }
+    }
+
+    /// Are there pages of a cache though there is none any more?
+    fn has_leftovers(&self, cache: &Cache) -> bool {
+        self.settings.borrow().mode == crate::Mode::Tier && cache.map.borrow().frames() > 0
+    }
+
+    /// Beside a tier alone clean pages of the former cache are dropped.
+    fn drop_leftovers(&self, cache: &Cache) {
+        if self.has_leftovers(cache) {
+            cache.evict_clean();
         }
     }
 
@@ -163,15 +216,19 @@ impl Inner {
         }
     }
 
-    fn load(&self, cache: &Cache, busy: &mut Busy) -> Load {
+    fn load(&self, cache: &Cache, busy: &mut Busy, which: Which) -> Load {
         let map = cache.map.borrow();
+        let dirty = match which {
+            Which::All => map.dirty(),
+            Which::Cold => map.dirty() - map.hot_dirty(),
+        };
         Load {
             now: env::now(),
-            dirty: Bytes(u64::from(map.dirty()) * PAGE),
+            dirty: Bytes(u64::from(dirty) * PAGE),
             capacity: Bytes(u64::from(cache.slots.borrow().total()) * PAGE),
             slow_idle_since: self.slow.idle_since(),
             slow_busy: busy.share(&self.slow),
-            dirty_since: map.oldest_dirty(),
+            dirty_since: map.oldest_dirty().filter(|_| dirty > 0),
             standby: self.slow.asleep(),
         }
     }
@@ -203,8 +260,8 @@ impl Inner {
         Some(sleep.map_or(look, |sleep| sleep.min(look)))
     }
 
-    async fn round_or_rest(&self, cache: &Rc<Cache>, cursor: &mut u64, pages: usize) {
-        match self.clean_round(cache, cursor, pages).await {
+    async fn round_or_rest(&self, cache: &Rc<Cache>, cursor: &mut u64, pages: usize, which: Which) {
+        match self.clean_round(cache, cursor, pages, which).await {
             Ok(0) => {
                 // Somebody held every page there was: let him go on.
                 env::sleep(Nanos::micros(100)).await;
@@ -224,14 +281,45 @@ impl Inner {
         cache: &Rc<Cache>,
         cursor: &mut u64,
         pages: usize,
+        which: Which,
     ) -> Result<usize, DeviceError> {
         let _turn = cache.cleaning.acquire(1).await;
         if cache.stopped.get() {
             return Ok(0);
         }
-        let run_max = self.slow.max_io().min(cache.fast_io_max()) / PAGE_LEN;
-        let (runs, next) = pick(cache, *cursor, pages, run_max);
+        let (runs, next) = pick(cache, *cursor, pages, self.run_max(cache), which);
         *cursor = next;
+        let cleaned = self.carry_home(cache, &runs, false).await?;
+        Ok(cleaned.len())
+    }
+
+    /// Pages in one run at most.
+    pub(crate) fn run_max(&self, cache: &Cache) -> usize {
+        self.slow.max_io().min(cache.fast_io_max()) / PAGE_LEN
+    }
+
+    /// As a round of cleaning, over `runs`; `locked`: the caller holds their pages exclusively. Returns which
+    /// pages are clean now, or were and are written home all the same.
+    pub(crate) async fn clean_runs(
+        &self,
+        cache: &Rc<Cache>,
+        runs: &[Run],
+        locked: bool,
+    ) -> Result<Vec<u64>, DeviceError> {
+        let _turn = cache.cleaning.acquire(1).await;
+        if cache.stopped.get() {
+            return Ok(Vec::new());
+        }
+        self.carry_home(cache, runs, locked).await
+    }
+
+    /// Brings `runs` home; the caller has the turn. Returns which pages are clean now.
+    async fn carry_home(
+        &self,
+        cache: &Rc<Cache>,
+        runs: &[Run],
+        locked: bool,
+    ) -> Result<Vec<u64>, DeviceError> {
         // The map entry of what goes home must be durable first. Else a crash would leave the new contents
         // on the slow device beneath an older clean copy in the map.
         if cache.is_running() && !runs.is_empty() {
@@ -240,7 +328,7 @@ impl Inner {
         let mut done: Vec<(u64, Entry)> = Vec::new();
         let mut failed = None;
         for batch in runs.chunks(DEPTH) {
-            let writes = batch.iter().map(|run| self.bring_home(cache, run));
+            let writes = batch.iter().map(|run| self.bring_home(cache, run, locked));
             for (brought, error) in join_all(writes).await {
                 done.extend(brought);
                 failed = failed.or(error);
@@ -258,22 +346,22 @@ impl Inner {
         }
         // Fingerprints first: a commit between may only see a page that is still dirty.
         self.refresh_samples(cache, &done).await;
-        let mut cleaned = 0;
+        let mut cleaned = Vec::new();
         for (page, entry) in &done {
             let mut map = cache.map.borrow_mut();
             if map.get(*page).as_ref() == Some(entry) {
                 map.set_clean(*page);
                 drop(map);
                 cache.touch(*page);
-                cleaned += 1;
+                cleaned.push(*page);
             }
         }
-        count(&cache.counts.bytes_cleaned, cleaned as u64 * PAGE);
+        count(&cache.counts.bytes_cleaned, cleaned.len() as u64 * PAGE);
         count(&cache.counts.clean_batches, 1);
         match failed {
-            Some(error) if cleaned == 0 => Err(self.no_progress(cache, error)),
+            Some(error) if cleaned.is_empty() => Err(self.no_progress(cache, error)),
             _ => {
-                if cleaned > 0 {
+                if !cleaned.is_empty() {
                     *cache.clean_error.borrow_mut() = None;
                     cache.room.notify_all();
                 }
@@ -296,8 +384,9 @@ impl Inner {
         &self,
         cache: &Rc<Cache>,
         run: &Run,
+        locked: bool,
     ) -> (Vec<(u64, Entry)>, Option<DeviceError>) {
-        match self.bring_run(cache, run).await {
+        match self.bring_run(cache, run, locked).await {
             Ok(true) => (
                 (run.first..).zip(run.entries.iter().copied()).collect(),
                 None,
@@ -311,7 +400,7 @@ impl Inner {
                         first: page,
                         entries: vec![*entry],
                     };
-                    match self.bring_run(cache, &single).await {
+                    match self.bring_run(cache, &single, locked).await {
                         Ok(true) => brought.push((page, *entry)),
                         Ok(false) => {}
                         Err(error) => failed = Some(error),
@@ -323,10 +412,19 @@ impl Inner {
     }
 
     /// False: somebody holds or changed a page.
-    async fn bring_run(&self, cache: &Rc<Cache>, run: &Run) -> Result<bool, DeviceError> {
-        let Some(_held) = self.locks.try_acquire(run.first, run.end(), Mode::CLEANING) else {
-            return Ok(false);
+    async fn bring_run(
+        &self,
+        cache: &Rc<Cache>,
+        run: &Run,
+        locked: bool,
+    ) -> Result<bool, DeviceError> {
+        let held = match locked {
+            true => None,
+            false => self.locks.try_acquire(run.first, run.end(), Mode::CLEANING),
         };
+        if held.is_none() && !locked {
+            return Ok(false);
+        }
         let reader = Reader::enter(cache);
         {
             let map = cache.map.borrow();
@@ -390,7 +488,10 @@ impl Inner {
         let (mut cursor, mut brought) = (0, 0);
         let most = 2 * cache.map.borrow().dirty() as usize;
         while cache.map.borrow().dirty() > 0 && brought < most {
-            match self.clean_round(cache, &mut cursor, 1024).await? {
+            match self
+                .clean_round(cache, &mut cursor, 1024, Which::All)
+                .await?
+            {
                 0 => break,
                 some => brought += some,
             }
@@ -408,7 +509,10 @@ impl Inner {
             let (mut cursor, mut cleaned, mut failed) = (0, 0, None);
             let regions = cache.map.borrow().dirty_regions(0).count();
             for _ in 0..=regions {
-                match self.clean_round(cache, &mut cursor, ROUND_PAGES).await {
+                match self
+                    .clean_round(cache, &mut cursor, ROUND_PAGES, Which::All)
+                    .await
+                {
                     Ok(some) => cleaned += some,
                     Err(error) => failed = Some(error),
                 }
@@ -484,7 +588,13 @@ impl Inner {
 
 /// Chooses dirty pages in address order from region `cursor` on, within one window of addresses, as
 /// runs of neighbours. Returns the runs and the region to go on from.
-fn pick(cache: &Rc<Cache>, cursor: u64, pages: usize, run_max: usize) -> (Vec<Run>, u64) {
+fn pick(
+    cache: &Rc<Cache>,
+    cursor: u64,
+    pages: usize,
+    run_max: usize,
+    which: Which,
+) -> (Vec<Run>, u64) {
     let map = cache.map.borrow();
     let first_region = map
         .dirty_regions(cursor)
@@ -498,6 +608,14 @@ fn pick(cache: &Rc<Cache>, cursor: u64, pages: usize, run_max: usize) -> (Vec<Ru
     let mut window_end = first_region + WINDOW_REGIONS;
     let mut next = window_end;
     for (region, dirty) in map.dirty_regions(first_region) {
+        let units = region * REGION_PAGES..(region + 1) * REGION_PAGES;
+        let all_hot = || {
+            let mut units = units.clone().step_by(UNIT_PAGES as usize);
+            units.all(|page| map.hold_of(page) == Hold::Hot)
+        };
+        if which == Which::Cold && all_hot() {
+            continue;
+        }
         if region >= window_end {
             // A full window is a round; sparse ones are worked through until there is enough to do.
             if chosen >= pages.min(SPARSE_PAGES) {
@@ -519,16 +637,11 @@ fn pick(cache: &Rc<Cache>, cursor: u64, pages: usize, run_max: usize) -> (Vec<Ru
                 continue;
             };
             left -= 1;
-            chosen += 1;
-            match runs.last_mut() {
-                Some(run) if run.end() == page && run.entries.len() < run_max => {
-                    run.entries.push(entry)
-                }
-                _ => runs.push(Run {
-                    first: page,
-                    entries: vec![entry],
-                }),
+            if which == Which::Cold && map.hold_of(page) == Hold::Hot {
+                continue;
             }
+            chosen += 1;
+            Run::add(&mut runs, page, entry, run_max);
         }
     }
     (runs, next)

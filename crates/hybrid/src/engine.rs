@@ -18,7 +18,7 @@ use policy::cache::admission::{Admission as Reads, FlashBudget, Reads as Rule, S
 use crate::cache::{Cache, Condition};
 use crate::label::PAGE;
 use crate::locks::Locks;
-use crate::map::REGION_PAGES;
+use crate::map::{REGION_PAGES, UNIT_PAGES};
 use crate::open::OpenError;
 use crate::settings::{Admission, Settings, SettingsError, WriteMode};
 use crate::slow::Slow;
@@ -194,11 +194,14 @@ impl Inner {
     }
 
     pub fn open_gate(&self) {
+        if let Some(cache) = &*self.cache.borrow() {
+            cache.no_fills.set(false);
+        }
         self.gate.open();
     }
 
     /// Takes over changed settings.
-    pub fn apply(&self, settings: Settings) {
+    pub fn apply(self: &Rc<Self>, settings: Settings) {
         let old = self.settings.replace(settings.clone());
         if old.sequential_bypass != settings.sequential_bypass {
             *self.streams.borrow_mut() = Streams::new(STREAMS, settings.sequential_bypass);
@@ -218,6 +221,7 @@ impl Inner {
                     .set_grain(settings.policy, pages_per_block);
                 cache.set_room(cache.slots.borrow().total(), pages_per_block);
             }
+            self.apply_tier(cache, &old);
             cache.clean_work.notify_all();
         }
     }
@@ -354,8 +358,8 @@ impl Hybrid {
         let mut residency = vec![Bytes(0); parts];
         let regions = self.inner.slow.info.size.0.div_ceil(REGION).max(1);
         if let Some(cache) = self.inner.live_cache() {
-            for (region, pages) in (0u64..).zip(cache.map.borrow().residents()) {
-                let part = region * parts as u64 / regions;
+            for (unit, pages) in (0u64..).zip(cache.map.borrow().residents()) {
+                let part = unit * UNIT_PAGES / REGION_PAGES * parts as u64 / regions;
                 residency[part as usize] += Bytes(u64::from(*pages) * PAGE);
             }
         }
@@ -364,18 +368,17 @@ impl Hybrid {
 
     /// The last intervals of the tier's statistics; `None` without a tier.
     pub fn heat(&self) -> Option<Heat> {
-        None
+        self.inner.heat()
     }
 
     /// The log of moves from number `after` + 1 on, oldest first, as far as it is kept.
     pub fn moves(&self, after: u64) -> Vec<MoveRecord> {
-        let _ = after;
-        Vec::new()
+        self.inner.moves(after)
     }
 
     /// Where the tier stands; `None` without a tier.
     pub fn tier(&self) -> Option<TierStatus> {
-        None
+        self.inner.tier_status()
     }
 
     /// The choices in force.

@@ -44,5 +44,6 @@ pub use open::{OpenError, Ties};
 pub use settings::{Admission, Energy, Settings, SettingsError, UnknownWord, WriteMode};
 pub use stats::{Health, NanosOf, Share, Status, Written};
 pub use tier::{
-    Buffer, CopyBack, Heat, HeatInterval, Mode, MoveEnd, MoveRecord, Mover, Tier, TierStatus,
+    Buffer, CopyBack, Heat, HeatInterval, Mode, MoveEnd, MoveRecord, Mover, Tier, TierError,
+    TierStatus,
 };

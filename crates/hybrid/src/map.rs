@@ -7,13 +7,17 @@
 //! Mapping, atomicity and checksums are per 4 KiB page. With blocks of one page the policy's frames *are*
 //! the slots, so nothing is stored twice; with bigger blocks a small table of block frames stands beside.
 //!
+//! A whole MiB of the slow device can be *held* (its extent lives on the fast device): its pages are none of
+//! the policy's business, so they are never evicted and take no block frame.
+//!
 //! Memory for each cached 4 KiB block: 10 bytes here, about 4 in the index and at most 10 in the policy
-//! (below 2^24 slots), so at most 24; beside them 2 bytes for each 4 MiB of the slow device.
+//! (below 2^24 slots), so at most 24; beside them 2 bytes for each MiB of the slow device up to the
+//! last one that was ever resident, and with a tier 1 byte more up to the last held one.
 //!
 //! Always true:
 //! 1. A page is in at most one slot, a slot holds at most one page.
 //! 2. `dirty` counts the dirty slots, and so do the regions.
-//! 3. A block's frame is held by the policy exactly while a page of it is resident.
+//! 3. A block's frame is in the policy exactly while a page of it is resident and it is not held.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +28,22 @@ use policy::cache::{Index, Kind, Replacement};
 pub(crate) const REGION_PAGES: u64 = 1024;
 /// Page numbers are kept in 40 bits: disks up to 4 PiB.
 pub(crate) const PAGES_MAX: u64 = 1 << 40;
+/// Pages that are held together: a MiB, and no block is bigger.
+pub(crate) const UNIT_PAGES: u64 = 256;
 /// All eight sectors of a page.
 pub(crate) const FULL: u8 = 0xff;
+
+/// What becomes of the pages of one MiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Hold {
+    /// The policy decides.
+    #[default]
+    Free,
+    /// They stay, and go home as other dirty pages do.
+    Resting,
+    /// They stay, and stay dirty: they would be written again soon.
+    Hot,
+}
 
 const USED: u8 = 1;
 const DIRTY: u8 = 2;
@@ -70,10 +88,16 @@ pub(crate) struct PageMap {
     regions: BTreeMap<u64, DirtyRegion>,
     /// The same regions by age.
     ages: BTreeSet<(Instant, u64)>,
-    /// Resident pages of each region, up to the last one that ever had any.
+    /// Resident pages of each MiB, up to the last one that ever had any.
     residents: Vec<u16>,
     resident: u32,
     dirty: u32,
+    /// How each MiB is held, up to the last one that ever was.
+    holds: Vec<Hold>,
+    /// Resident pages of held units, dirty ones among them, and those of hot units.
+    held_resident: u32,
+    held_dirty: u32,
+    hot_dirty: u32,
 }
 
 fn pack(page: u64) -> [u8; 5] {
@@ -107,6 +131,10 @@ impl PageMap {
             residents: Vec::new(),
             resident: 0,
             dirty: 0,
+            holds: Vec::new(),
+            held_resident: 0,
+            held_dirty: 0,
+            hot_dirty: 0,
         };
         map.set_grain(kind, pages_per_block);
         map
@@ -124,7 +152,115 @@ impl PageMap {
         self.dirty
     }
 
-    /// Blocks held.
+    /// Dirty pages that are to stay dirty as long as they can.
+    pub fn hot_dirty(&self) -> u32 {
+        self.hot_dirty
+    }
+
+    /// Resident pages that are held.
+    pub fn held(&self) -> u32 {
+        self.held_resident
+    }
+
+    /// Dirty pages that are held.
+    pub fn held_dirty(&self) -> u32 {
+        self.held_dirty
+    }
+
+    /// How the MiB of `page` is held.
+    pub fn hold_of(&self, page: u64) -> Hold {
+        let unit = (page / UNIT_PAGES) as usize;
+        self.holds.get(unit).copied().unwrap_or_default()
+    }
+
+    fn is_held(&self, page: u64) -> bool {
+        self.hold_of(page) != Hold::Free
+    }
+
+    /// Holds the MiBs from page `first` to `end`, or lets them go: their pages leave the policy or enter it.
+    ///
+    /// # Panics
+    /// If `first` is not on the bound of a MiB.
+    pub fn set_hold(&mut self, first: u64, end: u64, hold: Hold) {
+        assert!(
+            first.is_multiple_of(UNIT_PAGES),
+            "page {first} begins a MiB"
+        );
+        for unit in first / UNIT_PAGES..end.div_ceil(UNIT_PAGES) {
+            let (from, upto) = (unit * UNIT_PAGES, (unit + 1) * UNIT_PAGES);
+            let before = self.hold_of(from);
+            if before == hold {
+                continue;
+            }
+            let pages: Vec<(u64, u32)> = if self.resident_in(from, upto) > 0 {
+                let find = |page| self.find(page).map(|slot| (page, slot));
+                (from..upto).filter_map(find).collect()
+            } else {
+                Vec::new()
+            };
+            for (page, slot) in &pages {
+                self.leave_order(*page, *slot);
+            }
+            if unit as usize >= self.holds.len() {
+                self.holds.resize(unit as usize + 1, Hold::Free);
+            }
+            self.holds[unit as usize] = hold;
+            for (page, slot) in &pages {
+                self.enter_order(*page, *slot);
+            }
+        }
+    }
+
+    /// A resident page enters the policy, or the counts of what is held.
+    fn enter_order(&mut self, page: u64, slot: u32) {
+        let dirty = self.state[slot as usize] & DIRTY != 0;
+        match (self.hold_of(page), &mut self.blocks) {
+            (Hold::Free, None) => self.policy.insert(slot, page),
+            (Hold::Free, Some(blocks)) => blocks.page_came(page, self.policy.as_mut()),
+            _ => self.held_resident += 1,
+        }
+        if dirty {
+            self.count_dirty(page, 1);
+        }
+    }
+
+    /// A resident page leaves the policy, or the counts of what is held.
+    fn leave_order(&mut self, page: u64, slot: u32) {
+        if self.state[slot as usize] & DIRTY != 0 {
+            self.count_dirty(page, -1);
+        }
+        match (self.hold_of(page), &mut self.blocks) {
+            (Hold::Free, None) => self.policy.remove(slot),
+            (Hold::Free, Some(blocks)) => {
+                if let Some(frame) = blocks.page_left(page) {
+                    self.policy.remove(frame);
+                }
+            }
+            _ => self.held_resident -= 1,
+        }
+    }
+
+    /// Counts a dirty page of its block, or of what is held.
+    fn count_dirty(&mut self, page: u64, by: i16) {
+        let hold = self.hold_of(page);
+        let change = |count: &mut u32| {
+            *count = count
+                .checked_add_signed(i32::from(by))
+                .expect("dirty pages are counted");
+        };
+        match (hold, &mut self.blocks) {
+            (Hold::Free, None) => {}
+            (Hold::Free, Some(blocks)) => blocks.count_dirty(page, by),
+            (hold, _) => {
+                change(&mut self.held_dirty);
+                if hold == Hold::Hot {
+                    change(&mut self.hot_dirty);
+                }
+            }
+        }
+    }
+
+    /// Blocks the policy has.
     pub fn frames(&self) -> u32 {
         self.policy.len() as u32
     }
@@ -142,6 +278,7 @@ impl PageMap {
             + self.policy.memory()
             + self.regions.len() * 48
             + self.residents.capacity() * 2
+            + self.holds.capacity()
             + blocks
     }
 
@@ -202,11 +339,14 @@ impl PageMap {
     }
 
     /// A request touches the blocks of pages `first..end`: hits are told to the policy, misses too.
-    /// Returns how many of the blocks were resident.
+    /// Returns how many of the blocks were resident. Held ones are not the policy's and do not count.
     pub fn touch(&mut self, first: u64, end: u64) -> u64 {
         let shift = self.blocks.as_ref().map_or(0, |blocks| blocks.shift);
         let mut hits = 0;
         for key in (first >> shift)..=((end - 1) >> shift) {
+            if self.is_held(key << shift) {
+                continue;
+            }
             let frame = match &self.blocks {
                 None => self.find(key),
                 Some(blocks) => blocks.find(key),
@@ -230,13 +370,17 @@ impl PageMap {
     /// As [`PageMap::touch`] for one page just looked up, with blocks of one page.
     pub fn hit(&mut self, page: u64, slot: u32) {
         debug_assert!(self.blocks.is_none());
-        self.policy.hit(slot, page);
+        if !self.is_held(page) {
+            self.policy.hit(slot, page);
+        }
     }
 
     /// As [`PageMap::touch`] for one page just looked up and not found, with blocks of one page.
     pub fn missed(&mut self, page: u64) {
         debug_assert!(self.blocks.is_none());
-        self.policy.missed(page);
+        if !self.is_held(page) {
+            self.policy.missed(page);
+        }
     }
 
     /// Has the block of `page` been seen lately though it is not resident?
@@ -253,6 +397,7 @@ impl PageMap {
     pub fn frames_needed(&self, first: u64, end: u64) -> u32 {
         let shift = self.blocks.as_ref().map_or(0, |blocks| blocks.shift);
         ((first >> shift)..=((end - 1) >> shift))
+            .filter(|key| !self.is_held(key << shift))
             .filter(|key| match &self.blocks {
                 None => self.find(*key).is_none(),
                 Some(blocks) => blocks.find(*key).is_none(),
@@ -276,7 +421,7 @@ impl PageMap {
                 self.clear_slot(old, page);
                 let renamed = self.index.rename(page, old, slot);
                 assert!(renamed, "page {page} was found in slot {old} just now");
-                if self.blocks.is_none() {
+                if self.blocks.is_none() && !self.is_held(page) {
                     self.policy.moved(old, slot);
                 }
                 self.resident -= 1;
@@ -285,10 +430,7 @@ impl PageMap {
                 self.count_resident(page, 1);
                 let PageMap { index, pages, .. } = self;
                 index.insert(page, slot, |slot| unpack(pages[slot as usize]));
-                match &mut self.blocks {
-                    None => self.policy.insert(slot, page),
-                    Some(blocks) => blocks.page_came(page, self.policy.as_mut()),
-                }
+                self.enter_order(page, slot);
             }
         }
         self.pages[slot as usize] = pack(page);
@@ -318,9 +460,7 @@ impl PageMap {
             }
         });
         region.pages += 1;
-        if let Some(blocks) = &mut self.blocks {
-            blocks.count_dirty(page, 1);
-        }
+        self.count_dirty(page, 1);
     }
 
     fn unset_dirty(&mut self, slot: u32, page: u64) {
@@ -339,9 +479,7 @@ impl PageMap {
             self.ages.remove(&(region.oldest, number));
             self.regions.remove(&number);
         }
-        if let Some(blocks) = &mut self.blocks {
-            blocks.count_dirty(page, -1);
-        }
+        self.count_dirty(page, -1);
     }
 
     fn clear_slot(&mut self, slot: u32, page: u64) {
@@ -356,14 +494,7 @@ impl PageMap {
     pub fn remove(&mut self, page: u64) -> Option<u32> {
         let slot = self.find(page)?;
         self.drop_page(page, slot);
-        match &mut self.blocks {
-            None => self.policy.remove(slot),
-            Some(blocks) => {
-                if let Some(frame) = blocks.page_left(page) {
-                    self.policy.remove(frame);
-                }
-            }
-        }
+        self.leave_order(page, slot);
         Some(slot)
     }
 
@@ -377,17 +508,25 @@ impl PageMap {
     }
 
     fn count_resident(&mut self, page: u64, by: i16) {
-        let region = (page / REGION_PAGES) as usize;
-        if region >= self.residents.len() {
-            self.residents.resize(region + 1, 0);
+        let unit = (page / UNIT_PAGES) as usize;
+        if unit >= self.residents.len() {
+            self.residents.resize(unit + 1, 0);
         }
-        let count = &mut self.residents[region];
+        let count = &mut self.residents[unit];
         *count = count
             .checked_add_signed(by)
-            .expect("a region has 0 to 1024 pages");
+            .expect("a MiB has 0 to 256 pages");
     }
 
-    /// Resident pages of each region from the first one on; regions behind the end have none.
+    /// Resident pages of the MiBs that pages `first..end` lie in.
+    pub fn resident_in(&self, first: u64, end: u64) -> u64 {
+        let len = self.residents.len() as u64;
+        let (first, end) = (first / UNIT_PAGES, end.div_ceil(UNIT_PAGES));
+        let units = &self.residents[first.min(len) as usize..end.min(len) as usize];
+        units.iter().map(|count| u64::from(*count)).sum()
+    }
+
+    /// Resident pages of each MiB from the first one on; those behind the end have none.
     pub fn residents(&self) -> &[u16] {
         &self.residents
     }
@@ -402,7 +541,7 @@ impl PageMap {
     /// Is there a clean block that could go?
     fn any_clean(&self) -> bool {
         match &self.blocks {
-            None => self.dirty < self.resident,
+            None => self.dirty - self.held_dirty < self.resident - self.held_resident,
             Some(blocks) => blocks.dirty_blocks < self.policy.len(),
         }
     }
@@ -517,9 +656,10 @@ impl PageMap {
         let mut kept = Vec::new();
         match &self.blocks {
             None => self.policy.coldest_first(&mut |slot| kept.push(slot)),
-            Some(_) => kept.extend(
-                (0..self.slots().min(slots)).filter(|slot| self.state[*slot as usize] != 0),
-            ),
+            Some(_) => kept.extend((0..self.slots().min(slots)).filter(|slot| {
+                self.in_slot(*slot)
+                    .is_some_and(|(page, _)| !self.is_held(page))
+            })),
         }
         self.pages.resize(slots as usize, [0; 5]);
         self.state.resize(slots as usize, 0);
@@ -559,7 +699,7 @@ impl PageMap {
         let mut residents = vec![0; self.residents.len()];
         for slot in 0..self.slots() {
             if let Some((page, _)) = self.in_slot(slot) {
-                residents[(page / REGION_PAGES) as usize] += 1;
+                residents[(page / UNIT_PAGES) as usize] += 1;
             }
         }
         assert_eq!(residents, self.residents);
@@ -568,11 +708,21 @@ impl PageMap {
                 assert_eq!(self.find(page), Some(slot), "page {page}");
             }
         }
+        let held: Vec<(Hold, Entry)> = (0..self.slots())
+            .filter_map(|slot| self.in_slot(slot))
+            .map(|(page, entry)| (self.hold_of(page), entry))
+            .filter(|(hold, _)| *hold != Hold::Free)
+            .collect();
+        let hot = |(hold, entry): &&(Hold, Entry)| *hold == Hold::Hot && entry.dirty;
+        assert_eq!(held.len(), self.held_resident as usize);
+        let dirty = held.iter().filter(|(_, entry)| entry.dirty).count();
+        assert_eq!(dirty, self.held_dirty as usize);
+        assert_eq!(held.iter().filter(hot).count(), self.hot_dirty as usize);
         match &self.blocks {
-            None => assert_eq!(self.policy.len(), used),
+            None => assert_eq!(self.policy.len(), used - held.len()),
             Some(blocks) => {
                 let resident: usize = blocks.resident.iter().map(|count| *count as usize).sum();
-                assert_eq!(resident, used);
+                assert_eq!(resident, used - held.len());
                 assert_eq!(blocks.index.len(), self.policy.len());
             }
         }
@@ -676,10 +826,17 @@ mod tests {
         Clean(u64),
         Evict(u64),
         Touch(u64),
+        Hold(u64, Hold),
+    }
+
+    /// 48 pages in three MiBs.
+    fn pages() -> impl Iterator<Item = u64> {
+        (0..48).map(|number| number / 16 * UNIT_PAGES + number % 16)
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let page = 0..48u64;
+        let page = (0..48u64).prop_map(|number| number / 16 * UNIT_PAGES + number % 16);
+        let hold = prop_oneof![Just(Hold::Free), Just(Hold::Resting), Just(Hold::Hot)];
         let step = prop_oneof![
             4 => (page.clone(), any::<bool>(), prop_oneof![Just(FULL), 1..=254u8])
                 .prop_map(|(page, dirty, mask)| Step::Put(page, dirty, mask)),
@@ -687,6 +844,7 @@ mod tests {
             2 => page.clone().prop_map(Step::Clean),
             1 => page.clone().prop_map(Step::Evict),
             1 => page.prop_map(Step::Touch),
+            1 => (0..3u64, hold).prop_map(|(unit, hold)| Step::Hold(unit, hold)),
         ];
         prop::collection::vec(step, 1..200)
     }
@@ -697,9 +855,15 @@ mod tests {
         let mut map = PageMap::new(SLOTS, kind, pages_per_block);
         let mut twin: BTreeMap<u64, Entry> = BTreeMap::new();
         let mut free: Vec<u32> = (0..SLOTS).collect();
+        let mut holds = [Hold::Free; 3];
         let mut stamp = 0;
         for step in steps {
             match step {
+                Step::Hold(unit, hold) => {
+                    let (first, end) = (unit * UNIT_PAGES, (unit + 1) * UNIT_PAGES);
+                    map.set_hold(first, end, hold);
+                    holds[unit as usize] = hold;
+                }
                 Step::Put(page, dirty, mask) => {
                     let slot = free
                         .pop()
@@ -731,13 +895,16 @@ mod tests {
                         let range = first..first + pages_per_block;
                         twin.range(range).all(|(_, entry)| !entry.dirty)
                     };
+                    let loose = |page: &u64| holds[(page / UNIT_PAGES) as usize] == Hold::Free;
                     let possible = twin
                         .keys()
+                        .filter(|page| loose(page))
                         .any(|page| clean_block(page / pages_per_block * pages_per_block));
                     let mut gone = Vec::new();
                     let evicted = map.evict(Some(page), &mut |page, slot| gone.push((page, slot)));
                     assert_eq!(evicted, possible);
                     for (page, slot) in gone {
+                        assert!(loose(&page), "page {page} is held");
                         let entry = twin.remove(&page).expect("only residents leave");
                         assert_eq!((entry.slot, entry.dirty), (slot, false));
                         free.push(slot);
@@ -747,11 +914,12 @@ mod tests {
                     let hits = map.touch(page, page + 1);
                     let block = page / pages_per_block * pages_per_block;
                     let resident = twin.range(block..block + pages_per_block).next().is_some();
-                    assert_eq!(hits, u64::from(resident));
+                    let free = holds[(page / UNIT_PAGES) as usize] == Hold::Free;
+                    assert_eq!(hits, u64::from(resident && free));
                 }
             }
             map.check();
-            for page in 0..48 {
+            for page in pages() {
                 assert_eq!(map.get(page), twin.get(&page).copied(), "page {page}");
             }
         }
@@ -759,7 +927,7 @@ mod tests {
         map.check();
         map.resize(SLOTS * 2, Kind::Sieve, 1);
         map.check();
-        for page in 0..48 {
+        for page in pages() {
             assert_eq!(map.get(page), twin.get(&page).copied(), "page {page}");
         }
     }

@@ -12,6 +12,7 @@
 //! 2. A pair that does not belong together is refused, and nothing is written.
 //! 3. Cut off at any point, the pair opens as before or as after.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::{Bytes, Map, Nanos};
@@ -25,6 +26,7 @@ use crate::map::{PageMap, REGION_PAGES};
 use crate::record::{Fact, understand};
 use crate::settings::{Settings, SettingsError};
 use crate::slow::Slow;
+use crate::tier::Kept;
 
 /// How a pair is to be opened.
 #[derive(Clone, Default)]
@@ -583,6 +585,11 @@ impl Inner {
         env::spawn(Rc::clone(cache).commit_loop(commit_after));
         env::spawn(Rc::clone(self).clean_loop(Rc::clone(cache)));
         env::spawn(Rc::clone(self).unmark_loop(Rc::clone(cache)));
+        env::spawn(Rc::clone(self).interval_loop(Rc::clone(cache)));
+        env::spawn(Rc::clone(self).raise_loop(Rc::clone(cache)));
+        env::spawn(Rc::clone(self).copy_loop(Rc::clone(cache)));
+        env::spawn(Rc::clone(self).lower_loop(Rc::clone(cache)));
+        self.begin_tier(cache);
     }
 
     /// Brings a cache back: the last committed map, clean and dirty entries alike.
@@ -603,6 +610,7 @@ impl Inner {
         let mut map = PageMap::new(label.slots_max, settings.policy, pages_per_block);
         let mut marks: Map<u64, bool> = Map::default();
         let mut samples: Map<u64, Option<u32>> = Map::default();
+        let mut kept: BTreeMap<u32, Kept> = BTreeMap::new();
         let mut wrong: Option<String> = None;
         let whole_pages = self.slow.whole_pages();
         let visit = |record: Record<'_>| match understand(record) {
@@ -633,6 +641,12 @@ impl Inner {
             }
             Some(Fact::Sample(number, crc)) => {
                 samples.insert(number, crc);
+            }
+            Some(Fact::Extent(extent, None)) => {
+                kept.remove(&extent);
+            }
+            Some(Fact::Extent(extent, Some(state))) => {
+                kept.insert(extent, state);
             }
         };
         let opened = Ledger::open(Rc::clone(&fast), label.ledger, visit).await;
@@ -697,6 +711,7 @@ impl Inner {
             }
         }
         cache.samples.replace(samples);
+        self.restore_tier(&cache, &kept);
         recovered.took = env::now().since(start);
         self.recovered.set(recovered);
         tracing::info!(
@@ -852,6 +867,8 @@ impl Inner {
         }
         *cache.label.borrow_mut() = label;
         cache.set_room(slots, pages_per_block);
+        cache.no_fills.set(false);
+        self.fit_tier(cache);
         Ok(())
     }
 }

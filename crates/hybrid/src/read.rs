@@ -21,6 +21,7 @@ use crate::cache::Cache;
 use crate::engine::Inner;
 use crate::label::PAGE;
 use crate::map::{Entry, FULL};
+use crate::tier::{Mode as Use, Place};
 
 const PAGE_LEN: usize = base::PAGE;
 
@@ -181,10 +182,14 @@ impl Inner {
         let parts = plan(&cache, byte, len, whole_pages, self.slow.max_io(), passing);
         let first = byte / PAGE;
         let end = (byte + len as u64).div_ceil(PAGE).min(whole_pages);
+        if class != Class::Background {
+            self.note_request(&cache, byte..byte + len as u64, false);
+        }
         let mut fills = Vec::new();
         if !passing && first < end {
-            if mode.fills_on_read() && !sequential.bypass && class != Class::Background {
-                fills = self.choose_fills(&cache, &parts, whole_pages);
+            let caches = mode.fills_on_read() && !sequential.bypass;
+            if class != Class::Background && (caches || self.has_tier()) {
+                fills = self.choose_fills(&cache, &parts, whole_pages, caches);
             }
             note_use(&cache, &parts, first, end);
         }
@@ -376,8 +381,24 @@ impl Inner {
 
     /// Which missed pages are worth a copy? Decided, and registered, before the read is sent: whoever
     /// writes one of them from now on makes the copy void.
-    fn choose_fills(&self, cache: &Rc<Cache>, parts: &[Part], whole_pages: u64) -> Vec<Fill> {
-        let block = self.settings.borrow().block.0 / PAGE;
+    ///
+    /// `caches`: the block cache takes what it admits; what belongs to an extent that is up is copied anyway.
+    fn choose_fills(
+        &self,
+        cache: &Rc<Cache>,
+        parts: &[Part],
+        whole_pages: u64,
+        caches: bool,
+    ) -> Vec<Fill> {
+        let (block, mode) = {
+            let settings = self.settings.borrow();
+            (settings.block.0 / PAGE, settings.mode)
+        };
+        let place = |page: u64| match mode {
+            Use::Cache => Place::Slow,
+            Use::Tier | Use::Both => cache.tier.place(page),
+        };
+        let caches = caches && mode != Use::Tier;
         let mut fills = Vec::new();
         for part in parts.iter().filter(|part| part.source == Source::Slow) {
             let first = part.at / PAGE;
@@ -387,12 +408,20 @@ impl Inner {
             let mut page = first;
             while page < end {
                 let next = ((page / block + 1) * block).min(end);
-                let (resident, remembered) = {
-                    let map = cache.map.borrow();
-                    (map.block_resident(page), map.remembers(page))
+                let worth = || {
+                    let (resident, remembered) = {
+                        let map = cache.map.borrow();
+                        (map.block_resident(page), map.remembers(page))
+                    };
+                    // A page beside resident ones of its block belongs to them.
+                    resident || self.admits_read(page / block, remembered)
                 };
-                // A page beside resident ones of its block belongs to them.
-                if resident || self.admits_read(page / block, remembered) {
+                let wanted = match place(page) {
+                    Place::Up => true,
+                    Place::Sinking => false,
+                    Place::Slow => caches && worth(),
+                };
+                if wanted {
                     run = Some((run.map_or(page, |(from, _)| from), next));
                 } else if let Some((from, upto)) = run.take() {
                     self.add_fill(cache, from, upto, whole_pages, &mut fills);

@@ -5,6 +5,7 @@
 //! | page << 2 | slot u32, CRC-32C u32, flags u8, and for a partial page its sector mask u8 |
 //! | region << 2 + 1 | none: the region is marked |
 //! | sample << 2 + 2 | CRC-32C u32 of the sampled page of the slow device |
+//! | extent << 2 + 3 | state u8, pages of an extent as a power of two u8: the extent is not on the slow device |
 //!
 //! Little-endian; byte by byte in `docs/formats.md`.
 
@@ -13,10 +14,16 @@ use ledger::{Batch, Owner, Record};
 
 use crate::map::{Entry, FULL, PageMap};
 use crate::marks::Marks;
+use crate::tier::{Kept, Table};
 
 const PAGE: u64 = 0;
 const MARK: u64 = 1;
 const SAMPLE: u64 = 2;
+const EXTENT: u64 = 3;
+const STATE_UP: u8 = 1;
+const STATE_SINKING: u8 = 2;
+/// Extents have 2^8 to 2^18 pages: 1 MiB to 1 GiB.
+const SHIFTS: std::ops::RangeInclusive<u8> = 8..=18;
 const FLAG_DIRTY: u8 = 1;
 const FLAG_PARTIAL: u8 = 2;
 
@@ -26,6 +33,7 @@ pub(crate) enum Fact {
     Page(u64, Option<Entry>),
     Mark(u64, bool),
     Sample(u64, Option<u32>),
+    Extent(u32, Option<Kept>),
 }
 
 pub(crate) fn put_page(batch: &mut Batch, page: u64, entry: &Entry) {
@@ -62,6 +70,21 @@ pub(crate) fn sample(batch: &mut Batch, number: u64, crc: Option<u32>) {
     match crc {
         Some(crc) => batch.put(number << 2 | SAMPLE, &crc.to_le_bytes()),
         None => batch.remove(number << 2 | SAMPLE),
+    }
+}
+
+pub(crate) fn extent(batch: &mut Batch, extent: u32, kept: Option<Kept>) {
+    let key = u64::from(extent) << 2 | EXTENT;
+    match kept {
+        Some(kept) => {
+            let state = if kept.sinking {
+                STATE_SINKING
+            } else {
+                STATE_UP
+            };
+            batch.put(key, &[state, kept.shift]);
+        }
+        None => batch.remove(key),
     }
 }
 
@@ -102,16 +125,27 @@ pub(crate) fn understand(record: Record<'_>) -> Option<Fact> {
             let crc = u32::from_le_bytes(value.try_into().ok()?);
             Some(Fact::Sample(number, Some(crc)))
         }
+        (EXTENT, None) => Some(Fact::Extent(number.try_into().ok()?, None)),
+        (EXTENT, Some(&[state, shift]))
+            if matches!(state, STATE_UP | STATE_SINKING) && SHIFTS.contains(&shift) =>
+        {
+            let kept = Kept {
+                sinking: state == STATE_SINKING,
+                shift,
+            };
+            Some(Fact::Extent(number.try_into().ok()?, Some(kept)))
+        }
         _ => None,
     }
 }
 
-/// Lends the live records to the ledger's compaction: slots in order, then marks and fingerprints.
+/// Lends the live records to the ledger's compaction: slots in order, then marks, fingerprints and extents.
 pub(crate) struct Live<'a> {
     pub map: &'a PageMap,
     pub slots: u32,
     pub marks: &'a Marks,
     pub samples: &'a Map<u64, Option<u32>>,
+    pub table: &'a Table,
 }
 
 impl Owner for Live<'_> {
@@ -134,6 +168,9 @@ impl Owner for Live<'_> {
         for number in numbers {
             sample(out, number, self.samples[&number]);
         }
+        for (number, kept) in self.table.all_kept() {
+            extent(out, number, Some(kept));
+        }
         None
     }
 
@@ -142,7 +179,8 @@ impl Owner for Live<'_> {
         let pages = Batch::record_bytes(top, 10) * u64::from(self.map.resident());
         let marks = Batch::record_bytes(top, 0) * self.marks.len() as u64;
         let samples = Batch::record_bytes(top, 4) * self.samples.len() as u64;
-        Some(pages + marks + samples)
+        let extents = Batch::record_bytes(top, 2) * self.table.len() as u64;
+        Some(pages + marks + samples + extents)
     }
 }
 
@@ -170,6 +208,12 @@ mod tests {
         mark(&mut batch, 9, true);
         mark(&mut batch, 9, false);
         sample(&mut batch, 2, Some(4));
+        let kept = Kept {
+            sinking: true,
+            shift: 12,
+        };
+        extent(&mut batch, 7, Some(kept));
+        extent(&mut batch, 8, None);
         let facts: Vec<Fact> = batch
             .records()
             .map(|record| understand(record).unwrap())
@@ -182,13 +226,24 @@ mod tests {
                 Fact::Mark(9, true),
                 Fact::Mark(9, false),
                 Fact::Sample(2, Some(4)),
+                Fact::Extent(7, Some(kept)),
+                Fact::Extent(8, None),
             ]
         );
     }
 
     #[test]
     fn a_record_that_is_none_of_ours_is_not_misread() {
-        for (key, value) in [(0, &[1, 2][..]), (3, &[]), (0, &[0; 11]), (2, &[1])] {
+        let not_ours: [(u64, &[u8]); 7] = [
+            (0, &[1, 2]),
+            (0, &[0; 11]),
+            (2, &[1]),
+            (3, &[]),
+            (3, &[3, 12]),
+            (3, &[1, 7]),
+            (u64::MAX, &[1, 12]),
+        ];
+        for (key, value) in not_ours {
             assert_eq!(understand(Record::Put { key, value }), None);
         }
     }

@@ -7,7 +7,7 @@ use base::{Bytes, Nanos};
 use policy::cache::Kind;
 use serde::{Deserialize, Serialize};
 
-use crate::tier::{Mode, Tier};
+use crate::tier::{Mode, Tier, TierError};
 
 /// Where a write goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -190,7 +190,7 @@ impl Default for Settings {
 }
 
 /// Why a set of choices cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
     /// Block size.
@@ -209,6 +209,20 @@ pub enum SettingsError {
     /// A bypass threshold below one page.
     #[error("sequential_bypass = {0}: it must be at least 4 KiB")]
     Bypass(Bytes),
+    /// A write mode that keeps nothing on the fast device alone, with a tier.
+    #[error(
+        "write = {write} with mode = {mode}: a region on the fast device takes writes alone, so write must be back \
+         or only-writes; or choose mode = cache"
+    )]
+    WriteMode {
+        /// The write mode asked for.
+        write: WriteMode,
+        /// The mode asked for.
+        mode: Mode,
+    },
+    /// The choices for the tier.
+    #[error(transparent)]
+    Tier(#[from] TierError),
 }
 
 impl Settings {
@@ -226,10 +240,17 @@ impl Settings {
                 high: self.dirty_high,
             });
         }
-        match self.sequential_bypass {
-            Some(bypass) if bypass.0 < 4096 => Err(SettingsError::Bypass(bypass)),
-            _ => Ok(()),
+        if let Some(bypass) = self.sequential_bypass.filter(|bypass| bypass.0 < 4096) {
+            return Err(SettingsError::Bypass(bypass));
         }
+        if self.mode.has_tier() && !self.write.keeps_dirty() {
+            return Err(SettingsError::WriteMode {
+                write: self.write,
+                mode: self.mode,
+            });
+        }
+        // Choices for a tier that is not there are checked too: it may come with one word.
+        Ok(self.tier.check()?)
     }
 }
 

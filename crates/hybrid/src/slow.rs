@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use base::{Buf, Bytes, Instant, Nanos, Sector, Span, View};
 use device::{Class, Device, DeviceError, Info, WriteFlags};
-use env::sync::Semaphore;
+use env::sync::{Event, Semaphore};
 
 pub(crate) struct Slow {
     // Fixed.
@@ -25,6 +25,8 @@ pub(crate) struct Slow {
     busy_since: Cell<Instant>,
     busy: Cell<Nanos>,
     last_used: Cell<Instant>,
+    /// The last of the users' requests ended.
+    quiet: Event,
     pub bytes_read: Cell<u64>,
     pub bytes_written: Cell<u64>,
     asleep: Cell<bool>,
@@ -45,6 +47,7 @@ impl Slow {
             busy_since: Cell::new(Instant(0)),
             busy: Cell::new(Nanos(0)),
             last_used: Cell::new(env::now()),
+            quiet: Event::default(),
             bytes_read: Cell::new(0),
             bytes_written: Cell::new(0),
             asleep: Cell::new(false),
@@ -70,7 +73,15 @@ impl Slow {
                 self.busy.set(Nanos(
                     self.busy.get().0 + now.since(self.busy_since.get()).0,
                 ));
+                self.quiet.notify_all();
             }
+        }
+    }
+
+    /// Waits until no request of a user is under way.
+    pub async fn quiet(&self) {
+        while self.foreground.get() > 0 {
+            self.quiet.wait().await;
         }
     }
 

@@ -26,6 +26,7 @@ use crate::locks::Mode;
 use crate::map::{Entry, FULL};
 use crate::read::{Reader, sector_mask};
 use crate::settings::WriteMode;
+use crate::tier::{Mode as Use, Place};
 
 const PAGE_LEN: usize = base::PAGE;
 /// Discards are carried out in pieces of 64 MiB.
@@ -99,6 +100,7 @@ impl Inner {
         let len = range.end - range.start;
         let stream = self.observe_stream(range.start, len);
         self.figures.write(len, stream.sequential);
+        let mut counted = false;
         loop {
             let Some(cache) = self.write_cache().await? else {
                 // The last of a cache's cleaning may still be under way.
@@ -106,6 +108,9 @@ impl Inner {
                 let _held = self.locks.acquire(first, end, Mode::EXCLUSIVE).await;
                 return self.slow_put(range, &payload, flags).await;
             };
+            if !std::mem::replace(&mut counted, true) {
+                self.note_request(&cache, range.clone(), true);
+            }
             let answer = self
                 .put_with(&cache, range.clone(), &payload, flags, stream.bypass)
                 .await;
@@ -125,7 +130,10 @@ impl Inner {
         flags: WriteFlags,
         bypass: bool,
     ) -> Result<(), DeviceError> {
-        let mode = self.settings.borrow().write;
+        let (mode, alone) = {
+            let settings = self.settings.borrow();
+            (settings.write, settings.mode == Use::Tier)
+        };
         let len = range.end - range.start;
         let big_zeroes = matches!(payload, Payload::Zeroes) && len > ZEROES;
         let cached =
@@ -138,26 +146,57 @@ impl Inner {
             let piece = payload.slice(tail.start - range.start..len);
             self.slow_put(tail, &piece, flags).await?;
         }
-        if body.is_empty() {
-            return Ok(());
-        }
-        let payload = payload.slice(0..split - range.start);
-        let (first, end) = (body.start / PAGE, body.end.div_ceil(PAGE));
-        if cached {
-            let _held = self.locks.acquire(first, end, Mode::CACHE_WRITE).await;
-            cache.map.borrow_mut().touch(first, end);
-            self.put_cached(cache, body, &payload).await?;
-        } else {
-            let _held = self.locks.acquire(first, end, Mode::EXCLUSIVE).await;
-            self.put_past(cache, body.clone(), &payload, flags).await?;
-            if mode == WriteMode::Through && !bypass {
-                self.copy_through(cache, body, &payload);
+        let any_body = !body.is_empty();
+        for (piece, place) in self.by_place(cache, body) {
+            let part = payload.slice(piece.start - range.start..piece.end - range.start);
+            let cached = match place {
+                None => cached,
+                // Zeroes of some length are cheaper on the slow device, wherever their extent lives.
+                Some(Place::Up) => !big_zeroes,
+                Some(Place::Sinking) => false,
+                Some(Place::Slow) => cached && !alone,
+            };
+            let (first, end) = (piece.start / PAGE, piece.end.div_ceil(PAGE));
+            if cached {
+                let _held = self.locks.acquire(first, end, Mode::CACHE_WRITE).await;
+                cache.map.borrow_mut().touch(first, end);
+                self.put_cached(cache, piece, &part).await?;
+            } else {
+                let _held = self.locks.acquire(first, end, Mode::EXCLUSIVE).await;
+                self.put_past(cache, piece.clone(), &part, flags).await?;
+                if mode == WriteMode::Through && !bypass {
+                    self.copy_through(cache, piece, &part);
+                }
             }
         }
-        if flags.fua {
+        if flags.fua && any_body {
             cache.committed().await?;
         }
         Ok(())
+    }
+
+    /// Cuts `range` (in bytes) where one extent lives elsewhere than the next; `None` without a tier.
+    fn by_place(&self, cache: &Cache, range: Range<u64>) -> Vec<(Range<u64>, Option<Place>)> {
+        if range.is_empty() {
+            return Vec::new();
+        }
+        if !self.has_tier() {
+            return vec![(range, None)];
+        }
+        let table = cache.tier.table.borrow();
+        let extent_bytes = table.extent_pages() * PAGE;
+        let mut pieces: Vec<(Range<u64>, Option<Place>)> = Vec::new();
+        let mut byte = range.start;
+        while byte < range.end {
+            let upto = ((byte / extent_bytes + 1) * extent_bytes).min(range.end);
+            let place = Some(table.place(table.extent_of(byte / PAGE)));
+            match pieces.last_mut() {
+                Some((piece, same)) if *same == place => piece.end = upto,
+                _ => pieces.push((byte..upto, place)),
+            }
+            byte = upto;
+        }
+        pieces
     }
 
     /// Straight to the slow device.

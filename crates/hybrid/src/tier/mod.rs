@@ -1,8 +1,102 @@
 //! A home on the fast device for hot regions.
+//!
+//! ```text
+//! requests -> statistics --interval's end--> policy::tier --regions--> table: extents up | sinking
+//!                                                                        |
+//!      page map (held pages) <-- raise, copy, lower (direct mover) <-----+
+//! ```
+//!
+//! The tier stands on the cache's page map: a page of an extent that is up is an ordinary entry of it, written out
+//! of place and committed through the ledger, but *held*, so that it is never evicted. So which pages are
+//! there, which of them changed and which of their sectors are valid is the page map's to know, and crash
+//! safety is the cache's: after a crash the map alone tells where the newest data are. The table of extents
+//! is kept so that what was up is up again.
+//!
+//! Source: AST 3.2, 3.3; the direct mover is ours.
 
+mod direct;
+mod interval;
+mod lower;
+mod manage;
 mod published;
 mod settings;
+mod stats;
+mod table;
 mod view;
 
-pub use settings::{Buffer, CopyBack, Mode, Mover, Tier};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use env::sync::Event;
+use policy::tier::TierPolicy;
+
+pub(crate) use direct::Jobs;
+pub use settings::{Buffer, CopyBack, Mode, Mover, Tier, TierError};
+pub(crate) use stats::Stats;
+pub(crate) use table::{Kept, Place, Table};
 pub use view::{Heat, HeatInterval, MoveEnd, MoveRecord, TierStatus};
+
+/// Counts since the fast device was attached.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Requests of users, and those of which everything was on the fast device when they came.
+    pub requests: Cell<u64>,
+    pub hit_requests: Cell<u64>,
+    /// Requests that lay in extents that are up.
+    pub tier_requests: Cell<u64>,
+    /// Bytes copied to the fast device ahead of need, brought home by lowering, and dropped.
+    pub bytes_promoted: Cell<u64>,
+    pub bytes_lowered: Cell<u64>,
+    pub bytes_dropped: Cell<u64>,
+    pub moves_up: Cell<u64>,
+    pub moves_down: Cell<u64>,
+    pub cancelled: Cell<u64>,
+    pub failed: Cell<u64>,
+}
+
+/// All there is of one attached fast device's tier. With the mode `cache` it is empty.
+pub(crate) struct State {
+    pub table: RefCell<Table>,
+    pub stats: RefCell<Stats>,
+    pub policy: RefCell<Box<dyn TierPolicy>>,
+    /// What is to be raised and what to be copied.
+    pub jobs: RefCell<Jobs>,
+    /// Extents are to be raised or copied.
+    pub raise_work: Event,
+    /// Extents are to be emptied.
+    pub lower_work: Event,
+    /// The choices changed.
+    pub news: Event,
+    pub counts: Counts,
+}
+
+impl State {
+    /// For a volume of `pages` whole pages, with everything on the slow device.
+    pub fn new(pages: u64, tier: &Tier) -> Rc<State> {
+        let table = Table::new(pages, tier);
+        let policy = interval::build(tier, table.regions());
+        Rc::new(State {
+            table: RefCell::new(table),
+            stats: RefCell::new(Stats::new(env::now())),
+            policy: RefCell::new(policy),
+            jobs: RefCell::default(),
+            raise_work: Event::default(),
+            lower_work: Event::default(),
+            news: Event::default(),
+            counts: Counts::default(),
+        })
+    }
+
+    /// Wakes everybody: the cache's condition or the choices changed.
+    pub fn wake(&self) {
+        self.raise_work.notify_all();
+        self.lower_work.notify_all();
+        self.news.notify_all();
+    }
+
+    /// Where the extent of `page` lives.
+    pub fn place(&self, page: u64) -> Place {
+        let table = self.table.borrow();
+        table.place(table.extent_of(page))
+    }
+}

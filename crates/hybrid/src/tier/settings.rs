@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use base::{Bytes, Nanos, Span};
-use policy::tier::{Kind, Parameters};
+use policy::tier::{Kind, ParameterError, Parameters};
 use serde::{Deserialize, Serialize};
 
 use crate::settings::UnknownWord;
@@ -139,6 +139,10 @@ pub struct Tier {
     pub buffer: Buffer,
     /// What a region costs on its way down.
     pub copy_back: CopyBack,
+    /// Does a region that is sent down stay until its room is needed?
+    pub lazy_down: bool,
+    /// Nobody will ever read what was written: [`CopyBack::Nothing`] is refused without it.
+    pub without_contents: bool,
     /// Do moves yield to users of the slow device?
     pub flow_control: bool,
     /// Is an extent copied only when the reads it saves are expected to cost more than the copy?
@@ -179,6 +183,8 @@ impl Default for Tier {
             mover: Mover::Direct,
             buffer: Buffer::Fast,
             copy_back: CopyBack::Changed,
+            lazy_down: true,
+            without_contents: false,
             flow_control: true,
             break_even: true,
             either: true,
@@ -191,9 +197,149 @@ impl Default for Tier {
     }
 }
 
+/// Why choices for a tier cannot be used.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TierError {
+    /// The region's size.
+    #[error("region = {0}: it must be a power of two from 1 MiB to 1 GiB")]
+    Region(Bytes),
+    /// The extent's size.
+    #[error("extent = {extent}: it must be a power of two from 1 MiB to the region ({region})")]
+    Extent {
+        /// As asked.
+        extent: Bytes,
+        /// The region.
+        region: Bytes,
+    },
+    /// A parameter of the policy.
+    #[error(transparent)]
+    Parameters(#[from] ParameterError),
+    /// The tier's share beside a cache.
+    #[error(
+        "share = {0} %: it must be from 1 to 99; leave it out to let it follow what each half is good for"
+    )]
+    Share(u8),
+    /// A window that is none.
+    #[error(
+        "windows: from {from} to {to}: both must be times of the day below 24 hours, and not the same"
+    )]
+    Window {
+        /// When it opens.
+        from: Nanos,
+        /// When it closes.
+        to: Nanos,
+    },
+    /// A range of nothing.
+    #[error("{key}: the range at byte {at} is empty; say how long it is")]
+    Empty {
+        /// `pinned` or `barred`.
+        key: &'static str,
+        /// Where it begins.
+        at: u64,
+    },
+    /// Pinned and barred at once.
+    #[error(
+        "pinned and barred: the ranges at byte {pinned} and at byte {barred} share an extent of {extent}, which would \
+         have to be up and must not be; move one of them, or choose a smaller extent"
+    )]
+    Contradiction {
+        /// Where the pinned range begins.
+        pinned: u64,
+        /// Where the barred one does.
+        barred: u64,
+        /// What is moved together.
+        extent: Bytes,
+    },
+    /// Data would be lost.
+    #[error(
+        "copy_back = nothing: what users wrote to a region would be lost when it goes down; it is for simulations that \
+         say so (without_contents), so choose changed or all"
+    )]
+    CopyBackNothing,
+}
+
+impl Tier {
+    /// Refuses choices that make no sense.
+    ///
+    /// # Errors
+    /// [`TierError`], naming the key.
+    pub fn check(&self) -> Result<(), TierError> {
+        let (least, most) = (Bytes::mib(1), Bytes::gib(1));
+        if !self.region.0.is_power_of_two() || !(least..=most).contains(&self.region) {
+            return Err(TierError::Region(self.region));
+        }
+        if !self.extent.0.is_power_of_two() || !(least..=self.region).contains(&self.extent) {
+            return Err(TierError::Extent {
+                extent: self.extent,
+                region: self.region,
+            });
+        }
+        self.parameters.check()?;
+        if let Some(share) = self.share.filter(|share| !(1..=99).contains(share)) {
+            return Err(TierError::Share(share));
+        }
+        let day = Nanos::secs(86_400);
+        for &(from, to) in &self.windows {
+            if from >= day || to >= day || from == to {
+                return Err(TierError::Window { from, to });
+            }
+        }
+        for (key, ranges) in [("pinned", &self.pinned), ("barred", &self.barred)] {
+            if let Some(span) = ranges.iter().find(|span| span.len == Bytes(0)) {
+                let at = span.start.byte();
+                return Err(TierError::Empty { key, at });
+            }
+        }
+        let extents = |span: &Span| {
+            let first = span.start.byte() / self.extent.0;
+            first..span.end().byte().div_ceil(self.extent.0)
+        };
+        for pinned in &self.pinned {
+            for barred in &self.barred {
+                let (up, down) = (extents(pinned), extents(barred));
+                if up.start < down.end && down.start < up.end {
+                    return Err(TierError::Contradiction {
+                        pinned: pinned.start.byte(),
+                        barred: barred.start.byte(),
+                        extent: self.extent,
+                    });
+                }
+            }
+        }
+        if self.copy_back == CopyBack::Nothing && !self.without_contents {
+            return Err(TierError::CopyBackNothing);
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn senseless_choices_are_refused_by_name() {
+        let refused = |change: fn(&mut Tier)| {
+            let mut tier = Tier::default();
+            change(&mut tier);
+            tier.check().expect_err("senseless").to_string()
+        };
+        assert!(refused(|t| t.region = Bytes::mib(3)).starts_with("region = 3"));
+        assert!(refused(|t| t.extent = Bytes::gib(2)).starts_with("extent = 2"));
+        assert!(refused(|t| t.extent = Bytes::kib(512)).starts_with("extent = "));
+        assert!(refused(|t| t.parameters.timeout = 0).starts_with("timeout is 0"));
+        assert!(refused(|t| t.share = Some(100)).starts_with("share = 100 %"));
+        assert!(refused(|t| t.windows = vec![(Nanos(5), Nanos(5))]).starts_with("windows: "));
+        assert!(refused(|t| t.barred = vec![Span::bytes(0, 0)]).starts_with("barred: "));
+        let both = |t: &mut Tier| {
+            t.pinned = vec![Span::bytes(0, 512)];
+            t.barred = vec![Span::bytes(4096, 512)];
+        };
+        assert!(refused(both).starts_with("pinned and barred: "));
+        assert!(refused(|t| t.copy_back = CopyBack::Nothing).starts_with("copy_back = nothing"));
+        assert_eq!(Tier::default().check(), Ok(()));
+    }
 
     #[test]
     fn words_of_modes_and_movers_are_read_back_as_they_are_shown() {

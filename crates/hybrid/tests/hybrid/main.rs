@@ -6,5 +6,6 @@ mod caching;
 mod common;
 mod failing;
 mod plain;
+mod tiering;
 #[path = "../../../device/tests/twin/mod.rs"]
 mod twin;

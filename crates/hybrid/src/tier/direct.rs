@@ -1,0 +1,461 @@
+//! The direct mover: how an extent comes up while users read and write.
+//!
+//! ```text
+//! raise: reserve room (the cache gives way) -> up at once: writes go to the fast device, what is read is copied
+//! copy:  hottest extent -> the parts touched first -> slow read -> fast write -> mapped, unless written meanwhile
+//! ```
+//!
+//! Nothing waits for a copy: an extent is up from the moment its room is reserved. A copy is a fill like that of
+//! a read: whoever writes one of its pages makes it void.
+//!
+//! Always true:
+//! 1. An extent is raised only when there is room for all of it.
+//! 2. A copied page is mapped only if nobody wrote it since the copy began.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Nanos, Sector};
+use device::Class;
+
+use crate::cache::{Cache, count};
+use crate::engine::Inner;
+use crate::label::PAGE;
+use crate::tier::{Mode, MoveEnd, Place};
+
+/// Pages copied with one request at most.
+const CHUNK_PAGES: u64 = 256;
+/// Parts of an extent that are told apart.
+const PARTS: u64 = 64;
+/// A part is at least so many pages.
+const PART_PAGES_MIN: u64 = 4;
+/// While users are on the slow device a copy waits at most this long for its turn.
+const PATIENCE: Nanos = Nanos::millis(100);
+/// A wanted extent gives way to one that is so many times as hot.
+const COOLER: f64 = 2.0;
+/// When room is needed, this part of all of it is made from extents at rest.
+const AHEAD: u64 = 64;
+/// After a copy that found no slots the mover rests this long.
+const REST: Nanos = Nanos::millis(10);
+
+/// Pages of a part of an extent of `extent` pages.
+pub(crate) fn part_pages(extent: u64) -> u64 {
+    (extent / PARTS).max(PART_PAGES_MIN)
+}
+
+/// What is to be raised and copied.
+#[derive(Default)]
+pub(crate) struct Jobs {
+    /// Extents waiting for room, in order.
+    raises: VecDeque<u32>,
+    waiting: BTreeSet<u32>,
+    /// Extents whose missing pages are to be copied: which parts were looked at.
+    copies: BTreeMap<u32, u64>,
+    /// The order in which they are: hottest first.
+    order: VecDeque<u32>,
+}
+
+impl Jobs {
+    /// Nothing is to be done any more.
+    pub fn clear(&mut self) {
+        *self = Jobs::default();
+    }
+}
+
+/// What became of an attempt to raise an extent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Raised {
+    Yes,
+    /// The tier is full.
+    Full,
+    /// The cache has to bring dirty pages home first.
+    Later,
+}
+
+impl Inner {
+    /// Pages that extents may take at most.
+    pub(crate) fn tier_room(&self, cache: &Cache) -> u64 {
+        let settings = self.settings.borrow();
+        let block = settings.block.0 / PAGE;
+        let all = cache.data_slots().saturating_sub(block);
+        match settings.mode {
+            Mode::Cache => 0,
+            Mode::Tier => all,
+            Mode::Both => all * u64::from(settings.tier.share.unwrap_or(50)) / 100,
+        }
+    }
+
+    /// A user asks for `range` (in bytes): counted, and an extent that waits for its first touch is raised.
+    pub(crate) fn touch_tier(self: &Rc<Self>, cache: &Rc<Cache>, range: Range<u64>, write: bool) {
+        let tier = &cache.tier;
+        let page = range.start / PAGE;
+        let (extent, part, wanted) = {
+            let table = tier.table.borrow();
+            if page >= table.pages() {
+                return;
+            }
+            let extent = table.extent_of(page);
+            let part = page % table.extent_pages() / part_pages(table.extent_pages());
+            let lifts = table.place(extent) != Place::Up && table.wants(extent);
+            (extent, part as u32, lifts)
+        };
+        tier.stats.borrow_mut().note(extent, part, write);
+        if wanted {
+            self.raise_soon(cache, extent);
+        }
+    }
+
+    /// Raises the extents of a region as the settings say: all of them, or those that are warm.
+    pub(crate) fn raise_some(self: &Rc<Self>, cache: &Rc<Cache>, extents: Range<u32>) {
+        let tier = &cache.tier;
+        let all = tier.table.borrow().one_grain() || !self.settings.borrow().tier.break_even;
+        let mut chosen: Vec<(f64, u32)> = {
+            let (table, stats) = (tier.table.borrow(), tier.stats.borrow());
+            extents
+                .filter(|extent| table.wants(*extent))
+                .map(|extent| (stats.warmth_now(extent).heat, extent))
+                .filter(|(heat, _)| all || *heat > 0.0)
+                .collect()
+        };
+        chosen.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        for (_, extent) in chosen {
+            self.raise_soon(cache, extent);
+        }
+    }
+
+    /// Raises `extent` now if that needs no waiting, else as soon as there is room.
+    pub(crate) fn raise_soon(self: &Rc<Self>, cache: &Rc<Cache>, extent: u32) {
+        let jobs = &cache.tier.jobs;
+        if jobs.borrow().waiting.contains(&extent) {
+            return;
+        }
+        let in_line = !jobs.borrow().raises.is_empty();
+        if in_line || self.try_raise(cache, extent) != Raised::Yes {
+            let mut jobs = jobs.borrow_mut();
+            jobs.waiting.insert(extent);
+            jobs.raises.push_back(extent);
+            cache.tier.raise_work.notify_all();
+        }
+    }
+
+    fn try_raise(&self, cache: &Rc<Cache>, extent: u32) -> Raised {
+        let tier = &cache.tier;
+        let (place, pages, reserved) = {
+            let table = tier.table.borrow();
+            (
+                table.place(extent),
+                table.pages_of(extent),
+                table.reserved(),
+            )
+        };
+        match place {
+            Place::Up => return Raised::Yes,
+            Place::Sinking => {}
+            Place::Slow => {
+                let reserved = reserved + (pages.end - pages.start);
+                if reserved > self.tier_room(cache) {
+                    return Raised::Full;
+                }
+                if !cache.make_room_beside(reserved) {
+                    return Raised::Later;
+                }
+                cache.set_held_pages(reserved);
+            }
+        }
+        tier.table.borrow_mut().raise(extent);
+        cache.note_extent();
+        self.hold(cache, extent);
+        self.copy_missing(cache, extent);
+        Raised::Yes
+    }
+
+    /// If pages of `extent`, which is up, are missing, they are to be copied.
+    pub(crate) fn copy_missing(&self, cache: &Cache, extent: u32) {
+        let tier = &cache.tier;
+        let pages = tier.table.borrow().pages_of(extent);
+        let resident = cache.map.borrow().resident_in(pages.start, pages.end);
+        let known = tier.jobs.borrow().copies.contains_key(&extent);
+        if !known && tier.table.borrow().wants(extent) && resident < pages.end - pages.start {
+            let mut jobs = tier.jobs.borrow_mut();
+            jobs.copies.insert(extent, 0);
+            jobs.order.push_front(extent);
+        }
+        tier.raise_work.notify_all();
+    }
+
+    /// `extent` is to come up no more, and nothing is to be copied for it.
+    pub(crate) fn forget_jobs(&self, cache: &Cache, extent: u32) {
+        let mut jobs = cache.tier.jobs.borrow_mut();
+        jobs.copies.remove(&extent);
+        if jobs.waiting.remove(&extent) {
+            jobs.raises.retain(|other| *other != extent);
+        }
+    }
+
+    /// At the end of an interval: copies in a new order, those that are not worth it left out.
+    pub(crate) fn review_copies(self: &Rc<Self>, cache: &Rc<Cache>) {
+        let tier = &cache.tier;
+        tier.jobs.borrow_mut().order.clear();
+        tier.raise_work.notify_all();
+    }
+
+    // --- raising ----------------------------------------------------------------------------------
+
+    /// The task that raises what has to wait for room.
+    pub(crate) async fn raise_loop(self: Rc<Self>, cache: Rc<Cache>) {
+        let tier = Rc::clone(&cache.tier);
+        while !cache.stopped.get() && cache.is_running() {
+            let work = tier.raise_work.wait();
+            let next = tier.jobs.borrow().raises.front().copied();
+            let Some(extent) = next else {
+                work.await;
+                continue;
+            };
+            let room = cache.room.wait();
+            let raised = match tier.table.borrow().wants(extent) {
+                true => self.try_raise(&cache, extent),
+                false => Raised::Yes,
+            };
+            match raised {
+                Raised::Yes => self.leave_line(&cache, extent),
+                Raised::Later => {
+                    cache.starving.set(cache.starving.get() + 1);
+                    cache.clean_work.notify_all();
+                    room.await;
+                    cache.starving.set(cache.starving.get() - 1);
+                }
+                Raised::Full => {
+                    if self.make_tier_room(&cache, extent) {
+                        // What sinks tells when it is gone.
+                        let _ = env::timeout(PATIENCE, room).await;
+                    } else {
+                        self.leave_line(&cache, extent);
+                        self.not_raised(&cache, extent);
+                    }
+                }
+            }
+        }
+    }
+
+    fn leave_line(&self, cache: &Cache, extent: u32) {
+        let mut jobs = cache.tier.jobs.borrow_mut();
+        if jobs.waiting.remove(&extent) {
+            jobs.raises.retain(|other| *other != extent);
+        }
+    }
+
+    /// There is no room for `extent`: if nothing of its region is up, the policy hears of it.
+    pub(crate) fn not_raised(&self, cache: &Cache, extent: u32) {
+        let tier = &cache.tier;
+        let region = tier.table.borrow().region_of(extent);
+        let any_up = {
+            let table = tier.table.borrow();
+            table
+                .extents_of(region)
+                .any(|extent| table.place(extent) != Place::Slow)
+        };
+        if any_up || !tier.table.borrow().wants_region(region) {
+            return;
+        }
+        tier.table.borrow_mut().want(region, false);
+        tier.policy.borrow_mut().withdrawn(region);
+        let mut stats = tier.stats.borrow_mut();
+        stats.end_move(env::now(), region, MoveEnd::Cancelled);
+        count(&tier.counts.cancelled, 1);
+    }
+
+    /// Makes room for `extent`: sends down what rests, the coldest first. False if nothing can go.
+    fn make_tier_room(self: &Rc<Self>, cache: &Rc<Cache>, extent: u32) -> bool {
+        let tier = &cache.tier;
+        let (needed, room) = {
+            let table = tier.table.borrow();
+            let pages = table.pages_of(extent);
+            (pages.end - pages.start, self.tier_room(cache))
+        };
+        let (sinking, reserved, pinned, heat) = {
+            let (table, stats) = (tier.table.borrow(), tier.stats.borrow());
+            let sinking = table.sinking().map(|extent| table.pages_of(extent));
+            (
+                sinking.map(|pages| pages.end - pages.start).sum::<u64>(),
+                table.reserved(),
+                table.is_pinned(extent),
+                stats.warmth_now(extent).heat,
+            )
+        };
+        let mut leaving = sinking;
+        for other in self.coldest_up(cache) {
+            let may = {
+                let (table, stats) = (tier.table.borrow(), tier.stats.borrow());
+                let cooler = stats.warmth_now(other).heat * COOLER < heat;
+                !table.wants(other) || !table.is_pinned(other) && (pinned || cooler)
+            };
+            // What rests goes a little ahead of need, what is wanted only for this one.
+            let ahead = match tier.table.borrow().wants(other) {
+                true => 0,
+                false => room / AHEAD,
+            };
+            if !may || reserved + needed + ahead <= room + leaving {
+                break;
+            }
+            let pages = tier.table.borrow().pages_of(other);
+            leaving += pages.end - pages.start;
+            self.lower(cache, other);
+        }
+        leaving > 0
+    }
+
+    // --- copying ----------------------------------------------------------------------------------
+
+    /// The task that copies what is missing of extents that are up.
+    pub(crate) async fn copy_loop(self: Rc<Self>, cache: Rc<Cache>) {
+        let tier = Rc::clone(&cache.tier);
+        while !cache.stopped.get() && cache.is_running() {
+            let work = tier.raise_work.wait();
+            let Some((extent, pages)) = self.next_chunk(&cache) else {
+                work.await;
+                continue;
+            };
+            self.yield_to_users().await;
+            if !self.copy_chunk(&cache, extent, pages).await {
+                env::sleep(REST).await;
+            }
+        }
+    }
+
+    /// Copies wait a little while users are on the slow device.
+    async fn yield_to_users(&self) {
+        if self.settings.borrow().tier.flow_control {
+            let _ = env::timeout(PATIENCE, self.slow.quiet()).await;
+        }
+    }
+
+    /// The next missing pages to copy.
+    fn next_chunk(&self, cache: &Cache) -> Option<(u32, Range<u64>)> {
+        let tier = &cache.tier;
+        let mut jobs = tier.jobs.borrow_mut();
+        let (table, stats) = (tier.table.borrow(), tier.stats.borrow());
+        loop {
+            if jobs.order.is_empty() {
+                let mut order: Vec<(f64, u32)> = jobs
+                    .copies
+                    .keys()
+                    .map(|extent| (stats.warmth_now(*extent).heat, *extent))
+                    .collect();
+                order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+                jobs.order = order.into_iter().map(|(_, extent)| extent).collect();
+            }
+            let extent = *jobs.order.front()?;
+            let Some(done) = jobs.copies.get(&extent).copied() else {
+                jobs.order.pop_front();
+                continue;
+            };
+            let pages = table.pages_of(extent);
+            let part_len = part_pages(table.extent_pages());
+            let parts = (pages.end - pages.start).div_ceil(part_len);
+            let all = if parts >= 64 {
+                u64::MAX
+            } else {
+                (1 << parts) - 1
+            };
+            let left = all & !done;
+            let map = cache.map.borrow();
+            let finished = table.place(extent) != Place::Up
+                || left == 0
+                || map.resident_in(pages.start, pages.end) == pages.end - pages.start;
+            if finished {
+                jobs.copies.remove(&extent);
+                jobs.order.pop_front();
+                drop(map);
+                let region = table.region_of(extent);
+                let more = table.extents_of(region).any(|extent| {
+                    jobs.copies.contains_key(&extent) || jobs.waiting.contains(&extent)
+                });
+                if !more && table.wants_region(region) {
+                    drop((table, stats, jobs));
+                    let mut stats = tier.stats.borrow_mut();
+                    stats.end_move(env::now(), region, MoveEnd::Done);
+                    drop(stats);
+                    return self.next_chunk(cache);
+                }
+                continue;
+            }
+            // Parts that users touched go first.
+            let touched = left & stats.warmth_now(extent).parts;
+            let part = u64::from((if touched != 0 { touched } else { left }).trailing_zeros());
+            let first = pages.start + part * part_len;
+            let end = (first + part_len).min(pages.end);
+            // Neighbouring parts go along while they fit one request.
+            let mut upto = end;
+            let mut next = part + 1;
+            while touched == 0 && next < parts && left >> next & 1 == 1 {
+                let more = (upto + part_len).min(pages.end);
+                if more - first > CHUNK_PAGES {
+                    break;
+                }
+                upto = more;
+                next += 1;
+            }
+            match (first..upto).find(|page| map.find(*page).is_none()) {
+                None => {
+                    let entry = jobs.copies.get_mut(&extent).expect("looked up above");
+                    (part..next).for_each(|part| *entry |= 1 << part);
+                }
+                Some(from) => {
+                    let most = upto.min(from + CHUNK_PAGES);
+                    let to = (from..most).find(|page| map.find(*page).is_some());
+                    return Some((extent, from..to.unwrap_or(most)));
+                }
+            }
+        }
+    }
+
+    /// Copies `pages`, none of which was mapped just now. False if it could not be done now.
+    async fn copy_chunk(
+        self: &Rc<Self>,
+        cache: &Rc<Cache>,
+        extent: u32,
+        pages: Range<u64>,
+    ) -> bool {
+        let bytes = Bytes((pages.end - pages.start) * PAGE);
+        if !self.flash_budget_allows(bytes) {
+            return false;
+        }
+        let Some(token) = cache.begin_fill(pages.start, pages.end) else {
+            return false;
+        };
+        let at = Sector::containing(pages.start * PAGE);
+        let read = self
+            .slow
+            .read(at, Buf::for_read(bytes.usize()), Class::Background)
+            .await;
+        let answer = match read {
+            Ok(buf) => {
+                cache.fill(token, pages.start, buf.freeze()).await;
+                true
+            }
+            Err(error) => {
+                tracing::warn!(volume = %self.name, %error, "a copy to the fast device was given up");
+                false
+            }
+        };
+        cache.forget_fill(token, pages.start, pages.end);
+        let tier = &cache.tier;
+        let copied = {
+            let map = cache.map.borrow();
+            pages
+                .clone()
+                .filter(|page| map.find(*page).is_some())
+                .count() as u64
+        };
+        if !answer {
+            // What cannot be read stays where it is.
+            tier.jobs.borrow_mut().copies.remove(&extent);
+            return false;
+        }
+        count(&tier.counts.bytes_promoted, copied * PAGE);
+        let region = tier.table.borrow().region_of(extent);
+        tier.stats.borrow_mut().copied(region, Bytes(copied * PAGE));
+        copied > 0
+    }
+}

@@ -1,0 +1,185 @@
+//! The end of an interval: counts to the policy, its decision to the movers.
+//!
+//! ```text
+//! sleep until the interval's end -> close the counts -> policy::tier -> downs, then ups, as it says
+//! ```
+//!
+//! Outside the windows of the day no move begins: what the policy would send up is handed back to it, and what
+//! it sends down goes when a window opens.
+
+use std::rc::Rc;
+
+use base::{Bytes, Nanos};
+use policy::tier::{Interval, Region, TierPolicy, Way};
+
+use crate::cache::{Cache, count};
+use crate::engine::Inner;
+use crate::label::PAGE;
+use crate::map::{Hold, UNIT_PAGES};
+use crate::tier::{Mode, MoveEnd, Place, Tier};
+
+const DAY: u64 = 86_400_000_000_000;
+
+/// The policy that `tier` asks for, over a volume of `regions` regions; its room is told later.
+pub(crate) fn build(tier: &Tier, regions: u32) -> Box<dyn TierPolicy> {
+    policy::tier::build(tier.policy, tier.parameters, regions, 0)
+}
+
+/// May moves begin at `now`, a time since the epoch?
+fn in_window(windows: &[(Nanos, Nanos)], now: Nanos) -> bool {
+    let now = now.0 % DAY;
+    let inside = |(from, to): &(Nanos, Nanos)| match from.0 <= to.0 {
+        true => (from.0..to.0).contains(&now),
+        // Over midnight.
+        false => now >= from.0 || now < to.0,
+    };
+    windows.is_empty() || windows.iter().any(inside)
+}
+
+impl Inner {
+    /// The task that ends intervals.
+    pub(crate) async fn interval_loop(self: Rc<Self>, cache: Rc<Cache>) {
+        let tier = Rc::clone(&cache.tier);
+        while !cache.stopped.get() && cache.is_running() {
+            let news = tier.news.wait();
+            if !self.has_tier() {
+                news.await;
+                continue;
+            }
+            let period = self.settings.borrow().tier.parameters.period;
+            let due = tier.stats.borrow().start() + period;
+            let left = due.since(env::now());
+            if left > Nanos(0) {
+                let _ = env::timeout(left, news).await;
+                continue;
+            }
+            self.end_interval(&cache);
+        }
+    }
+
+    /// Is there a tier?
+    pub(crate) fn has_tier(&self) -> bool {
+        self.settings.borrow().mode != Mode::Cache
+    }
+
+    fn end_interval(self: &Rc<Self>, cache: &Rc<Cache>) {
+        let tier = &cache.tier;
+        let closed = tier
+            .stats
+            .borrow_mut()
+            .close(env::now(), &tier.table.borrow());
+        let decision = tier.policy.borrow_mut().step(&Interval {
+            number: closed.number,
+            length: closed.length,
+            counts: &closed.counts,
+        });
+        let resident = resident(cache);
+        tier.stats.borrow_mut().keep(closed, &decision, resident);
+        let open = in_window(&self.settings.borrow().tier.windows, env::wall_clock());
+        for mv in &decision.moves {
+            match (mv.way, open) {
+                (Way::Up, true) => self.send_up(cache, mv.region, mv.why.to_string()),
+                (Way::Up, false) => tier.policy.borrow_mut().withdrawn(mv.region),
+                (Way::Down, _) => self.send_down(cache, mv.region, mv.why.to_string()),
+            }
+        }
+        self.review_copies(cache);
+        if open && !self.settings.borrow().tier.lazy_down {
+            let resting: Vec<u32> = tier.table.borrow().resting().collect();
+            for extent in resting {
+                self.lower(cache, extent);
+            }
+        }
+    }
+
+    /// The policy sends `region` up.
+    pub(crate) fn send_up(self: &Rc<Self>, cache: &Rc<Cache>, region: Region, why: String) {
+        let tier = &cache.tier;
+        tier.table.borrow_mut().want(region, true);
+        count(&tier.counts.moves_up, 1);
+        let now = env::now();
+        tier.stats
+            .borrow_mut()
+            .begin_move(now, region, Way::Up, why);
+        let extents = tier.table.borrow().extents_of(region);
+        for extent in extents.clone() {
+            if tier.table.borrow().place(extent) == Place::Up {
+                self.hold(cache, extent);
+            }
+        }
+        self.raise_some(cache, extents);
+    }
+
+    /// The policy sends `region` down: its extents rest until their room is needed, or sink when this interval
+    /// has been worked through.
+    pub(crate) fn send_down(self: &Rc<Self>, cache: &Rc<Cache>, region: Region, why: String) {
+        let tier = &cache.tier;
+        tier.table.borrow_mut().want(region, false);
+        count(&tier.counts.moves_down, 1);
+        let given_up = tier.stats.borrow_mut().way_of(region) == Some(Way::Up);
+        count(&tier.counts.cancelled, u64::from(given_up));
+        let now = env::now();
+        tier.stats
+            .borrow_mut()
+            .begin_move(now, region, Way::Down, why);
+        let extents = tier.table.borrow().extents_of(region);
+        let mut any = false;
+        for extent in extents {
+            self.forget_jobs(cache, extent);
+            if tier.table.borrow().place(extent) == Place::Up {
+                self.hold(cache, extent);
+                any |= !tier.table.borrow().is_pinned(extent);
+            }
+        }
+        if !any {
+            tier.stats.borrow_mut().end_move(now, region, MoveEnd::Done);
+        }
+    }
+
+    /// How the map is to hold the pages of `extent`, as the table has it.
+    pub(crate) fn hold(&self, cache: &Cache, extent: u32) {
+        let (pages, hold) = {
+            let table = cache.tier.table.borrow();
+            let hold = match table.place(extent) {
+                Place::Slow => Hold::Free,
+                Place::Up if table.wants(extent) => Hold::Hot,
+                Place::Up | Place::Sinking => Hold::Resting,
+            };
+            (table.pages_of(extent), hold)
+        };
+        let mut map = cache.map.borrow_mut();
+        map.set_hold(pages.start, pages.end, hold);
+    }
+}
+
+/// Bytes of each region on the fast device, regions without left out.
+fn resident(cache: &Cache) -> Vec<(Region, Bytes)> {
+    let units = cache.tier.table.borrow().region_bytes().0 / (UNIT_PAGES * PAGE);
+    let map = cache.map.borrow();
+    let sums = map.residents().chunks(units as usize).map(|chunk| {
+        let pages: u64 = chunk.iter().map(|count| u64::from(*count)).sum();
+        Bytes(pages * PAGE)
+    });
+    (0..)
+        .zip(sums)
+        .filter(|(_, bytes)| bytes.0 > 0)
+        .map(|(region, bytes)| (Region::at(region), bytes))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_may_go_over_midnight() {
+        let hour = |hour: u64| Nanos::secs(hour * 3600);
+        let night = [(hour(22), hour(6))];
+        let open: Vec<u64> = (0..24)
+            .filter(|at| in_window(&night, hour(*at + 24 * 20_000)))
+            .collect();
+        assert_eq!(open, [0, 1, 2, 3, 4, 5, 22, 23]);
+        assert!(in_window(&[], hour(12)));
+        assert!(!in_window(&[(hour(9), hour(11))], hour(11)));
+    }
+}

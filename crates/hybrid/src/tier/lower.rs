@@ -1,0 +1,205 @@
+//! How an extent goes down: what is clean is dropped, what changed is brought home first.
+//!
+//! ```text
+//! Up -> Sinking: nothing new is copied to it, writes go past
+//!    -> drop clean pages -> a round of the cleaner over the dirty ones -> drop those -> ... -> Slow
+//! ```
+//!
+//! Rounds are the cleaner's: map entry durable first, slow device flushed before "clean".
+//!
+//! Always true:
+//! 1. A dirty page leaves the fast device only after it was brought home and the slow device was flushed.
+
+use std::rc::Rc;
+
+use base::{Bytes, Nanos};
+use device::DeviceError;
+use policy::tier::Way;
+
+use crate::cache::{Cache, count};
+use crate::clean::Run;
+use crate::engine::Inner;
+use crate::label::PAGE;
+use crate::locks::Mode as Lock;
+use crate::tier::{CopyBack, MoveEnd, Place};
+
+/// Pages brought home in one round at most.
+const ROUND_PAGES: usize = 1024;
+/// After so many rounds in which users were faster, they have to wait for one.
+const ROUNDS_BEFORE_LOCK: u32 = 8;
+/// After a failed round.
+const FAILURE_REST: Nanos = Nanos::secs(1);
+
+impl Inner {
+    /// `extent`, which is up, begins to go down.
+    pub(crate) fn lower(&self, cache: &Rc<Cache>, extent: u32) {
+        let tier = &cache.tier;
+        self.forget_jobs(cache, extent);
+        tier.table.borrow_mut().lower(extent);
+        cache.note_extent();
+        self.hold(cache, extent);
+        let pages = tier.table.borrow().pages_of(extent);
+        cache.cancel_fills(pages.start, pages.end);
+        self.drop_clean(cache, extent);
+        self.note_emptied(cache, extent);
+        tier.lower_work.notify_all();
+    }
+
+    /// Drops what needs not be written home.
+    fn drop_clean(&self, cache: &Cache, extent: u32) {
+        let copy_back = self.settings.borrow().tier.copy_back;
+        if copy_back == CopyBack::All {
+            return;
+        }
+        let pages = cache.tier.table.borrow().pages_of(extent);
+        if cache.map.borrow().resident_in(pages.start, pages.end) == 0 {
+            return;
+        }
+        let mut dropped = 0;
+        for page in pages {
+            let entry = cache.map.borrow().get(page);
+            let goes = entry.is_some_and(|entry| !entry.dirty || copy_back == CopyBack::Nothing);
+            if goes {
+                cache.unmap_page(page);
+                dropped += PAGE;
+            }
+        }
+        count(&cache.tier.counts.bytes_dropped, dropped);
+    }
+
+    /// If no page of the sinking `extent` is left, it is down. Its room is free then.
+    fn note_emptied(&self, cache: &Cache, extent: u32) -> bool {
+        let tier = &cache.tier;
+        let (pages, region) = {
+            let table = tier.table.borrow();
+            (table.pages_of(extent), table.region_of(extent))
+        };
+        if cache.map.borrow().resident_in(pages.start, pages.end) > 0 {
+            return false;
+        }
+        tier.table.borrow_mut().emptied(extent);
+        cache.note_extent();
+        self.hold(cache, extent);
+        cache.set_held_pages(tier.table.borrow().reserved());
+        let table = tier.table.borrow();
+        let left = table
+            .extents_of(region)
+            .any(|extent| table.place(extent) != Place::Slow && !table.wants(extent));
+        let mut stats = tier.stats.borrow_mut();
+        if !left && stats.way_of(region) == Some(Way::Down) {
+            stats.end_move(env::now(), region, MoveEnd::Done);
+        }
+        tier.raise_work.notify_all();
+        true
+    }
+
+    /// The task that empties what sinks.
+    pub(crate) async fn lower_loop(self: Rc<Self>, cache: Rc<Cache>) {
+        let tier = Rc::clone(&cache.tier);
+        let mut in_vain = 0;
+        while !cache.stopped.get() && cache.is_running() {
+            let work = tier.lower_work.wait();
+            let sinking: Vec<u32> = tier.table.borrow().sinking().collect();
+            if sinking.is_empty() {
+                work.await;
+                continue;
+            }
+            match self
+                .lower_round(&cache, &sinking, in_vain >= ROUNDS_BEFORE_LOCK)
+                .await
+            {
+                Ok(0) => {
+                    in_vain += 1;
+                    env::sleep(Nanos::millis(1)).await;
+                }
+                Ok(_) => in_vain = 0,
+                Err(error) => {
+                    tracing::error!(volume = %self.name, %error, "a region could not be brought home");
+                    env::sleep(FAILURE_REST).await;
+                }
+            }
+        }
+    }
+
+    /// One round over what sinks. Returns how many pages left the fast device.
+    async fn lower_round(
+        &self,
+        cache: &Rc<Cache>,
+        sinking: &[u32],
+        locked: bool,
+    ) -> Result<u64, DeviceError> {
+        let tier = &cache.tier;
+        let mut gone = 0;
+        for extent in sinking {
+            if tier.table.borrow().place(*extent) == Place::Sinking {
+                let before = tier.counts.bytes_dropped.get();
+                self.drop_clean(cache, *extent);
+                gone += (tier.counts.bytes_dropped.get() - before) / PAGE;
+                gone += u64::from(self.note_emptied(cache, *extent));
+            }
+        }
+        let runs = self.pick_sinking(cache, sinking);
+        if runs.is_empty() {
+            return Ok(gone.max(1));
+        }
+        // Users who write a page as fast as it goes home would keep it for ever: they wait for this one round.
+        let mut held = Vec::new();
+        if locked {
+            for run in &runs {
+                held.push(
+                    self.locks
+                        .acquire(run.first, run.end(), Lock::EXCLUSIVE)
+                        .await,
+                );
+            }
+        }
+        let done = self.clean_runs(cache, &runs, locked).await?;
+        for page in done {
+            let entry = cache.map.borrow().get(page);
+            let extent = tier.table.borrow().extent_of(page);
+            let sinks = tier.table.borrow().place(extent) == Place::Sinking;
+            if sinks && entry.is_some_and(|entry| !entry.dirty) {
+                cache.unmap_page(page);
+                count(&tier.counts.bytes_lowered, PAGE);
+                let region = tier.table.borrow().region_of(extent);
+                tier.stats.borrow_mut().copied(region, Bytes(PAGE));
+                gone += 1;
+            }
+        }
+        for extent in sinking {
+            if tier.table.borrow().place(*extent) == Place::Sinking {
+                self.note_emptied(cache, *extent);
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Pages of sinking extents that are to be written home, in address order, as runs of neighbours.
+    fn pick_sinking(&self, cache: &Cache, sinking: &[u32]) -> Vec<Run> {
+        let run_max = self.run_max(cache);
+        let all = self.settings.borrow().tier.copy_back == CopyBack::All;
+        let (map, table) = (cache.map.borrow(), cache.tier.table.borrow());
+        let mut runs: Vec<Run> = Vec::new();
+        let mut chosen = 0;
+        for extent in sinking {
+            let pages = table.pages_of(*extent);
+            let mut left = map.resident_in(pages.start, pages.end);
+            if table.place(*extent) != Place::Sinking {
+                continue;
+            }
+            for page in pages {
+                if left == 0 || chosen >= ROUND_PAGES {
+                    break;
+                }
+                let Some(entry) = map.get(page) else { continue };
+                left -= 1;
+                if !all && !entry.dirty {
+                    continue;
+                }
+                chosen += 1;
+                Run::add(&mut runs, page, entry, run_max);
+            }
+        }
+        runs
+    }
+}

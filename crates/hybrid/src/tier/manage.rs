@@ -1,0 +1,240 @@
+//! The tier when something else changes: a start, other choices, another size; and what people see of it.
+//!
+//! Always true:
+//! 1. What is up stays up through a change of choices, as far as the new ones have room for it.
+//! 2. Without a tier no page is held.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use base::Bytes;
+use policy::tier::Region;
+
+use crate::cache::{Cache, count};
+use crate::engine::Inner;
+use crate::label::PAGE;
+use crate::settings::Settings;
+use crate::tier::table::{Kept, Place, Table};
+use crate::tier::{Heat, Mode, MoveEnd, MoveRecord, TierStatus, interval};
+
+impl Inner {
+    /// After a restart: what `kept` tells is up again.
+    pub(crate) fn restore_tier(&self, cache: &Rc<Cache>, kept: &BTreeMap<u32, Kept>) {
+        let tier = &cache.tier;
+        let room = self.tier_room(cache);
+        tier.table.borrow_mut().restore(kept, room);
+        let up: Vec<u32> = tier.table.borrow().up().collect();
+        for extent in &up {
+            self.hold(cache, *extent);
+        }
+        let reserved = tier.table.borrow().reserved();
+        cache.set_held_pages(reserved);
+        // Dirty blocks that are in the way go when they are clean.
+        cache.make_room_beside(reserved);
+        let wanted: Vec<Region> = tier.table.borrow().wanted().collect();
+        tier.policy.borrow_mut().adopt(&wanted);
+        for extent in up {
+            self.copy_missing(cache, extent);
+        }
+        if !kept.is_empty() {
+            cache.note_extent();
+        }
+    }
+
+    /// The tasks of a cache begin: statistics from now on, pinned ranges up.
+    pub(crate) fn begin_tier(self: &Rc<Self>, cache: &Rc<Cache>) {
+        cache.tier.stats.borrow_mut().restart(env::now());
+        self.fit_tier(cache);
+    }
+
+    /// Takes over changed choices.
+    pub(crate) fn apply_tier(self: &Rc<Self>, cache: &Rc<Cache>, old: &Settings) {
+        let new = self.settings.borrow().clone();
+        let tier = &cache.tier;
+        if new.mode == old.mode && new.tier == old.tier {
+            return;
+        }
+        if new.mode == Mode::Cache || new.tier.extent != old.tier.extent {
+            let kept: BTreeMap<u32, Kept> = tier.table.borrow().all_kept().collect();
+            self.release_all(cache);
+            let fresh = Table::new(self.slow.whole_pages(), &new.tier);
+            tier.table.borrow_mut().regrain(fresh);
+            self.restore_tier(cache, &kept);
+        } else {
+            tier.table.borrow_mut().set(&new.tier);
+        }
+        if (new.tier.policy, new.tier.region) != (old.tier.policy, old.tier.region) {
+            let regions = tier.table.borrow().regions();
+            *tier.policy.borrow_mut() = interval::build(&new.tier, regions);
+            let wanted: Vec<Region> = tier.table.borrow().wanted().collect();
+            tier.policy.borrow_mut().adopt(&wanted);
+        } else if new.tier.parameters != old.tier.parameters {
+            let mut policy = tier.policy.borrow_mut();
+            policy.set_parameters(new.tier.parameters);
+        }
+        if new.mode.has_tier() && !old.mode.has_tier() {
+            tier.stats.borrow_mut().restart(env::now());
+        }
+        self.fit_tier(cache);
+        tier.wake();
+    }
+
+    /// Every extent lives on the slow device from now on; its pages are ordinary pages of the cache.
+    fn release_all(&self, cache: &Cache) {
+        let tier = &cache.tier;
+        let gone = tier.table.borrow_mut().clear();
+        tier.jobs.borrow_mut().clear();
+        for extent in gone {
+            self.hold(cache, extent);
+        }
+        cache.set_held_pages(0);
+        cache.note_extent();
+        let now = env::now();
+        tier.stats.borrow_mut().end_all(now, MoveEnd::Cancelled);
+    }
+
+    /// Pins, bars or room changed: what may not be up any more goes down, what must be up comes up.
+    pub(crate) fn fit_tier(self: &Rc<Self>, cache: &Rc<Cache>) {
+        let tier = &cache.tier;
+        if !self.has_tier() {
+            return;
+        }
+        let up: Vec<u32> = tier.table.borrow().up().collect();
+        for extent in up {
+            if tier.table.borrow().is_barred(extent) {
+                self.lower(cache, extent);
+            } else {
+                self.hold(cache, extent);
+                self.copy_missing(cache, extent);
+            }
+        }
+        self.shed(cache);
+        let pinned = tier.table.borrow().pinned();
+        for extent in pinned {
+            self.raise_soon(cache, extent);
+        }
+        let room = self.tier_room(cache);
+        let regions = {
+            let table = tier.table.borrow();
+            // Where extents go up one by one a region takes what it needs, and no more is known beforehand.
+            match table.one_grain() || !self.settings.borrow().tier.break_even {
+                true => {
+                    (room / (table.region_bytes().0 / PAGE)).min(u64::from(table.regions())) as u32
+                }
+                false => table.regions(),
+            }
+        };
+        tier.policy.borrow_mut().set_room(regions);
+    }
+
+    /// The tier has more than it may have: the coldest extents go down, those at rest first.
+    fn shed(self: &Rc<Self>, cache: &Rc<Cache>) {
+        let tier = &cache.tier;
+        let room = self.tier_room(cache);
+        let mut staying = {
+            let table = tier.table.borrow();
+            let up = table.up().map(|extent| table.pages_of(extent));
+            up.map(|pages| pages.end - pages.start).sum::<u64>()
+        };
+        if staying <= room {
+            return;
+        }
+        for extent in self.coldest_up(cache) {
+            if staying <= room {
+                break;
+            }
+            let pages = tier.table.borrow().pages_of(extent);
+            staying -= pages.end - pages.start;
+            self.lower(cache, extent);
+            self.not_raised(cache, extent);
+        }
+    }
+
+    /// Extents that are up: those at rest, then those wanted, pinned ones last; the coldest first.
+    pub(crate) fn coldest_up(&self, cache: &Cache) -> Vec<u32> {
+        let (table, stats) = (cache.tier.table.borrow(), cache.tier.stats.borrow());
+        let mut up: Vec<(u8, f64, u32)> = table
+            .up()
+            .map(|extent| {
+                let rank = u8::from(table.wants(extent)) + u8::from(table.is_pinned(extent));
+                (rank, stats.warmth_now(extent).heat, extent)
+            })
+            .collect();
+        up.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
+        up.into_iter().map(|(_, _, extent)| extent).collect()
+    }
+
+    // --- what is counted and seen -----------------------------------------------------------------
+
+    /// A request of a user for `range` (in bytes) comes: counts it. A hit is one whose data are all on the fast
+    /// device, or that writes to an extent that is up.
+    pub(crate) fn note_request(self: &Rc<Self>, cache: &Rc<Cache>, range: Range<u64>, write: bool) {
+        let counts = &cache.tier.counts;
+        let end = range.end.div_ceil(PAGE).min(self.slow.whole_pages());
+        let mut pages = range.start / PAGE..end;
+        let tiered = self.has_tier();
+        let resident = {
+            let map = cache.map.borrow();
+            pages.clone().all(|page| map.find(page).is_some())
+        };
+        let up = tiered && {
+            let table = cache.tier.table.borrow();
+            pages.all(|page| table.place(table.extent_of(page)) == Place::Up)
+        };
+        count(&counts.requests, 1);
+        count(&counts.tier_requests, u64::from(up));
+        count(&counts.hit_requests, u64::from(resident || up && write));
+        if tiered {
+            self.touch_tier(cache, range, write);
+        }
+    }
+
+    /// See [`crate::Hybrid::heat`].
+    pub(crate) fn heat(&self) -> Option<Heat> {
+        let cache = self.live_cache().filter(|_| self.has_tier())?;
+        let (table, stats) = (cache.tier.table.borrow(), cache.tier.stats.borrow());
+        Some(Heat {
+            region: table.region_bytes(),
+            regions: table.regions(),
+            intervals: stats.intervals().cloned().collect(),
+        })
+    }
+
+    /// See [`crate::Hybrid::moves`].
+    pub(crate) fn moves(&self, after: u64) -> Vec<MoveRecord> {
+        let cache = self.live_cache().filter(|_| self.has_tier());
+        cache.map_or_else(Vec::new, |cache| cache.tier.stats.borrow().moves(after))
+    }
+
+    /// See [`crate::Hybrid::tier`].
+    pub(crate) fn tier_status(&self) -> Option<TierStatus> {
+        let cache = self.live_cache().filter(|_| self.has_tier())?;
+        let tier = &cache.tier;
+        let (table, stats, map) = (tier.table.borrow(), tier.stats.borrow(), cache.map.borrow());
+        let counts = &tier.counts;
+        let candidates = stats
+            .intervals()
+            .last()
+            .map_or(0, |last| last.candidates.len());
+        Some(TierStatus {
+            region_bytes: table.region_bytes().0,
+            extent_bytes: Bytes(table.extent_pages() * PAGE).0,
+            regions: table.regions(),
+            regions_up: table.regions_up().len() as u32,
+            room_bytes: self.tier_room(&cache) * PAGE,
+            held_bytes: u64::from(map.held()) * PAGE,
+            held_dirty_bytes: u64::from(map.held_dirty()) * PAGE,
+            intervals: stats.number(),
+            candidates: candidates as u32,
+            moves_under_way: stats.pending() as u32,
+            moves_up: counts.moves_up.get(),
+            moves_down: counts.moves_down.get(),
+            moves_cancelled: counts.cancelled.get(),
+            moves_failed: counts.failed.get(),
+            bytes_up: counts.bytes_promoted.get(),
+            bytes_down: counts.bytes_lowered.get(),
+            flow_bytes_per_second: None,
+        })
+    }
+}
