@@ -53,7 +53,7 @@ struct Group {
     ios: u64,
     /// So many intervals in a row it has been a candidate.
     streak: u32,
-    /// It has been judged to move.
+    /// It has been judged to move. (Its streak is long enough then, unless the parameters have changed since.)
     moves: bool,
 }
 

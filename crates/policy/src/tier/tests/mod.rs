@@ -72,6 +72,13 @@ fn parameters_may_change_while_it_runs() {
     // The streak so far counts.
     assert_eq!(reasons(&mut policy, &hot(1..=1)), [(1, Reason::Streak(2))]);
     assert_eq!(reasons(&mut policy, &hot(5..=5)), [(1, Reason::Absent(1))]);
+    assert_eq!(reasons(&mut policy, &hot(5..=5)), [(5, Reason::Streak(2))]);
+    // What was judged to move stays so, though its streak would be too short now.
+    policy.set_parameters(Parameters {
+        streak_min: 9,
+        ..Parameters::default()
+    });
+    assert_eq!(reasons(&mut policy, &hot(5..=6)), [(6, Reason::Joined)]);
 }
 
 #[test]
