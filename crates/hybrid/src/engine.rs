@@ -311,6 +311,10 @@ fn cache_status(cache: &Cache, status: &mut Status) {
         .oldest_dirty()
         .map_or(0, |oldest| env::now().since(oldest).0);
     status.marked_regions = cache.marks.borrow().len() as u64;
+    let requests = &cache.tier.counts;
+    status.user_requests = requests.requests.get();
+    status.home_requests = requests.hit_requests.get();
+    status.buffer_requests = requests.buffer_requests.get();
     status.fast_bytes_read = counts.fast_bytes_read.get();
     status.fast_bytes_written = counts.fast_bytes_written.get();
     status.fast_data_writes = counts.data_writes.get();

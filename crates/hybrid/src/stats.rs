@@ -147,6 +147,12 @@ pub struct Status {
     pub random_writes: Written,
     /// Writes in sequential streams.
     pub sequential_writes: Written,
+    /// Requests of users, reads and writes.
+    pub user_requests: u64,
+    /// Those of which all data lived on the fast device when they came, or that wrote to what lives there.
+    pub home_requests: u64,
+    /// Those that the temporary buffer of a move served.
+    pub buffer_requests: u64,
     /// Bytes read from the fast device's slots.
     pub fast_bytes_read: u64,
     /// Bytes written to the fast device's slots.

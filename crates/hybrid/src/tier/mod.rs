@@ -42,6 +42,8 @@ pub(crate) struct Counts {
     /// Requests of users, and those of which everything was on the fast device when they came.
     pub requests: Cell<u64>,
     pub hit_requests: Cell<u64>,
+    /// Requests that the published mover's temporary buffer served: not among the hits.
+    pub buffer_requests: Cell<u64>,
     /// Requests that lay in extents that are up.
     pub tier_requests: Cell<u64>,
     /// Bytes copied to the fast device ahead of need, brought home by lowering, and dropped.
