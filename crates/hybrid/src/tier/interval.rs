@@ -20,9 +20,9 @@ use crate::tier::{Mode, MoveEnd, Place, Tier};
 
 const DAY: u64 = 86_400_000_000_000;
 
-/// The policy that `tier` asks for, over a volume of `regions` regions; its room is told later.
-pub(crate) fn build(tier: &Tier, regions: u32) -> Box<dyn TierPolicy> {
-    policy::tier::build(tier.policy, tier.parameters, regions, 0)
+/// The policy that `tier` asks for; its room is told later.
+pub(crate) fn build(tier: &Tier) -> Box<dyn TierPolicy> {
+    policy::tier::build(tier.policy, tier.parameters, 0)
 }
 
 /// May moves begin at `now`, a time since the epoch?

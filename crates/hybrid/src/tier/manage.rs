@@ -65,8 +65,7 @@ impl Inner {
             tier.table.borrow_mut().set(&new.tier);
         }
         if (new.tier.policy, new.tier.region) != (old.tier.policy, old.tier.region) {
-            let regions = tier.table.borrow().regions();
-            *tier.policy.borrow_mut() = interval::build(&new.tier, regions);
+            *tier.policy.borrow_mut() = interval::build(&new.tier);
             let wanted: Vec<Region> = tier.table.borrow().wanted().collect();
             tier.policy.borrow_mut().adopt(&wanted);
         } else if new.tier.parameters != old.tier.parameters {

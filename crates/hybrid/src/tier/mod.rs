@@ -76,7 +76,7 @@ impl State {
     /// For a volume of `pages` whole pages, with everything on the slow device.
     pub fn new(pages: u64, tier: &Tier) -> Rc<State> {
         let table = Table::new(pages, tier);
-        let policy = interval::build(tier, table.regions());
+        let policy = interval::build(tier);
         Rc::new(State {
             table: RefCell::new(table),
             stats: RefCell::new(Stats::new(env::now())),

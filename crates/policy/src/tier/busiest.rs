@@ -3,7 +3,39 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::{Decision, Move, Reason, Region, Way};
+use base::Map;
+
+use super::{Count, Decision, Move, Reason, Region, Way};
+
+/// Counters of the regions that have one above zero.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Counters(Map<Region, u64>);
+
+impl Counters {
+    /// Adds `weight` for each request.
+    pub fn add(&mut self, counts: &[Count], weight: u64) {
+        for count in counts.iter().filter(|count| count.all() > 0) {
+            let counter = self.0.entry(count.region).or_insert(0);
+            *counter = counter.saturating_add(count.all().saturating_mul(weight));
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// All of them age by half.
+    pub fn halve(&mut self) {
+        self.0.retain(|_, counter| {
+            *counter /= 2;
+            *counter > 0
+        });
+    }
+}
 
 /// Who is up under a rule that keeps the busiest regions up.
 #[derive(Debug, Clone, Default)]
@@ -20,15 +52,15 @@ impl Busiest {
         }
     }
 
-    /// Brings up the busiest by `counters` (one per region) as far as there is room, and sends down who is up
+    /// Brings up the busiest by `counters` as far as there is room, and sends down who is up
     /// and not among them: first those, ascending, then the others, busiest first.
     ///
     /// Choice: equal counters: the lower region first. A region whose counter is zero is not among the busiest.
-    pub fn decide(&mut self, counters: &[u64]) -> Decision {
-        let mut order: Vec<usize> = (0..counters.len()).filter(|at| counters[*at] > 0).collect();
-        order.sort_unstable_by_key(|at| (Reverse(counters[*at]), *at));
+    pub fn decide(&mut self, counters: &Counters) -> Decision {
+        let mut order: Vec<(Region, u64)> = counters.0.iter().map(|(r, n)| (*r, *n)).collect();
+        order.sort_unstable_by_key(|(region, counter)| (Reverse(*counter), *region));
         order.truncate(self.room);
-        let busiest: Vec<Region> = order.iter().map(|at| Region::at(*at as u64)).collect();
+        let busiest: Vec<Region> = order.iter().map(|(region, _)| *region).collect();
         let mut candidates = busiest.clone();
         candidates.sort_unstable();
         let mut moves = Vec::new();

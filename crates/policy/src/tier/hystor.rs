@@ -16,7 +16,7 @@
 
 use base::Nanos;
 
-use super::busiest::Busiest;
+use super::busiest::{Busiest, Counters};
 use super::{Decision, Interval, Parameters, Region, TierPolicy};
 
 /// The busiest regions by counters that age.
@@ -28,7 +28,7 @@ pub struct Hystor {
     parameters: Parameters,
     // Per window.
     busiest: Busiest,
-    counters: Vec<u64>,
+    counters: Counters,
     /// Intervals of this window so far.
     seen: u64,
 }
@@ -42,16 +42,16 @@ impl Hystor {
     /// Whole requests in a counter's unit, so that a few requests outlive a few halvings.
     const UNIT: u64 = 1 << 10;
 
-    /// A rule for a volume of `regions` and a fast tier that holds `room` of them, with nothing up.
+    /// A rule for a fast tier that holds `room` regions, with nothing up.
     ///
     /// # Panics
     /// If `parameters` do not [check](Parameters::check).
-    pub fn new(parameters: Parameters, regions: u32, room: u32) -> Hystor {
+    pub fn new(parameters: Parameters, room: u32) -> Hystor {
         parameters.assert();
         Hystor {
             parameters,
             busiest: Busiest::new(room),
-            counters: vec![0; regions as usize],
+            counters: Counters::default(),
             seen: 0,
         }
     }
@@ -59,17 +59,14 @@ impl Hystor {
 
 impl TierPolicy for Hystor {
     fn step(&mut self, interval: &Interval<'_>) -> Decision {
-        for count in interval.counts {
-            let counter = &mut self.counters[count.region.index()];
-            *counter = counter.saturating_add(count.all().saturating_mul(Self::UNIT));
-        }
+        self.counters.add(interval.counts, Self::UNIT);
         self.seen += 1;
         if self.seen < self.parameters.window_intervals(Self::WINDOW) {
             return Decision::default();
         }
         self.seen = 0;
         let decision = self.busiest.decide(&self.counters);
-        self.counters.iter_mut().for_each(|counter| *counter /= 2);
+        self.counters.halve();
         decision
     }
 

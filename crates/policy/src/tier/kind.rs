@@ -50,7 +50,7 @@ impl FromStr for Kind {
     }
 }
 
-/// The rule `kind` for a volume of `regions` and a fast tier that holds `room` of them, with nothing up.
+/// The rule `kind` for a fast tier that holds `room` regions, with nothing up.
 ///
 /// # Panics
 /// If `parameters` do not [check](Parameters::check).
@@ -58,14 +58,14 @@ impl FromStr for Kind {
 /// # Example
 /// ```
 /// use policy::tier::{Kind, Parameters, build};
-/// let policy = build(Kind::OnTheFly, Parameters::default(), 293, 24);
+/// let policy = build(Kind::OnTheFly, Parameters::default(), 24);
 /// assert_eq!(policy.residents(), []);
 /// ```
-pub fn build(kind: Kind, parameters: Parameters, regions: u32, room: u32) -> Box<dyn TierPolicy> {
+pub fn build(kind: Kind, parameters: Parameters, room: u32) -> Box<dyn TierPolicy> {
     match kind {
         Kind::OnTheFly => Box::new(OnTheFly::new(parameters, room)),
-        Kind::Static => Box::new(StaticTiering::new(parameters, regions, room)),
-        Kind::Hystor => Box::new(Hystor::new(parameters, regions, room)),
+        Kind::Static => Box::new(StaticTiering::new(parameters, room)),
+        Kind::Hystor => Box::new(Hystor::new(parameters, room)),
     }
 }
 

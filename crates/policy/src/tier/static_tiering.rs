@@ -8,7 +8,7 @@
 
 use base::Nanos;
 
-use super::busiest::Busiest;
+use super::busiest::{Busiest, Counters};
 use super::{Count, Decision, Interval, Parameters, Region, TierPolicy};
 
 /// The busiest regions of the previous window.
@@ -18,7 +18,7 @@ use super::{Count, Decision, Interval, Parameters, Region, TierPolicy};
 /// # Example
 /// ```
 /// use policy::tier::{Count, Parameters, Region, StaticTiering};
-/// let mut policy = StaticTiering::new(Parameters::default(), 293, 2);
+/// let mut policy = StaticTiering::new(Parameters::default(), 2);
 /// let count = |region, reads| Count { region: Region(region), reads, writes: 0 };
 /// let decision = policy.place(&[count(7, 10), count(8, 30), count(9, 20)]);
 /// assert_eq!(decision.candidates, [Region(8), Region(9)]);
@@ -29,7 +29,7 @@ pub struct StaticTiering {
     parameters: Parameters,
     // Per window.
     busiest: Busiest,
-    counters: Vec<u64>,
+    counters: Counters,
     /// Intervals of this window so far.
     seen: u64,
 }
@@ -40,16 +40,16 @@ impl StaticTiering {
     /// Choice: the paper speaks of hours to days; its own comparison took windows of 100 and 120 minutes.
     pub const WINDOW: Nanos = Nanos::secs(3600);
 
-    /// A rule for a volume of `regions` and a fast tier that holds `room` of them, with nothing up.
+    /// A rule for a fast tier that holds `room` regions, with nothing up.
     ///
     /// # Panics
     /// If `parameters` do not [check](Parameters::check).
-    pub fn new(parameters: Parameters, regions: u32, room: u32) -> StaticTiering {
+    pub fn new(parameters: Parameters, room: u32) -> StaticTiering {
         parameters.assert();
         StaticTiering {
             parameters,
             busiest: Busiest::new(room),
-            counters: vec![0; regions as usize],
+            counters: Counters::default(),
             seen: 0,
         }
     }
@@ -57,16 +57,11 @@ impl StaticTiering {
     /// Decides at once from the counts of a whole window that came before, as the paper's comparison did. The
     /// running window is not touched.
     ///
-    /// # Panics
-    /// If a region lies beyond the volume.
-    ///
     /// # Source
     /// AST 4.1, table 3.
     pub fn place(&mut self, window: &[Count]) -> Decision {
-        let mut counters = vec![0; self.counters.len()];
-        for count in window {
-            counters[count.region.index()] += count.all();
-        }
+        let mut counters = Counters::default();
+        counters.add(window, 1);
         self.busiest.decide(&counters)
     }
 }
@@ -74,18 +69,16 @@ impl StaticTiering {
 impl TierPolicy for StaticTiering {
     /// Choice: a window without any request says nothing of the next, so all stays where it is.
     fn step(&mut self, interval: &Interval<'_>) -> Decision {
-        for count in interval.counts {
-            self.counters[count.region.index()] += count.all();
-        }
+        self.counters.add(interval.counts, 1);
         self.seen += 1;
         if self.seen < self.parameters.window_intervals(Self::WINDOW) {
             return Decision::default();
         }
-        let decision = match self.counters.iter().any(|counter| *counter > 0) {
-            true => self.busiest.decide(&self.counters),
-            false => Decision::default(),
+        let decision = match self.counters.is_empty() {
+            true => Decision::default(),
+            false => self.busiest.decide(&self.counters),
         };
-        self.counters.fill(0);
+        self.counters.clear();
         self.seen = 0;
         decision
     }

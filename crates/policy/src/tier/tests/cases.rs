@@ -165,7 +165,7 @@ fn run(file: &str, text: &str) -> Result<u32, String> {
         }
         if word == "given" {
             let given = given(rest).map_err(at)?;
-            let policy = build(given.kind, given.parameters, REGIONS, given.room);
+            let policy = build(given.kind, given.parameters, given.room);
             case = Some((given, policy));
             continue;
         }

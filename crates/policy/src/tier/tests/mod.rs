@@ -88,12 +88,12 @@ fn parameters_that_make_no_sense_are_not_taken() {
         timeout: 0,
         ..Parameters::default()
     };
-    build(Kind::OnTheFly, parameters, 10, 1);
+    build(Kind::OnTheFly, parameters, 1);
 }
 
 #[test]
 fn a_whole_window_may_be_given_to_static_tiering_beforehand() {
-    let mut policy = StaticTiering::new(Parameters::default(), 300, 2);
+    let mut policy = StaticTiering::new(Parameters::default(), 2);
     let window = [hot(4..=4), hot(9..=9), hot(4..=4), hot(7..=7)].concat();
     let decision = policy.place(&window);
     assert_eq!(decision.candidates, [Region(4), Region(7)]);
@@ -110,7 +110,7 @@ fn a_whole_window_may_be_given_to_static_tiering_beforehand() {
 
 #[test]
 fn hystor_looks_every_quarter_of_an_hour() {
-    let mut policy = Hystor::new(Parameters::default(), 300, 2);
+    let mut policy = Hystor::new(Parameters::default(), 2);
     for minute in 1..=30 {
         let moves = reasons(&mut policy, &hot(minute..=minute));
         assert_eq!(!moves.is_empty(), minute % 15 == 0, "{minute}: {moves:?}");
