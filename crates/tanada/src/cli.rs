@@ -183,14 +183,18 @@ pub enum Volume {
     },
     /// Change settings of a running volume.
     #[command(
-        after_help = "Keys: write, policy, admission, dirty_low, dirty_high, energy, age_limit, \
+        after_help = "Keys: mode, write, policy, admission, dirty_low, dirty_high, energy, age_limit, \
                             sequential_bypass, flash_writes_per_day, fast_size, trace, trace_max, advise.\n\
+                            Of the tier: tier.policy, period, iops_min, sub_luns_max, share_min, streak_min, \
+                            timeout, look_back, region, extent, mover, flow_control, break_even, either, share, \
+                            pinned, barred, windows, auto; lists have commas, and none is an empty one.\n\
                             trace=FILE records what is asked, for `tanada trace stat` and the \
                             simulators, in FILE and FILE.1 to FILE.7 of together at most trace_max \
                             [1GiB]; trace=off ends it.\n\
                             advise=on has a shadow watch for `tanada advise NAME`; again: anew; \
                             advise=off ends it.\n\
-                            Example: tanada volume set vol0 write=through dirty_high=40"
+                            Examples: tanada volume set vol0 write=through dirty_high=40\n\
+                            tanada volume set vol0 mode=both period=10s pinned=10GiB+2GiB"
     )]
     Set {
         name: String,
@@ -199,6 +203,42 @@ pub enum Volume {
         #[command(flatten)]
         ask: Ask,
     },
+    /// Show where a volume with a tier is hot, when, and what lives on the fast device.
+    Heat(Heat),
+    /// Show the log of moves of a volume's tier: what moved, when, why, and how it ended.
+    Moves(Moves),
+}
+
+#[derive(Args)]
+pub struct Heat {
+    pub name: String,
+    /// Only the last so long, such as 2h [default: all that is kept]
+    #[arg(long, value_name = "SPAN", value_parser = crate::config::read_span)]
+    pub last: Option<base::Nanos>,
+    /// How many columns the map may take [default: those of the terminal]
+    #[arg(long, value_name = "COLUMNS")]
+    pub width: Option<usize>,
+    /// Write a page: one self-contained HTML file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    #[command(flatten)]
+    pub ask: Ask,
+}
+
+#[derive(Args)]
+pub struct Moves {
+    pub name: String,
+    /// Only moves of this region, by its number from 1.
+    #[arg(long, value_name = "N")]
+    pub region: Option<u32>,
+    /// Only the last so long, such as 1h [default: all that is kept]
+    #[arg(long, value_name = "SPAN", value_parser = crate::config::read_span)]
+    pub last: Option<base::Nanos>,
+    /// The newest so many at most.
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    pub limit: usize,
+    #[command(flatten)]
+    pub ask: Ask,
 }
 
 #[derive(Args)]

@@ -7,6 +7,7 @@
 use serde::Serialize;
 
 use crate::admin::api::{Device, Export, Figures, Latency, Power, Status, Volume, quantile};
+use crate::admin::tier::Tier;
 use crate::table::{count, megabytes_per_second, share, size, span};
 
 /// One frame of `tanada top`: what happened in a stretch of time.
@@ -28,6 +29,22 @@ pub struct VolumeRow {
     /// Bytes read from the fast device, of all bytes read.
     pub hit_share: Option<f64>,
     pub dirty_bytes: u64,
+    /// Its tier, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<TierRow>,
+}
+
+/// The tier of a volume in that time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TierRow {
+    pub regions_up: u32,
+    pub regions: u32,
+    pub held_bytes: u64,
+    pub moves_under_way: u32,
+    /// Copied by moves, both ways.
+    pub moved_bytes_per_second: f64,
+    /// What flow control lets moves copy.
+    pub flow_bytes_per_second: Option<f64>,
 }
 
 /// A device in that time.
@@ -88,13 +105,19 @@ impl Frame {
 
     /// Volumes, devices and exports as tables.
     pub fn tables(&self) -> [Rows; 3] {
-        let volumes = Rows {
+        let mut volumes = Rows {
             head: vec![
                 "VOLUME", "HEALTH", "READ/S", "MB/S", "WRITE/S", "MB/S", "HITS", "DIRTY", "P50",
                 "P99",
             ],
             cells: self.volumes.iter().map(volume_cells).collect(),
         };
+        if self.volumes.iter().any(|volume| volume.tier.is_some()) {
+            volumes.head.extend(["UP", "HELD", "MOVES", "MOVED MB/S"]);
+            for (cells, volume) in volumes.cells.iter_mut().zip(&self.volumes) {
+                cells.extend(tier_cells(volume.tier.as_ref()));
+            }
+        }
         let devices = Rows {
             head: vec![
                 "DEVICE", "KIND", "READ/S", "MB/S", "WRITE/S", "MB/S", "QUEUE", "BUSY", "P50",
@@ -201,6 +224,26 @@ fn volume_row(earlier: Option<&Volume>, volume: &Volume) -> VolumeRow {
         rates: rates(earlier.map(|old| &old.figures), &volume.figures),
         hit_share: (all > 0).then(|| fast as f64 / all as f64),
         dirty_bytes: volume.cache.dirty_bytes,
+        tier: volume
+            .tier
+            .as_ref()
+            .map(|tier| tier_row(earlier, volume, tier)),
+    }
+}
+
+fn tier_row(earlier: Option<&Volume>, volume: &Volume, tier: &Tier) -> TierRow {
+    let moved = |tier: &Tier| tier.up_bytes + tier.down_bytes;
+    let (before, since) = earlier.map_or((0, 0), |old| {
+        (old.tier.as_ref().map_or(0, moved), old.figures.over_ns)
+    });
+    let seconds = volume.figures.over_ns.saturating_sub(since).max(1) as f64 / 1e9;
+    TierRow {
+        regions_up: tier.regions_up,
+        regions: tier.regions,
+        held_bytes: tier.held_bytes,
+        moves_under_way: tier.moves_under_way,
+        moved_bytes_per_second: moved(tier).saturating_sub(before) as f64 / seconds,
+        flow_bytes_per_second: tier.flow_bytes_per_second,
     }
 }
 
@@ -249,6 +292,18 @@ fn volume_cells(row: &VolumeRow) -> Vec<String> {
         time(row.rates.latency_ns_p99),
     ]);
     cells
+}
+
+fn tier_cells(row: Option<&TierRow>) -> [String; 4] {
+    match row {
+        None => ["-", "-", "-", "-"].map(str::to_owned),
+        Some(row) => [
+            format!("{}/{}", row.regions_up, row.regions),
+            size(row.held_bytes),
+            row.moves_under_way.to_string(),
+            megabytes_per_second(row.moved_bytes_per_second),
+        ],
+    }
 }
 
 fn device_cells(row: &DeviceRow) -> Vec<String> {

@@ -38,6 +38,8 @@ mod trace_stat;
 mod tree;
 mod volume;
 mod volume_commands;
+mod volume_heat;
+mod volume_moves;
 
 use std::process::ExitCode;
 

@@ -6,10 +6,11 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::admin::api::{Device, Export, Status, Volume};
+use crate::admin::tier::Tier;
 use crate::cli::Ask;
 use crate::client::Client;
 use crate::frame::title;
-use crate::table::{count, share, size, table};
+use crate::table::{count, megabytes_per_second, share, size, table};
 
 /// Prints a value as JSON for programs.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
@@ -76,6 +77,7 @@ pub fn volumes(volumes: &[Volume]) -> String {
                 volume.health.clone(),
                 volume.slow.clone(),
                 volume.fast.clone().unwrap_or_else(|| "-".to_owned()),
+                volume.settings.mode.clone(),
                 volume.settings.write.clone(),
                 volume.settings.policy.clone(),
                 size(volume.cache.cached_bytes),
@@ -86,15 +88,36 @@ pub fn volumes(volumes: &[Volume]) -> String {
         .collect();
     let mut text = table(
         &[
-            "VOLUME", "SIZE", "HEALTH", "SLOW", "FAST", "WRITE", "POLICY", "CACHED", "DIRTY",
-            "HITS",
+            "VOLUME", "SIZE", "HEALTH", "SLOW", "FAST", "MODE", "WRITE", "POLICY", "CACHED",
+            "DIRTY", "HITS",
         ],
         &rows,
     );
+    for volume in volumes {
+        if let Some(tier) = &volume.tier {
+            text.push_str(&format!("{}: {}\n", volume.name, tier_line(tier)));
+        }
+    }
     for volume in volumes.iter().filter(|volume| !volume.why.is_empty()) {
         text.push_str(&format!("{}: {}\n", volume.name, volume.why));
     }
     text
+}
+
+/// A tier in one line.
+fn tier_line(tier: &Tier) -> String {
+    let flow = match tier.flow_bytes_per_second {
+        Some(rate) => format!(" at up to {} MB/s", megabytes_per_second(rate)),
+        None => String::new(),
+    };
+    format!(
+        "{} of {} regions of {} are up, {} on the fast device; {} moves under way{flow}",
+        tier.regions_up,
+        tier.regions,
+        size(tier.region_bytes),
+        size(tier.held_bytes),
+        tier.moves_under_way
+    )
 }
 
 /// The devices as a table.

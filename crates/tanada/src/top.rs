@@ -245,7 +245,7 @@ fn draw_table(to: &mut ratatui::Frame<'_>, area: Rect, rows: &Rows) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{DeviceRow, Rates};
+    use crate::frame::{DeviceRow, Rates, TierRow};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -269,6 +269,14 @@ mod tests {
             rates: rates.clone(),
             hit_share: Some(0.25),
             dirty_bytes: 4096,
+            tier: Some(TierRow {
+                regions_up: 3,
+                regions: 293,
+                held_bytes: 3 << 30,
+                moves_under_way: 1,
+                moved_bytes_per_second: 4.5e6,
+                flow_bytes_per_second: None,
+            }),
         };
         let device = DeviceRow {
             name: "hdd0".to_owned(),
@@ -285,12 +293,14 @@ mod tests {
             held: false,
         };
         screen.show(frame(vec![volume], vec![device]));
-        let mut terminal = Terminal::new(TestBackend::new(110, 20)).unwrap();
+        let mut terminal = Terminal::new(TestBackend::new(140, 20)).unwrap();
         terminal.draw(|frame| screen.draw(frame)).unwrap();
         let shown = format!("{}", terminal.backend());
         for expected in [
             "VOLUME  HEALTH   READ/S  MB/S",
             "25.0 %",
+            "MOVED MB/S",
+            "3/293  3.0 GiB      1         4.5",
             "vol0: 2.0 MB/s, peak 2.0",
             "hdd-7200-sata",
             "1.00 W asleep",

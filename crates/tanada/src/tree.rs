@@ -21,6 +21,7 @@ use front::nbd;
 use tokio::sync::oneshot;
 
 use crate::admin::api::{self, Attach, Change, Refusal};
+use crate::admin::tier;
 use crate::assemble::{Started, StartedExport};
 use crate::config::{Backing, DeviceConfig, ExportConfig, Kind};
 
@@ -47,6 +48,16 @@ pub enum Letter {
     Advice {
         volume: String,
         reply: Reply<Result<api::Advice, Refused>>,
+    },
+    Heat {
+        volume: String,
+        ask: tier::Ask,
+        reply: Reply<Result<tier::Heat, Refused>>,
+    },
+    Moves {
+        volume: String,
+        ask: tier::Ask,
+        reply: Reply<Result<tier::Moves, Refused>>,
     },
     /// Close everything and end; answers with what went wrong.
     Stop(Reply<Vec<String>>),
@@ -289,6 +300,14 @@ impl Tree {
                 Ok(Letter::Advice { volume, reply }) => {
                     let advice = self.volume(&volume).and_then(OpenVolume::advice);
                     drop(reply.send(advice));
+                }
+                Ok(Letter::Heat { volume, ask, reply }) => {
+                    let heat = self.volume(&volume).and_then(|volume| volume.heat(&ask));
+                    drop(reply.send(heat));
+                }
+                Ok(Letter::Moves { volume, ask, reply }) => {
+                    let moves = self.volume(&volume).and_then(|volume| volume.moves(&ask));
+                    drop(reply.send(moves));
                 }
                 Ok(Letter::Stop(reply)) => {
                     let troubles = self.close().await;

@@ -19,6 +19,8 @@ use lens::sim::cache::Mode;
 use lens::tap::{Attached, Observer, Tap};
 
 use crate::admin::api::{self, Attach, Change, Refusal};
+use crate::admin::tier;
+use crate::config::tier::range_text;
 use crate::config::{AGE_LIMIT, HybridConfig, read_span};
 use crate::registry::Registry;
 use crate::tree::{Refused, Tree};
@@ -69,6 +71,8 @@ impl OpenVolume {
         registry: Registry,
     ) -> anyhow::Result<OpenVolume> {
         let ties = ties(&registry, config.force)?;
+        within(&config.settings.tier, slow.info().size)
+            .map_err(|(key, what)| anyhow::anyhow!("volume {}: {key}: {what}", config.name()))?;
         let hybrid = Hybrid::open_or_create(config.settings.clone(), slow, fast, ties)
             .await
             .with_context(|| format!("volume {}", config.name()))?;
@@ -229,6 +233,31 @@ impl OpenVolume {
         }
     }
 
+    /// What was asked where in the last intervals.
+    pub fn heat(&self, ask: &tier::Ask) -> Result<tier::Heat, Refused> {
+        let name = self.config.name();
+        let heat = self.hybrid.heat().ok_or_else(|| tier::no_tier(name))?;
+        Ok(tier::Heat::new(name, heat, ask, tier::Clocks::read()))
+    }
+
+    /// What moved, and why.
+    pub fn moves(&self, ask: &tier::Ask) -> Result<tier::Moves, Refused> {
+        let name = self.config.name();
+        let settings = self.hybrid.settings();
+        if !settings.mode.has_tier() {
+            return Err(tier::no_tier(name));
+        }
+        let log = self.hybrid.moves(ask.after.unwrap_or(0));
+        let region = settings.tier.region;
+        Ok(tier::Moves::new(
+            name,
+            region,
+            log,
+            ask,
+            tier::Clocks::read(),
+        ))
+    }
+
     /// The recording, or why there is none although one was asked for.
     fn recording(&self) -> Option<Recording> {
         let recorder = self.recorder.borrow();
@@ -328,6 +357,7 @@ impl OpenVolume {
             why: status.why.clone(),
             settings: api::Settings::from(&self.hybrid.settings()),
             cache: api::Cache::from(&status),
+            tier: self.hybrid.tier().map(tier::Tier::from),
             trace: self.recording().map(api::Trace::from),
             advise: self.shadow.borrow().is_some(),
             figures: self.meter.snapshot().into(),
@@ -385,12 +415,15 @@ impl OpenVolume {
     pub async fn change(&self, change: Change) -> Result<(), Refused> {
         let name = self.config.name();
         let old = self.hybrid.settings();
-        let new = changed(&old, &change, self.config.standby_after).map_err(|(key, what)| {
-            Refused::Invalid(Refusal {
-                error: format!("cannot set {key} of {name}: {what}"),
-                what_to_do: "nothing was changed".into(),
-            })
-        })?;
+        let size = Bytes(self.hybrid.status().size_bytes);
+        let new = changed(&old, &change, self.config.standby_after)
+            .and_then(|new| within(&new.tier, size).map(|()| new))
+            .map_err(|(key, what)| {
+                Refused::Invalid(Refusal {
+                    error: format!("cannot set {key} of {name}: {what}"),
+                    what_to_do: "nothing was changed".into(),
+                })
+            })?;
         if change.advise == Some(true) && !self.is_attached() {
             return Err(Refused::Conflict(Refusal {
                 error: format!("cannot set advise of {name}: it has no cache to give advice on"),
@@ -478,6 +511,17 @@ fn word(health: Health) -> &'static str {
     }
 }
 
+/// Refuses ranges beyond the end of a volume of `size`.
+fn within(tier: &hybrid::Tier, size: Bytes) -> Result<(), (&'static str, String)> {
+    for (key, ranges) in [("tier.pinned", &tier.pinned), ("tier.barred", &tier.barred)] {
+        if let Some(range) = ranges.iter().find(|range| range.end().byte() > size.0) {
+            let what = format!("{} reaches beyond its end at {size}", range_text(*range));
+            return Err((key, what));
+        }
+    }
+    Ok(())
+}
+
 /// The settings after a change; else which key is wrong, and how.
 fn changed(
     old: &Settings,
@@ -531,7 +575,17 @@ fn changed(
             return Err(("age_limit", what.to_owned()));
         }
     };
+    let tier = match &change.tier {
+        None => old.tier.clone(),
+        Some(keys) => keys.apply(&old.tier).map_err(|wrong| {
+            // Like all other keys: the first mistake is told.
+            let (key, what) = wrong.into_iter().next().expect("a refusal names a key");
+            (key, what)
+        })?,
+    };
     let new = Settings {
+        mode: parse("mode", &change.mode, old.mode)?,
+        tier,
         write: parse("write", &change.write, old.write)?,
         policy: parse("policy", &change.policy, old.policy)?,
         admission: parse("admission", &change.admission, old.admission)?,
@@ -582,6 +636,22 @@ mod tests {
     }
 
     #[test]
+    fn a_tier_is_changed_key_by_key() {
+        let new = change(r#"{"mode": "both", "tier": {"period": "10s", "pinned": ["1GiB+1MiB"]}}"#);
+        let new = new.unwrap();
+        assert_eq!(new.mode, hybrid::Mode::Both);
+        assert_eq!(new.tier.parameters.period, Nanos::secs(10));
+        let usual = Settings::default().tier.parameters;
+        assert_eq!(new.tier.parameters.streak_min, usual.streak_min);
+        let (key, what) = within(&new.tier, Bytes::gib(1)).unwrap_err();
+        assert_eq!(
+            (key, what.as_str()),
+            ("tier.pinned", "1GiB+1MiB reaches beyond its end at 1.0 GiB")
+        );
+        assert_eq!(within(&new.tier, Bytes::gib(2)), Ok(()));
+    }
+
+    #[test]
     fn energy_comes_with_its_age_limit() {
         let new = change(r#"{"energy": true, "age_limit": "5m"}"#).unwrap();
         assert_eq!(new.energy.unwrap().age_limit, Nanos::secs(300));
@@ -596,6 +666,9 @@ mod tests {
         let (key, what) = change(r#"{"fast_size": "much"}"#).unwrap_err();
         assert_eq!(key, "fast_size");
         assert!(what.ends_with("or all"), "{what}");
+        let (key, what) = change(r#"{"tier": {"timeout": 0}}"#).unwrap_err();
+        assert_eq!(key, "timeout");
+        assert!(what.contains("go down at once"), "{what}");
         let (_, what) = change(r#"{"dirty_low": 80}"#).unwrap_err();
         assert!(what.starts_with("dirty_low = 80 %"), "{what}");
     }

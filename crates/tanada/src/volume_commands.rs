@@ -2,15 +2,18 @@
 
 use std::fmt::Write as _;
 
+use base::Nanos;
 use hyper::Method;
 use serde_json::{Map, Value};
 
 use crate::admin::api::{Attach, Change, Share, Trace, Volume};
+use crate::admin::tier::{Tier, TierSettings};
 use crate::cli::{self, Usage};
 use crate::client::Client;
 use crate::config::keys::instead;
+use crate::config::tier::{TierKeys, time_text};
 use crate::show;
-use crate::table::{count, share, size, span};
+use crate::table::{count, megabytes_per_second, share, size, span};
 
 /// Runs one of them.
 pub fn run(command: cli::Volume) -> anyhow::Result<()> {
@@ -81,6 +84,8 @@ pub fn run(command: cli::Volume) -> anyhow::Result<()> {
             }
             answer(&volume, ask.json, &said)
         }
+        cli::Volume::Heat(arguments) => crate::volume_heat::run(&arguments),
+        cli::Volume::Moves(arguments) => crate::volume_moves::run(&arguments),
     }
 }
 
@@ -97,15 +102,37 @@ pub fn path(name: &str, rest: &str) -> Result<String, Usage> {
     Ok(format!("/v1/volumes/{name}{rest}"))
 }
 
-/// `write=through dirty_high=40` as a change.
+/// The key of a tier that is meant: `tier.policy`, or `period` where the volume itself has no such key.
+fn tier_key(key: &str) -> Option<&'static str> {
+    let named = key.strip_prefix("tier.");
+    if named.is_none() && Change::KEYS.contains(&key) {
+        return None;
+    }
+    let name = named.unwrap_or(key);
+    TierKeys::KEYS.iter().find(|known| **known == name).copied()
+}
+
+/// `write=through period=10s` as a change.
 fn parse_changes(changes: &[String]) -> Result<Change, Usage> {
     let mut object = Map::new();
+    let mut tier = Map::new();
     for change in changes {
         let (key, value) = change
             .split_once('=')
             .ok_or_else(|| Usage(format!("'{change}' is not a change; write KEY=VALUE")))?;
-        if !Change::KEYS.contains(&key) {
-            let hint = instead(key, Change::KEYS, "the keys are");
+        if let Some(key) = tier_key(key) {
+            if tier.insert(key.to_owned(), Value::from(value)).is_some() {
+                return Err(Usage(format!("{key} is given twice")));
+            }
+            continue;
+        }
+        if !Change::KEYS.contains(&key) || key == "tier" {
+            let own = Change::KEYS.into_iter().filter(|key| *key != "tier");
+            let tiers = TierKeys::KEYS
+                .iter()
+                .copied()
+                .filter(|key| *key != "policy");
+            let hint = instead(key, own.chain(tiers).chain(["tier.policy"]), "the keys are");
             return Err(Usage(format!("there is no setting '{key}'{hint}")));
         }
         let value = match key {
@@ -129,6 +156,9 @@ fn parse_changes(changes: &[String]) -> Result<Change, Usage> {
             return Err(Usage(format!("{key} is given twice")));
         }
     }
+    if !tier.is_empty() {
+        object.insert("tier".to_owned(), Value::Object(tier));
+    }
     serde_json::from_value(Value::Object(object)).map_err(|error| Usage(error.to_string()))
 }
 
@@ -137,6 +167,7 @@ fn settings(volume: &Volume) -> String {
     let or = |bytes: Option<u64>, none: &str| bytes.map_or(none.to_owned(), size);
     let mut text = String::new();
     for (key, value) in [
+        ("mode", settings.mode.clone()),
         ("write", settings.write.clone()),
         ("policy", settings.policy.clone()),
         ("admission", settings.admission.clone()),
@@ -166,6 +197,89 @@ fn settings(volume: &Volume) -> String {
     ] {
         line(&mut text, key, &value);
     }
+    if let Some(tier) = &settings.tier {
+        text.push_str(&tier_settings(tier));
+    }
+    text
+}
+
+/// The choices for a tier, named as they are set.
+fn tier_settings(tier: &TierSettings) -> String {
+    let mut text = String::new();
+    let on = |switch: bool| if switch { "on" } else { "off" }.to_owned();
+    let seconds = |seconds: f64| time_text(Nanos::from_secs_f64(seconds));
+    let list = |texts: &[String]| match texts.is_empty() {
+        true => "none".to_owned(),
+        false => texts.join(", "),
+    };
+    for (key, value) in [
+        ("tier.policy", tier.policy.clone()),
+        ("period", seconds(tier.period_seconds)),
+        ("iops_min", tier.iops_min.to_string()),
+        ("sub_luns_max", tier.sub_luns_max.to_string()),
+        ("share_min", format!("{} %", tier.share_min)),
+        ("streak_min", tier.streak_min.to_string()),
+        ("timeout", tier.timeout.to_string()),
+        (
+            "look_back",
+            tier.look_back_seconds.map_or("auto".to_owned(), seconds),
+        ),
+        ("region", size(tier.region_bytes)),
+        ("extent", size(tier.extent_bytes)),
+        ("mover", tier.mover.clone()),
+        ("flow_control", on(tier.flow_control)),
+        ("break_even", on(tier.break_even)),
+        ("either", on(tier.either)),
+        (
+            "share",
+            tier.share
+                .map_or("auto".to_owned(), |share| format!("{share} %")),
+        ),
+        ("pinned", list(&tier.pinned)),
+        ("barred", list(&tier.barred)),
+        ("windows", list(&tier.windows)),
+        ("auto", on(tier.auto)),
+    ] {
+        line(&mut text, key, &value);
+    }
+    text
+}
+
+/// Where a tier stands.
+fn tier_page(tier: &Tier) -> String {
+    let mut text = String::new();
+    let up = format!(
+        "{} of {}, each {}; {} hot in the last of {} intervals",
+        tier.regions_up,
+        tier.regions,
+        size(tier.region_bytes),
+        tier.candidates,
+        tier.intervals
+    );
+    line(&mut text, "regions up", &up);
+    let held = format!(
+        "{} of at most {}, {} of that dirty",
+        size(tier.held_bytes),
+        size(tier.room_bytes),
+        size(tier.held_dirty_bytes)
+    );
+    line(&mut text, "held", &held);
+    let moves = format!(
+        "{} up, {} down, {} given up, {} failed; {} under way",
+        tier.moves_up,
+        tier.moves_down,
+        tier.moves_cancelled,
+        tier.moves_failed,
+        tier.moves_under_way
+    );
+    line(&mut text, "moves", &moves);
+    let copied = format!("{} up, {} down", size(tier.up_bytes), size(tier.down_bytes));
+    line(&mut text, "copied", &copied);
+    let flow = match tier.flow_bytes_per_second {
+        Some(rate) => format!("moves may copy {} MB/s", megabytes_per_second(rate)),
+        None => "moves are not held back".to_owned(),
+    };
+    line(&mut text, "flow control", &flow);
     text
 }
 
@@ -212,6 +326,10 @@ fn page(volume: &Volume) -> String {
     if let Some(trace) = &volume.trace {
         text.push_str("\ntrace\n");
         text.push_str(&recording(trace));
+    }
+    if let Some(tier) = &volume.tier {
+        text.push_str("\ntier\n");
+        text.push_str(&tier_page(tier));
     }
     text.push_str("\ncache\n");
     let of_cache = |bytes: u64| {
@@ -347,6 +465,41 @@ mod tests {
             ..Change::default()
         };
         assert_eq!(change, Ok(expected));
+    }
+
+    #[test]
+    fn keys_of_a_tier_stand_beside_those_of_the_volume() {
+        let change = parse(&[
+            "mode=both",
+            "period=10s",
+            "policy=lru",
+            "tier.policy=static",
+            "pinned=0+1MiB,8MiB+1MiB",
+            "iops_min=5",
+        ])
+        .unwrap();
+        assert_eq!(change.mode.as_deref(), Some("both"));
+        assert_eq!(change.policy.as_deref(), Some("lru"));
+        let tier = change
+            .tier
+            .unwrap()
+            .apply(&hybrid::Tier::default())
+            .unwrap();
+        assert_eq!(tier.policy, policy::tier::Kind::Static);
+        assert_eq!(tier.parameters.period, Nanos::secs(10));
+        assert_eq!((tier.parameters.iops_min, tier.pinned.len()), (5.0, 2));
+        let refused = parse(&["perod=1s"]).unwrap_err();
+        assert!(refused.contains("did you mean period?"), "{refused}");
+        assert!(
+            parse(&["period=1s", "tier.period=2s"])
+                .unwrap_err()
+                .contains("twice")
+        );
+        assert!(
+            parse(&["tier={}"])
+                .unwrap_err()
+                .contains("no setting 'tier'")
+        );
     }
 
     #[test]

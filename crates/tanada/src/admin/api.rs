@@ -7,6 +7,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::tier::{Tier, TierSettings};
+use crate::config::tier::TierKeys;
+
 /// The whole daemon at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Status {
@@ -60,6 +63,9 @@ pub struct Volume {
     pub why: String,
     pub settings: Settings,
     pub cache: Cache,
+    /// Where its tier stands; absent: it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<Tier>,
     /// The trace being recorded; absent: none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Trace>,
@@ -212,7 +218,7 @@ impl Advice {
 /// The choices in force; keys as in `[[hybrid]]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Settings {
-    /// `cache`.
+    /// `cache`, `tier` or `both`.
     pub mode: String,
     pub policy: String,
     pub write: String,
@@ -232,6 +238,9 @@ pub struct Settings {
     pub flash_writes_per_day_bytes: Option<u64>,
     /// How much of the fast device is used; absent: all of it.
     pub fast_size_bytes: Option<u64>,
+    /// The choices for the tier; absent in mode `cache`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<TierSettings>,
 }
 
 /// Reads by where they were served.
@@ -468,7 +477,7 @@ impl From<&hybrid::Settings> for Settings {
     fn from(settings: &hybrid::Settings) -> Settings {
         let energy = settings.energy;
         Settings {
-            mode: "cache".to_owned(),
+            mode: settings.mode.to_string(),
             policy: settings.policy.to_string(),
             write: settings.write.to_string(),
             admission: settings.admission.to_string(),
@@ -481,6 +490,10 @@ impl From<&hybrid::Settings> for Settings {
             standby_after_seconds: energy.map(|energy| energy.standby_after.secs_f64()),
             flash_writes_per_day_bytes: settings.flash_writes_per_day.map(|bytes| bytes.0),
             fast_size_bytes: settings.fast_bytes.map(|bytes| bytes.0),
+            tier: settings
+                .mode
+                .has_tier()
+                .then(|| TierSettings::from(&settings.tier)),
         }
     }
 }
@@ -622,11 +635,17 @@ pub struct Change {
     /// Have a shadow watch, for advice? Setting it again begins anew.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advise: Option<bool>,
+    /// `cache`, `tier` or `both`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// Keys of `[hybrid.tier]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<TierKeys>,
 }
 
 impl Change {
     /// Keys in the order of the struct.
-    pub const KEYS: [&'static str; 14] = [
+    pub const KEYS: [&'static str; 16] = [
         "write",
         "policy",
         "admission",
@@ -641,6 +660,8 @@ impl Change {
         "trace",
         "trace_max",
         "advise",
+        "mode",
+        "tier",
     ];
 }
 
@@ -710,6 +731,8 @@ mod tests {
             trace: Some("off".into()),
             trace_max: Some("1GiB".into()),
             advise: Some(true),
+            mode: Some("both".into()),
+            tier: Some(TierKeys::default()),
         };
         let value = serde_json::to_value(&full).unwrap();
         let object = value.as_object().unwrap();

@@ -11,6 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::api::{Cache, Device, Figures, Latency, Operation, Status, Volume};
+use super::tier::Tier;
 
 /// Upper bounds of latency buckets in nanoseconds.
 const BOUNDS_NS: [u64; 19] = [
@@ -94,6 +95,7 @@ impl Collector for Page {
 
         power(&mut encoder, &status.devices)?;
         caches(&mut encoder, &status.volumes)?;
+        tiers(&mut encoder, &status.volumes)?;
         nbd(&mut encoder, status)
     }
 }
@@ -238,6 +240,107 @@ fn power(encoder: &mut DescriptorEncoder<'_>, devices: &[Device]) -> Result<(), 
     )?);
     for (labels, power) in modelled() {
         standby.gauge(&labels, f64::from(u8::from(power.standby)))?;
+    }
+    Ok(())
+}
+
+/// What the tiers hold and did; nothing without one.
+fn tiers(encoder: &mut DescriptorEncoder<'_>, volumes: &[Volume]) -> Result<(), Error> {
+    type Value = fn(&Tier) -> u64;
+    let with_tier = || {
+        volumes.iter().filter_map(|volume| {
+            let labels = vec![("volume", volume.name.as_str())];
+            Some((labels, volume.tier.as_ref()?))
+        })
+    };
+    if with_tier().next().is_none() {
+        return Ok(());
+    }
+    let gauges: [(&str, &str, Value); 8] = [
+        ("regions", "Regions of the volume", |t| u64::from(t.regions)),
+        ("regions_up", "Regions that live on the fast device", |t| {
+            u64::from(t.regions_up)
+        }),
+        ("region_bytes", "Length of a region", |t| t.region_bytes),
+        (
+            "room_bytes",
+            "What the tier may hold of the fast device",
+            |t| t.room_bytes,
+        ),
+        ("held_bytes", "Data the tier holds", |t| t.held_bytes),
+        (
+            "held_dirty_bytes",
+            "Of them, data that only the fast device has",
+            |t| t.held_dirty_bytes,
+        ),
+        ("candidates", "Hot regions of the last interval", |t| {
+            u64::from(t.candidates)
+        }),
+        ("moves_under_way", "Moves begun and not ended", |t| {
+            u64::from(t.moves_under_way)
+        }),
+    ];
+    for (name, help, value) in gauges {
+        let name = format!("volume_tier_{name}");
+        let mut family = Family(encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?);
+        for (labels, tier) in with_tier() {
+            family.gauge(&labels, value(tier) as f64)?;
+        }
+    }
+    let mut flow = Family(encoder.encode_descriptor(
+        "volume_tier_flow_bytes_per_second",
+        "What flow control lets moves copy; absent: it does not hold them back",
+        None,
+        MetricType::Gauge,
+    )?);
+    for (labels, tier) in with_tier() {
+        if let Some(rate) = tier.flow_bytes_per_second {
+            flow.gauge(&labels, rate)?;
+        }
+    }
+    let mut intervals = Family(encoder.encode_descriptor(
+        "volume_tier_intervals",
+        "Intervals of statistics that have ended",
+        None,
+        MetricType::Counter,
+    )?);
+    for (labels, tier) in with_tier() {
+        intervals.counter(&labels, tier.intervals)?;
+    }
+    let counters: [(&str, &str, &str, [(&str, Value); 2]); 3] = [
+        (
+            "moves",
+            "Regions decided to move",
+            "way",
+            [("up", |t| t.moves_up), ("down", |t| t.moves_down)],
+        ),
+        (
+            "moves_given_up",
+            "Moves that did not come to their end",
+            "how",
+            [
+                ("cancelled", |t| t.moves_cancelled),
+                ("failed", |t| t.moves_failed),
+            ],
+        ),
+        (
+            "moved_bytes",
+            "Copied by moves",
+            "way",
+            [("up", |t| t.up_bytes), ("down", |t| t.down_bytes)],
+        ),
+    ];
+    for (name, help, key, values) in counters {
+        let name = format!("volume_tier_{name}");
+        let mut family =
+            Family(encoder.encode_descriptor(&name, help, None, MetricType::Counter)?);
+        for (labels, tier) in with_tier() {
+            for (word, value) in values {
+                let mut labels = labels.clone();
+                labels.push((key, word));
+                family.counter(&labels, value(tier))?;
+            }
+        }
     }
     Ok(())
 }

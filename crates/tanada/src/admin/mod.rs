@@ -10,11 +10,13 @@
 pub mod api;
 pub mod guard;
 pub mod metrics;
+pub mod tier;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -26,6 +28,7 @@ use utoipa::OpenApi;
 use crate::tree::{Letter, Refused, Reply, TreeHandle, TreeReport};
 use api::{Advice, Attach, Change, Device, Export, Refusal, Status, Volume};
 use guard::Guard;
+use tier::{Ask, Heat, Moves};
 
 /// How long a data thread may take to say how it is.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -192,6 +195,8 @@ fn gone(tree: &TreeHandle) -> Failure {
         get_volumes,
         get_volume,
         get_advice,
+        get_heat,
+        get_moves,
         change_volume,
         detach_volume,
         attach_volume,
@@ -215,6 +220,8 @@ pub fn router(control: Arc<Control>, guard: Guard) -> Router {
         .route("/v1/volumes", get(get_volumes))
         .route("/v1/volumes/{name}", get(get_volume).patch(change_volume))
         .route("/v1/volumes/{name}/advice", get(get_advice))
+        .route("/v1/volumes/{name}/heat", get(get_heat))
+        .route("/v1/volumes/{name}/moves", get(get_moves))
         .route("/v1/volumes/{name}/detach", post(detach_volume))
         .route("/v1/volumes/{name}/attach", post(attach_volume))
         .route("/v1/exports", get(get_exports))
@@ -349,6 +356,57 @@ async fn get_advice(
     let volume = name.clone();
     control
         .command(&name, |reply| Letter::Advice { volume, reply })
+        .await
+}
+
+/// What a query asks for.
+fn asked(query: Result<Query<Ask>, QueryRejection>) -> Result<Ask, Failure> {
+    query.map(|Query(ask)| ask).map_err(|error| {
+        Failure::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            error.body_text(),
+            "the keys are after, limit, last_seconds and region, each a number",
+        )
+    })
+}
+
+/// What was asked of each region of a volume in the last intervals, and what lived on its fast device: at most
+/// `limit` intervals (200, at most 1000) with a number greater than `after`, oldest first.
+#[utoipa::path(get, path = "/v1/volumes/{name}/heat", params(("name" = String, Path), Ask), responses(
+    (status = 200, body = Heat),
+    (status = 404, body = Refusal),
+    (status = 409, description = "It has no tier", body = Refusal),
+    (status = 422, description = "A query that makes no sense", body = Refusal),
+))]
+async fn get_heat(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    query: Result<Query<Ask>, QueryRejection>,
+) -> Answer<Heat> {
+    let ask = asked(query)?;
+    let volume = name.clone();
+    control
+        .command(&name, |reply| Letter::Heat { volume, ask, reply })
+        .await
+}
+
+/// The log of moves of a volume's tier, as far as it is kept: at most `limit` (200, at most 1000) with a number
+/// greater than `after`, oldest first.
+#[utoipa::path(get, path = "/v1/volumes/{name}/moves", params(("name" = String, Path), Ask), responses(
+    (status = 200, body = Moves),
+    (status = 404, body = Refusal),
+    (status = 409, description = "It has no tier", body = Refusal),
+    (status = 422, description = "A query that makes no sense", body = Refusal),
+))]
+async fn get_moves(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    query: Result<Query<Ask>, QueryRejection>,
+) -> Answer<Moves> {
+    let ask = asked(query)?;
+    let volume = name.clone();
+    control
+        .command(&name, |reply| Letter::Moves { volume, ask, reply })
         .await
 }
 

@@ -13,6 +13,7 @@
 //! 3. Listening beyond this machine was asked for in so many words.
 
 pub mod keys;
+pub mod tier;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -566,22 +567,8 @@ fn read_hybrid(
     let slow = part("slow", "big slow device");
     let fast = part("fast", "small fast device");
 
-    match keys.take::<String>("mode") {
-        None => {}
-        Some(mode) => match mode.value.as_str() {
-            "cache" => {}
-            later @ ("tier" | "both") => keys.complain_at(
-                mode.at,
-                "mode",
-                format!("\"{later}\" does not exist yet; write mode = \"cache\""),
-            ),
-            other => keys.complain_at(
-                mode.at,
-                "mode",
-                format!("there is no mode \"{other}\"; write mode = \"cache\""),
-            ),
-        },
-    }
+    let mode = keys.parse("mode", str::parse);
+    let tier = tier::read_tier(keys);
     let usual = hybrid::Settings::default();
     let policy = keys.parse("policy", str::parse);
     let write = keys.parse("write", str::parse);
@@ -633,6 +620,8 @@ fn read_hybrid(
         }),
         flash_writes_per_day: flash_writes_per_day.map(|at| at.value),
         fast_bytes: fast_size.map(|at| at.value),
+        mode: mode.map_or(usual.mode, |at| at.value),
+        tier,
         ..usual
     };
     if let Err(mistake) = settings.check() {

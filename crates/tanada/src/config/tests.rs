@@ -114,7 +114,7 @@ colour = "red"
 name = "vol0"
 slow = "hdd0"
 fast = "sdd0"
-mode = "tier"
+mode = "tiers"
 polcy = "lru"
 
 [[export]]
@@ -133,7 +133,7 @@ nbd = "127.0.0.1"
              model, size, file, memory, direct, force, read_only, standby_after",
             "line 17: [[hybrid]] \"vol0\" fast: there is no [[device]], [[stripe]] or [[hybrid]] called \"sdd0\"; \
              did you mean ssd0?",
-            "line 18: [[hybrid]] \"vol0\" mode: \"tier\" does not exist yet; write mode = \"cache\"",
+            "line 18: [[hybrid]] \"vol0\" mode: 'tiers' is not a mode; choose one of cache, tier, both",
             "line 19: [[hybrid]] \"vol0\" polcy: there is no such key; did you mean policy?",
             "line 23: [[export]] \"vol0\" nbd: '127.0.0.1' is not an address: the port is missing; \
              write an IP address and a port such as 127.0.0.1:10809 or [::1]:10809, or unix:/path",
