@@ -186,7 +186,7 @@ pub enum Volume {
         after_help = "Keys: mode, write, policy, admission, dirty_low, dirty_high, energy, age_limit, \
                             sequential_bypass, flash_writes_per_day, fast_size, trace, trace_max, advise.\n\
                             Of the tier: tier.policy, period, iops_min, sub_luns_max, share_min, streak_min, \
-                            timeout, look_back, region, extent, mover, flow_control, break_even, either, share, \
+                            timeout, look_back, region, extent, mover, lazy_down, flow_control, break_even, either, share, \
                             pinned, barred, windows, auto; lists have commas, and none is an empty one.\n\
                             trace=FILE records what is asked, for `tanada trace stat` and the \
                             simulators, in FILE and FILE.1 to FILE.7 of together at most trace_max \

@@ -227,6 +227,7 @@ fn tier_settings(tier: &TierSettings) -> String {
         ("region", size(tier.region_bytes)),
         ("extent", size(tier.extent_bytes)),
         ("mover", tier.mover.clone()),
+        ("lazy_down", on(tier.lazy_down)),
         ("flow_control", on(tier.flow_control)),
         ("break_even", on(tier.break_even)),
         ("either", on(tier.either)),

@@ -81,8 +81,8 @@ struct Grid {
     wide: usize,
     /// Column by column, each from the lowest regions up.
     requests: Vec<Vec<u64>>,
-    /// The share of each cell that was on the fast device at its end.
-    resident: Vec<Vec<f64>>,
+    /// Did a region of the cell live on the fast device at its end?
+    lives: Vec<Vec<bool>>,
     /// The most regions up at the end of an interval of each column.
     up: Vec<usize>,
 }
@@ -98,7 +98,7 @@ impl Grid {
             tall,
             wide,
             requests: Vec::new(),
-            resident: Vec::new(),
+            lives: Vec::new(),
             up: Vec::new(),
         };
         let row = |region: u32| (region.max(1) as usize - 1) / tall;
@@ -110,16 +110,16 @@ impl Grid {
                     *cell += of.reads + of.writes;
                 }
             }
-            let mut resident = vec![0.0; rows];
+            let mut lives = vec![false; rows];
             let last = gathered.last().expect("chunks are not empty");
-            for of in &last.resident {
-                if let Some(cell) = resident.get_mut(row(of.region)) {
-                    *cell += of.bytes as f64 / (heat.region_bytes.max(1) as usize * tall) as f64;
+            for region in &last.up {
+                if let Some(cell) = lives.get_mut(row(*region)) {
+                    *cell = true;
                 }
             }
             grid.requests.push(requests);
-            grid.resident.push(resident);
-            let up = gathered.iter().map(|interval| interval.resident.len());
+            grid.lives.push(lives);
+            let up = gathered.iter().map(|interval| interval.up.len());
             grid.up.push(up.max().unwrap_or(0));
         }
         grid
@@ -175,7 +175,7 @@ fn map(heat: &Heat, width: usize) -> String {
         for column in 0..columns {
             let shade = shade(grid.requests[column][row], most);
             // Of a row of many regions one counts: what is up is what is looked for.
-            text.push(match grid.resident[column][row] > 0.0 {
+            text.push(match grid.lives[column][row] {
                 true => FAST[shade],
                 false => SLOW[shade],
             });
@@ -219,23 +219,19 @@ fn map(heat: &Heat, width: usize) -> String {
     text
 }
 
-/// The share of requests to regions that had data on the fast device when their interval began.
+/// The share of requests to regions that lived on the fast device when their interval began.
 fn to_regions_up(heat: &Heat) -> String {
-    let mut up: &[_] = &[];
+    let mut up: &[u32] = &[];
     let (mut fast, mut all) = (0, 0);
     for interval in &heat.intervals {
         for of in &interval.counts {
             let requests = of.reads + of.writes;
             all += requests;
-            let is_up = up
-                .binary_search_by_key(&of.region, |of: &crate::admin::tier::RegionResident| {
-                    of.region
-                });
-            if is_up.is_ok() {
+            if up.binary_search(&of.region).is_ok() {
                 fast += requests;
             }
         }
-        up = &interval.resident;
+        up = &interval.up;
     }
     share(fast as f64, all as f64)
 }
@@ -262,11 +258,10 @@ fn html(heat: &Heat, command: &str) -> String {
         }
         column
     };
-    let resident = |interval: &HeatInterval| {
+    let lives = |interval: &HeatInterval| {
         let mut column = vec![0.0; regions];
-        for of in &interval.resident {
-            if let Some(cell) = column.get_mut(of.region.max(1) as usize - 1) {
-                // A region of which little was touched is up all the same.
+        for region in &interval.up {
+            if let Some(cell) = column.get_mut((*region).max(1) as usize - 1) {
                 *cell = 1.0;
             }
         }
@@ -280,10 +275,10 @@ fn html(heat: &Heat, command: &str) -> String {
         (address, 0.0, regions as f64 * heat.region_bytes as f64),
         heat.intervals.iter().map(column).collect(),
     )
-    .about("Outlined: regions with data on the fast device at the end of the interval.")
+    .about("Outlined: regions that lived on the fast device at the end of the interval, in whole or in part.")
     .resident(
         "on the fast device",
-        heat.intervals.iter().map(resident).collect(),
+        heat.intervals.iter().map(lives).collect(),
     );
     let curve = |title: &str, unit: Unit, series: &[(&str, &dyn Fn(&HeatInterval) -> f64)]| {
         let mut chart = Chart::new(title, time(), Axis::new(title.to_lowercase(), unit));
@@ -303,7 +298,7 @@ fn html(heat: &Heat, command: &str) -> String {
     let up_most = heat
         .intervals
         .iter()
-        .map(|interval| interval.resident.len())
+        .map(|interval| interval.up.len())
         .max();
     let facts = Facts::new()
         .fact("requests", Unit::Number.show(all as f64))
@@ -314,14 +309,14 @@ fn html(heat: &Heat, command: &str) -> String {
             "Regions",
             Unit::Number,
             &[
-                ("up", &|interval| interval.resident.len() as f64),
+                ("up", &|interval| interval.up.len() as f64),
                 ("hot", &|interval| interval.candidates.len() as f64),
             ],
         ))
         .put(curve(
             "Data on the fast device",
             Unit::Bytes,
-            &[("of regions that are up", &|interval| {
+            &[("of all regions", &|interval| {
                 interval.resident.iter().map(|of| of.bytes as f64).sum()
             })],
         ))
@@ -366,13 +361,11 @@ mod tests {
                 }],
             },
             candidates: if requests > 100 { vec![2] } else { vec![] },
-            resident: match up {
-                true => vec![RegionResident {
-                    region: 2,
-                    bytes: 1 << 20,
-                }],
-                false => vec![],
-            },
+            resident: vec![RegionResident {
+                region: 3,
+                bytes: 4096,
+            }],
+            up: if up { vec![2] } else { vec![] },
         };
         let mut intervals = vec![
             interval(0, 0, false),

@@ -74,7 +74,10 @@ impl Inner {
             counts: &closed.counts,
         });
         let resident = resident(cache);
-        tier.stats.borrow_mut().keep(closed, &decision, resident);
+        let up = tier.table.borrow().regions_up();
+        tier.stats
+            .borrow_mut()
+            .keep(closed, &decision, resident, up);
         let open = in_window(&self.settings.borrow().tier.windows, env::wall_clock());
         for mv in &decision.moves {
             match (mv.way, open) {

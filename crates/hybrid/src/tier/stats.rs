@@ -143,7 +143,13 @@ impl Stats {
     }
 
     /// Keeps a closed interval with what was decided and what was resident at its end.
-    pub fn keep(&mut self, closed: Closed, decision: &Decision, resident: Vec<(Region, Bytes)>) {
+    pub fn keep(
+        &mut self,
+        closed: Closed,
+        decision: &Decision,
+        resident: Vec<(Region, Bytes)>,
+        up: Vec<Region>,
+    ) {
         let interval = HeatInterval {
             number: closed.number,
             start: closed.start,
@@ -151,6 +157,7 @@ impl Stats {
             counts: closed.counts,
             candidates: decision.candidates.clone(),
             resident,
+            up,
         };
         self.entries += entries(&interval);
         self.intervals.push_back(interval);

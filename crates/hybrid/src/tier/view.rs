@@ -28,8 +28,11 @@ pub struct HeatInterval {
     pub counts: Vec<Count>,
     /// Hot regions, ascending.
     pub candidates: Vec<Region>,
-    /// Bytes of each region on the fast device at its end, regions with none left out; ascending.
+    /// Bytes of each region on the fast device at its end, regions with none left out; ascending. In mode "both"
+    /// what the block cache has is among them.
     pub resident: Vec<(Region, Bytes)>,
+    /// Regions that lived there at its end, in whole or in part, ascending.
+    pub up: Vec<Region>,
 }
 
 /// One line of the log of moves.

@@ -37,6 +37,7 @@ pub struct TierSettings {
     pub extent_bytes: u64,
     /// `direct` or `published`.
     pub mover: String,
+    pub lazy_down: bool,
     pub flow_control: bool,
     pub break_even: bool,
     pub either: bool,
@@ -69,6 +70,7 @@ impl From<&hybrid::Tier> for TierSettings {
             region_bytes: tier.region.0,
             extent_bytes: tier.extent.0,
             mover: tier.mover.to_string(),
+            lazy_down: tier.lazy_down,
             flow_control: tier.flow_control,
             break_even: tier.break_even,
             either: tier.either,
@@ -229,8 +231,10 @@ pub struct HeatInterval {
     pub counts: Vec<RegionCount>,
     /// Regions that were hot.
     pub candidates: Vec<u32>,
-    /// Regions with data on the fast device at its end.
+    /// Regions with data on the fast device at its end; in mode `both` those of the block cache among them.
     pub resident: Vec<RegionResident>,
+    /// Regions that lived there at its end, in whole or in part.
+    pub up: Vec<u32>,
 }
 
 /// Requests that began in one region.
@@ -291,6 +295,7 @@ fn heat_interval(interval: hybrid::HeatInterval, clocks: Clocks) -> HeatInterval
         counts: interval.counts.iter().map(count).collect(),
         candidates: interval.candidates.iter().map(|region| region.0).collect(),
         resident: interval.resident.iter().map(resident).collect(),
+        up: interval.up.iter().map(|region| region.0).collect(),
     }
 }
 
@@ -410,6 +415,7 @@ mod tests {
             }],
             candidates: vec![Region(2)],
             resident: vec![(Region(2), Bytes::mib(number))],
+            up: vec![Region(2)],
         };
         hybrid::Heat {
             region: Bytes::mib(16),

@@ -140,6 +140,8 @@ keys! {
     extent: Said as String,
     /// `direct` or `published`.
     mover: Said as String,
+    /// Does a region that is sent down stay until its room is needed?
+    lazy_down: Said as bool,
     /// Do moves yield to users of the slow device?
     flow_control: Said as bool,
     /// Is something copied only if what it saves is expected to be more than the copy costs?
@@ -223,6 +225,10 @@ impl TierKeys {
         set("extent", read(&self.extent, &mut new.extent, grain));
         set("mover", read(&self.mover, &mut new.mover, word));
         set(
+            "lazy_down",
+            read(&self.lazy_down, &mut new.lazy_down, switch),
+        );
+        set(
             "flow_control",
             read(&self.flow_control, &mut new.flow_control, switch),
         );
@@ -265,6 +271,7 @@ impl TierKeys {
             region: said(&size_text(tier.region)),
             extent: said(&size_text(tier.extent)),
             mover: said(&tier.mover),
+            lazy_down: said(&tier.lazy_down),
             flow_control: said(&tier.flow_control),
             break_even: said(&tier.break_even),
             either: said(&tier.either),
@@ -454,7 +461,9 @@ pub fn range_text(span: Span) -> String {
 /// `22:00-06:00`, in the time of the day.
 fn window(text: &str) -> Result<(Nanos, Nanos), String> {
     let bad = || {
-        format!("'{text}' is no time of the day; write from and to, such as \"22:00-06:00\" (UTC)")
+        format!(
+            "'{text}' is no time of the day; write from and to below 24:00, such as \"22:00-06:00\" (UTC)"
+        )
     };
     let clock = |part: &str| -> Option<Nanos> {
         let (hours, minutes) = part.trim().split_once(':')?;
@@ -464,11 +473,11 @@ fn window(text: &str) -> Result<(Nanos, Nanos), String> {
         };
         let (hours, minutes) = (two(hours)?, two(minutes)?);
         let time = Nanos::secs(hours * 3600 + minutes * 60);
-        (minutes < 60 && time <= DAY).then_some(time)
+        (minutes < 60 && time < DAY).then_some(time)
     };
     let (from, to) = text.split_once('-').ok_or_else(bad)?;
     let (from, to) = (clock(from).ok_or_else(bad)?, clock(to).ok_or_else(bad)?);
-    match from == to || from == DAY {
+    match from == to {
         true => Err(format!(
             "'{text}' holds no time; leave it out to allow moves always"
         )),
@@ -522,9 +531,9 @@ mod tests {
         let settings = configured(
             "mode = \"both\"\n[hybrid.tier]\npolicy = \"static\"\nperiod = \"10s\"\niops_min = 12.5\n\
              sub_luns_max = 7\nshare_min = 55\nstreak_min = 2\ntimeout = 4\nlook_back = \"1h\"\n\
-             region = \"8MiB\"\nextent = 2097152\nmover = \"published\"\nflow_control = false\n\
+             region = \"8MiB\"\nextent = 2097152\nmover = \"published\"\nlazy_down = false\nflow_control = false\n\
              break_even = false\neither = false\nshare = 30\npinned = [\"0+2MiB\", \"8MiB+4KiB\"]\n\
-             barred = \"32MiB+1MiB\"\nwindows = [\"22:00-06:00\", \"12:30-24:00\"]\nauto = true\n",
+             barred = \"32MiB+1MiB\"\nwindows = [\"22:00-06:00\", \"12:30-00:00\"]\nauto = true\n",
         )
         .unwrap();
         assert_eq!(settings.mode, hybrid::Mode::Both);
@@ -543,13 +552,14 @@ mod tests {
             region: Bytes::mib(8),
             extent: Bytes::mib(2),
             mover: hybrid::Mover::Published,
+            lazy_down: false,
             flow_control: false,
             break_even: false,
             either: false,
             share: Some(30),
             pinned: vec![Span::bytes(0, 2 << 20), Span::bytes(8 << 20, 4096)],
             barred: vec![Span::bytes(32 << 20, 1 << 20)],
-            windows: vec![(hours(22), hours(6)), (Nanos::secs(45_000), hours(24))],
+            windows: vec![(hours(22), hours(6)), (Nanos::secs(45_000), hours(0))],
             auto: true,
             ..Tier::default()
         };
@@ -645,8 +655,8 @@ mod tests {
             "tier windows: '22-6' is no time of the day",
         ),
         (
-            "windows = \"22:00-25:00\"",
-            "tier windows: '22:00-25:00' is no time of the day",
+            "windows = \"22:00-24:00\"",
+            "tier windows: '22:00-24:00' is no time of the day",
         ),
         (
             "windows = \"06:00-06:00\"",
@@ -709,10 +719,10 @@ mod tests {
         fn the_keys_of_a_tier_make_it_again(
             numbers in (1u64..86_400_000, 0f64..1e6, 1u32..1000, 0f64..100.0, 1u32..100, 1u32..100),
             grains in (0u32..=10, 0u32..=10),
-            choices in proptest::collection::vec(proptest::bool::ANY, 5),
+            choices in proptest::collection::vec(proptest::bool::ANY, 6),
             share in proptest::option::of(1u8..100),
             places in proptest::collection::vec((0u64..1 << 30, 1u64..1 << 20), 0..4),
-            times in proptest::collection::vec((0u64..1440, 0u64..=1440), 0..4),
+            times in proptest::collection::vec((0u64..1440, 0u64..1440), 0..4),
             rule in 0usize..3,
         ) {
             let (period, iops_min, sub_luns_max, share_min, streak_min, timeout) = numbers;
@@ -727,6 +737,7 @@ mod tests {
                 region: Bytes::mib(1 << region),
                 extent: Bytes::mib(1 << grains.0.min(grains.1)),
                 mover: hybrid::Mover::ALL[usize::from(choices[0])],
+                lazy_down: choices[5],
                 flow_control: choices[1],
                 break_even: choices[2],
                 either: choices[3],

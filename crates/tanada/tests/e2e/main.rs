@@ -7,4 +7,5 @@ mod daemon;
 mod predict;
 mod recording;
 mod sweep;
+mod tier;
 mod trace;
