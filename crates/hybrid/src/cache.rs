@@ -38,7 +38,7 @@ use crate::marks::Marks;
 use crate::record::{self, Live};
 use crate::settings::Settings;
 use crate::slots::{SlotRun, Slots};
-use crate::slow::Slow;
+use crate::slow::{Slow, Waited};
 use crate::tier;
 
 /// Bytes of fills under way at most; further read misses are not copied.
@@ -155,6 +155,8 @@ pub(crate) struct Cache {
     /// No fill may begin: a management operation is under way.
     pub no_fills: Cell<bool>,
     flushed_writes: Cell<u64>,
+    /// Reads of users from slots.
+    waited: Cell<Waited>,
     pub stopped: Cell<bool>,
     pub counts: Counts,
     #[cfg(test)]
@@ -219,6 +221,7 @@ impl Cache {
             fill_bytes: Cell::new(0),
             no_fills: Cell::new(false),
             flushed_writes: Cell::new(0),
+            waited: Cell::default(),
             stopped: Cell::new(false),
             counts: Counts::default(),
             #[cfg(test)]
@@ -747,7 +750,11 @@ impl Cache {
     /// The device's own, or `Corrupt` for a page whose checksum does not agree.
     pub async fn read_slots(&self, first: u32, buf: Buf, class: Class) -> Result<Buf, DeviceError> {
         count(&self.counts.fast_bytes_read, buf.len() as u64);
+        let begun = env::now();
         let buf = self.fast.read(self.sector(first), buf, class).await?;
+        if class != Class::Background {
+            Waited::add(&self.waited, begun);
+        }
         self.failed_reads.set(0);
         let map = self.map.borrow();
         let zero = buf.is_known_zero();
@@ -762,6 +769,11 @@ impl Cache {
             }
         }
         Ok(buf)
+    }
+
+    /// Reads of users from slots, and what they waited.
+    pub fn waited(&self) -> Waited {
+        self.waited.get()
     }
 
     /// Is this an error of the fast device?

@@ -586,6 +586,7 @@ impl Inner {
         env::spawn(Rc::clone(self).clean_loop(Rc::clone(cache)));
         env::spawn(Rc::clone(self).unmark_loop(Rc::clone(cache)));
         env::spawn(Rc::clone(self).interval_loop(Rc::clone(cache)));
+        env::spawn(Rc::clone(self).pace_loop(Rc::clone(cache)));
         env::spawn(Rc::clone(self).raise_loop(Rc::clone(cache)));
         env::spawn(Rc::clone(self).copy_loop(Rc::clone(cache)));
         env::spawn(Rc::clone(self).lower_loop(Rc::clone(cache)));

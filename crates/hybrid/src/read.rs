@@ -179,7 +179,7 @@ impl Inner {
         let sequential = self.observe_stream(byte, len as u64);
         let mode = self.settings.borrow().write;
         let passing = mode == crate::WriteMode::Pass;
-        let parts = plan(&cache, byte, len, whole_pages, self.slow.max_io(), passing);
+        let mut parts = plan(&cache, byte, len, whole_pages, self.slow.max_io(), passing);
         let first = byte / PAGE;
         let end = (byte + len as u64).div_ceil(PAGE).min(whole_pages);
         if class != Class::Background {
@@ -192,6 +192,10 @@ impl Inner {
                 fills = self.choose_fills(&cache, &parts, whole_pages, caches);
             }
             note_use(&cache, &parts, first, end);
+        }
+        let any_fast = parts.iter().any(|part| part.source != Source::Slow);
+        if any_fast && class != Class::Background && self.reads_slow(&cache) {
+            parts = plan(&cache, byte, len, whole_pages, self.slow.max_io(), true);
         }
         // A read of the slow device alone must not keep slots from being used again.
         let all_slow = parts.iter().all(|part| part.source == Source::Slow);

@@ -10,6 +10,24 @@ use base::{Buf, Bytes, Instant, Nanos, Sector, Span, View};
 use device::{Class, Device, DeviceError, Info, WriteFlags};
 use env::sync::{Event, Semaphore};
 
+/// Requests of users that a device answered, and what they waited, all told.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Waited {
+    pub requests: u64,
+    pub nanos: u64,
+}
+
+impl Waited {
+    /// One more that waited since `begun`.
+    pub fn add(cell: &Cell<Waited>, begun: Instant) {
+        let so_far = cell.get();
+        cell.set(Waited {
+            requests: so_far.requests + 1,
+            nanos: so_far.nanos + env::now().since(begun).0,
+        });
+    }
+}
+
 pub(crate) struct Slow {
     // Fixed.
     pub device: Rc<dyn Device>,
@@ -27,6 +45,7 @@ pub(crate) struct Slow {
     last_used: Cell<Instant>,
     /// The last of the users' requests ended.
     quiet: Event,
+    waited: Cell<Waited>,
     pub bytes_read: Cell<u64>,
     pub bytes_written: Cell<u64>,
     asleep: Cell<bool>,
@@ -48,6 +67,7 @@ impl Slow {
             busy: Cell::new(Nanos(0)),
             last_used: Cell::new(env::now()),
             quiet: Event::default(),
+            waited: Cell::default(),
             bytes_read: Cell::new(0),
             bytes_written: Cell::new(0),
             asleep: Cell::new(false),
@@ -75,6 +95,17 @@ impl Slow {
                 ));
                 self.quiet.notify_all();
             }
+        }
+    }
+
+    /// Reads and writes of users, and what they waited.
+    pub fn waited(&self) -> Waited {
+        self.waited.get()
+    }
+
+    fn note_wait(&self, class: Class, begun: Instant) {
+        if class != Class::Background {
+            Waited::add(&self.waited, begun);
         }
     }
 
@@ -117,8 +148,10 @@ impl Slow {
     pub async fn read(&self, at: Sector, buf: Buf, class: Class) -> Result<Buf, DeviceError> {
         let len = buf.len() as u64;
         self.begin(class);
+        let begun = env::now();
         let answer = self.device.read(at, buf, class).await;
         self.end(class);
+        self.note_wait(class, begun);
         self.bytes_read.set(self.bytes_read.get() + len);
         answer
     }
@@ -131,8 +164,10 @@ impl Slow {
     ) -> Result<(), DeviceError> {
         let len = data.len() as u64;
         self.begin(flags.class);
+        let begun = env::now();
         let answer = self.device.write(at, data, flags).await;
         self.end(flags.class);
+        self.note_wait(flags.class, begun);
         self.bytes_written.set(self.bytes_written.get() + len);
         self.wrote();
         answer

@@ -20,12 +20,17 @@ use device::fault::{Book, Done, Injury, Rule};
 use device::{Class, Crash, Device, DeviceError, DeviceExt, WriteFlags};
 use env::Rng;
 use policy::cache::Kind;
+use policy::tier::Parameters;
 
-use crate::cache::Bug;
-use crate::{Admission, Health, Hybrid, OpenError, Settings, Ties, WriteMode};
+use crate::cache::{Bug, Cache};
+use crate::{
+    Admission, CopyBack, Health, Hybrid, Mode, OpenError, Settings, Tier, Ties, WriteMode,
+};
 
 const SLOW: Bytes = Bytes::mib(24);
 const FAST: Bytes = Bytes::kib(768);
+/// With a tier: room for a few extents.
+const FAST_TIER: Bytes = Bytes::mib(8);
 const CLIENTS: u64 = 4;
 /// Work goes to a few small areas in different 4 MiB regions, so that requests meet.
 const AREAS: [u64; 5] = [0, 1023, 1030, 3000, 6120];
@@ -218,12 +223,23 @@ fn signature(bytes: &[u8], at: u64) -> Result<u64, String> {
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     modes: &'static [WriteMode],
+    uses: &'static [Mode],
     /// Detach, attach, resize, settings.
     management: bool,
     /// Only whole pages, cached: after a crash a page must be of one write.
     whole_pages: bool,
     cuts: u64,
     bug: Option<Bug>,
+}
+
+impl Plan {
+    fn has_tier(&self) -> bool {
+        self.uses.iter().any(|mode| mode.has_tier())
+    }
+
+    fn fast(&self) -> Bytes {
+        if self.has_tier() { FAST_TIER } else { FAST }
+    }
 }
 
 struct World {
@@ -353,8 +369,15 @@ async fn manager(disk: Hybrid, fast: Rc<dyn Device>, world: Rc<World>, mut rng: 
     loop {
         env::sleep(Nanos(rng.below(3_000_000))).await;
         let modes = world.plan.modes;
-        let answer: Result<(), String> = match rng.below(if world.plan.management { 6 } else { 1 })
-        {
+        if let Some(cache) = disk.inner.live_cache().filter(|_| world.plan.has_tier()) {
+            push_regions(&disk, &cache, &mut rng);
+        }
+        let draw = match (world.plan.management, world.plan.has_tier()) {
+            (true, _) => rng.below(6),
+            (false, true) => continue,
+            (false, false) => 0,
+        };
+        let answer: Result<(), String> = match draw {
             0 => {
                 let mode = modes[rng.below(modes.len() as u64) as usize];
                 disk.set_write_mode(mode)
@@ -370,18 +393,23 @@ async fn manager(disk: Hybrid, fast: Rc<dyn Device>, world: Rc<World>, mut rng: 
                 }
             }
             3 => {
-                let bytes = Bytes((64 + rng.below(80)) * 4096);
+                let bytes = size(&mut rng, world.plan);
                 match disk.resize(Some(bytes)).await {
                     Err(OpenError::State { .. }) => Ok(()),
                     answer => answer.map_err(|error| error.to_string()),
                 }
             }
             4 => {
-                let settings = Settings {
+                let mut settings = Settings {
                     block: Bytes(4096 << rng.below(4)),
                     policy: Kind::ALL[rng.below(Kind::ALL.len() as u64) as usize],
                     ..disk.settings()
                 };
+                if world.plan.has_tier() {
+                    let uses = world.plan.uses;
+                    settings.mode = uses[rng.below(uses.len() as u64) as usize];
+                    settings.tier = tier(&mut rng);
+                }
                 disk.set(settings).await.map_err(|error| error.to_string())
             }
             _ => {
@@ -394,6 +422,67 @@ async fn manager(disk: Hybrid, fast: Rc<dyn Device>, world: Rc<World>, mut rng: 
         if answer.is_err() {
             return;
         }
+    }
+}
+
+/// How much of the fast device is used.
+fn size(rng: &mut Rng, plan: Plan) -> Bytes {
+    match plan.has_tier() {
+        true => Bytes((400 + rng.below(1_000)) * 4096),
+        false => Bytes((64 + rng.below(80)) * 4096),
+    }
+}
+
+/// Choices under which regions go up and down all the time.
+fn tier(rng: &mut Rng) -> Tier {
+    let extent = Bytes::mib(1 << rng.below(2));
+    let region = extent * (1 << rng.below(2));
+    let ranges = |some: bool, area: usize| match some {
+        true => vec![Span::bytes(AREAS[area] * 4096, 4096)],
+        false => Vec::new(),
+    };
+    Tier {
+        parameters: Parameters {
+            period: Nanos::millis(1 + rng.below(8)),
+            iops_min: 0.0,
+            sub_luns_max: 1 + rng.below(3) as u32,
+            share_min: rng.below(90) as f64,
+            streak_min: 1 + rng.below(2) as u32,
+            timeout: 1 + rng.below(3) as u32,
+            ..Parameters::default()
+        },
+        region,
+        extent,
+        copy_back: if rng.chance(0.3) {
+            CopyBack::All
+        } else {
+            CopyBack::Changed
+        },
+        lazy_down: rng.chance(0.5),
+        flow_control: rng.chance(0.3),
+        break_even: rng.chance(0.3),
+        either: rng.chance(0.5),
+        share: rng.chance(0.7).then(|| 20 + rng.below(70) as u8),
+        pinned: ranges(rng.chance(0.2), 0),
+        barred: ranges(rng.chance(0.2), 4),
+        ..Tier::default()
+    }
+}
+
+/// Sends a region up or down, whatever the policy thinks of it.
+fn push_regions(disk: &Hybrid, cache: &Rc<Cache>, rng: &mut Rng) {
+    if !disk.inner.has_tier() {
+        return;
+    }
+    let area = AREAS[rng.below(AREAS.len() as u64) as usize];
+    let region = {
+        let table = cache.tier.table.borrow();
+        table.region_of(table.extent_of(area))
+    };
+    match rng.below(3) {
+        0 => disk.inner.send_up(cache, region, "torture".to_owned()),
+        1 => disk.inner.send_down(cache, region, "torture".to_owned()),
+        _ => {}
     }
 }
 
@@ -419,8 +508,19 @@ fn settings(rng: &mut Rng, plan: Plan) -> Settings {
         },
         dirty_low: 5,
         dirty_high: 40,
-        fast_bytes: Some(Bytes((64 + rng.below(60)) * 4096)),
+        fast_bytes: Some(match plan.has_tier() {
+            true => size(rng, plan),
+            false => Bytes((64 + rng.below(60)) * 4096),
+        }),
         commit_after: Nanos::millis(1 + rng.below(5)),
+        mode: match plan.has_tier() {
+            true => plan.uses[rng.below(plan.uses.len() as u64) as usize],
+            false => Mode::Cache,
+        },
+        tier: match plan.has_tier() {
+            true => tier(rng),
+            false => Tier::default(),
+        },
         ..Settings::default()
     }
 }
@@ -453,8 +553,25 @@ async fn audit(disk: &dyn Device, world: &World, what: &str) {
     }
 }
 
-/// Runs one seed; the number of power cuts survived, or what went wrong.
-fn run(seed: u64, plan: Plan) -> Result<u64, String> {
+/// What a run went through.
+#[derive(Debug, Clone, Copy, Default)]
+struct Survived {
+    cuts: u64,
+    /// Cuts while a region was on its way up or down.
+    in_moves: u64,
+}
+
+/// Is anything of the tier on its way up or down?
+fn is_moving(disk: &Hybrid) -> bool {
+    let Some(cache) = disk.inner.live_cache() else {
+        return false;
+    };
+    let sinking = cache.tier.table.borrow().sinking().next().is_some();
+    sinking || cache.tier.jobs.borrow().any()
+}
+
+/// Runs one seed: what it survived, or what went wrong.
+fn run(seed: u64, plan: Plan) -> Result<Survived, String> {
     env::Runtime::simulated(seed).block_on(async move {
         let mut rng = env::rng("torture");
         let world = Rc::new(World {
@@ -464,7 +581,7 @@ fn run(seed: u64, plan: Plan) -> Result<u64, String> {
         });
         let mut supply = PowerSupply::new();
         let mut slow = Crash::on(&supply, "slow", SLOW, env::rng("slow"));
-        let mut fast = Crash::on(&supply, "fast", FAST, env::rng("fast"));
+        let mut fast = Crash::on(&supply, "fast", plan.fast(), env::rng("fast"));
         slow.set_delay(Nanos(20_000), Nanos(900_000));
         fast.set_delay(Nanos(1_000), Nanos(90_000));
         let after = if rng.chance(0.5) {
@@ -474,7 +591,7 @@ fn run(seed: u64, plan: Plan) -> Result<u64, String> {
         };
         slow.set_after_cut(after);
         fast.set_after_cut(after);
-        let mut cuts = 0;
+        let (mut cuts, mut in_moves) = (0, 0);
         let mut choices = settings(&mut rng, plan);
         while cuts < plan.cuts {
             // Some cuts come while the pair is being opened or read, most of them under load.
@@ -525,6 +642,7 @@ fn run(seed: u64, plan: Plan) -> Result<u64, String> {
                         users.push(env::cancel_scope(env::spawn(manager)));
                         supply.cut_at(supply.steps() + rng.below(WORK_STEPS));
                         supply.wait_for_cut().await;
+                        in_moves += u64::from(is_moving(&disk));
                     }
                     if let Some(cache) = disk.inner.live_cache() {
                         cache.stop();
@@ -561,7 +679,7 @@ fn run(seed: u64, plan: Plan) -> Result<u64, String> {
             .map_err(|error| format!("at the end: {error}"))?;
         audit(&*slow, &world, "the bare slow device").await;
         let broken = world.broken.borrow().clone();
-        broken.map_or(Ok(cuts), Err)
+        broken.map_or(Ok(Survived { cuts, in_moves }), Err)
     })
 }
 
@@ -596,20 +714,30 @@ fn seeds(least: u64) -> std::ops::Range<u64> {
 }
 
 fn survive(test: &str, least: u64, plan: Plan) {
-    let mut cuts = 0;
+    let mut all = Survived::default();
     for seed in seeds(least) {
         match run(seed, plan) {
-            Ok(survived) => cuts += survived,
+            Ok(survived) => {
+                all.cuts += survived.cuts;
+                all.in_moves += survived.in_moves;
+            }
             Err(why) => panic!(
                 "seed {seed}: {why}\nreplay: TANADA_SEED={seed} cargo test -p tanada-hybrid torture::{test}"
             ),
         }
     }
-    println!("{cuts} power cuts survived");
+    let Survived { cuts, in_moves } = all;
+    println!("{cuts} power cuts survived, {in_moves} of them while a region moved");
+    if plan.has_tier() && cuts >= 1_000 {
+        // With management there is no tier some of the time.
+        let part = if plan.management { 10 } else { 4 };
+        assert!(in_moves * part >= cuts, "moves are what is to be cut off");
+    }
 }
 
 const PLAIN: Plan = Plan {
     modes: &[WriteMode::Back],
+    uses: &[Mode::Cache],
     management: false,
     whole_pages: false,
     cuts: 5,
@@ -647,6 +775,26 @@ fn management_under_load_survives_power_cuts() {
         ..PLAIN
     };
     survive("management_under_load_survives_power_cuts", 500, plan);
+}
+
+#[test]
+fn regions_on_the_move_survive_power_cuts() {
+    let plan = Plan {
+        uses: &[Mode::Tier, Mode::Both],
+        ..PLAIN
+    };
+    survive("regions_on_the_move_survive_power_cuts", 500, plan);
+}
+
+#[test]
+fn tiers_under_management_survive_power_cuts() {
+    let plan = Plan {
+        modes: &[WriteMode::Back, WriteMode::OnlyWrites],
+        uses: &[Mode::Tier, Mode::Both, Mode::Cache],
+        management: true,
+        ..PLAIN
+    };
+    survive("tiers_under_management_survive_power_cuts", 500, plan);
 }
 
 #[test]

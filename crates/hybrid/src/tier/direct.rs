@@ -18,11 +18,13 @@ use std::rc::Rc;
 
 use base::{Buf, Bytes, Nanos, Sector};
 use device::Class;
+use policy::tier::worth::{Costs, Waiting, Worth};
+use policy::tier::{Region, Way};
 
 use crate::cache::{Cache, count};
 use crate::engine::Inner;
 use crate::label::PAGE;
-use crate::tier::{Mode, MoveEnd, Place};
+use crate::tier::{Mode, MoveEnd, Place, Touch};
 
 /// Pages copied with one request at most.
 const CHUNK_PAGES: u64 = 256;
@@ -30,7 +32,7 @@ const CHUNK_PAGES: u64 = 256;
 const PARTS: u64 = 64;
 /// A part is at least so many pages.
 const PART_PAGES_MIN: u64 = 4;
-/// While users are on the slow device a copy waits at most this long for its turn.
+/// How often it is looked whether what sinks has made room.
 const PATIENCE: Nanos = Nanos::millis(100);
 /// A wanted extent gives way to one that is so many times as hot.
 const COOLER: f64 = 2.0;
@@ -57,6 +59,12 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
+    /// Is anything to be raised or copied?
+    #[cfg(test)]
+    pub fn any(&self) -> bool {
+        !self.raises.is_empty() || !self.copies.is_empty()
+    }
+
     /// Nothing is to be done any more.
     pub fn clear(&mut self) {
         *self = Jobs::default();
@@ -73,6 +81,13 @@ enum Raised {
     Later,
 }
 
+/// What there is to copy next.
+enum Look {
+    Chunk(u32, Range<u64>),
+    /// Nothing of this extent, and others were not looked at.
+    Finished(u32),
+}
+
 impl Inner {
     /// Pages that extents may take at most.
     pub(crate) fn tier_room(&self, cache: &Cache) -> u64 {
@@ -87,22 +102,44 @@ impl Inner {
     }
 
     /// A user asks for `range` (in bytes): counted, and an extent that waits for its first touch is raised.
-    pub(crate) fn touch_tier(self: &Rc<Self>, cache: &Rc<Cache>, range: Range<u64>, write: bool) {
+    pub(crate) fn touch_tier(
+        self: &Rc<Self>,
+        cache: &Rc<Cache>,
+        range: Range<u64>,
+        write: bool,
+        missed: bool,
+    ) {
         let tier = &cache.tier;
-        let page = range.start / PAGE;
-        let (extent, part, wanted) = {
+        let (touch, first, last) = {
             let table = tier.table.borrow();
+            let page = range.start / PAGE;
             if page >= table.pages() {
                 return;
             }
             let extent = table.extent_of(page);
             let part = page % table.extent_pages() / part_pages(table.extent_pages());
-            let lifts = table.place(extent) != Place::Up && table.wants(extent);
-            (extent, part as u32, lifts)
+            let touch = Touch {
+                extent,
+                part: part as u32,
+                region: table.region_of(extent),
+                write,
+                missed,
+            };
+            let last = ((range.end - 1) / PAGE).min(table.pages() - 1);
+            (touch, extent, table.extent_of(last))
         };
-        tier.stats.borrow_mut().note(extent, part, write);
-        if wanted {
-            self.raise_soon(cache, extent);
+        tier.stats.borrow_mut().note(touch);
+        for extent in first..=last {
+            let (place, wanted) = {
+                let table = tier.table.borrow();
+                (table.place(extent), table.wants(extent))
+            };
+            if wanted && place != Place::Up {
+                self.raise_soon(cache, extent);
+            } else if missed && extent == first && place == Place::Up {
+                // A read needed the slow device: it may be worth by now to copy the rest.
+                self.copy_missing(cache, extent);
+            }
         }
     }
 
@@ -114,7 +151,7 @@ impl Inner {
             let (table, stats) = (tier.table.borrow(), tier.stats.borrow());
             extents
                 .filter(|extent| table.wants(*extent))
-                .map(|extent| (stats.warmth_now(extent).heat, extent))
+                .map(|extent| (stats.heat(extent), extent))
                 .filter(|(heat, _)| all || *heat > 0.0)
                 .collect()
         };
@@ -170,18 +207,56 @@ impl Inner {
         Raised::Yes
     }
 
-    /// If pages of `extent`, which is up, are missing, they are to be copied.
+    /// If pages of `extent`, which is up, are missing and worth it, they are to be copied.
     pub(crate) fn copy_missing(&self, cache: &Cache, extent: u32) {
         let tier = &cache.tier;
-        let pages = tier.table.borrow().pages_of(extent);
-        let resident = cache.map.borrow().resident_in(pages.start, pages.end);
-        let known = tier.jobs.borrow().copies.contains_key(&extent);
-        if !known && tier.table.borrow().wants(extent) && resident < pages.end - pages.start {
+        let copies = {
+            let table = tier.table.borrow();
+            let known = tier.jobs.borrow().copies.contains_key(&extent);
+            !known && table.place(extent) == Place::Up && table.wants(extent)
+        };
+        if copies && self.is_worth_copying(cache, extent) {
             let mut jobs = tier.jobs.borrow_mut();
             jobs.copies.insert(extent, 0);
             jobs.order.push_front(extent);
+            tier.raise_work.notify_all();
         }
-        tier.raise_work.notify_all();
+    }
+
+    /// What is known of an extent that misses pages; `None` if none is missing.
+    fn waiting(&self, cache: &Cache, extent: u32) -> Option<Waiting> {
+        let (table, stats) = (cache.tier.table.borrow(), cache.tier.stats.borrow());
+        let pages = table.pages_of(extent);
+        let resident = cache.map.borrow().resident_in(pages.start, pages.end);
+        let missing = (pages.end - pages.start).saturating_sub(resident);
+        (missing > 0).then(|| Waiting {
+            extent,
+            missing: Bytes(missing * PAGE),
+            reads: stats.missed(extent),
+            rest: stats.rest(table.region_of(extent)),
+        })
+    }
+
+    /// What things cost, as far as it was measured.
+    fn costs(&self, cache: &Cache) -> Costs {
+        let default = Costs::default();
+        let measured = cache.tier.pace.borrow().unloaded();
+        Costs {
+            slow_read: measured.unwrap_or(default.slow_read),
+            ..default
+        }
+    }
+
+    /// Choice: with break-even an extent is copied when the reads it is expected to save cost more than the copy; a
+    /// pinned one, or any without break-even, in any case.
+    fn is_worth_copying(&self, cache: &Cache, extent: u32) -> bool {
+        let Some(waiting) = self.waiting(cache, extent) else {
+            return false;
+        };
+        let weighs = self.settings.borrow().tier.break_even;
+        !weighs
+            || cache.tier.table.borrow().is_pinned(extent)
+            || Worth::default().begins(&self.costs(cache), &waiting)
     }
 
     /// `extent` is to come up no more, and nothing is to be copied for it.
@@ -193,10 +268,32 @@ impl Inner {
         }
     }
 
-    /// At the end of an interval: copies in a new order, those that are not worth it left out.
+    /// At the end of an interval: copies in a new order, those that have cooled given up.
     pub(crate) fn review_copies(self: &Rc<Self>, cache: &Rc<Cache>) {
         let tier = &cache.tier;
+        let running: Vec<u32> = tier.jobs.borrow().copies.keys().copied().collect();
+        let weighs = self.settings.borrow().tier.break_even;
+        let costs = self.costs(cache);
+        for extent in running.into_iter().filter(|_| weighs) {
+            let cooled = self
+                .waiting(cache, extent)
+                .is_some_and(|waiting| Worth::default().has_cooled(&costs, &waiting));
+            if cooled && !tier.table.borrow().is_pinned(extent) {
+                tier.jobs.borrow_mut().copies.remove(&extent);
+                count(&tier.counts.cancelled, 1);
+            }
+        }
         tier.jobs.borrow_mut().order.clear();
+        let up: Vec<u32> = tier.table.borrow().up().collect();
+        for extent in up {
+            if tier.stats.borrow().missed(extent) > 0.0 {
+                self.copy_missing(cache, extent);
+            }
+        }
+        let going: Vec<Region> = tier.stats.borrow_mut().going_up();
+        for region in going {
+            self.settle_move(cache, region);
+        }
         tier.raise_work.notify_all();
     }
 
@@ -213,7 +310,8 @@ impl Inner {
                 continue;
             };
             let room = cache.room.wait();
-            let raised = match tier.table.borrow().wants(extent) {
+            let wanted = tier.table.borrow().wants(extent);
+            let raised = match wanted {
                 true => self.try_raise(&cache, extent),
                 false => Raised::Yes,
             };
@@ -280,14 +378,14 @@ impl Inner {
                 sinking.map(|pages| pages.end - pages.start).sum::<u64>(),
                 table.reserved(),
                 table.is_pinned(extent),
-                stats.warmth_now(extent).heat,
+                stats.heat(extent),
             )
         };
         let mut leaving = sinking;
         for other in self.coldest_up(cache) {
             let may = {
                 let (table, stats) = (tier.table.borrow(), tier.stats.borrow());
-                let cooler = stats.warmth_now(other).heat * COOLER < heat;
+                let cooler = stats.heat(other) * COOLER < heat;
                 !table.wants(other) || !table.is_pinned(other) && (pinned || cooler)
             };
             // What rests goes a little ahead of need, what is wanted only for this one.
@@ -316,22 +414,28 @@ impl Inner {
                 work.await;
                 continue;
             };
-            self.yield_to_users().await;
+            self.pace(&cache, Bytes((pages.end - pages.start) * PAGE))
+                .await;
             if !self.copy_chunk(&cache, extent, pages).await {
                 env::sleep(REST).await;
             }
         }
     }
 
-    /// Copies wait a little while users are on the slow device.
-    async fn yield_to_users(&self) {
-        if self.settings.borrow().tier.flow_control {
-            let _ = env::timeout(PATIENCE, self.slow.quiet()).await;
+    /// The next missing pages to copy.
+    fn next_chunk(&self, cache: &Cache) -> Option<(u32, Range<u64>)> {
+        loop {
+            match self.look_for_chunk(cache)? {
+                Look::Chunk(extent, pages) => return Some((extent, pages)),
+                Look::Finished(extent) => {
+                    let region = cache.tier.table.borrow().region_of(extent);
+                    self.settle_move(cache, region);
+                }
+            }
         }
     }
 
-    /// The next missing pages to copy.
-    fn next_chunk(&self, cache: &Cache) -> Option<(u32, Range<u64>)> {
+    fn look_for_chunk(&self, cache: &Cache) -> Option<Look> {
         let tier = &cache.tier;
         let mut jobs = tier.jobs.borrow_mut();
         let (table, stats) = (tier.table.borrow(), tier.stats.borrow());
@@ -340,7 +444,7 @@ impl Inner {
                 let mut order: Vec<(f64, u32)> = jobs
                     .copies
                     .keys()
-                    .map(|extent| (stats.warmth_now(*extent).heat, *extent))
+                    .map(|extent| (stats.heat(*extent), *extent))
                     .collect();
                 order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
                 jobs.order = order.into_iter().map(|(_, extent)| extent).collect();
@@ -366,22 +470,10 @@ impl Inner {
             if finished {
                 jobs.copies.remove(&extent);
                 jobs.order.pop_front();
-                drop(map);
-                let region = table.region_of(extent);
-                let more = table.extents_of(region).any(|extent| {
-                    jobs.copies.contains_key(&extent) || jobs.waiting.contains(&extent)
-                });
-                if !more && table.wants_region(region) {
-                    drop((table, stats, jobs));
-                    let mut stats = tier.stats.borrow_mut();
-                    stats.end_move(env::now(), region, MoveEnd::Done);
-                    drop(stats);
-                    return self.next_chunk(cache);
-                }
-                continue;
+                return Some(Look::Finished(extent));
             }
             // Parts that users touched go first.
-            let touched = left & stats.warmth_now(extent).parts;
+            let touched = left & stats.parts(extent);
             let part = u64::from((if touched != 0 { touched } else { left }).trailing_zeros());
             let first = pages.start + part * part_len;
             let end = (first + part_len).min(pages.end);
@@ -404,9 +496,24 @@ impl Inner {
                 Some(from) => {
                     let most = upto.min(from + CHUNK_PAGES);
                     let to = (from..most).find(|page| map.find(*page).is_some());
-                    return Some((extent, from..to.unwrap_or(most)));
+                    return Some(Look::Chunk(extent, from..to.unwrap_or(most)));
                 }
             }
+        }
+    }
+
+    /// If nothing more is to be raised or copied for `region`, its way up is over.
+    fn settle_move(&self, cache: &Cache, region: Region) {
+        let tier = &cache.tier;
+        let pending = {
+            let (table, jobs) = (tier.table.borrow(), tier.jobs.borrow());
+            table
+                .extents_of(region)
+                .any(|extent| jobs.copies.contains_key(&extent) || jobs.waiting.contains(&extent))
+        };
+        let mut stats = tier.stats.borrow_mut();
+        if !pending && stats.way_of(region) == Some(Way::Up) {
+            stats.end_move(env::now(), region, MoveEnd::Done);
         }
     }
 

@@ -18,22 +18,9 @@ use crate::label::PAGE;
 use crate::map::{Hold, UNIT_PAGES};
 use crate::tier::{Mode, MoveEnd, Place, Tier};
 
-const DAY: u64 = 86_400_000_000_000;
-
 /// The policy that `tier` asks for; its room is told later.
 pub(crate) fn build(tier: &Tier) -> Box<dyn TierPolicy> {
     policy::tier::build(tier.policy, tier.parameters, 0)
-}
-
-/// May moves begin at `now`, a time since the epoch?
-fn in_window(windows: &[(Nanos, Nanos)], now: Nanos) -> bool {
-    let now = now.0 % DAY;
-    let inside = |(from, to): &(Nanos, Nanos)| match from.0 <= to.0 {
-        true => (from.0..to.0).contains(&now),
-        // Over midnight.
-        false => now >= from.0 || now < to.0,
-    };
-    windows.is_empty() || windows.iter().any(inside)
 }
 
 impl Inner {
@@ -64,10 +51,7 @@ impl Inner {
 
     fn end_interval(self: &Rc<Self>, cache: &Rc<Cache>) {
         let tier = &cache.tier;
-        let closed = tier
-            .stats
-            .borrow_mut()
-            .close(env::now(), &tier.table.borrow());
+        let closed = tier.stats.borrow_mut().close(env::now());
         let decision = tier.policy.borrow_mut().step(&Interval {
             number: closed.number,
             length: closed.length,
@@ -78,7 +62,10 @@ impl Inner {
         tier.stats
             .borrow_mut()
             .keep(closed, &decision, resident, up);
-        let open = in_window(&self.settings.borrow().tier.windows, env::wall_clock());
+        let open = {
+            let schedule = self.settings.borrow().tier.schedule();
+            schedule.is_open(env::wall_clock())
+        };
         for mv in &decision.moves {
             match (mv.way, open) {
                 (Way::Up, true) => self.send_up(cache, mv.region, mv.why.to_string()),
@@ -168,21 +155,4 @@ fn resident(cache: &Cache) -> Vec<(Region, Bytes)> {
         .filter(|(_, bytes)| bytes.0 > 0)
         .map(|(region, bytes)| (Region::at(region), bytes))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_window_may_go_over_midnight() {
-        let hour = |hour: u64| Nanos::secs(hour * 3600);
-        let night = [(hour(22), hour(6))];
-        let open: Vec<u64> = (0..24)
-            .filter(|at| in_window(&night, hour(*at + 24 * 20_000)))
-            .collect();
-        assert_eq!(open, [0, 1, 2, 3, 4, 5, 22, 23]);
-        assert!(in_window(&[], hour(12)));
-        assert!(!in_window(&[(hour(9), hour(11))], hour(11)));
-    }
 }

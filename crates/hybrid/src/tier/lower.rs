@@ -142,6 +142,8 @@ impl Inner {
         if runs.is_empty() {
             return Ok(gone.max(1));
         }
+        let pages: u64 = runs.iter().map(|run| run.end() - run.first).sum();
+        self.pace(cache, Bytes(pages * PAGE)).await;
         // Users who write a page as fast as it goes home would keep it for ever: they wait for this one round.
         let mut held = Vec::new();
         if locked {

@@ -72,6 +72,12 @@ impl Inner {
             let mut policy = tier.policy.borrow_mut();
             policy.set_parameters(new.tier.parameters);
         }
+        let same_extents = new.tier.extent == old.tier.extent;
+        let same_regions = new.tier.region == old.tier.region;
+        if new.tier.parameters != old.tier.parameters || !same_extents || !same_regions {
+            let mut stats = tier.stats.borrow_mut();
+            stats.set(&new.tier.parameters, same_extents);
+        }
         if new.mode.has_tier() && !old.mode.has_tier() {
             tier.stats.borrow_mut().restart(env::now());
         }
@@ -157,7 +163,7 @@ impl Inner {
             .up()
             .map(|extent| {
                 let rank = u8::from(table.wants(extent)) + u8::from(table.is_pinned(extent));
-                (rank, stats.warmth_now(extent).heat, extent)
+                (rank, stats.heat(extent), extent)
             })
             .collect();
         up.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
@@ -185,7 +191,7 @@ impl Inner {
         count(&counts.tier_requests, u64::from(up));
         count(&counts.hit_requests, u64::from(resident || up && write));
         if tiered {
-            self.touch_tier(cache, range, write);
+            self.touch_tier(cache, range, write, !write && !resident);
         }
     }
 
@@ -212,6 +218,7 @@ impl Inner {
         let tier = &cache.tier;
         let (table, stats, map) = (tier.table.borrow(), tier.stats.borrow(), cache.map.borrow());
         let counts = &tier.counts;
+        let flow = self.settings.borrow().tier.flow_control;
         let candidates = stats
             .intervals()
             .last()
@@ -233,7 +240,7 @@ impl Inner {
             moves_failed: counts.failed.get(),
             bytes_up: counts.bytes_promoted.get(),
             bytes_down: counts.bytes_lowered.get(),
-            flow_bytes_per_second: None,
+            flow_bytes_per_second: flow.then(|| tier.pace.borrow().rate().0 as f64),
         })
     }
 }

@@ -18,6 +18,7 @@ mod direct;
 mod interval;
 mod lower;
 mod manage;
+mod pace;
 mod published;
 mod settings;
 mod stats;
@@ -31,8 +32,9 @@ use env::sync::Event;
 use policy::tier::TierPolicy;
 
 pub(crate) use direct::Jobs;
+use pace::Pace;
 pub use settings::{Buffer, CopyBack, Mode, Mover, Tier, TierError};
-pub(crate) use stats::Stats;
+pub(crate) use stats::{Stats, Touch};
 pub(crate) use table::{Kept, Place, Table};
 pub use view::{Heat, HeatInterval, MoveEnd, MoveRecord, TierStatus};
 
@@ -50,6 +52,8 @@ pub(crate) struct Counts {
     pub bytes_promoted: Cell<u64>,
     pub bytes_lowered: Cell<u64>,
     pub bytes_dropped: Cell<u64>,
+    /// Bytes that movers read from the slow device or wrote to it.
+    pub bytes_moved: Cell<u64>,
     pub moves_up: Cell<u64>,
     pub moves_down: Cell<u64>,
     pub cancelled: Cell<u64>,
@@ -60,6 +64,7 @@ pub(crate) struct Counts {
 pub(crate) struct State {
     pub table: RefCell<Table>,
     pub stats: RefCell<Stats>,
+    pace: RefCell<Pace>,
     pub policy: RefCell<Box<dyn TierPolicy>>,
     /// What is to be raised and what to be copied.
     pub jobs: RefCell<Jobs>,
@@ -79,7 +84,8 @@ impl State {
         let policy = interval::build(tier);
         Rc::new(State {
             table: RefCell::new(table),
-            stats: RefCell::new(Stats::new(env::now())),
+            stats: RefCell::new(Stats::new(env::now(), &tier.parameters)),
+            pace: RefCell::new(Pace::new(env::now())),
             policy: RefCell::new(policy),
             jobs: RefCell::default(),
             raise_work: Event::default(),

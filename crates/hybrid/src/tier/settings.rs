@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use base::{Bytes, Nanos, Span};
+use policy::tier::schedule::{Schedule, Window, WindowError};
 use policy::tier::{Kind, ParameterError, Parameters};
 use serde::{Deserialize, Serialize};
 
@@ -221,15 +222,8 @@ pub enum TierError {
     )]
     Share(u8),
     /// A window that is none.
-    #[error(
-        "windows: from {from} to {to}: both must be times of the day below 24 hours, and not the same"
-    )]
-    Window {
-        /// When it opens.
-        from: Nanos,
-        /// When it closes.
-        to: Nanos,
-    },
+    #[error("windows: {0}")]
+    Window(#[from] WindowError),
     /// A range of nothing.
     #[error("{key}: the range at byte {at} is empty; say how long it is")]
     Empty {
@@ -260,6 +254,13 @@ pub enum TierError {
 }
 
 impl Tier {
+    /// When moves may begin. Windows that make no sense are left out; [`Tier::check`] tells of them.
+    pub fn schedule(&self) -> Schedule {
+        let windows = self.windows.iter();
+        let windows = windows.filter_map(|&(from, to)| Window::new(from, to).ok());
+        Schedule::new(windows.collect())
+    }
+
     /// Refuses choices that make no sense.
     ///
     /// # Errors
@@ -279,11 +280,8 @@ impl Tier {
         if let Some(share) = self.share.filter(|share| !(1..=99).contains(share)) {
             return Err(TierError::Share(share));
         }
-        let day = Nanos::secs(86_400);
         for &(from, to) in &self.windows {
-            if from >= day || to >= day || from == to {
-                return Err(TierError::Window { from, to });
-            }
+            Window::new(from, to)?;
         }
         for (key, ranges) in [("pinned", &self.pinned), ("barred", &self.barred)] {
             if let Some(span) = ranges.iter().find(|span| span.len == Bytes(0)) {

@@ -8,9 +8,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use base::{Bytes, Instant, Map, Nanos};
-use policy::tier::{Count, Decision, Region, Way};
+use policy::tier::heat::Heat;
+use policy::tier::lives::Lives;
+use policy::tier::{Count, Decision, Parameters, Region, Way};
 
-use crate::tier::table::Table;
 use crate::tier::{HeatInterval, MoveEnd, MoveRecord};
 
 /// Intervals kept at most.
@@ -19,27 +20,19 @@ const INTERVALS_MAX: usize = 240;
 const ENTRIES_MAX: usize = 400_000;
 /// Moves kept at most.
 const MOVES_MAX: usize = 10_000;
-/// What is left of an extent's heat after one interval.
-const COOLING: f64 = 0.5;
-/// Below this an extent is forgotten.
-const HEAT_MIN: f64 = 0.05;
+/// Choice: half of an extent's heat is forgotten after a minute, or after one interval if that is longer.
+const HALF_LIFE: Nanos = Nanos::secs(60);
 
-/// Requests to one extent in the interval that runs.
-#[derive(Debug, Clone, Copy, Default)]
-struct Tally {
-    reads: u64,
-    writes: u64,
-    /// Which of its parts were touched, lowest bit first.
-    parts: u64,
-}
-
-/// How hot an extent is.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Warmth {
-    /// Requests per interval, older ones count for less.
-    pub heat: f64,
-    /// The parts touched in the last interval with requests.
-    pub parts: u64,
+/// One request, as it is counted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Touch {
+    /// Where its first byte lies: extent, part of it, region.
+    pub extent: u32,
+    pub part: u32,
+    pub region: Region,
+    pub write: bool,
+    /// A read that the fast device cannot answer alone.
+    pub missed: bool,
 }
 
 /// The counts of one interval.
@@ -55,9 +48,17 @@ pub(crate) struct Stats {
     // The interval that runs.
     number: u64,
     start: Instant,
-    open: Map<u32, Tally>,
-    // Those before it.
-    warmth: BTreeMap<u32, Warmth>,
+    regions: Map<Region, Count>,
+    /// Which parts of extents were touched, lowest bit first; in the interval before, too.
+    parts: Map<u32, u64>,
+    parts_before: Map<u32, u64>,
+    // All of them.
+    period: Nanos,
+    /// Requests to each extent, and the reads among them that needed the slow device.
+    heat: Heat,
+    missed: Heat,
+    /// How long regions stay hot.
+    lives: Lives,
     intervals: VecDeque<HeatInterval>,
     entries: usize,
     // Moves.
@@ -68,12 +69,19 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    pub fn new(now: Instant) -> Stats {
+    pub fn new(now: Instant, parameters: &Parameters) -> Stats {
+        let period = parameters.period;
+        let half_life = HALF_LIFE.max(period);
         Stats {
             number: 0,
             start: now,
-            open: Map::default(),
-            warmth: BTreeMap::new(),
+            regions: Map::default(),
+            parts: Map::default(),
+            parts_before: Map::default(),
+            period,
+            heat: Heat::new(period, half_life),
+            missed: Heat::new(period, half_life),
+            lives: Lives::new(u64::from(parameters.timeout)),
             intervals: VecDeque::new(),
             entries: 0,
             moves: VecDeque::new(),
@@ -82,15 +90,39 @@ impl Stats {
         }
     }
 
-    /// A request began at `part` of `extent`.
-    pub fn note(&mut self, extent: u32, part: u32, write: bool) {
-        let tally = self.open.entry(extent).or_default();
-        if write {
-            tally.writes += 1;
-        } else {
-            tally.reads += 1;
+    /// The parameters changed, or the grains did: heat is learned anew where the old one says nothing.
+    pub fn set(&mut self, parameters: &Parameters, same_extents: bool) {
+        let fresh = Stats::new(self.start, parameters);
+        if parameters.period != self.period || !same_extents {
+            (self.heat, self.missed) = (fresh.heat, fresh.missed);
+            (self.parts, self.parts_before) = (fresh.parts, fresh.parts_before);
+            self.period = fresh.period;
         }
-        tally.parts |= 1 << part.min(63);
+        self.regions.clear();
+        self.lives = fresh.lives;
+    }
+
+    /// A request comes.
+    pub fn note(&mut self, touch: Touch) {
+        let Touch {
+            extent,
+            region,
+            write,
+            ..
+        } = touch;
+        let count = self.regions.entry(region).or_insert(Count {
+            region,
+            reads: 0,
+            writes: 0,
+        });
+        let (reads, writes) = if write { (0, 1) } else { (1, 0) };
+        count.reads += reads;
+        count.writes += writes;
+        self.heat.add(extent, reads, writes);
+        if touch.missed {
+            self.missed.add(extent, 1, 0);
+        }
+        *self.parts.entry(extent).or_default() |= 1 << touch.part.min(63);
     }
 
     /// When the interval that runs began.
@@ -105,38 +137,23 @@ impl Stats {
 
     /// Forgets what was counted in the interval that runs; it begins anew.
     pub fn restart(&mut self, now: Instant) {
-        self.open.clear();
+        self.regions.clear();
         self.start = now;
     }
 
     /// Ends the interval at `now` and begins the next.
-    pub fn close(&mut self, now: Instant, table: &Table) -> Closed {
-        let mut regions: BTreeMap<Region, Count> = BTreeMap::new();
-        for warmth in self.warmth.values_mut() {
-            warmth.heat *= COOLING;
-        }
-        let mut extents: Vec<(u32, Tally)> = self.open.drain().collect();
-        extents.sort_unstable_by_key(|(extent, _)| *extent);
-        for (extent, tally) in extents {
-            let region = table.region_of(extent);
-            let count = regions.entry(region).or_insert(Count {
-                region,
-                reads: 0,
-                writes: 0,
-            });
-            count.reads += tally.reads;
-            count.writes += tally.writes;
-            let warmth = self.warmth.entry(extent).or_default();
-            warmth.heat += (tally.reads + tally.writes) as f64;
-            warmth.parts = tally.parts;
-        }
-        self.warmth.retain(|_, warmth| warmth.heat >= HEAT_MIN);
+    pub fn close(&mut self, now: Instant) -> Closed {
+        let mut counts: Vec<Count> = self.regions.drain().map(|(_, count)| count).collect();
+        counts.sort_unstable_by_key(|count| count.region);
         let closed = Closed {
             number: self.number,
             start: self.start,
             length: now.since(self.start),
-            counts: regions.into_values().collect(),
+            counts,
         };
+        self.heat.end_interval();
+        self.missed.end_interval();
+        self.parts_before = std::mem::take(&mut self.parts);
         self.number += 1;
         self.start = now;
         closed
@@ -150,6 +167,8 @@ impl Stats {
         resident: Vec<(Region, Bytes)>,
         up: Vec<Region>,
     ) {
+        let hot = decision.candidates.iter().map(|region| region.0);
+        self.lives.interval(hot);
         let interval = HeatInterval {
             number: closed.number,
             start: closed.start,
@@ -173,21 +192,28 @@ impl Stats {
         self.intervals.iter()
     }
 
-    /// How warm `extent` is, without the interval that runs.
-    pub fn warmth(&self, extent: u32) -> Warmth {
-        self.warmth.get(&extent).copied().unwrap_or_default()
+    // --- heat -------------------------------------------------------------------------------------
+
+    /// Requests a second to `extent`, the recent past weighing more.
+    pub fn heat(&self, extent: u32) -> f64 {
+        self.heat.of(extent).all()
     }
 
-    /// As [`Stats::warmth`], with what the interval that runs has seen so far.
-    pub fn warmth_now(&self, extent: u32) -> Warmth {
-        let before = self.warmth(extent);
-        match self.open.get(&extent) {
-            None => before,
-            Some(tally) => Warmth {
-                heat: before.heat * COOLING + (tally.reads + tally.writes) as f64,
-                parts: before.parts | tally.parts,
-            },
-        }
+    /// Reads a second of `extent` that the slow device has to answer.
+    pub fn missed(&self, extent: u32) -> f64 {
+        self.missed.of(extent).reads
+    }
+
+    /// Which parts of `extent` were touched lately, lowest bit first.
+    pub fn parts(&self, extent: u32) -> u64 {
+        let of = |parts: &Map<u32, u64>| parts.get(&extent).copied().unwrap_or_default();
+        of(&self.parts) | of(&self.parts_before)
+    }
+
+    /// How much longer `region` is expected to be hot.
+    pub fn rest(&self, region: Region) -> Nanos {
+        let intervals = self.lives.rest(region.0);
+        Nanos((intervals * self.period.0 as f64) as u64)
     }
 
     // --- the log of moves -------------------------------------------------------------------------
@@ -250,6 +276,14 @@ impl Stats {
         }
     }
 
+    /// Regions on their way up, ascending.
+    pub fn going_up(&mut self) -> Vec<Region> {
+        let moving: Vec<Region> = self.moving.keys().copied().collect();
+        let mut going = moving;
+        going.retain(|region| self.way_of(*region) == Some(Way::Up));
+        going
+    }
+
     /// Moves under way.
     pub fn pending(&self) -> usize {
         self.moving.len()
@@ -269,40 +303,45 @@ fn entries(interval: &HeatInterval) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tier::Tier;
 
-    fn table() -> Table {
-        let choices = Tier {
-            region: Bytes::mib(4),
-            extent: Bytes::mib(1),
-            ..Tier::default()
+    fn stats() -> Stats {
+        let parameters = Parameters {
+            period: Nanos::secs(60),
+            ..Parameters::default()
         };
-        Table::new(4096, &choices)
+        Stats::new(Instant(0), &parameters)
     }
 
     #[test]
     fn an_interval_has_the_counts_of_regions_and_the_heat_of_extents() {
-        let mut stats = Stats::new(Instant(0));
-        for (extent, write) in [(0, true), (1, false), (1, false), (9, true)] {
-            stats.note(extent, 3, write);
+        let mut stats = stats();
+        for (extent, part, write) in [(0, 3, true), (1, 3, false), (1, 63, false), (9, 0, true)] {
+            stats.note(Touch {
+                extent,
+                part,
+                region: Region::at(u64::from(extent) / 4),
+                write,
+                missed: part == 63,
+            });
         }
-        let closed = stats.close(Instant(100), &table());
+        let closed = stats.close(Instant(0) + Nanos::secs(60));
         let count = |region: u32, reads: u64, writes: u64| Count {
             region: Region(region),
             reads,
             writes,
         };
         assert_eq!(closed.counts, [count(1, 2, 1), count(3, 0, 1)]);
-        assert_eq!((closed.number, closed.length), (0, Nanos(100)));
-        assert_eq!(stats.warmth(1).heat, 2.0);
-        stats.close(Instant(200), &table());
-        assert_eq!(stats.warmth(1).heat, 1.0);
-        assert_eq!(stats.warmth(1).parts, 8);
+        assert_eq!((closed.number, closed.length), (0, Nanos::secs(60)));
+        assert!(stats.heat(1) > stats.heat(0) && stats.heat(0) == stats.heat(9));
+        assert!(stats.missed(1) > 0.0 && stats.missed(0) == 0.0);
+        assert_eq!(stats.parts(1), 1 << 3 | 1 << 63);
+        stats.close(Instant(0) + Nanos::secs(120));
+        assert_eq!(stats.parts(1), 0);
     }
 
     #[test]
     fn a_new_move_of_a_region_gives_up_the_one_under_way() {
-        let mut stats = Stats::new(Instant(0));
+        let mut stats = stats();
         stats.begin_move(Instant(1), Region(4), Way::Up, "hot".to_owned());
         stats.copied(Region(4), Bytes(4096));
         stats.begin_move(Instant(2), Region(4), Way::Down, "cold".to_owned());

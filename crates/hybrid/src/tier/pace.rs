@@ -1,0 +1,131 @@
+//! How fast may moves go, and who reads what both devices have?
+//!
+//! ```text
+//! every 200 ms: what users waited for the slow device, and for the fast one
+//!    -> policy::tier::flow   -> tokens: bytes a second that movers may copy
+//!    -> policy::tier::either -> reads of clean data on the slow device when the fast one is the busier
+//! ```
+//!
+//! Always true:
+//! 1. Without flow control nothing waits here.
+//! 2. A copy waits for its tokens and then at most as long as it would take at the floor of the rate: users who
+//!    never pause do not stop it for ever.
+
+use std::rc::Rc;
+
+use base::{Bytes, Instant};
+use policy::tier::either::{Either, Side, Waits};
+use policy::tier::flow::{Flow, FlowOptions, Sample, Tokens};
+
+use crate::cache::Cache;
+use crate::engine::Inner;
+use crate::slow::Waited;
+
+/// What may go at once without a pause.
+const BURST: Bytes = Bytes::mib(4);
+
+/// What flow control and the choice between the devices know.
+pub(crate) struct Pace {
+    flow: Flow,
+    tokens: Tokens,
+    either: Either,
+    // At the last sample.
+    slow: Waited,
+    fast: Waited,
+    moved: u64,
+}
+
+impl Pace {
+    pub fn new(now: Instant) -> Pace {
+        let flow = Flow::new(FlowOptions::default());
+        Pace {
+            tokens: Tokens::new(flow.rate(), BURST, now),
+            flow,
+            either: Either::default(),
+            slow: Waited::default(),
+            fast: Waited::default(),
+            moved: 0,
+        }
+    }
+
+    /// Bytes a second that may move.
+    pub fn rate(&self) -> Bytes {
+        self.flow.rate()
+    }
+
+    /// What a request of a user waits for the idle slow device, as far as that is known.
+    pub fn unloaded(&self) -> Option<base::Nanos> {
+        self.flow.unloaded()
+    }
+
+    fn sample(&mut self, now: Instant, slow: Waited, fast: Waited, moved: u64) {
+        let waits = |new: Waited, old: Waited| {
+            let requests = new.requests - old.requests;
+            Waits {
+                requests,
+                wait: base::Nanos((new.nanos - old.nanos) / requests.max(1)),
+            }
+        };
+        let (on_slow, on_fast) = (waits(slow, self.slow), waits(fast, self.fast));
+        let rate = self.flow.sample(&Sample {
+            requests: on_slow.requests,
+            wait: on_slow.wait,
+            moved: Bytes(moved - self.moved),
+        });
+        self.tokens.set_rate(now, rate);
+        self.either.sample(on_fast, on_slow);
+        (self.slow, self.fast, self.moved) = (slow, fast, moved);
+    }
+}
+
+impl Inner {
+    /// The task that looks at waits.
+    pub(crate) async fn pace_loop(self: Rc<Self>, cache: Rc<Cache>) {
+        let tier = Rc::clone(&cache.tier);
+        while !cache.stopped.get() && cache.is_running() {
+            let news = tier.news.wait();
+            if !self.has_tier() {
+                news.await;
+                continue;
+            }
+            env::sleep(FlowOptions::SAMPLE).await;
+            tier.pace.borrow_mut().sample(
+                env::now(),
+                self.slow.waited(),
+                cache.waited(),
+                tier.counts.bytes_moved.get(),
+            );
+        }
+    }
+
+    /// Waits until `bytes` may be moved.
+    pub(crate) async fn pace(&self, cache: &Rc<Cache>, bytes: Bytes) {
+        let tier = &cache.tier;
+        if self.settings.borrow().tier.flow_control {
+            loop {
+                let wait = tier.pace.borrow().tokens.wait(env::now(), bytes);
+                if wait.0 == 0 || cache.stopped.get() {
+                    break;
+                }
+                // The rate may rise meanwhile.
+                env::sleep(wait.min(FlowOptions::SAMPLE)).await;
+            }
+            tier.pace.borrow_mut().tokens.take(env::now(), bytes);
+            let floor = FlowOptions::default().floor;
+            let patience = bytes.0 as f64 / floor.0 as f64;
+            let patience = base::Nanos::from_secs_f64(patience);
+            let _ = env::timeout(patience, self.slow.quiet()).await;
+        }
+        let moved = &tier.counts.bytes_moved;
+        moved.set(moved.get() + bytes.0);
+    }
+
+    /// Should the next read of data that both devices have go to the slow one?
+    pub(crate) fn reads_slow(&self, cache: &Cache) -> bool {
+        let asked = {
+            let settings = self.settings.borrow();
+            settings.mode.has_tier() && settings.tier.either
+        };
+        asked && cache.tier.pace.borrow_mut().either.next() == Side::Slow
+    }
+}
