@@ -1,0 +1,178 @@
+//! Is what was written still what is there? All data are read over and over, a step at a time.
+//!
+//! ```text
+//! cursor (object, segment) -> read the next segments, in the background -> note bad pages -> cursor, durable
+//! ```
+//!
+//! How fast is the caller's to say: a step takes about as many bytes as it is given. The cursor is kept in the ledger,
+//! so a round goes on after a restart. What is found bad stays noted with the object until it is written again.
+//!
+//! Source: the object store's "Beyond" (scrub as a background class with a persisted cursor); the paper has none.
+
+use base::{Buf, Bytes, crc::crc32c};
+use device::Class;
+
+use crate::check::BadBlock;
+use crate::error::StoreError;
+use crate::open::{Inner, Store};
+use crate::segment::Entry;
+use crate::table::{Cursor, PAGES};
+
+/// What one step of the scrub did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ScrubStep {
+    /// Data read.
+    pub read: Bytes,
+    /// What was found bad in this step.
+    pub bad: Vec<BadBlock>,
+    /// The round came to its end; the next step begins another.
+    pub round_done: bool,
+    /// Rounds finished since the store was made.
+    pub rounds: u64,
+}
+
+impl Store {
+    /// Reads about the next `bytes` of all data and compares them with their checksums. One step at a time.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`], [`StoreError::Closed`]. Data that cannot be read are no error, but found bad.
+    pub async fn scrub_step(&self, bytes: Bytes) -> Result<ScrubStep, StoreError> {
+        let inner = &self.inner;
+        inner.usable()?;
+        let mut cursor = inner.table.borrow().scrub;
+        let mut step = ScrubStep::default();
+        let most = bytes.0.div_ceil(inner.page).max(1);
+        let mut pages = 0;
+        while pages < most {
+            let Some((id, number)) = inner.next_segment(cursor) else {
+                step.round_done = true;
+                cursor = Cursor {
+                    rounds: cursor.rounds + 1,
+                    ..Cursor::default()
+                };
+                break;
+            };
+            pages += inner.scrub_segment(id, number, &mut step.bad).await;
+            cursor.object = id;
+            cursor.segment = number + 1;
+        }
+        cursor.pages += pages;
+        step.read = Bytes(pages * inner.page);
+        step.rounds = cursor.rounds;
+        inner.stage(40).await?;
+        inner.table.borrow_mut().set_cursor(cursor);
+        inner.note_change();
+        Ok(step)
+    }
+
+    /// Every page known to be bad, by object: found by scrubs and reads, and not written since.
+    pub fn bad_blocks(&self) -> Vec<BadBlock> {
+        let inner = &self.inner;
+        let table = inner.table.borrow();
+        let mut all = Vec::new();
+        for id in table.names.values() {
+            let object = table.get(*id).expect("names lead to objects");
+            for number in object.segments.keys() {
+                let segment = object.segment(*number).expect("just listed");
+                for (at, entry) in segment.entries.iter().enumerate() {
+                    let Some(entry) = entry.filter(|_| segment.bad >> at & 1 == 1) else {
+                        continue;
+                    };
+                    all.push(BadBlock {
+                        object: object.name.to_string(),
+                        offset: (u64::from(*number) * PAGES + at as u64) * inner.page,
+                        len: Bytes(inner.page),
+                        page: entry.place,
+                        why: "it was found to differ from its checksum".to_owned(),
+                    });
+                }
+            }
+        }
+        all
+    }
+}
+
+impl Inner {
+    /// The first segment from the cursor on.
+    fn next_segment(&self, cursor: Cursor) -> Option<(u32, u32)> {
+        let table = self.table.borrow();
+        let mut from = cursor.segment;
+        for id in cursor.object..table.objects.len() as u32 {
+            let object = table.get(id).filter(|object| !object.doomed);
+            if let Some((number, _)) =
+                object.and_then(|object| object.segments.range(from..).next())
+            {
+                return Some((id, *number));
+            }
+            from = 0;
+        }
+        None
+    }
+
+    /// Reads one segment; how many pages it has.
+    async fn scrub_segment(&self, id: u32, number: u32, bad: &mut Vec<BadBlock>) -> u64 {
+        let (name, segment, _reading) = {
+            let table = self.table.borrow();
+            let Some(object) = table.get(id) else {
+                return 0;
+            };
+            let Some(segment) = object.segment(number) else {
+                return 0;
+            };
+            (object.name.to_string(), segment, self.reading())
+        };
+        let mut pages = 0;
+        let mut at = 0;
+        while at < segment.entries.len() {
+            let count = crate::read::row(&segment.entries[at..], self.io_pages as usize);
+            let from = at;
+            at += count;
+            let Some(first) = segment.entries[from] else {
+                continue;
+            };
+            pages += count as u64;
+            let buf = Buf::for_read(count * self.page as usize);
+            let sector = self.superblock.sector(first.place);
+            let read = self.device.read(sector, buf, Class::Background).await;
+            for place in from..at {
+                let entry = segment.entries[place].expect("a row is all data or all holes");
+                let why = match &read {
+                    Ok(buf) => {
+                        let start = (place - from) * self.page as usize;
+                        let bytes = &buf[start..start + self.page as usize];
+                        if crc32c(bytes) == entry.crc {
+                            continue;
+                        }
+                        "the checksum differs".to_owned()
+                    }
+                    Err(error) => error.to_string(),
+                };
+                self.count(|figures| figures.bad_checksums += 1);
+                let page = u64::from(number) * PAGES + place as u64;
+                self.note_bad(id, page, entry);
+                bad.push(BadBlock {
+                    object: name.clone(),
+                    offset: page * self.page,
+                    len: Bytes(self.page),
+                    page: entry.place,
+                    why,
+                });
+            }
+        }
+        self.count(|figures| figures.pages_scrubbed += pages);
+        pages
+    }
+
+    /// Notes with the object that a page is bad, if it is still there.
+    pub fn note_bad(&self, id: u32, page: u64, entry: Entry) {
+        let mut table = self.table.borrow_mut();
+        let number = (page / PAGES) as u32;
+        let segment = table.get(id).and_then(|object| object.segment(number));
+        let place = (page % PAGES) as usize;
+        if let Some(segment) = segment.filter(|segment| segment.entries[place] == Some(entry)) {
+            table.set_bad(id, number, segment.bad | 1 << place);
+            drop(table);
+            self.note_change();
+        }
+    }
+}
