@@ -8,7 +8,7 @@
 //! Pure: the time is an argument, and the caller carries the writes out.
 //!
 //! ```text
-//! Scanning  -> UnderWay   next: a marked run, and the pace allows a write
+//! Scanning  -> UnderWay   begin: `next` named a marked run, the caller holds its pages
 //! UnderWay  -> Scanning   written: its marks go, the position is its end
 //! UnderWay  -> Scanning   failed: its marks stay, the position is its start
 //! Scanning  -> Done       next: no mark is left above the position
@@ -53,20 +53,21 @@ impl Pace {
         }
     }
 
-    /// Takes a turn now, or says how long to wait for one.
-    pub fn take(&mut self, now: Instant) -> Result<(), Nanos> {
-        if now < self.next {
-            return Err(self.next.since(now));
-        }
+    /// How long until a write may begin.
+    pub fn wait(&self, now: Instant) -> Nanos {
+        self.next.since(now)
+    }
+
+    /// A write begins.
+    pub fn take(&mut self, now: Instant) {
         self.next = now + self.gap;
-        Ok(())
     }
 }
 
 /// What the synchronization does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// These marked sectors go to the destination now; tell what became of it.
+    /// These marked sectors go to the destination: hold their pages, then begin.
     Write(Range<u64>),
     /// Too early; ask again after so long.
     Wait(Nanos),
@@ -100,19 +101,32 @@ impl Sync {
     }
 
     /// The next step at `now`; no write may be under way.
-    pub fn next(&mut self, buffer: &TemporaryBuffer, pace: &mut Pace, now: Instant) -> Step {
+    pub fn next(&self, buffer: &TemporaryBuffer, pace: &Pace, now: Instant) -> Step {
         assert_eq!(self.under_way, None, "one write at a time");
-        let most = SYNC_WRITE_MAX.0 / SECTOR;
-        let Some(run) = buffer.next_run(self.position, most) else {
-            return Step::Done;
-        };
-        if let Err(wait) = pace.take(now) {
-            return Step::Wait(wait);
+        match (self.first_run(buffer), pace.wait(now)) {
+            (None, _) => Step::Done,
+            (Some(run), Nanos(0)) => Step::Write(run),
+            (Some(_), wait) => Step::Wait(wait),
+        }
+    }
+
+    fn first_run(&self, buffer: &TemporaryBuffer) -> Option<Range<u64>> {
+        buffer.next_run(self.position, SYNC_WRITE_MAX.0 / SECTOR)
+    }
+
+    /// The write of the first marked run begins, as far as it lies within `held`, the sectors that the caller
+    /// holds since [`Sync::next`] named them. `None` if users changed the buffer meanwhile so that another
+    /// run is first: ask again.
+    pub fn begin(&mut self, buffer: &TemporaryBuffer, held: &Range<u64>) -> Option<Range<u64>> {
+        let run = self.first_run(buffer)?;
+        let run = run.start..run.end.min(held.end);
+        if run.start < held.start || run.start >= run.end {
+            return None;
         }
         // What was searched and not marked is done: from here on a write there needs no buffer.
         self.position = run.start;
         self.under_way = Some(run.clone());
-        Step::Write(run)
+        Some(run)
     }
 
     /// The write under way is at its destination.
@@ -155,6 +169,16 @@ mod tests {
         View::copy_of(&vec![with; ((range.end - range.start) * SECTOR) as usize])
     }
 
+    /// A step that users do not come between.
+    fn step(sync: &mut Sync, buffer: &TemporaryBuffer, pace: &mut Pace, now: Instant) -> Step {
+        let step = sync.next(buffer, pace, now);
+        if let Step::Write(run) = &step {
+            assert_eq!(sync.begin(buffer, run), Some(run.clone()));
+            pace.take(now);
+        }
+        step
+    }
+
     fn marked(ranges: &[Range<u64>]) -> TemporaryBuffer {
         let mut buffer = TemporaryBuffer::new(Bytes(SECTORS * SECTOR));
         for range in ranges {
@@ -170,7 +194,7 @@ mod tests {
         let mut now = Instant(0);
         let mut order = Vec::new();
         loop {
-            match sync.next(&buffer, &mut pace, now) {
+            match step(&mut sync, &buffer, &mut pace, now) {
                 Step::Write(run) => {
                     order.push((now, run));
                     sync.written(&mut buffer);
@@ -193,7 +217,7 @@ mod tests {
         let mut buffer = marked(&[10..20, 40..48]);
         let (mut sync, mut pace) = (Sync::default(), Pace::new(SYNC_IOPS_MAX));
         assert_eq!(
-            sync.next(&buffer, &mut pace, Instant(0)),
+            step(&mut sync, &buffer, &mut pace, Instant(0)),
             Step::Write(10..20)
         );
         let cut = sync.cut(5..60);
@@ -207,7 +231,10 @@ mod tests {
         assert!(cut.under_way.is_empty());
         // Nothing is marked between 20 and 40: the next step's position is 40.
         let later = Instant(1_000_000_000);
-        assert_eq!(sync.next(&buffer, &mut pace, later), Step::Write(40..48));
+        assert_eq!(
+            step(&mut sync, &buffer, &mut pace, later),
+            Step::Write(40..48)
+        );
         assert_eq!(sync.cut(30..35).below, 30..35);
         assert_eq!(sync.position(), 40);
     }
@@ -217,17 +244,41 @@ mod tests {
         let mut buffer = marked(&[10..15, 15..20]);
         let (mut sync, mut pace) = (Sync::default(), Pace::new(SYNC_IOPS_MAX));
         assert_eq!(
-            sync.next(&buffer, &mut pace, Instant(0)),
+            step(&mut sync, &buffer, &mut pace, Instant(0)),
             Step::Write(10..20)
         );
         sync.failed();
         assert!(sync.cut(10..20).under_way.is_empty());
         let wait = Nanos::millis(2);
-        assert_eq!(sync.next(&buffer, &mut pace, Instant(0)), Step::Wait(wait));
+        assert_eq!(
+            step(&mut sync, &buffer, &mut pace, Instant(0)),
+            Step::Wait(wait)
+        );
         let later = Instant(0) + wait;
-        assert_eq!(sync.next(&buffer, &mut pace, later), Step::Write(10..20));
+        assert_eq!(
+            step(&mut sync, &buffer, &mut pace, later),
+            Step::Write(10..20)
+        );
         sync.written(&mut buffer);
-        assert_eq!(sync.next(&buffer, &mut pace, later), Step::Done);
+        assert_eq!(step(&mut sync, &buffer, &mut pace, later), Step::Done);
+    }
+
+    #[test]
+    fn what_users_write_before_a_step_begins_is_seen_by_it() {
+        let mut buffer = marked(&[10..20]);
+        let (mut sync, pace) = (Sync::default(), Pace::new(SYNC_IOPS_MAX));
+        let Step::Write(run) = sync.next(&buffer, &pace, Instant(0)) else {
+            panic!("something is marked");
+        };
+        assert_eq!(run, 10..20);
+        // An earlier sector was written meanwhile: it goes first.
+        buffer.write(5, &painted(&(5..6), 2));
+        assert_eq!(sync.begin(&buffer, &run), None);
+        assert_eq!(sync.begin(&buffer, &(5..6)), Some(5..6));
+        sync.written(&mut buffer);
+        // The run has grown, but only what is held is written.
+        buffer.write(20, &painted(&(20..30), 2));
+        assert_eq!(sync.begin(&buffer, &run), Some(10..20));
     }
 
     #[test]
@@ -236,7 +287,9 @@ mod tests {
         buffer.write_zeroes(0..5000);
         let (mut sync, mut pace) = (Sync::default(), Pace::new(u64::MAX));
         let mut lengths = Vec::new();
-        while let Step::Write(run) = sync.next(&buffer, &mut pace, Instant(lengths.len() as u64)) {
+        while let Step::Write(run) =
+            step(&mut sync, &buffer, &mut pace, Instant(lengths.len() as u64))
+        {
             lengths.push(run.end - run.start);
             sync.written(&mut buffer);
         }
@@ -317,7 +370,7 @@ mod tests {
                     }
                     Act::Begin(after) if under_way.is_none() => {
                         now = now + Nanos(after);
-                        if let Step::Write(run) = sync.next(&buffer, &mut pace, now) {
+                        if let Step::Write(run) = step(&mut sync, &buffer, &mut pace, now) {
                             begun.push(now);
                             under_way = Some((run.clone(), buffer.contents(run)));
                         }
@@ -338,7 +391,7 @@ mod tests {
                 }
                 prop_assert!(sync.position() >= position, "the position never goes back");
             }
-            prop_assert_eq!(sync.next(&buffer, &mut pace, now), Step::Done);
+            prop_assert_eq!(step(&mut sync, &buffer, &mut pace, now), Step::Done);
             prop_assert_eq!(destination, truth);
             for pair in begun.windows(2) {
                 prop_assert!(pair[1].since(pair[0]) >= Nanos::millis(2));
