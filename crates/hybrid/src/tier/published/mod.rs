@@ -1,13 +1,294 @@
-//! The published mover: how does a region move while users read and write?
+//! The published mover: a whole region is copied while a temporary buffer takes what users write.
 //!
 //! ```text
-//! copy source -> destination (writes go to the temporary buffer) -> synchronize the buffer, in order -> moved
+//! queue of decisions -> copy source -> destination   writes: buffer    reads: buffer, else source
+//!                    -> synchronize the buffer       in address order, at most 500 writes a second
 //! ```
 //!
+//! Regions move one at a time, in the order they were decided. The buffer is memory, as published, or the
+//! page map itself: there a write to a moving region is a dirty page with its sector mask, as to any extent that
+//! is up, and what is kept apart are only the copies, which nobody sees before the synchronization.
+//!
+//! With a buffer in memory a flush first brings it to the fast device (or, on the way down, to where it
+//! belongs by then), and so does a write with FUA: the contract for durability stays what it is.
+//!
+//! ```text
+//! Slow        -> CopyingUp    move_up        room is reserved, the extents are up
+//! CopyingUp   -> SyncingUp    show_copies    what was copied can be seen
+//! SyncingUp   -> Up           end            nothing is marked any more
+//! Up          -> CopyingDown  move_down
+//! CopyingDown -> SyncingDown  sink           the slow device was flushed, the extents sink, clean pages go
+//! SyncingDown -> Slow         end            nothing is marked, no page is left on the fast device
+//!
+//! CopyingUp   -> Up           halt           without the copies; queued again
+//! SyncingUp   -> Up           halt           the rest of the buffer goes to the fast device at once
+//! CopyingDown -> Up           halt, or the slow device failed: the buffer goes to the fast device; queued again
+//! SyncingDown -> sinking      halt           the direct mover's tasks bring the rest home
+//! ```
+//!
+//! A crash at any moment leaves what the table of extents and the page map say: a region up with some of its
+//! pages there, or one that sinks. Both are whole.
+//!
 //! Source: AST 3.3.
-
-// The mover itself follows; until then nobody outside the tests uses these.
-#![cfg_attr(not(test), allow(dead_code))]
+//!
+//! Always true:
+//! 1. A copy of a page that was written, or forgotten, since its copy began is never shown.
+//! 2. A sector is marked only while its newest contents are in the buffer and nowhere else.
 
 mod buffer;
+mod mover;
 mod sync;
+mod users;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use base::{Bytes, Instant};
+use env::sync::Event;
+use policy::tier::{Region, Way};
+
+use crate::cache::count;
+use crate::label::PAGE;
+use buffer::TemporaryBuffer;
+use sync::{Pace, SYNC_IOPS_MAX, Step, Sync};
+
+pub(crate) use users::Overlay;
+
+/// Where the moving region stands; see the module's arrows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    CopyingUp,
+    SyncingUp,
+    CopyingDown,
+    SyncingDown,
+}
+
+/// A page copied upwards that nobody sees yet.
+#[derive(Debug, Clone, Copy)]
+struct Copied {
+    page: u64,
+    slot: u32,
+    crc: u32,
+}
+
+/// The region that moves.
+struct Moving {
+    // Fixed.
+    region: Region,
+    pages: Range<u64>,
+    // As the move goes on.
+    phase: Phase,
+    /// `None`: the page map is the buffer.
+    buffer: Option<TemporaryBuffer>,
+    sync: Sync,
+    /// In the order they were copied: ascending.
+    copied: Vec<Copied>,
+    /// Pages written or forgotten since the move began: one bit each.
+    touched: Vec<u64>,
+}
+
+impl Moving {
+    fn bytes(&self) -> Range<u64> {
+        self.pages.start * PAGE..self.pages.end * PAGE
+    }
+
+    /// The part of `bytes` that lies in the region.
+    fn part(&self, bytes: &Range<u64>) -> Range<u64> {
+        let own = self.bytes();
+        let start = bytes.start.clamp(own.start, own.end);
+        start..bytes.end.clamp(start, own.end)
+    }
+
+    fn touch(&mut self, first: u64, end: u64) {
+        for page in first.max(self.pages.start)..end.min(self.pages.end) {
+            let at = page - self.pages.start;
+            self.touched[(at / 64) as usize] |= 1 << (at % 64);
+        }
+    }
+
+    fn is_touched(&self, page: u64) -> bool {
+        let at = page - self.pages.start;
+        self.touched[(at / 64) as usize] >> (at % 64) & 1 == 1
+    }
+}
+
+/// What the mover did since the fast device was attached.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Requests of users that the buffer served alone.
+    pub buffer_requests: Cell<u64>,
+    /// Writes of the synchronization.
+    pub sync_writes: Cell<u64>,
+}
+
+/// The queue of decisions and the region that moves.
+pub(crate) struct Published {
+    queue: RefCell<VecDeque<(Region, Way)>>,
+    moving: RefCell<Option<Moving>>,
+    /// Pages of the moving region, for a quick look; empty while none moves.
+    area: Cell<(u64, u64)>,
+    pace: Cell<Pace>,
+    /// Management wants no move under way.
+    halts: Cell<u32>,
+    /// A decision came, or moves may go on.
+    work: Event,
+    /// A move ended.
+    ended: Event,
+    pub counts: Counts,
+}
+
+impl Default for Published {
+    fn default() -> Published {
+        Published {
+            queue: RefCell::default(),
+            moving: RefCell::default(),
+            area: Cell::new((0, 0)),
+            pace: Cell::new(Pace::new(SYNC_IOPS_MAX)),
+            halts: Cell::new(0),
+            work: Event::default(),
+            ended: Event::default(),
+            counts: Counts::default(),
+        }
+    }
+}
+
+impl Published {
+    /// `region` is to move, after those decided before.
+    pub fn decide(&self, region: Region, way: Way) {
+        self.queue.borrow_mut().push_back((region, way));
+        self.work.notify_all();
+    }
+
+    /// Nothing is to move any more but what moves already.
+    pub fn forget_queue(&self) {
+        self.queue.borrow_mut().clear();
+    }
+
+    /// Wakes the mover: the cache's condition changed.
+    pub fn wake(&self) {
+        self.work.notify_all();
+    }
+
+    /// Moves decided and not over.
+    pub fn pending(&self) -> usize {
+        self.queue.borrow().len() + usize::from(self.moving.borrow().is_some())
+    }
+
+    /// Does one of pages `first..end` belong to the region that moves?
+    pub fn moves(&self, first: u64, end: u64) -> bool {
+        let (from, to) = self.area.get();
+        first < to && from < end
+    }
+
+    /// Where the region that moves stands.
+    pub fn phase(&self) -> Option<Phase> {
+        self.moving.borrow().as_ref().map(|moving| moving.phase)
+    }
+
+    /// Pages `first..end` were written or forgotten: copies of them are out of date.
+    pub fn touched(&self, first: u64, end: u64) {
+        if self.moves(first, end)
+            && let Some(moving) = &mut *self.moving.borrow_mut()
+        {
+            moving.touch(first, end);
+        }
+    }
+
+    fn is_halted(&self) -> bool {
+        self.halts.get() > 0
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut Moving) -> T) -> T {
+        look(self.moving.borrow_mut().as_mut().expect("a region moves"))
+    }
+
+    fn begin(&self, region: Region, pages: Range<u64>, phase: Phase, in_memory: bool) {
+        let len = pages.end - pages.start;
+        let moving = Moving {
+            region,
+            phase,
+            buffer: in_memory.then(|| TemporaryBuffer::new(Bytes(len * PAGE))),
+            sync: Sync::default(),
+            copied: Vec::new(),
+            touched: vec![0; len.div_ceil(64) as usize],
+            pages: pages.clone(),
+        };
+        let before = self.moving.borrow_mut().replace(moving);
+        assert!(before.is_none(), "regions move one at a time");
+        self.area.set((pages.start, pages.end));
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.with(|moving| moving.phase = phase);
+    }
+
+    fn end(&self) {
+        let moving = self.moving.borrow_mut().take().expect("a region moves");
+        let marked = moving.buffer.map_or(Bytes(0), |buffer| buffer.marked());
+        assert_eq!(marked, Bytes(0), "what users wrote is where it belongs");
+        assert!(moving.copied.is_empty(), "copies are shown or given back");
+        self.area.set((0, 0));
+        self.ended.notify_all();
+    }
+
+    // --- the buffer -------------------------------------------------------------------------------
+
+    /// Calls `act` with the buffer in memory and the sectors of it that `bytes` names, if it has any.
+    fn buffered<T>(
+        &self,
+        bytes: &Range<u64>,
+        act: impl FnOnce(&mut TemporaryBuffer, Range<u64>) -> T,
+    ) -> Option<T> {
+        let mut moving = self.moving.borrow_mut();
+        let moving = moving.as_mut()?;
+        let part = moving.part(bytes);
+        let base = moving.bytes().start;
+        let sectors = (part.start - base) / base::SECTOR..(part.end - base) / base::SECTOR;
+        let buffer = moving.buffer.as_mut()?;
+        (!part.is_empty()).then(|| act(buffer, sectors))
+    }
+
+    /// The first marked run of the buffer from byte `from` of the volume on, in bytes of the volume.
+    fn next_marked(&self, from: u64, most: u64) -> Option<Range<u64>> {
+        let moving = self.moving.borrow();
+        let moving = moving.as_ref()?;
+        let base = moving.bytes().start;
+        let first = from.max(base) - base;
+        let sectors = first / base::SECTOR;
+        if first >= moving.bytes().end - base {
+            return None;
+        }
+        let run = moving.buffer.as_ref()?.next_run(sectors, most / base::SECTOR)?;
+        Some(base + run.start * base::SECTOR..base + run.end * base::SECTOR)
+    }
+
+    /// `bytes` were written elsewhere than to the buffer: what it holds of them is out of date.
+    pub fn written_elsewhere(&self, bytes: Range<u64>) {
+        self.buffered(&bytes, |buffer, sectors| buffer.clear(sectors));
+    }
+
+    /// The next step of the synchronization; runs are in bytes of the volume.
+    fn next_step(&self, now: Instant) -> Step {
+        self.with(|moving| {
+            let base = moving.bytes().start;
+            let Some(buffer) = &moving.buffer else {
+                return Step::Done;
+            };
+            match moving.sync.next(buffer, &self.pace.get(), now) {
+                Step::Write(run) => {
+                    Step::Write(base + run.start * base::SECTOR..base + run.end * base::SECTOR)
+                }
+                step => step,
+            }
+        })
+    }
+
+    /// A write of the synchronization begins.
+    fn take_turn(&self, now: Instant) {
+        let mut pace = self.pace.get();
+        pace.take(now);
+        self.pace.set(pace);
+        count(&self.counts.sync_writes, 1);
+    }
+}

@@ -1,0 +1,584 @@
+//! The published mover's task: one region after the other.
+//!
+//! ```text
+//! up:   room for all of it -> slow read, fast write, chunk by chunk -> copies shown -> synchronized -> up
+//! down: chunk by chunk: fast read, slow write -> slow flush -> extents sink, clean pages go
+//!       -> buffer and dirty pages synchronized -> slow
+//! ```
+//!
+//! Choice: 2 MiB are read, then written, one such step at a time. With the paper's disks (four at 10,000 rpm,
+//! 64 KiB chunks, write cache off) that gives both times of its table 1: a disk gets 512 KiB of each step, reads
+//! them ahead on the way up, and loses two turns a step on the way down.
+//!
+//! Always true:
+//! 1. A dirty page leaves the fast device only after it was brought home and the slow device was flushed.
+//! 2. Nobody waits for a copy; a copy that finds no slots leaves its pages where they are.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Nanos, Sector, View, crc::crc32c_of_page};
+use device::{Class, DeviceError};
+use env::sync::join_all;
+use policy::tier::{Region, Way};
+
+use super::sync::{Step, SYNC_WRITE_MAX};
+use super::users::Errand;
+use super::{Copied, Phase, Published};
+use crate::cache::{Cache, count};
+use crate::clean::Run;
+use crate::engine::Inner;
+use crate::label::PAGE;
+use crate::map::{Entry, FULL};
+use crate::slots::SlotRun;
+use crate::tier::{Buffer, CopyBack, MoveEnd, Place};
+
+const PAGE_LEN: usize = base::PAGE;
+/// What is read, then written, in one step.
+const STEP: Bytes = Bytes::mib(2);
+/// Requests of one step under way at once; a device may take shorter ones than a step.
+const STEP_DEPTH: usize = 2;
+/// Copies are shown so many pages at a time, each durable before the next.
+const SHOWN_PAGES: usize = 16_384;
+/// After something failed or had to wait.
+const REST: Nanos = Nanos::millis(10);
+const FAILURE_REST: Nanos = Nanos::secs(1);
+/// How often a step asks for slots before it goes on without.
+const ASKS_FOR_SLOTS: u32 = 50;
+
+/// How a move ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Done,
+    /// There was nothing to do, or no room.
+    Dropped,
+    /// Somebody wants no move under way, or a device failed: to be done again.
+    Again,
+}
+
+impl Inner {
+    /// The task that moves regions as published.
+    pub(crate) async fn published_loop(self: Rc<Self>, cache: Rc<Cache>) {
+        let tier = Rc::clone(&cache.tier);
+        let published = &tier.published;
+        while !cache.stopped.get() && cache.is_running() {
+            let work = published.work.wait();
+            let next = match published.is_halted() {
+                true => None,
+                false => published.queue.borrow_mut().pop_front(),
+            };
+            let Some((region, way)) = next else {
+                work.await;
+                continue;
+            };
+            let ended = match way {
+                Way::Up => self.move_up(&cache, region).await,
+                Way::Down => self.move_down(&cache, region).await,
+            };
+            match ended {
+                Ended::Again => published.queue.borrow_mut().push_front((region, way)),
+                Ended::Dropped => self.end_published(&cache, region, MoveEnd::Cancelled),
+                Ended::Done => self.end_published(&cache, region, MoveEnd::Done),
+            }
+        }
+    }
+
+    fn end_published(&self, cache: &Cache, region: Region, end: MoveEnd) {
+        let mut stats = cache.tier.stats.borrow_mut();
+        if stats.end_move(env::now(), region, end) && end == MoveEnd::Cancelled {
+            count(&cache.tier.counts.cancelled, 1);
+        }
+    }
+
+    /// Ends the move under way before its time, and lets none begin until the answer is dropped: whatever
+    /// users wrote is on a device then.
+    pub(crate) async fn halt_moves(&self, cache: &Rc<Cache>) -> Halt {
+        let published = &cache.tier.published;
+        published.halts.set(published.halts.get() + 1);
+        let halt = Halt(Rc::clone(cache));
+        while published.moving.borrow().is_some() && cache.is_running() && !cache.stopped.get() {
+            published.ended.wait().await;
+        }
+        halt
+    }
+
+    fn may_go_on(&self, cache: &Cache) -> bool {
+        !cache.tier.published.is_halted() && cache.is_running() && !cache.stopped.get()
+    }
+
+    fn buffer_in_memory(&self) -> bool {
+        self.settings.borrow().tier.buffer == Buffer::Memory
+    }
+
+    // --- up ---------------------------------------------------------------------------------------
+
+    async fn move_up(self: &Rc<Self>, cache: &Rc<Cache>, region: Region) -> Ended {
+        let published = &cache.tier.published;
+        if !cache.tier.table.borrow().wants_region(region) {
+            return Ended::Dropped;
+        }
+        if !self.raise_whole(cache, region).await {
+            return match self.may_go_on(cache) {
+                true => Ended::Dropped,
+                false => Ended::Again,
+            };
+        }
+        let pages = cache.tier.table.borrow().pages_of_region(region);
+        published.begin(region, pages.clone(), Phase::CopyingUp, self.buffer_in_memory());
+        let step = STEP.0 / PAGE;
+        let mut at = pages.start;
+        while at < pages.end && self.may_go_on(cache) {
+            let upto = (at + step).min(pages.end);
+            self.copy_up(cache, at..upto).await;
+            at = upto;
+        }
+        if at < pages.end {
+            self.drop_copies(cache);
+        } else {
+            published.enter(Phase::SyncingUp);
+            self.show_copies(cache).await;
+            self.complete_pages(cache, pages.clone()).await;
+        }
+        self.finish(cache).await
+    }
+
+    /// Raises every extent of `region` that may be; false if there is no room for all of them.
+    async fn raise_whole(self: &Rc<Self>, cache: &Rc<Cache>, region: Region) -> bool {
+        let table = &cache.tier.table;
+        let extents: Vec<u32> = {
+            let table = table.borrow();
+            let extents = table.extents_of(region);
+            extents.filter(|extent| !table.is_barred(*extent)).collect()
+        };
+        let missing: u64 = {
+            let table = table.borrow();
+            let slow = extents.iter().filter(|extent| table.place(**extent) == Place::Slow);
+            slow.map(|extent| table.pages_of(*extent))
+                .map(|pages| pages.end - pages.start)
+                .sum()
+        };
+        if table.borrow().reserved() + missing > self.tier_room(cache) {
+            self.not_raised_region(cache, region);
+            return false;
+        }
+        for extent in extents {
+            while !self.raise_quietly(cache, extent) {
+                if !self.may_go_on(cache) {
+                    return false;
+                }
+                // The cache has to bring dirty blocks home first.
+                let room = cache.room.wait();
+                cache.starving.set(cache.starving.get() + 1);
+                cache.clean_work.notify_all();
+                let _ = env::timeout(REST, room).await;
+                cache.starving.set(cache.starving.get() - 1);
+            }
+        }
+        true
+    }
+
+    /// One step upwards: what is not whole on the fast device of `pages` is copied to slots that nobody sees.
+    async fn copy_up(self: &Rc<Self>, cache: &Rc<Cache>, pages: Range<u64>) {
+        let published = &cache.tier.published;
+        let missing: Vec<u64> = {
+            let map = cache.map.borrow();
+            let missing = pages.filter(|page| map.find(*page).is_none());
+            missing.filter(|page| !published.with(|moving| moving.is_touched(*page))).collect()
+        };
+        let (Some(first), Some(last)) = (missing.first(), missing.last()) else {
+            return;
+        };
+        let (first, end) = (*first, *last + 1);
+        let data = match self.read_slow(first, end).await {
+            Ok(data) => data,
+            Err(error) => {
+                // What cannot be read stays where it is.
+                tracing::warn!(volume = %self.name, %error, "a part of a region was not copied to the fast device");
+                return;
+            }
+        };
+        let runs = self.slots_for_copy(cache, missing.len() as u32).await;
+        let mut writes = Vec::new();
+        let mut copied = Vec::new();
+        let mut places = runs.iter().flat_map(|run| run.first..run.first + run.count);
+        let mut run: Option<(u32, u64, usize)> = None;
+        let piece = |first_slot: u32, page: u64, count: usize| {
+            let from = ((page - first) * PAGE) as usize;
+            cache.write_slots(first_slot, data.slice(from, count * PAGE_LEN), Class::Background)
+        };
+        for (page, slot) in missing.iter().copied().zip(&mut places) {
+            let from = ((page - first) * PAGE) as usize;
+            let crc = crc32c_of_page(&data[from..from + PAGE_LEN], data.is_known_zero());
+            copied.push(Copied { page, slot, crc });
+            run = match run {
+                Some((at, start, count))
+                    if at + count as u32 == slot && start + count as u64 == page =>
+                {
+                    Some((at, start, count + 1))
+                }
+                other => {
+                    writes.extend(other.map(|(at, start, count)| piece(at, start, count)));
+                    Some((slot, page, 1))
+                }
+            };
+        }
+        writes.extend(run.map(|(at, start, count)| piece(at, start, count)));
+        let failed = join_all(writes).await.into_iter().find_map(Result::err);
+        if let Some(error) = failed {
+            // The slots may hold anything; they stay taken, and the fast device is out.
+            cache.fail(error).await;
+            return;
+        }
+        let bytes = copied.len() as u64 * PAGE;
+        count(&cache.tier.counts.bytes_promoted, bytes);
+        let region = published.with(|moving| moving.region);
+        cache.tier.stats.borrow_mut().copied(region, Bytes(bytes));
+        published.with(|moving| moving.copied.extend(copied));
+    }
+
+    /// Pages `first..end` of the slow device.
+    async fn read_slow(&self, first: u64, end: u64) -> Result<View, DeviceError> {
+        let mut rest = Buf::for_read(((end - first) * PAGE) as usize);
+        let mut reads = Vec::new();
+        let mut byte = first * PAGE;
+        while !rest.is_empty() {
+            let len = self.slow.max_io().min(rest.len());
+            let tail = rest.split_off(len);
+            let piece = std::mem::replace(&mut rest, tail);
+            reads.push(self.slow.read(Sector::containing(byte), piece, Class::Background));
+            byte += len as u64;
+        }
+        let mut whole: Option<Buf> = None;
+        for piece in join_all(reads).await {
+            let piece = piece?;
+            match &mut whole {
+                None => whole = Some(piece),
+                Some(whole) => whole.join(piece),
+            }
+        }
+        Ok(whole.expect("at least one page").freeze())
+    }
+
+    /// Slots for `wanted` copies, fewer if there are not so many; writers keep some.
+    async fn slots_for_copy(&self, cache: &Rc<Cache>, wanted: u32) -> Vec<SlotRun> {
+        for _ in 0..ASKS_FOR_SLOTS {
+            let free = cache.slots.borrow().free_count();
+            if free >= wanted + cache.spare_slots() / 4 {
+                return cache.try_take(wanted);
+            }
+            let room = cache.room.wait();
+            cache.want_commit();
+            let _ = env::timeout(REST, room).await;
+            if !self.may_go_on(cache) {
+                return Vec::new();
+            }
+        }
+        Vec::new()
+    }
+
+    /// Shows what was copied, but for pages that users wrote meanwhile.
+    async fn show_copies(&self, cache: &Rc<Cache>) {
+        let published = &cache.tier.published;
+        loop {
+            let some: Vec<Copied> = published.with(|moving| {
+                let upto = moving.copied.len().min(SHOWN_PAGES);
+                moving.copied.drain(..upto).collect()
+            });
+            if some.is_empty() {
+                return;
+            }
+            for copy in some {
+                let stands = cache.is_running()
+                    && cache.map.borrow().find(copy.page).is_none()
+                    && !published.with(|moving| moving.is_touched(copy.page));
+                match stands {
+                    true => cache.map_page(copy.page, copy.slot, false, FULL, copy.crc),
+                    false => cache.give_back(&[SlotRun {
+                        first: copy.slot,
+                        count: 1,
+                    }]),
+                }
+            }
+            // A commit that fails is the cache's to deal with.
+            let _ = cache.committed().await;
+        }
+    }
+
+    /// Gives the slots of copies back that nobody has seen.
+    fn drop_copies(&self, cache: &Cache) {
+        let copied = cache.tier.published.with(|moving| std::mem::take(&mut moving.copied));
+        for copy in copied {
+            cache.give_back(&[SlotRun {
+                first: copy.slot,
+                count: 1,
+            }]);
+        }
+    }
+
+    /// Where the page map is the buffer: pages of which users wrote a part get the rest, in address order,
+    /// at the pace of the synchronization.
+    async fn complete_pages(self: &Rc<Self>, cache: &Rc<Cache>, pages: Range<u64>) {
+        if cache.tier.published.with(|moving| moving.buffer.is_some()) {
+            return;
+        }
+        for page in pages {
+            let partial = |entry: &Entry| entry.mask != FULL;
+            if cache.map.borrow().get(page).filter(partial).is_none() {
+                continue;
+            }
+            if !self.turn(cache).await {
+                return;
+            }
+            if let Err(error) = self.complete_for_good(cache, page).await {
+                tracing::warn!(volume = %self.name, %error, "a page stays in part on the slow device");
+            }
+        }
+    }
+
+    /// Waits for the next write that the pace allows; false: the move is to end.
+    async fn turn(&self, cache: &Cache) -> bool {
+        let published = &cache.tier.published;
+        loop {
+            if !self.may_go_on(cache) {
+                return false;
+            }
+            let now = env::now();
+            match published.pace.get().wait(now) {
+                Nanos(0) => {
+                    published.take_turn(now);
+                    return true;
+                }
+                wait => env::sleep(wait).await,
+            }
+        }
+    }
+
+    // --- down -------------------------------------------------------------------------------------
+
+    async fn move_down(self: &Rc<Self>, cache: &Rc<Cache>, region: Region) -> Ended {
+        let tier = &cache.tier;
+        let published = &tier.published;
+        let any = !self.sinking_part(cache, region).is_empty();
+        if tier.table.borrow().wants_region(region) || !any {
+            return Ended::Dropped;
+        }
+        // What goes home must be durable where it is, or a crash would leave newer contents beneath older ones.
+        if cache.committed().await.is_err() {
+            return Ended::Again;
+        }
+        let pages = tier.table.borrow().pages_of_region(region);
+        let copy_back = self.settings.borrow().tier.copy_back;
+        published.begin(region, pages.clone(), Phase::CopyingDown, self.buffer_in_memory());
+        let mut home = Vec::new();
+        let mut copied = Ok(());
+        let mut at = pages.start;
+        while at < pages.end && copied.is_ok() && self.may_go_on(cache) {
+            let upto = (at + STEP.0 / PAGE).min(pages.end);
+            if copy_back != CopyBack::Nothing {
+                copied = self.copy_down(cache, at..upto, copy_back, &mut home).await;
+            }
+            at = upto;
+        }
+        if copied.is_ok() && self.may_go_on(cache) {
+            copied = self.note_home(cache, &home).await;
+        }
+        if let Err(error) = &copied {
+            tracing::error!(volume = %self.name, %error, "a region could not be copied to the slow device");
+            env::sleep(FAILURE_REST).await;
+        }
+        if copied.is_ok() && self.may_go_on(cache) {
+            published.enter(Phase::SyncingDown);
+            self.sink(cache, region);
+            self.synchronize_down(cache, region).await;
+        }
+        match (self.finish(cache).await, copied) {
+            (Ended::Done, Err(_)) => Ended::Again,
+            (ended, _) => ended,
+        }
+    }
+
+    /// Extents of `region` that go down with it.
+    fn sinking_part(&self, cache: &Cache, region: Region) -> Vec<u32> {
+        let table = cache.tier.table.borrow();
+        let extents = table.extents_of(region);
+        extents
+            .filter(|extent| table.place(*extent) != Place::Slow && !table.is_pinned(*extent))
+            .collect()
+    }
+
+    /// One step downwards. Pages that users wrote since the move began are left for the synchronization.
+    async fn copy_down(
+        &self,
+        cache: &Rc<Cache>,
+        pages: Range<u64>,
+        copy_back: CopyBack,
+        home: &mut Vec<(u64, Entry)>,
+    ) -> Result<(), DeviceError> {
+        let published = &cache.tier.published;
+        let mut runs = Vec::new();
+        {
+            let map = cache.map.borrow();
+            for page in pages {
+                let goes = |entry: &Entry| entry.dirty || copy_back == CopyBack::All;
+                let untouched = !published.with(|moving| moving.is_touched(page));
+                if let Some(entry) = map.get(page).filter(goes)
+                    && untouched
+                {
+                    Run::add(&mut runs, page, entry, self.run_max(cache));
+                }
+            }
+        }
+        let _turn = cache.cleaning.acquire(1).await;
+        for step in runs.chunks(STEP_DEPTH) {
+            if cache.stopped.get() {
+                return Ok(());
+            }
+            let writes = step.iter().map(|run| self.bring_home(cache, run, false));
+            for (brought, error) in join_all(writes).await {
+                let bytes = Bytes(brought.len() as u64 * PAGE);
+                count(&cache.tier.counts.bytes_lowered, bytes.0);
+                let region = published.with(|moving| moving.region);
+                cache.tier.stats.borrow_mut().copied(region, bytes);
+                home.extend(brought);
+                if let Some(error) = error {
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The slow device has `home` for good: what was not written meanwhile is clean.
+    async fn note_home(&self, cache: &Rc<Cache>, home: &[(u64, Entry)]) -> Result<(), DeviceError> {
+        let _turn = cache.cleaning.acquire(1).await;
+        self.slow.flush().await?;
+        self.note_clean(cache, home).await;
+        Ok(())
+    }
+
+    /// The extents of `region` sink: clean pages go at once; with nothing copied back, dirty ones too.
+    fn sink(&self, cache: &Rc<Cache>, region: Region) {
+        for extent in self.sinking_part(cache, region) {
+            if cache.tier.table.borrow().place(extent) == Place::Up {
+                self.begin_sinking(cache, extent);
+            }
+        }
+    }
+
+    /// Brings home what users wrote since the copy began, in address order.
+    async fn synchronize_down(self: &Rc<Self>, cache: &Rc<Cache>, region: Region) {
+        let tier = &cache.tier;
+        if self.settings.borrow().tier.copy_back == CopyBack::Nothing {
+            tier.published.forget_buffer();
+        }
+        if !self.synchronize(cache).await {
+            return;
+        }
+        let pages = tier.table.borrow().pages_of_region(region);
+        let mut cursor = pages.start;
+        while self.may_go_on(cache) {
+            let extents = self.sinking_part(cache, region);
+            for extent in &extents {
+                self.drop_clean(cache, *extent);
+                self.note_emptied(cache, *extent);
+            }
+            let extents = self.sinking_part(cache, region);
+            if extents.is_empty() {
+                return;
+            }
+            let Some(run) = self.next_dirty(cache, &extents, cursor) else {
+                cursor = pages.start;
+                continue;
+            };
+            if !self.turn(cache).await {
+                return;
+            }
+            cursor = run.end();
+            match self.clean_runs(cache, vec![run], false).await {
+                Ok(brought) if brought.is_empty() => env::sleep(Nanos::millis(1)).await,
+                Ok(brought) => {
+                    count(&tier.counts.bytes_lowered, brought.len() as u64 * PAGE);
+                }
+                Err(error) => {
+                    tracing::error!(volume = %self.name, %error, "a region could not be brought home");
+                    env::sleep(FAILURE_REST).await;
+                }
+            }
+        }
+    }
+
+    /// The first run of dirty pages of `extents` from page `from` on.
+    fn next_dirty(&self, cache: &Cache, extents: &[u32], from: u64) -> Option<Run> {
+        let (map, table) = (cache.map.borrow(), cache.tier.table.borrow());
+        let most = self.run_max(cache);
+        let mut runs = Vec::new();
+        for extent in extents {
+            for page in table.pages_of(*extent) {
+                match map.get(page).filter(|entry| entry.dirty && page >= from) {
+                    Some(entry) => Run::add(&mut runs, page, entry, most),
+                    None if !runs.is_empty() => return runs.into_iter().next(),
+                    None => {}
+                }
+                if runs.len() > 1 {
+                    return runs.into_iter().next();
+                }
+            }
+        }
+        runs.into_iter().next()
+    }
+
+    // --- both -------------------------------------------------------------------------------------
+
+    /// Synchronizes a buffer in memory; false: the move is to end before its time.
+    async fn synchronize(self: &Rc<Self>, cache: &Rc<Cache>) -> bool {
+        let published = &cache.tier.published;
+        loop {
+            if !self.may_go_on(cache) {
+                return false;
+            }
+            let now = env::now();
+            match published.next_step(now) {
+                Step::Done => return true,
+                Step::Wait(wait) => env::sleep(wait).await,
+                Step::Write(run) => {
+                    published.take_turn(now);
+                    debug_assert!(run.end - run.start <= SYNC_WRITE_MAX.0);
+                    if let Err(error) = self.bring_away(cache, run, Errand::Sync).await {
+                        tracing::error!(volume = %self.name, %error, "a region's buffer could not be written");
+                        env::sleep(FAILURE_REST).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The end of a move: synchronized, or before its time with the buffer brought away at once.
+    async fn finish(self: &Rc<Self>, cache: &Rc<Cache>) -> Ended {
+        let done = match cache.tier.published.phase() {
+            Some(Phase::SyncingUp) => self.synchronize(cache).await,
+            Some(Phase::SyncingDown) => self.may_go_on(cache),
+            _ => false,
+        };
+        while let Err(error) = self.drain_buffer().await {
+            if cache.stopped.get() {
+                break;
+            }
+            tracing::error!(volume = %self.name, %error, "what users wrote could not be brought away");
+            env::sleep(FAILURE_REST).await;
+        }
+        cache.tier.published.end();
+        cache.tier.lower_work.notify_all();
+        if done { Ended::Done } else { Ended::Again }
+    }
+}
+
+/// No move begins until this is dropped.
+pub(crate) struct Halt(Rc<Cache>);
+
+impl Drop for Halt {
+    fn drop(&mut self) {
+        let published: &Published = &self.0.tier.published;
+        published.halts.set(published.halts.get() - 1);
+        published.work.notify_all();
+    }
+}
