@@ -241,6 +241,11 @@ impl Cache {
         self.set_held_pages(self.held.get());
     }
 
+    /// Slots held back for writes out of place.
+    pub fn spare_slots(&self) -> u32 {
+        self.spare.get()
+    }
+
     /// Slots that data may stay in: all but the spares.
     pub fn data_slots(&self) -> u64 {
         let slots = self.slots.borrow().total();
@@ -836,6 +841,7 @@ impl Cache {
     /// Forgets a clean page that turned out unreadable, if it is still where it was.
     pub fn drop_bad(&self, page: u64, entry: &Entry) {
         if self.map.borrow().get(page).as_ref() == Some(entry) && !entry.dirty {
+            self.tier.published.touched(page, page + 1);
             self.unmap_page(page);
         }
     }
@@ -903,6 +909,7 @@ impl Cache {
 
     /// Whatever is being copied to the fast device for pages `first..end` is out of date.
     pub fn cancel_fills(&self, first: u64, end: u64) {
+        self.tier.published.touched(first, end);
         let mut fills = self.fills.borrow_mut();
         if fills.is_empty() {
             return;

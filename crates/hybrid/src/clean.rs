@@ -344,18 +344,7 @@ impl Inner {
                 return Err(self.no_progress(cache, error));
             }
         }
-        // Fingerprints first: a commit between may only see a page that is still dirty.
-        self.refresh_samples(cache, &done).await;
-        let mut cleaned = Vec::new();
-        for (page, entry) in &done {
-            let mut map = cache.map.borrow_mut();
-            if map.get(*page).as_ref() == Some(entry) {
-                map.set_clean(*page);
-                drop(map);
-                cache.touch(*page);
-                cleaned.push(*page);
-            }
-        }
+        let cleaned = self.note_clean(cache, &done).await;
         count(&cache.counts.bytes_cleaned, cleaned.len() as u64 * PAGE);
         count(&cache.counts.clean_batches, 1);
         match failed {
@@ -370,6 +359,23 @@ impl Inner {
         }
     }
 
+    /// The slow device has `done` for good: notes those as clean that nobody wrote meanwhile, and returns them.
+    pub(crate) async fn note_clean(&self, cache: &Rc<Cache>, done: &[(u64, Entry)]) -> Vec<u64> {
+        // Fingerprints first: a commit between may only see a page that is still dirty.
+        self.refresh_samples(cache, done).await;
+        let mut cleaned = Vec::new();
+        for (page, entry) in done {
+            let mut map = cache.map.borrow_mut();
+            if map.get(*page).as_ref() == Some(entry) {
+                map.set_clean(*page);
+                drop(map);
+                cache.touch(*page);
+                cleaned.push(*page);
+            }
+        }
+        cleaned
+    }
+
     /// Writers that wait for clean pages wait in vain: tells them.
     fn no_progress(&self, cache: &Cache, error: DeviceError) -> DeviceError {
         *cache.clean_error.borrow_mut() = Some(error.clone());
@@ -380,7 +386,7 @@ impl Inner {
     /// Copies one run of dirty pages to the slow device. If that fails, page by page, so that one bad page
     /// does not keep its neighbours. Returns what went home (nothing if somebody holds or changed a page)
     /// and the last error.
-    async fn bring_home(
+    pub(crate) async fn bring_home(
         &self,
         cache: &Rc<Cache>,
         run: &Run,

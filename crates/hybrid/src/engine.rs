@@ -330,7 +330,7 @@ fn cache_status(cache: &Cache, status: &mut Status) {
     status.ledger_writes = ledger.device_writes;
     status.ledger_used_bytes = ledger.log_used;
     status.ledger_size_bytes = ledger.log_size;
-    status.memory_bytes = map.memory() as u64;
+    status.memory_bytes = (map.memory() + cache.tier.published.memory()) as u64;
 }
 
 impl Hybrid {
@@ -411,6 +411,12 @@ impl Hybrid {
             inner.check_block_for(cache, settings.block)?;
         }
         let clean_first = old.write.keeps_dirty() && !settings.write.keeps_dirty();
+        // No move goes on under other choices than those it began with.
+        let other_moves = (settings.mode, &settings.tier) != (old.mode, &old.tier);
+        let _halt = match &cache {
+            Some(cache) if clean_first || other_moves => Some(inner.halt_moves(cache).await),
+            _ => None,
+        };
         inner.apply(settings);
         let Some(cache) = cache.filter(|_| clean_first) else {
             return Ok(());

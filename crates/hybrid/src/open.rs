@@ -306,7 +306,10 @@ impl Hybrid {
             });
         }
         inner.close_gate().await;
-        let answer = inner.format(fast, &ties).await;
+        let answer = match inner.drain_buffer().await {
+            Ok(()) => inner.format(fast, &ties).await,
+            Err(error) => Err(error.into()),
+        };
         inner.open_gate();
         answer
     }
@@ -323,6 +326,7 @@ impl Hybrid {
         let Some(cache) = inner.live_cache() else {
             return Ok(());
         };
+        let _halt = inner.halt_moves(&cache).await;
         // Most of it while users go on; then hold them up for the rest.
         inner.clean_most(&cache).await?;
         inner.close_gate().await;
@@ -342,8 +346,11 @@ impl Hybrid {
         inner.close_gate().await;
         inner.closed.set(true);
         let answer = match inner.live_cache() {
-            None => inner.slow.flush().await.map_err(OpenError::from),
-            Some(cache) => inner.put_down(&cache).await,
+            None => inner.flush().await.map_err(OpenError::from),
+            Some(cache) => {
+                let _halt = inner.halt_moves(&cache).await;
+                inner.put_down(&cache).await
+            }
         };
         if let Some(cache) = &*inner.cache.borrow() {
             cache.stop();
@@ -590,6 +597,7 @@ impl Inner {
         env::spawn(Rc::clone(self).raise_loop(Rc::clone(cache)));
         env::spawn(Rc::clone(self).copy_loop(Rc::clone(cache)));
         env::spawn(Rc::clone(self).lower_loop(Rc::clone(cache)));
+        env::spawn(Rc::clone(self).published_loop(Rc::clone(cache)));
         self.begin_tier(cache);
     }
 
@@ -840,6 +848,7 @@ impl Inner {
             return Ok(());
         }
         self.check_block(&cache.fast.info().name, slots)?;
+        let _halt = self.halt_moves(cache).await;
         label.slots = slots;
         if slots > cache.slots.borrow().total() {
             // The label first: entries behind the old end must be legal before there are any.

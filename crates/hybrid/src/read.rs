@@ -162,7 +162,32 @@ fn note_use(cache: &Cache, parts: &[Part], first: u64, end: u64) {
 }
 
 impl Inner {
+    /// What a moving region's temporary buffer holds of it comes from there, the rest from beneath.
     pub(crate) async fn read(
+        self: &Rc<Self>,
+        at: Sector,
+        mut buf: Buf,
+        class: Class,
+    ) -> Result<Buf, DeviceError> {
+        let range = at.byte()..at.byte() + buf.len() as u64;
+        let Some(overlay) = self.overlay(&range) else {
+            return self.read_beneath(at, buf, class).await;
+        };
+        if overlay.beneath.is_empty() {
+            self.note_buffered(&range, class);
+        } else {
+            let tail = buf.split_off(overlay.beneath.end);
+            let middle = buf.split_off(overlay.beneath.start);
+            let from = Sector::containing(range.start + overlay.beneath.start as u64);
+            let middle = self.read_beneath(from, middle, class).await?;
+            buf.join(middle);
+            buf.join(tail);
+        }
+        overlay.lay_over(&mut buf);
+        Ok(buf)
+    }
+
+    async fn read_beneath(
         self: &Rc<Self>,
         at: Sector,
         buf: Buf,
@@ -256,7 +281,9 @@ impl Inner {
             }
             Source::Mixed(page, entry) => {
                 // The next read shall need the fast device alone, if nobody writes meanwhile.
-                let fill = cache.begin_fill(page, page + 1).map(|token| Fill {
+                let stays = cache.tier.published.moves(page, page + 1);
+                let token = (!stays).then(|| cache.begin_fill(page, page + 1)).flatten();
+                let fill = token.map(|token| Fill {
                     cache: Rc::clone(cache),
                     token,
                     first: page,
@@ -306,7 +333,7 @@ impl Inner {
     }
 
     /// A page of which the fast device holds only some sectors, whole.
-    async fn complete_page(
+    pub(crate) async fn complete_page(
         self: &Rc<Self>,
         cache: &Rc<Cache>,
         page: u64,
@@ -421,7 +448,8 @@ impl Inner {
                     resident || self.admits_read(page / block, remembered)
                 };
                 let wanted = match place(page) {
-                    Place::Up => true,
+                    // While a region moves as published nobody but its mover copies.
+                    Place::Up => !cache.tier.published.moves(page, next),
                     Place::Sinking => false,
                     Place::Slow => caches && worth(),
                 };

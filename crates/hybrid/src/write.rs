@@ -36,14 +36,14 @@ const ZEROES: u64 = 256 << 10;
 
 /// What is to be put on a span.
 #[derive(Clone)]
-enum Payload {
+pub(crate) enum Payload {
     Data(View),
     Zeroes,
 }
 
 impl Payload {
     /// The payload of bytes `range`, counted from its start.
-    fn slice(&self, range: Range<u64>) -> Payload {
+    pub fn slice(&self, range: Range<u64>) -> Payload {
         match self {
             Payload::Data(view) => {
                 let len = (range.end - range.start) as usize;
@@ -106,7 +106,9 @@ impl Inner {
                 // The last of a cache's cleaning may still be under way.
                 let (first, end) = (range.start / PAGE, range.end.div_ceil(PAGE));
                 let _held = self.locks.acquire(first, end, Mode::EXCLUSIVE).await;
-                return self.slow_put(range, &payload, flags).await;
+                self.slow_put(range.clone(), &payload, flags).await?;
+                self.written_elsewhere(&range);
+                return Ok(());
             };
             if !std::mem::replace(&mut counted, true) {
                 self.note_request(&cache, range.clone(), true);
@@ -157,16 +159,24 @@ impl Inner {
                 Some(Place::Slow) => cached && !alone,
             };
             let (first, end) = (piece.start / PAGE, piece.end.div_ceil(PAGE));
-            if cached {
-                let _held = self.locks.acquire(first, end, Mode::CACHE_WRITE).await;
-                cache.map.borrow_mut().touch(first, end);
-                self.put_cached(cache, piece, &part).await?;
-            } else {
-                let _held = self.locks.acquire(first, end, Mode::EXCLUSIVE).await;
-                self.put_past(cache, piece.clone(), &part, flags).await?;
-                if mode == WriteMode::Through && !bypass {
-                    self.copy_through(cache, piece, &part);
+            let lock = match cached {
+                true => Mode::CACHE_WRITE,
+                false => Mode::EXCLUSIVE,
+            };
+            let _held = self.locks.acquire(first, end, lock).await;
+            for rest in self.into_buffer(cache, &piece, &part, flags) {
+                let part = part.slice(rest.start - piece.start..rest.end - piece.start);
+                if cached {
+                    let (first, end) = (rest.start / PAGE, rest.end.div_ceil(PAGE));
+                    cache.map.borrow_mut().touch(first, end);
+                    self.put_cached(cache, rest.clone(), &part).await?;
+                } else {
+                    self.put_past(cache, rest.clone(), &part, flags).await?;
+                    if mode == WriteMode::Through && !bypass {
+                        self.copy_through(cache, rest.clone(), &part);
+                    }
                 }
+                cache.tier.published.written_elsewhere(rest);
             }
         }
         if flags.fua && any_body {
@@ -199,8 +209,23 @@ impl Inner {
         pieces
     }
 
+    /// A moving region's buffer takes what it may of a write; returns the rest. The caller holds the pages.
+    fn into_buffer(
+        &self,
+        cache: &Cache,
+        piece: &Range<u64>,
+        part: &Payload,
+        flags: WriteFlags,
+    ) -> Vec<Range<u64>> {
+        match flags.fua {
+            // It is to be durable when it ends, and the buffer is not.
+            true => vec![piece.clone()],
+            false => cache.tier.published.take_write(piece.clone(), part),
+        }
+    }
+
     /// Straight to the slow device.
-    async fn slow_put(
+    pub(crate) async fn slow_put(
         &self,
         range: Range<u64>,
         payload: &Payload,
@@ -230,7 +255,7 @@ impl Inner {
 
     /// Writes to free slots and maps them, in pieces that leave room for others. The caller holds the
     /// pages at least for a cache write.
-    async fn put_cached(
+    pub(crate) async fn put_cached(
         self: &Rc<Self>,
         cache: &Rc<Cache>,
         range: Range<u64>,
@@ -404,11 +429,43 @@ impl Inner {
         }
     }
 
+    /// Takes the missing sectors of `page`, if some are missing, from the slow device for good.
+    pub(crate) async fn complete_for_good(
+        self: &Rc<Self>,
+        cache: &Rc<Cache>,
+        page: u64,
+    ) -> Result<(), DeviceError> {
+        let Some(token) = cache.begin_fill(page, page + 1) else {
+            return Ok(());
+        };
+        let entry = cache.map.borrow().get(page);
+        let answer = match entry.filter(|entry| entry.mask != FULL) {
+            None => Ok(()),
+            Some(entry) => {
+                let reader = Reader::enter(cache);
+                let whole = self
+                    .complete_page(cache, page, entry, Class::Background)
+                    .await;
+                drop(reader);
+                match whole {
+                    Ok(whole) => {
+                        let whole = whole.freeze();
+                        self.adopt_whole(cache, token, page, entry, whole).await;
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        cache.forget_fill(token, page, page + 1);
+        answer
+    }
+
     // --- past the cache ---------------------------------------------------------------------------
 
     /// To the slow device, but for dirty pages, which are overwritten where they are. The caller holds
     /// the pages exclusively.
-    async fn put_past(
+    pub(crate) async fn put_past(
         self: &Rc<Self>,
         cache: &Rc<Cache>,
         range: Range<u64>,
@@ -506,6 +563,10 @@ impl Inner {
         end: u64,
     ) -> Result<(), DeviceError> {
         let _held = self.locks.acquire(first, end, Mode::EXCLUSIVE).await;
+        // Advice is not followed while it could meet a copy.
+        if cache.tier.published.moves(first, end) {
+            return Ok(());
+        }
         for (piece, dirty) in dirty_runs(cache, first * PAGE..end * PAGE) {
             if dirty {
                 continue;
@@ -530,6 +591,7 @@ impl Inner {
 
     /// Everything completed before this call is durable when it ends.
     pub(crate) async fn flush(self: &Rc<Self>) -> Result<(), DeviceError> {
+        self.drain_buffer().await?;
         let Some(cache) = self.live_cache() else {
             return self.slow.flush().await;
         };

@@ -73,7 +73,7 @@ impl Jobs {
 
 /// What became of an attempt to raise an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Raised {
+pub(crate) enum Raised {
     Yes,
     /// The tier is full.
     Full,
@@ -134,6 +134,9 @@ impl Inner {
                 let table = tier.table.borrow();
                 (table.place(extent), table.wants(extent))
             };
+            if !self.moves_directly(cache, extent) {
+                continue;
+            }
             if wanted && place != Place::Up {
                 self.raise_soon(cache, extent);
             } else if missed && extent == first && place == Place::Up {
@@ -177,6 +180,15 @@ impl Inner {
     }
 
     fn try_raise(&self, cache: &Rc<Cache>, extent: u32) -> Raised {
+        let raised = self.raise_alone(cache, extent);
+        if raised == Raised::Yes {
+            self.copy_missing(cache, extent);
+        }
+        raised
+    }
+
+    /// As `try_raise`, and nothing is copied for it.
+    pub(crate) fn raise_alone(&self, cache: &Rc<Cache>, extent: u32) -> Raised {
         let tier = &cache.tier;
         let (place, pages, reserved) = {
             let table = tier.table.borrow();
@@ -203,13 +215,15 @@ impl Inner {
         tier.table.borrow_mut().raise(extent);
         cache.note_extent();
         self.hold(cache, extent);
-        self.copy_missing(cache, extent);
         Raised::Yes
     }
 
     /// If pages of `extent`, which is up, are missing and worth it, they are to be copied.
     pub(crate) fn copy_missing(&self, cache: &Cache, extent: u32) {
         let tier = &cache.tier;
+        if !self.moves_directly(cache, extent) {
+            return self.move_missing(cache, extent);
+        }
         let copies = {
             let table = tier.table.borrow();
             let known = tier.jobs.borrow().copies.contains_key(&extent);

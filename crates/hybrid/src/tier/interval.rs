@@ -16,7 +16,7 @@ use crate::cache::{Cache, count};
 use crate::engine::Inner;
 use crate::label::PAGE;
 use crate::map::{Hold, UNIT_PAGES};
-use crate::tier::{Mode, MoveEnd, Place, Tier};
+use crate::tier::{Mode, MoveEnd, Mover, Place, Tier};
 
 /// The policy that `tier` asks for; its room is told later.
 pub(crate) fn build(tier: &Tier) -> Box<dyn TierPolicy> {
@@ -66,18 +66,36 @@ impl Inner {
             let schedule = self.settings.borrow().tier.schedule();
             schedule.is_open(env::wall_clock())
         };
-        for mv in &decision.moves {
-            match (mv.way, open) {
-                (Way::Up, true) => self.send_up(cache, mv.region, mv.why.to_string()),
-                (Way::Up, false) => tier.policy.borrow_mut().withdrawn(mv.region),
-                (Way::Down, _) => self.send_down(cache, mv.region, mv.why.to_string()),
+        for mv in decision.moves.iter().filter(|mv| mv.way == Way::Down) {
+            self.send_down(cache, mv.region, mv.why.to_string());
+        }
+        if open {
+            self.lower_resting(cache);
+        }
+        for mv in decision.moves.iter().filter(|mv| mv.way == Way::Up) {
+            match open {
+                true => self.send_up(cache, mv.region, mv.why.to_string()),
+                false => tier.policy.borrow_mut().withdrawn(mv.region),
             }
         }
         self.review_copies(cache);
-        if open && !self.settings.borrow().tier.lazy_down {
-            let resting: Vec<u32> = tier.table.borrow().resting().collect();
-            for extent in resting {
-                self.lower(cache, extent);
+    }
+
+    /// What is up and not wanted goes down now, if the choices say so. The published mover has no lazy way.
+    pub(crate) fn lower_resting(self: &Rc<Self>, cache: &Rc<Cache>) {
+        let (lazy, mover) = {
+            let settings = self.settings.borrow();
+            (settings.tier.lazy_down, settings.tier.mover)
+        };
+        let resting: Vec<u32> = cache.tier.table.borrow().resting().collect();
+        for extent in resting {
+            match mover {
+                Mover::Published => {
+                    let region = cache.tier.table.borrow().region_of(extent);
+                    cache.tier.published.decide(region, Way::Down);
+                }
+                Mover::Direct if lazy => {}
+                Mover::Direct => self.lower(cache, extent),
             }
         }
     }
@@ -97,7 +115,10 @@ impl Inner {
                 self.hold(cache, extent);
             }
         }
-        self.raise_some(cache, extents);
+        match self.settings.borrow().tier.mover {
+            Mover::Direct => self.raise_some(cache, extents),
+            Mover::Published => tier.published.decide(region, Way::Up),
+        }
     }
 
     /// The policy sends `region` down: its extents rest until their room is needed, or sink when this interval
@@ -128,11 +149,13 @@ impl Inner {
 
     /// How the map is to hold the pages of `extent`, as the table has it.
     pub(crate) fn hold(&self, cache: &Cache, extent: u32) {
+        // The published mover brings a region home whole, when it goes down.
+        let published = self.settings.borrow().tier.mover == Mover::Published;
         let (pages, hold) = {
             let table = cache.tier.table.borrow();
             let hold = match table.place(extent) {
                 Place::Slow => Hold::Free,
-                Place::Up if table.wants(extent) => Hold::Hot,
+                Place::Up if published || table.wants(extent) => Hold::Hot,
                 Place::Up | Place::Sinking => Hold::Resting,
             };
             (table.pages_of(extent), hold)

@@ -34,23 +34,33 @@ impl Inner {
     /// `extent`, which is up, begins to go down.
     pub(crate) fn lower(&self, cache: &Rc<Cache>, extent: u32) {
         let tier = &cache.tier;
+        self.begin_sinking(cache, extent);
+        self.drop_unneeded(cache, extent);
+        self.note_emptied(cache, extent);
+        tier.lower_work.notify_all();
+    }
+
+    /// `extent`, which is up, sinks from now on.
+    pub(crate) fn begin_sinking(&self, cache: &Rc<Cache>, extent: u32) {
+        let tier = &cache.tier;
         self.forget_jobs(cache, extent);
         tier.table.borrow_mut().lower(extent);
         cache.note_extent();
         self.hold(cache, extent);
         let pages = tier.table.borrow().pages_of(extent);
         cache.cancel_fills(pages.start, pages.end);
-        self.drop_clean(cache, extent);
-        self.note_emptied(cache, extent);
-        tier.lower_work.notify_all();
     }
 
     /// Drops what needs not be written home.
-    fn drop_clean(&self, cache: &Cache, extent: u32) {
-        let copy_back = self.settings.borrow().tier.copy_back;
-        if copy_back == CopyBack::All {
-            return;
+    fn drop_unneeded(&self, cache: &Cache, extent: u32) {
+        if self.settings.borrow().tier.copy_back != CopyBack::All {
+            self.drop_clean(cache, extent);
         }
+    }
+
+    /// Drops the clean pages of `extent`; where nothing is copied back, all of them.
+    pub(crate) fn drop_clean(&self, cache: &Cache, extent: u32) {
+        let copy_back = self.settings.borrow().tier.copy_back;
         let pages = cache.tier.table.borrow().pages_of(extent);
         if cache.map.borrow().resident_in(pages.start, pages.end) == 0 {
             return;
@@ -68,7 +78,7 @@ impl Inner {
     }
 
     /// If no page of the sinking `extent` is left, it is down. Its room is free then.
-    fn note_emptied(&self, cache: &Cache, extent: u32) -> bool {
+    pub(crate) fn note_emptied(&self, cache: &Cache, extent: u32) -> bool {
         let tier = &cache.tier;
         let (pages, region) = {
             let table = tier.table.borrow();
@@ -99,7 +109,15 @@ impl Inner {
         let mut in_vain = 0;
         while !cache.stopped.get() && cache.is_running() {
             let work = tier.lower_work.wait();
-            let sinking: Vec<u32> = tier.table.borrow().sinking().collect();
+            let sinking: Vec<u32> = {
+                let table = tier.table.borrow();
+                // The published mover has a pace of its own.
+                let ours = |extent: &u32| {
+                    let pages = table.pages_of(*extent);
+                    !tier.published.moves(pages.start, pages.end)
+                };
+                table.sinking().filter(ours).collect()
+            };
             if sinking.is_empty() {
                 work.await;
                 continue;
@@ -133,7 +151,7 @@ impl Inner {
         for extent in sinking {
             if tier.table.borrow().place(*extent) == Place::Sinking {
                 let before = tier.counts.bytes_dropped.get();
-                self.drop_clean(cache, *extent);
+                self.drop_unneeded(cache, *extent);
                 gone += (tier.counts.bytes_dropped.get() - before) / PAGE;
                 gone += u64::from(self.note_emptied(cache, *extent));
             }

@@ -66,6 +66,7 @@ impl Inner {
         }
         if (new.tier.policy, new.tier.region) != (old.tier.policy, old.tier.region) {
             *tier.policy.borrow_mut() = interval::build(&new.tier);
+            tier.published.forget_queue();
             let wanted: Vec<Region> = tier.table.borrow().wanted().collect();
             tier.policy.borrow_mut().adopt(&wanted);
         } else if new.tier.parameters != old.tier.parameters {
@@ -90,6 +91,7 @@ impl Inner {
         let tier = &cache.tier;
         let gone = tier.table.borrow_mut().clear();
         tier.jobs.borrow_mut().clear();
+        tier.published.forget_queue();
         for extent in gone {
             self.hold(cache, extent);
         }
@@ -183,13 +185,16 @@ impl Inner {
             let map = cache.map.borrow();
             pages.clone().all(|page| map.find(page).is_some())
         };
+        let buffered = cache.tier.published.serves(&range, write, resident);
         let up = tiered && {
             let table = cache.tier.table.borrow();
             pages.all(|page| table.place(table.extent_of(page)) == Place::Up)
         };
         count(&counts.requests, 1);
         count(&counts.tier_requests, u64::from(up));
-        count(&counts.hit_requests, u64::from(resident || up && write));
+        count(&counts.buffer_requests, u64::from(buffered));
+        let hit = !buffered && (resident || up && write);
+        count(&counts.hit_requests, u64::from(hit));
         if tiered {
             self.touch_tier(cache, range, write, !write && !resident);
         }
@@ -241,6 +246,7 @@ impl Inner {
             bytes_up: counts.bytes_promoted.get(),
             bytes_down: counts.bytes_lowered.get(),
             flow_bytes_per_second: flow.then(|| tier.pace.borrow().rate().0 as f64),
+            sync_writes: tier.published.sync_writes.get(),
         })
     }
 }

@@ -4,6 +4,7 @@
 //! requests -> statistics --interval's end--> policy::tier --regions--> table: extents up | sinking
 //!                                                                        |
 //!      page map (held pages) <-- raise, copy, lower (direct mover) <-----+
+//!                            <-- whole regions, one by one (published mover)
 //! ```
 //!
 //! The tier stands on the cache's page map: a page of an extent that is up is an ordinary entry of it, written out
@@ -33,6 +34,7 @@ use policy::tier::TierPolicy;
 
 pub(crate) use direct::Jobs;
 use pace::Pace;
+pub(crate) use published::Published;
 pub use settings::{Buffer, CopyBack, Mode, Mover, Tier, TierError};
 pub(crate) use stats::{Stats, Touch};
 pub(crate) use table::{Kept, Place, Table};
@@ -68,6 +70,8 @@ pub(crate) struct State {
     pub policy: RefCell<Box<dyn TierPolicy>>,
     /// What is to be raised and what to be copied.
     pub jobs: RefCell<Jobs>,
+    /// The published mover's queue, and the region it moves.
+    pub published: Published,
     /// Extents are to be raised or copied.
     pub raise_work: Event,
     /// Extents are to be emptied.
@@ -88,6 +92,7 @@ impl State {
             pace: RefCell::new(Pace::new(env::now())),
             policy: RefCell::new(policy),
             jobs: RefCell::default(),
+            published: Published::default(),
             raise_work: Event::default(),
             lower_work: Event::default(),
             news: Event::default(),
@@ -99,6 +104,7 @@ impl State {
     pub fn wake(&self) {
         self.raise_work.notify_all();
         self.lower_work.notify_all();
+        self.published.wake();
         self.news.notify_all();
     }
 

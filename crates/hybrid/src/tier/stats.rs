@@ -231,6 +231,7 @@ impl Stats {
             end: MoveEnd::UnderWay,
             ended: None,
             copied: Bytes(0),
+            copying: Nanos(0),
         };
         self.moving.insert(region, record.number);
         self.next_move += 1;
@@ -256,6 +257,13 @@ impl Stats {
     pub fn copied(&mut self, region: Region, bytes: Bytes) {
         if let Some(record) = self.moving(region) {
             record.copied += bytes;
+        }
+    }
+
+    /// The copy for the move of `region` took so long.
+    pub fn copying(&mut self, region: Region, took: Nanos) {
+        if let Some(record) = self.moving(region) {
+            record.copying += took;
         }
     }
 

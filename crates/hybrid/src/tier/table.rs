@@ -167,6 +167,12 @@ impl Table {
         first..(first + self.extent).min(self.pages)
     }
 
+    /// Pages of `region`.
+    pub fn pages_of_region(&self, region: Region) -> Range<u64> {
+        let first = region.index() as u64 * self.region;
+        first..(first + self.region).min(self.pages)
+    }
+
     /// Extents of `region`.
     pub fn extents_of(&self, region: Region) -> Range<u32> {
         let per_region = self.region / self.extent;

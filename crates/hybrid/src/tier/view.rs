@@ -56,6 +56,8 @@ pub struct MoveRecord {
     pub ended: Option<Instant>,
     /// Bytes copied for it so far.
     pub copied: Bytes,
+    /// How long the published mover copied, without waiting before and synchronizing after.
+    pub copying: Nanos,
 }
 
 /// How a move ended.
@@ -109,4 +111,6 @@ pub struct TierStatus {
     pub bytes_down: u64,
     /// What flow control lets moves copy now, in bytes a second; none: it does not hold them back.
     pub flow_bytes_per_second: Option<f64>,
+    /// Writes that brought a temporary buffer to its destination.
+    pub sync_writes: u64,
 }

@@ -53,8 +53,6 @@ use crate::label::PAGE;
 use buffer::TemporaryBuffer;
 use sync::{Pace, SYNC_IOPS_MAX, Step, Sync};
 
-pub(crate) use users::Overlay;
-
 /// Where the moving region stands; see the module's arrows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -113,15 +111,6 @@ impl Moving {
     }
 }
 
-/// What the mover did since the fast device was attached.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    /// Requests of users that the buffer served alone.
-    pub buffer_requests: Cell<u64>,
-    /// Writes of the synchronization.
-    pub sync_writes: Cell<u64>,
-}
-
 /// The queue of decisions and the region that moves.
 pub(crate) struct Published {
     queue: RefCell<VecDeque<(Region, Way)>>,
@@ -135,7 +124,8 @@ pub(crate) struct Published {
     work: Event,
     /// A move ended.
     ended: Event,
-    pub counts: Counts,
+    /// Writes of the synchronization since the fast device was attached.
+    pub sync_writes: Cell<u64>,
 }
 
 impl Default for Published {
@@ -148,16 +138,31 @@ impl Default for Published {
             halts: Cell::new(0),
             work: Event::default(),
             ended: Event::default(),
-            counts: Counts::default(),
+            sync_writes: Cell::new(0),
         }
     }
 }
 
 impl Published {
-    /// `region` is to move, after those decided before.
+    /// `region` is to move, after those decided before; nothing new if that is the last that was decided of it.
     pub fn decide(&self, region: Region, way: Way) {
-        self.queue.borrow_mut().push_back((region, way));
-        self.work.notify_all();
+        if self.last_decided(region) != Some(way) {
+            self.queue.borrow_mut().push_back((region, way));
+            self.work.notify_all();
+        }
+    }
+
+    /// Where `region` is going in the end, if it moves or is to move.
+    pub fn last_decided(&self, region: Region) -> Option<Way> {
+        let queue = self.queue.borrow();
+        let queued = queue.iter().rev().find(|(other, _)| *other == region);
+        let moving = self.moving.borrow();
+        let moving = moving.as_ref().filter(|moving| moving.region == region);
+        let way = moving.map(|moving| match moving.phase {
+            Phase::CopyingUp | Phase::SyncingUp => Way::Up,
+            Phase::CopyingDown | Phase::SyncingDown => Way::Down,
+        });
+        queued.map(|(_, way)| *way).or(way)
     }
 
     /// Nothing is to move any more but what moves already.
@@ -168,11 +173,14 @@ impl Published {
     /// Wakes the mover: the cache's condition changed.
     pub fn wake(&self) {
         self.work.notify_all();
+        self.ended.notify_all();
     }
 
-    /// Moves decided and not over.
-    pub fn pending(&self) -> usize {
-        self.queue.borrow().len() + usize::from(self.moving.borrow().is_some())
+    /// Bytes of memory of the buffer.
+    pub fn memory(&self) -> usize {
+        let moving = self.moving.borrow();
+        let buffer = moving.as_ref().and_then(|moving| moving.buffer.as_ref());
+        buffer.map_or(0, TemporaryBuffer::memory)
     }
 
     /// Does one of pages `first..end` belong to the region that moves?
@@ -259,13 +267,26 @@ impl Published {
         if first >= moving.bytes().end - base {
             return None;
         }
-        let run = moving.buffer.as_ref()?.next_run(sectors, most / base::SECTOR)?;
+        let run = moving
+            .buffer
+            .as_ref()?
+            .next_run(sectors, most / base::SECTOR)?;
         Some(base + run.start * base::SECTOR..base + run.end * base::SECTOR)
     }
 
     /// `bytes` were written elsewhere than to the buffer: what it holds of them is out of date.
     pub fn written_elsewhere(&self, bytes: Range<u64>) {
         self.buffered(&bytes, |buffer, sectors| buffer.clear(sectors));
+    }
+
+    /// What users wrote since the move began is given up.
+    fn forget_buffer(&self) {
+        self.with(|moving| {
+            let sectors = (moving.pages.end - moving.pages.start) * PAGE / base::SECTOR;
+            if let Some(buffer) = &mut moving.buffer {
+                buffer.clear_below(sectors);
+            }
+        });
     }
 
     /// The next step of the synchronization; runs are in bytes of the volume.
@@ -289,6 +310,6 @@ impl Published {
         let mut pace = self.pace.get();
         pace.take(now);
         self.pace.set(pace);
-        count(&self.counts.sync_writes, 1);
+        count(&self.sync_writes, 1);
     }
 }

@@ -17,21 +17,22 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use base::{Buf, Bytes, Nanos, Sector, View, crc::crc32c_of_page};
+use base::{Buf, Bytes, Instant, Nanos, Sector, View, crc::crc32c_of_page};
 use device::{Class, DeviceError};
 use env::sync::join_all;
 use policy::tier::{Region, Way};
 
-use super::sync::{Step, SYNC_WRITE_MAX};
+use super::sync::{SYNC_WRITE_MAX, Step};
 use super::users::Errand;
 use super::{Copied, Phase, Published};
-use crate::cache::{Cache, count};
+use crate::cache::{Cache, Condition, count};
 use crate::clean::Run;
 use crate::engine::Inner;
 use crate::label::PAGE;
-use crate::map::{Entry, FULL};
+use crate::map::{Entry, FULL, UNIT_PAGES};
 use crate::slots::SlotRun;
-use crate::tier::{Buffer, CopyBack, MoveEnd, Place};
+use crate::tier::direct::Raised;
+use crate::tier::{Buffer, CopyBack, MoveEnd, Mover, Place};
 
 const PAGE_LEN: usize = base::PAGE;
 /// What is read, then written, in one step.
@@ -102,6 +103,27 @@ impl Inner {
         halt
     }
 
+    /// Is what is raised of `extent` copied by the direct mover?
+    pub(crate) fn moves_directly(&self, cache: &Cache, extent: u32) -> bool {
+        let published = self.settings.borrow().tier.mover == Mover::Published;
+        !published || cache.tier.table.borrow().is_pinned(extent)
+    }
+
+    /// If pages of `extent`, which is up, are missing, its region moves up once more.
+    pub(crate) fn move_missing(&self, cache: &Cache, extent: u32) {
+        let table = cache.tier.table.borrow();
+        let (pages, region) = (table.pages_of(extent), table.region_of(extent));
+        let resident = cache.map.borrow().resident_in(pages.start, pages.end);
+        if table.wants_region(region) && resident < pages.end - pages.start {
+            cache.tier.published.decide(region, Way::Up);
+        }
+    }
+
+    fn note_copying(&self, cache: &Cache, region: Region, begun: Instant) {
+        let took = env::now().since(begun);
+        cache.tier.stats.borrow_mut().copying(region, took);
+    }
+
     fn may_go_on(&self, cache: &Cache) -> bool {
         !cache.tier.published.is_halted() && cache.is_running() && !cache.stopped.get()
     }
@@ -124,7 +146,13 @@ impl Inner {
             };
         }
         let pages = cache.tier.table.borrow().pages_of_region(region);
-        published.begin(region, pages.clone(), Phase::CopyingUp, self.buffer_in_memory());
+        published.begin(
+            region,
+            pages.clone(),
+            Phase::CopyingUp,
+            self.buffer_in_memory(),
+        );
+        let begun = env::now();
         let step = STEP.0 / PAGE;
         let mut at = pages.start;
         while at < pages.end && self.may_go_on(cache) {
@@ -132,6 +160,7 @@ impl Inner {
             self.copy_up(cache, at..upto).await;
             at = upto;
         }
+        self.note_copying(cache, region, begun);
         if at < pages.end {
             self.drop_copies(cache);
         } else {
@@ -152,19 +181,27 @@ impl Inner {
         };
         let missing: u64 = {
             let table = table.borrow();
-            let slow = extents.iter().filter(|extent| table.place(**extent) == Place::Slow);
+            let slow = extents
+                .iter()
+                .filter(|extent| table.place(**extent) == Place::Slow);
             slow.map(|extent| table.pages_of(*extent))
                 .map(|pages| pages.end - pages.start)
                 .sum()
         };
         if table.borrow().reserved() + missing > self.tier_room(cache) {
-            self.not_raised_region(cache, region);
+            self.no_room(cache, region);
             return false;
         }
         for extent in extents {
-            while !self.raise_quietly(cache, extent) {
-                if !self.may_go_on(cache) {
-                    return false;
+            loop {
+                match self.raise_alone(cache, extent) {
+                    Raised::Yes => break,
+                    Raised::Full => {
+                        self.no_room(cache, region);
+                        return false;
+                    }
+                    Raised::Later if !self.may_go_on(cache) => return false,
+                    Raised::Later => {}
                 }
                 // The cache has to bring dirty blocks home first.
                 let room = cache.room.wait();
@@ -177,13 +214,21 @@ impl Inner {
         true
     }
 
+    /// The policy hears that `region` does not come up. Nobody goes down for it.
+    fn no_room(&self, cache: &Cache, region: Region) {
+        cache.tier.table.borrow_mut().want(region, false);
+        cache.tier.policy.borrow_mut().withdrawn(region);
+    }
+
     /// One step upwards: what is not whole on the fast device of `pages` is copied to slots that nobody sees.
     async fn copy_up(self: &Rc<Self>, cache: &Rc<Cache>, pages: Range<u64>) {
         let published = &cache.tier.published;
         let missing: Vec<u64> = {
             let map = cache.map.borrow();
             let missing = pages.filter(|page| map.find(*page).is_none());
-            missing.filter(|page| !published.with(|moving| moving.is_touched(*page))).collect()
+            missing
+                .filter(|page| !published.with(|moving| moving.is_touched(*page)))
+                .collect()
         };
         let (Some(first), Some(last)) = (missing.first(), missing.last()) else {
             return;
@@ -204,7 +249,11 @@ impl Inner {
         let mut run: Option<(u32, u64, usize)> = None;
         let piece = |first_slot: u32, page: u64, count: usize| {
             let from = ((page - first) * PAGE) as usize;
-            cache.write_slots(first_slot, data.slice(from, count * PAGE_LEN), Class::Background)
+            cache.write_slots(
+                first_slot,
+                data.slice(from, count * PAGE_LEN),
+                Class::Background,
+            )
         };
         for (page, slot) in missing.iter().copied().zip(&mut places) {
             let from = ((page - first) * PAGE) as usize;
@@ -245,7 +294,10 @@ impl Inner {
             let len = self.slow.max_io().min(rest.len());
             let tail = rest.split_off(len);
             let piece = std::mem::replace(&mut rest, tail);
-            reads.push(self.slow.read(Sector::containing(byte), piece, Class::Background));
+            reads.push(
+                self.slow
+                    .read(Sector::containing(byte), piece, Class::Background),
+            );
             byte += len as u64;
         }
         let mut whole: Option<Buf> = None;
@@ -306,7 +358,10 @@ impl Inner {
 
     /// Gives the slots of copies back that nobody has seen.
     fn drop_copies(&self, cache: &Cache) {
-        let copied = cache.tier.published.with(|moving| std::mem::take(&mut moving.copied));
+        let copied = cache
+            .tier
+            .published
+            .with(|moving| std::mem::take(&mut moving.copied));
         for copy in copied {
             cache.give_back(&[SlotRun {
                 first: copy.slot,
@@ -368,7 +423,13 @@ impl Inner {
         }
         let pages = tier.table.borrow().pages_of_region(region);
         let copy_back = self.settings.borrow().tier.copy_back;
-        published.begin(region, pages.clone(), Phase::CopyingDown, self.buffer_in_memory());
+        published.begin(
+            region,
+            pages.clone(),
+            Phase::CopyingDown,
+            self.buffer_in_memory(),
+        );
+        let begun = env::now();
         let mut home = Vec::new();
         let mut copied = Ok(());
         let mut at = pages.start;
@@ -382,6 +443,7 @@ impl Inner {
         if copied.is_ok() && self.may_go_on(cache) {
             copied = self.note_home(cache, &home).await;
         }
+        self.note_copying(cache, region, begun);
         if let Err(error) = &copied {
             tracing::error!(volume = %self.name, %error, "a region could not be copied to the slow device");
             env::sleep(FAILURE_REST).await;
@@ -471,33 +533,33 @@ impl Inner {
         if self.settings.borrow().tier.copy_back == CopyBack::Nothing {
             tier.published.forget_buffer();
         }
-        if !self.synchronize(cache).await {
-            return;
-        }
         let pages = tier.table.borrow().pages_of_region(region);
         let mut cursor = pages.start;
-        while self.may_go_on(cache) {
-            let extents = self.sinking_part(cache, region);
-            for extent in &extents {
-                self.drop_clean(cache, *extent);
-                self.note_emptied(cache, *extent);
-            }
-            let extents = self.sinking_part(cache, region);
-            if extents.is_empty() {
+        loop {
+            // What users write goes on to the buffer above the position.
+            if !self.synchronize(cache).await {
                 return;
             }
-            let Some(run) = self.next_dirty(cache, &extents, cursor) else {
-                cursor = pages.start;
-                continue;
+            let Some(run) = self.next_dirty(cache, pages.clone(), cursor) else {
+                if cursor > pages.start {
+                    cursor = pages.start;
+                    continue;
+                }
+                for extent in self.sinking_part(cache, region) {
+                    self.drop_clean(cache, extent);
+                    self.note_emptied(cache, extent);
+                }
+                return;
             };
             if !self.turn(cache).await {
                 return;
             }
             cursor = run.end();
-            match self.clean_runs(cache, vec![run], false).await {
+            match self.clean_runs(cache, &[run], false).await {
                 Ok(brought) if brought.is_empty() => env::sleep(Nanos::millis(1)).await,
                 Ok(brought) => {
                     count(&tier.counts.bytes_lowered, brought.len() as u64 * PAGE);
+                    self.drop_brought(cache, &brought);
                 }
                 Err(error) => {
                     tracing::error!(volume = %self.name, %error, "a region could not be brought home");
@@ -507,22 +569,40 @@ impl Inner {
         }
     }
 
-    /// The first run of dirty pages of `extents` from page `from` on.
-    fn next_dirty(&self, cache: &Cache, extents: &[u32], from: u64) -> Option<Run> {
+    /// Pages that were brought home and not written since leave the fast device.
+    fn drop_brought(&self, cache: &Cache, brought: &[u64]) {
+        for page in brought {
+            let clean = cache
+                .map
+                .borrow()
+                .get(*page)
+                .is_some_and(|entry| !entry.dirty);
+            if clean && cache.tier.place(*page) == Place::Sinking {
+                cache.unmap_page(*page);
+            }
+        }
+    }
+
+    /// The first run of dirty pages among `pages`, from page `from` on, that are to go home.
+    fn next_dirty(&self, cache: &Cache, pages: Range<u64>, from: u64) -> Option<Run> {
         let (map, table) = (cache.map.borrow(), cache.tier.table.borrow());
         let most = self.run_max(cache);
         let mut runs = Vec::new();
-        for extent in extents {
-            for page in table.pages_of(*extent) {
-                match map.get(page).filter(|entry| entry.dirty && page >= from) {
-                    Some(entry) => Run::add(&mut runs, page, entry, most),
-                    None if !runs.is_empty() => return runs.into_iter().next(),
-                    None => {}
-                }
-                if runs.len() > 1 {
-                    return runs.into_iter().next();
+        let mut unit = from / UNIT_PAGES * UNIT_PAGES;
+        while unit < pages.end && runs.len() < 2 {
+            let end = unit + UNIT_PAGES;
+            let sinks = table.place(table.extent_of(unit)) == Place::Sinking;
+            if sinks && map.resident_in(unit, end) > 0 {
+                for page in unit.max(from)..end.min(pages.end) {
+                    if let Some(entry) = map.get(page).filter(|entry| entry.dirty) {
+                        Run::add(&mut runs, page, entry, most);
+                    }
                 }
             }
+            if !runs.is_empty() && runs.last().is_some_and(|run: &Run| run.end() < end) {
+                break;
+            }
+            unit = end;
         }
         runs.into_iter().next()
     }
@@ -560,7 +640,9 @@ impl Inner {
             _ => false,
         };
         while let Err(error) = self.drain_buffer().await {
-            if cache.stopped.get() {
+            if cache.stopped.get() || matches!(*cache.condition.borrow(), Condition::Dead(_)) {
+                // With the power off, or dirty data out of reach, nobody is told that it is durable.
+                cache.tier.published.forget_buffer();
                 break;
             }
             tracing::error!(volume = %self.name, %error, "what users wrote could not be brought away");

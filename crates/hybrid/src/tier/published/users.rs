@@ -16,12 +16,12 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use base::{Buf, View};
-use device::{DeviceError, WriteFlags};
+use device::{Class, DeviceError, WriteFlags};
 
-use super::Published;
 use super::buffer::Piece;
 use super::sync::SYNC_WRITE_MAX;
-use crate::cache::{Cache, Condition, count};
+use super::{Phase, Published};
+use crate::cache::{Cache, Condition};
 use crate::engine::Inner;
 use crate::label::PAGE;
 use crate::locks::Mode as Lock;
@@ -93,6 +93,27 @@ impl Published {
         .flatten()
     }
 
+    /// Is a request for `range` served by the buffer? `resident`: the page map has all of it.
+    pub fn serves(&self, range: &Range<u64>, write: bool, resident: bool) -> bool {
+        let (first, end) = (range.start / PAGE, range.end.div_ceil(PAGE));
+        if !self.moves(first, end) {
+            return false;
+        }
+        let moving = self.moving.borrow();
+        let Some(moving) = moving.as_ref() else {
+            return false;
+        };
+        let part = moving.part(range);
+        let base = moving.bytes().start;
+        let sectors = (part.start - base) / base::SECTOR..(part.end - base) / base::SECTOR;
+        match (&moving.buffer, write) {
+            (Some(_), true) => part == *range && moving.sync.cut(sectors.clone()).above == sectors,
+            (Some(buffer), false) => part == *range && buffer.covers(sectors),
+            (None, true) => true,
+            (None, false) => resident && moving.phase == Phase::CopyingUp,
+        }
+    }
+
     /// The part of a write of `range` that goes to the buffer; the caller holds its pages.
     fn part_for_buffer(&self, range: &Range<u64>) -> Option<Range<u64>> {
         if !self.moves(range.start / PAGE, range.end.div_ceil(PAGE)) {
@@ -124,9 +145,6 @@ impl Published {
             Payload::Data(view) => buffer.write(sectors.start, &view),
             Payload::Zeroes => buffer.write_zeroes(sectors),
         });
-        if part == range {
-            count(&self.counts.buffer_requests, 1);
-        }
         let rest = [range.start..part.start, part.end..range.end];
         rest.into_iter().filter(|range| !range.is_empty()).collect()
     }
@@ -137,6 +155,14 @@ impl Inner {
     pub(crate) fn overlay(&self, range: &Range<u64>) -> Option<Overlay> {
         let cache = self.cache.borrow();
         cache.as_ref()?.tier.published.overlay(range)
+    }
+
+    /// A user reads `range`, all of which the buffer holds.
+    pub(crate) fn note_buffered(self: &Rc<Self>, range: &Range<u64>, class: Class) {
+        self.figures.read(range.end - range.start, 0, false);
+        if let Some(cache) = self.live_cache().filter(|_| class != Class::Background) {
+            self.note_request(&cache, range.clone(), false);
+        }
     }
 
     /// `range` was written, and not to the buffer: what that holds of it is out of date.
