@@ -63,6 +63,17 @@ impl Run {
         self.first + self.entries.len() as u64
     }
 
+    /// Its pages and what the map had of them.
+    pub fn entries(&self) -> impl Iterator<Item = (u64, Entry)> + '_ {
+        (self.first..).zip(self.entries.iter().copied())
+    }
+
+    fn is_unchanged(&self, cache: &Cache) -> bool {
+        let map = cache.map.borrow();
+        let mut entries = self.entries();
+        entries.all(|(page, entry)| map.get(page) == Some(entry))
+    }
+
     /// Adds `page`, which lies behind all those in `runs`; a run has at most `most` pages.
     pub fn add(runs: &mut Vec<Run>, page: u64, entry: Entry, most: usize) {
         match runs.last_mut() {
@@ -432,14 +443,8 @@ impl Inner {
             return Ok(false);
         }
         let reader = Reader::enter(cache);
-        {
-            let map = cache.map.borrow();
-            let unchanged = (run.first..)
-                .zip(&run.entries)
-                .all(|(page, entry)| map.get(page).as_ref() == Some(entry));
-            if !unchanged {
-                return Ok(false);
-            }
+        if !run.is_unchanged(cache) {
+            return Ok(false);
         }
         let data = self.gather(cache, run).await?;
         drop(reader);
@@ -449,6 +454,39 @@ impl Inner {
             self.slow.write(at, data.slice(from, len), flags).await?;
         }
         Ok(true)
+    }
+
+    /// Copies `runs` to the slow device: all of them are read before the first is written, and then they are
+    /// written at once. Those that somebody holds or changed are left out; returns the others.
+    pub(crate) async fn bring_together(
+        &self,
+        cache: &Rc<Cache>,
+        runs: &[Run],
+    ) -> Result<Vec<(u64, Entry)>, DeviceError> {
+        let reader = Reader::enter(cache);
+        let mut held = Vec::new();
+        let mut chosen = Vec::new();
+        for run in runs {
+            let lock = self.locks.try_acquire(run.first, run.end(), Mode::CLEANING);
+            if lock.is_some() && run.is_unchanged(cache) {
+                held.extend(lock);
+                chosen.push(run);
+            }
+        }
+        let gathered = join_all(chosen.iter().map(|run| self.gather(cache, run))).await;
+        drop(reader);
+        let mut writes = Vec::new();
+        for (run, data) in chosen.iter().zip(gathered) {
+            let data = data?;
+            for (from, len) in kept_sectors(&run.entries) {
+                let at = Sector::containing(run.first * PAGE + from as u64);
+                let data = data.slice(from, len);
+                writes.push(self.slow.write(at, data, WriteFlags::BACKGROUND));
+            }
+        }
+        let answers = join_all(writes).await;
+        answers.into_iter().collect::<Result<(), DeviceError>>()?;
+        Ok(chosen.iter().flat_map(|run| run.entries()).collect())
     }
 
     /// The pages of a run, read from their slots and checked.

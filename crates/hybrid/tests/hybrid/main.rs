@@ -6,6 +6,7 @@ mod caching;
 mod common;
 mod failing;
 mod plain;
+mod published;
 mod tiering;
 #[path = "../../../device/tests/twin/mod.rs"]
 mod twin;

@@ -495,19 +495,37 @@ impl Inner {
             if cache.stopped.get() {
                 return Ok(());
             }
-            let writes = step.iter().map(|run| self.bring_home(cache, run, false));
-            for (brought, error) in join_all(writes).await {
-                let bytes = Bytes(brought.len() as u64 * PAGE);
-                count(&cache.tier.counts.bytes_lowered, bytes.0);
-                let region = published.with(|moving| moving.region);
-                cache.tier.stats.borrow_mut().copied(region, bytes);
-                home.extend(brought);
-                if let Some(error) = error {
-                    return Err(error);
-                }
-            }
+            let brought = match self.bring_together(cache, step).await {
+                Ok(brought) => brought,
+                Err(_) => self.bring_one_by_one(cache, step).await?,
+            };
+            let bytes = Bytes(brought.len() as u64 * PAGE);
+            count(&cache.tier.counts.bytes_lowered, bytes.0);
+            let region = published.with(|moving| moving.region);
+            cache.tier.stats.borrow_mut().copied(region, bytes);
+            home.extend(brought);
         }
         Ok(())
+    }
+
+    /// After an error: as far as it goes. A clean page that cannot be read is on the slow device anyway.
+    async fn bring_one_by_one(
+        &self,
+        cache: &Rc<Cache>,
+        runs: &[Run],
+    ) -> Result<Vec<(u64, Entry)>, DeviceError> {
+        let mut all = Vec::new();
+        for run in runs {
+            let (brought, error) = self.bring_home(cache, run, false).await;
+            let missing_dirty = run
+                .entries()
+                .any(|(page, entry)| entry.dirty && !brought.iter().any(|(at, _)| *at == page));
+            match error {
+                Some(error) if missing_dirty => return Err(error),
+                _ => all.extend(brought),
+            }
+        }
+        Ok(all)
     }
 
     /// The slow device has `home` for good: what was not written meanwhile is clean.

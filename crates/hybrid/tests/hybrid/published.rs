@@ -1,0 +1,171 @@
+//! The published way to move a region: copied whole, with a temporary buffer for what users write meanwhile.
+
+use std::rc::Rc;
+
+use base::{Bytes, Nanos, Span};
+use device::model::{ModelDisk, Spec, Store};
+use device::{Device, DeviceExt, Memory, Striped, striped};
+use hybrid::{Buffer, CopyBack, Hybrid, Mode, MoveEnd, MoveRecord, Mover, Settings, Tier};
+use policy::tier::{Parameters, Region};
+
+use crate::common::{everything, get, make, noise, put, reads_as, run};
+
+const SLOW: Bytes = Bytes::mib(64);
+const FAST: Bytes = Bytes::mib(40);
+const REGION: u64 = 8 << 20;
+
+/// Regions of 8 MiB, judged every second: two seconds in a row up, three away down.
+fn published(buffer: Buffer, copy_back: CopyBack) -> Settings {
+    Settings {
+        name: "vol0".to_owned(),
+        mode: Mode::Tier,
+        tier: Tier {
+            parameters: Parameters {
+                period: Nanos::secs(1),
+                iops_min: 1.0,
+                share_min: 50.0,
+                streak_min: 2,
+                timeout: 3,
+                ..Parameters::default()
+            },
+            region: Bytes(REGION),
+            extent: Bytes(REGION),
+            mover: Mover::Published,
+            buffer,
+            copy_back,
+            without_contents: copy_back == CopyBack::Nothing,
+            ..Tier::default()
+        },
+        ..Settings::default()
+    }
+}
+
+/// Reads somewhere in `region` ten times a second until `over`, or a minute has passed.
+async fn heat_until(disk: &Hybrid, region: u32, over: impl Fn(&Hybrid) -> bool) {
+    for round in 0..600 {
+        if over(disk) {
+            return;
+        }
+        let at = u64::from(region - 1) * REGION + round % 7 * 4096;
+        get(disk, Span::bytes(at, 4096)).await;
+        env::sleep(Nanos::millis(100)).await;
+    }
+    panic!("nothing came of a minute of requests: {:?}", disk.moves(0));
+}
+
+fn done(disk: &Hybrid, moves: usize) -> bool {
+    let ended = |record: &MoveRecord| record.end == MoveEnd::Done;
+    disk.moves(0).len() >= moves && disk.moves(0).iter().all(ended)
+}
+
+#[test]
+fn a_region_moves_up_and_down_again_with_all_that_is_written_meanwhile() {
+    for buffer in [Buffer::Memory, Buffer::Fast] {
+        for copy_back in [CopyBack::All, CopyBack::Changed] {
+            run(1, async move {
+                let contents = noise(7, SLOW);
+                let (slow, fast) = (Memory::new("hdd0", SLOW), Memory::new("ssd0", FAST));
+                slow.set_latency(Nanos::millis(5));
+                fast.set_latency(Nanos::micros(500));
+                slow.load(base::Sector(0), &contents);
+                let disk = make(published(buffer, copy_back), slow.clone(), fast).await;
+                // Somebody writes all the while: single sectors, each its own, and reads each back later.
+                let writer = env::spawn({
+                    let disk = disk.clone();
+                    async move {
+                        for number in 0..4000_u64 {
+                            let at = REGION + number * 37 % 16_384 * 512;
+                            put(&disk, Span::bytes(at, 512), number as u8 | 1).await;
+                            assert!(reads_as(&disk, Span::bytes(at, 512), number as u8 | 1).await);
+                            env::sleep(Nanos::millis(2)).await;
+                        }
+                    }
+                });
+                heat_until(&disk, 2, |disk| done(disk, 1)).await;
+                assert_eq!(disk.tier().expect("a tier").regions_up, 1);
+                writer.await;
+                heat_until(&disk, 5, |disk| {
+                    disk.moves(0)
+                        .iter()
+                        .any(|record| !record.up && record.end == MoveEnd::Done)
+                })
+                .await;
+                let mut expected = contents;
+                for number in 0..4000_u64 {
+                    let at = (REGION + number * 37 % 16_384 * 512) as usize;
+                    expected[at..at + 512].fill(number as u8 | 1);
+                }
+                let moves = disk.moves(0);
+                assert!(
+                    everything(&disk).await == expected,
+                    "{buffer:?} {copy_back:?}: {moves:?}"
+                );
+                disk.detach().await.expect("everything goes home");
+                assert!(
+                    everything(&*slow).await == expected,
+                    "{buffer:?} {copy_back:?}"
+                );
+                let up = &moves[0];
+                assert_eq!((up.region, up.up, up.copied.0), (Region(2), true, REGION));
+                assert!(up.copying > Nanos(0));
+            });
+        }
+    }
+}
+
+/// The paper's devices: four disks as one, and an SSD.
+fn paper_devices() -> (Rc<dyn Device>, Rc<dyn Device>) {
+    let disk = Spec::find("hdd-10k-sas").expect("in the catalogue");
+    let members = (0..4)
+        .map(|number| -> Rc<dyn Device> {
+            let name = format!("hdd{number}");
+            ModelDisk::new(&name, &disk, Some(Bytes::gib(74)), Store::None, number)
+                .expect("a size it can have")
+        })
+        .collect();
+    let raid = Striped::new("raid", members, striped::CHUNK).expect("four disks are a stripe");
+    let flash = Spec::find("ssd-sata-mlc").expect("in the catalogue");
+    let fast = ModelDisk::new("ssd0", &flash, Some(Bytes::gib(24)), Store::Memory, 9)
+        .expect("a size it can have");
+    (raid, fast)
+}
+
+/// AST table 1: 2-3 s up and 6-7 s down for a subLUN of 1 GiB, without requests of users.
+#[test]
+fn on_the_papers_devices_a_region_takes_the_papers_times() {
+    run(1, async {
+        let (slow, fast) = paper_devices();
+        let mut settings = published(Buffer::Memory, CopyBack::All);
+        settings.tier.region = Bytes::gib(1);
+        settings.tier.extent = Bytes::gib(1);
+        settings.tier.parameters.period = Nanos::secs(60);
+        settings.tier.parameters.iops_min = 0.01;
+        let disk = make(settings, slow, fast).await;
+        let hot = |minute: u64| 100 + minute / 4 % 2;
+        for minute in 0..16 {
+            for second in 0..60 {
+                // Two requests a minute decide; moves come in the quiet after the minute's end.
+                if second == 55 {
+                    disk.read_at(base::Sector(hot(minute) << 21), Bytes(4096))
+                        .await
+                        .expect("it is there");
+                }
+                env::sleep(Nanos::secs(1)).await;
+            }
+        }
+        let moves = disk.moves(0);
+        let seconds = |up: bool| -> Vec<f64> {
+            let ended = moves
+                .iter()
+                .filter(|record| record.up == up && record.end == MoveEnd::Done);
+            ended.map(|record| record.copying.secs_f64()).collect()
+        };
+        println!("up: {:?} s, down: {:?} s", seconds(true), seconds(false));
+        assert!(
+            seconds(true).len() >= 2 && seconds(false).len() >= 2,
+            "{moves:?}"
+        );
+        assert!(seconds(true).iter().all(|took| (2.0..=3.0).contains(took)));
+        assert!(seconds(false).iter().all(|took| (6.0..=7.0).contains(took)));
+    });
+}
