@@ -164,7 +164,7 @@ impl Inner {
                 false => Mode::EXCLUSIVE,
             };
             let _held = self.locks.acquire(first, end, lock).await;
-            for rest in self.into_buffer(cache, &piece, &part, flags) {
+            for rest in self.give_to_buffer(cache, &piece, &part, flags) {
                 let part = part.slice(rest.start - piece.start..rest.end - piece.start);
                 if cached {
                     let (first, end) = (rest.start / PAGE, rest.end.div_ceil(PAGE));
@@ -210,7 +210,7 @@ impl Inner {
     }
 
     /// A moving region's buffer takes what it may of a write; returns the rest. The caller holds the pages.
-    fn into_buffer(
+    fn give_to_buffer(
         &self,
         cache: &Cache,
         piece: &Range<u64>,

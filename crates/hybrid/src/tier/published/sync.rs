@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn what_users_write_before_a_step_begins_is_seen_by_it() {
-        let mut buffer = marked(&[10..20]);
+        let mut buffer = marked(&[10..15, 15..20]);
         let (mut sync, pace) = (Sync::default(), Pace::new(SYNC_IOPS_MAX));
         let Step::Write(run) = sync.next(&buffer, &pace, Instant(0)) else {
             panic!("something is marked");

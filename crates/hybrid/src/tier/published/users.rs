@@ -75,7 +75,8 @@ impl Published {
             let place = |sector: u64| offset + ((sector - first) * base::SECTOR) as usize;
             let behind = (inside.end - range.start) as usize;
             let mut held = Vec::new();
-            let mut gaps = vec![0..offset];
+            let mut gaps: Vec<Range<usize>> = Vec::new();
+            gaps.push(0..offset);
             for piece in buffer.pieces(sectors) {
                 match piece {
                     Piece::Held(part, view) => held.push((place(part.start), view)),
