@@ -33,7 +33,7 @@ use env::sync::{Event, Semaphore};
 use ledger::{Batch, Ledger};
 
 use crate::label::{Label, PAGE, Tie};
-use crate::map::{Entry, FULL, Hold, PageMap, REGION_PAGES, frames_for};
+use crate::map::{Entry, FULL, Hold, PageMap, REGION_PAGES, UNIT_PAGES, frames_for};
 use crate::marks::Marks;
 use crate::record::{self, Live};
 use crate::settings::Settings;
@@ -57,6 +57,8 @@ pub(crate) enum Bug {
     LateInvalidation,
     /// A page counts as clean before the slow device was flushed.
     EarlyClean,
+    /// A copy of what the slow device may still lose is made without a mark.
+    UntoldMark,
 }
 
 /// Where the cache stands; see the module's arrows.
@@ -119,6 +121,10 @@ pub(crate) struct Cache {
     pub samples: RefCell<Map<u64, Option<u32>>>,
     touched: RefCell<Vec<u64>>,
     touched_samples: RefCell<Vec<u64>>,
+    /// Where pages were forgotten lately, by MiB: the commit that makes it durable.
+    left: RefCell<Map<u64, u64>>,
+    /// The pages that are fingerprinted, ascending.
+    sample_pages: Vec<u64>,
     commits: Commits,
     pub condition: RefCell<Condition>,
     /// What lives here by extents.
@@ -184,6 +190,7 @@ impl Cache {
         let slots = label.slots;
         let pages_per_block = settings.block.0 / PAGE;
         let tier = tier::State::new(slow.whole_pages(), &settings.tier);
+        let sample_pages = sample_pages(slow.whole_pages());
         Rc::new(Cache {
             name: settings.name.clone(),
             tier,
@@ -197,6 +204,8 @@ impl Cache {
             samples: RefCell::default(),
             touched: RefCell::default(),
             touched_samples: RefCell::default(),
+            left: RefCell::default(),
+            sample_pages,
             commits: Commits::default(),
             condition: RefCell::new(Condition::Running),
             frames_max: Cell::new(frames_for(slots, spare_for(slots), pages_per_block)),
@@ -435,6 +444,7 @@ impl Cache {
             Ok(()) => {
                 self.flushed_writes.set(writes);
                 self.slots.borrow_mut().committed();
+                self.left.borrow_mut().retain(|_, commit| *commit > number);
                 self.commits.done.set(number);
                 count(&self.counts.commits, 1);
             }
@@ -602,6 +612,7 @@ impl Cache {
         drop(slots);
         count(&self.counts.evicted, gone.len() as u64);
         for page in gone {
+            self.note_left(page);
             self.touch(page);
         }
         evicted
@@ -826,8 +837,15 @@ impl Cache {
     pub fn unmap_page(&self, page: u64) {
         if let Some(slot) = self.map.borrow_mut().remove(page) {
             self.slots.borrow_mut().release(slot);
+            self.note_left(page);
             self.touch(page);
         }
+    }
+
+    /// The map forgets `page`; until the next commit the durable one may have it.
+    fn note_left(&self, page: u64) {
+        let commit = self.next_commit();
+        self.left.borrow_mut().insert(page / UNIT_PAGES, commit);
     }
 
     /// Forgets clean pages `first..end` and copies of them that are on their way.
@@ -847,6 +865,54 @@ impl Cache {
     }
 
     // --- write-intent marks -----------------------------------------------------------------------
+
+    /// As [`Cache::begin_slow_write`] without a durable mark and without waiting, if neither the map nor the
+    /// durable one has any of pages `first..end`, nor a fingerprint of them.
+    pub fn begin_loose_write(self: &Rc<Self>, first: u64, end: u64) -> Option<SlowWrite> {
+        if !self.is_running() {
+            return None;
+        }
+        let samples = &self.sample_pages;
+        let sampled = samples.partition_point(|page| *page < end)
+            > samples.partition_point(|page| *page < first);
+        let known = {
+            let (map, left) = (self.map.borrow(), self.left.borrow());
+            let mut units = first / UNIT_PAGES..end.div_ceil(UNIT_PAGES);
+            map.resident_in(first, end) > 0 && (first..end).any(|page| map.find(page).is_some())
+                || !left.is_empty() && units.any(|unit| left.contains_key(&unit))
+        };
+        if sampled || known {
+            return None;
+        }
+        let regions = (first / REGION_PAGES)..=((end - 1) / REGION_PAGES);
+        let now = env::now();
+        let mut marks = self.marks.borrow_mut();
+        for region in regions.clone() {
+            marks.begin_loose(region, now);
+        }
+        Some(SlowWrite {
+            cache: Rc::clone(self),
+            first: *regions.start(),
+            last: *regions.end(),
+        })
+    }
+
+    /// A copy of pages `first..end` is to come: if the slow device was written there and not flushed since, the
+    /// mark must be as durable as the copy.
+    fn tell_marks(&self, first: u64, end: u64) {
+        #[cfg(test)]
+        if self.planted(Bug::UntoldMark) {
+            return;
+        }
+        let next = self.next_commit();
+        let mut marks = self.marks.borrow_mut();
+        for region in first / REGION_PAGES..=(end - 1) / REGION_PAGES {
+            marks.tell(region, next);
+        }
+        if marks.any_touched() {
+            self.note_pending();
+        }
+    }
 
     /// Marks the regions of pages `first..end` as about to change behind the cache's back, and waits
     /// until the marks are durable.
@@ -895,6 +961,7 @@ impl Cache {
         if (first..end).any(|page| fills.contains_key(&page)) {
             return None;
         }
+        self.tell_marks(first, end);
         let token = self.next_fill.get();
         self.next_fill.set(token + 1);
         fills.extend((first..end).map(|page| (page, token)));

@@ -610,11 +610,13 @@ impl Inner {
         if cache.stopped.get() {
             return Ok(());
         }
-        let rested = cache.marks.borrow().rested(env::now(), rest);
-        if rested.is_empty() {
-            return Ok(());
+        let rested = cache.marks.borrow().rested(env::now(), rest, true);
+        if !rested.is_empty() {
+            self.slow.flush().await?;
         }
-        self.slow.flush().await?;
+        // The others wait for a flush that somebody needs.
+        let flushed = self.slow.flushed_since();
+        cache.marks.borrow_mut().forget_untold(flushed);
         let samples = sample_pages(self.slow.whole_pages());
         for (region, writes) in rested {
             // The fingerprints of a marked region are unknown until they are read anew.

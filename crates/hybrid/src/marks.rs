@@ -5,9 +5,17 @@
 //! (4 MiB) is *marked*, durably, before such a write is sent; recovery drops the clean pages of marked
 //! regions.
 //!
+//! Where the durable map has no page that the write covers there is nothing to bring back, and the mark need
+//! not be told of: it is kept in memory. But as long as the slow device was not flushed a copy made of what was
+//! written would be a trap again (a power cut may undo the write, and not the copy), so then it is told, with
+//! or before the copy's own map entry.
+//!
 //! ```text
-//! clear   -> marked   mark       durable before the slow write is sent
-//! marked  -> clear    unmark     no write under way, and the slow device flushed since the last one
+//! clear   -> marked   begin        durable before the slow write is sent
+//! clear   -> untold   begin_loose  the durable map has none of the pages
+//! untold  -> marked   begin, tell  a write over a cached page, or a copy in the region
+//! marked  -> clear    unmark       no write under way, and the slow device flushed since the last one
+//! untold  -> clear    unmark       likewise
 //! ```
 
 use std::collections::BTreeMap;
@@ -15,6 +23,8 @@ use std::collections::BTreeMap;
 use base::{Instant, Nanos};
 
 pub(crate) struct Mark {
+    /// Is it in the ledger, or on its way there?
+    pub told: bool,
     /// The commit that makes it durable.
     pub commit: u64,
     pub in_flight: u32,
@@ -26,51 +36,72 @@ pub(crate) struct Mark {
 #[derive(Default)]
 pub(crate) struct Marks {
     set: BTreeMap<u64, Mark>,
+    told: usize,
     /// Regions whose mark changed since the last cut.
     touched: Vec<u64>,
 }
 
 impl Marks {
+    /// How many are told of.
     pub fn len(&self) -> usize {
-        self.set.len()
+        self.told
     }
 
     pub fn is_marked(&self, region: u64) -> bool {
-        self.set.contains_key(&region)
+        self.set.get(&region).is_some_and(|mark| mark.told)
     }
 
-    /// Regions marked, in order.
+    /// Regions marked and told of, in order.
     pub fn regions(&self) -> impl Iterator<Item = u64> + '_ {
-        self.set.keys().copied()
+        let told = self.set.iter().filter(|(_, mark)| mark.told);
+        told.map(|(region, _)| *region)
     }
 
     /// Recovery found `region` marked.
     pub fn recovered(&mut self, region: u64) {
         let mark = Mark {
+            told: true,
             commit: 0,
             in_flight: 0,
             writes: 0,
             last: Instant(0),
         };
-        self.set.insert(region, mark);
+        self.told += usize::from(self.set.insert(region, mark).is_none());
     }
 
     /// A write to `region` is about to begin; `next_commit` is the commit that will carry a new mark.
     /// Returns the commit to wait for before the write may be sent.
     pub fn begin(&mut self, region: u64, next_commit: u64, now: Instant) -> u64 {
-        let Marks { set, touched } = self;
-        let mark = set.entry(region).or_insert_with(|| {
-            touched.push(region);
-            Mark {
-                commit: next_commit,
-                in_flight: 0,
-                writes: 0,
-                last: now,
-            }
+        self.begin_loose(region, now);
+        self.tell(region, next_commit)
+    }
+
+    /// A write to `region` is about to begin, over pages that the durable map does not have.
+    pub fn begin_loose(&mut self, region: u64, now: Instant) {
+        let mark = self.set.entry(region).or_insert(Mark {
+            told: false,
+            commit: 0,
+            in_flight: 0,
+            writes: 0,
+            last: now,
         });
         mark.in_flight += 1;
         mark.writes += 1;
         mark.last = now;
+    }
+
+    /// If `region` was written lately, its mark must be in the ledger from `next_commit` on. Returns the commit
+    /// that has it.
+    pub fn tell(&mut self, region: u64, next_commit: u64) -> u64 {
+        let Some(mark) = self.set.get_mut(&region) else {
+            return 0;
+        };
+        if !mark.told {
+            mark.told = true;
+            mark.commit = next_commit;
+            self.told += 1;
+            self.touched.push(region);
+        }
         mark.commit
     }
 
@@ -84,13 +115,22 @@ impl Marks {
         mark.last = now;
     }
 
-    /// Regions that have rested for `rest`, with the write count to hand to [`Marks::unmark`].
-    pub fn rested(&self, now: Instant, rest: Nanos) -> Vec<(u64, u64)> {
+    /// Regions that have rested for `rest`, with the write count to hand to [`Marks::unmark`]; `told` ones or
+    /// the others.
+    pub fn rested(&self, now: Instant, rest: Nanos, told: bool) -> Vec<(u64, u64)> {
         self.set
             .iter()
+            .filter(|(_, mark)| mark.told == told)
             .filter(|(_, mark)| mark.in_flight == 0 && now.since(mark.last) >= rest)
             .map(|(region, mark)| (*region, mark.writes))
             .collect()
+    }
+
+    /// The slow device was flushed, in a flush that began at `flushed`: forgets the marks that nobody was told of
+    /// and that are older.
+    pub fn forget_untold(&mut self, flushed: Instant) {
+        self.set
+            .retain(|_, mark| mark.told || mark.in_flight > 0 || mark.last >= flushed);
     }
 
     /// The slow device was flushed: clears the mark, unless the region was written since.
@@ -99,8 +139,8 @@ impl Marks {
             .set
             .get(&region)
             .is_some_and(|mark| mark.in_flight == 0 && mark.writes == writes);
-        if rested {
-            self.set.remove(&region);
+        if rested && self.set.remove(&region).is_some_and(|mark| mark.told) {
+            self.told -= 1;
             self.touched.push(region);
         }
         rested
@@ -113,7 +153,7 @@ impl Marks {
         touched.dedup();
         touched
             .into_iter()
-            .map(|region| (region, self.set.contains_key(&region)))
+            .map(|region| (region, self.is_marked(region)))
             .collect()
     }
 
@@ -138,12 +178,12 @@ mod tests {
         );
         assert_eq!(marks.take_touched(), [(3, true)]);
         assert!(
-            marks.rested(now, Nanos(0)).is_empty(),
+            marks.rested(now, Nanos(0), true).is_empty(),
             "two writes are under way"
         );
         marks.end(3, now);
         marks.end(3, now);
-        let rested = marks.rested(now, Nanos(0));
+        let rested = marks.rested(now, Nanos(0), true);
         assert_eq!(rested, [(3, 2)]);
         marks.begin(3, 9, now);
         assert!(!marks.unmark(3, 2), "written since");
@@ -151,5 +191,27 @@ mod tests {
         assert!(marks.unmark(3, 3));
         assert_eq!(marks.take_touched(), [(3, false)]);
         assert!(!marks.is_marked(3));
+    }
+
+    #[test]
+    fn a_loose_write_is_told_of_only_when_something_depends_on_it() {
+        let mut marks = Marks::default();
+        marks.begin_loose(5, Instant(1));
+        marks.begin_loose(6, Instant(1));
+        marks.end(5, Instant(2));
+        marks.end(6, Instant(2));
+        assert!(!marks.any_touched() && !marks.is_marked(5));
+        assert_eq!(marks.tell(5, 9), 9);
+        assert_eq!((marks.take_touched(), marks.len()), (vec![(5, true)], 1));
+        marks.forget_untold(Instant(2));
+        assert_eq!(marks.rested(Instant(9), Nanos(0), false), [(6, 1)]);
+        marks.forget_untold(Instant(3));
+        assert_eq!(marks.rested(Instant(9), Nanos(0), false), []);
+        assert_eq!(
+            marks.tell(6, 9),
+            0,
+            "flushed: nothing depends on it any more"
+        );
+        assert!(marks.is_marked(5));
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Slow {
     // Since the last flush.
     writes: Cell<u64>,
     flushed: Cell<u64>,
+    /// When the last good flush began.
+    flush_begun: Cell<Instant>,
     failed: RefCell<Option<String>>,
     /// One flush at a time: the system tells a lost write once, to one of those who ask.
     flushing: Rc<Semaphore>,
@@ -60,6 +62,7 @@ impl Slow {
             // Whoever had the device before may have left something unflushed.
             writes: Cell::new(1),
             flushed: Cell::new(0),
+            flush_begun: Cell::new(Instant(0)),
             failed: RefCell::new(None),
             flushing: Semaphore::new(1),
             foreground: Cell::new(0),
@@ -205,9 +208,11 @@ impl Slow {
             return Ok(());
         }
         let upto = self.writes.get();
+        let begun = env::now();
         self.asleep.set(false);
         match self.device.flush().await {
             Ok(()) => {
+                self.flush_begun.set(begun);
                 self.flushed.set(self.flushed.get().max(upto));
                 Ok(())
             }
@@ -217,6 +222,11 @@ impl Slow {
                 Err(self.flush_failed(why))
             }
         }
+    }
+
+    /// When the last good flush began: everything completed before is durable.
+    pub fn flushed_since(&self) -> Instant {
+        self.flush_begun.get()
     }
 
     fn flush_failed(&self, why: String) -> DeviceError {

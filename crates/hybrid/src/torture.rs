@@ -840,6 +840,15 @@ fn a_late_invalidation_is_caught() {
 }
 
 #[test]
+fn an_untold_mark_is_caught() {
+    let plan = Plan {
+        uses: &[Mode::Tier],
+        ..PLAIN
+    };
+    catch(Bug::UntoldMark, plan);
+}
+
+#[test]
 fn an_early_clean_is_caught() {
     catch(Bug::EarlyClean, PLAIN);
 }

@@ -7,7 +7,7 @@
 //!
 //! Always true:
 //! 1. A dirty page is never bypassed.
-//! 2. No slow write is sent over a region that is not durably marked.
+//! 2. No slow write is sent over a page that the durable map may have, unless its region is durably marked.
 //! 3. A page's slot is complete on the fast device before the map names it.
 //!
 //! A write runs as a task of its own: a caller that goes away leaves no half-written map.
@@ -496,8 +496,8 @@ impl Inner {
     }
 
     /// Forgets the clean pages `first..end` (to be done once more when the slow device has changed: a read
-    /// meanwhile may have copied the old contents) and marks their regions, durably, so that the slow device may
-    /// change beneath.
+    /// meanwhile may have copied the old contents) and marks their regions, durably where that matters, so that the
+    /// slow device may change beneath.
     async fn leave_cache(
         &self,
         cache: &Rc<Cache>,
@@ -505,7 +505,10 @@ impl Inner {
         end: u64,
     ) -> Result<crate::cache::SlowWrite, DeviceError> {
         cache.forget_pages(first, end);
-        cache.begin_slow_write(first, end).await
+        match cache.begin_loose_write(first, end) {
+            Some(write) => Ok(write),
+            None => cache.begin_slow_write(first, end).await,
+        }
     }
 
     /// The copy of a write-through: made after the user has his answer. The caller still holds the pages.
