@@ -121,6 +121,11 @@ impl Inner {
         for extent in pinned {
             self.raise_soon(cache, extent);
         }
+        let wanted: Vec<Region> = tier.table.borrow().wanted().collect();
+        for region in wanted {
+            let extents = tier.table.borrow().extents_of(region);
+            self.raise_some(cache, extents);
+        }
         let room = self.tier_room(cache);
         let regions = {
             let table = tier.table.borrow();

@@ -3,11 +3,13 @@
 use std::rc::Rc;
 
 use base::{Bytes, Nanos, Span};
-use device::Memory;
-use hybrid::{Hybrid, Mode, MoveEnd, Settings, Tier, TierStatus};
+use device::{Crash, Device, Memory};
+use hybrid::{Admission, CopyBack, Hybrid, Mode, MoveEnd, Settings, Tier, TierStatus, Ties};
 use policy::tier::{Parameters, Region};
+use proptest::prelude::*;
 
-use crate::common::{get, make, noise, pages, put, reads_as, run};
+use crate::common::{everything, get, make, noise, pages, put, reads_as, run};
+use crate::twin::{actions, agree, cases};
 
 const SLOW: Bytes = Bytes::mib(64);
 const FAST: Bytes = Bytes::mib(24);
@@ -46,7 +48,7 @@ async fn heat_up(disk: &Hybrid, region: u32, seconds: u64) {
     for round in 0..seconds * 10 {
         get(
             disk,
-            pages(u64::from(region - 1) * 1024 + round % 7 * 100, 1),
+            pages(u64::from(region - 1) * 1024 + round % 7 * 150, 1),
         )
         .await;
         env::sleep(Nanos::millis(100)).await;
@@ -91,4 +93,489 @@ fn what_is_not_up_is_left_where_it_is() {
         assert_eq!((status.cached_bytes, status.dirty_bytes), (0, 0));
         assert!(reads_as(&*slow, pages(9000, 4), 5).await);
     });
+}
+
+/// Where region `number` lies.
+fn region(number: u64) -> Span {
+    Span::bytes((number - 1) << 22, 4 << 20)
+}
+
+#[test]
+fn writes_to_a_region_that_is_up_leave_the_slow_device_alone() {
+    run(3, async {
+        let (slow, fast) = devices();
+        let disk = make(tiered(Mode::Tier), slow.clone(), fast).await;
+        heat_up(&disk, 3, 4).await;
+        let before = disk.status().slow_bytes_written;
+        for round in 0..40 {
+            put(&disk, pages(2048 + round * 20, 8), round as u8).await;
+        }
+        // The cleaner lets them be: they will be written again.
+        heat_up(&disk, 3, 3).await;
+        assert_eq!(disk.status().slow_bytes_written, before);
+        assert_eq!(tier(&disk).held_dirty_bytes, 40 * 8 * 4096);
+        let status = disk.status();
+        assert!(status.home_requests >= 40, "{status:?}");
+    });
+}
+
+#[test]
+fn a_write_during_a_copy_wins() {
+    run(4, async {
+        let (slow, fast) = devices();
+        // Each chunk takes 50 ms, and users write meanwhile.
+        slow.set_latency(Nanos::millis(50));
+        let mut settings = tiered(Mode::Tier);
+        settings.tier.flow_control = false;
+        let disk = make(settings, slow.clone(), fast).await;
+        heat_up(&disk, 3, 2).await;
+        let mut written = 0;
+        while tier(&disk).held_bytes < 4 << 20 {
+            put(&disk, pages(2048 + written * 3 % 1024, 1), 9).await;
+            env::sleep(Nanos::micros(700)).await;
+            written += 1;
+        }
+        assert!(written > 100, "{written} writes met the copy");
+        let expected = noise(7, SLOW);
+        for page in 0..1024 {
+            let at = 2048 + page;
+            let ours = (0..written).any(|number| number * 3 % 1024 == page);
+            let found = get(&disk, pages(at, 1)).await;
+            match ours {
+                true => assert!(found.iter().all(|byte| *byte == 9), "page {at}"),
+                false => assert_eq!(found[..], expected[(at as usize) << 12..][..4096]),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_clean_region_goes_down_without_a_write_to_the_slow_device() {
+    run(5, async {
+        let (slow, fast) = devices();
+        let mut settings = tiered(Mode::Tier);
+        settings.tier.lazy_down = false;
+        let disk = make(settings, slow.clone(), fast).await;
+        heat_up(&disk, 3, 4).await;
+        assert_eq!(tier(&disk).held_bytes, 4 << 20);
+        heat_up(&disk, 9, 5).await;
+        assert_eq!(tier(&disk).held_bytes, 4 << 20, "the other one came for it");
+        assert_eq!(tier(&disk).regions_up, 1);
+        assert_eq!(disk.status().slow_bytes_written, 0);
+        let down = disk.moves(0).into_iter().find(|record| !record.up).unwrap();
+        assert_eq!(
+            (down.region, down.end, down.copied),
+            (Region(3), MoveEnd::Done, Bytes(0))
+        );
+    });
+}
+
+#[test]
+fn what_changed_is_brought_home_before_its_region_leaves() {
+    for copy_back in [CopyBack::Changed, CopyBack::All] {
+        run(6, async move {
+            let (slow, fast) = devices();
+            let mut settings = tiered(Mode::Tier);
+            settings.tier.lazy_down = false;
+            settings.tier.copy_back = copy_back;
+            let disk = make(settings, slow.clone(), fast).await;
+            heat_up(&disk, 3, 4).await;
+            put(&disk, pages(2500, 10), 77).await;
+            heat_up(&disk, 9, 6).await;
+            assert_eq!(tier(&disk).regions_up, 1);
+            assert!(reads_as(&*slow, pages(2500, 10), 77).await);
+            let expected = match copy_back {
+                CopyBack::Changed => 10 * 4096,
+                _ => 4 << 20,
+            };
+            assert_eq!(disk.status().slow_bytes_written, expected);
+            assert_eq!(tier(&disk).bytes_down, expected);
+        });
+    }
+}
+
+#[test]
+fn a_region_sent_down_rests_until_its_room_is_needed_and_costs_nothing_if_wanted_again() {
+    run(7, async {
+        let (slow, fast) = devices();
+        let disk = make(tiered(Mode::Tier), slow.clone(), fast).await;
+        heat_up(&disk, 3, 4).await;
+        heat_up(&disk, 9, 6).await;
+        assert_eq!(tier(&disk).moves_down, 1);
+        assert_eq!(tier(&disk).held_bytes, 8 << 20, "it rests");
+        let copied = tier(&disk).bytes_up;
+        heat_up(&disk, 3, 4).await;
+        assert_eq!(tier(&disk).bytes_up, copied, "it is there still");
+        // Room for five: the coldest at rest gives way.
+        for number in [5, 6, 7, 11] {
+            heat_up(&disk, number, 6).await;
+        }
+        let status = tier(&disk);
+        assert!(status.held_bytes <= status.room_bytes);
+        let before = disk.status().slow_bytes_read;
+        get(&disk, region(11)).await;
+        assert_eq!(disk.status().slow_bytes_read, before, "the newest is up");
+        get(&disk, region(9)).await;
+        assert!(disk.status().slow_bytes_read > before, "the oldest is not");
+    });
+}
+
+#[test]
+fn a_promotion_that_cools_is_cancelled() {
+    run(8, async {
+        let (slow, fast) = devices();
+        // 1 MiB a second at most: the users of the other region see to that.
+        slow.set_latency(Nanos::millis(5));
+        let disk = make(tiered(Mode::Tier), slow.clone(), fast).await;
+        let mut settings = disk.settings();
+        settings.tier.windows = Vec::new();
+        settings.tier.region = Bytes::mib(16);
+        disk.set(settings).await.unwrap();
+        heat_up(&disk, 1, 2).await;
+        slow.set_latency(Nanos::secs(2));
+        for round in 0..30 {
+            get(&disk, pages(12_000 + round * 7, 1)).await;
+        }
+        let first = disk.moves(0).into_iter().next().unwrap();
+        assert_eq!((first.region, first.end), (Region(1), MoveEnd::Cancelled));
+        assert!(first.copied < Bytes::mib(16), "{}", first.copied);
+        assert_eq!(tier(&disk).moves_cancelled, 1);
+    });
+}
+
+#[test]
+fn a_region_stays_up_over_a_clean_stop() {
+    run(9, async {
+        let (slow, fast) = devices();
+        let disk = make(tiered(Mode::Tier), slow.clone(), fast.clone()).await;
+        heat_up(&disk, 3, 4).await;
+        put(&disk, pages(2500, 10), 77).await;
+        disk.close().await.unwrap();
+        let disk = Hybrid::open(tiered(Mode::Tier), slow.clone(), fast, Ties::default())
+            .await
+            .unwrap();
+        assert_eq!(
+            (tier(&disk).regions_up, tier(&disk).held_bytes),
+            (1, 4 << 20)
+        );
+        let before = disk.status().slow_bytes_read;
+        assert!(reads_as(&disk, pages(2500, 10), 77).await);
+        get(&disk, region(3)).await;
+        assert_eq!(disk.status().slow_bytes_read, before);
+        // The policy knows of it: it goes when it has been away for long enough.
+        heat_up(&disk, 9, 6).await;
+        assert_eq!(disk.moves(0).iter().filter(|record| !record.up).count(), 1);
+    });
+}
+
+#[test]
+fn a_region_stays_up_over_a_power_cut() {
+    run(10, async {
+        let slow = Crash::new("hdd0", SLOW, env::rng("slow"));
+        let fast = Crash::new("ssd0", FAST, env::rng("fast"));
+        let disk = make(tiered(Mode::Both), slow.clone(), fast.clone()).await;
+        heat_up(&disk, 3, 4).await;
+        put(&disk, pages(2500, 10), 77).await;
+        disk.flush().await.unwrap();
+        slow.cut_now();
+        fast.cut_now();
+        let (slow, fast) = (slow.restart(env::rng("s")), fast.restart(env::rng("f")));
+        let disk = Hybrid::open(tiered(Mode::Both), slow, fast, Ties::default())
+            .await
+            .unwrap();
+        assert_eq!(
+            (tier(&disk).regions_up, tier(&disk).held_bytes),
+            (1, 4 << 20)
+        );
+        assert!(reads_as(&disk, pages(2500, 10), 77).await);
+    });
+}
+
+#[test]
+fn extents_of_another_size_come_back_where_all_of_them_was_up() {
+    run(11, async {
+        let (slow, fast) = devices();
+        let disk = make(tiered(Mode::Tier), slow.clone(), fast.clone()).await;
+        heat_up(&disk, 3, 4).await;
+        put(&disk, pages(2500, 10), 77).await;
+        disk.close().await.unwrap();
+        let mut settings = tiered(Mode::Tier);
+        settings.tier.extent = Bytes::mib(4);
+        let disk = Hybrid::open(
+            settings.clone(),
+            slow.clone(),
+            fast.clone(),
+            Ties::default(),
+        )
+        .await
+        .unwrap();
+        assert_eq!(
+            (tier(&disk).regions_up, tier(&disk).held_bytes),
+            (1, 4 << 20)
+        );
+        // While it is in use, too.
+        settings.tier.extent = Bytes::mib(8);
+        settings.tier.region = Bytes::mib(8);
+        disk.set(settings).await.unwrap();
+        assert_eq!(tier(&disk).regions_up, 0, "half of the new one was up");
+        assert!(reads_as(&disk, pages(2500, 10), 77).await);
+        env::sleep(Nanos::secs(10)).await;
+        assert_eq!(disk.status().cached_bytes, 0, "nothing is left over");
+        assert!(reads_as(&*slow, pages(2500, 10), 77).await);
+    });
+}
+
+#[test]
+fn pinned_ranges_are_up_from_the_start_and_barred_ones_never() {
+    run(12, async {
+        let (slow, fast) = devices();
+        let mut settings = tiered(Mode::Tier);
+        settings.tier.pinned = vec![Span::bytes(21 << 20, 1 << 20)];
+        settings.tier.barred = vec![region(3)];
+        let disk = make(settings.clone(), slow.clone(), fast).await;
+        env::sleep(Nanos::secs(2)).await;
+        assert_eq!(tier(&disk).held_bytes, 1 << 20);
+        heat_up(&disk, 3, 4).await;
+        assert_eq!(tier(&disk).held_bytes, 1 << 20);
+        // Changed while it is in use.
+        settings.tier.pinned = Vec::new();
+        settings.tier.barred = vec![Span::bytes(20 << 20, 4 << 20)];
+        disk.set(settings).await.unwrap();
+        heat_up(&disk, 3, 4).await;
+        assert_eq!(tier(&disk).held_bytes, 4 << 20);
+        let before = disk.status().slow_bytes_read;
+        get(&disk, region(3)).await;
+        assert_eq!(disk.status().slow_bytes_read, before);
+    });
+}
+
+#[test]
+fn outside_its_windows_no_move_begins() {
+    run(13, async {
+        let (slow, fast) = devices();
+        let now = Nanos(env::wall_clock().0 % Nanos::secs(86_400).0);
+        let later = |span: Nanos| Nanos((now.0 + span.0) % Nanos::secs(86_400).0);
+        let mut settings = tiered(Mode::Tier);
+        settings.tier.windows = vec![(later(Nanos::secs(600)), later(Nanos::secs(1200)))];
+        let disk = make(settings, slow, fast).await;
+        heat_up(&disk, 3, 10).await;
+        assert_eq!((tier(&disk).regions_up, disk.moves(0)), (0, Vec::new()));
+        env::sleep(Nanos::secs(600)).await;
+        heat_up(&disk, 3, 4).await;
+        assert_eq!(tier(&disk).regions_up, 1);
+    });
+}
+
+#[test]
+fn beside_a_tier_the_cache_has_the_rest() {
+    run(14, async {
+        let (slow, fast) = devices();
+        let mut settings = tiered(Mode::Both);
+        settings.admission = Admission::Always;
+        settings.sequential_bypass = None;
+        settings.tier.share = Some(50);
+        let disk = make(settings, slow.clone(), fast).await;
+        let room = tier(&disk).room_bytes;
+        get(&disk, region(12)).await;
+        heat_up(&disk, 3, 4).await;
+        env::sleep(Nanos::millis(100)).await;
+        assert_eq!(tier(&disk).held_bytes, 4 << 20);
+        let before = disk.status().slow_bytes_read;
+        get(&disk, region(12)).await;
+        get(&disk, region(3)).await;
+        assert_eq!(disk.status().slow_bytes_read, before);
+        assert_eq!(disk.status().cached_bytes, 8 << 20);
+        // A flood of other data costs the cache, and not the tier.
+        for number in 5..16 {
+            get(&disk, region(number)).await;
+        }
+        let status = tier(&disk);
+        assert_eq!((status.held_bytes, status.room_bytes), (4 << 20, room));
+        let before = disk.status().slow_bytes_read;
+        get(&disk, region(3)).await;
+        assert_eq!(disk.status().slow_bytes_read, before);
+    });
+}
+
+#[test]
+fn a_cache_becomes_a_tier_and_a_tier_a_cache_and_nothing_is_lost() {
+    run(15, async {
+        let (slow, fast) = devices();
+        let disk = make(tiered(Mode::Cache), slow.clone(), fast).await;
+        put(&disk, pages(5000, 100), 1).await;
+        assert_eq!(disk.status().dirty_bytes, 100 * 4096);
+        disk.set(tiered(Mode::Tier)).await.unwrap();
+        heat_up(&disk, 3, 4).await;
+        put(&disk, pages(2500, 10), 2).await;
+        env::sleep(Nanos::secs(5)).await;
+        let status = disk.status();
+        assert_eq!(
+            status.cached_bytes,
+            tier(&disk).held_bytes,
+            "the cache's pages went home"
+        );
+        assert!(reads_as(&*slow, pages(5000, 100), 1).await);
+        disk.set(tiered(Mode::Cache)).await.unwrap();
+        assert_eq!(disk.tier(), None);
+        assert!(disk.status().cached_bytes >= 4 << 20);
+        for (span, fill) in [(pages(5000, 100), 1), (pages(2500, 10), 2)] {
+            assert!(reads_as(&disk, span, fill).await);
+        }
+        disk.detach().await.unwrap();
+        assert!(reads_as(&*slow, pages(2500, 10), 2).await);
+    });
+}
+
+#[test]
+fn a_smaller_fast_device_sends_the_coldest_down() {
+    run(16, async {
+        let (slow, fast) = devices();
+        let disk = make(tiered(Mode::Tier), slow.clone(), fast).await;
+        heat_up(&disk, 9, 4).await;
+        put(&disk, pages(8200, 10), 5).await;
+        heat_up(&disk, 3, 6).await;
+        assert_eq!(tier(&disk).held_bytes, 8 << 20);
+        disk.resize(Some(Bytes::mib(6))).await.unwrap();
+        env::sleep(Nanos::secs(2)).await;
+        let status = tier(&disk);
+        assert!(status.held_bytes <= status.room_bytes && status.room_bytes < 6 << 20);
+        heat_up(&disk, 3, 4).await;
+        let before = disk.status().slow_bytes_read;
+        get(&disk, region(3)).await;
+        assert_eq!(disk.status().slow_bytes_read, before);
+        assert!(reads_as(&disk, pages(8200, 10), 5).await);
+        disk.detach().await.unwrap();
+        assert!(reads_as(&*slow, pages(8200, 10), 5).await);
+    });
+}
+
+#[test]
+fn a_read_of_clean_data_goes_to_the_slow_device_when_the_fast_one_is_the_busier() {
+    run(17, async {
+        let (slow, fast) = devices();
+        slow.set_latency(Nanos::millis(1));
+        let disk = make(tiered(Mode::Tier), slow.clone(), fast.clone()).await;
+        heat_up(&disk, 3, 4).await;
+        put(&disk, pages(2100, 1), 8).await;
+        assert_eq!(tier(&disk).held_bytes, 4 << 20);
+        fast.set_latency(Nanos::millis(20));
+        let before = disk.status().slow_bytes_read;
+        for round in 0..2000_u64 {
+            get(&disk, pages(2200 + round % 500, 1)).await;
+            // Somebody uses the slow device as well, so that its waits are known.
+            if round.is_multiple_of(2) {
+                get(&disk, pages(9000 + round, 1)).await;
+            }
+        }
+        let spared = disk.status().slow_bytes_read - before - 1000 * 4096;
+        assert!(spared > 100 * 4096, "{spared} bytes");
+        for _ in 0..50 {
+            assert!(
+                reads_as(&disk, pages(2100, 1), 8).await,
+                "what changed is on the fast one alone"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_full_tier_makes_no_writer_wait_for_ever() {
+    run(18, async {
+        let (slow, fast) = devices();
+        slow.set_latency(Nanos::millis(2));
+        let mut settings = tiered(Mode::Both);
+        settings.tier.share = Some(90);
+        settings.tier.parameters.sub_luns_max = 16;
+        settings.tier.parameters.share_min = 50.0;
+        let disk = make(settings, slow.clone(), fast).await;
+        let writing = async {
+            for round in 0..4000_u64 {
+                let page = round * 977 % 16_000;
+                put(&disk, pages(page, 16), (round % 250) as u8 + 1).await;
+                env::sleep(Nanos::millis(3)).await;
+            }
+        };
+        env::timeout(Nanos::secs(600), writing)
+            .await
+            .expect("every write ends");
+        assert!(tier(&disk).regions_up > 2);
+    });
+}
+
+fn tiers() -> impl Strategy<Value = Settings> {
+    let words = (
+        prop::sample::select(vec![Mode::Tier, Mode::Both]),
+        (0..=2_u32, 0..=2_u32),
+        (1..=60_u64, 1..=3_u32, 1..=3_u32, 0..=90_u32),
+        (
+            any::<bool>(),
+            any::<bool>(),
+            any::<bool>(),
+            any::<bool>(),
+            any::<bool>(),
+        ),
+        prop::option::of(10..=90_u8),
+        0..=8_u32,
+    );
+    words.prop_map(|(mode, grains, rule, flags, share, block)| {
+        let extent = Bytes::mib(1 << grains.0);
+        let (lazy_down, flow_control, break_even, either, all) = flags;
+        Settings {
+            name: "vol0".to_owned(),
+            mode,
+            block: Bytes(4096 << block),
+            commit_after: Nanos::millis(5),
+            tier: Tier {
+                parameters: Parameters {
+                    period: Nanos::millis(rule.0),
+                    iops_min: 0.0,
+                    streak_min: rule.1,
+                    timeout: rule.2,
+                    share_min: f64::from(rule.3),
+                    sub_luns_max: 2,
+                    ..Parameters::default()
+                },
+                region: extent * (1 << grains.1),
+                extent,
+                lazy_down,
+                flow_control,
+                break_even,
+                either,
+                share,
+                copy_back: if all {
+                    CopyBack::All
+                } else {
+                    CopyBack::Changed
+                },
+                ..Tier::default()
+            },
+            ..Settings::default()
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(cases(32))]
+
+    #[test]
+    fn a_tier_reads_like_a_plain_disk_and_leaves_a_complete_slow_one(
+        settings in tiers(),
+        requests in actions(Bytes::mib(12), Bytes::kib(200), 200),
+        fast_mib in 4..10_u64,
+        seed in any::<u64>(),
+    ) {
+        run(seed, async move {
+            let slow = Crash::new("hdd0", Bytes::mib(12), env::rng("slow"));
+            slow.set_delay(Nanos(0), Nanos::millis(8));
+            let fast = Crash::new("ssd0", Bytes::mib(fast_mib), env::rng("fast"));
+            fast.set_delay(Nanos(0), Nanos::micros(300));
+            let made = Hybrid::create(settings, slow.clone(), fast, Ties::default());
+            let disk = made.await.unwrap();
+            let work = env::timeout(Nanos::secs(3600), agree(&disk, requests));
+            work.await.expect("all requests end within an hour");
+            let before = everything(&disk).await;
+            disk.detach().await.unwrap();
+            assert!(everything(&*slow).await == before, "the slow device alone has it all");
+        });
+    }
 }
