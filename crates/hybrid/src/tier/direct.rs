@@ -222,7 +222,7 @@ impl Inner {
     pub(crate) fn copy_missing(&self, cache: &Cache, extent: u32) {
         let tier = &cache.tier;
         if !self.moves_directly(cache, extent) {
-            return self.move_missing(cache, extent);
+            return;
         }
         let copies = {
             let table = tier.table.borrow();
@@ -519,6 +519,10 @@ impl Inner {
     /// If nothing more is to be raised or copied for `region`, its way up is over.
     fn settle_move(&self, cache: &Cache, region: Region) {
         let tier = &cache.tier;
+        // The published mover ends its own.
+        if tier.published.last_decided(region).is_some() {
+            return;
+        }
         let pending = {
             let (table, jobs) = (tier.table.borrow(), tier.jobs.borrow());
             table

@@ -36,6 +36,7 @@ impl Inner {
         tier.policy.borrow_mut().adopt(&wanted);
         for extent in up {
             self.copy_missing(cache, extent);
+            self.move_missing(cache, extent);
         }
         if !kept.is_empty() {
             cache.note_extent();
@@ -114,6 +115,7 @@ impl Inner {
             } else {
                 self.hold(cache, extent);
                 self.copy_missing(cache, extent);
+                self.move_missing(cache, extent);
             }
         }
         self.shed(cache);

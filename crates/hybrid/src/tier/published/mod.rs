@@ -114,6 +114,8 @@ impl Moving {
 /// The queue of decisions and the region that moves.
 pub(crate) struct Published {
     queue: RefCell<VecDeque<(Region, Way)>>,
+    /// What is being carried out.
+    current: Cell<Option<(Region, Way)>>,
     moving: RefCell<Option<Moving>>,
     /// Pages of the moving region, for a quick look; empty while none moves.
     area: Cell<(u64, u64)>,
@@ -132,6 +134,7 @@ impl Default for Published {
     fn default() -> Published {
         Published {
             queue: RefCell::default(),
+            current: Cell::new(None),
             moving: RefCell::default(),
             area: Cell::new((0, 0)),
             pace: Cell::new(Pace::new(SYNC_IOPS_MAX)),
@@ -156,13 +159,8 @@ impl Published {
     pub fn last_decided(&self, region: Region) -> Option<Way> {
         let queue = self.queue.borrow();
         let queued = queue.iter().rev().find(|(other, _)| *other == region);
-        let moving = self.moving.borrow();
-        let moving = moving.as_ref().filter(|moving| moving.region == region);
-        let way = moving.map(|moving| match moving.phase {
-            Phase::CopyingUp | Phase::SyncingUp => Way::Up,
-            Phase::CopyingDown | Phase::SyncingDown => Way::Down,
-        });
-        queued.map(|(_, way)| *way).or(way)
+        let current = self.current.get().filter(|(other, _)| *other == region);
+        queued.copied().or(current).map(|(_, way)| way)
     }
 
     /// Nothing is to move any more but what moves already.

@@ -68,6 +68,7 @@ impl Inner {
                 true => None,
                 false => published.queue.borrow_mut().pop_front(),
             };
+            published.current.set(next);
             let Some((region, way)) = next else {
                 work.await;
                 continue;
@@ -81,6 +82,7 @@ impl Inner {
                 Ended::Dropped => self.end_published(&cache, region, MoveEnd::Cancelled),
                 Ended::Done => self.end_published(&cache, region, MoveEnd::Done),
             }
+            published.current.set(None);
         }
     }
 
@@ -109,8 +111,11 @@ impl Inner {
         !published || cache.tier.table.borrow().is_pinned(extent)
     }
 
-    /// If pages of `extent`, which is up, are missing, its region moves up once more.
+    /// If pages of `extent`, which is up, are missing, its region moves up once more, if moves are as published.
     pub(crate) fn move_missing(&self, cache: &Cache, extent: u32) {
+        if self.moves_directly(cache, extent) {
+            return;
+        }
         let table = cache.tier.table.borrow();
         let (pages, region) = (table.pages_of(extent), table.region_of(extent));
         let resident = cache.map.borrow().resident_in(pages.start, pages.end);
