@@ -82,6 +82,12 @@ pub struct RunExperiment {
     /// Write a report: one self-contained HTML file.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// For tiering: replay the recorded src1_0 and src1_1 of MSR Cambridge in this folder (SNIA IOTTA), not generated ones.
+    #[arg(long, value_name = "DIR")]
+    pub msr: Option<PathBuf>,
+    /// For tiering: also compare our defaults with the disk alone on every block trace in this folder.
+    #[arg(long, value_name = "DIR")]
+    pub traces: Option<PathBuf>,
 }
 
 /// Something asked for that makes no sense; exit status 2.

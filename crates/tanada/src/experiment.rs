@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
-use lens::experiment::{self, ExperimentError, Options, Row, Value};
+use lens::experiment::{self, ExperimentError, Options, Results, Row, Value};
 
 use crate::cli::{self, RunExperiment, Usage};
 use crate::show;
@@ -29,7 +29,19 @@ fn run_one(arguments: &RunExperiment) -> anyhow::Result<()> {
     let options = Options {
         quick: arguments.quick,
         seed: arguments.seed,
+        msr: arguments.msr.as_deref(),
+        traces: arguments.traces.as_deref(),
     };
+    let foreign = [("--msr", options.msr), ("--traces", options.traces)];
+    if let Some((option, _)) = foreign.iter().find(|(_, folder)| folder.is_some())
+        && arguments.name != "tiering"
+    {
+        let what = format!(
+            "{option} is for the experiment tiering, not for {}",
+            arguments.name
+        );
+        return Err(Usage(what).into());
+    }
     // Drawn on a terminal only.
     let bar = ProgressBar::new(1000);
     let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}")?;
@@ -38,14 +50,16 @@ fn run_one(arguments: &RunExperiment) -> anyhow::Result<()> {
         bar.set_message(what.to_owned());
         bar.set_position((done * 1000.0) as u64);
     };
-    let rows = match experiment::run(&arguments.name, options, &mut progress) {
-        Err(error @ ExperimentError::Unknown { .. }) => return Err(Usage(error.to_string()).into()),
+    let Results { rows, figures } = match experiment::run(&arguments.name, options, &mut progress) {
+        Err(error @ ExperimentError::Unknown { .. }) => {
+            return Err(Usage(error.to_string()).into());
+        }
         answer => answer?,
     };
     bar.finish_and_clear();
     if let Some(file) = &arguments.html {
         let title = format!("Tanada: experiment {}", arguments.name);
-        write(file, &lens::report::html(&rows, &title))?;
+        write(file, &lens::report::html_with(&rows, figures, &title))?;
     }
     match arguments.json {
         true => show::json(&rows)?,

@@ -9,6 +9,7 @@
 //! 2. A short run (`Options::quick`) has the same rows as a long one; only their values and notes differ.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use device::DeviceError;
 use device::model::SpecError;
@@ -17,6 +18,11 @@ use serde::{Deserialize, Serialize};
 
 pub mod cache;
 pub mod predict;
+pub mod tiering;
+
+use crate::report::Section;
+use crate::sim::run::RunError;
+use crate::trace::TraceError;
 
 /// One figure of one experiment.
 ///
@@ -105,20 +111,35 @@ fn readable(number: f64) -> String {
 
 /// How an experiment is to be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct Options<'a> {
     /// The same rows from a shorter run: smaller files, fewer seeds.
     pub quick: bool,
     /// The first seed; the others follow it.
     pub seed: u64,
+    /// `tiering`: the folder of the recorded traces of MSR Cambridge; none: the workloads are generated.
+    pub msr: Option<&'a Path>,
+    /// `tiering`: the folder of further traces on which our defaults are compared with the disk alone.
+    pub traces: Option<&'a Path>,
 }
 
-impl Default for Options {
+impl Default for Options<'_> {
     fn default() -> Self {
         Options {
             quick: false,
             seed: 1,
+            msr: None,
+            traces: None,
         }
     }
+}
+
+/// What an experiment gives.
+#[derive(Debug, Clone)]
+pub struct Results {
+    /// Its figures.
+    pub rows: Vec<Row>,
+    /// Charts of what rows do not hold, for the report.
+    pub figures: Vec<Section>,
 }
 
 /// Where a long run stands: what it does now, and the share that is done (0 to 1).
@@ -167,6 +188,48 @@ pub enum ExperimentError {
         /// The cause.
         source: Box<OpenError>,
     },
+    /// A simulation failed.
+    #[error("{case} of {method} failed: {source}")]
+    Run {
+        /// The case.
+        case: String,
+        /// The method.
+        method: &'static str,
+        /// The cause.
+        source: Box<RunError>,
+    },
+    /// A trace cannot be read.
+    #[error("cannot read the trace of {case}: {source}")]
+    Trace {
+        /// The case.
+        case: String,
+        /// The cause.
+        source: Box<TraceError>,
+    },
+    /// A recorded workload is not where it was looked for.
+    #[error(
+        "cannot find the recorded workload of {case} in {}: {why}; give the folder that holds {file}.csv, as SNIA \
+         publishes it (IOTTA trace set 388), or leave --msr out to generate the workload",
+        folder.display()
+    )]
+    Recorded {
+        /// The case.
+        case: &'static str,
+        /// Where it was looked for.
+        folder: PathBuf,
+        /// What the file is called, without its ending.
+        file: &'static str,
+        /// What stood in the way.
+        why: String,
+    },
+    /// There are no traces where some were looked for.
+    #[error("cannot find traces in {}: {why}; give a folder with block traces (`tanada trace stat` reads them)", folder.display())]
+    Traces {
+        /// Where they were looked for.
+        folder: PathBuf,
+        /// What stood in the way.
+        why: String,
+    },
     /// A request failed.
     #[error("{case} of {method} failed: {source}")]
     Device {
@@ -181,7 +244,7 @@ pub enum ExperimentError {
 
 /// Every experiment there is.
 pub fn list() -> Vec<Listing> {
-    vec![cache::LISTING, predict::LISTING]
+    vec![cache::LISTING, predict::LISTING, tiering::LISTING]
 }
 
 /// Runs the experiment `name`.
@@ -190,12 +253,17 @@ pub fn list() -> Vec<Listing> {
 /// [`ExperimentError::Unknown`] names the choices; the others say which case of which method failed.
 pub fn run(
     name: &str,
-    options: Options,
+    options: Options<'_>,
     progress: &mut Progress<'_>,
-) -> Result<Vec<Row>, ExperimentError> {
+) -> Result<Results, ExperimentError> {
+    let rows_alone = |rows| Results {
+        rows,
+        figures: Vec::new(),
+    };
     match name {
-        "cache" => cache::run(options, progress),
-        "predict" => predict::run(options, progress),
+        "cache" => cache::run(options, progress).map(rows_alone),
+        "predict" => predict::run(options, progress).map(rows_alone),
+        "tiering" => tiering::run(options, progress),
         _ => Err(ExperimentError::Unknown {
             asked: name.to_owned(),
             known: list()
@@ -260,7 +328,7 @@ mod tests {
         let refusal = run("cash", Options::default(), &mut |_, _| {}).unwrap_err();
         assert_eq!(
             refusal.to_string(),
-            "there is no experiment 'cash'; choose one of cache, predict"
+            "there is no experiment 'cash'; choose one of cache, predict, tiering"
         );
     }
 }

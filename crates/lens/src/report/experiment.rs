@@ -28,10 +28,16 @@ const FIGURES: f64 = 64.0;
 /// assert!(page.contains("<h1>Nothing yet</h1>"));
 /// ```
 pub fn html(rows: &[Row], title: &str) -> String {
+    html_with(rows, Vec::new(), title)
+}
+
+/// As [`html`], with the figures that an experiment drew before the rows.
+pub fn html_with(rows: &[Row], figures: Vec<Section>, title: &str) -> String {
     let mut page = Page::new(title).lead(
         "Bars are means over the seeds, the thin lines reach from the least to the most. \
          Lower is better for seconds, watts and joules.",
     );
+    page = figures.into_iter().fold(page, Page::section);
     for table in in_order(rows, |row| &row.table) {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.table == table).collect();
         let mut section = Section::new(table);

@@ -61,7 +61,7 @@ mod table;
 mod text;
 
 pub use chart::{Axis, Chart, Series};
-pub use experiment::{Bars, html};
+pub use experiment::{Bars, html, html_with};
 pub use heat::HeatMap;
 pub use page::{Block, Page, Section};
 pub use scale::Unit;

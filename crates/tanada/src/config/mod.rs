@@ -499,7 +499,8 @@ fn read_stripe(
             return None;
         }
         let device = devices.iter().find(|device| device.name == *member);
-        if device.is_some_and(|device| matches!(device.kind, Kind::Striped { .. })) {
+        let striped = device.is_some_and(|device| matches!(device.kind, Kind::Striped { .. }));
+        if striped || name.as_ref() == Some(member) {
             let what = format!("\"{member}\" is a stripe itself; name its devices instead");
             keys.complain_at(at, "devices", what);
             return None;

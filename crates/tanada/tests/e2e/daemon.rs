@@ -50,6 +50,48 @@ fn qemu_io(dir: &Path, commands: &[&str]) -> Option<String> {
 }
 
 #[test]
+fn a_volume_may_stand_on_a_stripe() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let halves = ["one", "two"].map(|name| {
+        format!("[[device]]\nname = \"{name}\"\npath = \"{name}.img\"\nsize = \"32MiB\"\n")
+    });
+    let stripe = "[[stripe]]\nname = \"slow\"\ndevices = [\"one\", \"two\"]\nchunk = \"8KiB\"\n";
+    let whole = "[[device]]\nname = \"slow\"\npath = \"slow.img\"\nsize = \"64MiB\"\n";
+    assert!(SMALL.contains(whole));
+    let config = SMALL.replace(whole, "") + &halves.concat() + stripe;
+    let daemon = Daemon::start(dir, &config);
+    assert!(
+        daemon.welcome.contains("one, two in turn"),
+        "{}",
+        daemon.welcome
+    );
+    let status = json(dir, &["status", "--json"]);
+    assert_eq!(status["volumes"][0]["size_bytes"], 64 << 20);
+    let devices = status["devices"].as_array().unwrap();
+    let find = |name: &str| {
+        devices
+            .iter()
+            .find(|device| device["name"] == name)
+            .unwrap()
+    };
+    assert_eq!(find("slow")["kind"], "stripe");
+    assert_eq!(find("slow")["part_of"], "vol0");
+    assert_eq!(find("one")["part_of"], "slow");
+    if qemu_io(dir, &["write -P 7 4k 40k", "read -P 7 4k 40k"]).is_some() {
+        // Brought home, chunk by chunk: bytes 4 to 44 KiB begin with the rest of the first chunk.
+        drop(text(dir, &["volume", "detach", "vol0"]));
+        let [one, two] = ["one.img", "two.img"].map(|name| fs::read(dir.join(name)).unwrap());
+        let sevens = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == 7).count();
+        assert_eq!(
+            (sevens(&one), sevens(&two)),
+            ((4 + 8 + 8) << 10, (8 + 8 + 4) << 10)
+        );
+        assert_eq!((one[4095], one[4096], two[0]), (0, 7, 7));
+    }
+}
+
+#[test]
 fn it_says_what_it_made_and_every_look_at_it_agrees() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

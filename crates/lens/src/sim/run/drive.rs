@@ -29,7 +29,7 @@ use super::outcome::{
     Backlog, CacheOutcome, ClassBytes, DeviceOutcome, FlashWork, LeftOut, Moved, Outcome,
 };
 use super::tally::{DeviceBin, REGIONS, Reading, Tally};
-use super::{LONGEST, Pace, Replay, RunError, Stack, WarmUp};
+use super::{LONGEST, Pace, Replay, RunError, Stack, WarmUp, Watch};
 use crate::trace::{Op, Request, Requests};
 
 /// The feed is filled up to this ...
@@ -106,6 +106,7 @@ struct Driver {
     piece: usize,
     zeroes: View,
     replay: Replay,
+    watch: Rc<dyn Watch>,
     feed: Feed,
     // What has been taken.
     layout: RefCell<Layout>,
@@ -145,6 +146,7 @@ pub(super) fn run(
     stack: &Stack,
     requests: &mut dyn Requests,
     replay: &Replay,
+    watch: Rc<dyn Watch>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Outcome, RunError> {
     let runtime = env::Runtime::simulated(replay.seed);
@@ -152,7 +154,8 @@ pub(super) fn run(
         let (stack, replay) = (stack.clone(), replay.clone());
         async move {
             let built = build(stack, replay.seed).await?;
-            Ok::<_, RunError>(Driver::new(built, replay))
+            watch.begin(built.top.clone()).await;
+            Ok::<_, RunError>(Driver::new(built, replay, watch))
         }
     })?;
     let mut trace = Chunks::new(requests, replay.limit);
@@ -288,7 +291,7 @@ impl<'a> Chunks<'a> {
 }
 
 impl Driver {
-    fn new(built: Built, replay: Replay) -> Rc<Driver> {
+    fn new(built: Built, replay: Replay, watch: Rc<dyn Watch>) -> Rc<Driver> {
         let info = built.volume.info();
         let now = env::now();
         Rc::new(Driver {
@@ -298,6 +301,7 @@ impl Driver {
             layout: RefCell::new(replay.layout.clone()),
             built,
             replay,
+            watch,
             feed: Feed::default(),
             origin: now,
             first: Cell::new(None),
@@ -519,6 +523,8 @@ impl Driver {
             Err(error) => self.fail(Trouble::Device(error)),
             Ok(()) if job.measured => {
                 self.last_answer.set(now);
+                let due = job.due.since(self.origin);
+                self.watch.answered(due, now.since(job.due));
                 if let Some(tally) = &mut *self.tally.borrow_mut() {
                     tally.answered(job.op, job.span.len.0, now.since(job.due));
                 }
@@ -689,6 +695,7 @@ impl Driver {
             });
         }
         self.close_bin();
+        self.watch.end();
         let end = self.snapshot();
         let base = self
             .base

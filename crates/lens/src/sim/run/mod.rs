@@ -31,6 +31,10 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
 use base::{Bytes, Nanos};
 use device::model::{Spec, SpecError};
 use device::{DeviceError, StripeError};
@@ -38,6 +42,8 @@ use hybrid::OpenError;
 use serde::Serialize;
 
 use crate::trace::{Requests, TraceError};
+
+pub(crate) use tally::Distribution;
 
 pub use layout::{Extent, Fit, Layout, LayoutError, Survey};
 pub use outcome::{
@@ -354,6 +360,34 @@ pub enum RunError {
     },
 }
 
+/// What is done before a trace begins.
+pub type Begun<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// Looks on while a trace is replayed, in its virtual time.
+pub trait Watch {
+    /// The stack stands, and the trace begins when this is done; `hybrid` is the volume, if it is one.
+    fn begin(&self, hybrid: Option<Rc<hybrid::Hybrid>>) -> Begun<'_>;
+
+    /// A request that was due `due` after the first one has been answered, `took` after it was due.
+    fn answered(&self, due: Nanos, took: Nanos);
+
+    /// The last answer has come.
+    fn end(&self);
+}
+
+/// Nobody looks on.
+struct Nobody;
+
+impl Watch for Nobody {
+    fn begin(&self, _: Option<Rc<hybrid::Hybrid>>) -> Begun<'_> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn answered(&self, _: Nanos, _: Nanos) {}
+
+    fn end(&self) {}
+}
+
 /// Replays `requests` on `stack` in virtual time.
 ///
 /// # Errors
@@ -405,6 +439,20 @@ pub fn run_watched(
     replay: &Replay,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Outcome, RunError> {
+    run_before(stack, requests, replay, Rc::new(Nobody), progress)
+}
+
+/// As [`run_watched`], with somebody who looks on.
+///
+/// # Errors
+/// [`RunError`].
+pub fn run_before(
+    stack: &Stack,
+    requests: &mut dyn Requests,
+    replay: &Replay,
+    watch: Rc<dyn Watch>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Outcome, RunError> {
     replay.check()?;
     let grown = (replay.layout.fit() == Fit::Grow).then(|| {
         let mut grown = stack.clone();
@@ -419,7 +467,7 @@ pub fn run_watched(
             stack: stack.name.clone(),
             source: Box::new(source),
         })?;
-    drive::run(stack, requests, replay, progress)
+    drive::run(stack, requests, replay, watch, progress)
 }
 
 impl Replay {

@@ -55,14 +55,15 @@ const OPS: [(Op, &str); 4] = [
 
 /// A distribution: exact count, sum and maximum, and percentiles to three digits.
 #[derive(Clone)]
-struct Distribution {
+pub(crate) struct Distribution {
     sum: u128,
     max: u64,
     histogram: hdrhistogram::Histogram<u64>,
 }
 
 impl Distribution {
-    fn new() -> Distribution {
+    /// Nothing counted yet.
+    pub fn new() -> Distribution {
         Distribution {
             sum: 0,
             max: 0,
@@ -71,7 +72,8 @@ impl Distribution {
         }
     }
 
-    fn record(&mut self, value: Nanos) {
+    /// Counts one value.
+    pub fn record(&mut self, value: Nanos) {
         self.sum += u128::from(value.0);
         self.max = self.max.max(value.0);
         self.histogram
@@ -79,7 +81,13 @@ impl Distribution {
             .expect("it grows with what it is given");
     }
 
-    fn merge(&mut self, other: &Distribution) {
+    /// How many were counted.
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// Takes over what `other` counted.
+    pub fn merge(&mut self, other: &Distribution) {
         self.sum += other.sum;
         self.max = self.max.max(other.max);
         self.histogram
@@ -87,7 +95,8 @@ impl Distribution {
             .expect("it grows with what it is given");
     }
 
-    fn response(&self, op: &str) -> Response {
+    /// What came out, under the name `op`.
+    pub fn response(&self, op: &str) -> Response {
         let requests = self.histogram.len();
         let us = |ns: u64| ns.min(self.max) as f64 / 1e3;
         let at = |share: f64| us(self.histogram.value_at_quantile(share));
