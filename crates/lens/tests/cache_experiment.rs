@@ -10,6 +10,8 @@ use lens::report;
 const QUICK: Options = Options {
     quick: true,
     seed: 1,
+    msr: None,
+    traces: None,
 };
 
 fn measure() -> Vec<Row> {

@@ -19,6 +19,7 @@ mod compare;
 mod page;
 #[cfg(test)]
 mod tests;
+pub mod traces;
 mod watch;
 mod work;
 
@@ -52,6 +53,8 @@ const BEGINNING: Nanos = Nanos::secs(20 * 60);
 const PAUSE: Nanos = Nanos::secs(60);
 /// A short run's part of each window.
 const QUICK: Nanos = Nanos::secs(10 * 60);
+/// A short run's requests of each further trace.
+const QUICK_REQUESTS: u64 = 10_000;
 /// Seeds of a full run.
 const SEEDS: u64 = 2;
 
@@ -230,6 +233,11 @@ fn run_plan(
     rows.extend(told.published());
     rows.extend(told.stated());
     rows.extend(told.claims());
+    if let Some(folder) = options.traces {
+        let limit = options.quick.then_some(QUICK_REQUESTS);
+        let compared = traces::compare(folder, limit, options.seed, progress)?;
+        rows.extend(traces::rows(&compared));
+    }
     progress("done", 1.0);
     Ok(Results {
         figures: page::sections(&workloads, &samples),

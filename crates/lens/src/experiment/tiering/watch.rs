@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use base::{Bytes, Instant, Nanos};
-use hybrid::{Heat, Hybrid, MoveRecord, Status, TierStatus};
+use hybrid::{Heat, Hybrid, Status, TierStatus};
 
 use crate::sim::run::{Begun, Distribution, Response, Watch};
 
@@ -52,7 +52,6 @@ struct Seen {
     begun: Instant,
     hybrid: Option<Rc<Hybrid>>,
     heat: Option<Heat>,
-    moves: Vec<MoveRecord>,
 }
 
 /// Looks on at one run.
@@ -77,7 +76,6 @@ pub(super) struct Sights {
     pub minutes: Vec<Minute>,
     pub looks: Vec<Look>,
     pub heat: Option<Heat>,
-    pub moves: Vec<MoveRecord>,
 }
 
 impl Watcher {
@@ -114,7 +112,6 @@ impl Watcher {
         Sights {
             parts: parts.collect(),
             heat: seen.heat,
-            moves: seen.moves,
             minutes: seen.minutes,
             looks: seen.looks,
         }
@@ -188,7 +185,6 @@ impl Watch for Watcher {
         if let Some(hybrid) = seen.hybrid.take() {
             seen.looks.push(look(env::now().since(seen.begun), &hybrid));
             seen.heat = hybrid.heat();
-            seen.moves = hybrid.moves(0);
         }
     }
 }

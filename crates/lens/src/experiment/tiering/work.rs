@@ -11,7 +11,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::{Bytes, Nanos};
+use base::Nanos;
 
 use super::bed::REGION;
 use crate::experiment::ExperimentError;
@@ -220,15 +220,6 @@ fn busiest(counts: &[u64]) -> Vec<u64> {
 }
 
 impl Workload {
-    /// How far on the volume requests reach.
-    pub fn end(&self) -> Bytes {
-        let ends = self
-            .requests
-            .iter()
-            .map(|request| request.offset + request.size);
-        ends.max().unwrap_or_default()
-    }
-
     /// Its requests, so many times one after the other with `pause` between the windows.
     pub fn replay(&self, times: u64, pause: Nanos) -> Replayed {
         Replayed {
