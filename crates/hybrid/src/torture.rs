@@ -899,9 +899,81 @@ enum Failure {
     IoError,
 }
 
+/// What there is before the operation begins.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Stage {
+    /// A block cache with dirty data.
+    Cache,
+    /// A tier with nothing up.
+    Tier,
+    /// A tier with every region up that was written to, dirty.
+    Up,
+}
+
+impl Stage {
+    fn plan(self) -> Plan {
+        match self {
+            Stage::Cache => PLAIN,
+            Stage::Tier | Stage::Up => Plan {
+                uses: &[Mode::Tier],
+                ..PLAIN
+            },
+        }
+    }
+
+    fn choices(self) -> Settings {
+        match self {
+            Stage::Cache => Settings {
+                fast_bytes: Some(Bytes(100 * 4096)),
+                sequential_bypass: None,
+                ..Settings::default()
+            },
+            Stage::Tier | Stage::Up => Settings {
+                mode: Mode::Tier,
+                tier: Tier {
+                    region: Bytes::mib(1),
+                    extent: Bytes::mib(1),
+                    lazy_down: false,
+                    flow_control: false,
+                    break_even: false,
+                    ..Tier::default()
+                },
+                ..Settings::default()
+            },
+        }
+    }
+}
+
+/// Sends the regions that are worked in up or down and waits for them, but not for ever: a device may fail.
+async fn send_regions(disk: &Hybrid, up: bool) {
+    let Some(cache) = disk.inner.live_cache() else {
+        return;
+    };
+    for area in AREAS {
+        let region = {
+            let table = cache.tier.table.borrow();
+            table.region_of(table.extent_of(area))
+        };
+        match up {
+            true => disk.inner.send_up(&cache, region, "test".to_owned()),
+            false => disk.inner.send_down(&cache, region, "test".to_owned()),
+        }
+    }
+    if !up {
+        disk.inner.lower_resting(&cache);
+    }
+    for _ in 0..2_000 {
+        if !is_moving(disk) || !cache.is_running() {
+            return;
+        }
+        env::sleep(Nanos::millis(1)).await;
+    }
+}
+
 /// One management operation, repeated with its step 0, 1, 2, ... failing until it gets through.
 fn fail_each_step(
     name: &str,
+    stage: Stage,
     failure: Failure,
     operation: fn(Hybrid, Rc<dyn Device>) -> device::Pending<'static, ()>,
 ) {
@@ -912,21 +984,18 @@ fn fail_each_step(
         let verdict: Result<(), String> = env::Runtime::simulated(step).block_on(async move {
             let supply = PowerSupply::new();
             let slow = Crash::on(&supply, "slow", SLOW, env::rng("slow"));
-            let fast = Crash::on(&supply, "fast", FAST, env::rng("fast"));
+            let plan = stage.plan();
+            let fast = Crash::on(&supply, "fast", plan.fast(), env::rng("fast"));
             // One book of faults, so that steps count over both devices.
             let book = Book::new(env::rng("faults"));
             let faulty_slow: Rc<dyn Device> = book.wrap(slow.clone());
             let faulty_fast: Rc<dyn Device> = book.wrap(fast.clone());
             let world = World {
                 oracle: Rc::default(),
-                plan: PLAIN,
+                plan,
                 broken: Rc::default(),
             };
-            let choices = Settings {
-                fast_bytes: Some(Bytes(100 * 4096)),
-                sequential_bypass: None,
-                ..Settings::default()
-            };
+            let choices = stage.choices();
             let disk = Hybrid::create(
                 choices.clone(),
                 faulty_slow.clone(),
@@ -935,6 +1004,9 @@ fn fail_each_step(
             )
             .await
             .map_err(|error| error.to_string())?;
+            if stage == Stage::Up {
+                send_regions(&disk, true).await;
+            }
             let mut rng = env::rng("work");
             for id in 1..60 {
                 let span = pick_span(&mut rng, PLAIN);
@@ -1010,8 +1082,62 @@ fn fail_each_step(
 }
 
 fn each_failure(name: &str, operation: fn(Hybrid, Rc<dyn Device>) -> device::Pending<'static, ()>) {
-    fail_each_step(name, Failure::PowerCut, operation);
-    fail_each_step(name, Failure::IoError, operation);
+    each_failure_at(Stage::Cache, name, operation);
+}
+
+fn each_failure_at(
+    stage: Stage,
+    name: &str,
+    operation: fn(Hybrid, Rc<dyn Device>) -> device::Pending<'static, ()>,
+) {
+    fail_each_step(name, stage, Failure::PowerCut, operation);
+    fail_each_step(name, stage, Failure::IoError, operation);
+}
+
+#[test]
+fn going_up_may_fail_at_any_step() {
+    each_failure_at(Stage::Tier, "up", |disk, _| {
+        Box::pin(async move {
+            send_regions(&disk, true).await;
+            Ok(())
+        })
+    });
+}
+
+#[test]
+fn going_down_may_fail_at_any_step() {
+    each_failure_at(Stage::Up, "down", |disk, _| {
+        Box::pin(async move {
+            send_regions(&disk, false).await;
+            Ok(())
+        })
+    });
+}
+
+#[test]
+fn detaching_a_tier_may_fail_at_any_step() {
+    each_failure_at(Stage::Up, "detach a tier", |disk, _| {
+        Box::pin(async move { disk.detach().await.map_err(plainly) })
+    });
+}
+
+#[test]
+fn leaving_a_tier_for_a_cache_may_fail_at_any_step() {
+    each_failure_at(Stage::Up, "tier to cache", |disk, _| {
+        Box::pin(async move {
+            let settings = Settings {
+                mode: Mode::Cache,
+                ..disk.settings()
+            };
+            let answer = disk.set(settings).await;
+            answer.map_err(|error| DeviceError::Gone {
+                device: "vol".to_owned(),
+                op: device::Op::Flush,
+                why: error.to_string(),
+            })?;
+            disk.flush().await
+        })
+    });
 }
 
 fn plainly(error: OpenError) -> DeviceError {
