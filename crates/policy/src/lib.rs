@@ -4,4 +4,5 @@
 //! as arguments, decisions go out as values. Engines carry them out; the simulator runs this same code.
 
 pub mod cache;
+pub mod share;
 pub mod tier;

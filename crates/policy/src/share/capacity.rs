@@ -1,0 +1,431 @@
+//! What can the device be trusted to do, going by what it has done?
+//!
+//! ```text
+//! interval -> backlogged throughout? -> speed = device time by the model / time by the clock
+//!   -> kept by direction -> windows -> block bootstrap -> lower quantile -> bounds -> guarantee
+//!   -> cumulative sum ----> drift: forget what came before
+//! ```
+//!
+//! Only an interval in which requests waited all the time says what the device can do; an idle one
+//! says what was asked of it. The guarantee is not the mean but the speed that all but `1 - p` of the
+//! windows reach, and of that the lower end of what the samples allow: slow stretches come in bunches
+//! (garbage collection), so samples are redrawn in blocks as long as they depend on each other.
+//!
+//! Source: PROBS 2, 3.3 (the device must know what it can do now and feed it back), 5 (finding the
+//! guarantee by itself is left as future work).
+//!
+//! Choice: all of the method. Chance comes from a seed, so the same samples give the same guarantee.
+//!
+//! Always true:
+//! 1. The guarantee lies within the bounds.
+//! 2. At most `samples_max` samples are kept per mix.
+
+use std::collections::VecDeque;
+
+use base::Nanos;
+
+use super::{Mix, Probability, Share};
+
+/// What the estimator goes by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EstimatorOptions {
+    /// The shortest and the longest interval that is taken; about a second each is meant.
+    pub interval: (Nanos, Nanos),
+    /// The part of an interval in which requests must have waited.
+    pub backlogged_min: Share,
+    /// A direction alone: at least this part of the device time went its way.
+    pub alone_min: Share,
+    /// Samples kept per mix.
+    pub samples_max: usize,
+    /// No guarantee on fewer.
+    pub samples_min: usize,
+    /// Never a guarantee below: one bad measurement must not close the device.
+    pub lower: Share,
+    /// Samples above are not taken: that was a cache, not the device.
+    pub upper: Share,
+    /// Times samples are redrawn.
+    pub redraws: u32,
+    /// How sure the guarantee is, given the samples.
+    pub confidence: Probability,
+    /// Chance.
+    pub seed: u64,
+}
+
+impl Default for EstimatorOptions {
+    /// Intervals of 0.5 to 2 s, backlogged for 95 %; 60 to 4096 samples; a tenth to twice the model's
+    /// speed; 200 redraws; 95 % sure.
+    fn default() -> Self {
+        EstimatorOptions {
+            interval: (Nanos::millis(500), Nanos::secs(2)),
+            backlogged_min: Share::percent(95),
+            alone_min: Share::percent(90),
+            samples_max: 4096,
+            samples_min: 60,
+            lower: Share::percent(10),
+            upper: Share::percent(200),
+            redraws: 200,
+            confidence: Probability::percent(95),
+            seed: 1,
+        }
+    }
+}
+
+/// What the device did in one interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interval {
+    /// How long it was.
+    pub length: Nanos,
+    /// For how long of it requests waited.
+    pub backlogged: Nanos,
+    /// Device time of the reads done, by the model.
+    pub read_work: Nanos,
+    /// Device time of the writes done, by the model.
+    pub write_work: Nanos,
+}
+
+/// What became of an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Observed {
+    /// It is a sample.
+    Taken(Mix),
+    /// Requests did not wait all the time: it says nothing.
+    NotBacklogged,
+    /// Too short or too long.
+    WrongLength,
+    /// Faster than the device can be.
+    TooFast,
+    /// It is a sample, and with it the device no longer does what it did: older samples are forgotten,
+    /// and a calibration is due.
+    Drifted(Mix, Drift),
+}
+
+/// Which way the device changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drift {
+    /// Faster.
+    Up,
+    /// Slower.
+    Down,
+}
+
+/// A speed to build promises on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guarantee {
+    /// Device time done per time by the clock: multiply a direction's rate by it.
+    pub speed: Share,
+    /// Samples it rests on.
+    pub samples: usize,
+    /// Are they enough to have seen what they exclude? If not, a margin was taken off.
+    pub enough: bool,
+    /// Was it cut to the bounds?
+    pub bounded: bool,
+}
+
+/// Estimates what the device can be trusted to do.
+///
+/// # Example
+/// ```
+/// use base::Nanos;
+/// use policy::share::{Mix, Probability, Share};
+/// use policy::share::capacity::{Estimator, EstimatorOptions, Interval, Observed};
+/// let mut estimator = Estimator::new(EstimatorOptions::default());
+/// let second = Nanos::secs(1);
+/// for n in 0..400 {
+///     let read_work = Nanos::millis(if n % 10 == 0 { 800 } else { 950 });
+///     let done = Interval { length: second, backlogged: second, read_work, write_work: Nanos(0) };
+///     assert_eq!(estimator.observe(&done), Observed::Taken(Mix::Reads));
+/// }
+/// let all_but_one_percent = estimator.guarantee(Mix::Reads, Probability::percent(99), 1).unwrap();
+/// assert_eq!(all_but_one_percent.speed, Share::percent(80));
+/// assert_eq!(estimator.guarantee(Mix::Writes, Probability::percent(99), 1), None);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Estimator {
+    options: EstimatorOptions,
+    reads: Series,
+    writes: Series,
+    mixed: Series,
+}
+
+impl Estimator {
+    /// Knows nothing yet.
+    ///
+    /// # Panics
+    /// If the bounds are not ascending, or no samples or redraws are allowed.
+    pub fn new(options: EstimatorOptions) -> Estimator {
+        assert!(options.lower <= options.upper, "bounds must ascend");
+        assert!(0 < options.samples_min && options.samples_min <= options.samples_max);
+        assert!(options.redraws > 0, "a bootstrap without redraws");
+        Estimator {
+            options,
+            reads: Series::default(),
+            writes: Series::default(),
+            mixed: Series::default(),
+        }
+    }
+
+    /// Takes what the device did in one interval, if it says what it can do.
+    pub fn observe(&mut self, interval: &Interval) -> Observed {
+        let options = self.options;
+        let (shortest, longest) = options.interval;
+        if interval.length < shortest || interval.length > longest {
+            return Observed::WrongLength;
+        }
+        let part = |of: Nanos, whole: Nanos| {
+            Share((u128::from(of.0) * 1_000_000_000 / u128::from(whole.0.max(1))) as u64)
+        };
+        if part(interval.backlogged, interval.length) < options.backlogged_min {
+            return Observed::NotBacklogged;
+        }
+        let work = interval.read_work + interval.write_work;
+        let speed = part(work, interval.length);
+        if speed > options.upper {
+            return Observed::TooFast;
+        }
+        let mix = if part(interval.read_work, work) >= options.alone_min {
+            Mix::Reads
+        } else if part(interval.write_work, work) >= options.alone_min {
+            Mix::Writes
+        } else {
+            Mix::Mixed
+        };
+        match self.series_mut(mix).push(speed, options.samples_max) {
+            Some(drift) => Observed::Drifted(mix, drift),
+            None => Observed::Taken(mix),
+        }
+    }
+
+    /// The speed that windows of `intervals` intervals reach with `probability`; `None` while there are
+    /// too few samples. For [`Mix::Mixed`] the least of what is known, as any of it may come.
+    ///
+    /// # Panics
+    /// If `intervals` is zero.
+    pub fn guarantee(
+        &self,
+        mix: Mix,
+        probability: Probability,
+        intervals: usize,
+    ) -> Option<Guarantee> {
+        assert!(intervals > 0, "a window of no intervals");
+        let of = |series: &Series| series.guarantee(&self.options, probability, intervals);
+        match mix {
+            Mix::Reads => of(&self.reads),
+            Mix::Writes => of(&self.writes),
+            Mix::Mixed => {
+                let all = [&self.reads, &self.writes, &self.mixed];
+                all.into_iter().filter_map(of).min_by_key(|it| it.speed)
+            }
+        }
+    }
+
+    /// Samples kept.
+    pub fn samples(&self, mix: Mix) -> usize {
+        match mix {
+            Mix::Reads => self.reads.speeds.len(),
+            Mix::Writes => self.writes.speeds.len(),
+            Mix::Mixed => self.mixed.speeds.len(),
+        }
+    }
+
+    fn series_mut(&mut self, mix: Mix) -> &mut Series {
+        match mix {
+            Mix::Reads => &mut self.reads,
+            Mix::Writes => &mut self.writes,
+            Mix::Mixed => &mut self.mixed,
+        }
+    }
+}
+
+/// The samples of one mix, and the watch over their mean.
+#[derive(Debug, Clone, Default)]
+struct Series {
+    /// Oldest first.
+    speeds: VecDeque<u64>,
+    watch: Watch,
+}
+
+impl Series {
+    fn push(&mut self, speed: Share, most: usize) -> Option<Drift> {
+        if self.speeds.len() >= most {
+            self.speeds.pop_front();
+        }
+        self.speeds.push_back(speed.0);
+        let (drift, since) = self.watch.push(speed.0 as f64)?;
+        let old = self.speeds.len().saturating_sub(since);
+        self.speeds.drain(..old);
+        self.watch = Watch::default();
+        Some(drift)
+    }
+
+    fn guarantee(
+        &self,
+        options: &EstimatorOptions,
+        probability: Probability,
+        intervals: usize,
+    ) -> Option<Guarantee> {
+        let samples = self.speeds.len();
+        if samples < options.samples_min || samples < intervals {
+            return None;
+        }
+        let speeds: Vec<f64> = self.speeds.iter().map(|speed| *speed as f64).collect();
+        let windows: Vec<f64> = speeds
+            .windows(intervals)
+            .map(|window| window.iter().sum::<f64>() / intervals as f64)
+            .collect();
+        let miss = 1.0 - probability.as_f64();
+        let block = block_length(&windows).max(intervals);
+        let low = redraw(&windows, block, miss, options);
+        // To be sure of a quantile one must have seen beyond it: so many independent windows.
+        let unsure = 1.0 - options.confidence.as_f64();
+        let needed = unsure.max(1e-9).ln() / (1.0 - miss.max(1e-9)).ln();
+        let independent = windows.len() as f64 / block as f64;
+        let enough = independent >= needed;
+        let speed = if enough {
+            low
+        } else {
+            low - margin(&windows, needed / independent)
+        };
+        let bounded = speed.clamp(options.lower.0 as f64, options.upper.0 as f64);
+        Some(Guarantee {
+            speed: Share(bounded as u64),
+            samples,
+            enough,
+            bounded: bounded != speed,
+        })
+    }
+}
+
+/// What is taken off because too little was seen: a quarter of the way from the median down to the
+/// least for each doubling that is missing.
+fn margin(windows: &[f64], missing: f64) -> f64 {
+    let mut sorted = windows.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let reach = sorted[sorted.len() / 2] - sorted[0];
+    reach * 0.25 * missing.log2()
+}
+
+/// How many windows in a row depend on each other: the cube root of their number, or twice the distance
+/// at which their correlation is lost, whichever is more, up to a quarter of all.
+fn block_length(windows: &[f64]) -> usize {
+    let n = windows.len();
+    let mean = windows.iter().sum::<f64>() / n as f64;
+    let product = |lag: usize| -> f64 {
+        let pairs = windows.iter().zip(&windows[lag..]);
+        pairs.map(|(a, b)| (a - mean) * (b - mean)).sum()
+    };
+    let variance = product(0);
+    let lost = if variance > 0.0 {
+        let noise = 2.0 / (n as f64).sqrt();
+        (1..n / 8).find(|&lag| product(lag) / variance < noise.max(0.1))
+    } else {
+        Some(1)
+    };
+    let lag = lost.unwrap_or(n / 8);
+    let by_number = (n as f64).cbrt().ceil() as usize;
+    // Samples without memory need no blocks.
+    let block = if lag <= 1 { 1 } else { by_number.max(2 * lag) };
+    block.clamp(1, (n / 4).max(1))
+}
+
+/// The lower end of the `miss` quantile over redraws of `windows` in blocks.
+fn redraw(windows: &[f64], block: usize, miss: f64, options: &EstimatorOptions) -> f64 {
+    let n = windows.len();
+    let mut chance = options.seed;
+    let starts = (n - block + 1) as u64;
+    let mut lows: Vec<f64> = (0..options.redraws)
+        .map(|_| {
+            let mut drawn = Vec::with_capacity(n + block);
+            while drawn.len() < n {
+                let start = (mix_bits(&mut chance) % starts) as usize;
+                drawn.extend_from_slice(&windows[start..start + block]);
+            }
+            drawn.truncate(n);
+            let rank = (miss * n as f64) as usize;
+            let (_, low, _) = drawn.select_nth_unstable_by(rank.min(n - 1), f64::total_cmp);
+            *low
+        })
+        .collect();
+    lows.sort_by(f64::total_cmp);
+    let unsure = 1.0 - options.confidence.as_f64();
+    lows[(unsure * lows.len() as f64) as usize]
+}
+
+/// SplitMix64: the next number of a seed.
+fn mix_bits(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut bits = *state;
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+/// Has the mean moved? A cumulative sum over the means of ten samples each (so that a bunch of slow
+/// ones is one), against the mean and spread of the first twenty such means.
+#[derive(Debug, Clone, Default)]
+struct Watch {
+    // The ten that run.
+    sum: f64,
+    count: u32,
+    // What it was, from the first twenty: mean, spread.
+    first: Vec<f64>,
+    reference: Option<(f64, f64)>,
+    // How far it is from that, and for how many means.
+    up: f64,
+    down: f64,
+    up_for: usize,
+    down_for: usize,
+}
+
+impl Watch {
+    const TEN: u32 = 10;
+    const TWENTY: usize = 20;
+    /// Deviations below this many spreads do not count.
+    const SLACK: f64 = 0.75;
+    /// One mean counts for at most this many.
+    const STEP_MAX: f64 = 4.0;
+    /// So many spreads in all are a drift.
+    const ALARM: f64 = 8.0;
+
+    /// Takes a sample; a drift comes with the number of samples since it began.
+    fn push(&mut self, speed: f64) -> Option<(Drift, usize)> {
+        self.sum += speed;
+        self.count += 1;
+        if self.count < Self::TEN {
+            return None;
+        }
+        let mean = self.sum / f64::from(self.count);
+        (self.sum, self.count) = (0.0, 0);
+        let Some((usual, spread)) = self.reference else {
+            self.first.push(mean);
+            if self.first.len() == Self::TWENTY {
+                self.reference = Some(mean_and_spread(&self.first));
+            }
+            return None;
+        };
+        let off = ((mean - usual) / spread).clamp(-Self::STEP_MAX, Self::STEP_MAX);
+        self.up = (self.up + off - Self::SLACK).max(0.0);
+        self.down = (self.down - off - Self::SLACK).max(0.0);
+        self.up_for = if self.up > 0.0 { self.up_for + 1 } else { 0 };
+        self.down_for = if self.down > 0.0 {
+            self.down_for + 1
+        } else {
+            0
+        };
+        let ten = Self::TEN as usize;
+        if self.down > Self::ALARM {
+            Some((Drift::Down, self.down_for * ten))
+        } else if self.up > Self::ALARM {
+            Some((Drift::Up, self.up_for * ten))
+        } else {
+            None
+        }
+    }
+}
+
+/// The mean, and the spread but at least one percent of it.
+fn mean_and_spread(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    (mean, variance.sqrt().max(mean.abs() * 0.01).max(1.0))
+}

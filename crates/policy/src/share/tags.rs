@@ -1,0 +1,448 @@
+//! Reservation tags: every promise has a clock of its own, and who is behind it is next.
+//!
+//! ```text
+//! waiting sessions -> 1. due:     promise late or on time, earliest deadline first
+//!                     2. cushion: ahead of the promise, but not of it and a piece per window
+//!                     3. spare:   whoever was served least for its weight
+//!                  -> a piece of its first request -> all its tags move on by what the piece costs
+//! ```
+//!
+//! A session's *due* tag is the moment its next piece is owed: it moves on by the piece's device time
+//! over the session's share of the device's time. Requests go in pieces of at most one quantum, so
+//! that a newcomer, whose tag is now, waits for one piece at the device and not for a round.
+//!
+//! - **Idle.** A session that asks again after a pause begins now, with a credit of at most `burst`.
+//! - **Spare time** goes to all who wait, promised or not, by weight and below their limits: the device
+//!   never waits while somebody may be served. Being served counts for the promise too, but puts the
+//!   due tag at most one piece ahead of now, so nobody is starved later for what was spare.
+//! - **A window may cut a piece off**, so a promise is served one piece per window faster, and at least
+//!   by a thirty-second, where there is time for it (2). The pieces of a small promise are smaller: what a cut costs and what the
+//!   request's fixed cost costs are balanced (`sqrt(rate * fixed * device rate * window)`).
+//! - **Time gets short.** Each piece has its fixed cost. When cushions are late, pieces grow to several
+//!   quanta, so a device without time to spare wastes none on splitting.
+//! - **Too little capacity.** Promises that are late come before everything else, so best effort is
+//!   shed first. Beyond a quarter window the floors of background work go, too. All tags then lag
+//!   alike, which scales all promises in proportion; a lag beyond `debt` is forgiven. A session that
+//!   comes meanwhile begins at the lag of the others, not behind all of it.
+//! - **Metadata** go first and are charged to the session they are for.
+//! - **Commits** are asked for by bytes written or by time and hold nothing back.
+//!
+//! Choice: tags in place of the published rounds, after mClock (OSDI 2010), with deadlines among the
+//! eligible (EEVDF) and costs in device time; finer than a round, as the paper asks for (section 5).
+//!
+//! Always true:
+//! 1. While a session waits below its limit and the depth is not used up, something is dispatched.
+//! 2. Nobody without a late promise is served before somebody with one, floors that are shed left out.
+//! 3. A due tag lies between `now - debt` and one piece ahead of now.
+
+use base::{Bytes, Instant, Nanos};
+
+use super::sessions::{Entry, Sessions};
+use super::{
+    Class, Closed, Costs, DepthControl, DepthOptions, Direction, Dispatch, EnqueueError, Event,
+    Figures, Lane, Limits, Next, OpenError, Request, Scheduler, SessionId, Share, Shed, Terms,
+    Totals,
+};
+
+/// The parameters of the tags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TagsOptions {
+    /// The longest piece, while there is time.
+    pub quantum: Bytes,
+    /// The longest while there is not: so many quanta.
+    pub quanta_max: u64,
+    /// The shortest, of sessions with little promised.
+    pub piece_min: Bytes,
+    /// How far back in time a session may begin that was idle.
+    pub burst: Nanos,
+    /// How far a promise may lag before what is older is forgiven.
+    pub debt: Nanos,
+    /// Serve promises a piece per window faster where there is time?
+    pub cushion: bool,
+    /// Pieces at the device.
+    pub depth: DepthOptions,
+    /// Ask for a commit after so much was written.
+    pub commit_bytes: Bytes,
+    /// Ask for a commit so long after the first write not committed.
+    pub commit_after: Nanos,
+}
+
+impl Default for TagsOptions {
+    /// Pieces of 32 to 256 KiB, to 1 MiB when time is short, 20 ms of credit, a second of debt, commits after 64 MiB or a second.
+    fn default() -> Self {
+        TagsOptions {
+            quantum: Bytes::kib(256),
+            quanta_max: 4,
+            piece_min: Bytes::kib(32),
+            burst: Nanos::millis(20),
+            debt: Nanos::secs(1),
+            cushion: true,
+            depth: DepthOptions::default(),
+            commit_bytes: Bytes::mib(64),
+            commit_after: Nanos::secs(1),
+        }
+    }
+}
+
+/// What one session's tags are, and how fast they run.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tag {
+    // By terms and costs.
+    /// The longest piece, and what it may grow to when time is short.
+    piece: Bytes,
+    piece_max: Bytes,
+    /// The promised part of the device's time, and with the cushion.
+    share: Share,
+    share_cushioned: Share,
+    limit_share: Option<Share>,
+    weight: u64,
+    /// From one piece owed to the next.
+    period: Nanos,
+    period_cushioned: Nanos,
+    // As it goes.
+    /// When the next piece is owed.
+    due: Instant,
+    /// When it would be with the cushion.
+    cushioned: Instant,
+    /// Before this it is at its limit.
+    free: Instant,
+    /// Device time it got by its weight, in thousandths.
+    spare: u128,
+}
+
+/// Reservation, limit and weight tags in device time: the default.
+pub struct Tags {
+    options: TagsOptions,
+    window: Nanos,
+    sessions: Sessions<Tag>,
+    depth: DepthControl,
+    /// The spare tag of who was served by weight last.
+    spare: u128,
+    shed: Shed,
+    // Writes since the last commit was asked for.
+    written: Bytes,
+    written_since: Option<Instant>,
+    committing: bool,
+}
+
+/// `time` at a share of the device: how long that takes by the clock.
+fn stretched(time: Nanos, share: Share) -> Nanos {
+    let clock = u128::from(time.0) * u128::from(Share::WHOLE.0) / u128::from(share.0.max(1));
+    Nanos(u64::try_from(clock).unwrap_or(u64::MAX))
+}
+
+impl Tags {
+    /// Promises are judged by `window`.
+    ///
+    /// # Panics
+    /// If the window, the quantum or the shortest piece is zero.
+    pub fn new(limits: Limits, window: Nanos, costs: Costs, options: TagsOptions) -> Tags {
+        assert!(
+            options.quantum.0 > 0 && options.piece_min.0 > 0,
+            "pieces of zero bytes"
+        );
+        Tags {
+            options,
+            window,
+            sessions: Sessions::new(limits, window, costs, options.quantum),
+            depth: DepthControl::new(options.depth),
+            spare: 0,
+            shed: Shed::Nothing,
+            written: Bytes(0),
+            written_since: None,
+            committing: false,
+        }
+    }
+
+    /// What is given up now because the device cannot do what was promised.
+    pub fn shed(&self) -> Shed {
+        self.shed
+    }
+
+    /// How a session's tags run by its terms and the costs.
+    fn set_pace(&self, terms: &Terms, tag: &mut Tag) {
+        let (costs, unit) = (self.sessions.costs(), self.sessions.unit());
+        let window = terms.window.unwrap_or(self.window);
+        let share_of = |rate| costs.share(terms.direction, rate, unit);
+        tag.weight = terms.weight();
+        tag.limit_share = terms.limit.map(share_of);
+        tag.share = share_of(terms.rate);
+        let quantum = self.options.quantum;
+        tag.piece_max = quantum * self.options.quanta_max;
+        if terms.rate.0 > 0 && terms.class == Class::Session {
+            tag.piece_max = self.piece_of(terms, window).min(tag.piece_max);
+        }
+        tag.piece = tag.piece_max.min(quantum);
+        let whole = costs.of(terms.direction, unit, true);
+        let charge =
+            Nanos((u128::from(whole.0) * u128::from(tag.piece.0) / u128::from(unit.0)) as u64);
+        if self.options.cushion && terms.class == Class::Session {
+            let per_window = u128::from(charge.0) * 1_000_000_000 / u128::from(window.0);
+            tag.share_cushioned = tag.share + Share(tag.share.0 / 32).max(Share(per_window as u64));
+        } else {
+            tag.share_cushioned = tag.share;
+        }
+        tag.period = stretched(charge, tag.share);
+        tag.period_cushioned = stretched(charge, tag.share_cushioned);
+    }
+
+    /// The length at which what a window may cut off and the fixed cost of one piece more take the same
+    /// part of the device: piece / (device rate * window) = rate * fixed / piece.
+    fn piece_of(&self, terms: &Terms, window: Nanos) -> Bytes {
+        let cost = self.sessions.costs().direction(terms.direction);
+        let fixed_bytes = u128::from(cost.rate.within(cost.fixed).0);
+        let window_bytes = u128::from(terms.rate.within(window).0);
+        let piece = (fixed_bytes * window_bytes).isqrt() as u64 / 4096 * 4096;
+        Bytes(piece).max(self.options.piece_min)
+    }
+
+    /// How far the latest promise is beyond its deadline, floors left out.
+    fn lag(&self, now: Instant) -> Nanos {
+        let waiting = self.sessions.waiting();
+        let promised =
+            waiting.filter(|(_, it)| it.terms.class == Class::Session && it.own.share.0 > 0);
+        let lags = promised.map(|(_, entry)| now.since(entry.own.due + entry.own.period));
+        lags.max().unwrap_or(Nanos(0))
+    }
+
+    /// How many quanta a piece may have, by how late something is.
+    fn quanta(&self, lag: Nanos) -> u64 {
+        (1 + lag.0 / (self.window.0 / 64).max(1)).min(self.options.quanta_max)
+    }
+
+    /// The same of cushions.
+    fn cushion_lag(&self, now: Instant) -> Nanos {
+        let waiting = self.sessions.waiting();
+        let lags = waiting
+            .filter(|(_, it)| it.own.share_cushioned > it.own.share)
+            .map(|(_, entry)| now.since(entry.own.cushioned + entry.own.period_cushioned));
+        lags.max().unwrap_or(Nanos(0))
+    }
+
+    /// Where a session begins that asks again: now, or where the latest of the others is.
+    fn begin(&self, now: Instant) -> Instant {
+        now - self.lag(now)
+    }
+
+    fn judge_capacity(&mut self, now: Instant) {
+        let lag = self.lag(now);
+        // A level is left at half the lag it is entered at.
+        let above = |level: Shed, bound: Nanos| {
+            let bound = if self.shed >= level {
+                bound.0 / 2
+            } else {
+                bound.0
+            };
+            lag.0 > bound
+        };
+        let shed = if above(
+            Shed::Scaled,
+            Nanos(self.options.debt.0 - self.options.debt.0 / 16),
+        ) {
+            Shed::Scaled
+        } else if above(Shed::Background, Nanos(self.window.0 / 4)) {
+            Shed::Background
+        } else if above(Shed::BestEffort, Nanos(self.window.0 / 8)) {
+            Shed::BestEffort
+        } else {
+            Shed::Nothing
+        };
+        if shed != self.shed {
+            let event = Event::Shed {
+                at: now,
+                from: self.shed,
+                to: shed,
+            };
+            self.sessions.note(event);
+            self.shed = shed;
+        }
+    }
+
+    /// Who is next, and the length of its piece.
+    fn choose(&mut self, now: Instant) -> Option<(SessionId, Bytes)> {
+        let floors = self.shed < Shed::Background;
+        // Large pieces grow when cushions are late, small ones only when promises are.
+        let most = self.options.quantum * self.quanta(self.cushion_lag(now));
+        let grown = self.quanta(self.lag(now));
+        let may = |entry: &Entry<Tag>| entry.own.free <= now;
+        let promised = |entry: &Entry<Tag>| {
+            entry.own.share.0 > 0 && (floors || entry.terms.class != Class::Background)
+        };
+        let first = |key: &dyn Fn(&Tag) -> Option<u128>, only: &dyn Fn(&Entry<Tag>) -> bool| {
+            let waiting = self.sessions.waiting();
+            waiting
+                .filter(|(_, entry)| may(entry) && only(entry))
+                .filter_map(|(id, entry)| Some((key(&entry.own)?, id, entry.own.piece_max)))
+                .min()
+        };
+        let deadline =
+            |at: Instant, period: Nanos| (at <= now).then(|| u128::from((at + period).0));
+        let due = first(&|tag| deadline(tag.due, tag.period), &promised);
+        let cushion = |tag: &Tag| deadline(tag.cushioned, tag.period_cushioned);
+        let chosen = due.or_else(|| {
+            first(&cushion, &|entry| {
+                promised(entry) && entry.terms.class == Class::Session
+            })
+        });
+        if let Some((_, id, piece)) = chosen {
+            return Some((id, (piece * grown).min(most)));
+        }
+        let (spare, id, _) = first(&|tag| Some(tag.spare), &|_| true)?;
+        self.spare = spare;
+        Some((id, most))
+    }
+
+    /// Moves a session's tags on: it was served what costs `charge`.
+    fn serve(&mut self, now: Instant, id: SessionId, charge: Nanos) {
+        let burst = self.options.burst;
+        let cushion_debt = Nanos(self.window.0 / 8);
+        let Some(entry) = self.sessions.get_mut(id) else {
+            return;
+        };
+        let tag = &mut entry.own;
+        if tag.share.0 > 0 {
+            tag.due = tag.due.min(now) + stretched(charge, tag.share);
+            let cushioned = tag.cushioned.clamp(now - cushion_debt, now);
+            tag.cushioned = cushioned + stretched(charge, tag.share_cushioned);
+        }
+        if let Some(share) = tag.limit_share {
+            tag.free = tag.free.max(now - burst) + stretched(charge, share);
+        }
+        tag.spare += u128::from(charge.0) * 1000 / u128::from(tag.weight);
+    }
+
+    /// Forgives what promises lag beyond the debt.
+    fn forgive(&mut self, now: Instant) {
+        let oldest = now - self.options.debt;
+        if self.lag(now) < self.options.debt {
+            return;
+        }
+        for (_, entry) in self.sessions.all_mut() {
+            entry.own.due = entry.own.due.max(oldest);
+            entry.own.cushioned = entry.own.cushioned.max(oldest);
+        }
+    }
+
+    /// Is it time to commit? If not, when, as far as the clock decides.
+    fn commit_at(&self) -> Option<Instant> {
+        let since = self.written_since.filter(|_| !self.committing)?;
+        let full = self.written >= self.options.commit_bytes;
+        Some(if full {
+            since
+        } else {
+            since + self.options.commit_after
+        })
+    }
+}
+
+impl Scheduler for Tags {
+    fn open(&mut self, now: Instant, terms: Terms) -> Result<SessionId, OpenError> {
+        let mut tag = Tag {
+            due: now,
+            cushioned: now,
+            ..Tag::default()
+        };
+        self.set_pace(&terms, &mut tag);
+        self.sessions.open(now, terms, tag)
+    }
+
+    fn close(&mut self, now: Instant, session: SessionId) -> Option<Closed> {
+        self.sessions.close(now, session)
+    }
+
+    fn enqueue(&mut self, now: Instant, lane: Lane, request: Request) -> Result<(), EnqueueError> {
+        let begin = self.begin(now) - self.options.burst;
+        let spare = self.spare;
+        self.sessions.enqueue(now, lane, request)?;
+        if let Lane::Session(id) = lane {
+            let entry = self.sessions.get_mut(id).expect("it was taken");
+            if entry.line.len() == 1 {
+                let tag = &mut entry.own;
+                tag.due = tag.due.max(begin);
+                tag.cushioned = tag.cushioned.max(begin);
+                tag.spare = tag.spare.max(spare);
+            }
+        }
+        Ok(())
+    }
+
+    fn next(&mut self, now: Instant) -> Next {
+        let commit_at = self.commit_at();
+        if commit_at.is_some_and(|at| at <= now) {
+            self.written = Bytes(0);
+            self.written_since = None;
+            self.committing = true;
+            return Next::Commit;
+        }
+        let until = |at: Option<Instant>| match at.into_iter().chain(commit_at).min() {
+            Some(at) => Next::Wait(at),
+            None => Next::Idle,
+        };
+        if self.sessions.in_flight() >= self.depth.depth() {
+            return until(None);
+        }
+        if let Some(dispatch) = self.sessions.take_metadata(now) {
+            if let Lane::Metadata { charged: Some(id) } = dispatch.lane {
+                self.serve(now, id, dispatch.charge);
+            }
+            return Next::Dispatch(dispatch);
+        }
+        self.judge_capacity(now);
+        self.forgive(now);
+        let Some((id, piece)) = self.choose(now) else {
+            let waiting = self.sessions.waiting();
+            return until(waiting.map(|(_, entry)| entry.own.free).min());
+        };
+        let dispatch = self.sessions.take(now, id, piece);
+        self.serve(now, id, dispatch.charge);
+        Next::Dispatch(dispatch)
+    }
+
+    fn completed(&mut self, now: Instant, dispatch: &Dispatch, done: Bytes) {
+        if done.0 > 0 {
+            let latency = now.since(dispatch.at);
+            let in_flight = self.sessions.in_flight();
+            self.depth.completed(latency, dispatch.charge, in_flight);
+        }
+        let data = matches!(dispatch.lane, Lane::Session(_));
+        if data && dispatch.direction == Direction::Write && done.0 > 0 {
+            self.written += done;
+            self.written_since.get_or_insert(now);
+        }
+        self.sessions.completed(now, dispatch, done);
+    }
+
+    fn committed(&mut self, _now: Instant) {
+        assert!(self.committing, "nobody asked for a commit");
+        self.committing = false;
+    }
+
+    fn set_costs(&mut self, now: Instant, costs: Costs) {
+        self.sessions.set_costs(now, costs);
+        let tags: Vec<_> = self
+            .sessions
+            .all()
+            .map(|(id, it)| (id, it.terms, it.own))
+            .collect();
+        for (id, terms, mut tag) in tags {
+            self.set_pace(&terms, &mut tag);
+            self.sessions.get_mut(id).expect("it is open").own = tag;
+        }
+    }
+
+    fn figures(&mut self, now: Instant, session: SessionId) -> Option<Figures> {
+        self.sessions.figures(now, session)
+    }
+
+    fn totals(&self) -> Totals {
+        self.sessions.totals()
+    }
+
+    fn depth(&self) -> u32 {
+        self.depth.depth()
+    }
+
+    fn take_events(&mut self) -> Vec<Event> {
+        self.sessions.take_events()
+    }
+}
