@@ -276,6 +276,11 @@ impl Cache {
         self.room.notify_all();
     }
 
+    /// Pages that the cache may hold now.
+    pub fn cache_pages(&self) -> u64 {
+        u64::from(self.frames_max.get()) * self.pages_per_block.get()
+    }
+
     /// Evicts what would not fit beside `held` slots for extents. False if dirty blocks are in the way.
     pub fn make_room_beside(&self, held: u64) -> bool {
         let most = self.frames_beside(held);

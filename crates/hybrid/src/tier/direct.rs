@@ -34,6 +34,8 @@ const PARTS: u64 = 64;
 const PART_PAGES_MIN: u64 = 4;
 /// How often it is looked whether what sinks has made room.
 const PATIENCE: Nanos = Nanos::millis(100);
+/// So many of the coldest extents are looked at when room is needed.
+const VICTIMS: usize = 1024;
 /// A wanted extent gives way to one that is so many times as hot.
 const COOLER: f64 = 2.0;
 /// When room is needed, this part of all of it is made from extents at rest.
@@ -56,6 +58,8 @@ pub(crate) struct Jobs {
     copies: BTreeMap<u32, u64>,
     /// The order in which they are: hottest first.
     order: VecDeque<u32>,
+    /// There is no room, and nothing up that is colder than what wants to come; until the next interval.
+    full: bool,
 }
 
 impl Jobs {
@@ -63,6 +67,11 @@ impl Jobs {
     #[cfg(test)]
     pub fn any(&self) -> bool {
         !self.raises.is_empty() || !self.copies.is_empty()
+    }
+
+    /// There may be room again.
+    pub fn make_hope(&mut self) {
+        self.full = false;
     }
 
     /// Nothing is to be done any more.
@@ -97,7 +106,10 @@ impl Inner {
         match settings.mode {
             Mode::Cache => 0,
             Mode::Tier => all,
-            Mode::Both => all * u64::from(settings.tier.share.unwrap_or(50)) / 100,
+            Mode::Both => match settings.tier.share {
+                Some(share) => all * u64::from(share) / 100,
+                None => self.split_room(cache, all),
+            },
         }
     }
 
@@ -168,6 +180,10 @@ impl Inner {
     pub(crate) fn raise_soon(self: &Rc<Self>, cache: &Rc<Cache>, extent: u32) {
         let jobs = &cache.tier.jobs;
         if jobs.borrow().waiting.contains(&extent) {
+            return;
+        }
+        if jobs.borrow().full && !cache.tier.table.borrow().is_pinned(extent) {
+            cache.tier.boundary.borrow_mut().refuse(extent);
             return;
         }
         let in_line = !jobs.borrow().raises.is_empty();
@@ -297,7 +313,11 @@ impl Inner {
                 count(&tier.counts.cancelled, 1);
             }
         }
-        tier.jobs.borrow_mut().order.clear();
+        {
+            let mut jobs = tier.jobs.borrow_mut();
+            jobs.order.clear();
+            jobs.make_hope();
+        }
         let up: Vec<u32> = tier.table.borrow().up().collect();
         for extent in up {
             if tier.stats.borrow().missed(extent) > 0.0 {
@@ -342,6 +362,8 @@ impl Inner {
                         // What sinks tells when it is gone.
                         let _ = env::timeout(PATIENCE, room).await;
                     } else {
+                        tier.jobs.borrow_mut().full = true;
+                        tier.boundary.borrow_mut().refuse(extent);
                         self.leave_line(&cache, extent);
                         self.not_raised(&cache, extent);
                     }
@@ -396,7 +418,7 @@ impl Inner {
             )
         };
         let mut leaving = sinking;
-        for other in self.coldest_up(cache) {
+        for other in self.coldest_up(cache, VICTIMS) {
             let may = {
                 let (table, stats) = (tier.table.borrow(), tier.stats.borrow());
                 let cooler = stats.heat(other) * COOLER < heat;

@@ -57,6 +57,7 @@ impl Inner {
             length: closed.length,
             counts: &closed.counts,
         });
+        let length = closed.length;
         let resident = resident(cache);
         let up = tier.table.borrow().regions_up();
         tier.stats
@@ -66,6 +67,10 @@ impl Inner {
             let schedule = self.settings.borrow().tier.schedule();
             schedule.is_open(env::wall_clock())
         };
+        self.move_boundary(cache, length);
+        if open {
+            self.shed(cache);
+        }
         for mv in decision.moves.iter().filter(|mv| mv.way == Way::Down) {
             self.send_down(cache, mv.region, mv.why.to_string());
         }

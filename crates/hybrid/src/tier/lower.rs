@@ -91,6 +91,7 @@ impl Inner {
         cache.note_extent();
         self.hold(cache, extent);
         cache.set_held_pages(tier.table.borrow().reserved());
+        tier.jobs.borrow_mut().make_hope();
         let table = tier.table.borrow();
         let left = table
             .extents_of(region)

@@ -108,6 +108,7 @@ impl Inner {
         if !self.has_tier() {
             return;
         }
+        tier.jobs.borrow_mut().make_hope();
         let up: Vec<u32> = tier.table.borrow().up().collect();
         for extent in up {
             if tier.table.borrow().is_barred(extent) {
@@ -131,8 +132,10 @@ impl Inner {
         let room = self.tier_room(cache);
         let regions = {
             let table = tier.table.borrow();
-            // Where extents go up one by one a region takes what it needs, and no more is known beforehand.
-            match table.one_grain() || !self.settings.borrow().tier.break_even {
+            // Where extents go up one by one a region takes what it needs, and no more is known beforehand; and
+            // a boundary that follows the demand has to see it.
+            let whole = table.one_grain() || !self.settings.borrow().tier.break_even;
+            match whole && !self.splits() {
                 true => {
                     (room / (table.region_bytes().0 / PAGE)).min(u64::from(table.regions())) as u32
                 }
@@ -143,7 +146,7 @@ impl Inner {
     }
 
     /// The tier has more than it may have: the coldest extents go down, those at rest first.
-    fn shed(self: &Rc<Self>, cache: &Rc<Cache>) {
+    pub(crate) fn shed(self: &Rc<Self>, cache: &Rc<Cache>) {
         let tier = &cache.tier;
         let room = self.tier_room(cache);
         let mut staying = {
@@ -154,7 +157,7 @@ impl Inner {
         if staying <= room {
             return;
         }
-        for extent in self.coldest_up(cache) {
+        for extent in self.coldest_up(cache, usize::MAX) {
             if staying <= room {
                 break;
             }
@@ -165,8 +168,8 @@ impl Inner {
         }
     }
 
-    /// Extents that are up: those at rest, then those wanted, pinned ones last; the coldest first.
-    pub(crate) fn coldest_up(&self, cache: &Cache) -> Vec<u32> {
+    /// At most `most` extents that are up: those at rest, then those wanted, pinned ones last; the coldest first.
+    pub(crate) fn coldest_up(&self, cache: &Cache, most: usize) -> Vec<u32> {
         let (table, stats) = (cache.tier.table.borrow(), cache.tier.stats.borrow());
         let mut up: Vec<(u8, f64, u32)> = table
             .up()
@@ -175,7 +178,14 @@ impl Inner {
                 (rank, stats.heat(extent), extent)
             })
             .collect();
-        up.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
+        let order = |a: &(u8, f64, u32), b: &(u8, f64, u32)| {
+            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
+        };
+        if most < up.len() {
+            up.select_nth_unstable_by(most, order);
+            up.truncate(most);
+        }
+        up.sort_unstable_by(order);
         up.into_iter().map(|(_, _, extent)| extent).collect()
     }
 
@@ -202,6 +212,10 @@ impl Inner {
         count(&counts.buffer_requests, u64::from(buffered));
         let hit = !buffered && (resident || up && write);
         count(&counts.hit_requests, u64::from(hit));
+        if tiered && !up {
+            let first = range.start / PAGE;
+            self.note_cache_use(cache, first, range.end.div_ceil(PAGE) - first);
+        }
         if tiered {
             self.touch_tier(cache, range, write, !write && !resident);
         }

@@ -22,6 +22,7 @@ mod manage;
 mod pace;
 mod published;
 mod settings;
+mod split;
 mod stats;
 mod table;
 mod view;
@@ -72,6 +73,7 @@ pub(crate) struct State {
     pub jobs: RefCell<Jobs>,
     /// The published mover's queue, and the region it moves.
     pub published: Published,
+    boundary: RefCell<split::Boundary>,
     /// Extents are to be raised or copied.
     pub raise_work: Event,
     /// Extents are to be emptied.
@@ -93,6 +95,7 @@ impl State {
             policy: RefCell::new(policy),
             jobs: RefCell::default(),
             published: Published::default(),
+            boundary: RefCell::default(),
             raise_work: Event::default(),
             lower_work: Event::default(),
             news: Event::default(),

@@ -398,6 +398,36 @@ fn beside_a_tier_the_cache_has_the_rest() {
 }
 
 #[test]
+fn the_boundary_between_tier_and_cache_follows_their_use() {
+    run(20, async {
+        let (slow, fast) = devices();
+        let mut settings = tiered(Mode::Both);
+        settings.admission = Admission::Always;
+        settings.sequential_bypass = None;
+        settings.tier.parameters.streak_min = 1000;
+        let disk = make(settings.clone(), slow.clone(), fast).await;
+        let half = tier(&disk).room_bytes;
+        // What is read comes back a little too late for the cache, and nothing wants to be up.
+        for round in 0..60_000_u64 {
+            get(&disk, pages(round * 11 % 6_000, 1)).await;
+            env::sleep(Nanos::millis(1)).await;
+        }
+        let low = tier(&disk).room_bytes;
+        assert!(low < half / 2, "{low} of {half}");
+        // Now nobody uses the cache, and more is hot than the tier has room for.
+        settings.tier.parameters.streak_min = 1;
+        settings.tier.parameters.share_min = 99.0;
+        disk.set(settings).await.unwrap();
+        for round in 0..60_000_u64 {
+            put(&disk, pages(6_000 + round * 7 % 5_000, 1), 3).await;
+            env::sleep(Nanos::millis(1)).await;
+        }
+        let high = tier(&disk).room_bytes;
+        assert!(high > 3 * low, "{high} from {low}");
+    });
+}
+
+#[test]
 fn a_cache_becomes_a_tier_and_a_tier_a_cache_and_nothing_is_lost() {
     run(15, async {
         let (slow, fast) = devices();
