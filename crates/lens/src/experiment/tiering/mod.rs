@@ -109,14 +109,11 @@ pub const METRICS: [(&str, &str); 18] = [
     ("first_saturated_minute", "min"),
 ];
 
-fn metric(name: &str) -> usize {
-    let found = METRICS.iter().position(|(known, _)| *known == name);
-    found.expect("the metric is in the table")
-}
-
 impl Sample {
+    /// None for a metric that is not counted, too.
     fn of(&self, name: &str) -> Option<f64> {
-        self.values[metric(name)]
+        let at = METRICS.iter().position(|(known, _)| *known == name)?;
+        self.values[at]
     }
 }
 

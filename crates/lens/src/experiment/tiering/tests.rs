@@ -171,7 +171,7 @@ fn what_is_missing_of_recorded_traces_is_said() {
         why.contains("there is no src1_1.csv") && why.contains("leave --msr out"),
         "{why}"
     );
-    recorded(folder.path(), "src1_1.csv", 0..3);
+    recorded(folder.path(), "src1_1.csv", 1..3);
     let why = refused(1);
     assert!(why.contains("no request in minutes 480 to 600"), "{why}");
     std::fs::write(
