@@ -65,6 +65,8 @@ pub(crate) struct Table {
     barred: Vec<Range<u64>>,
     // As things are.
     extents: BTreeMap<u32, Extent>,
+    /// Those that sink: few of many.
+    sinking: BTreeSet<u32>,
     wanted: BTreeSet<Region>,
     reserved: u64,
     touched: Vec<u32>,
@@ -89,6 +91,7 @@ impl Table {
             pinned: ranges(&tier.pinned),
             barred: ranges(&tier.barred),
             extents: BTreeMap::new(),
+            sinking: BTreeSet::new(),
             wanted: BTreeSet::new(),
             reserved: 0,
             touched: Vec::new(),
@@ -196,18 +199,14 @@ impl Table {
 
     /// Extents that are up, ascending.
     pub fn up(&self) -> impl Iterator<Item = u32> + '_ {
-        self.at(Place::Up)
+        let here =
+            |(number, extent): (&u32, &Extent)| (extent.place == Place::Up).then_some(*number);
+        self.extents.iter().filter_map(here)
     }
 
     /// Extents that sink, ascending.
     pub fn sinking(&self) -> impl Iterator<Item = u32> + '_ {
-        self.at(Place::Sinking)
-    }
-
-    fn at(&self, place: Place) -> impl Iterator<Item = u32> + '_ {
-        let here =
-            move |(number, extent): (&u32, &Extent)| (extent.place == place).then_some(*number);
-        self.extents.iter().filter_map(here)
+        self.sinking.iter().copied()
     }
 
     /// Regions with an extent that is up, ascending.
@@ -280,7 +279,10 @@ impl Table {
         let pages = self.pages_of(extent);
         match self.extents.insert(extent, Extent { place: Place::Up }) {
             None => self.reserved += pages.end - pages.start,
-            Some(was) => assert_eq!(was.place, Place::Sinking, "extent {extent} was up"),
+            Some(was) => {
+                assert_eq!(was.place, Place::Sinking, "extent {extent} was up");
+                self.sinking.remove(&extent);
+            }
         }
         self.touched.push(extent);
     }
@@ -291,6 +293,7 @@ impl Table {
         let entry = entry.expect("only what is up goes down");
         assert_eq!(entry.place, Place::Up, "extent {extent} sinks already");
         entry.place = Place::Sinking;
+        self.sinking.insert(extent);
         self.touched.push(extent);
     }
 
@@ -300,6 +303,7 @@ impl Table {
         assert_eq!(gone, Some(Place::Sinking), "extent {extent} was sinking");
         let pages = self.pages_of(extent);
         self.reserved -= pages.end - pages.start;
+        self.sinking.remove(&extent);
         self.touched.push(extent);
     }
 
@@ -310,6 +314,7 @@ impl Table {
         self.touched.extend(&gone);
         self.wanted.clear();
         self.reserved = 0;
+        self.sinking.clear();
         gone
     }
 

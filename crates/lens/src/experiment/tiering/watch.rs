@@ -19,6 +19,9 @@ pub(super) const LOOK: Nanos = Nanos::secs(20);
 /// The paper's second column of table 5 leaves out what took longer.
 const SHORT: Nanos = Nanos::millis(100);
 
+/// What is placed before the trace begins is there by then.
+const PATIENCE: Nanos = Nanos::secs(3_600);
+
 /// One part of a run: requests due from the one time to the other.
 #[derive(Clone)]
 struct Part {
@@ -140,7 +143,9 @@ impl Watch for Watcher {
     fn begin(&self, hybrid: Option<Rc<Hybrid>>) -> Begun<'_> {
         Box::pin(async move {
             let Some(hybrid) = hybrid else { return };
+            let deadline = env::now() + PATIENCE;
             while hybrid.tier().unwrap_or_default().held_bytes < self.placed.0 {
+                assert!(env::now() < deadline, "what is to be placed has room");
                 env::sleep(Nanos::secs(1)).await;
             }
             let begun = env::now();

@@ -163,10 +163,7 @@ impl Case {
         let mut window = slice(begin, begin + length).map_err(trouble)?;
         each(&mut window, |request| {
             if matches!(request.op, Op::Read | Op::Write) {
-                requests.push(Request {
-                    at: request.at.saturating_sub(begin),
-                    ..*request
-                });
+                requests.push(*request);
             }
         })
         .map_err(trouble)?;
