@@ -155,7 +155,7 @@ impl Boundary {
 
 /// So much of `whole` is weighed at each margin.
 fn margin_of(whole: Bytes) -> Bytes {
-    Bytes((whole.0 / 16).min(1 << 30).max(PAGE))
+    Bytes((whole.0 / 16).clamp(PAGE, 1 << 30))
 }
 
 impl Inner {

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use base::{Bytes, Nanos, Span};
+use device::model::{ModelDisk, Spec, Store};
 use device::{Crash, Device, Memory};
 use hybrid::{Admission, CopyBack, Hybrid, Mode, MoveEnd, Settings, Tier, TierStatus, Ties};
 use policy::tier::{Parameters, Region};
@@ -530,6 +531,55 @@ fn a_full_tier_makes_no_writer_wait_for_ever() {
             .expect("every write ends");
         assert!(tier(&disk).regions_up > 2);
     });
+}
+
+/// The mean response in milliseconds of reads elsewhere while a region of 1 GiB comes up, and how many seconds
+/// that took.
+fn beside_a_promotion(copies: bool, flow_control: bool) -> (f64, f64) {
+    run(19, async move {
+        let model = |name: &str, model: &str, size: Bytes| {
+            let spec = Spec::find(model).unwrap();
+            ModelDisk::new(name, &spec, Some(size), Store::None, 1).unwrap()
+        };
+        let slow = model("hdd0", "hdd-10k-sas", Bytes::gib(16));
+        let fast = model("ssd0", "ssd-sata-mlc", Bytes::gib(2));
+        let mut settings = tiered(Mode::Tier);
+        settings.tier.region = Bytes::gib(1);
+        settings.tier.parameters.timeout = 1000;
+        settings.tier.flow_control = flow_control;
+        // Nobody reads the region, so with break-even nothing is copied.
+        settings.tier.break_even = !copies;
+        let disk = make(settings, slow, fast).await;
+        let mut rng = env::rng("users");
+        let (mut waited, mut reads) = (0.0, 0);
+        let start = base::Instant(0) + Nanos::secs(3);
+        let mut end = start;
+        while env::now() < start + Nanos::secs(120) {
+            put(&disk, pages(rng.below(4096), 1), 0).await;
+            put(&disk, pages(rng.below(4096), 1), 0).await;
+            let begun = env::now();
+            get(&disk, pages(300_000 + rng.below(3_000_000), 1)).await;
+            if begun > start && (tier(&disk).held_bytes < 1 << 30 || !copies) {
+                waited += env::now().since(begun).secs_f64() * 1e3;
+                reads += 1;
+                end = env::now();
+            }
+            env::sleep(Nanos::millis(rng.below(20))).await;
+        }
+        (waited / f64::from(reads), end.since(start).secs_f64())
+    })
+}
+
+#[test]
+fn a_promotion_yields_to_users_and_comes_through_all_the_same() {
+    let (alone, _) = beside_a_promotion(false, true);
+    let (controlled, took) = beside_a_promotion(true, true);
+    let (reckless, rushed) = beside_a_promotion(true, false);
+    println!("{alone:.2} ms alone");
+    println!("{controlled:.2} ms with flow control, 1 GiB in {took:.0} s");
+    println!("{reckless:.2} ms without, 1 GiB in {rushed:.0} s");
+    assert!(controlled < alone * 1.7 && controlled < reckless * 0.8);
+    assert!(took < 110.0, "it comes through: {took} s");
 }
 
 fn tiers() -> impl Strategy<Value = Settings> {
