@@ -21,6 +21,7 @@ use crate::error::StoreError;
 use crate::object::{Change, Condition, Generation};
 use crate::open::{Inner, Store};
 use crate::record::SEGMENTS_MAX;
+use crate::reserve::ReservationId;
 use crate::segment::{Entry, SEGMENT_BYTES_MAX};
 use crate::space::{Run, Want};
 use crate::table::{Object, PAGES, Pages, Table};
@@ -131,7 +132,7 @@ impl Inner {
             store: self.name.clone(),
             what,
             object: object.to_owned(),
-            source,
+            source: Box::new(source),
         }
     }
 
@@ -353,61 +354,77 @@ impl Inner {
         growth: u64,
         id: Option<u32>,
         end: u64,
-        reservation: Option<crate::reserve::ReservationId>,
+        reservation: Option<ReservationId>,
     ) -> Result<Taken<'_>, StoreError> {
         // Only what overwrites may take the last pages, since what it replaces comes back.
         let spare = if growth == 0 { 0 } else { self.spare };
-        let number = reservation.map(|id| id.0);
         loop {
             self.usable()?;
-            let mut table = self.table.borrow_mut();
-            let mut space = self.space.borrow_mut();
-            let free = u64::from(space.free_count()).saturating_sub(table.promised);
-            let enough = match number {
-                None => free >= count + spare,
-                Some(number) => self.promise_covers(&table, number, count)?,
-            };
-            if enough {
-                if let Some(number) = number {
-                    table.hold(number, count);
-                }
-                let object = id.and_then(|id| table.get(id));
-                let mut taken = Taken {
-                    inner: self,
-                    runs: Vec::new(),
-                    pages: count,
-                    reservation: number,
-                    used: false,
-                };
-                let stream = end >= self.superblock.unit.0;
-                let mut want = Want {
-                    count: count as u32,
-                    object: id.unwrap_or(u32::MAX),
-                    next: object.and_then(|object| object.next),
-                    stream: stream || count >= self.superblock.unit_pages() / 2,
-                };
-                while want.count > 0 {
-                    let run = space.take(want).expect("free pages were counted");
-                    want.count -= run.count;
-                    want.next = run.first.checked_add(run.count);
-                    taken.runs.push(run);
-                }
+            if let Some(taken) = self.try_take(count, spare, id, end, reservation)? {
                 return Ok(taken);
             }
-            if !space.more_to_come() {
-                let page = self.page;
-                return Err(StoreError::NoSpace {
-                    store: self.name.clone(),
-                    asked: Bytes(count * page),
-                    available: Bytes(free.saturating_sub(spare) * page),
-                    total: Bytes(u64::from(space.total()) * page),
-                });
-            }
-            drop((table, space));
             self.count(|figures| figures.waits += 1);
-            self.want_commit();
             self.room.wait().await;
         }
+    }
+
+    /// Takes `count` pages at once; `None` if that many come back with commits and readers under way.
+    fn try_take(
+        &self,
+        count: u64,
+        spare: u64,
+        id: Option<u32>,
+        end: u64,
+        reservation: Option<ReservationId>,
+    ) -> Result<Option<Taken<'_>>, StoreError> {
+        let number = reservation.map(|id| id.0);
+        let mut table = self.table.borrow_mut();
+        let mut space = self.space.borrow_mut();
+        let free = u64::from(space.free_count()).saturating_sub(table.promised);
+        let enough = match number {
+            None => free >= count + spare,
+            Some(number) => self.promise_covers(&table, number, count)?,
+        };
+        if enough {
+            if let Some(number) = number {
+                table.hold(number, count);
+            }
+            let stream = end >= self.superblock.unit.0;
+            let object = id.and_then(|id| table.get(id));
+            let mut want = Want {
+                count: count as u32,
+                object: id.unwrap_or(u32::MAX),
+                next: object.and_then(|object| object.next),
+                stream: stream || count >= self.superblock.unit_pages() / 2,
+            };
+            let mut runs = Vec::new();
+            while want.count > 0 {
+                let run = space.take(want).expect("free pages were counted");
+                want.count -= run.count;
+                want.next = run.first.checked_add(run.count);
+                runs.push(run);
+            }
+            return Ok(Some(Taken {
+                inner: self,
+                runs,
+                pages: count,
+                reservation: number,
+                used: false,
+            }));
+        }
+        if !space.more_to_come() {
+            return Err(StoreError::NoSpace {
+                store: self.name.clone(),
+                asked: Bytes(count * self.page),
+                available: Bytes(free.saturating_sub(spare) * self.page),
+                total: Bytes(u64::from(space.total()) * self.page),
+            });
+        }
+        // A commit that has nothing to do would only wake us up again, at the same instant.
+        if space.needs_commit() {
+            self.want_commit();
+        }
+        Ok(None)
     }
 
     /// Writes the pieces to the runs; the answer says where each page went.
@@ -658,6 +675,8 @@ impl Inner {
 
     #[cfg(test)]
     pub fn log(&self, step: crate::tests::Step) {
-        self.journal.borrow_mut().push(step);
+        self.journal
+            .borrow_mut()
+            .push((self.generation.get(), step));
     }
 }

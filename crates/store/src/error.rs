@@ -133,7 +133,7 @@ pub enum StoreError {
         /// The object.
         object: String,
         /// What the device answered.
-        source: DeviceError,
+        source: Box<DeviceError>,
     },
     /// A flush or a commit failed, so what should be durable may be lost: nothing more is taken.
     #[error(

@@ -12,7 +12,7 @@
 //! next open: so no generation ever means two things, whatever a crash took back. Byte by byte in
 //! `docs/formats.md`.
 //!
-//! Source: PROBS 3.2 (allocation unit, 1 MiB); the rest is ours.
+//! Source: PROBS 3.2 (the allocation unit, 1 MB); the rest is ours.
 
 use std::rc::Rc;
 
@@ -440,7 +440,7 @@ mod tests {
             change(&mut settings);
             Superblock::layout(size, &settings, 1).unwrap_err()
         };
-        assert!(refuse(Bytes::mib(1), |_| {}).contains("at least 2 MiB are needed"));
+        assert!(refuse(Bytes::mib(1), |_| {}).contains("at least 2.0 MiB are needed"));
         assert!(refuse(Bytes::gib(1), |s| s.unit = Bytes::kib(32)).contains("unit"));
         assert!(refuse(Bytes::gib(1), |s| s.page = Bytes::kib(5)).contains("page"));
         assert!(refuse(Bytes::gib(1), |s| s.zone = Bytes::kib(5)).contains("zone"));

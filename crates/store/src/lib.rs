@@ -41,8 +41,8 @@
 //! # Ok::<(), store::OpenError>(())
 //! ```
 //!
-//! Source: PROBS 3.2 (objects of extents on a device of its own, allocation units, used, reserved and free room);
-//! overwrites, checksums, generations and crash safety are ours.
+//! Source: PROBS 3.1 (objects by offset and length on a device of their own; used, reserved and free room); overwrites,
+//! checksums, generations and crash safety are ours.
 //!
 //! Always true:
 //! 1. After a crash at any instant the store is in the state after some change, and no change whose flush was

@@ -89,7 +89,7 @@ pub(crate) struct Inner {
     #[cfg(test)]
     pub planted: Cell<Option<Bug>>,
     #[cfg(test)]
-    pub journal: RefCell<Vec<crate::tests::Step>>,
+    pub journal: RefCell<Vec<(u64, crate::tests::Step)>>,
 }
 
 impl Store {

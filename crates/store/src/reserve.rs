@@ -4,7 +4,7 @@
 //! it takes are its own from the start: a write that fails gives them back to it. An overwrite takes its new pages from
 //! the reservation too; the old ones go to everybody.
 //!
-//! Source: PROBS 3.2 (used, reserved and free room). Overwrites are ours.
+//! Source: PROBS 3.1 (room is reserved in blocks of one length); overwrites are ours.
 
 use std::fmt;
 
@@ -91,9 +91,11 @@ impl Store {
                         total: Bytes(u64::from(space.total()) * inner.page),
                     });
                 }
+                if space.needs_commit() {
+                    inner.want_commit();
+                }
                 inner.room.wait()
             };
-            inner.want_commit();
             come.await;
         };
         inner.note_change();

@@ -7,10 +7,10 @@
 //! How fast is the caller's to say: a step takes about as many bytes as it is given. The cursor is kept in the ledger,
 //! so a round goes on after a restart. What is found bad stays noted with the object until it is written again.
 //!
-//! Source: the object store's "Beyond" (scrub as a background class with a persisted cursor); the paper has none.
+//! The paper has no scrub.
 
 use base::{Buf, Bytes, crc::crc32c};
-use device::Class;
+use device::{Class, DeviceError};
 
 use crate::check::BadBlock;
 use crate::error::StoreError;
@@ -35,7 +35,8 @@ impl Store {
     /// Reads about the next `bytes` of all data and compares them with their checksums. One step at a time.
     ///
     /// # Errors
-    /// [`StoreError::Failed`], [`StoreError::Closed`]. Data that cannot be read are no error, but found bad.
+    /// [`StoreError::Failed`], [`StoreError::Closed`], and [`StoreError::Device`] if the device is gone. Data that cannot be
+    /// read are no error, but found bad.
     pub async fn scrub_step(&self, bytes: Bytes) -> Result<ScrubStep, StoreError> {
         let inner = &self.inner;
         inner.usable()?;
@@ -52,7 +53,7 @@ impl Store {
                 };
                 break;
             };
-            pages += inner.scrub_segment(id, number, &mut step.bad).await;
+            pages += inner.scrub_segment(id, number, &mut step.bad).await?;
             cursor.object = id;
             cursor.segment = number + 1;
         }
@@ -109,15 +110,20 @@ impl Inner {
         None
     }
 
-    /// Reads one segment; how many pages it has.
-    async fn scrub_segment(&self, id: u32, number: u32, bad: &mut Vec<BadBlock>) -> u64 {
+    /// Reads one segment; how many pages it has. A device that is gone says nothing about its data.
+    async fn scrub_segment(
+        &self,
+        id: u32,
+        number: u32,
+        bad: &mut Vec<BadBlock>,
+    ) -> Result<u64, StoreError> {
         let (name, segment, _reading) = {
             let table = self.table.borrow();
             let Some(object) = table.get(id) else {
-                return 0;
+                return Ok(0);
             };
             let Some(segment) = object.segment(number) else {
-                return 0;
+                return Ok(0);
             };
             (object.name.to_string(), segment, self.reading())
         };
@@ -134,6 +140,9 @@ impl Inner {
             let buf = Buf::for_read(count * self.page as usize);
             let sector = self.superblock.sector(first.place);
             let read = self.device.read(sector, buf, Class::Background).await;
+            if let Err(source @ DeviceError::Gone { .. }) = &read {
+                return Err(self.device_error("scrub", &name, source.clone()));
+            }
             for place in from..at {
                 let entry = segment.entries[place].expect("a row is all data or all holes");
                 let why = match &read {
@@ -160,7 +169,7 @@ impl Inner {
             }
         }
         self.count(|figures| figures.pages_scrubbed += pages);
-        pages
+        Ok(pages)
     }
 
     /// Notes with the object that a page is bad, if it is still there.

@@ -15,7 +15,7 @@
 //! 1. A page is handed out only when no durable record names it and no read of it is under way.
 //! 2. A free unit is begun for short data only when no begun one has room.
 //!
-//! Source: PROBS 3.2 (units; used, reserved, free); packing and the commit rule are ours.
+//! Source: PROBS 3.1 (used, reserved, free), 3.2 (allocation units); packing and the commit rule are ours.
 
 use std::collections::VecDeque;
 
@@ -349,6 +349,11 @@ impl Space {
     /// Will pages become free by themselves?
     pub fn more_to_come(&self) -> bool {
         !self.open.is_empty() || !self.cut.is_empty() || !self.waiting.is_empty()
+    }
+
+    /// Would a commit bring any of them nearer?
+    pub fn needs_commit(&self) -> bool {
+        !self.open.is_empty()
     }
 
     /// A read of mapped pages begins; give the answer back to [`Space::leave`].

@@ -299,7 +299,7 @@ impl Table {
             generation,
             mark,
             cut_generation: generation,
-            cut_offset: 0,
+            cut_offset: u64::MAX,
             doomed: false,
             attributes: Box::default(),
             segments: BTreeMap::new(),
