@@ -372,7 +372,12 @@ impl Hybrid {
 
     /// The last intervals of the tier's statistics; `None` without a tier.
     pub fn heat(&self) -> Option<Heat> {
-        self.inner.heat()
+        self.inner.heat(0)
+    }
+
+    /// As [`Hybrid::heat`], the intervals from number `first` on.
+    pub fn heat_from(&self, first: u64) -> Option<Heat> {
+        self.inner.heat(first)
     }
 
     /// The log of moves from number `after` + 1 on, oldest first, as far as it is kept.

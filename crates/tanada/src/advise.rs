@@ -22,7 +22,7 @@ use crate::trace_read::{self, ReadBar, ReadTrace, remarks};
 #[derive(Args)]
 #[command(after_help = "\
 Instead of a trace, the name of a volume: advice from the shadow that watches it (tanada volume set vol0 advise=on);
-of the options only --admin and --json count then. To choose among policies and devices, record a trace of the volume
+of the options only --admin and --json count then. A volume with a tier is advised on that too. To choose among policies and devices, record a trace of the volume
 (tanada volume set vol0 trace=FILE) and ask about that.
 
 Example: tanada advise trace.csv.zst --slow hdd-7200-sata --fast ssd-sata-mlc")]
@@ -55,6 +55,10 @@ pub struct Advise {
     /// How many threads work. [default: one per processor]
     #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
     pub jobs: usize,
+    /// Advise on tiers too: cache, tier or both on --size of the fast device [default: an eighth of what the trace
+    /// touches], and with which parameters.
+    #[arg(long, conflicts_with = "html")]
+    pub tier: bool,
     /// The admin API of the daemon that has the volume: HOST:PORT or unix:/path
     #[arg(long, env = "TANADA_ADMIN", value_name = "ADDR", default_value_t = Target::default())]
     pub admin: Target,
@@ -72,6 +76,9 @@ pub struct Advise {
 pub fn run(arguments: &Advise) -> anyhow::Result<()> {
     if let Some(done) = crate::advise_volume::run(arguments) {
         return done;
+    }
+    if arguments.tier {
+        return crate::advise_tier::run(arguments);
     }
     let usage = |error: &dyn std::fmt::Display| Usage(error.to_string());
     let methods = Method::list(&arguments.policy).map_err(|error| usage(&error))?;
@@ -131,13 +138,13 @@ pub fn run(arguments: &Advise) -> anyhow::Result<()> {
 }
 
 /// Drawn on a terminal only.
-fn bar(template: &str) -> anyhow::Result<ProgressBar> {
+pub fn bar(template: &str) -> anyhow::Result<ProgressBar> {
     let bar = ProgressBar::new(0);
     bar.set_style(ProgressStyle::with_template(template)?);
     Ok(bar)
 }
 
-fn micros(us: f64) -> String {
+pub fn micros(us: f64) -> String {
     span((us * 1e3) as u64)
 }
 

@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::admin::api::Advice;
+use serde::Serialize;
+
+use crate::admin::api::{Advice, Volume};
+use crate::admin::learn::{Simulated, TierAdvice};
 use crate::advise::Advise;
 use crate::cli::Usage;
-use crate::client::Client;
+use crate::client::{Client, ClientError};
 use crate::show;
 use crate::table::{count, share, size, table};
 use crate::volume_commands::path;
@@ -32,13 +35,107 @@ fn ask(name: &str, arguments: &Advise) -> anyhow::Result<()> {
             format!("--html is for traces, and there is no file '{name}'; --json is for both");
         return Err(Usage(what).into());
     }
-    let advice: Advice = Client::new(arguments.admin.clone())?
-        .get(&path(name, "/advice")?)
+    let client = Client::new(arguments.admin.clone())?;
+    let volume: Volume = client
+        .get(&path(name, "")?)
         .with_context(|| format!("there is no file '{name}', so a volume was looked for"))?;
-    match arguments.json {
-        true => show::json(&advice),
-        false => show::text(&page(&advice)),
+    let shadow: Result<Advice, ClientError> = client.get(&path(name, "/advice")?);
+    if volume.settings.tier.is_none() {
+        let advice = shadow.with_context(|| format!("volume {name}"))?;
+        return match arguments.json {
+            true => show::json(&advice),
+            false => show::text(&page(&advice)),
+        };
     }
+    let tier: Result<TierAdvice, ClientError> = client.get(&path(name, "/tier-advice")?);
+    if let (Err(shadow), Err(tier)) = (&shadow, &tier) {
+        anyhow::bail!("{tier}; of its cache: {shadow}");
+    }
+    if arguments.json {
+        return show::json(&Both {
+            cache: shadow.ok(),
+            tier: tier.ok(),
+        });
+    }
+    let mut text = match &tier {
+        Ok(tier) => tier_page(tier),
+        Err(error) => format!("{error}\n"),
+    };
+    if let Ok(shadow) = &shadow {
+        text.push_str(&format!("\n{}", page(shadow)));
+    }
+    show::text(&text)
+}
+
+/// Advice on a volume with a tier.
+#[derive(Serialize)]
+struct Both {
+    /// On its cache, where a shadow watches.
+    #[serde(flatten)]
+    cache: Option<Advice>,
+    /// On its tier, where enough is known.
+    tier: Option<TierAdvice>,
+}
+
+fn tier_page(advice: &TierAdvice) -> String {
+    let known = Duration::from_secs(advice.known_seconds as u64);
+    let mut text = match advice.worth_it {
+        true => format!(
+            "Other parameters would do the tier of {} good.\nTo have them: tanada volume set {0} {}\n",
+            advice.volume,
+            advice.changes.join(" ")
+        ),
+        false => format!(
+            "The parameters of the tier of {} suit; others would gain too little.\n",
+            advice.volume
+        ),
+    };
+    let row = |name: &str, of: &Simulated, held: &Simulated| {
+        vec![
+            name.to_owned(),
+            share(of.share, 1.0),
+            format!("{:.1} %", 100.0 * of.net_share),
+            of.regions_up_most.to_string(),
+            count(of.moves_up as f64),
+            count(of.moves_down as f64),
+            format!("{:.1} %", 100.0 * held.net_share),
+        ]
+    };
+    let heads = [
+        "",
+        "TO REGIONS UP",
+        "SLOW TIME SAVED",
+        "UP AT MOST",
+        "UPS",
+        "DOWNS",
+        "HELD OUT",
+    ];
+    text.push('\n');
+    text.push_str(&table(
+        &heads,
+        &[
+            row("now", &advice.present, &advice.present_held_out),
+            row("learned", &advice.simulated, &advice.held_out),
+        ],
+    ));
+    let _ = writeln!(
+        text,
+        "\nLearned: iops_min {}, sub_luns_max {}, share_min {} %, streak_min {}, timeout {}, for regions of {} and a period of {} s.",
+        advice.iops_min,
+        advice.sub_luns_max,
+        advice.share_min,
+        advice.streak_min,
+        advice.timeout,
+        size(advice.region_bytes),
+        advice.period_seconds
+    );
+    let _ = writeln!(
+        text,
+        "By decisions alone over {} requests in {}; held out: found in the first half, tried on the second.",
+        count(advice.requests as f64),
+        humantime::format_duration(known)
+    );
+    text
 }
 
 fn page(advice: &Advice) -> String {
@@ -179,6 +276,43 @@ mod tests {
         for stays in [page(&advice(Some(4 << 30))), page(&advice(None))] {
             assert!(!stays.contains("volume set"), "{stays}");
         }
+    }
+
+    #[test]
+    fn learned_parameters_come_with_the_command_that_sets_them() {
+        let simulated = |net_share| Simulated {
+            share: net_share + 0.1,
+            net_share,
+            regions_up_most: 4,
+            moves_up: 5,
+            moves_down: 1,
+        };
+        let mut advice = TierAdvice {
+            volume: "vol0".into(),
+            known_seconds: 7200.0,
+            requests: 100_000,
+            region_bytes: 64 << 20,
+            period_seconds: 10.0,
+            iops_min: 5.0,
+            sub_luns_max: 20,
+            share_min: 60.0,
+            streak_min: 1,
+            timeout: 12,
+            simulated: simulated(0.6),
+            present: simulated(0.4),
+            held_out: simulated(0.55),
+            present_held_out: simulated(0.41),
+            worth_it: true,
+            changes: vec!["streak_min=1".into(), "timeout=12".into()],
+        };
+        let text = tier_page(&advice);
+        assert!(
+            text.contains("tanada volume set vol0 streak_min=1 timeout=12"),
+            "{text}"
+        );
+        assert!(text.contains("60.0 %") && text.contains("in 2h"), "{text}");
+        advice.worth_it = false;
+        assert!(!tier_page(&advice).contains("volume set"));
     }
 
     #[test]

@@ -11,6 +11,7 @@
 
 mod admin;
 mod advise;
+mod advise_tier;
 mod advise_volume;
 mod assemble;
 mod cli;

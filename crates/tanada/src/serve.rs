@@ -144,6 +144,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         started: tokio::time::Instant::now(),
         trees,
     });
+    let learning = tokio::spawn(admin::learn::keep_current(Arc::clone(&control)));
     let (closing, closed) = watch::channel(false);
     let mut servers = tokio::task::JoinSet::new();
     let mut sockets = Vec::new();
@@ -192,6 +193,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         }
         Some(dead) => tracing::error!("the data thread of {dead} died; stopping the rest"),
     }
+    learning.abort();
     let _ = closing.send(true);
     let clean = stop_all(&control.trees, &mut signals).await;
     servers.shutdown().await;

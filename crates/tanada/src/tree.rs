@@ -21,6 +21,7 @@ use front::nbd;
 use tokio::sync::oneshot;
 
 use crate::admin::api::{self, Attach, Change, Refusal};
+use crate::admin::learn::Known;
 use crate::admin::tier;
 use crate::assemble::{Started, StartedExport};
 use crate::config::{Backing, DeviceConfig, ExportConfig, Kind};
@@ -58,6 +59,13 @@ pub enum Letter {
         volume: String,
         ask: tier::Ask,
         reply: Reply<Result<tier::Moves, Refused>>,
+    },
+    /// What a volume with a tier counted.
+    Known {
+        volume: String,
+        /// By somebody; else by the task that keeps parameters current.
+        asked: bool,
+        reply: Reply<Result<Known, Refused>>,
     },
     /// Close everything and end; answers with what went wrong.
     Stop(Reply<Vec<String>>),
@@ -308,6 +316,15 @@ impl Tree {
                 Ok(Letter::Moves { volume, ask, reply }) => {
                     let moves = self.volume(&volume).and_then(|volume| volume.moves(&ask));
                     drop(reply.send(moves));
+                }
+                Ok(Letter::Known {
+                    volume,
+                    asked,
+                    reply,
+                }) => {
+                    let volume = self.volume(&volume);
+                    let known = volume.and_then(|volume| volume.known(asked));
+                    drop(reply.send(known));
                 }
                 Ok(Letter::Stop(reply)) => {
                     let troubles = self.close().await;

@@ -14,11 +14,14 @@ use base::{Bytes, Nanos};
 use device::{Device, Meter};
 use hybrid::{Health, Hybrid, OpenError, Settings, Ties};
 use lens::advise::shadow::{Shadow, ShadowOptions};
+use lens::advise::tier::{Auto, EVERY, History, Terms};
 use lens::record::{Recorder, Recording, check_max};
 use lens::sim::cache::Mode;
 use lens::tap::{Attached, Observer, Tap};
+use policy::tier::worth::Costs;
 
 use crate::admin::api::{self, Attach, Change, Refusal};
+use crate::admin::learn::Known;
 use crate::admin::tier;
 use crate::config::tier::range_text;
 use crate::config::{AGE_LIMIT, HybridConfig, read_span};
@@ -49,6 +52,8 @@ pub struct OpenVolume {
     registry: Registry,
     /// The fast device it has, or had last.
     fast: RefCell<String>,
+    /// What was counted for learning a tier's parameters.
+    learning: RefCell<Option<Auto>>,
     /// The command under way.
     busy: Cell<Option<&'static str>>,
 }
@@ -88,6 +93,7 @@ impl OpenVolume {
             registry,
             fast: RefCell::new(config.fast.clone()),
             config,
+            learning: RefCell::new(None),
             busy: Cell::new(None),
         };
         if let Some(file) = &volume.config.trace {
@@ -236,7 +242,9 @@ impl OpenVolume {
     /// What was asked where in the last intervals.
     pub fn heat(&self, ask: &tier::Ask) -> Result<tier::Heat, Refused> {
         let name = self.config.name();
-        let heat = self.hybrid.heat().ok_or_else(|| tier::no_tier(name))?;
+        let first = ask.after.map_or(0, |after| after.saturating_add(1));
+        let heat = self.hybrid.heat_from(first);
+        let heat = heat.ok_or_else(|| tier::no_tier(name))?;
         Ok(tier::Heat::new(name, heat, ask, tier::Clocks::read()))
     }
 
@@ -256,6 +264,47 @@ impl OpenVolume {
             ask,
             tier::Clocks::read(),
         ))
+    }
+
+    /// What was asked in the last days, as far as it was counted since the daemon began, and what the tier goes by.
+    /// Unless it was `asked` for, only what is due is copied.
+    pub fn known(&self, asked: bool) -> Result<Known, Refused> {
+        let name = self.config.name();
+        let first = self.learning.borrow().as_ref().map_or(0, Auto::next);
+        let heat = self.hybrid.heat_from(first);
+        let heat = heat.ok_or_else(|| tier::no_tier(name))?;
+        let settings = self.hybrid.settings();
+        let choices = &settings.tier;
+        let period = choices.parameters.period;
+        let mut learning = self.learning.borrow_mut();
+        let stale = learning
+            .as_ref()
+            .is_none_or(|auto| !auto.fits(heat.region, period));
+        if stale {
+            let mut fresh = Auto::new(heat.region, period, EVERY);
+            fresh.begin_at(first);
+            *learning = Some(fresh);
+        }
+        let auto = learning.as_mut().expect("there is one now");
+        for interval in heat.intervals {
+            auto.take(interval.number, interval.length, interval.counts);
+        }
+        let room = self.hybrid.tier().map_or(0, |status| status.room_bytes);
+        let due = choices.auto && !asked && auto.due();
+        Ok(Known {
+            history: match asked || due {
+                true => auto.history().clone(),
+                false => History::new(heat.region, period),
+            },
+            parameters: choices.parameters,
+            terms: Terms {
+                kind: choices.policy,
+                room: Bytes(room),
+                extent: choices.extent,
+                costs: Costs::default(),
+            },
+            due,
+        })
     }
 
     /// The recording, or why there is none although one was asked for.

@@ -280,7 +280,8 @@ fn html(heat: &Heat, command: &str) -> String {
         "on the fast device",
         heat.intervals.iter().map(lives).collect(),
     );
-    let curve = |title: &str, unit: Unit, series: &[(&str, &dyn Fn(&HeatInterval) -> f64)]| {
+    type Curve<'a> = (&'a str, &'a dyn Fn(&HeatInterval) -> f64);
+    let curve = |title: &str, unit: Unit, series: &[Curve<'_>]| {
         let mut chart = Chart::new(title, time(), Axis::new(title.to_lowercase(), unit));
         for (name, value) in series {
             let points = heat

@@ -222,13 +222,17 @@ impl Inner {
     }
 
     /// See [`crate::Hybrid::heat`].
-    pub(crate) fn heat(&self) -> Option<Heat> {
+    pub(crate) fn heat(&self, first: u64) -> Option<Heat> {
         let cache = self.live_cache().filter(|_| self.has_tier())?;
         let (table, stats) = (cache.tier.table.borrow(), cache.tier.stats.borrow());
         Some(Heat {
             region: table.region_bytes(),
             regions: table.regions(),
-            intervals: stats.intervals().cloned().collect(),
+            intervals: stats
+                .intervals()
+                .filter(|interval| interval.number >= first)
+                .cloned()
+                .collect(),
         })
     }
 

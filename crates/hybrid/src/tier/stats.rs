@@ -14,8 +14,8 @@ use policy::tier::{Count, Decision, Parameters, Region, Way};
 
 use crate::tier::{HeatInterval, MoveEnd, MoveRecord};
 
-/// Intervals kept at most.
-const INTERVALS_MAX: usize = 240;
+/// Intervals kept at most: a day of ten seconds each.
+const INTERVALS_MAX: usize = 8_640;
 /// Entries in all kept intervals together: some 10 MB.
 const ENTRIES_MAX: usize = 400_000;
 /// Moves kept at most.
@@ -305,7 +305,7 @@ impl Stats {
 }
 
 fn entries(interval: &HeatInterval) -> usize {
-    interval.counts.len() + interval.resident.len() + interval.candidates.len()
+    interval.counts.len() + interval.resident.len() + interval.candidates.len() + interval.up.len()
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ const FAST: &str = "fast";
 const VOLUME: &str = "volume";
 
 /// Means of all, of reads and of writes; flushes and discards are not what is compared.
-fn means(outcome: &Outcome) -> [f64; 3] {
+pub(super) fn means(outcome: &Outcome) -> [f64; 3] {
     let [reads, writes] = ["read", "write"].map(|op| {
         let response = outcome.response(op);
         response.map_or((0.0, 0.0), |one| (one.requests as f64, one.mean_us))
@@ -53,7 +53,7 @@ fn means(outcome: &Outcome) -> [f64; 3] {
     [all, reads.1, writes.1]
 }
 
-fn slow_requests(outcome: &Outcome) -> u64 {
+pub(super) fn slow_requests(outcome: &Outcome) -> u64 {
     let slow = outcome.devices.iter().find(|device| device.name == SLOW);
     slow.map_or(0, |slow| slow.read.requests + slow.written.requests)
 }
@@ -89,34 +89,47 @@ impl Engine<'_> {
         })
     }
 
-    /// `one` with other settings than the default where it says so, and with `bypass`.
-    fn stack(&self, one: &Candidate, bypass: Option<Bytes>) -> Stack {
+    /// What the engine does with `settings`, which say how much of the fast device is used.
+    pub fn outcome(&self, settings: Settings) -> Result<Outcome, RunError> {
+        self.run(&self.made(settings))
+    }
+
+    /// The slow device with a fast one as `settings` say.
+    fn made(&self, settings: Settings) -> Stack {
         let mut stack = self.bare();
         // The ledger needs room of its own, by the size of both devices.
         let slow = self.options.slow.size.max(self.layout.needed());
-        let least = one.size_bytes / 8 * 9 + slow.0 / 4096 + (64 << 20);
+        let used = settings.fast_bytes.unwrap_or(self.options.fast.size);
+        let least = used.0 / 8 * 9 + slow.0 / 4096 + (64 << 20);
         let size = Bytes(least.next_multiple_of(1 << 20)).max(self.options.fast.size);
         stack.devices.push(Modelled {
             name: FAST.to_owned(),
             spec: self.options.fast.clone(),
             size,
         });
-        let words = "a candidate's words are those of its policy and mode";
+        stack.name = format!("{} of {}", settings.policy, used);
         stack.hybrids.push(Made {
             settings: Settings {
                 name: VOLUME.to_owned(),
-                policy: one.policy.parse().expect(words),
-                write: one.write.parse().expect(words),
-                sequential_bypass: bypass,
-                fast_bytes: Some(Bytes(one.size_bytes)),
-                ..Settings::default()
+                ..settings
             },
             slow: SLOW.to_owned(),
             fast: FAST.to_owned(),
         });
-        stack.name = format!("{} of {}", one.policy, Bytes(one.size_bytes));
         stack.volume = VOLUME.to_owned();
         stack
+    }
+
+    /// `one` with other settings than the default where it says so, and with `bypass`.
+    fn stack(&self, one: &Candidate, bypass: Option<Bytes>) -> Stack {
+        let words = "a candidate's words are those of its policy and mode";
+        self.made(Settings {
+            policy: one.policy.parse().expect(words),
+            write: one.write.parse().expect(words),
+            sequential_bypass: bypass,
+            fast_bytes: Some(Bytes(one.size_bytes)),
+            ..Settings::default()
+        })
     }
 
     fn row(

@@ -29,6 +29,7 @@ mod choose;
 mod engine;
 mod html;
 pub mod shadow;
+pub mod tier;
 mod timed;
 
 use std::collections::VecDeque;

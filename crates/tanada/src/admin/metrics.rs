@@ -307,7 +307,8 @@ fn tiers(encoder: &mut DescriptorEncoder<'_>, volumes: &[Volume]) -> Result<(), 
     for (labels, tier) in with_tier() {
         intervals.counter(&labels, tier.intervals)?;
     }
-    let counters: [(&str, &str, &str, [(&str, Value); 2]); 3] = [
+    type Pair = [(&'static str, Value); 2];
+    let counters: [(&str, &str, &str, Pair); 3] = [
         (
             "moves",
             "Regions decided to move",

@@ -9,6 +9,7 @@
 
 pub mod api;
 pub mod guard;
+pub mod learn;
 pub mod metrics;
 pub mod tier;
 
@@ -197,6 +198,7 @@ fn gone(tree: &TreeHandle) -> Failure {
         get_advice,
         get_heat,
         get_moves,
+        learn::get_tier_advice,
         change_volume,
         detach_volume,
         attach_volume,
@@ -222,6 +224,10 @@ pub fn router(control: Arc<Control>, guard: Guard) -> Router {
         .route("/v1/volumes/{name}/advice", get(get_advice))
         .route("/v1/volumes/{name}/heat", get(get_heat))
         .route("/v1/volumes/{name}/moves", get(get_moves))
+        .route(
+            "/v1/volumes/{name}/tier-advice",
+            get(learn::get_tier_advice),
+        )
         .route("/v1/volumes/{name}/detach", post(detach_volume))
         .route("/v1/volumes/{name}/attach", post(attach_volume))
         .route("/v1/exports", get(get_exports))

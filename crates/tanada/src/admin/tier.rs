@@ -484,6 +484,7 @@ mod tests {
             },
             ended: (number < 5).then_some(Instant(number * 1_000_000_000 + 500_000_000)),
             copied: Bytes::kib(number),
+            copying: Nanos(0),
         };
         let log = || (1..=8).map(record).collect();
         let ask = Ask {

@@ -38,6 +38,16 @@ listen = "unix:admin.sock"
     )
 }
 
+/// The same in `mode`, with a tier that decides ten times a second and moves regions of 1 MiB up and down all
+/// the time.
+pub fn config_with_tier(mode: &str, mover: &str) -> String {
+    let tier = format!(
+        "mode = \"{mode}\"\n[hybrid.tier]\nperiod = \"100ms\"\nregion = \"1MiB\"\niops_min = 1\nsub_luns_max = 4\n\
+         share_min = 10\nstreak_min = 1\ntimeout = 2\nmover = \"{mover}\"\nlazy_down = false\nbreak_even = false\n[[export]]\n"
+    );
+    config("back").replace("[[export]]\n", &tier)
+}
+
 fn tanada(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tanada"));
     command
@@ -124,6 +134,13 @@ impl Daemon {
         let volume: Value = serde_json::from_str(&text).expect("output is JSON");
         let found = volume["cache"][figure].as_u64();
         found.unwrap_or_else(|| panic!("there is no figure {figure} in {volume}"))
+    }
+
+    /// Regions its tier has sent up.
+    pub fn moves_up(&self) -> u64 {
+        let text = self.command(&["volume", "show", "vol0", "--json"]);
+        let volume: Value = serde_json::from_str(&text).expect("output is JSON");
+        volume["tier"]["moves_up"].as_u64().unwrap_or(0)
     }
 
     /// SIGKILL: no farewell, nothing flushed, nothing closed.

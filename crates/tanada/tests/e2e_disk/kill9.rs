@@ -21,7 +21,7 @@ use env::sync::join_all;
 use env::{RealConfig, Rng, Runtime};
 use front::nbd::{Client, ClientOptions};
 
-use crate::daemon::{Daemon, config};
+use crate::daemon::{Daemon, config, config_with_tier};
 
 /// Blocks that are written: the first 16 MiB.
 const BUSY: u64 = 4096;
@@ -284,6 +284,71 @@ fn after_kill_nine_every_flushed_block_is_there_and_the_cache_is_warm() {
             oracle.next, oracle.fua_writes, oracle.flushes, oracle.checked
         );
         assert!(oracle.flushes > rounds && oracle.fua_writes > rounds);
+    });
+}
+
+/// Regions go up and down all the time; modes and movers change from start to start.
+#[test]
+fn after_kill_nine_with_regions_on_the_move_every_flushed_block_is_there() {
+    let seed = number_from("TANADA_SEED", 1);
+    let rounds = number_from("TANADA_ROUNDS", 8);
+    println!("TANADA_SEED={seed} TANADA_ROUNDS={rounds}");
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().to_owned();
+    let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
+    runtime.block_on(async move {
+        let mut rng = Rng::from_seed(seed);
+        let oracle = Rc::new(RefCell::new(Oracle {
+            blocks: vec![Known::default(); (BUSY + QUIET) as usize],
+            ..Oracle::default()
+        }));
+        let configurations = [
+            config_with_tier("both", "direct"),
+            config_with_tier("tier", "direct"),
+            config("back"),
+            config_with_tier("both", "published"),
+            config_with_tier("both", "direct"),
+        ];
+        let mut moves = 0;
+        for (round, configuration) in (0..rounds).zip(configurations.iter().cycle()) {
+            let what = format!("seed {seed}, round {round}");
+            let daemon = Daemon::start(&path, configuration);
+            let client = connect(&daemon).await;
+            check(&client, &oracle, &what).await;
+            check(&client, &oracle, &format!("{what}, read again")).await;
+            let workers: Vec<_> = (0..CLIENTS)
+                .map(|own| {
+                    let rng = Rng::from_seed(rng.bits());
+                    env::spawn(work(Rc::clone(&client), Rc::clone(&oracle), own, rng))
+                })
+                .collect();
+            env::sleep(Nanos(300_000_000 + rng.below(500_000_000))).await;
+            moves += daemon.moves_up();
+            daemon.kill();
+            join_all(workers).await;
+        }
+        let daemon = Daemon::start(&path, &config_with_tier("both", "direct"));
+        let client = connect(&daemon).await;
+        check(&client, &oracle, &format!("seed {seed}, in the end")).await;
+        drop(client);
+        daemon.command(&["volume", "detach", "vol0"]);
+        daemon.stop();
+        let image = std::fs::read(path.join("slow.img")).expect("it is there");
+        let oracle = oracle.borrow();
+        for (block, known) in (0..).zip(&oracle.blocks) {
+            let from = block as usize * PAGE;
+            let found = who_wrote(block, &image[from..from + PAGE]);
+            assert_eq!(
+                found,
+                Ok(known.durable),
+                "block {block} of the bare slow device"
+            );
+        }
+        println!(
+            "{rounds} kills, {moves} moves up, {} blocks checked",
+            oracle.checked
+        );
+        assert!(moves > 0, "no region went up");
     });
 }
 

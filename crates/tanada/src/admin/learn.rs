@@ -1,0 +1,288 @@
+//! Parameters of tiers, learned from what volumes were asked: on request, and kept current where `auto` is on.
+//!
+//! ```text
+//! every LOOK: each volume with a tier hands out what it counted, if it is time -> a thread that may compute
+//!             -> learned parameters that are worth it -> a change of settings, told in the log and the status
+//! GET .../tier-advice: the same at once, and nothing is changed
+//! ```
+//!
+//! Always true: a data thread only copies counts; the search runs beside it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use lens::advise::tier::{Auto, History, Learned, Terms, Verdict};
+use policy::tier::Parameters;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::api::{Change, Refusal};
+use super::{Answer, Control, Failure};
+use crate::config::tier::{Said, TierKeys};
+use crate::tree::Letter;
+
+/// How often volumes are asked what they counted; they keep longer than that.
+const LOOK: Duration = Duration::from_secs(20);
+
+/// What a volume with a tier knows, and goes by.
+#[derive(Debug, Clone)]
+pub struct Known {
+    pub history: History,
+    pub parameters: Parameters,
+    pub terms: Terms,
+    /// Is it time to look whether the parameters still suit, as `auto` does?
+    pub due: bool,
+}
+
+/// What decisions alone would have done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Simulated {
+    /// Requests to regions that were up, of all.
+    pub share: f64,
+    /// Time of the slow device that is saved, moves taken off, of all.
+    pub net_share: f64,
+    /// The most regions up at once.
+    pub regions_up_most: usize,
+    pub moves_up: u64,
+    pub moves_down: u64,
+}
+
+/// Parameters for a volume's tier, learned from its statistics.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TierAdvice {
+    pub volume: String,
+    /// How long a time is known.
+    pub known_seconds: f64,
+    /// Requests in it.
+    pub requests: u64,
+    /// As counted; another one cannot be learned from a running volume.
+    pub region_bytes: u64,
+    /// As counted.
+    pub period_seconds: f64,
+    pub iops_min: f64,
+    pub sub_luns_max: u32,
+    /// Percent of the requests.
+    pub share_min: f64,
+    /// Intervals.
+    pub streak_min: u32,
+    /// Intervals.
+    pub timeout: u32,
+    /// With these, over all that is known.
+    pub simulated: Simulated,
+    /// With what is set now.
+    pub present: Simulated,
+    /// With parameters found in the first half alone, over the second.
+    pub held_out: Simulated,
+    /// With what is set now, over the second half.
+    pub present_held_out: Simulated,
+    /// Would `auto` set them?
+    pub worth_it: bool,
+    /// What `tanada volume set` would be told.
+    pub changes: Vec<String>,
+}
+
+fn simulated(score: &lens::advise::tier::Score) -> Simulated {
+    Simulated {
+        share: score.share(),
+        net_share: score.net(),
+        regions_up_most: score.up_most,
+        moves_up: score.ups,
+        moves_down: score.downs,
+    }
+}
+
+impl TierAdvice {
+    fn new(volume: &str, known: &Known, learned: &Learned, worth_it: bool) -> TierAdvice {
+        let parameters = &learned.setting.parameters;
+        let keys = serde_json::to_value(keys(&known.parameters, parameters)).unwrap_or_default();
+        let changes = keys.as_object().into_iter().flatten();
+        TierAdvice {
+            volume: volume.to_owned(),
+            known_seconds: known.history.span().secs_f64(),
+            requests: known.history.requests(),
+            region_bytes: learned.setting.region.0,
+            period_seconds: parameters.period.secs_f64(),
+            iops_min: parameters.iops_min,
+            sub_luns_max: parameters.sub_luns_max,
+            share_min: parameters.share_min,
+            streak_min: parameters.streak_min,
+            timeout: parameters.timeout,
+            simulated: simulated(&learned.score),
+            present: simulated(&learned.present),
+            held_out: simulated(&learned.held_out),
+            present_held_out: simulated(&learned.present_held_out),
+            worth_it,
+            changes: changes
+                .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+                .collect(),
+        }
+    }
+}
+
+/// The keys that make `new` of `old`.
+fn keys(old: &Parameters, new: &Parameters) -> TierKeys {
+    let said = |differs: bool, value: String| differs.then_some(Said(value));
+    TierKeys {
+        iops_min: said(old.iops_min != new.iops_min, new.iops_min.to_string()),
+        sub_luns_max: said(
+            old.sub_luns_max != new.sub_luns_max,
+            new.sub_luns_max.to_string(),
+        ),
+        share_min: said(old.share_min != new.share_min, new.share_min.to_string()),
+        streak_min: said(old.streak_min != new.streak_min, new.streak_min.to_string()),
+        timeout: said(old.timeout != new.timeout, new.timeout.to_string()),
+        ..TierKeys::default()
+    }
+}
+
+/// Parameters for the tier of a volume, learned from what it was asked in the last days. Nothing is changed.
+#[utoipa::path(get, path = "/v1/volumes/{name}/tier-advice", params(("name" = String, Path)), responses(
+    (status = 200, body = TierAdvice),
+    (status = 404, body = Refusal),
+    (status = 409, description = "It has no tier, or too little is known", body = Refusal),
+))]
+pub(super) async fn get_tier_advice(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+) -> Answer<TierAdvice> {
+    let volume = name.clone();
+    let Json(known) = control
+        .command(&name, |reply| Letter::Known {
+            volume,
+            asked: true,
+            reply,
+        })
+        .await?;
+    let judged = tokio::task::spawn_blocking(move || {
+        let learned = match Auto::judge(&known.history, &known.parameters, &known.terms) {
+            Verdict::TooLittle => None,
+            Verdict::Change(learned) => Some((learned, true)),
+            Verdict::Stay(learned) => Some((learned, false)),
+        };
+        (known, learned)
+    });
+    let failed = |error: tokio::task::JoinError| {
+        let error = format!("the search for parameters of {name} failed: {error}");
+        Failure::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            error,
+            "report this as a bug",
+        )
+    };
+    match judged.await.map_err(failed)? {
+        (known, Some((learned, worth_it))) => {
+            Ok(Json(TierAdvice::new(&name, &known, &learned, worth_it)))
+        }
+        (known, None) => Err(Failure::new(
+            StatusCode::CONFLICT,
+            format!(
+                "too little is known of {name} for advice on its tier: {} requests in {} s",
+                known.history.requests(),
+                known.history.span().secs_f64()
+            ),
+            "let it work as usual for some hours, and ask again",
+        )),
+    }
+}
+
+/// Keeps the parameters of every tier current where `auto` is on; never ends.
+pub async fn keep_current(control: Arc<Control>) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let volumes = control.trees.iter().flat_map(|tree| tree.volumes.iter());
+        for volume in volumes {
+            look(&control, volume).await;
+        }
+    }
+}
+
+/// One look at one volume.
+async fn look(control: &Control, name: &str) {
+    let volume = name.to_owned();
+    // A volume without a tier refuses; there is nothing to keep current then.
+    let known = control.command(name, |reply| Letter::Known {
+        volume,
+        asked: false,
+        reply,
+    });
+    let Ok(Json(known)) = known.await else { return };
+    if !known.due {
+        return;
+    }
+    let before = known.parameters;
+    let judged = tokio::task::spawn_blocking(move || {
+        Auto::judge(&known.history, &known.parameters, &known.terms)
+    });
+    let learned = match judged.await {
+        Ok(Verdict::Change(learned)) => learned,
+        Ok(Verdict::Stay(learned)) => {
+            tracing::debug!(
+                volume = name,
+                now = learned.present.net(),
+                best = learned.score.net(),
+                "the parameters of the tier still suit"
+            );
+            return;
+        }
+        Ok(Verdict::TooLittle) => return,
+        Err(error) => {
+            tracing::error!(volume = name, "the search for parameters failed: {error}");
+            return;
+        }
+    };
+    let keys = keys(&before, &learned.setting.parameters);
+    let change = Change {
+        tier: Some(keys.clone()),
+        ..Change::default()
+    };
+    let volume = name.to_owned();
+    let changed = control
+        .command(name, |reply| Letter::Change {
+            volume,
+            change: Box::new(change),
+            reply,
+        })
+        .await;
+    match changed {
+        Ok(_) => tracing::info!(
+            volume = name,
+            keys = serde_json::to_string(&keys).unwrap_or_default(),
+            saved_now = learned.present.net(),
+            saved_then = learned.score.net(),
+            "the tier has learned new parameters"
+        ),
+        Err(failure) => {
+            tracing::warn!(
+                volume = name,
+                "learned parameters were not taken: {}",
+                failure.refusal
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_differs_is_changed() {
+        let old = Parameters::default();
+        let new = Parameters {
+            streak_min: 1,
+            share_min: 80.0,
+            ..old
+        };
+        let found = keys(&old, &new);
+        assert_eq!(
+            serde_json::to_string(&found).unwrap(),
+            r#"{"share_min":"80","streak_min":"1"}"#
+        );
+        let tier = found.apply(&hybrid::Tier::default()).unwrap();
+        assert_eq!(tier.parameters.share_min, 80.0);
+        assert_eq!(keys(&old, &old), TierKeys::default());
+    }
+}
