@@ -296,12 +296,12 @@ impl Series {
 }
 
 /// What is taken off because too little was seen: a quarter of the way from the median down to the
-/// least for each doubling that is missing.
+/// least for each doubling that is missing, at most half of it.
 fn margin(windows: &[f64], missing: f64) -> f64 {
     let mut sorted = windows.to_vec();
     sorted.sort_by(f64::total_cmp);
     let reach = sorted[sorted.len() / 2] - sorted[0];
-    reach * 0.25 * missing.log2()
+    reach * (0.25 * missing.log2()).min(0.5)
 }
 
 /// How many windows in a row depend on each other: the cube root of their number, or twice the distance

@@ -15,6 +15,7 @@ use super::{
 };
 
 /// Whole requests in the order they came.
+#[derive(Clone)]
 pub struct Fifo {
     sessions: Sessions<()>,
     depth: u32,

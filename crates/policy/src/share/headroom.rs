@@ -7,11 +7,12 @@
 //! Source: PROBS 4.3 (the overhead to set aside is measured, and depends on the device, the pattern and
 //! the number of accesses).
 //!
-//! Choice: a point measured under harder conditions (more sessions, a shorter window, a surer promise)
-//! holds for easier ones; between points nothing is interpolated. What is harder than every point gets
+//! Choice: a point measured under harder conditions (more sessions, a shorter window, a surer promise,
+//! both directions in place of one) holds for easier ones; between points nothing is interpolated. What is harder than every point gets
 //! `beyond`.
 //!
-//! Always true: more sessions, a shorter window or a surer promise never need less headroom.
+//! Always true: more sessions, a shorter window, a surer promise or a second direction never need less
+//! headroom, so that a reservation that ends never leaves too little for those that stay.
 
 use base::Nanos;
 
@@ -102,7 +103,7 @@ impl Headroom {
         }
         let known = |mix| {
             let as_hard = self.points.iter().filter(|point| {
-                point.mix == mix
+                (point.mix == mix || point.mix == Mix::Mixed)
                     && point.sessions >= sessions
                     && point.window <= window
                     && point.probability >= probability

@@ -39,6 +39,8 @@ mod sessions;
 mod space;
 mod split;
 mod tags;
+#[cfg(test)]
+mod tests;
 pub mod violations;
 
 use base::{Bytes, Instant, Nanos};

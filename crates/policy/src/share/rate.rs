@@ -109,10 +109,6 @@ mod tests {
         ] {
             let read: BytesPerSec = text.parse().unwrap();
             assert_eq!(read, BytesPerSec(rate), "{text}");
-            assert_eq!(
-                read.to_string().parse::<BytesPerSec>().unwrap().0 / 1000,
-                rate / 1000
-            );
         }
         assert_eq!(BytesPerSec(1_500_000_000).to_string(), "1.5 GB/s");
         let refusal = "85MB".parse::<BytesPerSec>().unwrap_err().to_string();

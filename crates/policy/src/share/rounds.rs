@@ -106,6 +106,7 @@ enum Phase {
 }
 
 /// Rounds of tokens, with or without [`RoundsOptions::join`].
+#[derive(Clone)]
 pub struct Rounds {
     options: RoundsOptions,
     sessions: Sessions<Purse>,

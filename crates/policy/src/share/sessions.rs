@@ -72,6 +72,7 @@ pub(super) struct Waiting {
 }
 
 /// One session.
+#[derive(Clone)]
 pub(super) struct Entry<S> {
     pub terms: Terms,
     pub line: VecDeque<Waiting>,
@@ -92,6 +93,7 @@ impl<S> Entry<S> {
 }
 
 /// All sessions of one device.
+#[derive(Clone)]
 pub(super) struct Sessions<S> {
     // Fixed at open.
     limits: Limits,

@@ -33,7 +33,7 @@
 //! Always true:
 //! 1. While a session waits below its limit and the depth is not used up, something is dispatched.
 //! 2. Nobody without a late promise is served before somebody with one, floors that are shed left out.
-//! 3. A due tag lies between `now - debt` and one piece ahead of now.
+//! 3. When something is chosen, no promise is later than `debt` and none more than one piece ahead.
 
 use base::{Bytes, Instant, Nanos};
 
@@ -111,6 +111,7 @@ struct Tag {
 }
 
 /// Reservation, limit and weight tags in device time: the default.
+#[derive(Clone)]
 pub struct Tags {
     options: TagsOptions,
     window: Nanos,
@@ -311,15 +312,18 @@ impl Tags {
         tag.spare += u128::from(charge.0) * 1000 / u128::from(tag.weight);
     }
 
-    /// Forgives what promises lag beyond the debt.
+    /// Forgives what promises lag beyond the debt: all tags move on alike, so that who is how much
+    /// later than whom stays and nobody falls behind for good. Floors lag a quarter window at most.
     fn forgive(&mut self, now: Instant) {
-        let oldest = now - self.options.debt;
-        if self.lag(now) < self.options.debt {
-            return;
-        }
+        let beyond = self.lag(now).saturating_sub(self.options.debt);
+        let floors_from = now - Nanos(self.window.0 / 4);
         for (_, entry) in self.sessions.all_mut() {
-            entry.own.due = entry.own.due.max(oldest);
-            entry.own.cushioned = entry.own.cushioned.max(oldest);
+            let tag = &mut entry.own;
+            if entry.terms.class == Class::Background {
+                tag.due = tag.due.max(floors_from);
+            } else if tag.due < now {
+                tag.due = (tag.due + beyond).min(now);
+            }
         }
     }
 
@@ -337,9 +341,10 @@ impl Tags {
 
 impl Scheduler for Tags {
     fn open(&mut self, now: Instant, terms: Terms) -> Result<SessionId, OpenError> {
+        let begin = self.begin(now);
         let mut tag = Tag {
-            due: now,
-            cushioned: now,
+            due: begin,
+            cushioned: begin,
             ..Tag::default()
         };
         self.set_pace(&terms, &mut tag);
