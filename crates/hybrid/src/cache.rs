@@ -142,6 +142,8 @@ pub(crate) struct Cache {
     pub clean_work: Event,
     /// How many wait for clean pages.
     pub starving: Cell<u32>,
+    /// An extent waits for clean pages that make room for it.
+    pub wanting: Cell<bool>,
     /// Why the cleaner makes no progress, if it does not.
     pub clean_error: RefCell<Option<DeviceError>>,
     /// One round of cleaning or unmarking at a time; whoever ends the cache's work takes it for good.
@@ -217,6 +219,7 @@ impl Cache {
             clean_work: Event::default(),
             volatile: fast.info().volatile_cache,
             starving: Cell::new(0),
+            wanting: Cell::new(false),
             clean_error: RefCell::new(None),
             cleaning: Semaphore::new(1),
             fast_name: fast.info().name,

@@ -47,8 +47,8 @@ const PAUSE_MAX: Nanos = Nanos::millis(200);
 const LOOK_AGAIN: Nanos = Nanos::secs(1);
 /// The load of the slow device is measured over at least this long.
 const BUSY_OVER: Nanos = Nanos::millis(200);
-/// How fast the dirty pages of a cache go home that a tier took the place of.
-const LEFTOVERS_RATE: Bytes = Bytes::mib(4);
+/// How fast the dirty pages of a cache go home that a tier wants the place of.
+const GENTLE_RATE: Bytes = Bytes::mib(4);
 /// After a failed round the cleaner rests this long.
 const FAILURE_REST: Nanos = Nanos::secs(1);
 
@@ -146,10 +146,13 @@ impl Inner {
                 Decision::Hold | Decision::Clean { .. } if pressed && load.dirty > Bytes(0) => {
                     Decision::Urgent
                 }
-                // Beside a tier alone no page of the cache stays: what is left of one goes home unhurried.
-                Decision::Hold if self.has_leftovers(&cache) => Decision::Clean {
-                    bytes_per_second: LEFTOVERS_RATE,
-                },
+                // Beside a tier alone no page of the cache stays, and room for an extent is made of clean ones: what
+                // is dirty goes home unhurried.
+                Decision::Hold if self.has_leftovers(&cache) || cache.wanting.get() => {
+                    Decision::Clean {
+                        bytes_per_second: GENTLE_RATE,
+                    }
+                }
                 decision => decision,
             };
             let news = cache.clean_work.wait();

@@ -42,6 +42,8 @@ const COOLER: f64 = 2.0;
 const AHEAD: u64 = 64;
 /// After a copy that found no slots the mover rests this long.
 const REST: Nanos = Nanos::millis(10);
+/// ... and this long if the day's budget of flash writes is used up.
+const BUDGET_REST: Nanos = Nanos::secs(60);
 
 /// Pages of a part of an extent of `extent` pages.
 pub(crate) fn part_pages(extent: u64) -> u64 {
@@ -352,10 +354,11 @@ impl Inner {
             match raised {
                 Raised::Yes => self.leave_line(&cache, extent),
                 Raised::Later => {
-                    cache.starving.set(cache.starving.get() + 1);
+                    // Users are not to wait for it: the cleaner goes on unhurried.
+                    cache.wanting.set(true);
                     cache.clean_work.notify_all();
                     room.await;
-                    cache.starving.set(cache.starving.get() - 1);
+                    cache.wanting.set(false);
                 }
                 Raised::Full => {
                     if self.make_tier_room(&cache, extent) {
@@ -566,6 +569,7 @@ impl Inner {
     ) -> bool {
         let bytes = Bytes((pages.end - pages.start) * PAGE);
         if !self.flash_budget_allows(bytes) {
+            env::sleep(BUDGET_REST).await;
             return false;
         }
         let Some(token) = cache.begin_fill(pages.start, pages.end) else {

@@ -270,6 +270,8 @@ impl Inner {
             moves_failed: counts.failed.get(),
             bytes_up: counts.bytes_promoted.get(),
             bytes_down: counts.bytes_lowered.get(),
+            bytes_dropped: counts.bytes_dropped.get(),
+            requests_up: counts.tier_requests.get(),
             flow_bytes_per_second: flow.then(|| tier.pace.borrow().rate().0 as f64),
             sync_writes: tier.published.sync_writes.get(),
         })

@@ -109,6 +109,10 @@ pub struct TierStatus {
     pub bytes_up: u64,
     /// Bytes copied downwards.
     pub bytes_down: u64,
+    /// Bytes that left the fast device without being copied: the slow one had them.
+    pub bytes_dropped: u64,
+    /// Requests of users that lay in regions that were up.
+    pub requests_up: u64,
     /// What flow control lets moves copy now, in bytes a second; none: it does not hold them back.
     pub flow_bytes_per_second: Option<f64>,
     /// Writes that brought a temporary buffer to its destination.
