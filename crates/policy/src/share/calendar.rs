@@ -200,7 +200,7 @@ pub struct NoBooking(pub BookingId);
 /// calendar.commit(now, first).unwrap();
 /// let Err(Refusal::Full { offer, .. }) = calendar.hold(now, ask(40, 50), until) else { panic!() };
 /// assert_eq!(offer.earliest, Some(Slot::new(Second(100), 100)));
-/// assert_eq!(offer.largest.unwrap().to_string(), "29.99 MB/s");
+/// assert_eq!(offer.largest.unwrap().to_string(), "30 MB/s");
 /// # Ok::<(), Refusal>(())
 /// ```
 #[derive(Debug, Clone)]

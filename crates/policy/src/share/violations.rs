@@ -60,7 +60,7 @@ impl std::fmt::Display for Window {
 /// use base::{Bytes, Instant, Nanos};
 /// use policy::share::BytesPerSec;
 /// use policy::share::violations::{Window, throughputs};
-/// let second = |n| Instant(n * 1_000_000_000);
+/// let second = |n: u64| Instant(n * 1_000_000_000);
 /// let got = [(second(1), Bytes(100)), (second(3), Bytes(100)), (second(4), Bytes(50))];
 /// let by_bytes = throughputs(second(0), &got, Window::Bytes(Bytes(100)));
 /// assert_eq!(by_bytes, [BytesPerSec(100), BytesPerSec(50)]);
