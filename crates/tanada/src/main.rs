@@ -30,6 +30,7 @@ mod sim_cache;
 mod sim_run;
 mod sim_run_page;
 mod sim_sweep;
+mod sim_tier;
 mod table;
 mod top;
 mod trace_commands;

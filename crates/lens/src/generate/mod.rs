@@ -35,6 +35,8 @@ pub use fingerprint::Fingerprint;
 pub use plan::{HotSpot, REGION};
 pub use profile::{Profile, UnknownProfile};
 pub use settings::{GenerateError, Part, Settings};
+#[cfg(test)]
+pub(crate) use tests::OnTheFlyTwin;
 
 use base::Nanos;
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! trace -> cache: the policies alone, no devices, no time: which requests miss at which size
+//!       -> tier:  the tiering rules alone: which regions they would have had on the fast tier
 //!       -> run:   the whole stack over device models, in virtual time -> response times, bytes, energy
 //! points of a plan -> sweep: many simulations, resumable, in parts -> one table
 //! ```
@@ -12,6 +13,7 @@
 pub mod cache;
 pub mod run;
 pub mod sweep;
+pub mod tier;
 
 /// Why no threads could be had.
 #[derive(Debug, thiserror::Error)]

@@ -6,6 +6,7 @@ mod common;
 mod daemon;
 mod predict;
 mod recording;
+mod sim_tier;
 mod sweep;
 mod tier;
 mod trace;

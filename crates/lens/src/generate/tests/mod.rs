@@ -6,6 +6,8 @@ mod otf;
 mod plain;
 mod tiering;
 
+pub(crate) use otf::OnTheFly as OnTheFlyTwin;
+
 use super::{Generator, Profile, Settings};
 use crate::trace::{Request, Requests};
 
