@@ -214,7 +214,9 @@ pub(super) async fn request(store: &Store, world: &World, plan: Plan, rng: &mut 
             if let Err(error) = answer.as_ref()
                 && !matches!(
                     error,
-                    StoreError::NotFound { .. } | StoreError::Device { .. }
+                    StoreError::NotFound { .. }
+                        | StoreError::Device { .. }
+                        | StoreError::Closed { .. }
                 )
             {
                 world.fail(format!("a read of {name}: {error}"));
