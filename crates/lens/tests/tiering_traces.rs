@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use lens::experiment::tiering::traces::{WORSE_MAX, compare};
 
 /// Of each trace so many requests: enough for hot places to show, few enough for a test.
-const REQUESTS: u64 = 6_000;
+const REQUESTS: u64 = 20_000;
 
 /// The folder of traces; none (said aloud) where it is absent and not required.
 fn traces() -> Option<PathBuf> {
