@@ -271,7 +271,9 @@ pub(super) async fn request(store: &Store, world: &World, plan: Plan, rng: &mut 
         }
         93..=95 => match store.reserve(Bytes(1 + rng.below(60_000))).await {
             Ok(id) => {
-                world.reservations.borrow_mut().insert(id.0, Known::Held);
+                // Another client may have seen it before the answer, and be releasing it.
+                let mut known = world.reservations.borrow_mut();
+                known.entry(id.0).or_insert(Known::Held);
                 Ok(None)
             }
             Err(error) => Err(error),
