@@ -62,6 +62,8 @@ pub(crate) struct Jobs {
     order: VecDeque<u32>,
     /// There is no room, and nothing up that is colder than what wants to come; until the next interval.
     full: bool,
+    /// Extents that are up, those that should go first in front, as they were when somebody looked last.
+    cold: VecDeque<u32>,
 }
 
 impl Jobs {
@@ -318,6 +320,7 @@ impl Inner {
         {
             let mut jobs = tier.jobs.borrow_mut();
             jobs.order.clear();
+            jobs.cold.clear();
             jobs.make_hope();
         }
         let up: Vec<u32> = tier.table.borrow().up().collect();
@@ -421,7 +424,13 @@ impl Inner {
             )
         };
         let mut leaving = sinking;
-        for other in self.coldest_up(cache, VICTIMS) {
+        // There may be tens of thousands: they are looked over again only when what is left of the last look does
+        // not help.
+        let mut looked = false;
+        loop {
+            let Some(other) = self.next_cold(cache, &mut looked) else {
+                break;
+            };
             let may = {
                 let (table, stats) = (tier.table.borrow(), tier.stats.borrow());
                 let cooler = stats.heat(other) * COOLER < heat;
@@ -432,14 +441,39 @@ impl Inner {
                 true => 0,
                 false => room / AHEAD,
             };
-            if !may || reserved + needed + ahead <= room + leaving {
+            if reserved + needed + ahead <= room + leaving || !may && looked {
                 break;
+            }
+            tier.jobs.borrow_mut().cold.pop_front();
+            if !may {
+                continue;
             }
             let pages = tier.table.borrow().pages_of(other);
             leaving += pages.end - pages.start;
             self.lower(cache, other);
         }
         leaving > 0
+    }
+
+    /// The extent that should go first of those that are up. `looked` tells whether all were looked over.
+    fn next_cold(&self, cache: &Cache, looked: &mut bool) -> Option<u32> {
+        let tier = &cache.tier;
+        loop {
+            {
+                let (table, mut jobs) = (tier.table.borrow(), tier.jobs.borrow_mut());
+                while let Some(extent) = jobs.cold.front().copied() {
+                    if table.place(extent) == Place::Up {
+                        return Some(extent);
+                    }
+                    jobs.cold.pop_front();
+                }
+            }
+            if std::mem::replace(looked, true) {
+                return None;
+            }
+            let cold = self.coldest_up(cache, VICTIMS);
+            tier.jobs.borrow_mut().cold = cold.into();
+        }
     }
 
     // --- copying ----------------------------------------------------------------------------------
