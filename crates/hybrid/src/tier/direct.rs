@@ -427,10 +427,7 @@ impl Inner {
         // There may be tens of thousands: they are looked over again only when what is left of the last look does
         // not help.
         let mut looked = false;
-        loop {
-            let Some(other) = self.next_cold(cache, &mut looked) else {
-                break;
-            };
+        while let Some(other) = self.next_cold(cache, &mut looked) {
             let may = {
                 let (table, stats) = (tier.table.borrow(), tier.stats.borrow());
                 let cooler = stats.heat(other) * COOLER < heat;
