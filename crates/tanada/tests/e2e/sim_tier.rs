@@ -112,9 +112,9 @@ fn for_people_there_is_a_table_and_what_it_came_to() {
         ],
     );
     let expected = [
-        "INTERVAL  REQUESTS  CANDIDATES  UP     DOWN  RESIDENT",
-        "       0      8001  65-66       65-66  -            2",
-        "       2     12001  65-66       -      -            2",
+        "INTERVAL  REQUESTS  CANDIDATES     UP  DOWN  RESIDENT",
+        "       0      8001       65-66  65-66  -            2",
+        "       2     12001       65-66      -  -            2",
         "on-the-fly over 24 regions of 1.0 GiB: 66.7 % of 36.0k requests in 4 intervals went to regions that were up",
         "2 moves up, 0 down; 2 regions up at most",
     ];
@@ -145,9 +145,9 @@ fn static_tiering_and_hystor_decide_at_the_end_of_their_windows() {
     };
     let fixed = ups(&["--policy", "static", "--window", "2m"]);
     assert_eq!(fixed, [json!([]), json!([5]), json!([]), json!([9])]);
-    // Region 5 had 8,000 requests, now 4,000; region 9 has 4,000 and then 8,000.
+    // Region 5 is down to 3,000 when region 9 has 4,000.
     let aging = ups(&["--policy", "hystor", "--window", "1m"]);
-    assert_eq!(aging, [json!([5]), json!([]), json!([]), json!([9])]);
+    assert_eq!(aging, [json!([5]), json!([]), json!([9]), json!([])]);
     let asked = [
         "sim",
         "tier",
