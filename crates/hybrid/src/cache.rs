@@ -59,6 +59,16 @@ pub(crate) enum Bug {
     EarlyClean,
     /// A copy of what the slow device may still lose is made without a mark.
     UntoldMark,
+    /// A region's pages are dropped on its way down before the slow device was flushed.
+    DroppedEarly,
+    /// A region counts as down, and its pages are forgotten, before the dirty ones are home.
+    RecordFirst,
+    /// A fill takes the place of what was written since it began.
+    StaleFill,
+    /// A published copy takes the place of what was written since it began.
+    StaleCopy,
+    /// The synchronization of a temporary buffer leaves a marked run out.
+    IgnoredMark,
 }
 
 /// Where the cache stands; see the module's arrows.
@@ -242,7 +252,7 @@ impl Cache {
     }
 
     #[cfg(test)]
-    fn planted(&self, bug: Bug) -> bool {
+    pub(crate) fn planted(&self, bug: Bug) -> bool {
         self.planted.get() == Some(bug)
     }
 
@@ -907,7 +917,7 @@ impl Cache {
 
     /// A copy of pages `first..end` is to come: if the slow device was written there and not flushed since, the
     /// mark must be as durable as the copy.
-    fn tell_marks(&self, first: u64, end: u64) {
+    pub fn tell_marks(&self, first: u64, end: u64) {
         #[cfg(test)]
         if self.planted(Bug::UntoldMark) {
             return;
@@ -979,6 +989,10 @@ impl Cache {
 
     /// Is the copy of `page` that `token` stands for still up to date?
     pub fn fill_stands(&self, token: u64, page: u64) -> bool {
+        #[cfg(test)]
+        if self.planted(Bug::StaleFill) {
+            return true;
+        }
         self.fills.borrow().get(&page) == Some(&token)
     }
 
@@ -1065,9 +1079,13 @@ impl Cache {
             self.write_slots(run.first, piece.clone(), Class::Background)
                 .await?;
             for slot in run.first..run.first + run.count {
+                #[cfg(test)]
+                let over = self.planted(Bug::StaleFill);
+                #[cfg(not(test))]
+                let over = false;
                 if self.fill_stands(token, page)
                     && self.is_running()
-                    && self.map.borrow().find(page).is_none()
+                    && (over || self.map.borrow().find(page).is_none())
                 {
                     let from = ((page - first) * PAGE) as usize;
                     let page_data = &data[from..from + PAGE as usize];

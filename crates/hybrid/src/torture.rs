@@ -24,7 +24,8 @@ use policy::tier::Parameters;
 
 use crate::cache::{Bug, Cache};
 use crate::{
-    Admission, CopyBack, Health, Hybrid, Mode, OpenError, Settings, Tier, Ties, WriteMode,
+    Admission, Buffer, CopyBack, Health, Hybrid, Mode, Mover, OpenError, Settings, Tier, Ties,
+    WriteMode,
 };
 
 const SLOW: Bytes = Bytes::mib(24);
@@ -35,6 +36,8 @@ const CLIENTS: u64 = 4;
 /// Work goes to a few small areas in different 4 MiB regions, so that requests meet.
 const AREAS: [u64; 5] = [0, 1023, 1030, 3000, 6120];
 const AREA_PAGES: u64 = 24;
+/// Device requests between the beginning of a move and an aimed cut, at most.
+const AIMED_STEPS: u64 = 40;
 /// Device requests of work between two cuts, at most.
 const WORK_STEPS: u64 = 600;
 
@@ -224,6 +227,9 @@ fn signature(bytes: &[u8], at: u64) -> Result<u64, String> {
 struct Plan {
     modes: &'static [WriteMode],
     uses: &'static [Mode],
+    movers: &'static [Mover],
+    /// Cuts come soon after a move began, if one does.
+    aimed: bool,
     /// Detach, attach, resize, settings.
     management: bool,
     /// Only whole pages, cached: after a crash a page must be of one write.
@@ -408,7 +414,7 @@ async fn manager(disk: Hybrid, fast: Rc<dyn Device>, world: Rc<World>, mut rng: 
                 if world.plan.has_tier() {
                     let uses = world.plan.uses;
                     settings.mode = uses[rng.below(uses.len() as u64) as usize];
-                    settings.tier = tier(&mut rng);
+                    settings.tier = tier(&mut rng, world.plan);
                 }
                 disk.set(settings).await.map_err(|error| error.to_string())
             }
@@ -434,12 +440,20 @@ fn size(rng: &mut Rng, plan: Plan) -> Bytes {
 }
 
 /// Choices under which regions go up and down all the time.
-fn tier(rng: &mut Rng) -> Tier {
+fn tier(rng: &mut Rng, plan: Plan) -> Tier {
     let extent = Bytes::mib(1 << rng.below(2));
     let region = extent * (1 << rng.below(2));
     let ranges = |some: bool, area: usize| match some {
         true => vec![Span::bytes(AREAS[area] * 4096, 4096)],
         false => Vec::new(),
+    };
+    let (mover, buffer) = match plan.movers {
+        [Mover::Direct] => (Mover::Direct, Buffer::Fast),
+        movers => {
+            let mover = movers[rng.below(movers.len() as u64) as usize];
+            let buffer = [Buffer::Fast, Buffer::Memory][rng.below(2) as usize];
+            (mover, buffer)
+        }
     };
     Tier {
         parameters: Parameters {
@@ -463,6 +477,8 @@ fn tier(rng: &mut Rng) -> Tier {
         break_even: rng.chance(0.3),
         either: rng.chance(0.5),
         share: rng.chance(0.7).then(|| 20 + rng.below(70) as u8),
+        mover,
+        buffer,
         pinned: ranges(rng.chance(0.2), 0),
         barred: ranges(rng.chance(0.2), 4),
         ..Tier::default()
@@ -518,7 +534,7 @@ fn settings(rng: &mut Rng, plan: Plan) -> Settings {
             false => Mode::Cache,
         },
         tier: match plan.has_tier() {
-            true => tier(rng),
+            true => tier(rng, plan),
             false => Tier::default(),
         },
         ..Settings::default()
@@ -567,7 +583,7 @@ fn is_moving(disk: &Hybrid) -> bool {
         return false;
     };
     let sinking = cache.tier.table.borrow().sinking().next().is_some();
-    sinking || cache.tier.jobs.borrow().any()
+    sinking || cache.tier.jobs.borrow().any() || cache.tier.published.is_moving()
 }
 
 /// Runs one seed: what it survived, or what went wrong.
@@ -611,8 +627,14 @@ fn run(seed: u64, plan: Plan) -> Result<Survived, String> {
                 Some(Err(_)) if !supply.is_on() => {}
                 Some(Err(error)) => return Err(format!("cut {cuts}: cannot open: {error}")),
                 Some(Ok(disk)) => {
-                    if let (Some(bug), Some(cache)) = (plan.bug, disk.inner.live_cache()) {
-                        cache.planted.set(Some(bug));
+                    if let Some(cache) = disk.inner.live_cache() {
+                        cache.planted.set(plan.bug);
+                        cache
+                            .tier
+                            .published
+                            .step
+                            .set(Bytes::kib(128 << rng.below(4)));
+                        cache.check_tier();
                     }
                     let audits = env::spawn({
                         let (disk, world) = (disk.clone(), Rc::clone(&world));
@@ -640,6 +662,17 @@ fn run(seed: u64, plan: Plan) -> Result<Survived, String> {
                             env::rng("manager"),
                         );
                         users.push(env::cancel_scope(env::spawn(manager)));
+                        if plan.aimed {
+                            let supply = Rc::clone(&supply);
+                            let disk = disk.clone();
+                            let steps = rng.below(AIMED_STEPS);
+                            users.push(env::cancel_scope(env::spawn(async move {
+                                while !is_moving(&disk) {
+                                    env::sleep(Nanos::micros(20)).await;
+                                }
+                                supply.cut_at(supply.steps() + steps);
+                            })));
+                        }
                         supply.cut_at(supply.steps() + rng.below(WORK_STEPS));
                         supply.wait_for_cut().await;
                         in_moves += u64::from(is_moving(&disk));
@@ -647,6 +680,7 @@ fn run(seed: u64, plan: Plan) -> Result<Survived, String> {
                     if let Some(cache) = disk.inner.live_cache() {
                         cache.stop();
                         cache.map.borrow().check();
+                        cache.check_tier();
                     }
                 }
             }
@@ -730,7 +764,7 @@ fn survive(test: &str, least: u64, plan: Plan) {
     println!("{cuts} power cuts survived, {in_moves} of them while a region moved");
     if plan.has_tier() && cuts >= 1_000 {
         // With management there is no tier some of the time.
-        let part = if plan.management { 10 } else { 4 };
+        let part = if plan.management { 10 } else { 5 };
         assert!(in_moves * part >= cuts, "moves are what is to be cut off");
     }
 }
@@ -738,6 +772,8 @@ fn survive(test: &str, least: u64, plan: Plan) {
 const PLAIN: Plan = Plan {
     modes: &[WriteMode::Back],
     uses: &[Mode::Cache],
+    movers: &[Mover::Direct],
+    aimed: false,
     management: false,
     whole_pages: false,
     cuts: 5,
@@ -784,6 +820,58 @@ fn regions_on_the_move_survive_power_cuts() {
         ..PLAIN
     };
     survive("regions_on_the_move_survive_power_cuts", 500, plan);
+}
+
+#[test]
+fn published_moves_survive_power_cuts() {
+    let plan = Plan {
+        uses: &[Mode::Tier],
+        ..MOVES
+    };
+    survive("published_moves_survive_power_cuts", 600, plan);
+}
+
+#[test]
+fn published_moves_beside_a_cache_survive_power_cuts() {
+    let plan = Plan {
+        uses: &[Mode::Both],
+        ..MOVES
+    };
+    let name = "published_moves_beside_a_cache_survive_power_cuts";
+    survive(name, 600, plan);
+}
+
+#[test]
+fn direct_moves_survive_power_cuts() {
+    let plan = Plan {
+        uses: &[Mode::Tier],
+        ..DIRECT_MOVES
+    };
+    survive("direct_moves_survive_power_cuts", 600, plan);
+}
+
+#[test]
+fn direct_moves_beside_a_cache_survive_power_cuts() {
+    let plan = Plan {
+        uses: &[Mode::Both],
+        ..DIRECT_MOVES
+    };
+    let name = "direct_moves_beside_a_cache_survive_power_cuts";
+    survive(name, 600, plan);
+}
+
+#[test]
+fn published_moves_under_management_survive_power_cuts() {
+    let plan = Plan {
+        modes: &[WriteMode::Back, WriteMode::OnlyWrites],
+        uses: &[Mode::Tier, Mode::Both, Mode::Cache],
+        movers: &[Mover::Published, Mover::Direct],
+        aimed: true,
+        management: true,
+        ..PLAIN
+    };
+    let name = "published_moves_under_management_survive_power_cuts";
+    survive(name, 500, plan);
 }
 
 #[test]
@@ -851,6 +939,39 @@ fn an_untold_mark_is_caught() {
 #[test]
 fn an_early_clean_is_caught() {
     catch(Bug::EarlyClean, PLAIN);
+}
+
+const MOVES: Plan = Plan {
+    uses: &[Mode::Tier, Mode::Both],
+    movers: &[Mover::Published],
+    aimed: true,
+    ..PLAIN
+};
+
+const DIRECT_MOVES: Plan = Plan {
+    movers: &[Mover::Direct],
+    ..MOVES
+};
+
+#[test]
+fn pages_dropped_before_the_slow_device_was_flushed_are_caught() {
+    catch(Bug::DroppedEarly, MOVES);
+}
+
+#[test]
+fn a_region_that_is_down_before_its_pages_are_home_is_caught() {
+    catch(Bug::RecordFirst, DIRECT_MOVES);
+}
+
+#[test]
+fn a_copy_over_a_newer_write_is_caught() {
+    catch(Bug::StaleCopy, MOVES);
+    catch(Bug::StaleFill, DIRECT_MOVES);
+}
+
+#[test]
+fn a_synchronization_that_leaves_a_mark_out_is_caught() {
+    catch(Bug::IgnoredMark, MOVES);
 }
 
 #[test]

@@ -220,6 +220,8 @@ impl Inner {
         };
         match place {
             Place::Up => return Raised::Yes,
+            // Its room may be what had to be given back.
+            Place::Sinking if reserved > self.tier_room(cache) => return Raised::Full,
             Place::Sinking => {}
             Place::Slow => {
                 let reserved = reserved + (pages.end - pages.start);

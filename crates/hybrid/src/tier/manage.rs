@@ -9,14 +9,14 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use base::Bytes;
-use policy::tier::Region;
+use policy::tier::{Region, Way};
 
 use crate::cache::{Cache, count};
 use crate::engine::Inner;
 use crate::label::PAGE;
 use crate::settings::Settings;
 use crate::tier::table::{Kept, Place, Table};
-use crate::tier::{Heat, Mode, MoveEnd, MoveRecord, TierStatus, interval};
+use crate::tier::{Heat, Mode, MoveEnd, MoveRecord, Mover, TierStatus, interval};
 
 impl Inner {
     /// After a restart: what `kept` tells is up again.
@@ -127,7 +127,10 @@ impl Inner {
         let wanted: Vec<Region> = tier.table.borrow().wanted().collect();
         for region in wanted {
             let extents = tier.table.borrow().extents_of(region);
-            self.raise_some(cache, extents);
+            match self.settings.borrow().tier.mover {
+                Mover::Direct => self.raise_some(cache, extents),
+                Mover::Published => tier.published.decide(region, Way::Up),
+            }
         }
         let room = self.tier_room(cache);
         let regions = {

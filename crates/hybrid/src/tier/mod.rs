@@ -117,3 +117,32 @@ impl State {
         table.place(table.extent_of(page))
     }
 }
+
+/// What always holds between the table of extents, the page map and the room they share.
+#[cfg(test)]
+impl crate::cache::Cache {
+    pub(crate) fn check_tier(&self) {
+        let (table, map) = (self.tier.table.borrow(), self.map.borrow());
+        let mut reserved = 0;
+        for extent in 0..table.extents() {
+            let pages = table.pages_of(extent);
+            let held = map.hold_of(pages.start) != crate::map::Hold::Free;
+            let away = table.place(extent) != Place::Slow;
+            assert_eq!(
+                held, away,
+                "extent {extent}: its pages are held while it is up or sinks"
+            );
+            if away {
+                reserved += pages.end - pages.start;
+            }
+        }
+        assert_eq!(
+            table.reserved(),
+            reserved,
+            "room is reserved for what is up or sinks"
+        );
+        let slots = self.slots.borrow();
+        let used = map.resident() + slots.free_count() + slots.awaiting_commit();
+        assert!(used <= slots.total(), "{used} slots of {}", slots.total());
+    }
+}

@@ -80,6 +80,8 @@ struct Moving {
     /// `None`: the page map is the buffer.
     buffer: Option<TemporaryBuffer>,
     sync: Sync,
+    /// The move ends: the buffer takes nothing more.
+    closing: bool,
     /// In the order they were copied: ascending.
     copied: Vec<Copied>,
     /// Pages written or forgotten since the move began: one bit each.
@@ -119,6 +121,8 @@ pub(crate) struct Published {
     moving: RefCell<Option<Moving>>,
     /// Pages of the moving region, for a quick look; empty while none moves.
     area: Cell<(u64, u64)>,
+    /// What is copied in one step; tests take less.
+    pub step: Cell<Bytes>,
     pace: Cell<Pace>,
     /// Management wants no move under way.
     halts: Cell<u32>,
@@ -137,6 +141,7 @@ impl Default for Published {
             current: Cell::new(None),
             moving: RefCell::default(),
             area: Cell::new((0, 0)),
+            step: Cell::new(mover::STEP),
             pace: Cell::new(Pace::new(SYNC_IOPS_MAX)),
             halts: Cell::new(0),
             work: Event::default(),
@@ -181,6 +186,12 @@ impl Published {
         buffer.map_or(0, TemporaryBuffer::memory)
     }
 
+    /// Is a region on its way?
+    #[cfg(test)]
+    pub fn is_moving(&self) -> bool {
+        self.moving.borrow().is_some()
+    }
+
     /// Does one of pages `first..end` belong to the region that moves?
     pub fn moves(&self, first: u64, end: u64) -> bool {
         let (from, to) = self.area.get();
@@ -216,6 +227,7 @@ impl Published {
             phase,
             buffer: in_memory.then(|| TemporaryBuffer::new(Bytes(len * PAGE))),
             sync: Sync::default(),
+            closing: false,
             copied: Vec::new(),
             touched: vec![0; len.div_ceil(64) as usize],
             pages: pages.clone(),
@@ -235,7 +247,6 @@ impl Published {
         assert_eq!(marked, Bytes(0), "what users wrote is where it belongs");
         assert!(moving.copied.is_empty(), "copies are shown or given back");
         self.area.set((0, 0));
-        self.ended.notify_all();
     }
 
     // --- the buffer -------------------------------------------------------------------------------

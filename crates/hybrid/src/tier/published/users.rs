@@ -108,6 +108,7 @@ impl Published {
         let base = moving.bytes().start;
         let sectors = (part.start - base) / base::SECTOR..(part.end - base) / base::SECTOR;
         match (&moving.buffer, write) {
+            (Some(_), true) if moving.closing => false,
             (Some(_), true) => part == *range && moving.sync.cut(sectors.clone()).above == sectors,
             (Some(buffer), false) => part == *range && buffer.covers(sectors),
             (None, true) => true,
@@ -122,7 +123,9 @@ impl Published {
         }
         let moving = self.moving.borrow();
         let moving = moving.as_ref()?;
-        moving.buffer.as_ref()?;
+        if moving.buffer.is_none() || moving.closing {
+            return None;
+        }
         let base = moving.bytes().start;
         let part = moving.part(range);
         let sectors = (part.start - base) / base::SECTOR..(part.end - base) / base::SECTOR;
@@ -175,13 +178,21 @@ impl Inner {
 
     /// Brings all that is marked now to where it belongs.
     pub(crate) async fn drain_buffer(self: &Rc<Self>) -> Result<(), DeviceError> {
-        let Some(cache) = self.cache.borrow().clone() else {
-            return Ok(());
-        };
+        let cache = self.cache.borrow().clone();
+        match cache {
+            Some(cache) => self.drain_buffer_of(&cache).await,
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn drain_buffer_of(
+        self: &Rc<Self>,
+        cache: &Rc<Cache>,
+    ) -> Result<(), DeviceError> {
         let mut from = 0;
         while let Some(run) = cache.tier.published.next_marked(from, SYNC_WRITE_MAX.0) {
             from = run.end;
-            self.bring_away(&cache, run, Errand::Drain).await?;
+            self.bring_away(cache, run, Errand::Drain).await?;
         }
         Ok(())
     }
@@ -209,7 +220,14 @@ impl Inner {
             let contents = published
                 .buffered(&part, |buffer, sectors| buffer.contents(sectors))
                 .expect("it was found in the buffer");
-            let answer = self.put_home(cache, part.clone(), contents).await;
+            #[cfg(test)]
+            let skipped = errand == Errand::Sync && cache.planted(crate::cache::Bug::IgnoredMark);
+            #[cfg(not(test))]
+            let skipped = false;
+            let answer = match skipped {
+                true => Ok(()),
+                false => self.put_home(cache, part.clone(), contents).await,
+            };
             published.end_errand(&part, errand, answer.is_ok());
             match (answer, errand) {
                 // The fast device failed under it: once that has settled, the other way.
