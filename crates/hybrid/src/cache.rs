@@ -630,6 +630,7 @@ impl Cache {
         drop(slots);
         count(&self.counts.evicted, gone.len() as u64);
         for page in gone {
+            self.fills.borrow_mut().remove(&page);
             self.note_left(page);
             self.touch(page);
         }
@@ -855,6 +856,8 @@ impl Cache {
     pub fn unmap_page(&self, page: u64) {
         if let Some(slot) = self.map.borrow_mut().remove(page) {
             self.slots.borrow_mut().release(slot);
+            // A copy that began while the page was here may be older than what was here.
+            self.fills.borrow_mut().remove(&page);
             self.note_left(page);
             self.touch(page);
         }
@@ -971,7 +974,8 @@ impl Cache {
     pub fn begin_fill(&self, first: u64, end: u64) -> Option<u64> {
         let bytes = (end - first) * PAGE;
         let too_much = self.fill_bytes.get() + bytes > FILL_BYTES_MAX;
-        if !self.is_running() || self.no_fills.get() || too_much {
+        let none = self.no_fills.get() || self.stopped.get();
+        if !self.is_running() || none || too_much {
             count(&self.counts.fills_dropped, 1);
             return None;
         }

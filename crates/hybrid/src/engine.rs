@@ -533,6 +533,8 @@ impl Device for Hybrid {
         }
         Box::pin(async move {
             let _inside = self.inner.enter(Op::Read).await?;
+            // What is in a temporary buffer is on neither device.
+            self.inner.drain_buffer().await?;
             let below = self.inner.slow.device.allocation(span).await?;
             let Some(cache) = self.inner.live_cache() else {
                 return Ok(below);

@@ -219,7 +219,8 @@ impl Inner {
             note_use(&cache, &parts, first, end);
         }
         let any_fast = parts.iter().any(|part| part.source != Source::Slow);
-        if any_fast && class != Class::Background && self.reads_slow(&cache) {
+        let either = any_fast && class != Class::Background && self.reads_slow(&cache);
+        if either {
             parts = plan(&cache, byte, len, whole_pages, self.slow.max_io(), true);
         }
         // A read of the slow device alone must not keep slots from being used again.
@@ -232,6 +233,8 @@ impl Inner {
         drop(reader);
         let buf = match answer {
             Ok(buf) => buf,
+            // The fast device has what the slow one was asked for to spare it.
+            Err(_) if either => self.read_carefully(&cache, byte, len, class).await?,
             Err(error) if !cache.is_ours(&error) => return Err(error),
             Err(error) => {
                 self.drop_unreadable(&cache, &parts);

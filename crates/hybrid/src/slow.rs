@@ -47,7 +47,8 @@ pub(crate) struct Slow {
     last_used: Cell<Instant>,
     /// The last of the users' requests ended.
     quiet: Event,
-    waited: Cell<Waited>,
+    reads: Cell<Waited>,
+    written: Cell<Waited>,
     pub bytes_read: Cell<u64>,
     pub bytes_written: Cell<u64>,
     asleep: Cell<bool>,
@@ -70,7 +71,8 @@ impl Slow {
             busy: Cell::new(Nanos(0)),
             last_used: Cell::new(env::now()),
             quiet: Event::default(),
-            waited: Cell::default(),
+            reads: Cell::default(),
+            written: Cell::default(),
             bytes_read: Cell::new(0),
             bytes_written: Cell::new(0),
             asleep: Cell::new(false),
@@ -101,15 +103,19 @@ impl Slow {
         }
     }
 
-    /// Reads and writes of users, and what they waited.
-    pub fn waited(&self) -> Waited {
-        self.waited.get()
+    /// Reads of users, and what they waited.
+    pub fn reads(&self) -> Waited {
+        self.reads.get()
     }
 
-    fn note_wait(&self, class: Class, begun: Instant) {
-        if class != Class::Background {
-            Waited::add(&self.waited, begun);
-        }
+    /// Writes of users, and what they waited.
+    pub fn written(&self) -> Waited {
+        self.written.get()
+    }
+
+    /// Has there been a request of a user on the device for at least `span`, without a moment's pause?
+    pub fn busy_for(&self, span: Nanos) -> bool {
+        self.foreground.get() > 0 && env::now().since(self.busy_since.get()) >= span
     }
 
     /// Waits until no request of a user is under way.
@@ -154,7 +160,9 @@ impl Slow {
         let begun = env::now();
         let answer = self.device.read(at, buf, class).await;
         self.end(class);
-        self.note_wait(class, begun);
+        if class != Class::Background {
+            Waited::add(&self.reads, begun);
+        }
         self.bytes_read.set(self.bytes_read.get() + len);
         answer
     }
@@ -170,7 +178,9 @@ impl Slow {
         let begun = env::now();
         let answer = self.device.write(at, data, flags).await;
         self.end(flags.class);
-        self.note_wait(flags.class, begun);
+        if flags.class != Class::Background {
+            Waited::add(&self.written, begun);
+        }
         self.bytes_written.set(self.bytes_written.get() + len);
         self.wrote();
         answer

@@ -138,8 +138,7 @@ impl Inner {
         };
         let len = range.end - range.start;
         let big_zeroes = matches!(payload, Payload::Zeroes) && len > ZEROES;
-        let cached =
-            mode.keeps_dirty() && !bypass && !big_zeroes && self.flash_budget_allows(Bytes(len));
+        let cached = mode.keeps_dirty() && !bypass && !big_zeroes;
         // The incomplete page at the end of a slow device of odd size is never cached.
         let cacheable = self.slow.whole_pages() * PAGE;
         let split = range.end.min(cacheable).max(range.start);
@@ -158,6 +157,7 @@ impl Inner {
                 Some(Place::Sinking) => false,
                 Some(Place::Slow) => cached && !alone,
             };
+            let cached = cached && self.flash_budget_allows(Bytes(piece.end - piece.start));
             let (first, end) = (piece.start / PAGE, piece.end.div_ceil(PAGE));
             let lock = match cached {
                 true => Mode::CACHE_WRITE,

@@ -24,7 +24,7 @@ use policy::tier::{Region, Way};
 use crate::cache::{Cache, count};
 use crate::engine::Inner;
 use crate::label::PAGE;
-use crate::tier::{Mode, MoveEnd, Place, Touch};
+use crate::tier::{Mode, MoveEnd, Place, Stats, Table, Touch};
 
 /// Pages copied with one request at most.
 const CHUNK_PAGES: u64 = 256;
@@ -44,6 +44,10 @@ const AHEAD: u64 = 64;
 const REST: Nanos = Nanos::millis(10);
 /// ... and this long if the day's budget of flash writes is used up.
 const BUDGET_REST: Nanos = Nanos::secs(60);
+
+fn tier_place(cache: &Cache, extent: u32) -> Place {
+    cache.tier.table.borrow().place(extent)
+}
 
 /// Pages of a part of an extent of `extent` pages.
 pub(crate) fn part_pages(extent: u64) -> u64 {
@@ -268,9 +272,23 @@ impl Inner {
         (missing > 0).then(|| Waiting {
             extent,
             missing: Bytes(missing * PAGE),
-            reads: stats.missed(extent),
+            reads: stats
+                .missed(extent)
+                .max(self.expected_reads(&table, &stats, extent)),
             rest: stats.rest(table.region_of(extent)),
         })
+    }
+
+    /// Reads a second that an extent may expect for lying where it does: its part of those of its region.
+    ///
+    /// Choice: hot places move on to their neighbours within minutes (AST 2.1), so where an extent has been touched once
+    /// and its region is hot, more will come than were seen.
+    fn expected_reads(&self, table: &Table, stats: &Stats, extent: u32) -> f64 {
+        let region = table.region_of(extent);
+        match table.wants_region(region) {
+            true => stats.missed_in(region) / table.extents_of(region).len() as f64,
+            false => 0.0,
+        }
     }
 
     /// What things cost, as far as it was measured.
@@ -604,6 +622,15 @@ impl Inner {
         if !self.flash_budget_allows(bytes) {
             env::sleep(BUDGET_REST).await;
             return false;
+        }
+        // Users went on while this copy waited for its turn: what they wrote is newer than what would be read.
+        let stands = {
+            let map = cache.map.borrow();
+            tier_place(cache, extent) == Place::Up
+                && pages.clone().all(|page| map.find(page).is_none())
+        };
+        if !stands {
+            return true;
         }
         let Some(token) = cache.begin_fill(pages.start, pages.end) else {
             return false;

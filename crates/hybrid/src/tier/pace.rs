@@ -19,7 +19,7 @@ use policy::tier::flow::{Flow, FlowOptions, Sample, Tokens};
 
 use crate::cache::Cache;
 use crate::engine::Inner;
-use crate::slow::Waited;
+use crate::slow::{Slow, Waited};
 
 /// What may go at once without a pause.
 const BURST: Bytes = Bytes::mib(4);
@@ -30,7 +30,8 @@ pub(crate) struct Pace {
     tokens: Tokens,
     either: Either,
     // At the last sample.
-    slow: Waited,
+    reads: Waited,
+    written: Waited,
     fast: Waited,
     moved: u64,
 }
@@ -42,7 +43,8 @@ impl Pace {
             tokens: Tokens::new(flow.rate(), BURST, now),
             flow,
             either: Either::default(),
-            slow: Waited::default(),
+            reads: Waited::default(),
+            written: Waited::default(),
             fast: Waited::default(),
             moved: 0,
         }
@@ -53,12 +55,12 @@ impl Pace {
         self.flow.rate()
     }
 
-    /// What a request of a user waits for the idle slow device, as far as that is known.
+    /// What a read of a user waits for the idle slow device, as far as that is known.
     pub fn unloaded(&self) -> Option<base::Nanos> {
         self.flow.unloaded()
     }
 
-    fn sample(&mut self, now: Instant, slow: Waited, fast: Waited, moved: u64) {
+    fn sample(&mut self, now: Instant, slow: &Slow, fast: Waited, moved: u64) {
         let waits = |new: Waited, old: Waited| {
             let requests = new.requests - old.requests;
             Waits {
@@ -66,15 +68,28 @@ impl Pace {
                 wait: base::Nanos((new.nanos - old.nanos) / requests.max(1)),
             }
         };
-        let (on_slow, on_fast) = (waits(slow, self.slow), waits(fast, self.fast));
+        let (slow_reads, slow_written) = (slow.reads(), slow.written());
+        let mut reads = waits(slow_reads, self.reads);
+        let writes = waits(slow_written, self.written);
+        let on_fast = waits(fast, self.fast);
+        if reads.requests + writes.requests == 0 && slow.busy_for(FlowOptions::SAMPLE) {
+            // Nobody had an answer all the time, which is not the same as nobody being there.
+            reads = Waits {
+                requests: 1,
+                wait: FlowOptions::SAMPLE,
+            };
+        }
         let rate = self.flow.sample(&Sample {
-            requests: on_slow.requests,
-            wait: on_slow.wait,
+            requests: reads.requests,
+            wait: reads.wait,
+            writes: writes.requests,
+            write_wait: writes.wait,
             moved: Bytes(moved - self.moved),
         });
         self.tokens.set_rate(now, rate);
-        self.either.sample(on_fast, on_slow);
-        (self.slow, self.fast, self.moved) = (slow, fast, moved);
+        self.either.sample(on_fast, reads);
+        (self.reads, self.written) = (slow_reads, slow_written);
+        (self.fast, self.moved) = (fast, moved);
     }
 }
 
@@ -91,7 +106,7 @@ impl Inner {
             env::sleep(FlowOptions::SAMPLE).await;
             tier.pace.borrow_mut().sample(
                 env::now(),
-                self.slow.waited(),
+                &self.slow,
                 cache.waited(),
                 tier.counts.bytes_moved.get(),
             );

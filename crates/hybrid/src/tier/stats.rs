@@ -57,6 +57,8 @@ pub(crate) struct Stats {
     /// Requests to each extent, and the reads among them that needed the slow device.
     heat: Heat,
     missed: Heat,
+    /// The same reads by region.
+    missed_in: Heat,
     /// How long regions stay hot.
     lives: Lives,
     intervals: VecDeque<HeatInterval>,
@@ -81,6 +83,7 @@ impl Stats {
             period,
             heat: Heat::new(period, half_life),
             missed: Heat::new(period, half_life),
+            missed_in: Heat::new(period, half_life),
             lives: Lives::new(u64::from(parameters.timeout)),
             intervals: VecDeque::new(),
             entries: 0,
@@ -95,6 +98,7 @@ impl Stats {
         let fresh = Stats::new(self.start, parameters);
         if parameters.period != self.period || !same_extents {
             (self.heat, self.missed) = (fresh.heat, fresh.missed);
+            self.missed_in = fresh.missed_in;
             (self.parts, self.parts_before) = (fresh.parts, fresh.parts_before);
             self.period = fresh.period;
         }
@@ -121,6 +125,7 @@ impl Stats {
         self.heat.add(extent, reads, writes);
         if touch.missed {
             self.missed.add(extent, 1, 0);
+            self.missed_in.add(region.0, 1, 0);
         }
         *self.parts.entry(extent).or_default() |= 1 << touch.part.min(63);
     }
@@ -153,6 +158,7 @@ impl Stats {
         };
         self.heat.end_interval();
         self.missed.end_interval();
+        self.missed_in.end_interval();
         self.parts_before = std::mem::take(&mut self.parts);
         self.number += 1;
         self.start = now;
@@ -193,6 +199,11 @@ impl Stats {
     }
 
     // --- heat -------------------------------------------------------------------------------------
+
+    /// Reads a second of `region` that needed the slow device, the recent past weighing more.
+    pub fn missed_in(&self, region: Region) -> f64 {
+        self.missed_in.of(region.0).all()
+    }
 
     /// Requests a second to `extent`, the recent past weighing more.
     pub fn heat(&self, extent: u32) -> f64 {

@@ -112,7 +112,7 @@ impl Table {
         self.pinned = fresh.pinned;
         self.barred = fresh.barred;
         if !regions_stay {
-            self.wanted = self.regions_up().into_iter().collect();
+            self.wanted = self.regions_sent_up();
         }
     }
 
@@ -214,6 +214,14 @@ impl Table {
         let mut regions: Vec<Region> = self.up().map(|extent| self.region_of(extent)).collect();
         regions.dedup();
         regions
+    }
+
+    /// Those of them that are up for more than a pin.
+    fn regions_sent_up(&self) -> BTreeSet<Region> {
+        self.up()
+            .filter(|extent| !self.is_pinned(*extent))
+            .map(|extent| self.region_of(extent))
+            .collect()
     }
 
     // --- what is wanted ---------------------------------------------------------------------------
@@ -384,7 +392,7 @@ impl Table {
                 extent += 1;
             }
         }
-        self.wanted = self.regions_up().into_iter().collect();
+        self.wanted = self.regions_sent_up();
     }
 }
 

@@ -58,10 +58,14 @@ impl Default for FlowOptions {
 /// What was seen since the last sample.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Sample {
-    /// How many foreground requests the slow device answered.
+    /// How many foreground reads the slow device answered.
     pub requests: u64,
     /// What they waited on average; nothing if there were none.
     pub wait: Nanos,
+    /// How many foreground writes.
+    pub writes: u64,
+    /// What those waited.
+    pub write_wait: Nanos,
     /// What moved meanwhile, both ways.
     pub moved: Bytes,
 }
@@ -73,7 +77,7 @@ pub struct Sample {
 /// use base::{Bytes, Nanos};
 /// use policy::tier::flow::{Flow, FlowOptions, Sample};
 /// let mut flow = Flow::new(FlowOptions { unloaded: Some(Nanos::millis(5)), ..FlowOptions::default() });
-/// let seen = |ms| Sample { requests: 20, wait: Nanos::millis(ms), moved: Bytes(0) };
+/// let seen = |ms| Sample { requests: 20, wait: Nanos::millis(ms), ..Sample::default() };
 /// assert_eq!(flow.sample(&seen(6)), Bytes::mib(3));
 /// assert_eq!(flow.sample(&seen(6)), Bytes::mib(5));
 /// // 60 ms is more than twice 5.
@@ -84,8 +88,9 @@ pub struct Flow {
     options: FlowOptions,
     /// Bytes a second.
     rate: u64,
-    /// Nanoseconds.
-    unloaded: Option<f64>,
+    /// What a read and a write wait on the idle device, in nanoseconds: a drive with a cache answers a write many
+    /// times as fast.
+    unloaded: [Option<f64>; 2],
 }
 
 impl Flow {
@@ -113,7 +118,7 @@ impl Flow {
         Flow {
             options,
             rate: floor.0,
-            unloaded: options.unloaded.map(|wait| wait.0 as f64),
+            unloaded: [options.unloaded.map(|wait| wait.0 as f64), None],
         }
     }
 
@@ -128,19 +133,24 @@ impl Flow {
             overload,
             ..
         } = self.options;
-        let rate = match sample.requests {
-            0 => self.rate.saturating_mul(2),
-            _ => {
-                let wait = sample.wait.0 as f64;
-                let limit = self
-                    .unloaded
-                    .map_or(f64::INFINITY, |least| least * overload);
-                self.learn(sample);
-                match wait > limit {
-                    true => self.rate / 2,
-                    false => self.rate.saturating_add(step.0),
-                }
+        // How many times as long as on the idle device they waited, in the mean over both kinds.
+        let kinds = [
+            (sample.requests, sample.wait),
+            (sample.writes, sample.write_wait),
+        ];
+        let (mut known, mut times) = (0.0, 0.0);
+        for (kind, (requests, wait)) in kinds.into_iter().enumerate() {
+            let least = self.unloaded[kind].filter(|least| *least > 0.0);
+            if let Some(least) = least {
+                known += requests as f64;
+                times += requests as f64 * wait.0 as f64 / least;
             }
+            self.learn(kind, requests, wait, sample.moved);
+        }
+        let rate = match sample.requests + sample.writes {
+            0 => self.rate.saturating_mul(2),
+            _ if times > overload * known => self.rate / 2,
+            _ => self.rate.saturating_add(step.0),
         };
         self.rate = rate.clamp(floor.0, ceiling.0);
         self.rate()
@@ -151,19 +161,22 @@ impl Flow {
         Bytes(self.rate)
     }
 
-    /// What a foreground request is taken to wait on the idle device; none before the first sample.
+    /// What a foreground read is taken to wait on the idle device; none before the first.
     pub fn unloaded(&self) -> Option<Nanos> {
-        self.unloaded.map(|wait| Nanos(wait as u64))
+        self.unloaded[0].map(|wait| Nanos(wait as u64))
     }
 
-    fn learn(&mut self, sample: &Sample) {
-        let wait = sample.wait.0 as f64;
-        let weight = sample.requests.min(Self::FULL) as f64 / Self::FULL as f64;
-        let rise = match sample.moved {
+    fn learn(&mut self, kind: usize, requests: u64, wait: Nanos, moved: Bytes) {
+        if requests == 0 {
+            return;
+        }
+        let wait = wait.0 as f64;
+        let weight = requests.min(Self::FULL) as f64 / Self::FULL as f64;
+        let rise = match moved {
             Bytes(0) => Self::RISE,
             _ => Self::RISE_WHILE_MOVING,
         };
-        self.unloaded = Some(match self.unloaded {
+        self.unloaded[kind] = Some(match self.unloaded[kind] {
             None => wait,
             Some(least) if wait < least => least - (least - wait) * Self::FALL * weight,
             Some(least) => (least * (1.0 + rise * weight)).min(wait),
@@ -257,7 +270,7 @@ mod tests {
         Sample {
             requests,
             wait: Nanos::millis(wait_ms),
-            moved: Bytes(0),
+            ..Sample::default()
         }
     }
 
@@ -337,6 +350,7 @@ mod tests {
                 requests: 20,
                 wait,
                 moved: Bytes(flow.rate().0 / 5),
+                ..Sample::default()
             };
             flow.sample(&sample);
             waits.push(wait.secs_f64() * 1e3);
@@ -398,5 +412,26 @@ mod tests {
             }
             prop_assert!(last > 0);
         }
+    }
+
+    #[test]
+    fn quick_writes_do_not_make_reads_look_slow() {
+        let mut flow = Flow::new(FlowOptions::default());
+        for _ in 0..50 {
+            flow.sample(&seen(20, 7));
+        }
+        for _ in 0..200 {
+            // The drive's cache takes them.
+            let sample = Sample {
+                writes: 500,
+                write_wait: Nanos::micros(200),
+                ..Sample::default()
+            };
+            flow.sample(&sample);
+        }
+        let before = flow.rate();
+        assert_eq!(flow.unloaded(), Some(Nanos::millis(7)));
+        assert!(flow.sample(&seen(20, 8)) >= before);
+        assert!(flow.sample(&seen(20, 80)) < before);
     }
 }

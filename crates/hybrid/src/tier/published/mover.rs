@@ -230,8 +230,10 @@ impl Inner {
     async fn copy_up(self: &Rc<Self>, cache: &Rc<Cache>, pages: Range<u64>) {
         let published = &cache.tier.published;
         let missing: Vec<u64> = {
-            let map = cache.map.borrow();
-            let missing = pages.filter(|page| map.find(*page).is_none());
+            let (map, table) = (cache.map.borrow(), cache.tier.table.borrow());
+            // What is barred is no part of what was raised.
+            let up = pages.filter(|page| table.place(table.extent_of(*page)) == Place::Up);
+            let missing = up.filter(|page| map.find(*page).is_none());
             missing
                 .filter(|page| !published.with(|moving| moving.is_touched(*page)))
                 .collect()
@@ -555,6 +557,8 @@ impl Inner {
             if cache.tier.table.borrow().place(extent) == Place::Up {
                 self.begin_sinking(cache, extent);
             }
+            // All of it is at home by now but for what users wrote since.
+            self.drop_clean(cache, extent);
         }
     }
 

@@ -252,7 +252,14 @@ impl Inner {
         }
         match cache.tier.place(part.start / PAGE) {
             Place::Up => self.put_cached(cache, part, &payload).await,
-            Place::Sinking | Place::Slow => self.put_past(cache, part, &payload, flags).await,
+            Place::Sinking | Place::Slow => {
+                let answer = self.put_past(cache, part.clone(), &payload, flags).await;
+                match answer {
+                    // A bad place of the slow device: better dirty on the fast one than in memory for ever.
+                    Err(_) if cache.is_running() => self.put_cached(cache, part, &payload).await,
+                    answer => answer,
+                }
+            }
         }
     }
 }
