@@ -449,7 +449,7 @@ mod tests {
         let mut rng = env::Rng::from_seed(3);
         for round in 0..40 {
             let mut space = Space::new(11, 16, 3);
-            let mut seen = vec![false; 176];
+            let mut seen = [false; 176];
             let mut left = 176;
             while left > 0 {
                 let run = space

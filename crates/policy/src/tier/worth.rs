@@ -98,9 +98,9 @@ pub struct Worth {
 }
 
 impl Default for Worth {
-    /// Choice: half as much again, for the guess how long it stays hot.
+    /// Choice: exactly what it costs; how long it stays hot is guessed cautiously enough.
     fn default() -> Self {
-        Worth { margin: 1.5 }
+        Worth { margin: 1.0 }
     }
 }
 

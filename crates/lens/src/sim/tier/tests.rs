@@ -43,13 +43,16 @@ fn one_interval() -> Options {
     }
 }
 
+/// An interval: its number, its requests, who comes up, who goes down, who is up.
+type Short<'a> = (u64, u64, &'a [u32], &'a [u32], &'a [u32]);
+
 #[test]
 fn empty_intervals_and_the_last_partial_one_have_rows() {
     let (rows, summary) = run(
         one_interval(),
         &[(0, 5, 10), (59, 5, 10), (60, 5, 4), (250, 7, 1)],
     );
-    let short: Vec<(u64, u64, &[u32], &[u32], &[u32])> = rows
+    let short: Vec<Short<'_>> = rows
         .iter()
         .map(|row| {
             (
@@ -61,7 +64,7 @@ fn empty_intervals_and_the_last_partial_one_have_rows() {
             )
         })
         .collect();
-    let expected: [(u64, u64, &[u32], &[u32], &[u32]); 5] = [
+    let expected: [Short<'_>; 5] = [
         (0, 20, &[5], &[], &[5]),
         (1, 4, &[], &[], &[5]),
         (2, 0, &[], &[], &[5]),
