@@ -272,9 +272,7 @@ impl Inner {
         (missing > 0).then(|| Waiting {
             extent,
             missing: Bytes(missing * PAGE),
-            reads: stats
-                .missed(extent)
-                .max(self.expected_reads(&table, &stats, extent)),
+            reads: stats.missed(extent) + self.expected_reads(&table, &stats, extent),
             rest: stats.rest(table.region_of(extent)),
         })
     }
@@ -282,7 +280,7 @@ impl Inner {
     /// Reads a second that an extent may expect for lying where it does: its part of those of its region.
     ///
     /// Choice: hot places move on to their neighbours within minutes (AST 2.1), so where an extent has been touched once
-    /// and its region is hot, more will come than were seen.
+    /// and its region is hot, more will come than were seen: these are added.
     fn expected_reads(&self, table: &Table, stats: &Stats, extent: u32) -> f64 {
         let region = table.region_of(extent);
         match table.wants_region(region) {
