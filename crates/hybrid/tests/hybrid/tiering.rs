@@ -578,7 +578,7 @@ fn a_promotion_yields_to_users_and_comes_through_all_the_same() {
     println!("{alone:.2} ms alone");
     println!("{controlled:.2} ms with flow control, 1 GiB in {took:.0} s");
     println!("{reckless:.2} ms without, 1 GiB in {rushed:.0} s");
-    assert!(controlled < alone * 2.0 && controlled < reckless * 0.85);
+    assert!(controlled < alone * 2.0 && controlled < reckless * 0.9);
     assert!(took < 110.0, "it comes through: {took} s");
 }
 
