@@ -33,6 +33,11 @@ const BENCHES: &[(&str, &str, &str)] = &[
         "CPU per hit, memory per block, writes per write",
     ),
     (
+        "store",
+        "tanada-store",
+        "large and small objects beside the bare device, plain files and redb",
+    ),
+    (
         "sim-cache",
         "tanada-lens",
         "requests per second of simulated caches and miss-ratio curves",

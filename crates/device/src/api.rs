@@ -40,12 +40,28 @@ pub enum Class {
     Metadata,
     /// Nobody waits: cleaning, promotion, copying.
     Background,
+    /// A user waits for it whose session at a queue below has this number; foreground to all else.
+    Session(u64),
+}
+
+impl Class {
+    /// Those that figures are kept apart for: sessions count as foreground.
+    pub const KINDS: [Class; 3] = [Class::Foreground, Class::Metadata, Class::Background];
+
+    /// Its place in [`KINDS`](Self::KINDS).
+    pub const fn kind(self) -> usize {
+        match self {
+            Class::Foreground | Class::Session(_) => 0,
+            Class::Metadata => 1,
+            Class::Background => 2,
+        }
+    }
 }
 
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Class::Foreground => "foreground",
+            Class::Foreground | Class::Session(_) => "foreground",
             Class::Metadata => "metadata",
             Class::Background => "background",
         })

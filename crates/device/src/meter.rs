@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::{Class, Device, Info, Op, Pending, Power, WriteFlags};
 
 const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
-const CLASSES: [Class; 3] = [Class::Foreground, Class::Metadata, Class::Background];
+const CLASSES: [Class; 3] = Class::KINDS;
 
 /// Each power of two is cut in this many buckets of the same width.
 const SUB_BUCKETS: usize = 16;
@@ -439,7 +439,7 @@ impl Meter {
 }
 
 fn row_of(op: Op, class: Class) -> usize {
-    op as usize * CLASSES.len() + class as usize
+    op as usize * CLASSES.len() + class.kind()
 }
 
 /// One request in flight; writes its figures down when it drops.

@@ -15,6 +15,7 @@
 //! - `table` the objects in memory; `space` pages, units and zones; `locks` who changes what.
 //! - [`Store`]: `open` from a device to a store; `names` objects as wholes; `data` and `read` their bytes; `commit` what
 //!   makes it durable; `reserve` promised room; `scrub` and `check` whether all is well.
+//! - [`queue`] in front of a device: who waits for it, and who is next.
 //!
 //! # Example
 //! ```
@@ -61,6 +62,7 @@ mod locks;
 mod names;
 mod object;
 mod open;
+pub mod queue;
 mod read;
 mod record;
 mod reserve;

@@ -1,0 +1,423 @@
+//! What does the store cost beside what it stands on?
+//!
+//! ```text
+//! cargo bench -p tanada-store --bench store -- [--dir DIR] [--json] [--runs N] [--quick]
+//!
+//! large     1 MiB reads and writes: the bare file (O_DIRECT), the store on it, the store behind its queue
+//! small     create, write 4 KiB, make durable: the store, plain files with fsync, redb
+//! ```
+//!
+//! All on real files of one folder (the working directory unless told), one method after the other in each run, so what
+//! the machine does besides meets all alike. Figures are the median of the runs with the lowest and the highest; a
+//! ratio is one of figures of the same run. Seconds are by the clock.
+#![allow(clippy::print_stdout)]
+// A benchmark is about real time and has threads of its own.
+#![allow(clippy::disallowed_methods)]
+
+use std::fs;
+use std::future::Future;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Instant;
+
+use base::{Buf, Bytes, Sector, View};
+use device::{Class, Device, DeviceExt, FileOptions};
+use env::Runtime;
+use env::fs::Direct;
+use env::sync::join_all;
+use policy::share::{BytesPerSec, Costs};
+use store::queue::{Queue, QueueOptions};
+use store::{Change, Settings, Store};
+
+const MIB: u64 = 1 << 20;
+const TABLE: redb::TableDefinition<&str, &[u8]> = redb::TableDefinition::new("objects");
+
+/// How much of everything.
+#[derive(Clone, Copy)]
+struct Size {
+    /// Pieces of 1 MiB.
+    large: u64,
+    /// Small objects.
+    small: u64,
+}
+
+struct Row {
+    case: String,
+    method: &'static str,
+    unit: &'static str,
+    runs: Vec<f64>,
+    /// Of the first method of the same run.
+    ratios: Vec<f64>,
+}
+
+fn spread(values: &[f64]) -> (f64, f64, f64) {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    (
+        sorted[sorted.len() / 2],
+        sorted[0],
+        sorted[sorted.len() - 1],
+    )
+}
+
+impl Row {
+    fn line(&self) -> String {
+        let (median, low, high) = spread(&self.runs);
+        let (ratio, least, most) = spread(&self.ratios);
+        format!(
+            "{:<22} {:<14} {median:>9.1} ({low:.1} - {high:.1}) {:<9} {ratio:>7.3} ({least:.3} - {most:.3})",
+            self.case, self.method, self.unit
+        )
+    }
+
+    fn json(&self) -> String {
+        let (median, low, high) = spread(&self.runs);
+        let (ratio, least, most) = spread(&self.ratios);
+        format!(
+            "{{\"experiment\":\"bench-store\",\"case\":\"{}\",\"method\":\"{}\",\"metric\":\"throughput\",\
+             \"unit\":\"{}\",\"ours\":{median:.3},\"low\":{low:.3},\"high\":{high:.3},\"ratio\":{ratio:.4},\
+             \"ratio_low\":{least:.4},\"ratio_high\":{most:.4},\"runs\":{},\"modelled\":false}}",
+            self.case,
+            self.method,
+            self.unit,
+            self.runs.len()
+        )
+    }
+}
+
+fn add(
+    rows: &mut Vec<Row>,
+    case: &str,
+    method: &'static str,
+    unit: &'static str,
+    values: (f64, f64),
+) {
+    let (value, beside) = values;
+    let known = rows
+        .iter_mut()
+        .find(|row| row.case == case && row.method == method);
+    let row = match known {
+        Some(row) => row,
+        None => {
+            rows.push(Row {
+                case: case.to_owned(),
+                method,
+                unit,
+                runs: Vec::new(),
+                ratios: Vec::new(),
+            });
+            rows.last_mut().expect("just pushed")
+        }
+    };
+    row.runs.push(value);
+    row.ratios.push(value / beside);
+}
+
+/// MiB/s of `work` on pieces 0.., `depth` at once.
+async fn rate<F: Future<Output = ()>>(pieces: u64, depth: u64, work: impl Fn(u64) -> F) -> f64 {
+    let start = Instant::now();
+    let workers = (0..depth).map(|worker| {
+        let work = &work;
+        async move {
+            let mut at = worker;
+            while at < pieces {
+                work(at).await;
+                at += depth;
+            }
+        }
+    });
+    join_all(workers).await;
+    pieces as f64 / start.elapsed().as_secs_f64()
+}
+
+fn open(path: &Path) -> Rc<dyn Device> {
+    let options = FileOptions {
+        direct: Direct::Auto,
+        ..FileOptions::default()
+    };
+    device::File::open("bench", path, options).expect("the file was just made")
+}
+
+fn piece(at: u64) -> View {
+    let mut buf = Buf::zeroed(MIB as usize);
+    for (place, byte) in buf.iter_mut().enumerate() {
+        *byte = (place as u64 ^ at) as u8;
+    }
+    buf.freeze()
+}
+
+/// A file with blocks of its own for all of `size`.
+fn full_file(path: &Path, size: u64) {
+    let mut file = fs::File::create(path).expect("the folder takes files");
+    let zeroes = vec![0; MIB as usize];
+    for _ in 0..size / MIB {
+        file.write_all(&zeroes).expect("there is room");
+    }
+    file.sync_all().expect("the disk is well");
+}
+
+/// (write, read) in MiB/s on the bare device.
+async fn bare(device: Rc<dyn Device>, pieces: u64, depth: u64) -> (f64, f64) {
+    let data = piece(1);
+    let write = rate(pieces, depth, |at| {
+        let (device, data) = (Rc::clone(&device), data.clone());
+        async move {
+            device
+                .write_at(Sector(at * MIB / 512), data)
+                .await
+                .expect("a write")
+        }
+    });
+    let write = write.await;
+    device.flush().await.expect("a flush");
+    let read = rate(pieces, depth, |at| {
+        let device = Rc::clone(&device);
+        async move {
+            let read = device.read_at(Sector(at * MIB / 512), Bytes(MIB)).await;
+            drop(read.expect("a read"));
+        }
+    });
+    (write, read.await)
+}
+
+/// The same of objects of 64 MiB.
+async fn stored(device: Rc<dyn Device>, pieces: u64, depth: u64) -> (f64, f64) {
+    let settings = Settings {
+        force: true,
+        ..Settings::default()
+    };
+    let store = Store::format(device, settings).await.expect("a store");
+    let data = piece(2);
+    let name = |at: u64| format!("object {}", at / 64);
+    let write = rate(pieces, depth, |at| {
+        let (store, data) = (store.clone(), data.clone());
+        async move {
+            let change = Change::default().creating();
+            let written = store.write(&name(at), at % 64 * MIB, data, change).await;
+            written.expect("a write");
+        }
+    });
+    let write = write.await;
+    store.flush().await.expect("a flush");
+    let read = rate(pieces, depth, |at| {
+        let store = store.clone();
+        async move {
+            let read = store
+                .read(&name(at), at % 64 * MIB, MIB, Class::Foreground)
+                .await;
+            assert_eq!(read.expect("a read").len() as u64, MIB);
+        }
+    });
+    let read = read.await;
+    store.close().await.expect("a close");
+    (write, read)
+}
+
+fn large(dir: &Path, rows: &mut Vec<Row>, pieces: u64) {
+    let path = dir.join("large");
+    // Room for both and for the store's ledger.
+    full_file(&path, (pieces + 256) * MIB);
+    for depth in [1, 4] {
+        let run = |which: usize, mb: f64| {
+            let path = path.clone();
+            runtime().block_on(async move {
+                let device = open(&path);
+                match which {
+                    0 => bare(device, pieces, depth).await,
+                    1 => stored(device, pieces, depth).await,
+                    _ => {
+                        let costs = Costs::flat(BytesPerSec((mb * MIB as f64) as u64));
+                        let queue = Queue::new(device, QueueOptions::new(costs));
+                        stored(queue, pieces, depth).await
+                    }
+                }
+            })
+        };
+        let first = run(0, 0.0);
+        for (method, (write, read)) in [
+            ("bare", first),
+            ("store", run(1, 0.0)),
+            ("store, queue", run(2, first.0)),
+        ] {
+            let unit = "MiB/s";
+            add(
+                rows,
+                &format!("write 1 MiB x {depth}"),
+                method,
+                unit,
+                (write, first.0),
+            );
+            add(
+                rows,
+                &format!("read 1 MiB x {depth}"),
+                method,
+                unit,
+                (read, first.1),
+            );
+        }
+    }
+    fs::remove_file(&path).expect("ours");
+}
+
+/// Objects per second, each durable before the next, by `clients` at once.
+fn small_store(dir: &Path, count: u64, clients: u64) -> f64 {
+    let path = dir.join("small");
+    full_file(&path, 256 * MIB);
+    let rate = {
+        let path = path.clone();
+        runtime().block_on(async move {
+            let settings = Settings {
+                force: true,
+                ..Settings::default()
+            };
+            let store = Store::format(open(&path), settings).await.expect("a store");
+            let data = View::copy_of(&[7; 4096]);
+            let rate = rate(count, clients, |at| {
+                let (store, data) = (store.clone(), data.clone());
+                async move {
+                    let change = Change::FUA.creating();
+                    let written = store.write(&format!("small {at}"), 0, data, change).await;
+                    written.expect("a write");
+                }
+            });
+            let rate = rate.await;
+            store.close().await.expect("a close");
+            rate
+        })
+    };
+    fs::remove_file(&path).expect("ours");
+    rate
+}
+
+/// `work(n)` for all n, `clients` threads at once: per second.
+fn threads(count: u64, clients: u64, work: impl Fn(u64) + Sync) -> f64 {
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for client in 0..clients {
+            let work = &work;
+            scope.spawn(move || (client..count).step_by(clients as usize).for_each(work));
+        }
+    });
+    count as f64 / start.elapsed().as_secs_f64()
+}
+
+fn small_files(dir: &Path, count: u64, clients: u64) -> f64 {
+    let dir = dir.join("files");
+    fs::create_dir(&dir).expect("the folder takes folders");
+    let handle = fs::File::open(&dir).expect("just made");
+    let rate = threads(count, clients, |at| {
+        let mut file = fs::File::create(dir.join(format!("small {at}"))).expect("a file");
+        file.write_all(&[7; 4096]).expect("a write");
+        file.sync_all().expect("fsync");
+        handle.sync_all().expect("fsync of the folder");
+    });
+    fs::remove_dir_all(&dir).expect("ours");
+    rate
+}
+
+fn small_redb(dir: &Path, count: u64, clients: u64) -> f64 {
+    let path = dir.join("redb");
+    let database = redb::Database::create(&path).expect("a database");
+    let rate = threads(count, clients, |at| {
+        let change = database.begin_write().expect("a transaction");
+        {
+            let mut table = change.open_table(TABLE).expect("a table");
+            let name = format!("small {at}");
+            table.insert(&*name, &[7; 4096][..]).expect("an insert");
+        }
+        change.commit().expect("a commit");
+    });
+    drop(database);
+    fs::remove_file(&path).expect("ours");
+    rate
+}
+
+fn runtime() -> Runtime {
+    Runtime::real(env::RealConfig::default()).expect("a runtime")
+}
+
+fn main() -> ExitCode {
+    let (mut dir, mut as_json, mut runs) = (PathBuf::from("."), false, 5);
+    let mut size = Size {
+        large: 1024,
+        small: 2000,
+    };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--json" => as_json = true,
+            "--quick" => {
+                runs = 3;
+                size = Size {
+                    large: 256,
+                    small: 400,
+                };
+            }
+            "--runs" => match args.next().and_then(|n| n.parse().ok()).filter(|&n| n > 0) {
+                Some(n) => runs = n,
+                None => {
+                    eprintln!("--runs wants a number of runs, 1 or more");
+                    return ExitCode::from(2);
+                }
+            },
+            "--dir" => match args.next() {
+                Some(path) => dir = PathBuf::from(path),
+                None => {
+                    eprintln!("--dir wants a folder on the disk to measure");
+                    return ExitCode::from(2);
+                }
+            },
+            "--bench" => {} // Cargo says so.
+            other => {
+                eprintln!(
+                    "unknown argument '{other}'; there are --dir DIR, --json, --quick, --runs N"
+                );
+                return ExitCode::from(2);
+            }
+        }
+    }
+    let dir = match tempfile::Builder::new()
+        .prefix("tanada-bench-")
+        .tempdir_in(&dir)
+    {
+        Ok(dir) => dir,
+        Err(error) => {
+            eprintln!(
+                "cannot make a folder in {}: {error}; give another with --dir",
+                dir.display()
+            );
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut rows = Vec::new();
+    for _ in 0..runs {
+        large(dir.path(), &mut rows, size.large);
+        for clients in [1, 16] {
+            let case = format!("create 4 KiB x {clients}");
+            let first = small_files(dir.path(), size.small, clients);
+            for (method, rate) in [
+                ("files, fsync", first),
+                ("redb", small_redb(dir.path(), size.small, clients)),
+                ("store", small_store(dir.path(), size.small, clients)),
+            ] {
+                add(&mut rows, &case, method, "objects/s", (rate, first));
+            }
+        }
+    }
+    rows.sort_by(|a, b| a.case.cmp(&b.case));
+    if as_json {
+        let lines: Vec<String> = rows.iter().map(Row::json).collect();
+        println!("[{}]", lines.join(",\n "));
+        return ExitCode::SUCCESS;
+    }
+    println!(
+        "a real disk, {}; median of {runs} runs (lowest - highest), then the ratio to the first of the case",
+        runtime().driver_name()
+    );
+    for row in &rows {
+        println!("{}", row.line());
+    }
+    ExitCode::SUCCESS
+}

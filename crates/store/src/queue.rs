@@ -1,0 +1,630 @@
+//! The one queue of a device: whoever wants it waits here, and one scheduler says who is next.
+//!
+//! ```text
+//! read, write (class) -> lane -> Scheduler::next -> a piece at the device -> completed -> next ...
+//!   Session(n): session n | Foreground: best effort | Background: floor, ceiling | Metadata: first
+//! ```
+//!
+//! A [`Queue`] is a device in front of a device, so whatever stands on it needs not know: a store sends its requests
+//! with the [`Class`] it was given. Requests are cut in pieces as the scheduler says; a request is complete with
+//! its last piece. Flushes and discards do not wait in line: they carry no data.
+//!
+//! Source: PROBS 3.1 (one queue per access, the I/O thread, a commit at the end of a round).
+//!
+//! Always true:
+//! 1. A request is answered once, after its last piece, with the first error of any piece.
+//! 2. What was asked for in the name of a session that was closed is still done, as best effort.
+
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+
+use base::{Buf, Bytes, Instant, Nanos, SECTOR, Sector, Span, View};
+use device::{Class, Device, DeviceError, Info, Pending, Power, WriteFlags};
+use env::sync::Event;
+use policy::share::capacity::Interval;
+use policy::share::{
+    BytesPerSec, Closed, Costs, Direction, Dispatch, EnqueueError, Event as Happened, Figures,
+    Kind, Lane, Next, OpenError, Options, Request, Scheduler, SessionId, Terms, Ticket, Totals,
+    build,
+};
+
+/// Makes durable what is pending, when the scheduler asks for it.
+pub type CommitHook = Rc<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>;
+
+/// How a device's queue is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueOptions {
+    /// Which scheduler.
+    pub kind: Kind,
+    /// What it is built with.
+    pub share: Options,
+    /// Background work gets at least this much.
+    pub floor: BytesPerSec,
+    /// And at most this much.
+    pub ceiling: BytesPerSec,
+}
+
+impl QueueOptions {
+    /// Reservation tags on a device that costs this; background work gets a twentieth at least and a half at most.
+    pub fn new(costs: Costs) -> QueueOptions {
+        let least = costs.read.rate.min(costs.write.rate).0;
+        QueueOptions {
+            kind: Kind::default(),
+            share: Options::new(costs),
+            floor: BytesPerSec(least / 20),
+            ceiling: BytesPerSec(least / 2),
+        }
+    }
+}
+
+/// What is to be done.
+enum Work {
+    Read {
+        rest: Option<Buf>,
+        done: Vec<Option<Buf>>,
+    },
+    Write {
+        data: View,
+        fua: bool,
+    },
+}
+
+/// A request on its way.
+struct Job {
+    at: Sector,
+    class: Class,
+    work: Work,
+    /// Where the request in line begins, and what of it was handed out.
+    base: Bytes,
+    sent: Bytes,
+    /// Pieces at the device, and whether more will come.
+    out: usize,
+    all_out: bool,
+    failed: Option<DeviceError>,
+    /// Told when the answer is there.
+    answered: Rc<Event>,
+}
+
+/// What the device did since the last look.
+#[derive(Debug, Clone, Copy, Default)]
+struct Done {
+    since: Instant,
+    busy_since: Option<Instant>,
+    busy: Nanos,
+    read_work: Nanos,
+    write_work: Nanos,
+}
+
+struct State {
+    scheduler: Box<dyn Scheduler>,
+    jobs: BTreeMap<Ticket, Job>,
+    next_ticket: u64,
+    /// Where the last request of each session and direction ended.
+    ends: BTreeMap<(SessionId, Direction), Sector>,
+    at_device: usize,
+    done: Done,
+    /// Requests of closed sessions that found no place as best effort yet.
+    left_over: VecDeque<(Ticket, Request)>,
+}
+
+/// A device whose users wait in one line, by the decisions of one scheduler. See the module's head.
+///
+/// # Example
+/// ```
+/// use base::{Bytes, Sector};
+/// use device::{Class, Device};
+/// use policy::share::{BytesPerSec, Costs, Direction, Terms};
+/// use store::queue::{Queue, QueueOptions};
+/// env::Runtime::simulated(1).block_on(async {
+///     let disk = device::Memory::new("disk", Bytes::mib(16));
+///     let queue = Queue::new(disk, QueueOptions::new(Costs::flat(BytesPerSec::mb(100))));
+///     let session = queue.open(Terms::reserved(Direction::Read, BytesPerSec::mb(80))).unwrap();
+///     let buf = base::Buf::for_read(1 << 20);
+///     queue.read(Sector(0), buf, Class::Session(session.0)).await.unwrap();
+///     assert_eq!(queue.figures(session).unwrap().delivered, Bytes::mib(1));
+/// });
+/// ```
+pub struct Queue {
+    device: Rc<dyn Device>,
+    kind: Kind,
+    best_effort: SessionId,
+    background: SessionId,
+    state: RefCell<State>,
+    /// The moment the scheduler wants to be asked again.
+    alarm: Cell<Option<Instant>>,
+    commit: RefCell<Option<CommitHook>>,
+    /// A request left its line.
+    room: Event,
+    me: Weak<Queue>,
+}
+
+impl Queue {
+    /// The queue of `device`.
+    ///
+    /// # Panics
+    /// If `options` allow fewer than two sessions, or a ceiling below the floor.
+    pub fn new(device: Rc<dyn Device>, options: QueueOptions) -> Rc<Queue> {
+        let now = env::now();
+        let mut scheduler = build(options.kind, &options.share);
+        let best_effort = scheduler.open(now, Terms::best_effort());
+        let terms = Terms::background(Direction::Read, options.floor, options.ceiling);
+        let background = scheduler.open(now, terms);
+        let done = Done {
+            since: now,
+            ..Done::default()
+        };
+        Rc::new_cyclic(|me| Queue {
+            device,
+            kind: options.kind,
+            best_effort: best_effort.expect("the first session"),
+            background: background.expect("a ceiling above the floor"),
+            state: RefCell::new(State {
+                scheduler,
+                jobs: BTreeMap::new(),
+                next_ticket: 0,
+                ends: BTreeMap::new(),
+                at_device: 0,
+                done,
+                left_over: VecDeque::new(),
+            }),
+            alarm: Cell::new(None),
+            commit: RefCell::new(None),
+            room: Event::default(),
+            me: me.clone(),
+        })
+    }
+
+    /// Which scheduler decides.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What is to be done when the scheduler asks for a commit; unless set, the device is flushed.
+    pub fn on_commit(&self, hook: CommitHook) {
+        *self.commit.borrow_mut() = Some(hook);
+    }
+
+    /// Opens a session: requests of [`Class::Session`] with its number are served by its terms.
+    ///
+    /// # Errors
+    /// [`OpenError`] if there are too many, or the terms contradict themselves.
+    pub fn open(&self, terms: Terms) -> Result<SessionId, OpenError> {
+        self.state.borrow_mut().scheduler.open(env::now(), terms)
+    }
+
+    /// Ends a session; what still waits in it is done as best effort. `None` if there is none of this number.
+    pub fn close(&self, session: SessionId) -> Option<Closed> {
+        let now = env::now();
+        let mut state = self.state.borrow_mut();
+        let closed = state.scheduler.close(now, session)?;
+        state.ends.retain(|(known, _), _| *known != session);
+        for ticket in &closed.unserved {
+            let rest = state.rest(*ticket);
+            state.left_over.push_back((*ticket, rest));
+        }
+        drop(state);
+        self.pump();
+        Some(closed)
+    }
+
+    /// What a session was promised and got.
+    pub fn figures(&self, session: SessionId) -> Option<Figures> {
+        self.state
+            .borrow_mut()
+            .scheduler
+            .figures(env::now(), session)
+    }
+
+    /// The figures of all that nothing was promised to, and of background work.
+    pub fn unpromised(&self) -> (Figures, Figures) {
+        let of = |session| self.figures(session).expect("open as long as the queue");
+        (of(self.best_effort), of(self.background))
+    }
+
+    /// Sums over all sessions.
+    pub fn totals(&self) -> Totals {
+        self.state.borrow().scheduler.totals()
+    }
+
+    /// Pieces that may be at the device at once, as of now.
+    pub fn depth(&self) -> u32 {
+        self.state.borrow().scheduler.depth()
+    }
+
+    /// What happened since the last call.
+    pub fn take_events(&self) -> Vec<Happened> {
+        self.state.borrow_mut().scheduler.take_events()
+    }
+
+    /// The device is believed to cost this from now on.
+    pub fn set_costs(&self, costs: Costs) {
+        self.state
+            .borrow_mut()
+            .scheduler
+            .set_costs(env::now(), costs);
+        self.pump();
+    }
+
+    /// What the device did since the last call, to be told to an estimator of its capacity. Only time in which
+    /// something was at the device counts as backlogged.
+    pub fn take_interval(&self) -> Interval {
+        let now = env::now();
+        let mut state = self.state.borrow_mut();
+        state.count_busy(now);
+        let done = std::mem::take(&mut state.done);
+        state.done.since = now;
+        state.done.busy_since = done.busy_since;
+        Interval {
+            length: now.since(done.since),
+            backlogged: done.busy,
+            read_work: done.read_work,
+            write_work: done.write_work,
+        }
+    }
+
+    /// Puts a request in its line and waits for its answer.
+    async fn submit(
+        &self,
+        at: Sector,
+        len: u64,
+        class: Class,
+        work: Work,
+    ) -> Result<Work, DeviceError> {
+        let answered = Rc::new(Event::default());
+        let direction = match work {
+            Work::Read { .. } => Direction::Read,
+            Work::Write { .. } => Direction::Write,
+        };
+        let ticket = {
+            let mut state = self.state.borrow_mut();
+            let ticket = Ticket(state.next_ticket);
+            state.next_ticket += 1;
+            let job = Job {
+                at,
+                class,
+                work,
+                base: Bytes(0),
+                sent: Bytes(0),
+                out: 0,
+                all_out: false,
+                failed: None,
+                answered: Rc::clone(&answered),
+            };
+            state.jobs.insert(ticket, job);
+            ticket
+        };
+        let bytes = Bytes(len);
+        while let Err(EnqueueError::Full { .. }) = self.enqueue(ticket, direction, at, bytes, class)
+        {
+            self.room.wait().await;
+        }
+        self.pump();
+        loop {
+            {
+                let mut state = self.state.borrow_mut();
+                let job = &state.jobs[&ticket];
+                if job.all_out && job.out == 0 {
+                    let job = state.jobs.remove(&ticket).expect("just looked at");
+                    return job.failed.map_or(Ok(job.work), Err);
+                }
+            }
+            answered.wait().await;
+        }
+    }
+
+    fn enqueue(
+        &self,
+        ticket: Ticket,
+        direction: Direction,
+        at: Sector,
+        bytes: Bytes,
+        class: Class,
+    ) -> Result<(), EnqueueError> {
+        let mut state = self.state.borrow_mut();
+        let now = env::now();
+        let session = match class {
+            Class::Session(number) if state.scheduler.figures(now, SessionId(number)).is_some() => {
+                SessionId(number)
+            }
+            Class::Background => self.background,
+            _ => self.best_effort,
+        };
+        let sequential = state.ends.get(&(session, direction)) == Some(&at);
+        let request = Request {
+            ticket,
+            direction,
+            bytes,
+            sequential,
+        };
+        let lane = match class {
+            Class::Metadata => Lane::Metadata { charged: None },
+            _ => Lane::Session(session),
+        };
+        state.scheduler.enqueue(now, lane, request)?;
+        if class != Class::Metadata {
+            let end = Sector(at.0 + bytes.0 / SECTOR);
+            state.ends.insert((session, direction), end);
+        }
+        Ok(())
+    }
+
+    /// Does what the scheduler says until it has nothing more to say.
+    fn pump(&self) {
+        self.state.borrow_mut().take_over(self.best_effort);
+        loop {
+            let next = self.state.borrow_mut().scheduler.next(env::now());
+            match next {
+                Next::Dispatch(dispatch) => self.send(dispatch),
+                Next::Commit => self.commit(),
+                Next::Wait(until) => return self.wake_at(until),
+                Next::Idle => return,
+            }
+        }
+    }
+
+    fn wake_at(&self, until: Instant) {
+        if self.alarm.get().is_some_and(|set| set <= until) {
+            return;
+        }
+        self.alarm.set(Some(until));
+        let me = self.me.clone();
+        env::spawn(async move {
+            env::sleep_until(until).await;
+            let Some(queue) = me.upgrade() else { return };
+            if queue.alarm.get() == Some(until) {
+                queue.alarm.set(None);
+            }
+            queue.pump();
+        });
+    }
+
+    fn commit(&self) {
+        let Some(me) = self.me.upgrade() else { return };
+        let hook = self.commit.borrow().clone();
+        env::spawn(async move {
+            match hook {
+                Some(hook) => hook().await,
+                // Whoever needs it durable flushes by himself and sees the error.
+                None => drop(me.device.flush().await),
+            }
+            me.state.borrow_mut().scheduler.committed(env::now());
+            me.pump();
+        });
+    }
+
+    /// Sends one piece to the device.
+    fn send(&self, dispatch: Dispatch) {
+        let Some(me) = self.me.upgrade() else { return };
+        let (place, piece) = self.state.borrow_mut().piece(env::now(), &dispatch);
+        self.room.notify_all();
+        env::spawn(async move {
+            let answer = match piece {
+                Piece::Skip => Err(None),
+                Piece::Read { at, buf, class } => {
+                    let read = me.device.read(at, buf, class).await;
+                    read.map(Some).map_err(Some)
+                }
+                Piece::Write { at, data, flags } => {
+                    let written = me.device.write(at, data, flags).await;
+                    written.map(|()| None).map_err(Some)
+                }
+            };
+            me.state
+                .borrow_mut()
+                .answered(env::now(), &dispatch, place, answer);
+            me.pump();
+        });
+    }
+}
+
+/// A piece of a request, ready for the device.
+enum Piece {
+    /// Another piece failed: the request has its answer.
+    Skip,
+    Read {
+        at: Sector,
+        buf: Buf,
+        class: Class,
+    },
+    Write {
+        at: Sector,
+        data: View,
+        flags: WriteFlags,
+    },
+}
+
+impl State {
+    fn count_busy(&mut self, now: Instant) {
+        if let Some(since) = self.done.busy_since.replace(now) {
+            self.done.busy += now.since(since);
+        }
+        if self.at_device == 0 {
+            self.done.busy_since = None;
+        }
+    }
+
+    /// What of a request is not handed out, to stand in line anew.
+    fn rest(&mut self, ticket: Ticket) -> Request {
+        let job = self.jobs.get_mut(&ticket).expect("in line, not answered");
+        job.base = job.sent;
+        let (direction, len) = match &job.work {
+            Work::Read { rest, .. } => (Direction::Read, rest.as_ref().map_or(0, |buf| buf.len())),
+            Work::Write { data, .. } => (Direction::Write, data.len() - job.sent.usize()),
+        };
+        Request {
+            ticket,
+            direction,
+            bytes: Bytes(len as u64),
+            sequential: false,
+        }
+    }
+
+    /// Requests of closed sessions go on as best effort, as far as there is room in that line.
+    fn take_over(&mut self, best_effort: SessionId) {
+        while let Some((_, request)) = self.left_over.front() {
+            let lane = Lane::Session(best_effort);
+            if self.scheduler.enqueue(env::now(), lane, *request).is_err() {
+                return;
+            }
+            self.left_over.pop_front();
+        }
+    }
+
+    /// Cuts the piece off its request, and tells which of its pieces it is.
+    fn piece(&mut self, now: Instant, dispatch: &Dispatch) -> (usize, Piece) {
+        self.count_busy(now);
+        self.at_device += 1;
+        self.done.busy_since.get_or_insert(now);
+        let job = self
+            .jobs
+            .get_mut(&dispatch.ticket)
+            .expect("handed out, not answered");
+        job.out += 1;
+        job.all_out = dispatch.last;
+        let from = job.base + dispatch.offset;
+        let at = Sector(job.at.0 + from.0 / SECTOR);
+        let (from, len) = (from.usize(), dispatch.bytes.usize());
+        job.sent = Bytes((from + len) as u64);
+        let class = job.class;
+        let failed = job.failed.is_some();
+        match &mut job.work {
+            Work::Read { rest, done } => {
+                let mut buf = rest
+                    .take()
+                    .expect("pieces come in order and end with the last");
+                if buf.len() > len {
+                    *rest = Some(buf.split_off(len));
+                }
+                done.push(None);
+                let piece = match failed {
+                    true => Piece::Skip,
+                    false => Piece::Read { at, buf, class },
+                };
+                (done.len() - 1, piece)
+            }
+            Work::Write { .. } if failed => (0, Piece::Skip),
+            Work::Write { data, fua } => {
+                let data = data.slice(from, len);
+                let flags = WriteFlags { fua: *fua, class };
+                (0, Piece::Write { at, data, flags })
+            }
+        }
+    }
+
+    fn answered(
+        &mut self,
+        now: Instant,
+        dispatch: &Dispatch,
+        place: usize,
+        answer: Result<Option<Buf>, Option<DeviceError>>,
+    ) {
+        self.count_busy(now);
+        self.at_device -= 1;
+        if self.at_device == 0 {
+            self.done.busy_since = None;
+        }
+        let done = match &answer {
+            Ok(_) => dispatch.bytes,
+            Err(_) => Bytes(0),
+        };
+        if answer.is_ok() {
+            match dispatch.direction {
+                Direction::Read => self.done.read_work += dispatch.charge,
+                Direction::Write => self.done.write_work += dispatch.charge,
+            }
+        }
+        self.scheduler.completed(now, dispatch, done);
+        let job = self
+            .jobs
+            .get_mut(&dispatch.ticket)
+            .expect("not answered before its last piece");
+        job.out -= 1;
+        match (answer, &mut job.work) {
+            (Ok(Some(buf)), Work::Read { done, .. }) => done[place] = Some(buf),
+            (Ok(_), _) => {}
+            (Err(error), _) => job.failed = job.failed.take().or(error),
+        }
+        if job.all_out && job.out == 0 {
+            job.answered.notify_all();
+        }
+    }
+}
+
+/// Pieces of a read, in order, as one.
+fn joined(done: Vec<Option<Buf>>) -> Buf {
+    let mut pieces = done.into_iter().map(|buf| buf.expect("no piece failed"));
+    let mut whole = pieces.next().expect("at least one piece");
+    for piece in pieces {
+        whole.join(piece);
+    }
+    whole
+}
+
+impl Device for Queue {
+    fn info(&self) -> Info {
+        self.device.info()
+    }
+
+    fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf> {
+        let len = buf.len() as u64;
+        if len == 0 {
+            return self.device.read(at, buf, class);
+        }
+        let work = Work::Read {
+            rest: Some(buf),
+            done: Vec::new(),
+        };
+        Box::pin(async move {
+            match self.submit(at, len, class, work).await? {
+                Work::Read { done, .. } => Ok(joined(done)),
+                Work::Write { .. } => unreachable!("a read was asked for"),
+            }
+        })
+    }
+
+    fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
+        let len = data.len() as u64;
+        if len == 0 {
+            return self.device.write(at, data, flags);
+        }
+        let work = Work::Write {
+            data,
+            fua: flags.fua,
+        };
+        Box::pin(async move { self.submit(at, len, flags.class, work).await.map(drop) })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        self.device.flush()
+    }
+
+    fn discard(&self, span: Span) -> Pending<'_, ()> {
+        self.device.discard(span)
+    }
+
+    fn write_zeroes(&self, span: Span, flags: WriteFlags) -> Pending<'_, ()> {
+        self.device.write_zeroes(span, flags)
+    }
+
+    fn allocation(&self, span: Span) -> Pending<'_, Vec<(u64, bool)>> {
+        self.device.allocation(span)
+    }
+
+    fn power(&self) -> Option<Power> {
+        self.device.power()
+    }
+
+    fn standby(&self) -> bool {
+        self.device.standby()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.state.borrow().jobs.len()
+    }
+}

@@ -1,0 +1,246 @@
+//! The queue against the device below it: nothing lost, nothing twice, everybody served by the terms.
+
+use std::future::Future;
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Nanos, Sector, View};
+use device::fault::{Book, Done, Injury, Rule};
+use device::{Class, Device, DeviceExt, Memory, Op, WriteFlags};
+use env::sync::join_all;
+use policy::share::{BytesPerSec, Cost, Costs, Direction, Kind, Terms};
+
+use super::{Queue, QueueOptions};
+
+/// 100 us and 100 MB/s.
+fn costs() -> Costs {
+    let cost = Cost {
+        fixed: Nanos::micros(100),
+        jump: Nanos(0),
+        rate: BytesPerSec::mb(100),
+    };
+    Costs {
+        read: cost,
+        write: cost,
+    }
+}
+
+fn queue(device: Rc<dyn Device>, kind: Kind) -> Rc<Queue> {
+    Queue::new(
+        device,
+        QueueOptions {
+            kind,
+            ..QueueOptions::new(costs())
+        },
+    )
+}
+
+fn run(test: impl Future<Output = ()> + 'static) {
+    env::Runtime::simulated(7).block_on(test);
+}
+
+fn class_of(rng: &mut env::Rng, sessions: &[u64]) -> Class {
+    match rng.below(6) {
+        0 => Class::Foreground,
+        1 => Class::Background,
+        2 => Class::Metadata,
+        // One of them was never opened.
+        _ => Class::Session(sessions[rng.below(sessions.len() as u64) as usize]),
+    }
+}
+
+#[test]
+fn what_goes_through_the_queue_is_what_the_device_has_whatever_the_scheduler() {
+    for kind in Kind::ALL {
+        run(async move {
+            let disk = Memory::new("disk", Bytes::mib(64));
+            disk.set_latency(Nanos::micros(300));
+            let queue = queue(disk.clone(), kind);
+            let open = |mb| queue.open(Terms::reserved(Direction::Write, BytesPerSec::mb(mb)));
+            let sessions = [open(20).unwrap().0, open(40).unwrap().0, 999];
+            let mut rng = env::rng("queue");
+            let mut writes = Vec::new();
+            for at in 0..60_u64 {
+                let len = (rng.below(2048) + 1) * 512;
+                let mut bytes = vec![0; len as usize];
+                rng.fill(&mut bytes);
+                let flags = WriteFlags {
+                    fua: at % 9 == 0,
+                    class: class_of(&mut rng, &sessions),
+                };
+                let queue = Rc::clone(&queue);
+                writes.push(async move {
+                    let at = Sector(at * 2048);
+                    let data = View::copy_of(&bytes);
+                    queue.write(at, data, flags).await.unwrap();
+                    (at, bytes)
+                });
+            }
+            let written = join_all(writes).await;
+            for (at, bytes) in &written {
+                let class = class_of(&mut rng, &sessions);
+                let read = queue.read(*at, Buf::for_read(bytes.len()), class);
+                assert!(*read.await.unwrap() == bytes[..], "{kind} at {at}");
+                let below = disk.read_at(*at, Bytes(bytes.len() as u64)).await.unwrap();
+                assert!(below[..] == bytes[..], "{kind} below at {at}");
+            }
+            assert_eq!(queue.in_flight(), 0);
+        });
+    }
+}
+
+#[test]
+fn one_bad_piece_fails_the_request_and_nobody_else() {
+    run(async {
+        let book = Book::new(env::rng("faults"));
+        let disk = book.wrap(Memory::new("disk", Bytes::mib(8)));
+        // Of four pieces the third.
+        book.add(
+            Rule::new(Injury::Error(Done::Nothing))
+                .on(&[Op::Read])
+                .after(2)
+                .once(),
+        );
+        let queue = queue(disk, Kind::Tags);
+        let session = queue
+            .open(Terms::reserved(Direction::Read, BytesPerSec::mb(90)))
+            .unwrap();
+        let class = Class::Session(session.0);
+        let failed = queue.read(Sector(0), Buf::for_read(1 << 20), class).await;
+        assert!(failed.is_err(), "a piece failed");
+        assert_eq!(queue.in_flight(), 0);
+        queue
+            .read(Sector(0), Buf::for_read(1 << 20), class)
+            .await
+            .unwrap();
+        let delivered = queue.figures(session).unwrap().delivered;
+        assert!(
+            delivered > Bytes::mib(1) && delivered < Bytes::mib(2),
+            "{delivered}"
+        );
+    });
+}
+
+#[test]
+fn what_a_closed_session_asked_for_is_done_all_the_same() {
+    for kind in Kind::ALL {
+        run(async move {
+            let disk = Memory::new("disk", Bytes::mib(64));
+            disk.set_latency(Nanos::millis(1));
+            let queue = queue(disk.clone(), kind);
+            let session = queue
+                .open(Terms::reserved(Direction::Write, BytesPerSec::mb(50)))
+                .unwrap();
+            let flags = WriteFlags {
+                fua: false,
+                class: Class::Session(session.0),
+            };
+            let data: Vec<u8> = (0..3 << 20).map(|at: u32| (at / 4096) as u8).collect();
+            let writes = (0..8).map(|at| {
+                let (queue, data) = (Rc::clone(&queue), View::copy_of(&data));
+                env::spawn(async move { queue.write(Sector(at * 6144), data, flags).await })
+            });
+            let writes: Vec<_> = writes.collect();
+            env::sleep(Nanos::micros(2500)).await;
+            let closed = queue.close(session).expect("it was open");
+            assert!(!closed.unserved.is_empty(), "{kind}: closed in the middle");
+            for write in writes {
+                write.await.unwrap();
+            }
+            for at in 0..8 {
+                let read = disk
+                    .read_at(Sector(at * 6144), Bytes(data.len() as u64))
+                    .await;
+                assert!(read.unwrap()[..] == data[..], "{kind}: write {at}");
+            }
+            assert!(queue.close(session).is_none());
+        });
+    }
+}
+
+#[test]
+fn a_line_that_is_full_makes_its_users_wait_and_loses_nobody() {
+    run(async {
+        let disk = Memory::new("disk", Bytes::mib(8));
+        disk.set_latency(Nanos::micros(50));
+        let mut options = QueueOptions::new(costs());
+        options.share.limits.requests_max = 2;
+        let queue = Queue::new(disk, options);
+        let reads = (0..50).map(|at| {
+            let queue = Rc::clone(&queue);
+            env::spawn(async move {
+                queue
+                    .read_at(Sector(at), Bytes(512))
+                    .await
+                    .map(|buf| buf.len())
+            })
+        });
+        let reads: Vec<_> = reads.collect();
+        for read in reads {
+            assert_eq!(read.await.unwrap(), 512);
+        }
+    });
+}
+
+#[test]
+fn promises_are_kept_while_a_greedy_client_asks_for_all() {
+    // One piece at a time, each 2.7 ms whatever its length: 97 MB/s in pieces of 256 KiB.
+    run(async {
+        let disk = Memory::new("disk", Bytes::mib(64));
+        disk.set_latency(Nanos::micros(2700));
+        let cost = Cost {
+            fixed: Nanos::micros(2600),
+            jump: Nanos(0),
+            rate: BytesPerSec::mb(2621),
+        };
+        let mut options = QueueOptions::new(Costs {
+            read: cost,
+            write: cost,
+        });
+        options.share.tags.depth.max = 1;
+        let queue = Queue::new(disk, options);
+        let open = |mb| {
+            queue
+                .open(Terms::reserved(Direction::Read, BytesPerSec::mb(mb)))
+                .unwrap()
+        };
+        let (large, small) = (open(50), open(25));
+        for (class, depth) in [
+            (Class::Session(large.0), 2),
+            (Class::Session(small.0), 2),
+            (Class::Foreground, 32),
+        ] {
+            for _ in 0..depth {
+                let queue = Rc::clone(&queue);
+                env::spawn(async move {
+                    loop {
+                        queue
+                            .read(Sector(0), Buf::for_read(1 << 20), class)
+                            .await
+                            .unwrap();
+                    }
+                });
+            }
+        }
+        env::sleep(Nanos::secs(20)).await;
+        for (session, promised) in [(large, 50), (small, 25)] {
+            let figures = queue.figures(session).unwrap();
+            assert_eq!(
+                figures.windows.violated(),
+                0,
+                "{promised} MB/s: {:?}",
+                figures.windows
+            );
+            assert!(
+                figures.delivered.0 >= promised * 20_000_000,
+                "{}",
+                figures.delivered
+            );
+        }
+        let interval = queue.take_interval();
+        assert_eq!(interval.length, Nanos::secs(20));
+        assert!(interval.backlogged > Nanos::millis(19_990), "{interval:?}");
+        let (work, least) = (interval.read_work, Nanos::secs(19));
+        assert!(work > least && work < Nanos::secs(21), "{work}");
+        assert_eq!(queue.take_interval().length, Nanos(0));
+    });
+}
