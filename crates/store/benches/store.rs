@@ -3,7 +3,8 @@
 //! ```text
 //! cargo bench -p tanada-store --bench store -- [--dir DIR] [--json] [--runs N] [--quick]
 //!
-//! large     1 MiB reads and writes: the bare file (O_DIRECT), the store on it, the store behind its queue
+//! large     1 MiB reads, and writes with a flush at the end: the bare file (O_DIRECT), the store on it, the store
+//!           behind its queue
 //! small     create, write 4 KiB, make durable: the store, plain files with fsync, redb
 //! ```
 //!
@@ -115,8 +116,13 @@ fn add(
     row.ratios.push(value / beside);
 }
 
-/// MiB/s of `work` on pieces 0.., `depth` at once.
-async fn rate<F: Future<Output = ()>>(pieces: u64, depth: u64, work: impl Fn(u64) -> F) -> f64 {
+/// How many pieces per second `work` does, `depth` at once, and then `end`.
+async fn rate<F: Future<Output = ()>>(
+    pieces: u64,
+    depth: u64,
+    work: impl Fn(u64) -> F,
+    end: impl Future<Output = ()>,
+) -> f64 {
     let start = Instant::now();
     let workers = (0..depth).map(|worker| {
         let work = &work;
@@ -129,6 +135,7 @@ async fn rate<F: Future<Output = ()>>(pieces: u64, depth: u64, work: impl Fn(u64
         }
     });
     join_all(workers).await;
+    end.await;
     pieces as f64 / start.elapsed().as_secs_f64()
 }
 
@@ -158,28 +165,26 @@ fn full_file(path: &Path, size: u64) {
     file.sync_all().expect("the disk is well");
 }
 
-/// (write, read) in MiB/s on the bare device.
+/// (write, made durable, and read) in MiB/s on the bare device.
 async fn bare(device: Rc<dyn Device>, pieces: u64, depth: u64) -> (f64, f64) {
     let data = piece(1);
-    let write = rate(pieces, depth, |at| {
+    let write = |at: u64| {
         let (device, data) = (Rc::clone(&device), data.clone());
         async move {
-            device
-                .write_at(Sector(at * MIB / 512), data)
-                .await
-                .expect("a write")
+            let written = device.write_at(Sector(at * MIB / 512), data).await;
+            written.expect("a write");
         }
-    });
-    let write = write.await;
-    device.flush().await.expect("a flush");
-    let read = rate(pieces, depth, |at| {
+    };
+    let flush = async { device.flush().await.expect("a flush") };
+    let written = rate(pieces, depth, write, flush).await;
+    let read = |at: u64| {
         let device = Rc::clone(&device);
         async move {
             let read = device.read_at(Sector(at * MIB / 512), Bytes(MIB)).await;
             drop(read.expect("a read"));
         }
-    });
-    (write, read.await)
+    };
+    (written, rate(pieces, depth, read, async {}).await)
 }
 
 /// The same of objects of 64 MiB.
@@ -191,28 +196,27 @@ async fn stored(device: Rc<dyn Device>, pieces: u64, depth: u64) -> (f64, f64) {
     let store = Store::format(device, settings).await.expect("a store");
     let data = piece(2);
     let name = |at: u64| format!("object {}", at / 64);
-    let write = rate(pieces, depth, |at| {
+    let write = |at: u64| {
         let (store, data) = (store.clone(), data.clone());
         async move {
             let change = Change::default().creating();
             let written = store.write(&name(at), at % 64 * MIB, data, change).await;
             written.expect("a write");
         }
-    });
-    let write = write.await;
-    store.flush().await.expect("a flush");
-    let read = rate(pieces, depth, |at| {
+    };
+    let flush = async { store.flush().await.expect("a flush") };
+    let written = rate(pieces, depth, write, flush).await;
+    let read = |at: u64| {
         let store = store.clone();
         async move {
-            let read = store
-                .read(&name(at), at % 64 * MIB, MIB, Class::Foreground)
-                .await;
+            let (name, from) = (name(at), at % 64 * MIB);
+            let read = store.read(&name, from, MIB, Class::Foreground).await;
             assert_eq!(read.expect("a read").len() as u64, MIB);
         }
-    });
-    let read = read.await;
+    };
+    let read = rate(pieces, depth, read, async {}).await;
     store.close().await.expect("a close");
-    (write, read)
+    (written, read)
 }
 
 fn large(dir: &Path, rows: &mut Vec<Row>, pieces: u64) {
@@ -274,15 +278,15 @@ fn small_store(dir: &Path, count: u64, clients: u64) -> f64 {
             };
             let store = Store::format(open(&path), settings).await.expect("a store");
             let data = View::copy_of(&[7; 4096]);
-            let rate = rate(count, clients, |at| {
+            let write = |at: u64| {
                 let (store, data) = (store.clone(), data.clone());
                 async move {
-                    let change = Change::FUA.creating();
-                    let written = store.write(&format!("small {at}"), 0, data, change).await;
+                    let name = format!("small {at}");
+                    let written = store.write(&name, 0, data, Change::FUA.creating()).await;
                     written.expect("a write");
                 }
-            });
-            let rate = rate.await;
+            };
+            let rate = rate(count, clients, write, async {}).await;
             store.close().await.expect("a close");
             rate
         })
