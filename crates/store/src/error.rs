@@ -217,6 +217,43 @@ pub enum OpenError {
         /// What the ledger answered.
         source: LedgerError,
     },
+    /// An object that the store's node keeps for itself is not as it was written. Nothing was written.
+    #[error(
+        "cannot open {store}: its system object {object:?} says what cannot be ({why}); restore it from another \
+         copy, or open the store without its reservations"
+    )]
+    System {
+        /// The store's name.
+        store: String,
+        /// The object.
+        object: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// An object that the store's node keeps for itself is of a version this program does not know. Nothing was
+    /// written.
+    #[error(
+        "cannot open {store}: its system object {object:?} has version {found}, this program knows {known}; use \
+         the program that wrote it"
+    )]
+    SystemVersion {
+        /// The store's name.
+        store: String,
+        /// The object.
+        object: String,
+        /// The version found.
+        found: u32,
+        /// The version this program writes.
+        known: u32,
+    },
+    /// The node could not write what it must remember.
+    #[error("cannot open {store}: {source}")]
+    Write {
+        /// The store's name.
+        store: String,
+        /// What the store answered.
+        source: Box<StoreError>,
+    },
     /// The object table contradicts itself. Nothing was written.
     #[error(
         "the store on {device} contradicts itself in {count} places, first: {first}; nothing was changed; \

@@ -52,6 +52,8 @@
 //! 3. No read gives bytes whose checksum differs from that of what was written.
 //! 4. `free + reserved + used = total`, and no page is in two objects: looked at in every open.
 
+mod book;
+pub mod capability;
 mod check;
 mod commit;
 mod data;
@@ -60,6 +62,7 @@ mod layout;
 mod load;
 mod locks;
 mod names;
+pub mod node;
 mod object;
 mod open;
 pub mod queue;
@@ -68,6 +71,7 @@ mod record;
 mod reserve;
 mod scrub;
 mod segment;
+pub mod session;
 mod space;
 mod table;
 

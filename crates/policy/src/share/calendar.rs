@@ -327,6 +327,16 @@ impl Calendar {
         Ok(())
     }
 
+    /// The number the next booking gets.
+    pub fn next_id(&self) -> BookingId {
+        BookingId(self.next_id)
+    }
+
+    /// After a restart: numbers below `next` were given, to bookings that may be gone.
+    pub fn number_from(&mut self, next: BookingId) {
+        self.next_id = self.next_id.max(next.0);
+    }
+
     /// The device can do this from now on. Nothing is taken back; see
     /// [`overcommitted`](Self::overcommitted).
     pub fn set_capacity(&mut self, costs: Costs, headroom: Headroom) {

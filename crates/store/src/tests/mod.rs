@@ -6,6 +6,7 @@
 
 mod damage;
 mod faults;
+mod node;
 mod room;
 mod torture;
 mod twin;

@@ -1,0 +1,468 @@
+//! A store with a memory for promises: what is reserved, who may use it, and is it kept?
+//!
+//! ```text
+//! ask -> hold -> commit -> capability -> open_session -> Session -> Store -> Queue -> device
+//!          \______/                          |                        ^
+//!        the book: objects ".tanada/..."     '-> terms of its own ----'
+//!   every second: slots begin and end, capacity is estimated, broken promises are logged; beside it the scrub
+//! ```
+//!
+//! - `reserve` hold, commit, release; groups over several stores.
+//! - [`crate::session`] what a holder does with its capability.
+//! - `ticks` what goes on by itself; `report` what people see.
+//!
+//! Source: PROBS 3.1 (access by a capability the storage manager signed), 3.3 (buffers by rates, throughput fed back).
+//!
+//! Choice: a slot begins and ends by the store's own clock, to the second.
+//!
+//! Always true:
+//! 1. What was answered (a hold, a commit, a release, a key) is found again after any crash.
+//! 2. Room in the store is promised to exactly the reservations in the book.
+//! 3. `free + reserved + used = total` in the store, as without a node.
+
+mod report;
+mod reserve;
+mod ticks;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::{Rc, Weak};
+
+use base::Bytes;
+use device::Device;
+use env::sync::{Event, Semaphore};
+use policy::share::calendar::{BookingId, Calendar};
+use policy::share::capacity::{Estimator, EstimatorOptions};
+use policy::share::{BytesPerSec, Costs, Headroom, Kind, Second, SessionId, Share, Shed, Space};
+
+use crate::Store;
+use crate::book::{self, Book, Record};
+use crate::capability::{Keyring, Signer};
+use crate::error::{OpenError, StoreError};
+use crate::queue::{Queue, QueueOptions};
+use crate::session::{EndedReport, Session, SessionReport};
+
+pub use crate::book::{Calibration, Group};
+pub use report::{
+    CalendarReport, CapacityReport, Logged, NodeReport, ScrubReport, SpaceReport, StretchReport,
+};
+pub use reserve::{Ask, Decision, Outcome, ReserveError, Reserved, reconcile};
+
+/// Sessions that ended and are still shown.
+const CLOSED_MAX: usize = 64;
+/// Lines of the log of broken promises.
+const LOG_MAX: usize = 256;
+
+/// How fast data are read over and over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScrubOptions {
+    /// Bytes per second, as far as users leave room for it.
+    pub rate: BytesPerSec,
+    /// So long after a round ended the next one begins.
+    pub pause: base::Nanos,
+}
+
+impl Default for ScrubOptions {
+    /// 16 MiB/s, a day between rounds.
+    fn default() -> Self {
+        ScrubOptions {
+            rate: BytesPerSec(16 << 20),
+            pause: base::Nanos::secs(24 * 3600),
+        }
+    }
+}
+
+/// How a node is run.
+#[derive(Clone)]
+pub struct NodeOptions {
+    /// The scheduler, what the device is believed to cost until it was calibrated, and background's floor and ceiling.
+    pub queue: QueueOptions,
+    /// What must stay free until it was calibrated.
+    pub headroom: Headroom,
+    /// Signs capabilities: 32 secret bytes.
+    pub signer: [u8; 32],
+    /// Whoever has these 32 secret bytes may do everything.
+    pub node_key: Option<[u8; 32]>,
+    /// May those who show nothing do everything, too?
+    pub unauthenticated: bool,
+    /// Buffer memory, split among sessions by their rates.
+    pub memory: Bytes,
+    /// Seconds by which clocks may differ.
+    pub skew: u64,
+    /// `None`: data are never read over.
+    pub scrub: Option<ScrubOptions>,
+}
+
+impl NodeOptions {
+    /// Reservation tags on a device that costs this; 64 MiB of buffers, clocks within 5 s, and a scrub.
+    pub fn new(costs: Costs, signer: [u8; 32]) -> NodeOptions {
+        NodeOptions {
+            queue: QueueOptions::new(costs),
+            headroom: Headroom::default(),
+            signer,
+            node_key: None,
+            unauthenticated: false,
+            memory: Bytes::mib(64),
+            skew: 5,
+            scrub: Some(ScrubOptions::default()),
+        }
+    }
+}
+
+/// What the node believes the device can do.
+#[derive(Debug, Clone)]
+pub(crate) struct Capacity {
+    pub estimator: Estimator,
+    /// By the model: configured or calibrated.
+    pub costs: Costs,
+    /// Parts of the model's speed that reads and writes can be trusted to reach; `None`: not yet known.
+    pub speeds: (Option<Share>, Option<Share>),
+    /// The device no longer does what it did when it was calibrated.
+    pub drifted: bool,
+    /// Samples since the guarantee was last reckoned.
+    pub fresh: u32,
+}
+
+/// How far the scrub is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Scrubbed {
+    pub rounds: u64,
+    pub bytes: u64,
+    pub bad: u64,
+    pub round_ended: Option<Second>,
+}
+
+/// A store with reservations. See the module's head.
+///
+/// # Example
+/// ```
+/// use base::{Bytes, View};
+/// use policy::share::{BytesPerSec, Costs, Direction, Second, Slot};
+/// use store::node::{Ask, Node, NodeOptions};
+/// use store::session::Access;
+/// use store::{Change, Settings, Store};
+/// env::Runtime::simulated(1).block_on(async {
+///     let device = device::Memory::new("disk", Bytes::mib(16));
+///     Store::format(device.clone(), Settings::default()).await.unwrap();
+///     let options = NodeOptions::new(Costs::flat(BytesPerSec::mb(200)), [7; 32]);
+///     let node = Node::open(device, options).await.unwrap();
+///     let slot = Slot::new(node.now(), 60);
+///     let ask = Ask::new(Direction::Write, BytesPerSec::mb(85), slot).scope("songs/").space(Bytes::mib(4));
+///     let id = node.hold(&ask, None, Second(node.now().0 + 10)).await.unwrap();
+///     let capability = node.commit(id).await.unwrap();
+///     let session = node.open_session(Access::Capability(&capability)).unwrap();
+///     let change = Change::default().creating();
+///     session.write("songs/1", 0, View::copy_of(b"la la"), change).await.unwrap();
+///     let refused = session.write("books/1", 0, View::copy_of(b"x"), change).await;
+///     assert!(refused.unwrap_err().to_string().contains("\"songs/\""));
+/// });
+/// ```
+pub struct Node {
+    // Fixed.
+    pub(crate) store: Store,
+    pub(crate) queue: Rc<Queue>,
+    pub(crate) options: NodeOptions,
+    me: Weak<Node>,
+    // What is promised; changed by one at a time.
+    changing: Rc<Semaphore>,
+    pub(crate) calendar: RefCell<Calendar>,
+    pub(crate) records: RefCell<BTreeMap<BookingId, Record>>,
+    /// Bookings that were there when the node opened.
+    adopted: RefCell<std::collections::BTreeSet<BookingId>>,
+    /// Numbers below are set aside.
+    numbers: Cell<u64>,
+    signer: RefCell<Signer>,
+    keys: RefCell<Keyring>,
+    calibration: RefCell<Option<Rc<Calibration>>>,
+    capacity: RefCell<Capacity>,
+    // Who is there.
+    pub(crate) sessions: RefCell<BTreeMap<u64, Weak<Session>>>,
+    next_session: Cell<u64>,
+    /// Which reservation has which line at the queue.
+    pub(crate) lines: RefCell<BTreeMap<SessionId, BookingId>>,
+    pub(crate) closed: RefCell<VecDeque<SessionReport>>,
+    /// Sessions came or went: buffers are split anew.
+    pub(crate) split: Event,
+    // What was.
+    pub(crate) ended: RefCell<Vec<EndedReport>>,
+    ended_dirty: Cell<bool>,
+    log: RefCell<VecDeque<Logged>>,
+    shed: Cell<Shed>,
+    scrubbed: Cell<Scrubbed>,
+    // At the end.
+    stopped: Cell<bool>,
+    stop: Event,
+}
+
+impl Node {
+    /// Opens the store on `device` with what it promised.
+    ///
+    /// What was held too long is gone, what was committed stays, and room that no reservation has is free again.
+    ///
+    /// # Errors
+    /// As for [`Store::open`]; [`OpenError::System`] and [`OpenError::SystemVersion`] if what the node should remember
+    /// cannot be read: then nothing is changed.
+    pub async fn open(device: Rc<dyn Device>, options: NodeOptions) -> Result<Rc<Node>, OpenError> {
+        let queue = Queue::new(device, options.queue);
+        let store = Store::open(queue.clone()).await?;
+        let inner = Rc::downgrade(&store.inner);
+        queue.on_commit(Rc::new(move || {
+            let inner = inner.upgrade();
+            Box::pin(async move {
+                if let Some(inner) = inner {
+                    // Whoever needs it durable flushes by himself and sees the error.
+                    let _ = inner.committed().await;
+                }
+            })
+        }));
+        let book = Book::load(&store).await?;
+        let node = Rc::new_cyclic(|me| Node::new(me, store, queue, options, book));
+        let settled = node.settle().await;
+        settled.map_err(|source| OpenError::Write {
+            store: node.store.name().to_owned(),
+            source: Box::new(source),
+        })?;
+        env::spawn(ticks::every_second(Rc::downgrade(&node)));
+        if let Some(scrub) = node.options.scrub {
+            env::spawn(ticks::scrub(Rc::downgrade(&node), scrub));
+        }
+        Ok(node)
+    }
+
+    fn new(
+        me: &Weak<Node>,
+        store: Store,
+        queue: Rc<Queue>,
+        options: NodeOptions,
+        book: Book,
+    ) -> Node {
+        let (costs, headroom) = match &book.calibration {
+            Some(it) => (
+                it.costs,
+                Headroom::new(it.points.iter().copied(), it.beyond),
+            ),
+            None => (options.queue.share.costs, options.headroom.clone()),
+        };
+        let unit = unit(&options.queue);
+        let none = Space::new(Bytes(0), Bytes(0));
+        let mut calendar = Calendar::new(costs, unit, headroom, none);
+        calendar.set_floors(floors(&options.queue, &costs, unit));
+        for record in book.records.values() {
+            let adopted = calendar.adopt(record.id, record.booking(), Bytes(0));
+            adopted.expect("the calendar keeps no room");
+        }
+        calendar.number_from(BookingId(book.numbers));
+        queue.set_costs(costs);
+        let estimator = Estimator::new(EstimatorOptions {
+            // Reckoned on the data path's own thread: a quarter of what the default keeps.
+            samples_max: 1024,
+            ..EstimatorOptions::default()
+        });
+        Node {
+            signer: RefCell::new(Signer::new(&options.signer)),
+            store,
+            queue,
+            options,
+            me: me.clone(),
+            changing: Semaphore::new(1),
+            calendar: RefCell::new(calendar),
+            adopted: RefCell::new(book.records.keys().copied().collect()),
+            records: RefCell::new(book.records),
+            numbers: Cell::new(book.numbers),
+            keys: RefCell::new(book.keys),
+            calibration: RefCell::new(book.calibration.map(Rc::new)),
+            capacity: RefCell::new(Capacity {
+                estimator,
+                costs,
+                speeds: (None, None),
+                drifted: false,
+                fresh: 0,
+            }),
+            sessions: RefCell::default(),
+            next_session: Cell::new(1),
+            lines: RefCell::default(),
+            closed: RefCell::default(),
+            split: Event::default(),
+            ended: RefCell::new(book.ended),
+            ended_dirty: Cell::new(false),
+            log: RefCell::default(),
+            shed: Cell::new(Shed::Nothing),
+            scrubbed: Cell::default(),
+            stopped: Cell::new(false),
+            stop: Event::default(),
+        }
+    }
+
+    /// After opening: the key, what is over, and room nobody has.
+    async fn settle(&self) -> Result<(), StoreError> {
+        let public = self.signer.borrow().public();
+        self.accept_signer(public).await?;
+        let _changing = self.changing.acquire(1).await;
+        self.expire().await?;
+        let owned: Vec<_> = self
+            .records
+            .borrow()
+            .values()
+            .filter_map(|it| it.room)
+            .collect();
+        for room in self.store.reservations() {
+            if !owned.contains(&room.id) {
+                tracing::info!(store = %self.store.name(), room = %room.id, left = %room.left,
+                    "room of a reservation that was never answered is free again");
+                self.store.release(room.id).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends what goes on by itself and closes the store; sessions get errors from now on.
+    ///
+    /// # Errors
+    /// As for [`Store::close`].
+    pub async fn close(&self) -> Result<(), StoreError> {
+        self.stopped.set(true);
+        self.stop.notify_all();
+        let _changing = self.changing.acquire(1).await;
+        self.keep_history().await?;
+        self.store.close().await
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The queue below the store.
+    pub fn queue(&self) -> &Rc<Queue> {
+        &self.queue
+    }
+
+    /// The store's number, as capabilities name it.
+    pub fn uuid(&self) -> u128 {
+        self.store.uuid()
+    }
+
+    /// The secret of those who may do everything, for whoever checks that they have it.
+    pub fn node_key(&self) -> Option<&[u8; 32]> {
+        self.options.node_key.as_ref()
+    }
+
+    /// May those who show nothing do everything?
+    pub fn unauthenticated(&self) -> bool {
+        self.options.unauthenticated
+    }
+
+    /// The second it is, by this store's clock.
+    pub fn now(&self) -> Second {
+        Second(env::wall_clock().0 / 1_000_000_000)
+    }
+
+    /// What the device was measured to do, if it was.
+    pub fn calibration(&self) -> Option<Rc<Calibration>> {
+        self.calibration.borrow().clone()
+    }
+
+    /// From now on the device is believed to do what was measured; durable at completion.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot be written; then nothing changes.
+    pub async fn set_calibration(&self, calibration: Calibration) -> Result<(), StoreError> {
+        let _changing = self.changing.acquire(1).await;
+        book::put_calibration(&self.store, &calibration).await?;
+        let costs = calibration.costs;
+        {
+            let mut capacity = self.capacity.borrow_mut();
+            // What was seen was reckoned by the model before.
+            capacity.estimator = Estimator::new(EstimatorOptions {
+                samples_max: 1024,
+                ..EstimatorOptions::default()
+            });
+            capacity.costs = costs;
+            capacity.speeds = (None, None);
+            capacity.drifted = false;
+        }
+        self.queue.set_costs(costs);
+        *self.calibration.borrow_mut() = Some(Rc::new(calibration));
+        self.believe();
+        Ok(())
+    }
+
+    /// Tells the calendar what the device can be trusted to do.
+    fn believe(&self) {
+        let (costs, speeds) = {
+            let capacity = self.capacity.borrow();
+            (capacity.costs, capacity.speeds)
+        };
+        let headroom = match &*self.calibration.borrow() {
+            Some(it) => Headroom::new(it.points.iter().copied(), it.beyond),
+            None => self.options.headroom.clone(),
+        };
+        let trusted = Costs {
+            read: scaled(costs.read, speeds.0),
+            write: scaled(costs.write, speeds.1),
+        };
+        let unit = self.unit();
+        let mut calendar = self.calendar.borrow_mut();
+        calendar.set_capacity(trusted, headroom);
+        calendar.set_floors(floors(&self.options.queue, &trusted, unit));
+    }
+
+    /// The part of the device that background work is promised.
+    fn floors(&self) -> Share {
+        floors(
+            &self.options.queue,
+            &self.capacity.borrow().costs,
+            self.unit(),
+        )
+    }
+
+    /// The length in which promises are reckoned.
+    fn unit(&self) -> Bytes {
+        unit(&self.options.queue)
+    }
+
+    pub(crate) fn strong(&self) -> Rc<Node> {
+        self.me.upgrade().expect("whoever calls has it")
+    }
+
+    pub(crate) fn open_sessions(&self) -> Vec<Rc<Session>> {
+        let sessions = self.sessions.borrow();
+        sessions.values().filter_map(Weak::upgrade).collect()
+    }
+
+    pub(crate) fn next_session(&self) -> u64 {
+        let number = self.next_session.get();
+        self.next_session.set(number + 1);
+        number
+    }
+}
+
+/// The length in which the scheduler reckons promises.
+fn unit(queue: &QueueOptions) -> Bytes {
+    match queue.kind {
+        Kind::Tags => queue.share.tags.quantum,
+        Kind::Fifo | Kind::Rounds | Kind::RoundsJoin => queue.share.rounds.unit,
+    }
+}
+
+/// What requests cost at a part of the model's speed.
+fn scaled(cost: policy::share::Cost, speed: Option<Share>) -> policy::share::Cost {
+    let Some(speed) = speed else {
+        return cost;
+    };
+    let whole = u128::from(Share::WHOLE.0);
+    let longer = |time: base::Nanos| {
+        base::Nanos((u128::from(time.0) * whole / u128::from(speed.0.max(1))) as u64)
+    };
+    let rate = u128::from(cost.rate.0) * u128::from(speed.0) / whole;
+    policy::share::Cost {
+        fixed: longer(cost.fixed),
+        jump: longer(cost.jump),
+        rate: BytesPerSec((rate as u64).max(1)),
+    }
+}
+
+/// The part of the device that background work is promised.
+fn floors(queue: &QueueOptions, costs: &Costs, unit: Bytes) -> Share {
+    costs.share(policy::share::Direction::Read, queue.floor, unit)
+}

@@ -1,0 +1,273 @@
+//! What a node does by itself: slots begin and end, capacity is estimated, broken promises are logged, data are scrubbed.
+//!
+//! ```text
+//! each second: book (what is over) | sessions (who begins, who ends) | queue -> estimator -> calendar | events -> log
+//! scrub:       a piece -> wait as long as it may take at its rate -> the next piece; at the end of a round a pause
+//! ```
+//!
+//! Choice: reads and writes are trusted at the speed seen for each alone, and at no more than that seen for both
+//! together, so what was promised on the assumption of one kind holds when the other joins.
+
+use std::rc::{Rc, Weak};
+
+use base::{Bytes, Nanos};
+use policy::share::capacity::{Drift, Observed};
+use policy::share::{Cause, Event as Happened, Mix, Probability, Share};
+
+use super::{LOG_MAX, Logged, Node, ScrubOptions};
+use crate::book::{self, Record};
+use crate::error::StoreError;
+use crate::session::{EndedReport, Session};
+
+/// The guarantee is reckoned anew after so many samples.
+const FRESH_MAX: u32 = 30;
+/// Read in one go by the scrub.
+const SCRUB_PIECE: Bytes = Bytes::mib(1);
+
+/// The task of each second, until the node is gone.
+pub(super) async fn every_second(node: Weak<Node>) {
+    loop {
+        // Slots are in seconds of the wall clock.
+        let into = env::wall_clock().0 % 1_000_000_000;
+        env::sleep(Nanos(1_000_000_000 - into)).await;
+        let Some(node) = node.upgrade() else { return };
+        if node.stopped.get() {
+            return;
+        }
+        node.second().await;
+    }
+}
+
+impl Node {
+    async fn second(&self) {
+        let now = self.now();
+        for session in self.open_sessions() {
+            session.look_at(now);
+        }
+        if self.expires(now) {
+            let _changing = self.changing.acquire(1).await;
+            if let Err(error) = self.expire().await {
+                tracing::warn!(store = %self.store.name(), %error, "what is over cannot be forgotten yet");
+            }
+        }
+        self.watch_capacity();
+        self.take_events();
+        if self.ended_dirty.get()
+            && let Err(error) = self.keep_history().await
+        {
+            tracing::warn!(store = %self.store.name(), %error, "history cannot be written");
+        }
+    }
+
+    // --- capacity ---------------------------------------------------------------------------------
+
+    fn watch_capacity(&self) {
+        let interval = self.queue.take_interval();
+        let observed = self.capacity.borrow_mut().estimator.observe(&interval);
+        let due = {
+            let mut capacity = self.capacity.borrow_mut();
+            match observed {
+                Observed::Taken(_) => capacity.fresh += 1,
+                Observed::Drifted(..) => {
+                    capacity.drifted = true;
+                    capacity.fresh = FRESH_MAX;
+                }
+                _ => {}
+            }
+            capacity.fresh >= FRESH_MAX
+        };
+        if let Observed::Drifted(mix, drift) = observed {
+            let which = match drift {
+                Drift::Up => "faster",
+                Drift::Down => "slower",
+            };
+            tracing::warn!(store = %self.store.name(), mix = mix.name(), "the device is {which} than it was: a calibration is due");
+            self.log(Logged::drift(self.now(), mix, which));
+        }
+        if due {
+            self.trust();
+        }
+    }
+
+    /// Reckons what the device can be trusted to do, and tells the calendar.
+    fn trust(&self) {
+        let surest = {
+            let records = self.records.borrow();
+            let all = records.values().map(|it| it.contract.probability);
+            all.max().unwrap_or_default().max(Probability::default())
+        };
+        let changed = {
+            let mut capacity = self.capacity.borrow_mut();
+            capacity.fresh = 0;
+            let speed = |mix| {
+                let guarantee = capacity.estimator.guarantee(mix, surest, 1)?;
+                Some(guarantee.speed)
+            };
+            let both = (capacity.estimator.samples(Mix::Mixed) > 0)
+                .then(|| speed(Mix::Mixed))
+                .flatten();
+            let least = |alone: Option<Share>| match (alone, both) {
+                (Some(alone), Some(both)) => Some(alone.min(both)),
+                (alone, both) => alone.or(both),
+            };
+            let speeds = (least(speed(Mix::Reads)), least(speed(Mix::Writes)));
+            std::mem::replace(&mut capacity.speeds, speeds) != speeds
+        };
+        if !changed {
+            return;
+        }
+        self.believe();
+        let now = self.now();
+        let over = self.calendar.borrow().overcommitted(now);
+        if let Some(first) = over.first() {
+            tracing::warn!(store = %self.store.name(), from = %first.slot.start, promised = %first.promised,
+                "the device became slower than what is promised");
+            self.log(Logged::overcommitted(now, first));
+        }
+    }
+
+    // --- what happened ----------------------------------------------------------------------------
+
+    pub(crate) fn take_events(&self) {
+        let now = self.now();
+        for event in self.queue.take_events() {
+            match event {
+                Happened::Violated {
+                    session,
+                    windows,
+                    promised,
+                    delivered,
+                    cause,
+                    ..
+                } => {
+                    let whose = self.lines.borrow().get(&session).copied();
+                    let logged = Logged::violated(now, whose, windows, promised, delivered, cause);
+                    if cause != Cause::NoDemand {
+                        tracing::warn!(store = %self.store.name(), "{}", logged.what);
+                    }
+                    self.log(logged);
+                }
+                Happened::Shed { from, to, .. } => {
+                    tracing::warn!(store = %self.store.name(), from = from.name(), to = to.name(), "what is given up changed");
+                    self.shed.set(to);
+                    self.log(Logged::shed(now, from, to));
+                }
+                Happened::Lost(events) => self.log(Logged::lost(now, events)),
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn log(&self, line: Logged) {
+        let mut log = self.log.borrow_mut();
+        if log.len() >= LOG_MAX {
+            log.pop_front();
+        }
+        log.push_back(line);
+    }
+
+    /// A session goes on without its promise.
+    pub(crate) fn note_over(&self, session: &Session, why: &'static str) {
+        self.log(Logged::over(self.now(), session, why));
+        tracing::info!(store = %self.store.name(), session = session.number(), why, "a session goes on without a promise");
+    }
+
+    /// A session was closed.
+    pub(crate) fn note_closed(&self, session: &Session) {
+        let mut report = session.report();
+        report.closed = Some(self.now().0);
+        let mut closed = self.closed.borrow_mut();
+        if closed.len() >= super::CLOSED_MAX {
+            closed.pop_front();
+        }
+        closed.push_back(report);
+    }
+
+    /// A reservation is over.
+    pub(super) fn note_ended(&self, record: &Record, why: &'static str) {
+        let (mut delivered, mut windows) = (0, crate::session::WindowsReport::default());
+        let open = self.open_sessions();
+        let open = open.iter().map(|it| it.report());
+        let closed = self.closed.borrow();
+        let all = open.chain(closed.iter().cloned());
+        for report in all.filter(|it| it.reservation == Some(record.id.0)) {
+            delivered += report.delivered_bytes;
+            windows.kept += report.windows.kept;
+            windows.no_demand += report.windows.no_demand;
+            windows.capacity += report.windows.capacity;
+            windows.scheduler += report.windows.scheduler;
+        }
+        let contract = &record.contract;
+        self.ended.borrow_mut().push(EndedReport {
+            reservation: record.id.0,
+            holder: record.holder.clone(),
+            direction: contract.direction.name().to_owned(),
+            promised: contract.rate.0,
+            from: contract.slot.start.0,
+            until: contract.slot.end.0,
+            ended: self.now().0,
+            why: why.to_owned(),
+            delivered_bytes: delivered,
+            windows,
+        });
+        self.ended_dirty.set(true);
+    }
+
+    /// Writes down which reservations ended.
+    pub(super) async fn keep_history(&self) -> Result<(), StoreError> {
+        if !self.ended_dirty.replace(false) {
+            return Ok(());
+        }
+        let ended = {
+            let mut ended = self.ended.borrow_mut();
+            let old = ended.len().saturating_sub(book::ENDED_MAX);
+            ended.drain(..old);
+            ended.clone()
+        };
+        book::put_history(&self.store, &ended).await
+    }
+}
+
+/// The scrub's task, until the node is gone or its store takes nothing more.
+pub(super) async fn scrub(node: Weak<Node>, options: ScrubOptions) {
+    loop {
+        let begun = env::now();
+        let wait = {
+            let Some(node) = node.upgrade() else { return };
+            let Ok(wait) = node.scrub_piece(options).await else {
+                return;
+            };
+            wait
+        };
+        let spent = env::now().since(begun);
+        env::sleep(wait.saturating_sub(spent)).await;
+    }
+}
+
+impl Node {
+    /// Reads one piece; how long it may have taken. An error is final.
+    async fn scrub_piece(self: &Rc<Self>, options: ScrubOptions) -> Result<Nanos, StoreError> {
+        if self.stopped.get() {
+            return Err(StoreError::Closed {
+                store: self.store.name().to_owned(),
+            });
+        }
+        let step = self.store.scrub_step(SCRUB_PIECE).await?;
+        let mut scrubbed = self.scrubbed.get();
+        scrubbed.rounds = step.rounds;
+        scrubbed.bytes += step.read.0;
+        scrubbed.bad += step.bad.len() as u64;
+        for bad in &step.bad {
+            tracing::error!(store = %self.store.name(), object = %bad.object, offset = bad.offset, why = %bad.why, "the scrub found damage");
+        }
+        if step.round_done {
+            scrubbed.round_ended = Some(self.now());
+        }
+        self.scrubbed.set(scrubbed);
+        let pause = match step.round_done {
+            true => options.pause,
+            false => Nanos(0),
+        };
+        Ok(options.rate.time_for(step.read) + pause)
+    }
+}

@@ -1,0 +1,898 @@
+//! What somebody may do with a store, and what was promised to him while he does it.
+//!
+//! ```text
+//! Access -> open_session -> Session { lane at the queue, scope, direction, part of the buffers } -> Store
+//! ```
+//!
+//! ```text
+//! Early     -> Promised   the slot begins
+//! Promised  -> Over       the slot ends, or the reservation is released
+//! Open                    nothing was promised, nothing is
+//! ```
+//!
+//! All who show the capability of one reservation share one session, so it is promised once. Whatever nothing is
+//! promised to is best effort: each such session has a line of its own at the queue while there are few, and shares one
+//! when there are many. A session ends with its last handle.
+//!
+//! Source: PROBS 3.1 (an access is only reads or only writes; one queue per access), 3.3 (buffer memory in the ratio of the rates).
+//!
+//! Choice: a grant to write lets its holder look at names, sizes and attributes too, since nobody can write well
+//! without; a grant to read changes nothing.
+//!
+//! Always true:
+//! 1. Nobody but the node sees or changes an object whose name begins with ".tanada/".
+//! 2. A reservation has at most one line with its promise at the queue.
+//! 3. The parts of the buffer memory add up to no more than there is.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Nanos, View};
+use device::Class;
+use policy::share::calendar::{BookingId, State};
+use policy::share::{
+    BytesPerSec, Direction, Figures, OpenError as Full, Second, SessionId, Slot, Terms, Windows,
+    split_memory,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::book::{Record, SYSTEM};
+use crate::capability::CapabilityError;
+use crate::error::StoreError;
+use crate::node::Node;
+use crate::object::{Change, Extent, Generation, Listing, Stat};
+use crate::reserve::ReservationId;
+
+/// What somebody shows to be let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access<'a> {
+    /// The capability of a reservation.
+    Capability(&'a str),
+    /// He has proved that he has the node's key. Everything is allowed, nothing promised.
+    NodeKey,
+    /// Nothing. Everything is allowed where the node is open to all, else nothing.
+    Open,
+}
+
+/// Why nobody was let in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The capability is not good.
+    #[error(transparent)]
+    Capability(#[from] CapabilityError),
+    /// Its reservation is not there (any more).
+    #[error(
+        "the capability is genuine, but {store} has no reservation {} any more: it was released; reserve anew",
+        .reservation.0
+    )]
+    NoReservation {
+        /// The store's name.
+        store: String,
+        /// The reservation.
+        reservation: BookingId,
+    },
+    /// Its reservation is another, or not yet made.
+    #[error(
+        "the capability is genuine, but reservation {} of {store} {why}; show the capability that its commit answered",
+        .reservation.0
+    )]
+    OtherReservation {
+        /// The store's name.
+        store: String,
+        /// The reservation.
+        reservation: BookingId,
+        /// What it is.
+        why: &'static str,
+    },
+    /// Nothing was shown, and that is not enough here.
+    #[error(
+        "{store} lets in nobody without a capability or the node key; reserve to get the one, or configure \
+         it to be open (on loopback only)"
+    )]
+    NotOpen {
+        /// The store's name.
+        store: String,
+    },
+    /// No more sessions.
+    #[error("cannot open a session at {store}: {source}")]
+    Full {
+        /// The store's name.
+        store: String,
+        /// The limit.
+        source: Full,
+    },
+}
+
+/// Why a session did not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OperationError {
+    /// Outside of what its capability is for.
+    #[error(
+        "cannot {what} {object:?}: the capability of reservation {} is for names that begin with {scope:?}; \
+         stay within or reserve for more", .reservation.0
+    )]
+    Scope {
+        /// What was asked.
+        what: &'static str,
+        /// The object, or the prefix of a listing.
+        object: String,
+        /// The reservation.
+        reservation: BookingId,
+        /// What it is for.
+        scope: String,
+    },
+    /// The other way than its capability is for.
+    #[error(
+        "cannot {what} {object:?}: the capability of reservation {} is for {direction}s only; reserve {}s as well",
+        .reservation.0, other(*direction)
+    )]
+    Direction {
+        /// What was asked.
+        what: &'static str,
+        /// The object.
+        object: String,
+        /// The reservation.
+        reservation: BookingId,
+        /// What it is for.
+        direction: Direction,
+    },
+    /// The node's own.
+    #[error("cannot {what} {object:?}: names that begin with \".tanada/\" are the store's own")]
+    System {
+        /// What was asked.
+        what: &'static str,
+        /// The object.
+        object: String,
+    },
+    /// The store could not.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn other(direction: Direction) -> Direction {
+    match direction {
+        Direction::Read => Direction::Write,
+        Direction::Write => Direction::Read,
+    }
+}
+
+/// Where a session stands; see the module's arrows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Nothing was promised.
+    Open,
+    /// Its slot has not begun.
+    Early,
+    /// It is promised its rate.
+    Promised,
+    /// Its slot is over, or its reservation released: it goes on without.
+    Over,
+}
+
+impl Phase {
+    /// The name in metrics and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Phase::Open => "open",
+            Phase::Early => "early",
+            Phase::Promised => "promised",
+            Phase::Over => "over",
+        }
+    }
+}
+
+/// What a session may and was promised; none of it for those who may do everything.
+struct Terrain {
+    reservation: BookingId,
+    scope: String,
+    direction: Direction,
+    rate: BytesPerSec,
+    window: Nanos,
+    slot: Slot,
+}
+
+/// Somebody's access to a store. Dropping the last handle ends it.
+pub struct Session {
+    // Fixed.
+    node: Rc<Node>,
+    number: u64,
+    holder: String,
+    granted: Option<Terrain>,
+    opened: Second,
+    // As it goes.
+    phase: Cell<Phase>,
+    /// Its line at the queue; `None`: the one all others share.
+    line: Cell<Option<SessionId>>,
+    /// Room its writes are taken from.
+    room: Cell<Option<ReservationId>>,
+    /// What it got in lines it had before.
+    before: Cell<Sums>,
+    memory: Cell<Bytes>,
+    buffered: Cell<Bytes>,
+    peers: RefCell<Vec<String>>,
+}
+
+/// What a session got.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sums {
+    pub delivered: Bytes,
+    pub requests: u64,
+    pub windows: Windows,
+}
+
+impl Sums {
+    fn with(mut self, figures: &Figures) -> Sums {
+        self.delivered += figures.delivered;
+        self.requests += figures.requests;
+        self.windows.kept += figures.windows.kept;
+        self.windows.no_demand += figures.windows.no_demand;
+        self.windows.capacity += figures.windows.capacity;
+        self.windows.scheduler += figures.windows.scheduler;
+        self
+    }
+}
+
+/// A connection of a session, as people see it; gone when dropped.
+pub struct Peer {
+    session: Rc<Session>,
+    name: String,
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let mut peers = self.session.peers.borrow_mut();
+        if let Some(at) = peers.iter().position(|name| *name == self.name) {
+            peers.remove(at);
+        }
+    }
+}
+
+/// Part of a session's buffer memory in use; given back when dropped.
+pub struct Buffered {
+    session: Rc<Session>,
+    bytes: Bytes,
+}
+
+impl Drop for Buffered {
+    fn drop(&mut self) {
+        let session = &self.session;
+        session.buffered.set(session.buffered.get() - self.bytes);
+        session.node.split.notify_all();
+    }
+}
+
+/// Windows of a promise, by how they ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WindowsReport {
+    /// Delivered what was promised.
+    pub kept: u64,
+    /// Delivered less, because no more was asked for.
+    pub no_demand: u64,
+    /// Violated: the device did less than it promised to all.
+    pub capacity: u64,
+    /// Violated: the device did enough, but for others.
+    pub scheduler: u64,
+}
+
+impl From<Windows> for WindowsReport {
+    fn from(windows: Windows) -> WindowsReport {
+        WindowsReport {
+            kept: windows.kept,
+            no_demand: windows.no_demand,
+            capacity: windows.capacity,
+            scheduler: windows.scheduler,
+        }
+    }
+}
+
+/// A session, for people and metrics.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionReport {
+    /// Its number at this node.
+    pub session: u64,
+    /// Its reservation, if it has one.
+    pub reservation: Option<u64>,
+    /// Who holds it.
+    pub holder: String,
+    /// Objects it may use begin with this.
+    pub scope: String,
+    /// `read`, `write`, or nothing: both.
+    pub direction: Option<String>,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Bytes per second it is promised now.
+    pub promised: u64,
+    /// Bytes it got.
+    pub delivered_bytes: u64,
+    /// Requests it got an answer to.
+    pub requests: u64,
+    /// Bytes it asked for and has not got.
+    pub outstanding_bytes: u64,
+    /// The window its promise is judged by, in nanoseconds.
+    pub window_ns: u64,
+    /// How its windows went.
+    pub windows: WindowsReport,
+    /// Its part of the buffer memory.
+    pub memory_bytes: u64,
+    /// Connections it is used by.
+    pub peers: Vec<String>,
+    /// Seconds since 1970 when it was opened.
+    pub opened: u64,
+    /// And closed, if it is.
+    pub closed: Option<u64>,
+}
+
+/// A reservation that has been, for people and for the book.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedReport {
+    /// Its number.
+    pub reservation: u64,
+    /// Who held it.
+    pub holder: String,
+    /// `read` or `write`.
+    pub direction: String,
+    /// Bytes per second promised.
+    pub promised: u64,
+    /// Its slot, in seconds since 1970.
+    pub from: u64,
+    /// And its end.
+    pub until: u64,
+    /// When it ended.
+    pub ended: u64,
+    /// Why.
+    pub why: String,
+    /// Bytes delivered.
+    pub delivered_bytes: u64,
+    /// How its windows went.
+    pub windows: WindowsReport,
+}
+
+impl Node {
+    /// Lets somebody in. All who show the capability of one reservation get the same session.
+    ///
+    /// # Errors
+    /// [`SessionError`]: for each reason one, and it says what to do.
+    pub fn open_session(self: &Rc<Self>, access: Access<'_>) -> Result<Rc<Session>, SessionError> {
+        let store = || self.store.name().to_owned();
+        match access {
+            Access::Open if !self.unauthenticated() => {
+                Err(SessionError::NotOpen { store: store() })
+            }
+            Access::Open => Ok(self.enter("", None, Phase::Open)?),
+            Access::NodeKey => Ok(self.enter("node key", None, Phase::Open)?),
+            Access::Capability(token) => {
+                let (now, skew) = (self.now(), self.options.skew);
+                let grant = self.keys().verify(token, self.uuid(), now, skew)?;
+                let id = grant.reservation;
+                let record = self.records.borrow().get(&id).cloned();
+                let Some(record) = record else {
+                    let ended = grant.slot.end;
+                    return Err(match now.0.checked_sub(ended.0) {
+                        Some(ago) => SessionError::Capability(CapabilityError::Expired {
+                            reservation: id,
+                            ended,
+                            now,
+                            ago,
+                            skew,
+                        }),
+                        None => SessionError::NoReservation {
+                            store: store(),
+                            reservation: id,
+                        },
+                    });
+                };
+                let refuse = |why| SessionError::OtherReservation {
+                    store: store(),
+                    reservation: id,
+                    why,
+                };
+                if self.grant(&record) != grant {
+                    return Err(refuse("is another"));
+                }
+                if record.state != State::Committed {
+                    return Err(refuse("is only held"));
+                }
+                let open = self.open_sessions();
+                match open.into_iter().find(|it| it.reservation() == Some(id)) {
+                    Some(session) => Ok(session),
+                    None => self.enter_granted(&record, now),
+                }
+            }
+        }
+    }
+
+    fn enter_granted(
+        self: &Rc<Self>,
+        record: &Record,
+        now: Second,
+    ) -> Result<Rc<Session>, SessionError> {
+        let contract = &record.contract;
+        let granted = Terrain {
+            reservation: record.id,
+            scope: record.scope.clone(),
+            direction: contract.direction,
+            rate: contract.rate,
+            window: contract.window,
+            slot: contract.slot,
+        };
+        let phase = match contract.slot {
+            slot if now < slot.start => Phase::Early,
+            slot if now < slot.end => Phase::Promised,
+            _ => Phase::Over,
+        };
+        let session = self.enter(&record.holder, Some(granted), phase)?;
+        session.room.set(record.room);
+        Ok(session)
+    }
+
+    fn enter(
+        self: &Rc<Self>,
+        holder: &str,
+        granted: Option<Terrain>,
+        phase: Phase,
+    ) -> Result<Rc<Session>, SessionError> {
+        let session = Rc::new(Session {
+            node: Rc::clone(self),
+            number: self.next_session(),
+            holder: holder.to_owned(),
+            granted,
+            opened: self.now(),
+            phase: Cell::new(phase),
+            line: Cell::new(None),
+            room: Cell::new(None),
+            before: Cell::default(),
+            memory: Cell::new(Bytes(0)),
+            buffered: Cell::new(Bytes(0)),
+            peers: RefCell::default(),
+        });
+        session.line_up().map_err(|source| SessionError::Full {
+            store: self.store.name().to_owned(),
+            source,
+        })?;
+        let weak = Rc::downgrade(&session);
+        self.sessions.borrow_mut().insert(session.number, weak);
+        self.split_buffers();
+        Ok(session)
+    }
+
+    /// Splits the buffer memory among the open sessions.
+    pub(crate) fn split_buffers(&self) {
+        let open = self.open_sessions();
+        if open.is_empty() {
+            return;
+        }
+        let total = self.options.memory;
+        // One longest write, unless there are so many that this would leave nothing to split by rates.
+        let floor = Bytes(
+            self.store
+                .write_max()
+                .min(total.0 / (2 * open.len() as u64)),
+        );
+        let rates: Vec<BytesPerSec> = open.iter().map(|it| it.promised()).collect();
+        let parts = split_memory(total, floor, &rates).expect("floors take half at most");
+        for (session, part) in open.iter().zip(parts) {
+            session.memory.set(part);
+        }
+        self.split.notify_all();
+    }
+}
+
+impl Session {
+    /// Its number at this node.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The node it is at.
+    pub fn node(&self) -> &Rc<Node> {
+        &self.node
+    }
+
+    /// Its reservation, if it has one.
+    pub fn reservation(&self) -> Option<BookingId> {
+        self.granted.as_ref().map(|it| it.reservation)
+    }
+
+    /// Where it stands.
+    pub fn phase(&self) -> Phase {
+        self.phase.get()
+    }
+
+    /// Whose its requests to the device are.
+    pub fn class(&self) -> Class {
+        match self.line.get() {
+            Some(line) => Class::Session(line.0),
+            None => Class::Foreground,
+        }
+    }
+
+    /// Its part of the buffer memory, as of now.
+    pub fn memory(&self) -> Bytes {
+        self.memory.get()
+    }
+
+    /// What it is promised now.
+    pub fn promised(&self) -> BytesPerSec {
+        match (&self.granted, self.phase.get()) {
+            (Some(granted), Phase::Promised) => granted.rate,
+            _ => BytesPerSec(0),
+        }
+    }
+
+    /// Waits for `bytes` of its buffer memory. What is longer than its part is let through alone.
+    pub async fn buffer(self: &Rc<Self>, bytes: Bytes) -> Buffered {
+        loop {
+            let used = self.buffered.get();
+            if used.0 == 0 || used + bytes <= self.memory.get() {
+                self.buffered.set(used + bytes);
+                return Buffered {
+                    session: Rc::clone(self),
+                    bytes,
+                };
+            }
+            self.node.split.wait().await;
+        }
+    }
+
+    /// A connection uses it, as long as the answer lives.
+    pub fn joined(self: &Rc<Self>, peer: &str) -> Peer {
+        self.peers.borrow_mut().push(peer.to_owned());
+        Peer {
+            session: Rc::clone(self),
+            name: peer.to_owned(),
+        }
+    }
+
+    // --- its line at the queue --------------------------------------------------------------------
+
+    /// Takes the line that its phase gives it, and leaves the one it had.
+    fn line_up(&self) -> Result<(), Full> {
+        self.leave_line();
+        let queue = &self.node.queue;
+        let line = match (&self.granted, self.phase.get()) {
+            (Some(granted), Phase::Promised) => Some(queue.open(Terms {
+                window: Some(granted.window),
+                ..Terms::reserved(granted.direction, granted.rate)
+            })?),
+            // Half of the lines are for promises.
+            _ if queue.totals().open >= self.node.options.queue.share.limits.sessions_max / 2 => {
+                None
+            }
+            _ => queue.open(Terms::best_effort()).ok(),
+        };
+        if let (Some(line), Phase::Promised, Some(id)) =
+            (line, self.phase.get(), self.reservation())
+        {
+            self.node.lines.borrow_mut().insert(line, id);
+        }
+        self.line.set(line);
+        Ok(())
+    }
+
+    fn leave_line(&self) {
+        if let Some(line) = self.line.take()
+            && let Some(closed) = self.node.queue.close(line)
+        {
+            self.before.set(self.before.get().with(&closed.figures));
+            // What was broken at the end must find whose it was.
+            self.node.take_events();
+            self.node.lines.borrow_mut().remove(&line);
+        }
+    }
+
+    /// Its slot began or ended by now, perhaps.
+    pub(crate) fn look_at(&self, now: Second) {
+        let Some(granted) = &self.granted else { return };
+        match self.phase.get() {
+            Phase::Early if granted.slot.start <= now && now < granted.slot.end => {
+                self.phase.set(Phase::Promised);
+                if let Err(error) = self.line_up() {
+                    tracing::warn!(session = self.number, %error, "a promise finds no line");
+                    self.phase.set(Phase::Early);
+                    return;
+                }
+                self.node.split_buffers();
+            }
+            Phase::Early | Phase::Promised if granted.slot.end <= now => {
+                self.lose_promise("its time is out");
+            }
+            _ => {}
+        }
+    }
+
+    /// It goes on without a promise.
+    pub(crate) fn lose_promise(&self, why: &'static str) {
+        if matches!(self.phase.get(), Phase::Open | Phase::Over) {
+            return;
+        }
+        self.room.set(None);
+        self.phase.set(Phase::Over);
+        self.line_up().expect("best effort always finds a line");
+        self.node.note_over(self, why);
+        self.node.split_buffers();
+    }
+
+    /// The figures of all its lines.
+    pub(crate) fn sums(&self) -> (Sums, Bytes) {
+        let before = self.before.get();
+        let figures = self
+            .line
+            .get()
+            .and_then(|line| self.node.queue.figures(line));
+        match figures {
+            Some(figures) => (before.with(&figures), figures.outstanding),
+            None => (before, Bytes(0)),
+        }
+    }
+
+    /// For people and metrics.
+    pub fn report(&self) -> SessionReport {
+        let (sums, outstanding) = self.sums();
+        let granted = self.granted.as_ref();
+        SessionReport {
+            session: self.number,
+            reservation: self.reservation().map(|id| id.0),
+            holder: self.holder.clone(),
+            scope: granted.map_or(String::new(), |it| it.scope.clone()),
+            direction: granted.map(|it| it.direction.name().to_owned()),
+            phase: self.phase.get(),
+            promised: self.promised().0,
+            delivered_bytes: sums.delivered.0,
+            requests: sums.requests,
+            outstanding_bytes: outstanding.0,
+            window_ns: granted.map_or(0, |it| it.window.0),
+            windows: sums.windows.into(),
+            memory_bytes: self.memory.get().0,
+            peers: self.peers.borrow().clone(),
+            opened: self.opened.0,
+            closed: None,
+        }
+    }
+
+    // --- what it may --------------------------------------------------------------------------------
+
+    fn may(
+        &self,
+        what: &'static str,
+        object: &str,
+        direction: Option<Direction>,
+    ) -> Result<(), OperationError> {
+        if object.starts_with(SYSTEM) {
+            let object = object.to_owned();
+            return Err(OperationError::System { what, object });
+        }
+        let Some(granted) = &self.granted else {
+            return Ok(());
+        };
+        if !object.starts_with(&granted.scope) {
+            return Err(OperationError::Scope {
+                what,
+                object: object.to_owned(),
+                reservation: granted.reservation,
+                scope: granted.scope.clone(),
+            });
+        }
+        if direction.is_some_and(|direction| direction != granted.direction) {
+            return Err(OperationError::Direction {
+                what,
+                object: object.to_owned(),
+                reservation: granted.reservation,
+                direction: granted.direction,
+            });
+        }
+        Ok(())
+    }
+
+    fn change(&self, change: Change) -> Change {
+        Change {
+            class: self.class(),
+            reservation: self.room.get(),
+            ..change
+        }
+    }
+
+    // --- what it does: as for `Store`, within what it may -------------------------------------------
+
+    /// As [`crate::Store::read`].
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn read(&self, object: &str, offset: u64, len: u64) -> Result<Buf, OperationError> {
+        self.may("read", object, Some(Direction::Read))?;
+        let store = &self.node.store;
+        Ok(store.read(object, offset, len, self.class()).await?)
+    }
+
+    /// As [`crate::Store::extents`].
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub fn extents(
+        &self,
+        object: &str,
+        offset: u64,
+        len: u64,
+    ) -> Result<Vec<Extent>, OperationError> {
+        self.may("look at", object, None)?;
+        Ok(self.node.store.extents(object, offset, len)?)
+    }
+
+    /// As [`crate::Store::write`]; whose it is and from which room is the session's to say.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn write(
+        &self,
+        object: &str,
+        offset: u64,
+        data: View,
+        change: Change,
+    ) -> Result<Generation, OperationError> {
+        self.may("write", object, Some(Direction::Write))?;
+        let (store, change) = (&self.node.store, self.change(change));
+        Ok(store.write(object, offset, data, change).await?)
+    }
+
+    /// As [`crate::Store::truncate`].
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn truncate(
+        &self,
+        object: &str,
+        size: u64,
+        change: Change,
+    ) -> Result<Generation, OperationError> {
+        self.may("truncate", object, Some(Direction::Write))?;
+        let (store, change) = (&self.node.store, self.change(change));
+        Ok(store.truncate(object, size, change).await?)
+    }
+
+    /// As [`crate::Store::punch`].
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn punch(
+        &self,
+        object: &str,
+        offset: u64,
+        len: u64,
+        change: Change,
+    ) -> Result<Generation, OperationError> {
+        self.may("punch a hole in", object, Some(Direction::Write))?;
+        let (store, change) = (&self.node.store, self.change(change));
+        Ok(store.punch(object, offset, len, change).await?)
+    }
+
+    /// As [`crate::Store::create`].
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn create(
+        &self,
+        object: &str,
+        attributes: &[(&str, &[u8])],
+        change: Change,
+    ) -> Result<Generation, OperationError> {
+        self.may("create", object, Some(Direction::Write))?;
+        let (store, change) = (&self.node.store, self.change(change));
+        Ok(store.create(object, attributes, change).await?)
+    }
+
+    /// As [`crate::Store::delete`].
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn delete(&self, object: &str, change: Change) -> Result<(), OperationError> {
+        self.may("delete", object, Some(Direction::Write))?;
+        let (store, change) = (&self.node.store, self.change(change));
+        Ok(store.delete(object, change).await?)
+    }
+
+    /// As [`crate::Store::rename`]; both names must be its to write.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn rename(
+        &self,
+        object: &str,
+        to: &str,
+        replace: bool,
+        change: Change,
+    ) -> Result<Generation, OperationError> {
+        for name in [object, to] {
+            self.may("rename", name, Some(Direction::Write))?;
+        }
+        let (store, change) = (&self.node.store, self.change(change));
+        Ok(store.rename(object, to, replace, change).await?)
+    }
+
+    /// As [`crate::Store::stat`].
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub fn stat(&self, object: &str) -> Result<Stat, OperationError> {
+        self.may("look at", object, None)?;
+        Ok(self.node.store.stat(object)?)
+    }
+
+    /// As [`crate::Store::list`], without what is not its to see.
+    ///
+    /// # Errors
+    /// [`OperationError`] if nothing with this prefix can be its to see.
+    pub fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        most: usize,
+    ) -> Result<Listing, OperationError> {
+        let scope = self.granted.as_ref().map_or("", |it| &it.scope);
+        let prefix = match scope.starts_with(prefix) {
+            true => scope,
+            false => prefix,
+        };
+        self.may("list", prefix, None)?;
+        let most = most.max(1);
+        let mut found = Listing::default();
+        let mut after = after.map(str::to_owned);
+        loop {
+            let wanted = most - found.objects.len();
+            let part = self.node.store.list(prefix, after.as_deref(), wanted);
+            let visible = |it: &Stat| !it.name.starts_with(SYSTEM);
+            found
+                .objects
+                .extend(part.objects.into_iter().filter(visible));
+            match part.next {
+                Some(next) if found.objects.len() < most => after = Some(next),
+                next => {
+                    found.next = next;
+                    return Ok(found);
+                }
+            }
+        }
+    }
+
+    /// As [`crate::Store::attributes`].
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub fn attributes(&self, object: &str) -> Result<Vec<(String, Vec<u8>)>, OperationError> {
+        self.may("look at", object, None)?;
+        Ok(self.node.store.attributes(object)?)
+    }
+
+    /// As [`crate::Store::set_attributes`].
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn set_attributes(
+        &self,
+        object: &str,
+        changes: &[(&str, Option<&[u8]>)],
+        change: Change,
+    ) -> Result<Generation, OperationError> {
+        self.may("set attributes of", object, Some(Direction::Write))?;
+        let (store, change) = (&self.node.store, self.change(change));
+        Ok(store.set_attributes(object, changes, change).await?)
+    }
+
+    /// As [`crate::Store::flush`].
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub async fn flush(&self) -> Result<(), OperationError> {
+        Ok(self.node.store.flush().await?)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.leave_line();
+        self.node.sessions.borrow_mut().remove(&self.number);
+        self.node.note_closed(self);
+        self.node.split_buffers();
+    }
+}

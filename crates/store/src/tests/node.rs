@@ -1,0 +1,492 @@
+//! Reservations from hold to end, as one node keeps them.
+
+use std::rc::Rc;
+
+use base::{Bytes, Nanos, View};
+use device::Memory;
+use policy::share::calendar::{BookingId, Refusal, State};
+use policy::share::{BytesPerSec, Costs, Direction, Second, Slot};
+
+use super::{pattern, small, small_size, sums_hold};
+use crate::capability::CapabilityError;
+use crate::node::{Ask, Node, NodeOptions, ReserveError};
+use crate::session::{Access, OperationError, Phase, SessionError};
+use crate::{Change, OpenError, Store, StoreError};
+
+pub(super) const CREATE: Change = Change {
+    create: true,
+    ..Change::FUA
+};
+
+pub(super) fn options() -> NodeOptions {
+    NodeOptions {
+        memory: Bytes::mib(24),
+        scrub: None,
+        ..NodeOptions::new(Costs::flat(BytesPerSec::mb(100)), [7; 32])
+    }
+}
+
+async fn node() -> (Rc<Memory>, Rc<Node>) {
+    let disk = Memory::new("disk", small_size(30));
+    let store = Store::format(disk.clone(), small()).await.unwrap();
+    store.close().await.unwrap();
+    let node = Node::open(disk.clone(), options()).await.unwrap();
+    (disk, node)
+}
+
+pub(super) fn ask(node: &Node, direction: Direction, mb: u64) -> Ask {
+    Ask::new(direction, BytesPerSec::mb(mb), Slot::new(node.now(), 60))
+}
+
+pub(super) fn soon(node: &Node) -> Second {
+    Second(node.now().0 + 10)
+}
+
+pub(super) async fn reserved(node: &Node, ask: &Ask) -> (BookingId, String) {
+    let id = node.hold(ask, None, soon(node)).await.unwrap();
+    (id, node.commit(id).await.unwrap())
+}
+
+#[test]
+fn a_capability_opens_what_it_is_for_and_nothing_else() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, node) = node().await;
+        let writing = ask(&node, Direction::Write, 20).scope("songs/").space(Bytes::kib(64));
+        let (id, capability) = reserved(&node, &writing).await;
+        assert_eq!(node.capability(id), Some(capability.clone()));
+        let session = node.open_session(Access::Capability(&capability)).unwrap();
+        assert_eq!((session.phase(), session.promised()), (Phase::Promised, BytesPerSec::mb(20)));
+        let data = pattern(1, 20_000);
+        session.write("songs/1", 0, data.clone(), CREATE).await.unwrap();
+        assert_eq!(session.stat("songs/1").unwrap().size, 20_000);
+        let refused = session.read("songs/1", 0, 10).await.unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "cannot read \"songs/1\": the capability of reservation 1 is for writes only; reserve reads as well"
+        );
+        let refused = session.write("books/1", 0, data.clone(), CREATE).await.unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "cannot write \"books/1\": the capability of reservation 1 is for names that begin with \"songs/\"; \
+             stay within or reserve for more"
+        );
+        let refused = session.rename("songs/1", "books/1", false, CREATE).await;
+        assert!(matches!(refused, Err(OperationError::Scope { .. })));
+        assert!(matches!(session.list("books/", None, 9), Err(OperationError::Scope { .. })));
+        assert_eq!(session.list("", None, 9).unwrap().objects.len(), 1);
+        let refused = node.open_session(Access::Open).map(|_| ()).unwrap_err();
+        assert!(matches!(refused, SessionError::NotOpen { .. }));
+        let reading = ask(&node, Direction::Read, 20);
+        let (_, capability) = reserved(&node, &reading).await;
+        let session = node.open_session(Access::Capability(&capability)).unwrap();
+        assert!(*session.read("songs/1", 0, 20_000).await.unwrap() == *data);
+        for refused in [
+            session.write("songs/1", 0, data, CREATE).await.map(drop),
+            session.delete("songs/1", CREATE).await,
+            session.truncate("songs/1", 0, CREATE).await.map(drop),
+            session.punch("songs/1", 0, 9, CREATE).await.map(drop),
+            session.create("songs/2", &[], CREATE).await.map(drop),
+            session.set_attributes("songs/1", &[], CREATE).await.map(drop),
+            session.rename("songs/1", "songs/2", false, CREATE).await.map(drop),
+        ] {
+            assert!(matches!(refused, Err(OperationError::Direction { .. })), "{refused:?}");
+        }
+    });
+}
+
+#[test]
+fn what_the_node_keeps_for_itself_is_nobodys() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, node) = node().await;
+        let all = ask(&node, Direction::Read, 20);
+        let (_, capability) = reserved(&node, &all).await;
+        assert!(node.store().list(".tanada/", None, 9).objects.len() >= 3);
+        let master = node.open_session(Access::NodeKey).unwrap();
+        for name in [".a", ".tanada0", "z"] {
+            master
+                .write(name, 0, View::copy_of(b"x"), CREATE)
+                .await
+                .unwrap();
+        }
+        for access in [Access::NodeKey, Access::Capability(&capability)] {
+            let session = node.open_session(access).unwrap();
+            for most in [1, 2, 3, 10] {
+                let mut names = Vec::new();
+                let mut after = None;
+                loop {
+                    let part = session.list("", after.as_deref(), most).unwrap();
+                    names.extend(part.objects.into_iter().map(|it| it.name));
+                    match part.next {
+                        Some(next) => after = Some(next),
+                        None => break,
+                    }
+                }
+                assert_eq!(names, [".a", ".tanada0", "z"], "{most} at a time");
+            }
+            let keys = ".tanada/keys";
+            assert!(matches!(
+                session.stat(keys),
+                Err(OperationError::System { .. })
+            ));
+            assert!(matches!(
+                session.read(keys, 0, 9).await,
+                Err(OperationError::System { .. })
+            ));
+            assert!(matches!(
+                session.list(".tanada/", None, 9),
+                Err(OperationError::System { .. })
+            ));
+            let rename = session.rename("z", ".tanada/z", false, CREATE).await;
+            assert!(rename.is_err());
+        }
+        let mine = ask(&node, Direction::Read, 1).scope(".tanada/");
+        assert!(matches!(
+            node.hold(&mine, None, soon(&node)).await,
+            Err(ReserveError::Request { .. })
+        ));
+    });
+}
+
+#[test]
+fn what_was_answered_is_there_after_a_restart() {
+    env::Runtime::simulated(1).block_on(async {
+        let (disk, node) = node().await;
+        let writing = ask(&node, Direction::Write, 20)
+            .space(Bytes::kib(128))
+            .holder("climate");
+        let (id, capability) = reserved(&node, &writing).await;
+        let held = node.hold(&writing, None, soon(&node)).await.unwrap();
+        let session = node.open_session(Access::Capability(&capability)).unwrap();
+        session
+            .write("a", 0, pattern(1, 10_000), CREATE)
+            .await
+            .unwrap();
+        let before = node.reservations();
+        drop(session);
+        drop(node);
+        let node = Node::open(disk.clone(), options()).await.unwrap();
+        assert_eq!(node.reservations(), before);
+        assert_eq!(before[0].space_left, Bytes(128 * 1024 - 12_288));
+        assert_eq!(node.store().reservations().len(), 2);
+        node.open_session(Access::Capability(&capability)).unwrap();
+        assert_eq!(node.capability(id), Some(capability.clone()));
+        // The held one may still be committed, or runs out.
+        env::sleep(Nanos::secs(11)).await;
+        assert_eq!(node.reservations().len(), 1);
+        assert_eq!(node.store().reservations().len(), 1);
+        let late = node.commit(held).await.unwrap_err();
+        assert_eq!(
+            late.to_string(),
+            "there is no reservation 2: it was released, expired, or never made"
+        );
+        drop(node);
+        // A number never comes again.
+        let node = Node::open(disk, options()).await.unwrap();
+        let next = node.hold(&writing, None, soon(&node)).await.unwrap();
+        assert!(next > held, "{next:?}");
+        sums_hold(node.store());
+    });
+}
+
+#[test]
+fn a_refusal_names_what_would_fit_and_an_offer_sets_nothing_aside() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, node) = node().await;
+        // 100 MB/s, 20 % free and 5 % for the background leave 75.
+        let most = ask(&node, Direction::Read, 75);
+        for _ in 0..3 {
+            assert_eq!(node.offer(&most), Ok(most.contract()));
+        }
+        let (id, _) = reserved(&node, &most).await;
+        let more = ask(&node, Direction::Write, 1);
+        let refused = node.hold(&more, None, soon(&node)).await.unwrap_err();
+        let ReserveError::Refused(Refusal::Full { offer, .. }) = &refused else {
+            panic!("{refused}");
+        };
+        let earliest = offer.earliest.unwrap();
+        assert_eq!(earliest.start, most.slot.end);
+        assert_eq!(
+            node.offer(&more).unwrap_err().to_string(),
+            refused.to_string()
+        );
+        let later = Ask {
+            slot: earliest,
+            ..more.clone()
+        };
+        assert!(node.offer(&later).is_ok());
+        node.release(id).await.unwrap();
+        assert!(node.offer(&more).is_ok());
+        let room = more.space(Bytes::mib(2));
+        let refused = node.offer(&room).unwrap_err();
+        assert!(matches!(refused, Refusal::Space(_)));
+        let said = node
+            .hold(&room, None, soon(&node))
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            said.starts_with("cannot reserve room for what is written: cannot take 2.0 MiB"),
+            "{said}"
+        );
+        assert!(node.reservations().is_empty() && node.store().reservations().is_empty());
+    });
+}
+
+#[test]
+fn all_who_show_one_capability_share_one_session() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, node) = node().await;
+        let (_, capability) = reserved(&node, &ask(&node, Direction::Read, 20)).await;
+        let open = || node.open_session(Access::Capability(&capability)).unwrap();
+        let (first, second) = (open(), open());
+        assert!(Rc::ptr_eq(&first, &second));
+        let peers = [first.joined("a:1"), second.joined("b:2")];
+        assert_eq!(node.sessions()[0].peers, ["a:1", "b:2"]);
+        drop(peers);
+        let other = node.open_session(Access::NodeKey).unwrap();
+        let lines = node.queue().totals().open;
+        drop(first);
+        assert_eq!(node.queue().totals().open, lines);
+        assert!(second.memory() > other.memory());
+        assert_eq!(second.memory() + other.memory(), Bytes::mib(24));
+        drop(second);
+        assert_eq!(node.queue().totals().open, lines - 1);
+        assert_eq!(other.memory(), Bytes::mib(24));
+        let reports = node.sessions();
+        assert_eq!(reports.len(), 2);
+        assert!(reports[0].closed.is_none() && reports[1].closed.is_some());
+    });
+}
+
+#[test]
+fn when_its_slot_ends_a_session_goes_on_without_a_promise() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, node) = node().await;
+        let writing = ask(&node, Direction::Write, 20).space(Bytes::kib(256));
+        let (id, capability) = reserved(&node, &writing).await;
+        let session = node.open_session(Access::Capability(&capability)).unwrap();
+        session
+            .write("a", 0, pattern(1, 9_000), CREATE)
+            .await
+            .unwrap();
+        let delivered = session.report().delivered_bytes;
+        assert_eq!(delivered, 12_288);
+        env::sleep(Nanos::secs(61)).await;
+        assert_eq!(
+            (session.phase(), session.promised()),
+            (Phase::Over, BytesPerSec(0))
+        );
+        session
+            .write("a", 9_000, pattern(1, 9_000), CREATE)
+            .await
+            .unwrap();
+        assert!(session.report().delivered_bytes > delivered);
+        assert!(node.reservations().is_empty() && node.store().reservations().is_empty());
+        sums_hold(node.store());
+        let report = node.report();
+        assert!(
+            report
+                .log
+                .iter()
+                .any(|it| it.kind == "over" && it.reservation == Some(id.0))
+        );
+        assert_eq!(report.ended.len(), 1);
+        assert!(report.ended[0].delivered_bytes >= delivered);
+        env::sleep(Nanos::secs(10)).await;
+        let late = node
+            .open_session(Access::Capability(&capability))
+            .map(|_| ())
+            .unwrap_err();
+        assert!(matches!(
+            late,
+            SessionError::Capability(CapabilityError::Expired { .. })
+        ));
+    });
+}
+
+#[test]
+fn a_session_that_comes_early_is_promised_from_the_second_its_slot_begins() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, node) = node().await;
+        let slot = Slot::new(Second(node.now().0 + 4), 10);
+        let later = Ask {
+            slot,
+            ..ask(&node, Direction::Read, 20)
+        };
+        let (_, capability) = reserved(&node, &later).await;
+        let session = node.open_session(Access::Capability(&capability)).unwrap();
+        assert_eq!(session.phase(), Phase::Early);
+        while node.now() < slot.start {
+            assert_eq!(session.promised(), BytesPerSec(0));
+            env::sleep(Nanos::millis(100)).await;
+        }
+        env::sleep(Nanos::millis(1)).await;
+        assert_eq!(session.promised(), BytesPerSec::mb(20));
+    });
+}
+
+#[test]
+fn a_released_reservation_is_refused_at_the_door_and_its_sessions_lose_their_promise() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, node) = node().await;
+        let writing = ask(&node, Direction::Write, 20).space(Bytes::kib(64));
+        let (id, capability) = reserved(&node, &writing).await;
+        let session = node.open_session(Access::Capability(&capability)).unwrap();
+        node.release(id).await.unwrap();
+        assert_eq!(session.phase(), Phase::Over);
+        session
+            .write("a", 0, pattern(1, 100_000), CREATE)
+            .await
+            .unwrap();
+        let refused = node
+            .open_session(Access::Capability(&capability))
+            .map(|_| ())
+            .unwrap_err();
+        assert!(
+            refused
+                .to_string()
+                .contains("it was released; reserve anew"),
+            "{refused}"
+        );
+        assert!(node.release(id).await.is_err());
+        assert_eq!(node.store().reservations(), []);
+    });
+}
+
+#[test]
+fn booked_room_is_there_when_all_else_is_full() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, node) = node().await;
+        let writing = ask(&node, Direction::Write, 20).space(Bytes::kib(256));
+        let (_, capability) = reserved(&node, &writing).await;
+        let master = node.open_session(Access::NodeKey).unwrap();
+        let mut at = 0;
+        while master
+            .write("full", at, pattern(at, 65_536), CREATE)
+            .await
+            .is_ok()
+        {
+            at += 65_536;
+        }
+        let session = node.open_session(Access::Capability(&capability)).unwrap();
+        for part in 0..4 {
+            session
+                .write("mine", part << 16, pattern(part, 65_536), CREATE)
+                .await
+                .unwrap();
+        }
+        let refused = session
+            .write("mine", 4 << 16, pattern(4, 1), CREATE)
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(
+                refused,
+                OperationError::Store(StoreError::Reservation { .. })
+            ),
+            "{refused}"
+        );
+        sums_hold(node.store());
+    });
+}
+
+#[test]
+fn a_new_key_signs_and_the_old_one_is_good_until_what_it_signed_has_ended() {
+    env::Runtime::simulated(1).block_on(async {
+        let (disk, node) = node().await;
+        let (id, old) = reserved(&node, &ask(&node, Direction::Read, 20)).await;
+        node.rotate_key([8; 32]).await.unwrap();
+        let new = node.capability(id).unwrap();
+        assert_ne!(new, old);
+        drop(node);
+        let node = Node::open(
+            disk.clone(),
+            NodeOptions {
+                signer: [8; 32],
+                ..options()
+            },
+        )
+        .await
+        .unwrap();
+        for token in [&old, &new] {
+            node.open_session(Access::Capability(token)).unwrap();
+        }
+        env::sleep(Nanos::secs(62)).await;
+        node.rotate_key([9; 32]).await.unwrap();
+        let late = node
+            .open_session(Access::Capability(&old))
+            .map(|_| ())
+            .unwrap_err();
+        assert!(
+            matches!(
+                late,
+                SessionError::Capability(
+                    CapabilityError::Expired { .. } | CapabilityError::KeyRetired { .. }
+                )
+            ),
+            "{late}"
+        );
+        env::sleep(Nanos::secs(10)).await;
+        node.rotate_key([10; 32]).await.unwrap();
+        assert_eq!(node.keys().keys().len(), 1);
+    });
+}
+
+#[test]
+fn system_objects_of_another_version_are_refused_and_stay() {
+    env::Runtime::simulated(1).block_on(async {
+        let (disk, node) = node().await;
+        reserved(&node, &ask(&node, Direction::Read, 20)).await;
+        let names: Vec<String> = {
+            let listed = node.store().list(".tanada/", None, 99).objects;
+            listed.into_iter().map(|it| it.name).collect()
+        };
+        node.close().await.unwrap();
+        assert!(names.len() >= 3, "{names:?}");
+        for name in names {
+            for (text, what) in [
+                ("{\"version\":2}", "version 2"),
+                ("{\"version\":1}", "what cannot be"),
+                ("x", "what cannot be"),
+            ] {
+                let store = Store::open(disk.clone()).await.unwrap();
+                let size = store.stat(&name).unwrap().size;
+                let before = store
+                    .read(&name, 0, size, device::Class::Foreground)
+                    .await
+                    .unwrap();
+                let mut other = text.as_bytes().to_vec();
+                other.resize(size as usize, b' ');
+                store
+                    .write(&name, 0, View::copy_of(&other), CREATE)
+                    .await
+                    .unwrap();
+                store.close().await.unwrap();
+                let refused = Node::open(disk.clone(), options())
+                    .await
+                    .map(|_| ())
+                    .unwrap_err();
+                assert!(
+                    matches!(
+                        refused,
+                        OpenError::System { .. } | OpenError::SystemVersion { .. }
+                    ) && refused.to_string().contains(what),
+                    "{name}: {refused}"
+                );
+                let store = Store::open(disk.clone()).await.unwrap();
+                let found = store
+                    .read(&name, 0, size, device::Class::Foreground)
+                    .await
+                    .unwrap();
+                assert!(*found == *other, "{name} was written over");
+                store
+                    .write(&name, 0, before.freeze(), CREATE)
+                    .await
+                    .unwrap();
+                store.close().await.unwrap();
+            }
+        }
+        let node = Node::open(disk, options()).await.unwrap();
+        assert_eq!(node.reservations()[0].state, State::Committed);
+    });
+}
