@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub mod cache;
 pub mod predict;
+pub mod reserve;
 pub mod tiering;
 
 use crate::report::Section;
@@ -244,7 +245,12 @@ pub enum ExperimentError {
 
 /// Every experiment there is.
 pub fn list() -> Vec<Listing> {
-    vec![cache::LISTING, predict::LISTING, tiering::LISTING]
+    vec![
+        cache::LISTING,
+        predict::LISTING,
+        reserve::LISTING,
+        tiering::LISTING,
+    ]
 }
 
 /// Runs the experiment `name`.
@@ -263,6 +269,7 @@ pub fn run(
     match name {
         "cache" => cache::run(options, progress).map(rows_alone),
         "predict" => predict::run(options, progress).map(rows_alone),
+        "reserve" => reserve::run(options, progress),
         "tiering" => tiering::run(options, progress),
         _ => Err(ExperimentError::Unknown {
             asked: name.to_owned(),
@@ -328,7 +335,7 @@ mod tests {
         let refusal = run("cash", Options::default(), &mut |_, _| {}).unwrap_err();
         assert_eq!(
             refusal.to_string(),
-            "there is no experiment 'cash'; choose one of cache, predict, tiering"
+            "there is no experiment 'cash'; choose one of cache, predict, reserve, tiering"
         );
     }
 }

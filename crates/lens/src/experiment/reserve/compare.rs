@@ -1,0 +1,247 @@
+//! What the paper states, and what must show of ours: does it?
+//!
+//! ```text
+//! rows -> by case, method, metric -> the paper's statements with ours beside them; claims: holds or fails, and by what
+//! ```
+
+use policy::share::Direction;
+
+use super::needed::{ACCESSES, SECOND, TARGETS, case};
+use super::{Row, Value, row};
+use policy::share::violations::Window;
+
+/// Tables in the order in which they are shown.
+pub(super) fn place(table: &str) -> usize {
+    let order = [
+        "table 2",
+        "checksums",
+        "figure 3",
+        "figure 4",
+        "figure 5",
+        "figure 6",
+        "overhead",
+        "depth",
+        "ablations",
+        "joining",
+        "scenes",
+        "coverage",
+    ];
+    order
+        .iter()
+        .position(|known| *known == table)
+        .unwrap_or(order.len())
+}
+
+fn find(rows: &[Row], table: &str, case: &str, method: &str, metric: &str) -> Option<f64> {
+    let row = rows.iter().find(|row| {
+        row.table == table && row.case == case && row.method == method && row.metric == metric
+    });
+    row?.ours.as_ref()?.number()
+}
+
+/// The paper's statements in numbers.
+pub(super) fn stated(rows: &[Row]) -> Vec<Row> {
+    let get = |table: &str, case: &str, metric: &str| find(rows, table, case, "rounds", metric);
+    let mut all = Vec::new();
+    let mut add =
+        |case: &str, metric: &str, published: &str, ours: Option<f64>, holds: bool, note: &str| {
+            let verdict = if holds { "agrees" } else { "differs" };
+            let mut row = row("statements", case, "rounds", metric, "percent", ours);
+            row.published = Some(Value::Text(published.to_owned()));
+            all.push(row.told(format!("{verdict}; {note}")));
+        };
+    let total = get("figure 4", "read sround=64", "total_percent_of_base");
+    add(
+        "two reads together",
+        "total_percent_of_base",
+        "90 to 92",
+        total,
+        total.is_some_and(|it| (89.5..=92.5).contains(&it)),
+        "4.2; the model loses it to reads that do not follow on each other",
+    );
+    for direction in Direction::ALL {
+        let needed = |n: u32| {
+            get(
+                "figure 6",
+                &format!("{direction} n={n}"),
+                "overhead_percent",
+            )
+        };
+        let up_to_six = (2..=6).filter_map(needed).reduce(f64::max);
+        add(
+            &format!("{direction}s, up to six accesses"),
+            "overhead_percent",
+            "about 15, at most 20",
+            up_to_six,
+            up_to_six.is_some_and(|it| it <= 20.0),
+            "4.2 and 5: at most 10 % violated; the most of N = 2 to 6",
+        );
+        let eight = [needed(7), needed(8)]
+            .into_iter()
+            .flatten()
+            .reduce(f64::max);
+        add(
+            &format!("{direction}s, seven and eight accesses"),
+            "overhead_percent",
+            "rises steeply",
+            eight,
+            eight
+                .zip(up_to_six)
+                .is_some_and(|(more, less)| more > less + 2.0),
+            "4.2; by more than 2 points over the most of N = 2 to 6",
+        );
+        let sd = |ios: u64| get("figure 3", &format!("{direction} sround={ios}"), "sd_mb_s");
+        let ratio = sd(128).zip(sd(8)).map(|(long, short)| 100.0 * long / short);
+        add(
+            &format!("{direction}s, spread at SROUND 128 against 8"),
+            "ratio_percent",
+            "narrower",
+            ratio,
+            ratio.is_some_and(|it| it < 90.0),
+            "4.1 and figure 3",
+        );
+    }
+    let at = |direction: &str, overhead: u32| {
+        get(
+            "figure 4",
+            &format!("{direction} sround=64 overhead={overhead}%"),
+            "violation_percent",
+        )
+    };
+    let (ten, sixteen) = (at("read", 10), at("read", 16));
+    add(
+        "two equal reads, 10 % set aside",
+        "violation_percent",
+        "not enough",
+        ten,
+        ten.zip(sixteen).is_some_and(|(ten, more)| ten > more),
+        "4.2: reads need 15 % or more",
+    );
+    let writes = at("write", 10);
+    add(
+        "two equal writes, 10 % set aside",
+        "violation_percent",
+        "about enough",
+        writes,
+        writes.is_some_and(|it| it <= 10.0),
+        "4.2",
+    );
+    let writes = get("figure 4", "write sround=64", "total_percent_of_base");
+    add(
+        "two writes together",
+        "total_percent_of_base",
+        "at least 90",
+        writes,
+        writes.is_some_and(|it| it >= 90.0),
+        "4.2",
+    );
+    all
+}
+
+/// What must show. `ours` is the figure that is judged.
+pub(super) fn claims(rows: &[Row]) -> Vec<Row> {
+    let mut all = Vec::new();
+    let mut add =
+        |case: &str, metric: &str, unit: &str, ours: Option<f64>, holds: bool, note: String| {
+            let verdict = if holds { "holds" } else { "fails" };
+            let row = row("claims", case, "tags", metric, unit, ours);
+            all.push(row.told(format!("{verdict}: {note}")));
+        };
+    let overhead =
+        |case: &str, method: &str| find(rows, "overhead", case, method, "overhead_percent");
+    for direction in Direction::ALL {
+        let (mut compared, mut worse) = (0, Vec::new());
+        for n in ACCESSES {
+            for window in Window::JUDGED {
+                for target in TARGETS {
+                    let case = case(direction, n, window, target);
+                    if let Some((tags, rounds)) =
+                        overhead(&case, "tags").zip(overhead(&case, "rounds"))
+                    {
+                        compared += 1;
+                        if tags > rounds {
+                            worse.push(format!("{case}: {tags} of {rounds}"));
+                        }
+                    }
+                }
+            }
+        }
+        add(
+            &format!("{direction}s: no more overhead than rounds"),
+            "cells_worse",
+            "cells",
+            Some(worse.len() as f64),
+            worse.is_empty() && compared > 0,
+            format!(
+                "of {compared} cells (N, window, target) with rounds at depth 1{}{}",
+                if worse.is_empty() { "" } else { "; " },
+                worse.join("; ")
+            ),
+        );
+    }
+    let up_to_16 = ACCESSES.into_iter().filter(|n| *n <= 16);
+    let most = up_to_16
+        .flat_map(|n| Window::JUDGED.map(|window| case(Direction::Read, n, window, 1.0)))
+        .filter_map(|case| overhead(&case, "tags"))
+        .reduce(f64::max);
+    add(
+        "reads: at most 5 % overhead for 1 % violated, up to 16 accesses",
+        "overhead_percent",
+        "percent",
+        most,
+        most.is_some_and(|it| it <= 5.0),
+        "the most over N and windows".to_owned(),
+    );
+    for direction in Direction::ALL {
+        let needed = overhead(&case(direction, 32, SECOND, 1.0), "tags");
+        add(
+            &format!("{direction}s: windows of a second for 32 accesses"),
+            "overhead_percent",
+            "percent",
+            needed,
+            needed.is_some_and(|it| it <= 15.0),
+            "for 1 % violated; holds where 15 % or less is enough".to_owned(),
+        );
+        let lag = [2, 6, 16, 32].into_iter();
+        let lag = lag.filter_map(|n| {
+            find(
+                rows,
+                "joining",
+                &format!("{direction} n={n}"),
+                "tags",
+                "lag_kib",
+            )
+        });
+        let lag = lag.reduce(f64::max);
+        // One quantum, and what is owed to the largest of two while two pieces at the device end.
+        let bound = 256.0 + 134e6 * 0.0022 / 1024.0;
+        add(
+            &format!("{direction}s: a newcomer has its rate within one quantum"),
+            "lag_kib",
+            "KiB",
+            lag,
+            lag.is_some_and(|it| it <= bound),
+            format!(
+                "the most behind in its first second; a quantum and what is owed to the largest while two pieces at the device end: {bound:.0} KiB"
+            ),
+        );
+    }
+    for direction in Direction::ALL {
+        let cost = find(
+            rows,
+            "checksums",
+            &format!("{direction} checksums"),
+            "tanada",
+            "cost_percent",
+        );
+        add(
+            &format!("{direction}s: checksums"),
+            "cost_percent",
+            "percent",
+            cost,
+            cost.is_some_and(|it| it < 1.0),
+            "below 1 % of throughput".to_owned(),
+        );
+    }
+    all
+}
