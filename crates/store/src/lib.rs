@@ -53,6 +53,7 @@
 //! 4. `free + reserved + used = total`, and no page is in two objects: looked at in every open.
 
 mod book;
+pub mod calibrate;
 pub mod capability;
 mod check;
 mod commit;

@@ -1,17 +1,19 @@
 //! How many requests should be at the device at once?
 //!
 //! ```text
-//! latency of each piece / what it costs by the model -> mean over a batch at this depth
-//!   work done per time at depth d: d / mean(d)     (Little's law)
-//!   more than at d - 1 by `gain_percent`, or by a quarter of what d could give -> d + 1;  else -> d - 1, for a while
+//! pieces under way / latency of each over what it costs by the model = work per time, batch by batch
+//!   trial: depth, one more, one more, depth ... -> enough gained? stay there, and try the next
+//!   and after a rest: depth, one less ...       -> little lost?   stay there
+//! latency beyond `stretch` times the best -> a quarter less at once
 //! ```
 //!
 //! What waits inside the device is out of the scheduler's hands: there, tags mean nothing. So only as
-//! much goes in as makes the device do more. While it can work on more at once, or rests between an answer and the
-//! next request, one more is worth it; once it cannot, one more only waits longer.
+//! much goes in as makes the device faster by something worth the wait. Two depths are compared side by side, batch
+//! after batch, so that a change of the load between them does not pass for a gain.
 //!
-//! Choice: the paper sends one request at a time. Depth by what it brings, not by latency alone: a device that is busy
-//! with large pieces answers later at a greater depth and yet does more, as it never waits for the next one.
+//! Choice: the paper sends one request at a time; what is published for congestion control of SSDs by
+//! delay (Gimbal, SIGCOMM 2021) and of networks (Vegas) is the model for the stop. Latency alone does not tell what
+//! one more is worth: a device that sets one request up while it transfers another answers each later and all sooner.
 //!
 //! Always true: `min <= depth <= max`.
 
@@ -24,23 +26,33 @@ pub struct DepthOptions {
     pub min: u32,
     /// Never more.
     pub max: u32,
-    /// One more is kept if it brings so many percent more work per time, or a quarter of its fair part.
+    /// One more must make the device faster by so many percent.
     pub gain_percent: u64,
+    /// Latency may be so many percent of the best seen; beyond, the device is stalled.
+    pub stretch_percent: u64,
     /// A batch at a depth is as many completions as the depth, but at least this many.
     pub batch: u32,
-    /// After so many batches one more is tried again.
-    pub patience: u32,
+    /// Batches at each of the two depths of a trial, unless fewer tell.
+    pub trial: u32,
+    /// So many batches at most between a trial that changed nothing and the next.
+    pub rest_max: u32,
+    /// The best is forgotten after so many batches, so that a device that aged is not judged by its youth.
+    pub memory: u32,
 }
 
 impl Default for DepthOptions {
-    /// 1 to 32, 5 %, batches of 16, tried again after 64.
+    /// 1 to 32, each worth 4 %, stalled at eight times the best, batches of 16, four of them at each depth, trials 256
+    /// batches apart at most, the best of the last 256 to 512 batches.
     fn default() -> Self {
         DepthOptions {
             min: 1,
             max: 32,
-            gain_percent: 5,
+            gain_percent: 4,
+            stretch_percent: 800,
             batch: 16,
-            patience: 64,
+            trial: 4,
+            rest_max: 256,
+            memory: 256,
         }
     }
 }
@@ -56,45 +68,83 @@ impl DepthOptions {
     }
 }
 
-/// What is being found out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Nothing, for so many batches more.
-    Rest(u32),
-    /// How long a piece takes at one less than what will be tried.
-    Below,
-    /// Is this depth worth it, where at one less a piece took so long (in thousandths of its cost)?
-    Above { below: u64, climbing: bool },
+/// What a batch at one depth came to, summed over the batches of a trial.
+#[derive(Debug, Clone, Copy, Default)]
+struct Side {
+    /// Pieces under way, and latencies in thousandths of the model's cost.
+    under_way: u64,
+    stretch: u64,
+    batches: u32,
+}
+
+impl Side {
+    /// Work per time, by Little's law: a million times as much as the model's.
+    fn speed(&self) -> u128 {
+        u128::from(self.under_way) * 1_000_000_000 / u128::from(self.stretch.max(1))
+    }
+}
+
+/// Two neighbouring depths side by side.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    lower: u32,
+    less: Side,
+    more: Side,
 }
 
 /// The depth, and what it is judged by.
 #[derive(Debug, Clone)]
 pub struct DepthControl {
     options: DepthOptions,
+    /// What was found best, and what is used now: the same but during a trial.
+    settled: u32,
     depth: u32,
-    phase: Phase,
-    /// Pieces that were sent at another depth and are still to come.
-    strangers: u32,
-    // This batch: latencies in thousandths of the model's cost, of pieces that found the depth used up.
+    // This batch.
     sum: u64,
+    under_way: u64,
     count: u32,
+    /// Completions for which the depth was used up.
+    full: u32,
+    /// Completions to come of pieces that were sent at another depth: they tell of neither.
+    unsettled: u32,
+    // The best means of this memory and of the one before.
+    best: u64,
+    best_before: u64,
+    batches: u32,
+    // Trials.
+    trial: Option<Trial>,
+    up_next: bool,
+    /// Batches until the next, and how many there will be after it if it changes nothing.
+    rest: u32,
+    rest_next: u32,
 }
 
 impl DepthControl {
     /// Begins at the least depth.
     ///
     /// # Panics
-    /// If `min` is zero or above `max`.
+    /// If `min` is zero or above `max`, `stretch_percent` below 100, or `trial` zero.
     pub fn new(options: DepthOptions) -> DepthControl {
         let DepthOptions { min, max, .. } = options;
         assert!(0 < min && min <= max, "a depth between {min} and {max}");
+        assert!(options.stretch_percent >= 100, "less than the best");
+        assert!(options.trial > 0, "a trial of nothing");
         DepthControl {
             options,
+            settled: min,
             depth: min,
-            phase: Phase::Below,
-            strangers: 0,
             sum: 0,
+            under_way: 0,
             count: 0,
+            full: 0,
+            unsettled: 0,
+            best: u64::MAX,
+            best_before: u64::MAX,
+            batches: 0,
+            trial: None,
+            up_next: true,
+            rest: 0,
+            rest_next: options.trial,
         }
     }
 
@@ -105,70 +155,124 @@ impl DepthControl {
 
     /// A piece that costs `cost` by the model took `latency`; `in_flight` were at the device, it included.
     pub fn completed(&mut self, latency: Nanos, cost: Nanos, in_flight: u32) {
-        if self.strangers > 0 {
-            self.strangers -= 1;
-            return;
-        }
-        // A depth that is not used up says nothing about it.
-        if in_flight < self.depth {
+        if self.unsettled > 0 {
+            self.unsettled -= 1;
             return;
         }
         let stretch = u128::from(latency.0) * 1000 / u128::from(cost.0.max(1));
         self.sum = self.sum.saturating_add(stretch.min(u64::MAX.into()) as u64);
+        self.under_way += u64::from(in_flight);
         self.count += 1;
-        if self.count >= self.options.batch.max(2 * self.depth) {
-            let mean = (self.sum / u64::from(self.count)).max(1);
-            (self.sum, self.count) = (0, 0);
-            self.learn(mean);
+        self.full += u32::from(in_flight >= self.depth);
+        if self.count >= self.options.batch.max(self.depth) {
+            self.close_batch();
         }
     }
 
-    /// A piece takes `mean` at this depth.
-    fn learn(&mut self, mean: u64) {
+    fn close_batch(&mut self) {
+        let mean = self.sum / u64::from(self.count);
+        let batch = Side {
+            under_way: self.under_way * 1000 / u64::from(self.count),
+            stretch: mean,
+            batches: 1,
+        };
+        // A depth that was hardly used says nothing.
+        let full = self.full * 4 >= self.count * 3;
+        (self.sum, self.under_way, self.count, self.full) = (0, 0, 0, 0);
+        self.best = self.best.min(mean);
+        self.batches += 1;
+        if self.batches >= self.options.memory {
+            self.batches = 0;
+            self.best_before = self.best;
+            self.best = mean;
+        }
+        let best = self.best.min(self.best_before);
+        let bound = u128::from(best) * u128::from(self.options.stretch_percent) / 100;
+        if u128::from(mean) > bound {
+            self.trial = None;
+            self.up_next = true;
+            (self.rest, self.rest_next) = (0, self.options.trial);
+            self.settle((self.settled - self.settled.div_ceil(4)).max(self.options.min));
+        } else if full {
+            self.try_on(batch);
+        } else {
+            self.trial = None;
+            self.settle(self.settled);
+        }
+    }
+
+    fn settle(&mut self, depth: u32) {
+        self.settled = depth;
+        self.go(depth);
+    }
+
+    fn go(&mut self, depth: u32) {
+        if depth != self.depth {
+            self.unsettled = 2 * depth.max(self.depth);
+            self.depth = depth;
+        }
+    }
+
+    /// One batch further in a trial, or nearer to the next.
+    fn try_on(&mut self, batch: Side) {
+        let Some(mut trial) = self.trial.take() else {
+            if self.rest > 0 {
+                self.rest -= 1;
+                return;
+            }
+            return self.begin_trial();
+        };
+        let side = match self.depth == trial.lower {
+            true => &mut trial.less,
+            false => &mut trial.more,
+        };
+        side.under_way += batch.under_way;
+        side.stretch += batch.stretch;
+        side.batches += 1;
+        let (less, more) = (trial.less.batches, trial.more.batches);
+        let (slow, fast) = (trial.less.speed(), trial.more.speed());
+        let gain = u128::from(self.options.gain_percent);
+        // Where the difference is five times what it takes, the first pair tells.
+        let clear = less == more && slow.abs_diff(fast) * 100 >= slow * 5 * gain;
+        if less.min(more) < self.options.trial && !clear {
+            // Less, more, more, less, less ...: what drifts falls on both.
+            let lower = matches!((less + more) % 4, 0 | 3);
+            self.go(trial.lower + u32::from(!lower));
+            self.trial = Some(trial);
+            return;
+        }
+        let found = trial.lower + u32::from(fast * 100 >= slow * (100 + gain));
+        let changed = found != self.settled;
+        self.settle(found);
+        if changed {
+            // On in the same direction as long as it pays.
+            self.rest_next = self.options.trial;
+            self.begin_trial();
+        } else {
+            // Else the other way, after a rest that grows while nothing changes.
+            self.up_next = !self.up_next;
+            self.rest = self.rest_next;
+            self.rest_next = (2 * self.rest_next).min(self.options.rest_max);
+        }
+    }
+
+    fn begin_trial(&mut self) {
         let DepthOptions { min, max, .. } = self.options;
         if min == max {
             return;
         }
-        let rest = Phase::Rest(self.options.patience);
-        match self.phase {
-            Phase::Rest(0) => self.go((self.depth - 1).max(min), Phase::Below),
-            Phase::Rest(left) => self.phase = Phase::Rest(left - 1),
-            Phase::Below => {
-                let below = mean;
-                let climbing = false;
-                self.go(self.depth + 1, Phase::Above { below, climbing });
-            }
-            Phase::Above { below, .. } if self.is_worth_it(mean, below) => {
-                let above = Phase::Above {
-                    below: mean,
-                    climbing: true,
-                };
-                match self.depth < max {
-                    true => self.go(self.depth + 1, above),
-                    false => self.phase = rest,
-                }
-            }
-            // One less was worth it a moment ago.
-            Phase::Above { climbing: true, .. } => self.go(self.depth - 1, rest),
-            // It may be too much already.
-            Phase::Above { .. } if self.depth - 1 > min => self.go(self.depth - 2, Phase::Below),
-            Phase::Above { .. } => self.go(min, rest),
+        if self.settled == max {
+            self.up_next = false;
+        } else if self.settled == min {
+            self.up_next = true;
         }
-    }
-
-    fn go(&mut self, depth: u32, phase: Phase) {
-        self.strangers = self.depth.max(depth);
-        self.depth = depth;
-        self.phase = phase;
-    }
-
-    /// Does this depth do enough more than one less? `depth / mean` pieces are done per time.
-    fn is_worth_it(&self, mean: u64, below: u64) -> bool {
-        let depth = u128::from(self.depth);
-        // In ten-thousandths: the fair part of one more is 1 / (depth - 1).
-        let fair = 10_000 / (depth - 1);
-        let least = (u128::from(self.options.gain_percent) * 100).min(fair / 4);
-        depth * u128::from(below) * 10_000 >= (depth - 1) * u128::from(mean) * (10_000 + least)
+        let lower = self.settled - u32::from(!self.up_next);
+        self.go(lower);
+        self.trial = Some(Trial {
+            lower,
+            less: Side::default(),
+            more: Side::default(),
+        });
     }
 }
 
@@ -197,8 +301,8 @@ mod tests {
     fn a_device_that_does_one_thing_at_a_time_gets_little_more() {
         let mut control = DepthControl::new(DepthOptions::default());
         assert_eq!(settle(&mut control, wide(1), 40_000), 2);
-        let tried = (0..10_000).filter(|_| settle(&mut control, wide(1), 1) == 2);
-        assert!(tried.count() < 400, "one more is tried now and then");
+        let tried = (0..40_000).filter(|_| settle(&mut control, wide(1), 1) == 2);
+        assert!(tried.count() < 1600, "one more is tried now and then");
     }
 
     #[test]
@@ -221,6 +325,34 @@ mod tests {
                 .count()
         };
         assert!(at(&mut control, 2) > 9_000);
+    }
+
+    #[test]
+    fn what_one_request_does_while_another_is_set_up_is_worth_a_longer_wait() {
+        // 0.6 ms to set up and 1 ms to transfer; a sixth of the time, in spells of 500 pieces, it is half as fast.
+        let mut control = DepthControl::new(DepthOptions::default());
+        let mut two = 0;
+        for piece in 0..60_000 {
+            let slow = if piece % 3000 < 500 { 2 } else { 1 };
+            settle(&mut control, |depth| slow * (1000 * depth).max(1600), 1);
+            two += u32::from(control.depth() == 2);
+        }
+        assert!(two > 50_000, "{two}");
+    }
+
+    #[test]
+    fn a_stall_shrinks_the_depth_and_it_comes_back() {
+        let mut control = DepthControl::new(DepthOptions::default());
+        settle(&mut control, wide(16), 20_000);
+        let before = control.depth();
+        settle(&mut control, |_| 20_000, 200);
+        assert!(
+            control.depth() <= before / 2,
+            "{} of {before}",
+            control.depth()
+        );
+        settle(&mut control, wide(16), 20_000);
+        assert!((15..=17).contains(&control.depth()), "{}", control.depth());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::rc::Rc;
 
 use base::{Buf, Bytes, Instant, Nanos, Sector, View};
 use device::{Class, Device, WriteFlags};
+use policy::share::capacity::Interval;
 use policy::share::violations::{Violations, Window, throughputs};
 use policy::share::{
     BytesPerSec, Cost, Costs, DepthOptions, Direction, Figures, Kind, SessionId, Share, Terms, load,
@@ -228,6 +229,8 @@ pub(super) struct Run {
     pub end: Instant,
     /// When the last client came.
     pub all_there: Instant,
+    /// What the device did, second by second.
+    pub intervals: Vec<Interval>,
 }
 
 impl Run {
@@ -270,9 +273,13 @@ pub(super) fn run(
             env::spawn(live(Rc::clone(&told), at, *client));
         }
         let (mut looks, mut depth) = (0, 0);
+        let mut intervals = Vec::new();
         while env::now() + Nanos::millis(10) < end {
             env::sleep(Nanos::millis(10)).await;
             (looks, depth) = (looks + 1, depth + u64::from(queue.depth()));
+            if looks % 100 == 0 {
+                intervals.push(queue.take_interval());
+            }
         }
         env::sleep_until(end).await;
         let mut log = vertex.take_log();
@@ -287,6 +294,7 @@ pub(super) fn run(
             got,
             depth: depth as f64 / f64::from(looks.max(1)),
             end,
+            intervals,
             all_there: clients.iter().map(|it| it.start).max().unwrap_or_default(),
         }
     })

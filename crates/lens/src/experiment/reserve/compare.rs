@@ -226,6 +226,22 @@ pub(super) fn claims(rows: &[Row]) -> Vec<Row> {
             ),
         );
     }
+    for method in ["calibration", "estimator"] {
+        let kept = rows.iter().filter(|row| {
+            row.table == "coverage" && row.method == method && row.metric == "kept_percent"
+        });
+        let least = kept
+            .filter_map(|row| row.ours.as_ref()?.number())
+            .reduce(f64::min);
+        add(
+            &format!("{method}: promised for 99 % of windows, kept in runs not seen"),
+            "kept_percent",
+            "percent",
+            least,
+            least.is_some_and(|it| it >= 99.0),
+            "the least of all cases".to_owned(),
+        );
+    }
     for direction in Direction::ALL {
         let cost = find(
             rows,

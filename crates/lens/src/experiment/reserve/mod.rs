@@ -16,6 +16,7 @@
 
 mod bed;
 mod compare;
+mod coverage;
 mod needed;
 mod page;
 mod scenes;
@@ -146,6 +147,7 @@ pub fn run(options: Options<'_>, progress: &mut Progress<'_>) -> Result<Results,
     jobs.extend(needed::jobs(&plan, &base));
     jobs.extend(single::jobs(&plan, &base));
     jobs.extend(scenes::jobs(&plan, &base));
+    jobs.extend(coverage::jobs(&plan, &base));
     let found = side_by_side(&jobs, progress);
     let mut rows: Vec<Row> = Vec::new();
     let mut curves = Vec::new();

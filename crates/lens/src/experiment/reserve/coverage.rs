@@ -1,0 +1,217 @@
+//! Are promises kept that are built on a calibration, or on what the device was seen to do? Judged by runs neither has
+//! seen.
+//!
+//! ```text
+//! seed -> store::calibrate on the model -> costs, headroom -> promises to N sessions -> other seeds: windows kept
+//! seed -> seconds in which all waited -> Estimator -> the speed of 99 of 100 -> other seeds: seconds as fast
+//! ```
+//!
+//! Source: PROBS 4.3, 5 (the level of a guarantee is to be found by itself), 3.3 (what was achieved is to decide over new
+//! reservations).
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Instant, Nanos, Sector, View};
+use device::{Class, Device, WriteFlags};
+use policy::share::capacity::{Estimator, EstimatorOptions};
+use policy::share::{Direction, Mix, Probability, Share, Terms};
+use store::StoreError;
+use store::calibrate::{self, Answer, Ground, Surface};
+use store::queue::{Queue, QueueOptions};
+
+use super::bed::{self, Client, IO, Method, by_equation};
+use super::vertex::{Times, Vertex};
+use super::{Base, Found, Job, Plan, row};
+
+/// What is promised.
+const P99: Probability = Probability::percent(99);
+/// Of each stream.
+const REACH: Bytes = Bytes::mib(64);
+/// Runs that were not seen before.
+const HELD_OUT: u64 = 4;
+
+/// Streams on the model itself: it keeps no contents, so no store could stand on it.
+struct Bare {
+    queue: Rc<Queue>,
+    data: View,
+}
+
+impl Ground for Bare {
+    fn ask(&self, stream: u32, direction: Direction, at: u64, len: Bytes, class: Class) -> Answer {
+        let (queue, data) = (Rc::clone(&self.queue), self.data.clone());
+        let from = Sector::containing(REACH.0 * u64::from(stream) + at);
+        Box::pin(async move {
+            let asked = match direction {
+                Direction::Read => {
+                    let buf = Buf::for_read(len.usize());
+                    queue.read(from, buf, class).await.map(drop)
+                }
+                Direction::Write => {
+                    let flags = WriteFlags { fua: false, class };
+                    queue.write(from, data.slice(0, len.usize()), flags).await
+                }
+            };
+            asked.map_err(|source| StoreError::Device {
+                store: "model".to_owned(),
+                what: "use",
+                object: stream.to_string(),
+                source: Box::new(source),
+            })
+        })
+    }
+
+    fn reach(&self) -> Bytes {
+        REACH
+    }
+}
+
+fn calibrated(plan: &Plan, mix: Mix, sessions: u32) -> Surface {
+    let plan = calibrate::Plan {
+        mixes: vec![mix],
+        sessions: vec![sessions],
+        windows: (plan.together.0 / 1_000_000_000).max(20),
+        step: Share::percent(2),
+        budget: Nanos(u64::MAX),
+        ..calibrate::Plan::quick()
+    };
+    let found: Rc<RefCell<Option<Surface>>> = Rc::default();
+    let told = Rc::clone(&found);
+    env::Runtime::simulated(7_001).block_on(async move {
+        let streams = calibrate::streams(&plan).expect("a whole plan");
+        let device = Vertex::new(Times::STORE, REACH * u64::from(streams), None);
+        let queue = Queue::new(device, QueueOptions::new(bed::costs()));
+        let ground = Rc::new(Bare {
+            queue: Rc::clone(&queue),
+            data: View::copy_of(&vec![7; IO.usize()]),
+        });
+        let surface = calibrate::on(ground, &queue, &plan, &mut |_, _| {}).await;
+        *told.borrow_mut() = Some(surface.expect("the model refuses nothing"));
+    });
+    found.take().expect("it ran to its end")
+}
+
+/// Promises by the surface, in runs it has not seen.
+fn surface(plan: &Plan, mix: Mix, sessions: u32) -> Found {
+    let surface = calibrated(plan, mix, sessions);
+    let costs = surface.costs();
+    let overhead = surface.headroom().at(mix, sessions, Nanos::secs(1), P99);
+    let promises = calibrate::promises(&costs, mix, sessions, overhead);
+    // The queue has been at work before, as it was when it was calibrated.
+    let warm = Instant(0) + Nanos::secs(3);
+    let mut clients: Vec<Client> = Direction::ALL
+        .map(|direction| Client {
+            pause: Some((warm, Instant(u64::MAX))),
+            ..Client::new(
+                Terms {
+                    direction,
+                    ..Terms::best_effort()
+                },
+                Instant(0),
+            )
+        })
+        .to_vec();
+    let sessions_of = promises.iter();
+    clients.extend(
+        sessions_of.map(|(direction, rate)| Client::new(Terms::reserved(*direction, *rate), warm)),
+    );
+    let method = Method::tags("tags", |options| *options = QueueOptions::new(costs));
+    let (mut kept, mut all) = (0, 0);
+    for seed in 0..HELD_OUT {
+        let end = warm + plan.together.max(Nanos::secs(20));
+        let run = bed::run(&method, Times::STORE, &clients, end, 9_000 + seed);
+        for got in &run.got {
+            let broken = got.broken();
+            (kept, all) = (kept + broken.of - broken.below, all + broken.of);
+        }
+    }
+    let case = format!("{} n={sessions} window=1s", mix.name());
+    let told = format!(
+        "calibrated with one seed, {all} windows of {HELD_OUT} others; overhead is of the device's time by the costs found: {} us and {} a \
+         read, {} us and {} a write",
+        costs.read.fixed.0 / 1000,
+        costs.read.rate,
+        costs.write.fixed.0 / 1000,
+        costs.write.rate
+    );
+    rows(&case, "calibration", overhead, (kept, all), &told)
+}
+
+fn rows(case: &str, method: &str, set_aside: Share, (kept, all): (u64, u64), told: &str) -> Found {
+    let kept = 100.0 * kept as f64 / all.max(1) as f64;
+    let row =
+        |metric, ours| row("coverage", case, method, metric, "percent", Some(ours)).told(told);
+    Found {
+        rows: vec![
+            row("overhead_percent", set_aside.as_percent()),
+            row("kept_percent", kept),
+        ],
+        curves: Vec::new(),
+    }
+}
+
+/// The guarantee of the estimator, in runs it has not seen.
+fn estimated(plan: &Plan, base: &Base, direction: Direction) -> Found {
+    // It promises nothing on fewer than sixty seconds.
+    let length = Nanos(plan.together.0 * 5).max(Nanos::secs(80));
+    let clients = by_equation(base.of(direction), direction, 4, 10.0);
+    let method = Method::tags("tags", |_| {});
+    let intervals = |seed| {
+        let end = Instant(0) + length;
+        bed::run(&method, Times::STORE, &clients, end, seed).intervals
+    };
+    let mix = match direction {
+        Direction::Read => Mix::Reads,
+        Direction::Write => Mix::Writes,
+    };
+    let mut estimator = Estimator::new(EstimatorOptions::default());
+    for interval in intervals(7_001) {
+        estimator.observe(&interval);
+    }
+    let case = format!("{} n=4 window=1s", mix.name());
+    let guarantee = estimator.guarantee(mix, P99, 1);
+    let guarantee = guarantee.expect("enough was seen");
+    let (mut kept, mut all) = (0, 0);
+    for seed in 0..HELD_OUT {
+        for interval in intervals(9_000 + seed) {
+            let work = interval.read_work + interval.write_work;
+            let fast = u128::from(work.0) * 1_000_000_000
+                >= u128::from(guarantee.speed.0) * u128::from(interval.length.0);
+            (kept, all) = (kept + u64::from(fast), all + 1);
+        }
+    }
+    let told = format!(
+        "learned from {} seconds of one seed, {all} seconds of {HELD_OUT} others; overhead is what is missing to the mean speed",
+        guarantee.samples
+    );
+    let mean = mean_speed(&intervals(7_001));
+    let missing = 1.0 - guarantee.speed.as_percent() / 100.0 / mean;
+    rows(
+        &case,
+        "estimator",
+        bed::share(100.0 * missing.max(0.0)),
+        (kept, all),
+        &told,
+    )
+}
+
+fn mean_speed(intervals: &[policy::share::capacity::Interval]) -> f64 {
+    let work = intervals.iter().map(|it| it.read_work.0 + it.write_work.0);
+    let time = intervals.iter().map(|it| it.length.0);
+    work.sum::<u64>() as f64 / time.sum::<u64>().max(1) as f64
+}
+
+pub(super) fn jobs<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Job<'a>> {
+    let mut jobs: Vec<Job<'a>> = Vec::new();
+    for sessions in [2, 8, 32] {
+        for mix in [Mix::Reads, Mix::Writes, Mix::Mixed] {
+            let name = format!("calibration, {sessions} sessions, {}", mix.name());
+            jobs.push((name, Box::new(move || surface(plan, mix, sessions))));
+        }
+    }
+    for direction in Direction::ALL {
+        let work = move || estimated(plan, base, direction);
+        jobs.push((format!("estimator, {direction}s"), Box::new(work)));
+    }
+    jobs
+}
