@@ -6,7 +6,9 @@
 
 mod damage;
 mod faults;
+mod kept;
 mod node;
+mod promises;
 mod room;
 mod torture;
 mod twin;

@@ -1,0 +1,346 @@
+//! Are promises kept while others want more? In virtual time, on a device of one known speed.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Nanos, Sector, Span, View};
+use device::{Class, Device, Info, Memory, Pending, WriteFlags};
+use env::sync::Semaphore;
+use policy::share::{BytesPerSec, Cost, Costs, Direction, Kind, RoundsOptions};
+
+use super::node::{CREATE, ask, reserved};
+use super::{pattern, small};
+use crate::node::{Calibration, Node, NodeOptions, ScrubOptions};
+use crate::session::{Access, Session};
+use crate::{Settings, Store};
+
+/// Each request, one after the other: a fixed time, then its bytes at this rate.
+struct Slow {
+    below: Rc<Memory>,
+    turn: Rc<Semaphore>,
+    rate: Cell<BytesPerSec>,
+}
+
+const FIXED: Nanos = Nanos::micros(100);
+
+impl Slow {
+    fn new(size: Bytes, rate: BytesPerSec) -> Rc<Slow> {
+        Rc::new(Slow {
+            below: Memory::new("slow", size),
+            turn: Semaphore::new(1),
+            rate: Cell::new(rate),
+        })
+    }
+
+    async fn spend(&self, len: usize) {
+        let _turn = self.turn.acquire(1).await;
+        env::sleep(FIXED + self.rate.get().time_for(Bytes(len as u64))).await;
+    }
+}
+
+impl Device for Slow {
+    fn info(&self) -> Info {
+        self.below.info()
+    }
+
+    fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf> {
+        Box::pin(async move {
+            self.spend(buf.len()).await;
+            self.below.read(at, buf, class).await
+        })
+    }
+
+    fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.spend(data.len()).await;
+            self.below.write(at, data, flags).await
+        })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        self.below.flush()
+    }
+
+    fn discard(&self, span: Span) -> Pending<'_, ()> {
+        self.below.discard(span)
+    }
+
+    fn write_zeroes(&self, span: Span, flags: WriteFlags) -> Pending<'_, ()> {
+        self.below.write_zeroes(span, flags)
+    }
+}
+
+fn costs(rate: BytesPerSec) -> Costs {
+    let cost = Cost {
+        fixed: FIXED,
+        jump: Nanos(0),
+        rate,
+    };
+    Costs {
+        read: cost,
+        write: cost,
+    }
+}
+
+const MIB: u64 = 1 << 20;
+/// Length of the object everybody reads.
+const LENGTH: u64 = 8 * MIB;
+
+/// A node on a device of this speed, with something to read, and nothing written down for the moment.
+async fn node_on(disk: &Rc<Slow>, options: NodeOptions) -> Rc<Node> {
+    let settings = Settings {
+        unit: Bytes::mib(1),
+        zone: Bytes::mib(16),
+        ..small()
+    };
+    let store = Store::format(disk.clone(), settings).await.unwrap();
+    store.close().await.unwrap();
+    let node = Node::open(disk.clone(), options).await.unwrap();
+    let master = node.open_session(Access::NodeKey).unwrap();
+    for at in 0..LENGTH / MIB {
+        let data = pattern(at, MIB as usize);
+        master.write("film", at * MIB, data, CREATE).await.unwrap();
+    }
+    node
+}
+
+fn options(rate: BytesPerSec) -> NodeOptions {
+    NodeOptions {
+        scrub: None,
+        ..NodeOptions::new(costs(rate), [7; 32])
+    }
+}
+
+async fn session(node: &Rc<Node>, mb: u64) -> Rc<Session> {
+    let (_, capability) = reserved(node, &ask(node, Direction::Read, mb)).await;
+    node.open_session(Access::Capability(&capability)).unwrap()
+}
+
+/// Reads as much as it gets, with so many requests at a time.
+fn greedy(node: &Rc<Node>, depth: u64) -> Rc<Session> {
+    let session = node.open_session(Access::NodeKey).unwrap();
+    for lane in 0..depth {
+        let session = Rc::clone(&session);
+        env::spawn(async move {
+            let mut at = lane;
+            while session.read("film", at * MIB % LENGTH, MIB).await.is_ok() {
+                at += depth;
+            }
+        });
+    }
+    session
+}
+
+/// Asks for its rate, no more and no less, whatever becomes of it.
+async fn at_its_rate(session: Rc<Session>, seconds: u64) {
+    let piece = 256 << 10;
+    let every = session.promised().time_for(Bytes(piece));
+    let begun = env::now();
+    let mut at = 0;
+    let mut under_way = Vec::new();
+    while env::now().since(begun) < Nanos::secs(seconds) {
+        let reader = Rc::clone(&session);
+        under_way.push(env::spawn(async move {
+            let from = at * piece % LENGTH;
+            reader.read("film", from, piece).await.unwrap();
+        }));
+        at += 1;
+        env::sleep_until(begun + every * at).await;
+    }
+    for read in under_way {
+        read.await;
+    }
+}
+
+#[test]
+fn reservations_of_two_to_one_get_their_rates_beside_a_greedy_client() {
+    env::Runtime::simulated(1).block_on(async {
+        let disk = Slow::new(Bytes::mib(24), BytesPerSec::mb(100));
+        let node = node_on(&disk, options(BytesPerSec::mb(100))).await;
+        let other = greedy(&node, 16);
+        let sessions = [session(&node, 40).await, session(&node, 20).await];
+        let before = other.report().delivered_bytes;
+        let readers = sessions
+            .each_ref()
+            .map(|it| env::spawn(at_its_rate(Rc::clone(it), 10)));
+        for reader in readers {
+            reader.await;
+        }
+        for session in &sessions {
+            let report = session.report();
+            let (got, promised) = (report.delivered_bytes, report.promised * 10);
+            println!("{got} of {promised}: {:?}", report.windows);
+            assert!(
+                got * 100 >= promised * 95 && got * 100 <= promised * 105,
+                "{report:?}"
+            );
+            assert_eq!((report.windows.capacity, report.windows.scheduler), (0, 0));
+            assert!(report.windows.kept + report.windows.no_demand >= 9);
+        }
+        let rest = other.report().delivered_bytes - before;
+        println!("{rest} for the greedy one");
+        assert!(rest > 25 * 10 * 1_000_000, "{rest}");
+        let space = node.store().space();
+        assert_eq!(space.free + space.reserved + space.used, space.total);
+    });
+}
+
+#[test]
+fn a_newcomer_is_served_at_its_rate_within_one_quantum() {
+    env::Runtime::simulated(1).block_on(async {
+        let disk = Slow::new(Bytes::mib(24), BytesPerSec::mb(100));
+        let node = node_on(&disk, options(BytesPerSec::mb(100))).await;
+        let _other = greedy(&node, 16);
+        env::sleep(Nanos::secs(2)).await;
+        let newcomer = session(&node, 40).await;
+        let quantum = 256 << 10;
+        let depth = u64::from(node.queue().depth());
+        let begun = env::now();
+        newcomer.read("film", 0, quantum).await.unwrap();
+        let waited = env::now().since(begun);
+        // What is at the device already, itself, and one piece of slack.
+        let one = costs(BytesPerSec::mb(100)).of(Direction::Read, Bytes(quantum), true);
+        println!("{waited} at depth {depth}, a quantum takes {one}");
+        assert!(
+            waited <= one * (depth + 2),
+            "{waited}, {depth} at the device"
+        );
+        at_its_rate(Rc::clone(&newcomer), 3).await;
+        let report = newcomer.report();
+        assert!(report.delivered_bytes >= 40 * 3 * 950_000, "{report:?}");
+        assert_eq!((report.windows.capacity, report.windows.scheduler), (0, 0));
+    });
+}
+
+#[test]
+fn a_device_that_became_slower_is_trusted_less_and_said_to_be_overcommitted() {
+    env::Runtime::simulated(1).block_on(async {
+        let rate = BytesPerSec::mb(8);
+        let disk = Slow::new(Bytes::mib(24), rate);
+        let node = node_on(&disk, options(rate)).await;
+        let most = BytesPerSec::mb(5);
+        let mut long = ask(&node, Direction::Read, 5);
+        long.slot.end.0 += 10_000;
+        let (id, _) = reserved(&node, &long).await;
+        assert_eq!(node.report().calendar.overcommitted, []);
+        let _other = greedy(&node, 4);
+        disk.rate.set(BytesPerSec::mb(4));
+        env::sleep(Nanos::secs(100)).await;
+        let report = node.report();
+        println!("{:?}", report.capacity);
+        assert_eq!(report.capacity.source, "configured, observed");
+        let speed = report.capacity.read_speed_percent.unwrap();
+        assert!((40.0..=55.0).contains(&speed), "{speed} %");
+        assert!(report.capacity.read < most.0);
+        assert_eq!(report.calendar.overcommitted.len(), 1);
+        assert!(report.log.iter().any(|it| it.kind == "overcommitted"));
+        // Nothing is taken back, but no more is promised.
+        assert!(node.capability(id).is_some());
+        assert!(node.offer(&ask(&node, Direction::Read, 1)).is_err());
+        // A calibration begins anew.
+        let measured = Calibration {
+            costs: costs(BytesPerSec::mb(4)),
+            points: Vec::new(),
+            beyond: policy::share::Share::percent(10),
+            measured: node.now(),
+            device: ("slow".to_owned(), Bytes::mib(24)),
+            surface: serde_json::json!({"runs": 3}),
+        };
+        node.set_calibration(measured.clone()).await.unwrap();
+        assert_eq!(node.report().capacity.source, "calibrated");
+        node.release(id).await.unwrap();
+        assert!(node.offer(&ask(&node, Direction::Read, 3)).is_ok());
+        node.close().await.unwrap();
+        let node = Node::open(disk, options(rate)).await.unwrap();
+        assert_eq!(node.calibration().as_deref(), Some(&measured));
+        assert!(node.offer(&ask(&node, Direction::Read, 4)).is_err());
+    });
+}
+
+#[test]
+fn a_promise_that_cannot_be_kept_is_logged_with_its_cause() {
+    env::Runtime::simulated(1).block_on(async {
+        let disk = Slow::new(Bytes::mib(24), BytesPerSec::mb(100));
+        let node = node_on(&disk, options(BytesPerSec::mb(100))).await;
+        let promised = session(&node, 60).await;
+        let id = promised.reservation().unwrap();
+        disk.rate.set(BytesPerSec::mb(30));
+        at_its_rate(Rc::clone(&promised), 5).await;
+        assert!(
+            promised.report().windows.capacity >= 3,
+            "{:?}",
+            promised.report()
+        );
+        drop(promised);
+        let report = node.report();
+        let violated = report.log.iter().filter(|it| it.kind == "violated");
+        let mut count = 0;
+        for line in violated {
+            count += 1;
+            assert_eq!(line.reservation, Some(id.0), "{line:?}");
+            assert_eq!(line.cause.as_deref(), Some("capacity"), "{line:?}");
+        }
+        assert!(count > 0);
+    });
+}
+
+#[test]
+fn the_scrub_reads_all_data_at_its_rate_and_promises_are_kept_beside_it() {
+    env::Runtime::simulated(1).block_on(async {
+        let disk = Slow::new(Bytes::mib(24), BytesPerSec::mb(100));
+        let scrub = ScrubOptions {
+            rate: BytesPerSec(2 << 20),
+            pause: Nanos::millis(100),
+        };
+        let options = NodeOptions {
+            scrub: Some(scrub),
+            ..options(BytesPerSec::mb(100))
+        };
+        let node = node_on(&disk, options).await;
+        let _other = greedy(&node, 4);
+        let promised = session(&node, 40).await;
+        let before = node.report().scrub.read_bytes;
+        at_its_rate(Rc::clone(&promised), 3).await;
+        let read = node.report().scrub.read_bytes - before;
+        println!("{read} bytes scrubbed in 3 s");
+        assert!((4 << 20..=8 << 20).contains(&read), "{read}");
+        let windows = promised.report().windows;
+        assert_eq!((windows.capacity, windows.scheduler), (0, 0));
+        env::sleep(Nanos::secs(4)).await;
+        let report = node.report().scrub;
+        assert!(
+            report.rounds >= 1 && report.round_ended.is_some() && report.bad == 0,
+            "{report:?}"
+        );
+    });
+}
+
+#[test]
+fn at_the_end_of_a_round_the_store_commits() {
+    env::Runtime::simulated(1).block_on(async {
+        let disk = Slow::new(Bytes::mib(24), BytesPerSec::mb(100));
+        let mut options = options(BytesPerSec::mb(100));
+        options.queue.kind = Kind::Rounds;
+        options.queue.share.rounds = RoundsOptions {
+            round_ios: 4,
+            ..RoundsOptions::default()
+        };
+        let node = node_on(&disk, options).await;
+        let before = node.store().figures().commits;
+        let begun = env::now();
+        let session = node.open_session(Access::NodeKey).unwrap();
+        for at in 0..16 {
+            let data = pattern(at, MIB as usize);
+            let change = crate::Change::default().creating();
+            session
+                .write("round", at % 4 * MIB, data, change)
+                .await
+                .unwrap();
+        }
+        let seconds = env::now().since(begun).secs_f64();
+        let commits = node.store().figures().commits - before;
+        println!("{commits} commits in {seconds:.2} s");
+        // Of itself the store commits once a second.
+        assert!(seconds < 1.0 && commits >= 3, "{commits} in {seconds} s");
+    });
+}
