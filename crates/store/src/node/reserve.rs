@@ -22,6 +22,7 @@
 //! 2. A capability is given only for what is durably committed.
 
 use std::cell::Ref;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::{Bytes, Nanos};
@@ -33,6 +34,7 @@ use crate::book::{self, Group, Record, SYSTEM};
 use crate::capability::{Grant, Signer};
 use crate::error::StoreError;
 use crate::object::NAME_MAX;
+use crate::reserve::ReservationId;
 
 /// The longest name of a holder in bytes.
 const HOLDER_MAX: usize = 256;
@@ -225,10 +227,13 @@ impl Node {
 
     /// Every reservation, by number.
     pub fn reservations(&self) -> Vec<Reserved> {
-        let rooms = self.store.reservations();
+        let rooms: BTreeMap<ReservationId, Bytes> = {
+            let rooms = self.store.reservations().into_iter();
+            rooms.map(|room| (room.id, room.left)).collect()
+        };
         let left = |record: &Record| {
-            let room = rooms.iter().find(|room| Some(room.id) == record.room);
-            room.map_or(Bytes(0), |room| room.left)
+            let left = record.room.and_then(|room| rooms.get(&room));
+            left.copied().unwrap_or_default()
         };
         let records = self.records.borrow();
         records.values().map(|it| reserved(it, left(it))).collect()

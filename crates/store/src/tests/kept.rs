@@ -192,7 +192,7 @@ fn a_newcomer_is_served_at_its_rate_within_one_quantum() {
         let node = node_on(&disk, options(BytesPerSec::mb(100))).await;
         let _other = greedy(&node, 16);
         env::sleep(Nanos::secs(2)).await;
-        let newcomer = session(&node, 40).await;
+        let newcomer = session(&node, 60).await;
         let quantum = 256 << 10;
         let depth = u64::from(node.queue().depth());
         let begun = env::now();
@@ -207,7 +207,7 @@ fn a_newcomer_is_served_at_its_rate_within_one_quantum() {
         );
         at_its_rate(Rc::clone(&newcomer), 3).await;
         let report = newcomer.report();
-        assert!(report.delivered_bytes >= 40 * 3 * 950_000, "{report:?}");
+        assert!(report.delivered_bytes >= 60 * 3 * 950_000, "{report:?}");
         assert_eq!((report.windows.capacity, report.windows.scheduler), (0, 0));
     });
 }
@@ -342,5 +342,68 @@ fn at_the_end_of_a_round_the_store_commits() {
         println!("{commits} commits in {seconds:.2} s");
         // Of itself the store commits once a second.
         assert!(seconds < 1.0 && commits >= 3, "{commits} in {seconds} s");
+    });
+}
+
+#[test]
+fn when_the_device_drifts_a_calibration_is_due() {
+    env::Runtime::simulated(1).block_on(async {
+        // Slow, so that five minutes are few bytes.
+        let rate = BytesPerSec::mb(2);
+        let disk = Slow::new(Bytes::mib(24), rate);
+        let node = node_on(&disk, options(rate)).await;
+        let _other = greedy(&node, 4);
+        env::sleep(Nanos::secs(240)).await;
+        assert!(!node.report().capacity.calibration_due);
+        disk.rate.set(BytesPerSec::mb(1));
+        env::sleep(Nanos::secs(90)).await;
+        let report = node.report();
+        assert!(report.capacity.calibration_due, "{:?}", report.capacity);
+        let drift = report.log.iter().find(|it| it.kind == "drift").unwrap();
+        assert!(
+            drift
+                .what
+                .starts_with("the device is slower than it was (reads)"),
+            "{drift:?}"
+        );
+    });
+}
+
+#[test]
+fn buffers_follow_the_rates_and_hold_back_who_has_used_his() {
+    env::Runtime::simulated(1).block_on(async {
+        let disk = Slow::new(Bytes::mib(24), BytesPerSec::mb(100));
+        let node = node_on(&disk, options(BytesPerSec::mb(100))).await;
+        let (fast, slow) = (session(&node, 40).await, session(&node, 20).await);
+        let floor = node.store().write_max();
+        let memory = || [&fast, &slow].map(|it| it.memory().0);
+        let [of_fast, of_slow] = memory();
+        assert_eq!(of_fast + of_slow, 64 * MIB);
+        assert!(
+            (of_fast - floor).abs_diff(2 * (of_slow - floor)) <= 2,
+            "{of_fast} {of_slow}"
+        );
+        let held = slow.buffer(Bytes(of_slow - 10)).await;
+        let more = env::timeout(Nanos::millis(1), slow.buffer(Bytes(11)));
+        assert!(more.await.is_err(), "more than its part");
+        let little = slow.buffer(Bytes(10)).await;
+        // What is longer than its part goes alone.
+        let waiting = {
+            let fast = Rc::clone(&fast);
+            env::spawn(async move {
+                let first = fast.buffer(Bytes::mib(500)).await;
+                drop(first);
+                fast.buffer(Bytes(1)).await
+            })
+        };
+        waiting.await;
+        // When the other goes there is more for those who stay.
+        drop(fast);
+        assert_eq!(slow.memory(), Bytes::mib(64));
+        let more = env::timeout(Nanos::millis(1), slow.buffer(Bytes(11)));
+        assert!(more.await.is_ok());
+        drop((held, little));
+        let all = env::timeout(Nanos::millis(1), slow.buffer(Bytes::mib(64)));
+        assert!(all.await.is_ok(), "all was given back");
     });
 }
