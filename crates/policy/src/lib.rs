@@ -4,5 +4,6 @@
 //! as arguments, decisions go out as values. Engines carry them out; the simulator runs this same code.
 
 pub mod cache;
+pub mod place;
 pub mod share;
 pub mod tier;

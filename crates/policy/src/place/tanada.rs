@@ -1,0 +1,562 @@
+//! The stronger choice: the published cost on what is known of each disk *now*.
+//!
+//! ```text
+//! score = W                    + c_new                  + net
+//!         aged state, own        measured a and b,        measured hop
+//!         requests since         q by class and age
+//! -> read: any within `epsilon` of the least      place: the k least of d drawn, with room and headroom
+//! -> late: a second copy is asked                 slower than it should be: avoided, unless it is the last copy
+//! ```
+//!
+//! Every part is a switch of [`TanadaOptions`]; with all of them off ([`TanadaOptions::published`]) the decisions are
+//! those of [`QueueCost`](super::QueueCost), which a test holds.
+//!
+//! Source: COST 3 (the cost), 6 (future work: general loads, reliability).
+//!
+//! Choice: the published method needs states no older than about one service time. With older ones all clients run to
+//! the disk that was idle, and back. So states come with every answer, own requests are added, what is old decays to the
+//! disk's mean, and among equals chance decides.
+//!
+//! Always true:
+//! 1. With the same seed the same calls give the same answers.
+//! 2. The disk of the last copy is never avoided.
+//! 3. Of any n reads since the start at most a twentieth (`budget`) is sent a second time.
+
+use base::{Bytes, Instant, Nanos};
+
+use super::chance::Chance;
+use super::disks::{Disks, Flights};
+use super::spread::{cheapest, first_apart, with_room};
+use super::suspicion::Suspicion;
+use super::{
+    Candidate, Class, DiskId, EjectOptions, Op, Penalties, Permille, PlaceError, ReplicaPolicy,
+    Reply, Request, Sent, State, Tail, Target, Ticket, Weights,
+};
+
+/// The parts of the stronger policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TanadaOptions {
+    /// Take the states that come with answers?
+    pub piggyback: bool,
+    /// Count what waits as device time (q = 1, less what is done) and not as the published cost'?
+    pub device_time: bool,
+    /// Add own requests the state does not know yet, and their end as h'?
+    pub own: bool,
+    /// Measure the hop to each disk and add it?
+    pub net: bool,
+    /// In this time 63 % of a state give way to the mean; `None`: states do not age.
+    pub ageing: Option<Nanos>,
+    /// In this time 63 % of what is known of who is there is forgotten; `None`: nothing is.
+    pub class_memory: Option<Nanos>,
+    /// Does a seek count as behind the foremost class of a disk, and not only as behind the last request?
+    pub presence: bool,
+    /// h' is believed so long; `None`: always.
+    pub fresh: Option<Nanos>,
+    /// Scores within this of the least are alike, and chance decides; `None`: the first of the least.
+    pub epsilon: Option<Permille>,
+    /// New copies go to the best of a few; `None`: of all, without regard to room and headroom.
+    pub choices: Option<PowerOfChoices>,
+    /// Late reads are sent a second time.
+    pub hedge: Option<HedgeOptions>,
+    /// Disks that do not do what they should are avoided.
+    pub eject: Option<EjectOptions>,
+}
+
+/// Placement by power of d choices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PowerOfChoices {
+    /// d: so many disks are drawn; at least as many as copies.
+    pub drawn: u32,
+    /// What a full disk costs more than an empty one.
+    pub full: Nanos,
+    /// What a disk whose whole time is reserved costs more.
+    pub reserved: Nanos,
+}
+
+/// Which disks' late reads are sent a second time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HedgeDisks {
+    /// Flash and faster.
+    Flash,
+    /// All.
+    All,
+}
+
+/// Hedged reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HedgeOptions {
+    /// Which.
+    pub disks: HedgeDisks,
+    /// Not before this.
+    pub after_min: Nanos,
+    /// And not before so many times the prediction.
+    pub factor: Permille,
+    /// At most this part of all reads.
+    pub budget: Permille,
+    /// So many may be saved up.
+    pub burst: u32,
+}
+
+impl Default for HedgeOptions {
+    /// Flash, after 4 ms and three times the prediction, at most one of twenty, at most 16 in a row.
+    fn default() -> Self {
+        HedgeOptions {
+            disks: HedgeDisks::Flash,
+            after_min: Nanos::millis(4),
+            factor: Permille(3_000),
+            budget: Permille(50),
+            burst: 16,
+        }
+    }
+}
+
+impl Default for TanadaOptions {
+    /// Everything on.
+    fn default() -> Self {
+        TanadaOptions {
+            piggyback: true,
+            device_time: true,
+            own: true,
+            net: true,
+            ageing: Some(Nanos::millis(200)),
+            class_memory: Some(Nanos::secs(1)),
+            presence: true,
+            fresh: Some(Nanos::millis(20)),
+            epsilon: Some(Permille(50)),
+            choices: Some(PowerOfChoices {
+                drawn: 6,
+                full: Nanos::millis(20),
+                reserved: Nanos::millis(20),
+            }),
+            hedge: Some(HedgeOptions::default()),
+            eject: Some(EjectOptions::default()),
+        }
+    }
+}
+
+impl TanadaOptions {
+    /// Everything off: the published method.
+    pub const fn published() -> TanadaOptions {
+        TanadaOptions {
+            piggyback: false,
+            device_time: false,
+            own: false,
+            net: false,
+            ageing: None,
+            class_memory: None,
+            presence: false,
+            fresh: None,
+            epsilon: None,
+            choices: None,
+            hedge: None,
+            eject: None,
+        }
+    }
+}
+
+/// One own request under way.
+#[derive(Debug, Clone)]
+struct Flight {
+    sent: Instant,
+    /// What it adds to the disk's queue.
+    cost: Nanos,
+    /// When an answer was expected.
+    predicted: Nanos,
+    /// Of the transfer, what the way takes.
+    way: Nanos,
+    request: Request,
+    rotating: bool,
+    /// It is a second, or has one.
+    hedged: bool,
+}
+
+/// What is known of one disk.
+#[derive(Debug, Clone, Default)]
+struct View {
+    state: Option<State>,
+    /// The hop there and back, in nanoseconds.
+    net: Option<f64>,
+    under_way: Flights<Flight>,
+    /// When the last own request went out, and the tail behind it.
+    own_tail: Option<(Instant, Tail)>,
+    suspicion: Suspicion,
+}
+
+impl View {
+    const NEWEST: f64 = 0.125;
+
+    fn net(&self) -> Nanos {
+        Nanos(self.net.unwrap_or(0.0).round() as u64)
+    }
+
+    /// What went out then has come to the disk after `state` was taken.
+    fn unknown_to(&self, state: &State, sent: Instant) -> bool {
+        sent + self.net() / 2 >= state.at
+    }
+
+    fn take_state(&mut self, state: &State) {
+        if self.state.is_none_or(|known| known.at <= state.at) {
+            self.state = Some(state.bounded());
+        }
+    }
+
+    /// The oldest request under way is much later than it should be.
+    fn overdue(&self, now: Instant, options: &EjectOptions) -> bool {
+        let oldest = self.under_way.iter().next();
+        oldest.is_some_and(|it| now.since(it.sent) > options.overdue.max(it.predicted * 8))
+    }
+}
+
+/// How a disk's queue is seen at this moment.
+struct Seen {
+    weights: Weights,
+    /// W.
+    waiting: Nanos,
+    tail: Tail,
+    /// Is `tail.end` to be believed?
+    end_known: bool,
+    /// The highest class there.
+    foremost: Option<Class>,
+    /// How far who was there is believed: 1 just now, 0 long ago.
+    memory: f64,
+    net: Nanos,
+}
+
+impl Seen {
+    /// W + c_new + net.
+    fn score(&self, request: &Request, on: &Candidate) -> Nanos {
+        let transfer = self.weights.per_byte(on.local).times(request.bytes);
+        let seeks = match self.end_known {
+            true => self.tail.seeks(request, on.at),
+            false => 1,
+        };
+        let q = self.remembered(self.weigh(request));
+        self.waiting + transfer + q.of(self.weights.seek) * seeks + self.net
+    }
+
+    fn weigh(&self, request: &Request) -> Permille {
+        let q = request.penalties.weigh(self.tail.last, request.origin);
+        match self.foremost > Some(request.origin.class) {
+            true => q.max(request.penalties.from_higher),
+            false => q,
+        }
+    }
+
+    fn remembered(&self, q: Permille) -> Permille {
+        if self.memory >= 1.0 {
+            return q;
+        }
+        let whole = f64::from(Permille::WHOLE.0);
+        let q = whole + (f64::from(q.0) - whole) * self.memory;
+        Permille(q.round() as u32)
+    }
+}
+
+/// The default policy.
+#[derive(Debug, Clone)]
+pub struct Tanada {
+    /// Of disks that were not heard of.
+    weights: Weights,
+    options: TanadaOptions,
+    disks: Disks<View>,
+    chance: Chance,
+    /// Seconds that may be sent, in thousandths.
+    hedges: u32,
+}
+
+impl Tanada {
+    /// A client that has heard nothing; unknown disks have `weights`, chance comes from `seed`.
+    pub fn new(weights: Weights, options: TanadaOptions, seed: u64) -> Tanada {
+        Tanada {
+            weights,
+            options,
+            disks: Disks::default(),
+            chance: Chance::new(seed),
+            hedges: 0,
+        }
+    }
+
+    fn seen(&self, now: Instant, disk: DiskId) -> Seen {
+        let unknown = View::default();
+        let view = self.disks.get(disk).unwrap_or(&unknown);
+        let state = view.state.unwrap_or(State::idle(self.weights));
+        let age = now.since(state.at);
+        let left = self.options.ageing.map_or(1.0, |tau| kept(age, tau));
+        let seen = Seen {
+            weights: state.weights,
+            waiting: self.told(&state, age, left),
+            tail: state.tail,
+            end_known: self.options.fresh.is_none_or(|fresh| age <= fresh),
+            foremost: state.foremost.filter(|_| self.options.presence),
+            memory: self.options.class_memory.map_or(1.0, |tau| kept(age, tau)),
+            net: if self.options.net {
+                view.net()
+            } else {
+                Nanos(0)
+            },
+        };
+        match self.options.own {
+            true => with_own(seen, view, &state),
+            false => seen,
+        }
+    }
+
+    /// The work a state tells of, aged.
+    ///
+    /// Source: COST 3.2 (cost'), aged: `e^(-dt/tau) * max(0, W0 - dt*(1-rho)) + (1 - e^(-dt/tau)) * Wmean`.
+    fn told(&self, state: &State, age: Nanos, kept: f64) -> Nanos {
+        let told = match self.options.device_time {
+            true => state.work,
+            false => state.cost,
+        };
+        if self.options.ageing.is_none() {
+            return told;
+        }
+        let idle = 1.0 - state.utilisation.as_f64();
+        let left = (told.0 as f64 - age.0 as f64 * idle).max(0.0);
+        let mean = state.work_mean.0 as f64;
+        Nanos((kept * left + (1.0 - kept) * mean).round() as u64)
+    }
+
+    /// What a request would cost on a disk by all that is known now: `W + c_new + net`.
+    pub fn score(&self, now: Instant, request: &Request, on: &Candidate) -> Nanos {
+        self.seen(now, on.disk).score(request, on)
+    }
+
+    fn avoided(&self, now: Instant, disk: DiskId) -> bool {
+        let (Some(options), Some(view)) = (&self.options.eject, self.disks.get(disk)) else {
+            return false;
+        };
+        view.suspicion.ejected(now) || view.overdue(now, options)
+    }
+
+    /// The least score; among those alike chance decides.
+    fn best(&mut self, now: Instant, request: &Request, copies: &[Candidate]) -> Option<DiskId> {
+        let scores: Vec<Nanos> = copies
+            .iter()
+            .map(|it| self.score(now, request, it))
+            .collect();
+        let least = *scores.iter().min()?;
+        let alike = match self.options.epsilon {
+            None => {
+                return copies
+                    .get(scores.iter().position(|it| *it == least)?)
+                    .map(|it| it.disk);
+            }
+            Some(epsilon) => least + epsilon.of(least),
+        };
+        let disks = copies
+            .iter()
+            .zip(&scores)
+            .filter(|(_, score)| **score <= alike);
+        let disks: Vec<DiskId> = disks.map(|(copy, _)| copy.disk).collect();
+        Some(disks[self.chance.below(disks.len())])
+    }
+
+    /// A few disks by chance, as many domains as can be.
+    fn draw(&mut self, mut room: Vec<Target>, drawn: usize) -> Vec<Target> {
+        self.chance.shuffle(&mut room);
+        let apart = first_apart(&room, drawn);
+        room.sort_by_key(|it| !apart.contains(&it.candidate.disk));
+        room.truncate(drawn);
+        room
+    }
+
+    /// Without those that are avoided, if enough are left.
+    fn trusted(&self, now: Instant, disks: &[Target], bytes: Bytes, copies: usize) -> Vec<Target> {
+        let trusted = disks
+            .iter()
+            .filter(|it| !self.avoided(now, it.candidate.disk));
+        let trusted: Vec<Target> = trusted.copied().collect();
+        match with_room(&trusted, bytes, copies) {
+            Ok(_) => trusted,
+            Err(_) => disks.to_vec(),
+        }
+    }
+
+    fn judge(&mut self, now: Instant, disk: DiskId) {
+        let Some(options) = self.options.eject else {
+            return;
+        };
+        let Some(mut suspicion) = self.disks.get(disk).map(|view| view.suspicion.clone()) else {
+            return;
+        };
+        suspicion.judge(now, &options, || {
+            let others = self.disks.iter().filter(|(other, _)| *other != disk);
+            others
+                .filter_map(|(_, view)| view.suspicion.ratio(&options))
+                .collect()
+        });
+        if let Some(view) = self.disks.get_mut(disk) {
+            view.suspicion = suspicion;
+        }
+    }
+}
+
+/// What is left of one after `age`, if in `tau` 63 % go.
+fn kept(age: Nanos, tau: Nanos) -> f64 {
+    (-(age.0 as f64) / tau.0.max(1) as f64).exp()
+}
+
+/// With own requests the state does not know of, and their end.
+fn with_own(mut seen: Seen, view: &View, state: &State) -> Seen {
+    let unknown = view
+        .under_way
+        .iter()
+        .filter(|it| view.unknown_to(state, it.sent));
+    let own: Nanos = unknown.map(|it| it.cost).sum();
+    seen.waiting += own;
+    if let Some((sent, tail)) = view.own_tail
+        && view.unknown_to(state, sent)
+    {
+        seen.tail = tail;
+        seen.end_known = true;
+        if seen.foremost.is_none() {
+            seen.memory = 1.0;
+        }
+    }
+    seen
+}
+
+impl ReplicaPolicy for Tanada {
+    fn read(&mut self, now: Instant, request: &Request, copies: &[Candidate]) -> DiskId {
+        let trusted = copies.iter().filter(|it| !self.avoided(now, it.disk));
+        let trusted: Vec<Candidate> = trusted.copied().collect();
+        let best = self.best(now, request, &trusted);
+        let best = best.or_else(|| self.best(now, request, copies));
+        best.expect("a block has at least one copy")
+    }
+
+    fn place(
+        &mut self,
+        now: Instant,
+        request: &Request,
+        copies: usize,
+        disks: &[Target],
+    ) -> Result<Vec<DiskId>, PlaceError> {
+        let Some(choices) = self.options.choices else {
+            let disks = self.trusted(now, disks, request.bytes, copies);
+            return cheapest(&disks, request.bytes, copies, |it| {
+                self.score(now, request, &it.candidate)
+            });
+        };
+        let room = with_room(disks, request.bytes, copies)?;
+        let room = self.trusted(now, &room, request.bytes, copies);
+        let drawn = self.draw(room, copies.max(choices.drawn as usize));
+        cheapest(&drawn, request.bytes, copies, |it| {
+            let used = it.capacity.0.saturating_sub(it.free.0) as u128 * 1_000;
+            let used = Permille((used / u128::from(it.capacity.0.max(1))) as u32);
+            self.score(now, request, &it.candidate)
+                + used.of(choices.full)
+                + it.reserved.min(Permille::WHOLE).of(choices.reserved)
+        })
+    }
+
+    fn sent(&mut self, now: Instant, sent: &Sent) {
+        let Sent {
+            candidate, request, ..
+        } = sent;
+        let seen = self.seen(now, candidate.disk);
+        let plain = Request {
+            penalties: Penalties::NONE,
+            ..*request
+        };
+        let predicted = seen.score(&plain, candidate);
+        let base = seen.waiting + seen.net;
+        let cost = match self.options.device_time {
+            true => predicted - base,
+            false => seen.score(request, candidate) - base,
+        };
+        let of = |weight: super::PerByte| weight.times(request.bytes);
+        let way = of(seen.weights.per_byte(candidate.local)).saturating_sub(of(seen.weights.local));
+        let view = self.disks.entry(candidate.disk, View::default);
+        view.own_tail = Some((now, Tail::behind(request, candidate.at)));
+        let flight = Flight {
+            sent: now,
+            cost,
+            predicted,
+            way,
+            request: *request,
+            rotating: candidate.rotating,
+            hedged: sent.hedge,
+        };
+        view.under_way.push(sent.ticket, flight);
+        if let (Some(hedge), Op::Read, false) = (self.options.hedge, request.op, sent.hedge) {
+            self.hedges = (self.hedges + hedge.budget.0).min(hedge.burst * 1_000);
+        }
+    }
+
+    fn answered(&mut self, now: Instant, disk: DiskId, ticket: Ticket, reply: &Reply) {
+        let Some(view) = self.disks.get_mut(disk) else {
+            return;
+        };
+        if let (true, Some(state)) = (self.options.piggyback, &reply.state) {
+            view.take_state(state);
+        }
+        let Some(flight) = view.under_way.take(ticket) else {
+            return;
+        };
+        let took = now.since(flight.sent);
+        let hop = took
+            .saturating_sub(reply.residence)
+            .saturating_sub(flight.way);
+        let known = view.net.get_or_insert(hop.0 as f64);
+        *known += View::NEWEST * (hop.0 as f64 - *known);
+        view.suspicion.answered(took, flight.predicted);
+        self.judge(now, disk);
+    }
+
+    fn failed(&mut self, now: Instant, disk: DiskId, ticket: Ticket, fault: bool) {
+        let Some(view) = self.disks.get_mut(disk) else {
+            return;
+        };
+        if view.under_way.take(ticket).is_some() && fault {
+            view.suspicion.fault();
+            self.judge(now, disk);
+        }
+    }
+
+    fn heard(&mut self, _now: Instant, disk: DiskId, state: &State) {
+        self.disks.entry(disk, View::default).take_state(state);
+    }
+
+    fn hedge_at(&self, disk: DiskId, ticket: Ticket) -> Option<Instant> {
+        let hedge = self.options.hedge?;
+        let flight = self.disks.get(disk)?.under_way.get(ticket)?;
+        let may = hedge.disks == HedgeDisks::All || !flight.rotating;
+        let late = hedge.after_min.max(hedge.factor.of(flight.predicted));
+        (may && flight.request.op == Op::Read && !flight.hedged).then_some(flight.sent + late)
+    }
+
+    fn hedge(
+        &mut self,
+        now: Instant,
+        disk: DiskId,
+        ticket: Ticket,
+        copies: &[Candidate],
+    ) -> Option<DiskId> {
+        let late = self.hedge_at(disk, ticket)? <= now;
+        if !late || self.hedges < 1_000 {
+            return None;
+        }
+        let others = copies
+            .iter()
+            .filter(|it| it.disk != disk && !self.avoided(now, it.disk));
+        let others: Vec<Candidate> = others.copied().collect();
+        let request = self.disks.get(disk)?.under_way.get(ticket)?.request;
+        let second = self.best(now, &request, &others)?;
+        self.hedges -= 1_000;
+        self.disks
+            .get_mut(disk)?
+            .under_way
+            .mark(ticket, |it| it.hedged = true);
+        Some(second)
+    }
+
+    fn ejected(&self, now: Instant) -> Vec<DiskId> {
+        let all = self.disks.iter().map(|(disk, _)| disk);
+        let mut ejected: Vec<DiskId> = all.filter(|disk| self.avoided(now, *disk)).collect();
+        ejected.sort_unstable();
+        ejected
+    }
+}
