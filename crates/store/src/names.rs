@@ -13,7 +13,7 @@ use crate::open::{Inner, Store};
 use crate::record::{decode_attributes, encode_attributes};
 
 /// The most objects one part of a listing holds.
-const LISTING_MAX: usize = 10_000;
+pub(crate) const LISTING_MAX: usize = 10_000;
 /// The longest name of an attribute in bytes.
 const ATTRIBUTE_NAME_MAX: usize = 255;
 

@@ -25,6 +25,7 @@
 //! 3. The parts of the buffer memory add up to no more than there is.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Nanos, View};
@@ -39,6 +40,7 @@ use serde::{Deserialize, Serialize};
 use crate::book::{Record, SYSTEM};
 use crate::capability::CapabilityError;
 use crate::error::StoreError;
+use crate::names::LISTING_MAX;
 use crate::node::Node;
 use crate::object::{Change, Extent, Generation, Listing, Stat};
 use crate::reserve::ReservationId;
@@ -212,6 +214,8 @@ pub struct Session {
     before: Cell<Sums>,
     memory: Cell<Bytes>,
     buffered: Cell<Bytes>,
+    /// Who waits for more of it.
+    waiting: RefCell<VecDeque<u64>>,
     peers: RefCell<Vec<String>>,
 }
 
@@ -261,6 +265,34 @@ impl Drop for Buffered {
         let session = &self.session;
         session.buffered.set(session.buffered.get() - self.bytes);
         session.node.split.notify_all();
+    }
+}
+
+/// Somebody who waits for buffer memory of a session.
+struct Place<'a> {
+    session: &'a Session,
+    number: u64,
+}
+
+impl Place<'_> {
+    fn behind(session: &Session) -> Place<'_> {
+        let mut line = session.waiting.borrow_mut();
+        let number = line.back().map_or(0, |last| last + 1);
+        line.push_back(number);
+        Place { session, number }
+    }
+
+    fn is_first(&self) -> bool {
+        self.session.waiting.borrow().front() == Some(&self.number)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut line = self.session.waiting.borrow_mut();
+        line.retain(|number| *number != self.number);
+        drop(line);
+        self.session.node.split.notify_all();
     }
 }
 
@@ -446,6 +478,7 @@ impl Node {
             before: Cell::default(),
             memory: Cell::new(Bytes(0)),
             buffered: Cell::new(Bytes(0)),
+            waiting: RefCell::default(),
             peers: RefCell::default(),
         });
         session.line_up().map_err(|source| SessionError::Full {
@@ -522,11 +555,13 @@ impl Session {
         }
     }
 
-    /// Waits for `bytes` of its buffer memory. What is longer than its part is let through alone.
+    /// Waits for `bytes` of its buffer memory, first come, first served. What is longer than its part is let through
+    /// alone.
     pub async fn buffer(self: &Rc<Self>, bytes: Bytes) -> Buffered {
+        let place = Place::behind(self);
         loop {
             let used = self.buffered.get();
-            if used.0 == 0 || used + bytes <= self.memory.get() {
+            if place.is_first() && (used.0 == 0 || used + bytes <= self.memory.get()) {
                 self.buffered.set(used + bytes);
                 return Buffered {
                     session: Rc::clone(self),
@@ -835,7 +870,7 @@ impl Session {
             false => prefix,
         };
         self.may("list", prefix, None)?;
-        let most = most.max(1);
+        let most = most.clamp(1, LISTING_MAX);
         let mut found = Listing::default();
         let mut after = after.map(str::to_owned);
         loop {

@@ -387,6 +387,19 @@ fn buffers_follow_the_rates_and_hold_back_who_has_used_his() {
         let more = env::timeout(Nanos::millis(1), slow.buffer(Bytes(11)));
         assert!(more.await.is_err(), "more than its part");
         let little = slow.buffer(Bytes(10)).await;
+        // Nobody overtakes who wants much.
+        let much = {
+            let slow = Rc::clone(&slow);
+            env::spawn(async move { slow.buffer(Bytes(of_slow)).await })
+        };
+        env::sleep(Nanos::millis(1)).await;
+        drop(little);
+        let little = env::timeout(Nanos::millis(1), slow.buffer(Bytes(10)));
+        assert!(little.await.is_err(), "overtaken");
+        much.cancel();
+        env::sleep(Nanos::millis(1)).await;
+        let little = env::timeout(Nanos::millis(1), slow.buffer(Bytes(10)));
+        let little = little.await.expect("nobody is before it any more");
         // What is longer than its part goes alone.
         let waiting = {
             let fast = Rc::clone(&fast);
