@@ -880,7 +880,7 @@ impl Cache {
     /// Forgets a clean page that turned out unreadable, if it is still where it was.
     pub fn drop_bad(&self, page: u64, entry: &Entry) {
         if self.map.borrow().get(page).as_ref() == Some(entry) && !entry.dirty {
-            self.tier.published.touched(page, page + 1);
+            self.outdate_copies(page, page + 1);
             self.unmap_page(page);
         }
     }
@@ -1000,9 +1000,21 @@ impl Cache {
         self.fills.borrow().get(&page) == Some(&token)
     }
 
+    /// Copies that the published mover made of pages `first..end` and nobody has seen are out of date.
+    fn outdate_copies(&self, first: u64, end: u64) {
+        #[cfg(test)]
+        if self.planted(Bug::StaleCopy) {
+            return;
+        }
+        let slots = self.tier.published.touched(first, end);
+        if !slots.is_empty() {
+            self.give_back(&slots);
+        }
+    }
+
     /// Whatever is being copied to the fast device for pages `first..end` is out of date.
     pub fn cancel_fills(&self, first: u64, end: u64) {
-        self.tier.published.touched(first, end);
+        self.outdate_copies(first, end);
         let mut fills = self.fills.borrow_mut();
         if fills.is_empty() {
             return;

@@ -315,6 +315,7 @@ fn cache_status(cache: &Cache, status: &mut Status) {
     status.user_requests = requests.requests.get();
     status.home_requests = requests.hit_requests.get();
     status.buffer_requests = requests.buffer_requests.get();
+    status.dirty_write_requests = requests.dirty_write_requests.get();
     status.fast_bytes_read = counts.fast_bytes_read.get();
     status.fast_bytes_written = counts.fast_bytes_written.get();
     status.fast_data_writes = counts.data_writes.get();

@@ -21,7 +21,7 @@ use crate::cache::Cache;
 use crate::engine::Inner;
 use crate::label::PAGE;
 use crate::map::{Entry, FULL};
-use crate::tier::{Mode as Use, Place};
+use crate::tier::{Asked, Mode as Use, Place};
 
 const PAGE_LEN: usize = base::PAGE;
 
@@ -137,6 +137,12 @@ fn plan(
     parts
 }
 
+/// Are all whole pages of a request on the fast device, in whole or in part?
+fn all_here(parts: &[Part], whole_pages: u64) -> bool {
+    let away = |part: &Part| part.source == Source::Slow && part.at / PAGE < whole_pages;
+    !parts.iter().any(away)
+}
+
 /// Tells the policy which of pages `first..end` were found and which not, after the fills were chosen (what
 /// the policy remembers of a page ends when it hears of the miss).
 fn note_use(cache: &Cache, parts: &[Part], first: u64, end: u64) {
@@ -208,7 +214,8 @@ impl Inner {
         let first = byte / PAGE;
         let end = (byte + len as u64).div_ceil(PAGE).min(whole_pages);
         if class != Class::Background {
-            self.note_request(&cache, byte..byte + len as u64, false);
+            let resident = all_here(&parts, whole_pages);
+            self.note_request(&cache, byte..byte + len as u64, Asked::Read { resident });
         }
         let mut fills = Vec::new();
         if !passing && first < end {

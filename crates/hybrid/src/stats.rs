@@ -153,6 +153,8 @@ pub struct Status {
     pub home_requests: u64,
     /// Those that the temporary buffer of a move served.
     pub buffer_requests: u64,
+    /// Writes over data all of which only the fast device had.
+    pub dirty_write_requests: u64,
     /// Bytes read from the fast device's slots.
     pub fast_bytes_read: u64,
     /// Bytes written to the fast device's slots.

@@ -26,7 +26,7 @@ use crate::locks::Mode;
 use crate::map::{Entry, FULL};
 use crate::read::{Reader, sector_mask};
 use crate::settings::WriteMode;
-use crate::tier::{Mode as Use, Place};
+use crate::tier::{Asked, Mode as Use, Place};
 
 const PAGE_LEN: usize = base::PAGE;
 /// Discards are carried out in pieces of 64 MiB.
@@ -111,7 +111,8 @@ impl Inner {
                 return Ok(());
             };
             if !std::mem::replace(&mut counted, true) {
-                self.note_request(&cache, range.clone(), true);
+                let (resident, dirty) = self.look_up(&cache, &range);
+                self.note_request(&cache, range.clone(), Asked::Write { resident, dirty });
             }
             let answer = self
                 .put_with(&cache, range.clone(), &payload, flags, stream.bypass)

@@ -1,12 +1,26 @@
 //! Runs some methods of the tiering experiment: their main table, one line for each method.
 //!
 //! `cargo run --release -p tanada-lens --example tiering -- METHOD[,METHOD...] [MINUTES]`
+//! `cargo run --release -p tanada-lens --example tiering -- traces FOLDER`: our defaults beside the disk alone
 
 use base::Nanos;
 use lens::experiment::{Options, tiering};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [word, folder] = &words[..]
+        && word == "traces"
+    {
+        for one in tiering::traces::compare(folder.as_ref(), None, 1, &mut |_, _| {})? {
+            let (disk, ours) = (one.disk_ms, one.ours_ms);
+            println!(
+                "{} {:.4} times: {ours:.3?} ms, the disk {disk:.3?}",
+                one.name,
+                one.ratio()
+            );
+        }
+        return Ok(());
+    }
     let methods: Vec<String> = match words.first() {
         Some(list) => list.split(',').map(str::to_owned).collect(),
         None => tiering::methods().into_iter().map(str::to_owned).collect(),

@@ -72,7 +72,8 @@ fn page(moves: &Moves, left_out: usize) -> String {
             moves.volume
         );
     }
-    let rows: Vec<Vec<String>> = moves.moves.iter().map(row).collect();
+    let rows = moves.moves.iter().map(|one| row(one, moves.region_bytes));
+    let rows: Vec<Vec<String>> = rows.collect();
     let heads = [
         "MOVE",
         "WHEN (UTC)",
@@ -93,12 +94,17 @@ fn page(moves: &Moves, left_out: usize) -> String {
     text
 }
 
-fn row(one: &Move) -> Vec<String> {
+/// `length`: of the volume's regions now.
+fn row(one: &Move, length: u64) -> Vec<String> {
+    let of = match one.region_bytes == length {
+        true => String::new(),
+        false => format!(" of {}", size(one.region_bytes)),
+    };
     vec![
         one.number.to_string(),
         moment(one.at_unix_seconds),
         one.interval.to_string(),
-        one.region.to_string(),
+        format!("{}{of}", one.region),
         if one.up { "up" } else { "down" }.to_owned(),
         one.end.clone(),
         size(one.copied_bytes),
@@ -119,6 +125,7 @@ mod tests {
             at_unix_seconds: 1_700_000_000.25,
             interval: 12,
             region: 65,
+            region_bytes: 1 << 30,
             up: true,
             why: "its group was hot 3 intervals in a row".to_owned(),
             end: "done".to_owned(),
@@ -134,7 +141,8 @@ mod tests {
         };
         let moves = Moves {
             volume: "vol0".into(),
-            moves: vec![one, late],
+            region_bytes: 1 << 30,
+            moves: vec![one, late.clone()],
             ..Moves::default()
         };
         let text = page(&moves, 5);
@@ -147,6 +155,13 @@ mod tests {
             "{text}"
         );
         assert!(lines[3].starts_with("5 older ones"), "{text}");
+        let other = Moves {
+            region_bytes: 16 << 20,
+            moves: vec![late],
+            ..Moves::default()
+        };
+        let text = page(&other, 0);
+        assert!(text.contains("65 of 1.0 GiB  down"), "{text}");
         assert!(page(&Moves::default(), 0).starts_with("No region"));
     }
 

@@ -9,7 +9,8 @@
 //! a read: whoever writes one of its pages makes it void.
 //!
 //! Always true:
-//! 1. An extent is raised only when there is room for all of it.
+//! 1. An extent is raised only when there is room for all of it; but for a pinned one, only in a window of the day
+//!    in which moves may begin.
 //! 2. A copied page is mapped only if nobody wrote it since the copy began.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -187,7 +188,7 @@ impl Inner {
     /// Raises `extent` now if that needs no waiting, else as soon as there is room.
     pub(crate) fn raise_soon(self: &Rc<Self>, cache: &Rc<Cache>, extent: u32) {
         let jobs = &cache.tier.jobs;
-        if jobs.borrow().waiting.contains(&extent) {
+        if jobs.borrow().waiting.contains(&extent) || !self.may_begin(cache, extent) {
             return;
         }
         if jobs.borrow().full && !cache.tier.table.borrow().is_pinned(extent) {
@@ -255,12 +256,17 @@ impl Inner {
             let known = tier.jobs.borrow().copies.contains_key(&extent);
             !known && table.place(extent) == Place::Up && table.wants(extent)
         };
-        if copies && self.is_worth_copying(cache, extent) {
+        if copies && self.may_begin(cache, extent) && self.is_worth_copying(cache, extent) {
             let mut jobs = tier.jobs.borrow_mut();
             jobs.copies.insert(extent, 0);
             jobs.order.push_front(extent);
             tier.raise_work.notify_all();
         }
+    }
+
+    /// May a move of `extent` begin now? One that is pinned comes up at any time of the day.
+    fn may_begin(&self, cache: &Cache, extent: u32) -> bool {
+        self.opens_in().is_none() || cache.tier.table.borrow().is_pinned(extent)
     }
 
     /// What is known of an extent that misses pages; `None` if none is missing.
@@ -332,7 +338,9 @@ impl Inner {
                 .is_some_and(|waiting| Worth::default().has_cooled(&costs, &waiting));
             if cooled && !tier.table.borrow().is_pinned(extent) {
                 tier.jobs.borrow_mut().copies.remove(&extent);
-                count(&tier.counts.cancelled, 1);
+                let region = tier.table.borrow().region_of(extent);
+                let mut stats = tier.stats.borrow_mut();
+                stats.give_up(region, MoveEnd::Cancelled);
             }
         }
         {
@@ -367,7 +375,7 @@ impl Inner {
                 continue;
             };
             let room = cache.room.wait();
-            let wanted = tier.table.borrow().wants(extent);
+            let wanted = tier.table.borrow().wants(extent) && self.may_begin(&cache, extent);
             let raised = match wanted {
                 true => self.try_raise(&cache, extent),
                 false => Raised::Yes,
@@ -604,8 +612,13 @@ impl Inner {
                 .any(|extent| jobs.copies.contains_key(&extent) || jobs.waiting.contains(&extent))
         };
         let mut stats = tier.stats.borrow_mut();
-        if !pending && stats.way_of(region) == Some(Way::Up) {
-            stats.end_move(env::now(), region, MoveEnd::Done);
+        if pending || stats.way_of(region) != Some(Way::Up) {
+            return;
+        }
+        match stats.settle_move(env::now(), region) {
+            Some(MoveEnd::Cancelled) => count(&tier.counts.cancelled, 1),
+            Some(MoveEnd::Failed) => count(&tier.counts.failed, 1),
+            _ => {}
         }
     }
 
@@ -660,6 +673,8 @@ impl Inner {
         if !answer {
             // What cannot be read stays where it is.
             tier.jobs.borrow_mut().copies.remove(&extent);
+            let region = tier.table.borrow().region_of(extent);
+            tier.stats.borrow_mut().give_up(region, MoveEnd::Failed);
             return false;
         }
         count(&tier.counts.bytes_promoted, copied * PAGE);

@@ -4,8 +4,8 @@
 //! sleep until the interval's end -> close the counts -> policy::tier -> downs, then ups, as it says
 //! ```
 //!
-//! Outside the windows of the day no move begins: what the policy would send up is handed back to it, and what
-//! it sends down goes when a window opens.
+//! Outside the windows of the day no move begins: what the policy would send up is handed back to it, what it sends
+//! down goes when a window opens, and so does what is touched of a region that was sent up before.
 
 use std::rc::Rc;
 
@@ -63,10 +63,9 @@ impl Inner {
         tier.stats
             .borrow_mut()
             .keep(closed, &decision, resident, up);
-        let open = {
-            let schedule = self.settings.borrow().tier.schedule();
-            schedule.is_open(env::wall_clock())
-        };
+        let open = self.opens_in().is_none();
+        let opened = open && tier.shut.get();
+        tier.shut.set(!open);
         self.move_boundary(cache, length);
         if open {
             self.shed(cache);
@@ -83,7 +82,21 @@ impl Inner {
                 false => tier.policy.borrow_mut().withdrawn(mv.region),
             }
         }
+        if opened {
+            // What was sent up before, or was up at the start, had to wait.
+            self.fit_tier(cache);
+        }
         self.review_copies(cache);
+    }
+
+    /// How long until a window opens in which moves may begin; `None`: they may now.
+    pub(crate) fn opens_in(&self) -> Option<Nanos> {
+        let settings = self.settings.borrow();
+        if settings.tier.windows.is_empty() {
+            return None;
+        }
+        let wait = settings.tier.schedule().opens_in(env::wall_clock());
+        (wait > Nanos(0)).then_some(wait)
     }
 
     /// What is up and not wanted goes down now, if the choices say so. The published mover has no lazy way.
@@ -110,17 +123,18 @@ impl Inner {
         let tier = &cache.tier;
         tier.table.borrow_mut().want(region, true);
         count(&tier.counts.moves_up, 1);
-        let now = env::now();
+        let (now, region_len) = (env::now(), tier.table.borrow().region_bytes());
         tier.stats
             .borrow_mut()
-            .begin_move(now, region, Way::Up, why);
+            .begin_move(now, (region, region_len), Way::Up, why);
         let extents = tier.table.borrow().extents_of(region);
         for extent in extents.clone() {
             if tier.table.borrow().place(extent) == Place::Up {
                 self.hold(cache, extent);
             }
         }
-        match self.settings.borrow().tier.mover {
+        let mover = self.settings.borrow().tier.mover;
+        match mover {
             Mover::Direct => self.raise_some(cache, extents),
             Mover::Published => tier.published.decide(region, Way::Up),
         }
@@ -134,10 +148,10 @@ impl Inner {
         count(&tier.counts.moves_down, 1);
         let given_up = tier.stats.borrow_mut().way_of(region) == Some(Way::Up);
         count(&tier.counts.cancelled, u64::from(given_up));
-        let now = env::now();
+        let (now, region_len) = (env::now(), tier.table.borrow().region_bytes());
         tier.stats
             .borrow_mut()
-            .begin_move(now, region, Way::Down, why);
+            .begin_move(now, (region, region_len), Way::Down, why);
         let extents = tier.table.borrow().extents_of(region);
         let mut any = false;
         for extent in extents {

@@ -10,6 +10,7 @@
 //! Always true:
 //! 1. A dirty page leaves the fast device only after it was brought home and the slow device was flushed.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use base::{Bytes, Nanos};
@@ -25,6 +26,8 @@ use crate::tier::{CopyBack, MoveEnd, Place};
 
 /// Pages brought home in one round at most.
 const ROUND_PAGES: usize = 1024;
+/// Clean pages dropped at a time; others have their turn between.
+const DROP_PAGES: u64 = 4096;
 /// After so many rounds in which users were faster, they have to wait for one.
 const ROUNDS_BEFORE_LOCK: u32 = 8;
 /// After a failed round.
@@ -35,8 +38,12 @@ impl Inner {
     pub(crate) fn lower(&self, cache: &Rc<Cache>, extent: u32) {
         let tier = &cache.tier;
         self.begin_sinking(cache, extent);
-        self.drop_unneeded(cache, extent);
-        self.note_emptied(cache, extent);
+        let pages = tier.table.borrow().pages_of(extent);
+        // What is longer is left to the task.
+        if pages.end - pages.start <= DROP_PAGES {
+            self.drop_unneeded(cache, pages);
+            self.note_emptied(cache, extent);
+        }
         tier.lower_work.notify_all();
     }
 
@@ -52,21 +59,39 @@ impl Inner {
     }
 
     /// Drops what needs not be written home.
-    fn drop_unneeded(&self, cache: &Cache, extent: u32) {
+    fn drop_unneeded(&self, cache: &Cache, pages: Range<u64>) {
         #[cfg(test)]
         if cache.planted(crate::cache::Bug::RecordFirst) {
-            let pages = cache.tier.table.borrow().pages_of(extent);
             return pages.for_each(|page| cache.unmap_page(page));
         }
         if self.settings.borrow().tier.copy_back != CopyBack::All {
-            self.drop_clean(cache, extent);
+            self.drop_clean(cache, pages);
         }
     }
 
-    /// Drops the clean pages of `extent`; where nothing is copied back, all of them.
-    pub(crate) fn drop_clean(&self, cache: &Cache, extent: u32) {
-        let copy_back = self.settings.borrow().tier.copy_back;
+    /// Calls `drop` with the pages of `extent` while it sinks, some at a time.
+    async fn by_turns(&self, cache: &Cache, extent: u32, drop: impl Fn(Range<u64>)) {
         let pages = cache.tier.table.borrow().pages_of(extent);
+        for first in pages.clone().step_by(DROP_PAGES as usize) {
+            if first > pages.start {
+                env::yield_now().await;
+            }
+            let sinks = cache.tier.table.borrow().place(extent) == Place::Sinking;
+            if !sinks || cache.stopped.get() || !cache.is_running() {
+                return;
+            }
+            drop(first..(first + DROP_PAGES).min(pages.end));
+        }
+    }
+
+    /// Drops the clean pages of `extent`, which sinks; where nothing is copied back, all of them.
+    pub(crate) async fn drop_all_clean(&self, cache: &Cache, extent: u32) {
+        self.by_turns(cache, extent, |pages| self.drop_clean(cache, pages))
+            .await;
+    }
+
+    fn drop_clean(&self, cache: &Cache, pages: Range<u64>) {
+        let copy_back = self.settings.borrow().tier.copy_back;
         if cache.map.borrow().resident_in(pages.start, pages.end) == 0 {
             return;
         }
@@ -157,9 +182,13 @@ impl Inner {
         for extent in sinking {
             if tier.table.borrow().place(*extent) == Place::Sinking {
                 let before = tier.counts.bytes_dropped.get();
-                self.drop_unneeded(cache, *extent);
+                self.by_turns(cache, *extent, |pages| self.drop_unneeded(cache, pages))
+                    .await;
                 gone += (tier.counts.bytes_dropped.get() - before) / PAGE;
-                gone += u64::from(self.note_emptied(cache, *extent));
+                // Others had their turn meanwhile.
+                if tier.table.borrow().place(*extent) == Place::Sinking {
+                    gone += u64::from(self.note_emptied(cache, *extent));
+                }
             }
         }
         let runs = self.pick_sinking(cache, sinking);

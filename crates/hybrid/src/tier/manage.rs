@@ -16,7 +16,7 @@ use crate::engine::Inner;
 use crate::label::PAGE;
 use crate::settings::Settings;
 use crate::tier::table::{Kept, Place, Table};
-use crate::tier::{Heat, Mode, MoveEnd, MoveRecord, Mover, TierStatus, interval};
+use crate::tier::{Asked, Heat, Mode, MoveEnd, MoveRecord, Mover, TierStatus, interval};
 
 impl Inner {
     /// After a restart: what `kept` tells is up again.
@@ -78,7 +78,11 @@ impl Inner {
         let same_regions = new.tier.region == old.tier.region;
         if new.tier.parameters != old.tier.parameters || !same_extents || !same_regions {
             let mut stats = tier.stats.borrow_mut();
-            stats.set(&new.tier.parameters, same_extents);
+            if !same_regions {
+                // Their numbers mean other places now. What is being copied goes on, for the new regions.
+                stats.end_all(env::now(), MoveEnd::Cancelled);
+            }
+            stats.set(&new.tier.parameters, same_extents, same_regions);
         }
         if new.mode.has_tier() && !old.mode.has_tier() {
             tier.stats.borrow_mut().restart(env::now());
@@ -109,6 +113,7 @@ impl Inner {
             return;
         }
         tier.jobs.borrow_mut().make_hope();
+        tier.shut.set(self.opens_in().is_some());
         let up: Vec<u32> = tier.table.borrow().up().collect();
         for extent in up {
             if tier.table.borrow().is_barred(extent) {
@@ -127,7 +132,8 @@ impl Inner {
         let wanted: Vec<Region> = tier.table.borrow().wanted().collect();
         for region in wanted {
             let extents = tier.table.borrow().extents_of(region);
-            match self.settings.borrow().tier.mover {
+            let mover = self.settings.borrow().tier.mover;
+            match mover {
                 Mover::Direct => self.raise_some(cache, extents),
                 Mover::Published => tier.published.decide(region, Way::Up),
             }
@@ -194,34 +200,54 @@ impl Inner {
 
     // --- what is counted and seen -----------------------------------------------------------------
 
+    /// Is all of `range` (in bytes) on the fast device, in whole or in part, and does only that have the newest of it?
+    pub(crate) fn look_up(&self, cache: &Cache, range: &Range<u64>) -> (bool, bool) {
+        let end = range.end.div_ceil(PAGE).min(self.slow.whole_pages());
+        let pages = range.start / PAGE..end;
+        let map = cache.map.borrow();
+        let resident = pages.clone().all(|page| map.find(page).is_some());
+        (
+            resident,
+            resident && pages.clone().all(|page| map.is_dirty(page)),
+        )
+    }
+
     /// A request of a user for `range` (in bytes) comes: counts it. A hit is one whose data are all on the fast
     /// device, or that writes to an extent that is up.
-    pub(crate) fn note_request(self: &Rc<Self>, cache: &Rc<Cache>, range: Range<u64>, write: bool) {
+    pub(crate) fn note_request(
+        self: &Rc<Self>,
+        cache: &Rc<Cache>,
+        range: Range<u64>,
+        asked: Asked,
+    ) {
         let counts = &cache.tier.counts;
-        let end = range.end.div_ceil(PAGE).min(self.slow.whole_pages());
-        let mut pages = range.start / PAGE..end;
-        let tiered = self.has_tier();
-        let resident = {
-            let map = cache.map.borrow();
-            pages.clone().all(|page| map.find(page).is_some())
-        };
-        let buffered = cache.tier.published.serves(&range, write, resident);
-        let up = tiered && {
-            let table = cache.tier.table.borrow();
-            pages.all(|page| table.place(table.extent_of(page)) == Place::Up)
+        let (write, resident, dirty) = match asked {
+            Asked::Read { resident } => (false, resident, false),
+            Asked::Write { resident, dirty } => (true, resident, dirty),
         };
         count(&counts.requests, 1);
+        count(&counts.dirty_write_requests, u64::from(dirty));
+        if !self.has_tier() {
+            count(&counts.hit_requests, u64::from(resident));
+            return;
+        }
+        let buffered = cache.tier.published.serves(&range, write, resident);
+        let up = {
+            let table = cache.tier.table.borrow();
+            let end = range.end.div_ceil(PAGE).min(table.pages());
+            let last = end.max(range.start / PAGE + 1) - 1;
+            let mut extents = table.extent_of(range.start / PAGE)..=table.extent_of(last);
+            extents.all(|extent| table.place(extent) == Place::Up)
+        };
         count(&counts.tier_requests, u64::from(up));
         count(&counts.buffer_requests, u64::from(buffered));
         let hit = !buffered && (resident || up && write);
         count(&counts.hit_requests, u64::from(hit));
-        if tiered && !up {
+        if !up {
             let first = range.start / PAGE;
             self.note_cache_use(cache, first, range.end.div_ceil(PAGE) - first);
         }
-        if tiered {
-            self.touch_tier(cache, range, write, !write && !resident);
-        }
+        self.touch_tier(cache, range, write, !write && !resident);
     }
 
     /// See [`crate::Hybrid::heat`].

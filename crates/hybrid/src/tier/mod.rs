@@ -41,6 +41,13 @@ pub(crate) use stats::{Stats, Touch};
 pub(crate) use table::{Kept, Place, Table};
 pub use view::{Heat, HeatInterval, MoveEnd, MoveRecord, TierStatus};
 
+/// What a user asks for, and what the page map has of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Asked {
+    Read { resident: bool },
+    Write { resident: bool, dirty: bool },
+}
+
 /// Counts since the fast device was attached.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
@@ -49,6 +56,8 @@ pub(crate) struct Counts {
     pub hit_requests: Cell<u64>,
     /// Requests that the published mover's temporary buffer served: not among the hits.
     pub buffer_requests: Cell<u64>,
+    /// Writes over data all of which the fast device alone had.
+    pub dirty_write_requests: Cell<u64>,
     /// Requests that lay in extents that are up.
     pub tier_requests: Cell<u64>,
     /// Bytes copied to the fast device ahead of need, brought home by lowering, and dropped.
@@ -74,6 +83,8 @@ pub(crate) struct State {
     /// The published mover's queue, and the region it moves.
     pub published: Published,
     boundary: RefCell<split::Boundary>,
+    /// When somebody looked last, moves might not begin.
+    shut: Cell<bool>,
     /// Extents are to be raised or copied.
     pub raise_work: Event,
     /// Extents are to be emptied.
@@ -96,6 +107,7 @@ impl State {
             jobs: RefCell::default(),
             published: Published::default(),
             boundary: RefCell::default(),
+            shut: Cell::new(false),
             raise_work: Event::default(),
             lower_work: Event::default(),
             news: Event::default(),

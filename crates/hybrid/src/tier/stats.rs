@@ -66,8 +66,8 @@ pub(crate) struct Stats {
     // Moves.
     moves: VecDeque<MoveRecord>,
     next_move: u64,
-    /// The move under way of each region.
-    moving: BTreeMap<Region, u64>,
+    /// The move under way of each region, and how it ends when nothing more is to be done for it.
+    moving: BTreeMap<Region, (u64, MoveEnd)>,
 }
 
 impl Stats {
@@ -93,9 +93,16 @@ impl Stats {
         }
     }
 
-    /// The parameters changed, or the grains did: heat is learned anew where the old one says nothing.
-    pub fn set(&mut self, parameters: &Parameters, same_extents: bool) {
+    /// The parameters changed, or the grains did: heat is learned anew where the old one says nothing. With other regions
+    /// what is known of the old ones says nothing; moves under way were ended before.
+    pub fn set(&mut self, parameters: &Parameters, same_extents: bool, same_regions: bool) {
         let fresh = Stats::new(self.start, parameters);
+        if !same_regions {
+            assert!(self.moving.is_empty(), "moves of regions that are no more");
+            self.missed_in = fresh.missed_in.clone();
+            self.intervals.clear();
+            self.entries = 0;
+        }
         if parameters.period != self.period || !same_extents {
             (self.heat, self.missed) = (fresh.heat, fresh.missed);
             self.missed_in = fresh.missed_in;
@@ -230,13 +237,15 @@ impl Stats {
     // --- the log of moves -------------------------------------------------------------------------
 
     /// A move of `region` begins; one of it that is under way is given up.
-    pub fn begin_move(&mut self, at: Instant, region: Region, way: Way, why: String) {
+    pub fn begin_move(&mut self, at: Instant, region: (Region, Bytes), way: Way, why: String) {
+        let (region, region_len) = region;
         self.end_move(at, region, MoveEnd::Cancelled);
         let record = MoveRecord {
             number: self.next_move,
             at,
             interval: self.number.saturating_sub(1),
             region,
+            region_len,
             up: way == Way::Up,
             why,
             end: MoveEnd::UnderWay,
@@ -244,7 +253,7 @@ impl Stats {
             copied: Bytes(0),
             copying: Nanos(0),
         };
-        self.moving.insert(region, record.number);
+        self.moving.insert(region, (record.number, MoveEnd::Done));
         self.next_move += 1;
         self.moves.push_back(record);
         if self.moves.len() > MOVES_MAX {
@@ -253,7 +262,7 @@ impl Stats {
     }
 
     fn moving(&mut self, region: Region) -> Option<&mut MoveRecord> {
-        let number = *self.moving.get(&region)?;
+        let (number, _) = *self.moving.get(&region)?;
         let first = self.moves.front()?.number;
         self.moves.get_mut(number.checked_sub(first)? as usize)
     }
@@ -276,6 +285,20 @@ impl Stats {
         if let Some(record) = self.moving(region) {
             record.copying += took;
         }
+    }
+
+    /// A part of the move of `region` was given up, for one of the reasons that `end` has.
+    pub fn give_up(&mut self, region: Region, end: MoveEnd) {
+        if let Some((_, ends)) = self.moving.get_mut(&region) {
+            *ends = end;
+        }
+    }
+
+    /// Nothing more is to be done for the move of `region`: it is done, but for what was given up. Returns how it ended.
+    pub fn settle_move(&mut self, at: Instant, region: Region) -> Option<MoveEnd> {
+        let (_, end) = *self.moving.get(&region)?;
+        self.end_move(at, region, end);
+        Some(end)
     }
 
     /// The move of `region` is over, if one is under way. Returns whether there was one.
@@ -361,9 +384,10 @@ mod tests {
     #[test]
     fn a_new_move_of_a_region_gives_up_the_one_under_way() {
         let mut stats = stats();
-        stats.begin_move(Instant(1), Region(4), Way::Up, "hot".to_owned());
+        let region = (Region(4), Bytes::mib(1));
+        stats.begin_move(Instant(1), region, Way::Up, "hot".to_owned());
         stats.copied(Region(4), Bytes(4096));
-        stats.begin_move(Instant(2), Region(4), Way::Down, "cold".to_owned());
+        stats.begin_move(Instant(2), region, Way::Down, "cold".to_owned());
         assert!(stats.end_move(Instant(3), Region(4), MoveEnd::Done));
         assert!(!stats.end_move(Instant(4), Region(4), MoveEnd::Done));
         let moves = stats.moves(0);
@@ -375,5 +399,30 @@ mod tests {
         );
         assert_eq!(stats.moves(1).len(), 1);
         assert_eq!(stats.pending(), 0);
+    }
+
+    #[test]
+    fn a_move_of_which_a_part_was_given_up_is_not_done() {
+        let mut stats = stats();
+        for (region, given_up) in [
+            (1, None),
+            (2, Some(MoveEnd::Cancelled)),
+            (3, Some(MoveEnd::Failed)),
+        ] {
+            stats.begin_move(
+                Instant(1),
+                (Region(region), Bytes::mib(1)),
+                Way::Up,
+                "hot".to_owned(),
+            );
+            given_up
+                .into_iter()
+                .for_each(|end| stats.give_up(Region(region), end));
+            let ended = stats.settle_move(Instant(2), Region(region));
+            assert_eq!(ended, Some(given_up.unwrap_or(MoveEnd::Done)));
+            assert_eq!(stats.settle_move(Instant(3), Region(region)), None);
+        }
+        let ends: Vec<MoveEnd> = stats.moves(0).iter().map(|record| record.end).collect();
+        assert_eq!(ends, [MoveEnd::Done, MoveEnd::Cancelled, MoveEnd::Failed]);
     }
 }

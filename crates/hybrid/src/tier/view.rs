@@ -44,8 +44,10 @@ pub struct MoveRecord {
     pub at: Instant,
     /// The interval it was decided in.
     pub interval: u64,
-    /// The region.
+    /// The region, and its length then: it can be changed while the volume is in use.
     pub region: Region,
+    /// See `region`.
+    pub region_len: Bytes,
     /// Up or down.
     pub up: bool,
     /// Why, in words.

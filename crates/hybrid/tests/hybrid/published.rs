@@ -113,6 +113,144 @@ fn a_region_moves_up_and_down_again_with_all_that_is_written_meanwhile() {
     }
 }
 
+#[test]
+fn a_queued_move_waits_for_the_next_window() {
+    run(2, async {
+        const DAY: u64 = 86_400_000_000_000;
+        let at = |seconds: u64| Nanos((env::wall_clock().0 + seconds * 1_000_000_000) % DAY);
+        let (slow, fast) = (Memory::new("hdd0", SLOW), Memory::new("ssd0", FAST));
+        let mut settings = published(Buffer::Fast, CopyBack::Changed);
+        settings.tier.windows = vec![(at(0), at(12)), (at(60), at(120))];
+        settings.tier.parameters.period = Nanos::secs(5);
+        settings.tier.parameters.share_min = 80.0;
+        settings.tier.parameters.timeout = 1000;
+        let disk = make(settings, slow.clone(), fast).await;
+        let both_hot = async |seconds: u64| {
+            for _ in 0..seconds * 2 {
+                get(&disk, Span::bytes(REGION, 4096)).await;
+                get(&disk, Span::bytes(4 * REGION, 4096)).await;
+                env::sleep(Nanos::millis(333)).await;
+            }
+        };
+        both_hot(14).await;
+        // Both are decided after ten seconds; one moves for some more, beyond the window's end.
+        slow.set_latency(Nanos::secs(1));
+        both_hot(2).await;
+        env::sleep(Nanos::secs(25)).await;
+        let ends: Vec<MoveEnd> = disk.moves(0).iter().map(|record| record.end).collect();
+        assert_eq!(ends, [MoveEnd::Done, MoveEnd::UnderWay]);
+        assert_eq!(disk.moves(0)[1].copied, Bytes(0));
+        env::sleep(Nanos::secs(60)).await;
+        assert!(done(&disk, 2), "{:?}", disk.moves(0));
+    });
+}
+
+#[test]
+fn holes_are_not_reported_where_the_buffer_has_data() {
+    run(3, async {
+        let (slow, fast) = (Memory::new("hdd0", SLOW), Memory::new("ssd0", FAST));
+        let disk = make(published(Buffer::Memory, CopyBack::All), slow.clone(), fast).await;
+        slow.set_latency(Nanos::secs(1));
+        heat_until(&disk, 2, |disk| !disk.moves(0).is_empty()).await;
+        let span = Span::bytes(REGION + (1 << 20), 8192);
+        put(&disk, span, 7).await;
+        assert_eq!(disk.moves(0)[0].end, MoveEnd::UnderWay);
+        assert_eq!(disk.status().dirty_bytes, 0, "it is in memory alone");
+        let pieces = disk.allocation(span).await.expect("it can be told");
+        assert_eq!(pieces, [(8192, true)]);
+        let elsewhere = Span::bytes(6 * REGION, 8192);
+        let pieces = disk.allocation(elsewhere).await.expect("it can be told");
+        assert_eq!(pieces, [(8192, false)], "nothing was ever written there");
+        assert!(reads_as(&disk, span, 7).await);
+    });
+}
+
+#[test]
+fn barred_extents_of_a_region_that_moves_stay_where_they_are() {
+    for buffer in [Buffer::Memory, Buffer::Fast] {
+        run(4, async move {
+            let contents = noise(7, SLOW);
+            let (slow, fast) = (Memory::new("hdd0", SLOW), Memory::new("ssd0", FAST));
+            slow.load(base::Sector(0), &contents);
+            slow.set_latency(Nanos::millis(50));
+            let mut settings = published(buffer, CopyBack::All);
+            settings.tier.extent = Bytes::mib(1);
+            // The third MiB of the second region.
+            let barred = Span::bytes(REGION + (2 << 20), 1 << 20);
+            settings.tier.barred = vec![barred];
+            let disk = make(settings, slow.clone(), fast).await;
+            let (here, there) = (
+                Span::bytes(REGION + (2 << 20) + 8192, 4096),
+                Span::bytes(REGION + (3 << 20), 4096),
+            );
+            heat_until(&disk, 2, |disk| !disk.moves(0).is_empty()).await;
+            put(&disk, here, 1).await;
+            put(&disk, there, 2).await;
+            heat_until(&disk, 2, |disk| done(disk, 1)).await;
+            disk.flush().await.expect("it is durable");
+            let status = disk.tier().expect("a tier");
+            assert_eq!(status.held_bytes, REGION - (1 << 20), "{buffer:?}");
+            assert!(reads_as(&*slow, here, 1).await);
+            put(&disk, here, 3).await;
+            put(&disk, there, 4).await;
+            assert!(
+                reads_as(&*slow, here, 3).await,
+                "{buffer:?}: it stays there"
+            );
+            assert!(!reads_as(&*slow, there, 4).await);
+            heat_until(&disk, 5, |disk| {
+                disk.tier().expect("a tier").held_bytes == 0
+                    || disk
+                        .moves(0)
+                        .iter()
+                        .any(|one| !one.up && one.end == MoveEnd::Done)
+            })
+            .await;
+            let mut expected = contents;
+            for (span, fill) in [(here, 3), (there, 4)] {
+                let at = span.start.byte() as usize;
+                expected[at..at + span.len.usize()].fill(fill);
+            }
+            assert!(everything(&disk).await == expected, "{buffer:?}");
+            disk.detach().await.expect("everything goes home");
+            assert!(everything(&*slow).await == expected, "{buffer:?}");
+        });
+    }
+}
+
+#[test]
+fn writers_of_a_region_that_fills_the_tier_do_not_wait_for_its_copy() {
+    run(5, async {
+        let (slow, fast) = (
+            Memory::new("hdd0", SLOW),
+            Memory::new("ssd0", Bytes::mib(10)),
+        );
+        let disk = make(
+            published(Buffer::Fast, CopyBack::Changed),
+            slow.clone(),
+            fast,
+        )
+        .await;
+        heat_until(&disk, 2, |disk| !disk.moves(0).is_empty()).await;
+        // Each step of the copy takes seconds, and users write over what was copied.
+        slow.set_latency(Nanos::secs(2));
+        let mut longest = Nanos(0);
+        for round in 0..4000_u64 {
+            let begun = env::now();
+            put(
+                &disk,
+                Span::bytes(REGION + round * 7 % 1900 * 4096, 4096),
+                1,
+            )
+            .await;
+            longest = longest.max(env::now().since(begun));
+            env::sleep(Nanos::millis(4)).await;
+        }
+        assert_eq!(disk.moves(0)[0].end, MoveEnd::Done, "it moved meanwhile");
+        assert!(longest < Nanos::millis(200), "{longest}");
+    });
+}
+
 /// The paper's devices: four disks as one, and an SSD.
 fn paper_devices() -> (Rc<dyn Device>, Rc<dyn Device>) {
     let disk = Spec::find("hdd-10k-sas").expect("in the catalogue");

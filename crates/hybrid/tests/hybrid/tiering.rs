@@ -3,9 +3,12 @@
 use std::rc::Rc;
 
 use base::{Bytes, Nanos, Span};
+use device::fault::{Book, Done, Injury, Rule};
 use device::model::{ModelDisk, Spec, Store};
-use device::{Crash, Device, Memory};
-use hybrid::{Admission, CopyBack, Hybrid, Mode, MoveEnd, Settings, Tier, TierStatus, Ties};
+use device::{Crash, Device, Memory, Op};
+use hybrid::{
+    Admission, CopyBack, Health, Hybrid, Mode, MoveEnd, Settings, Tier, TierStatus, Ties,
+};
 use policy::tier::{Parameters, Region};
 use proptest::prelude::*;
 
@@ -367,6 +370,200 @@ fn outside_its_windows_no_move_begins() {
     });
 }
 
+/// A window of the day from `from` to `to`, counted from now.
+fn window(from: Nanos, to: Nanos) -> (Nanos, Nanos) {
+    const DAY: u64 = 86_400_000_000_000;
+    let at = |span: Nanos| Nanos((env::wall_clock().0 + span.0) % DAY);
+    (at(from), at(to))
+}
+
+/// Reads the first page of `region` for `seconds`, ten times a second.
+async fn keep_hot(disk: &Hybrid, region: u64, seconds: u64) {
+    for _ in 0..seconds * 10 {
+        get(disk, pages((region - 1) * 1024, 1)).await;
+        env::sleep(Nanos::millis(100)).await;
+    }
+}
+
+#[test]
+fn what_is_touched_outside_the_windows_does_not_come_up_and_does_when_one_opens() {
+    run(30, async {
+        let (slow, fast) = devices();
+        let mut settings = tiered(Mode::Tier);
+        // Extents come up one by one, as they are touched.
+        settings.tier.break_even = true;
+        settings.tier.windows = vec![
+            window(Nanos(0), Nanos::secs(10)),
+            window(Nanos::secs(30), Nanos::secs(90)),
+        ];
+        let disk = make(settings, slow.clone(), fast).await;
+        keep_hot(&disk, 3, 5).await;
+        assert_eq!(tier(&disk).regions_up, 1);
+        keep_hot(&disk, 3, 10).await;
+        // The second extent of the region, which is sent up: a write to what is up goes to the fast device.
+        let other = pages(2048 + 256, 4);
+        put(&disk, other, 1).await;
+        put(&disk, other, 2).await;
+        assert!(reads_as(&*slow, other, 2).await, "it stayed where it was");
+        assert_eq!(disk.status().dirty_bytes, 0);
+        keep_hot(&disk, 3, 20).await;
+        put(&disk, other, 3).await;
+        put(&disk, other, 4).await;
+        assert!(disk.status().dirty_bytes > 0, "the window is open");
+        assert!(reads_as(&disk, other, 4).await);
+    });
+}
+
+#[test]
+fn what_is_missing_after_a_restart_is_copied_in_the_next_window() {
+    run(31, async {
+        let (slow, fast) = devices();
+        let settings = tiered(Mode::Tier);
+        let disk = make(settings.clone(), slow.clone(), fast.clone()).await;
+        // 1 MiB a second, so that the copy is under way when the disk is closed.
+        slow.set_latency(Nanos::millis(900));
+        keep_hot(&disk, 3, 3).await;
+        disk.close().await.unwrap();
+        slow.set_latency(Nanos(0));
+        let mut settings = settings;
+        settings.tier.windows = vec![window(Nanos::secs(60), Nanos::secs(120))];
+        let disk = Hybrid::open(settings, slow, fast, Ties::default())
+            .await
+            .unwrap();
+        let (up, held) = (tier(&disk).regions_up, tier(&disk).held_bytes);
+        assert!(up == 1 && held < 4 << 20, "{up} up, {held} held");
+        keep_hot(&disk, 3, 40).await;
+        assert_eq!(tier(&disk).bytes_up, 0, "nothing is copied yet");
+        keep_hot(&disk, 3, 30).await;
+        assert_eq!(tier(&disk).held_bytes, 4 << 20);
+    });
+}
+
+#[test]
+fn a_closed_disk_copies_nothing_more() {
+    run(32, async {
+        let (slow, fast) = devices();
+        let book = Book::new(env::rng("requests"));
+        let (slow_seen, fast_seen) = (book.wrap(slow.clone()), book.wrap(fast.clone()));
+        let disk = make(tiered(Mode::Tier), slow_seen, fast_seen).await;
+        slow.set_latency(Nanos::millis(400));
+        keep_hot(&disk, 3, 2).await;
+        let moves = disk.moves(0);
+        assert_eq!(moves[0].end, MoveEnd::UnderWay);
+        // A copy waits for its turn now, with users on the slow device all the time.
+        disk.close().await.unwrap();
+        env::sleep(Nanos::secs(1)).await;
+        let steps = book.steps();
+        env::sleep(Nanos::secs(600)).await;
+        assert_eq!(book.steps(), steps, "nobody uses the devices");
+        let disk = Hybrid::open(tiered(Mode::Tier), slow, fast, Ties::default())
+            .await
+            .unwrap();
+        assert!(everything(&disk).await == noise(7, SLOW));
+    });
+}
+
+#[test]
+fn a_promotion_that_lost_its_readers_is_cancelled_in_the_log() {
+    run(33, async {
+        let (slow, fast) = devices();
+        let mut settings = tiered(Mode::Tier);
+        settings.tier.break_even = true;
+        settings.tier.region = Bytes::mib(16);
+        settings.tier.extent = Bytes::mib(16);
+        settings.tier.parameters.timeout = 1000;
+        let disk = make(settings, slow.clone(), fast).await;
+        slow.set_latency(Nanos::millis(50));
+        for round in 0..60 {
+            get(&disk, pages(round * 61 % 4096, 1)).await;
+        }
+        let first = || disk.moves(0).into_iter().next().expect("it was sent up");
+        assert_eq!(first().end, MoveEnd::UnderWay);
+        // It stays wanted, but its readers are gone, and the rest would come a minute at a time.
+        slow.set_latency(Nanos::secs(60));
+        for round in 0..40 {
+            get(&disk, pages(12_000 + round * 7, 1)).await;
+        }
+        assert_eq!(first().end, MoveEnd::Cancelled);
+        assert!(first().copied < Bytes::mib(16));
+        assert_eq!(
+            (tier(&disk).moves_cancelled, tier(&disk).moves_down),
+            (1, 0)
+        );
+    });
+}
+
+#[test]
+fn regions_of_another_size_have_numbers_of_their_own() {
+    run(34, async {
+        let (slow, fast) = devices();
+        let disk = make(tiered(Mode::Tier), slow.clone(), fast).await;
+        slow.set_latency(Nanos::millis(300));
+        heat_up(&disk, 3, 1).await;
+        assert_eq!(disk.moves(0)[0].end, MoveEnd::UnderWay);
+        let mut settings = tiered(Mode::Tier);
+        settings.tier.region = Bytes::mib(2);
+        disk.set(settings).await.unwrap();
+        slow.set_latency(Nanos(0));
+        assert_eq!(disk.heat().expect("a tier").intervals, []);
+        // Region 3 of 4 MiB, 8 to 12 MiB, is regions 5 and 6 of 2 MiB.
+        for _ in 0..60 {
+            get(&disk, pages(2048, 1)).await;
+            env::sleep(Nanos::millis(100)).await;
+        }
+        let moves = disk.moves(0);
+        let old = &moves[0];
+        assert_eq!(
+            (old.region, old.region_len, old.end),
+            (Region(3), Bytes::mib(4), MoveEnd::Cancelled)
+        );
+        assert!(moves[1..].iter().all(|one| one.region_len == Bytes::mib(2)));
+        let down: Vec<Region> = moves[1..]
+            .iter()
+            .filter(|one| !one.up)
+            .map(|one| one.region)
+            .collect();
+        assert_eq!(down, [Region(6)], "the other half is not asked for");
+        let heat = disk.heat().expect("a tier");
+        assert!(heat.intervals.iter().all(|interval| {
+            interval
+                .counts
+                .iter()
+                .all(|count| count.region == Region(5))
+        }));
+    });
+}
+
+#[test]
+fn a_large_extent_is_emptied_while_others_have_their_turn() {
+    run(35, async {
+        let slow = Memory::new("hdd0", Bytes::mib(256));
+        let fast = Memory::new("ssd0", Bytes::mib(96));
+        let mut settings = tiered(Mode::Tier);
+        settings.tier.region = Bytes::mib(64);
+        settings.tier.extent = Bytes::mib(64);
+        settings.tier.lazy_down = false;
+        let disk = make(settings, slow, fast).await;
+        for _ in 0..40 {
+            get(&disk, pages(3, 1)).await;
+            env::sleep(Nanos::millis(100)).await;
+        }
+        assert_eq!(tier(&disk).held_bytes, 64 << 20);
+        // Held pages are fewer from one turn to the next.
+        let mut seen = std::collections::BTreeSet::new();
+        for round in 0..200 {
+            get(&disk, pages(40_000 + round % 9, 1)).await;
+            for _ in 0..64 {
+                seen.insert(tier(&disk).held_bytes);
+                env::yield_now().await;
+            }
+            env::sleep(Nanos::millis(100)).await;
+        }
+        assert_eq!((seen.first(), seen.last()), (Some(&0), Some(&(64 << 20))));
+        assert!(seen.len() > 3, "{seen:?}");
+    });
+}
+
 #[test]
 fn beside_a_tier_the_cache_has_the_rest() {
     run(14, async {
@@ -506,6 +703,37 @@ fn a_read_of_clean_data_goes_to_the_slow_device_when_the_fast_one_is_the_busier(
                 "what changed is on the fast one alone"
             );
         }
+    });
+}
+
+#[test]
+fn what_the_slow_device_cannot_read_the_fast_one_does() {
+    run(36, async {
+        let (slow, fast) = devices();
+        let book = Book::new(env::rng("faults"));
+        let shaky = book.wrap(slow.clone());
+        let disk = make(tiered(Mode::Tier), shaky, fast.clone()).await;
+        heat_up(&disk, 3, 4).await;
+        assert_eq!(tier(&disk).held_bytes, 4 << 20);
+        slow.set_latency(Nanos::millis(1));
+        fast.set_latency(Nanos::millis(20));
+        let bad = Rule::new(Injury::Error(Done::Nothing))
+            .on(&[Op::Read])
+            .within(region(3));
+        book.add(bad);
+        let expected = noise(7, SLOW);
+        for round in 0..2000_u64 {
+            let page = 2200 + round % 500;
+            let found = get(&disk, pages(page, 1)).await;
+            assert_eq!(found[..], expected[(page as usize) << 12..][..4096]);
+            // Somebody uses the slow device as well, so that its waits are known.
+            if round.is_multiple_of(2) {
+                get(&disk, pages(9000 + round, 1)).await;
+            }
+        }
+        let errors = book.injuries().errors;
+        assert!(errors > 100, "{errors} reads were asked of the slow device");
+        assert_eq!(disk.status().health, Health::Healthy);
     });
 }
 

@@ -117,6 +117,12 @@ pub struct Tier {
     pub up_bytes: u64,
     /// Copied downwards.
     pub down_bytes: u64,
+    /// What left the fast device without being copied: the slow one had it.
+    pub dropped_bytes: u64,
+    /// Requests of users that lay in regions that were up.
+    pub requests_up: u64,
+    /// Writes that brought a temporary buffer to its destination.
+    pub sync_writes: u64,
     /// What flow control lets moves copy now; absent: it does not hold them back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow_bytes_per_second: Option<f64>,
@@ -141,6 +147,9 @@ impl From<hybrid::TierStatus> for Tier {
             moves_failed: status.moves_failed,
             up_bytes: status.bytes_up,
             down_bytes: status.bytes_down,
+            dropped_bytes: status.bytes_dropped,
+            requests_up: status.requests_up,
+            sync_writes: status.sync_writes,
             flow_bytes_per_second: status.flow_bytes_per_second,
         }
     }
@@ -157,7 +166,7 @@ pub struct Ask {
     pub limit: Option<usize>,
     /// Only what happened in the last so many seconds.
     pub last_seconds: Option<f64>,
-    /// Only moves of this region.
+    /// Only moves of this region; those of regions of another length, before a change, are left out.
     pub region: Option<u32>,
 }
 
@@ -323,6 +332,8 @@ pub struct Move {
     pub interval: u64,
     /// The number of the region in order of address, from 1.
     pub region: u32,
+    /// Length of a region when it was decided.
+    pub region_bytes: u64,
     /// To the fast device, or to the slow one.
     pub up: bool,
     pub why: String,
@@ -348,7 +359,9 @@ impl Moves {
         let wanted = log.into_iter().filter(|record| {
             ask.after.is_none_or(|after| record.number > after)
                 && record.at >= since
-                && ask.region.is_none_or(|region| record.region.0 == region)
+                && ask
+                    .region
+                    .is_none_or(|asked| (record.region.0, record.region_len) == (asked, region))
         });
         let mut moves: Vec<Move> = wanted
             .take(ask.limit() + 1)
@@ -377,6 +390,7 @@ fn one_move(record: hybrid::MoveRecord, clocks: Clocks) -> Move {
         at_unix_seconds: clocks.unix_seconds(record.at),
         interval: record.interval,
         region: record.region.0,
+        region_bytes: record.region_len.0,
         up: record.up,
         why: record.why,
         end: end.to_owned(),
@@ -475,6 +489,7 @@ mod tests {
             at: Instant(number * 1_000_000_000),
             interval: number,
             region: Region(1 + number as u32 % 2),
+            region_len: Bytes::mib(if number == 6 { 2 } else { 1 }),
             up: number < 5,
             why: "it was hot".to_owned(),
             end: if number < 5 {
@@ -494,7 +509,7 @@ mod tests {
         };
         let found = Moves::new("vol0", Bytes::mib(1), log(), &ask, CLOCKS);
         let numbers: Vec<u64> = found.moves.iter().map(|one| one.number).collect();
-        assert_eq!(numbers, [4, 6, 8]);
+        assert_eq!(numbers, [4, 8], "6 is of another length");
         assert_eq!(
             (found.moves[0].end.as_str(), found.moves[0].took_seconds),
             ("done", Some(0.5))

@@ -19,7 +19,7 @@ use std::ops::Range;
 use base::{Buf, Bytes, Map, SECTOR, View};
 
 /// Sectors in a page.
-const PAGE_SECTORS: u64 = 8;
+pub(super) const PAGE_SECTORS: u64 = 8;
 const SECTOR_LEN: usize = SECTOR as usize;
 
 /// A part of a request, in sectors of the region.
@@ -51,6 +51,11 @@ impl TemporaryBuffer {
             marked: 0,
             pages: Map::default(),
         }
+    }
+
+    /// Sectors of the region.
+    pub fn sectors(&self) -> u64 {
+        self.sectors
     }
 
     /// How much is marked.

@@ -50,6 +50,7 @@ use policy::tier::{Region, Way};
 
 use crate::cache::count;
 use crate::label::PAGE;
+use crate::slots::SlotRun;
 use buffer::TemporaryBuffer;
 use sync::{Pace, SYNC_IOPS_MAX, Step, Sync};
 
@@ -66,7 +67,8 @@ pub(crate) enum Phase {
 #[derive(Debug, Clone, Copy)]
 struct Copied {
     page: u64,
-    slot: u32,
+    /// `None`: the page was written since, and the slot is free again.
+    slot: Option<u32>,
     crc: u32,
 }
 
@@ -105,6 +107,29 @@ impl Moving {
             let at = page - self.pages.start;
             self.touched[(at / 64) as usize] |= 1 << (at % 64);
         }
+    }
+
+    /// The slots of copies of pages `first..end`, which are never shown.
+    fn take_copies(&mut self, first: u64, end: u64) -> Vec<SlotRun> {
+        let from = self.copied.partition_point(|copy| copy.page < first);
+        let copies = self.copied[from..].iter_mut();
+        let copies = copies.take_while(|copy| copy.page < end);
+        let slots = copies.filter_map(|copy| copy.slot.take());
+        slots.map(|first| SlotRun { first, count: 1 }).collect()
+    }
+
+    /// Keeps copies that were just made, in address order; returns the slots of those that are out of date already.
+    fn keep_copies(&mut self, copied: Vec<Copied>) -> Vec<SlotRun> {
+        let mut out_of_date = Vec::new();
+        for copy in copied {
+            match copy.slot {
+                Some(first) if self.is_touched(copy.page) => {
+                    out_of_date.push(SlotRun { first, count: 1 });
+                }
+                _ => self.copied.push(copy),
+            }
+        }
+        out_of_date
     }
 
     fn is_touched(&self, page: u64) -> bool {
@@ -203,13 +228,19 @@ impl Published {
         self.moving.borrow().as_ref().map(|moving| moving.phase)
     }
 
-    /// Pages `first..end` were written or forgotten: copies of them are out of date.
-    pub fn touched(&self, first: u64, end: u64) {
-        if self.moves(first, end)
-            && let Some(moving) = &mut *self.moving.borrow_mut()
-        {
-            moving.touch(first, end);
+    /// Pages `first..end` were written or forgotten: copies of them are out of date. Returns the slots of those that
+    /// nobody has seen, to be given back: a page that is written while its region comes up takes one slot, not two.
+    #[must_use]
+    pub fn touched(&self, first: u64, end: u64) -> Vec<SlotRun> {
+        if !self.moves(first, end) {
+            return Vec::new();
         }
+        let mut moving = self.moving.borrow_mut();
+        let Some(moving) = moving.as_mut() else {
+            return Vec::new();
+        };
+        moving.touch(first, end);
+        moving.take_copies(first, end)
     }
 
     fn is_halted(&self) -> bool {

@@ -64,6 +64,11 @@ impl Inner {
         let published = &tier.published;
         while !cache.stopped.get() && cache.is_running() {
             let work = published.work.wait();
+            if let Some(wait) = self.opens_in() {
+                // Other choices wake it before.
+                let _ = env::timeout(wait, work).await;
+                continue;
+            }
             let next = match published.is_halted() {
                 true => None,
                 false => published.queue.borrow_mut().pop_front(),
@@ -266,7 +271,11 @@ impl Inner {
         for (page, slot) in missing.iter().copied().zip(&mut places) {
             let from = ((page - first) * PAGE) as usize;
             let crc = crc32c_of_page(&data[from..from + PAGE_LEN], data.is_known_zero());
-            copied.push(Copied { page, slot, crc });
+            copied.push(Copied {
+                page,
+                slot: Some(slot),
+                crc,
+            });
             run = match run {
                 Some((at, start, count))
                     if at + count as u32 == slot && start + count as u64 == page =>
@@ -290,7 +299,8 @@ impl Inner {
         count(&cache.tier.counts.bytes_promoted, bytes);
         let region = published.with(|moving| moving.region);
         cache.tier.stats.borrow_mut().copied(region, Bytes(bytes));
-        published.with(|moving| moving.copied.extend(copied));
+        let out_of_date = published.with(|moving| moving.keep_copies(copied));
+        cache.give_back(&out_of_date);
     }
 
     /// Pages `first..end` of the slow device.
@@ -350,15 +360,16 @@ impl Inner {
             // What was copied may not be for good on the slow device.
             cache.tell_marks(first.page, last.page + 1);
             for copy in some {
+                let Some(slot) = copy.slot else { continue };
                 let stands = cache.is_running()
                     && cache.map.borrow().find(copy.page).is_none()
                     && !published.with(|moving| moving.is_touched(copy.page));
                 #[cfg(test)]
                 let stands = stands || cache.planted(crate::cache::Bug::StaleCopy);
                 match stands {
-                    true => cache.map_page(copy.page, copy.slot, false, FULL, copy.crc),
+                    true => cache.map_page(copy.page, slot, false, FULL, copy.crc),
                     false => cache.give_back(&[SlotRun {
-                        first: copy.slot,
+                        first: slot,
                         count: 1,
                     }]),
                 }
@@ -370,16 +381,12 @@ impl Inner {
 
     /// Gives the slots of copies back that nobody has seen.
     fn drop_copies(&self, cache: &Cache) {
-        let copied = cache
-            .tier
-            .published
-            .with(|moving| std::mem::take(&mut moving.copied));
-        for copy in copied {
-            cache.give_back(&[SlotRun {
-                first: copy.slot,
-                count: 1,
-            }]);
-        }
+        let slots = cache.tier.published.with(|moving| {
+            let slots = moving.take_copies(0, u64::MAX);
+            moving.copied.clear();
+            slots
+        });
+        cache.give_back(&slots);
     }
 
     /// Where the page map is the buffer: pages of which users wrote a part get the rest, in address order,
@@ -460,7 +467,7 @@ impl Inner {
         }
         if copied.is_ok() && self.may_go_on(cache) {
             published.enter(Phase::SyncingDown);
-            self.sink(cache, region);
+            self.sink(cache, region).await;
             self.synchronize_down(cache, region).await;
         }
         match (self.finish(cache).await, copied) {
@@ -552,13 +559,13 @@ impl Inner {
     }
 
     /// The extents of `region` sink: clean pages go at once; with nothing copied back, dirty ones too.
-    fn sink(&self, cache: &Rc<Cache>, region: Region) {
+    async fn sink(&self, cache: &Rc<Cache>, region: Region) {
         for extent in self.sinking_part(cache, region) {
             if cache.tier.table.borrow().place(extent) == Place::Up {
                 self.begin_sinking(cache, extent);
             }
             // All of it is at home by now but for what users wrote since.
-            self.drop_clean(cache, extent);
+            self.drop_all_clean(cache, extent).await;
         }
     }
 
@@ -581,8 +588,10 @@ impl Inner {
                     continue;
                 }
                 for extent in self.sinking_part(cache, region) {
-                    self.drop_clean(cache, extent);
-                    self.note_emptied(cache, extent);
+                    self.drop_all_clean(cache, extent).await;
+                    if cache.tier.table.borrow().place(extent) == Place::Sinking {
+                        self.note_emptied(cache, extent);
+                    }
                 }
                 return;
             };

@@ -18,7 +18,8 @@
 //! below the position go to the destination, above it to the buffer).
 //!
 //! Always true:
-//! 1. The position never goes back.
+//! 1. The position never goes back, and never lies within a page: what a user writes to a page as a whole goes to one
+//!    place as a whole, so a crash does not tear it.
 //! 2. Nothing below the position is marked; so a user's write there and the synchronization never meet.
 //! 3. In any second no more writes begin than the pace allows.
 
@@ -26,7 +27,7 @@ use std::ops::Range;
 
 use base::{Bytes, Instant, Nanos, SECTOR};
 
-use super::buffer::TemporaryBuffer;
+use super::buffer::{PAGE_SECTORS, TemporaryBuffer};
 
 /// At most so many writes a second (AST 3.3.2).
 pub(crate) const SYNC_IOPS_MAX: u64 = 500;
@@ -93,6 +94,11 @@ pub(crate) struct Sync {
     under_way: Option<Range<u64>>,
 }
 
+/// The first sector of the page of `sector`.
+fn page_of(sector: u64) -> u64 {
+    sector / PAGE_SECTORS * PAGE_SECTORS
+}
+
 impl Sync {
     /// Everything below is at its destination, or was never written.
     #[cfg(test)]
@@ -110,11 +116,14 @@ impl Sync {
         }
     }
 
+    /// As far as a write may go; cut where a page ends.
     fn first_run(&self, buffer: &TemporaryBuffer) -> Option<Range<u64>> {
-        buffer.next_run(self.position, SYNC_WRITE_MAX.0 / SECTOR)
+        let run = buffer.next_run(self.position, SYNC_WRITE_MAX.0 / SECTOR)?;
+        let most = page_of(run.start) + SYNC_WRITE_MAX.0 / SECTOR;
+        Some(run.start..run.end.min(most))
     }
 
-    /// The write of the first marked run begins, as far as it lies within `held`, the sectors that the caller
+    /// The write of the first marked run begins, as far as it lies within `held`, the whole pages that the caller
     /// holds since [`Sync::next`] named them. `None` if users changed the buffer meanwhile so that another
     /// run is first: ask again.
     pub fn begin(&mut self, buffer: &TemporaryBuffer, held: &Range<u64>) -> Option<Range<u64>> {
@@ -124,7 +133,7 @@ impl Sync {
             return None;
         }
         // What was searched and not marked is done: from here on a write there needs no buffer.
-        self.position = run.start;
+        self.position = page_of(run.start);
         self.under_way = Some(run.clone());
         Some(run)
     }
@@ -132,7 +141,12 @@ impl Sync {
     /// The write under way is at its destination.
     pub fn written(&mut self, buffer: &mut TemporaryBuffer) {
         let run = self.under_way.take().expect("a write was under way");
-        self.position = run.end;
+        let page_end = run.end.next_multiple_of(PAGE_SECTORS);
+        let more = buffer.touches(run.end..page_end.min(buffer.sectors()));
+        self.position = match more {
+            true => page_of(run.end),
+            false => page_end,
+        };
         buffer.clear(run);
     }
 
@@ -221,13 +235,10 @@ mod tests {
             Step::Write(10..20)
         );
         let cut = sync.cut(5..60);
-        assert_eq!(
-            (cut.below, cut.under_way, cut.above),
-            (5..10, 10..20, 20..60)
-        );
+        assert_eq!((cut.below, cut.under_way, cut.above), (5..8, 8..20, 20..60));
         sync.written(&mut buffer);
         let cut = sync.cut(5..60);
-        assert_eq!((cut.below, cut.above), (5..20, 20..60));
+        assert_eq!((cut.below, cut.above), (5..24, 24..60), "to the page's end");
         assert!(cut.under_way.is_empty());
         // Nothing is marked between 20 and 40: the next step's position is 40.
         let later = Instant(1_000_000_000);
@@ -237,6 +248,43 @@ mod tests {
         );
         assert_eq!(sync.cut(30..35).below, 30..35);
         assert_eq!(sync.position(), 40);
+    }
+
+    #[test]
+    fn a_page_written_as_a_whole_goes_to_one_place_as_a_whole() {
+        let (mut sync, mut pace) = (Sync::default(), Pace::new(u64::MAX));
+        let mut buffer = marked(&[0..4, 6..8, 16..17]);
+        let now = |step: u64| Instant(step);
+        assert_eq!(
+            step(&mut sync, &buffer, &mut pace, now(1)),
+            Step::Write(0..4)
+        );
+        sync.written(&mut buffer);
+        // A part of the page is in the buffer still, so all of it goes there.
+        assert_eq!(sync.cut(0..8).above, 0..8);
+        // It is named as it is and grows before its pages are held.
+        let Step::Write(named) = sync.next(&buffer, &pace, now(2)) else {
+            panic!("something is marked");
+        };
+        assert_eq!(named, 6..8);
+        buffer.write(0, &painted(&(0..8), 3));
+        assert_eq!(sync.begin(&buffer, &(0..8)), Some(0..8));
+        sync.written(&mut buffer);
+        assert_eq!(sync.cut(0..8).below, 0..8);
+        assert_eq!(
+            step(&mut sync, &buffer, &mut pace, now(3)),
+            Step::Write(16..17)
+        );
+        sync.written(&mut buffer);
+        assert_eq!(sync.cut(16..24).below, 16..24);
+        // A long run that begins within a page ends with one.
+        let mut buffer = TemporaryBuffer::new(Bytes::mib(8));
+        buffer.write_zeroes(3..5000);
+        let mut sync = Sync::default();
+        assert_eq!(
+            step(&mut sync, &buffer, &mut pace, now(4)),
+            Step::Write(3..2048)
+        );
     }
 
     #[test]

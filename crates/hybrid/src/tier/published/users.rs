@@ -25,7 +25,7 @@ use crate::cache::{Cache, Condition};
 use crate::engine::Inner;
 use crate::label::PAGE;
 use crate::locks::Mode as Lock;
-use crate::tier::Place;
+use crate::tier::{Asked, Place};
 use crate::write::Payload;
 
 /// What the buffer holds of a read.
@@ -165,7 +165,8 @@ impl Inner {
     pub(crate) fn note_buffered(self: &Rc<Self>, range: &Range<u64>, class: Class) {
         self.figures.read(range.end - range.start, 0, false);
         if let Some(cache) = self.live_cache().filter(|_| class != Class::Background) {
-            self.note_request(&cache, range.clone(), false);
+            let (resident, _) = self.look_up(&cache, range);
+            self.note_request(&cache, range.clone(), Asked::Read { resident });
         }
     }
 
@@ -267,6 +268,8 @@ impl Inner {
 impl Published {
     /// What of `run`, whose pages the caller holds, is to be brought away now.
     fn begin_errand(&self, run: &Range<u64>, errand: Errand) -> Option<Range<u64>> {
+        // All of the pages that are held: a page that was written as a whole meanwhile goes as a whole.
+        let run = run.start / PAGE * PAGE..run.end.next_multiple_of(PAGE);
         match errand {
             Errand::Drain => {
                 let part = self.next_marked(run.start, run.end - run.start)?;

@@ -88,9 +88,10 @@ struct Sample {
 }
 
 /// The metrics of the main table with their units.
-pub const METRICS: [(&str, &str); 18] = [
+pub const METRICS: [(&str, &str); 19] = [
     ("fast_share_percent", "percent"),
     ("buffer_share_percent", "percent"),
+    ("dirty_write_hits_percent", "percent"),
     ("mean_ms", "ms"),
     ("p95_ms", "ms"),
     ("p99_ms", "ms"),
@@ -432,6 +433,7 @@ fn values(
         .map(|(name, _)| match *name {
             "fast_share_percent" => Some(share(|look| look.status.home_requests)),
             "buffer_share_percent" => Some(share(|look| look.status.buffer_requests)),
+            "dirty_write_hits_percent" => Some(share(|look| look.status.dirty_write_requests)),
             "mean_ms" => response.map(|response| response.mean_us / 1e3),
             "p50_ms" => response.map(|response| response.p50_us / 1e3),
             "p95_ms" => response.map(|response| response.p95_us / 1e3),
