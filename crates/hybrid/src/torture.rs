@@ -40,6 +40,11 @@ const AREA_PAGES: u64 = 24;
 const AIMED_STEPS: u64 = 40;
 /// Device requests of work between two cuts, at most.
 const WORK_STEPS: u64 = 600;
+/// ... and when a move is waited for.
+const AIMED_WORK_STEPS: u64 = 3_000;
+/// Power cuts inside moves that each test of them survives, and how many that are together.
+const IN_MOVES_EACH: u64 = 1_000;
+const IN_MOVES: u64 = 10_000;
 
 // --- the oracle -----------------------------------------------------------------------------------
 
@@ -434,6 +439,8 @@ async fn manager(disk: Hybrid, fast: Rc<dyn Device>, world: Rc<World>, mut rng: 
 /// How much of the fast device is used.
 fn size(rng: &mut Rng, plan: Plan) -> Bytes {
     match plan.has_tier() {
+        // Where moves are waited for there is room for some.
+        true if plan.aimed => Bytes((900 + rng.below(500)) * 4096),
         true => Bytes((400 + rng.below(1_000)) * 4096),
         false => Bytes((64 + rng.below(80)) * 4096),
     }
@@ -476,7 +483,10 @@ fn tier(rng: &mut Rng, plan: Plan) -> Tier {
         flow_control: rng.chance(0.3),
         break_even: rng.chance(0.3),
         either: rng.chance(0.5),
-        share: rng.chance(0.7).then(|| 20 + rng.below(70) as u8),
+        share: match plan.aimed {
+            true => rng.chance(0.7).then(|| 60 + rng.below(35) as u8),
+            false => rng.chance(0.7).then(|| 20 + rng.below(70) as u8),
+        },
         mover,
         buffer,
         pinned: ranges(rng.chance(0.2), 0),
@@ -586,6 +596,24 @@ fn is_moving(disk: &Hybrid) -> bool {
     sinking || cache.tier.jobs.borrow().any() || cache.tier.published.is_moving()
 }
 
+/// Cuts the power while a move is under way, `steps` device requests after one began. One that is over by then is let
+/// go, and the next waited for.
+async fn cut_in_a_move(disk: Hybrid, supply: Rc<PowerSupply>, steps: u64) {
+    let mut begun = None;
+    loop {
+        begun = match (is_moving(&disk), begun) {
+            (false, _) => None,
+            (true, None) => Some(supply.steps()),
+            (true, Some(begun)) if supply.steps() >= begun + steps => {
+                supply.cut_now();
+                return;
+            }
+            (true, begun) => begun,
+        };
+        env::sleep(Nanos::micros(20)).await;
+    }
+}
+
 /// Runs one seed: what it survived, or what went wrong.
 fn run(seed: u64, plan: Plan) -> Result<Survived, String> {
     env::Runtime::simulated(seed).block_on(async move {
@@ -611,7 +639,7 @@ fn run(seed: u64, plan: Plan) -> Result<Survived, String> {
         let mut choices = settings(&mut rng, plan);
         while cuts < plan.cuts {
             // Some cuts come while the pair is being opened or read, most of them under load.
-            if rng.chance(0.25) {
+            if rng.chance(if plan.aimed { 0.05 } else { 0.25 }) {
                 supply.cut_at(supply.steps() + rng.below(200));
             }
             let opening = {
@@ -662,18 +690,16 @@ fn run(seed: u64, plan: Plan) -> Result<Survived, String> {
                             env::rng("manager"),
                         );
                         users.push(env::cancel_scope(env::spawn(manager)));
-                        if plan.aimed {
-                            let supply = Rc::clone(&supply);
-                            let disk = disk.clone();
-                            let steps = rng.below(AIMED_STEPS);
-                            users.push(env::cancel_scope(env::spawn(async move {
-                                while !is_moving(&disk) {
-                                    env::sleep(Nanos::micros(20)).await;
-                                }
-                                supply.cut_at(supply.steps() + steps);
-                            })));
-                        }
-                        supply.cut_at(supply.steps() + rng.below(WORK_STEPS));
+                        let work = match plan.aimed {
+                            true => {
+                                let (supply, disk) = (Rc::clone(&supply), disk.clone());
+                                let cut = cut_in_a_move(disk, supply, rng.below(AIMED_STEPS));
+                                users.push(env::cancel_scope(env::spawn(cut)));
+                                AIMED_WORK_STEPS
+                            }
+                            false => rng.below(WORK_STEPS),
+                        };
+                        supply.cut_at(supply.steps() + work);
                         supply.wait_for_cut().await;
                         in_moves += u64::from(is_moving(&disk));
                     }
@@ -734,8 +760,8 @@ async fn until_cut<T: 'static>(supply: &Rc<PowerSupply>, mut task: env::Task<T>)
     answer
 }
 
-/// `TANADA_SEED` alone, or `TANADA_SEEDS` (else `least`) of them.
-fn seeds(least: u64) -> std::ops::Range<u64> {
+/// `TANADA_SEED` alone, or `TANADA_SEEDS` (else `least`) of them from `first` on.
+fn seeds(first: u64, least: u64) -> std::ops::Range<u64> {
     let number = |name: &str| {
         std::env::var(name)
             .ok()
@@ -743,13 +769,17 @@ fn seeds(least: u64) -> std::ops::Range<u64> {
     };
     match number("TANADA_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("TANADA_SEEDS").unwrap_or(least).max(1),
+        None => first..first + number("TANADA_SEEDS").unwrap_or(least).max(1),
     }
 }
 
 fn survive(test: &str, least: u64, plan: Plan) {
+    survive_from(test, 0, least, plan);
+}
+
+fn survive_from(test: &str, first: u64, least: u64, plan: Plan) {
     let mut all = Survived::default();
-    for seed in seeds(least) {
+    for seed in seeds(first, least) {
         match run(seed, plan) {
             Ok(survived) => {
                 all.cuts += survived.cuts;
@@ -762,10 +792,11 @@ fn survive(test: &str, least: u64, plan: Plan) {
     }
     let Survived { cuts, in_moves } = all;
     println!("{cuts} power cuts survived, {in_moves} of them while a region moved");
-    if plan.has_tier() && cuts >= 1_000 {
-        // With management there is no tier some of the time.
-        let part = if plan.management { 10 } else { 5 };
-        assert!(in_moves * part >= cuts, "moves are what is to be cut off");
+    if plan.aimed && cuts >= least * plan.cuts {
+        assert!(
+            in_moves >= IN_MOVES_EACH,
+            "{in_moves} power cuts inside moves are too few"
+        );
     }
 }
 
@@ -822,56 +853,143 @@ fn regions_on_the_move_survive_power_cuts() {
     survive("regions_on_the_move_survive_power_cuts", 500, plan);
 }
 
+/// Cuts aimed at moves of some mover.
+const fn moves(movers: &'static [Mover], uses: &'static [Mode]) -> Plan {
+    Plan {
+        modes: &[WriteMode::Back, WriteMode::OnlyWrites],
+        uses,
+        movers,
+        aimed: true,
+        ..PLAIN
+    }
+}
+
+/// The same with changes of mode, size and choices all the while.
+const fn managed_moves(movers: &'static [Mover]) -> Plan {
+    Plan {
+        management: true,
+        ..moves(movers, &[Mode::Tier, Mode::Both, Mode::Cache])
+    }
+}
+
+/// The tests of moves, each with its first seed and how many of them: together they survive [`IN_MOVES`].
+const MOVE_TESTS: [(&str, u64, u64, Plan); 10] = [
+    (
+        "published_moves_survive_power_cuts",
+        0,
+        260,
+        moves(&[Mover::Published], &[Mode::Tier]),
+    ),
+    (
+        "more_published_moves_survive_power_cuts",
+        1000,
+        260,
+        moves(&[Mover::Published], &[Mode::Tier]),
+    ),
+    (
+        "published_moves_beside_a_cache_survive_power_cuts",
+        0,
+        300,
+        moves(&[Mover::Published], &[Mode::Both]),
+    ),
+    (
+        "more_published_moves_beside_a_cache_survive_power_cuts",
+        1000,
+        300,
+        moves(&[Mover::Published], &[Mode::Both]),
+    ),
+    (
+        "direct_moves_survive_power_cuts",
+        0,
+        260,
+        moves(&[Mover::Direct], &[Mode::Tier]),
+    ),
+    (
+        "more_direct_moves_survive_power_cuts",
+        1000,
+        260,
+        moves(&[Mover::Direct], &[Mode::Tier]),
+    ),
+    (
+        "direct_moves_beside_a_cache_survive_power_cuts",
+        0,
+        300,
+        moves(&[Mover::Direct], &[Mode::Both]),
+    ),
+    (
+        "more_direct_moves_beside_a_cache_survive_power_cuts",
+        1000,
+        300,
+        moves(&[Mover::Direct], &[Mode::Both]),
+    ),
+    (
+        "published_moves_under_management_survive_power_cuts",
+        0,
+        340,
+        managed_moves(&[Mover::Published]),
+    ),
+    (
+        "direct_moves_under_management_survive_power_cuts",
+        0,
+        340,
+        managed_moves(&[Mover::Direct]),
+    ),
+];
+const _: () = assert!(MOVE_TESTS.len() as u64 * IN_MOVES_EACH >= IN_MOVES);
+
+fn survive_moves(nth: usize) {
+    let (name, first, count, plan) = MOVE_TESTS[nth];
+    survive_from(name, first, count, plan);
+}
+
 #[test]
 fn published_moves_survive_power_cuts() {
-    let plan = Plan {
-        uses: &[Mode::Tier],
-        ..MOVES
-    };
-    survive("published_moves_survive_power_cuts", 600, plan);
+    survive_moves(0);
+}
+
+#[test]
+fn more_published_moves_survive_power_cuts() {
+    survive_moves(1);
 }
 
 #[test]
 fn published_moves_beside_a_cache_survive_power_cuts() {
-    let plan = Plan {
-        uses: &[Mode::Both],
-        ..MOVES
-    };
-    let name = "published_moves_beside_a_cache_survive_power_cuts";
-    survive(name, 600, plan);
+    survive_moves(2);
+}
+
+#[test]
+fn more_published_moves_beside_a_cache_survive_power_cuts() {
+    survive_moves(3);
 }
 
 #[test]
 fn direct_moves_survive_power_cuts() {
-    let plan = Plan {
-        uses: &[Mode::Tier],
-        ..DIRECT_MOVES
-    };
-    survive("direct_moves_survive_power_cuts", 600, plan);
+    survive_moves(4);
+}
+
+#[test]
+fn more_direct_moves_survive_power_cuts() {
+    survive_moves(5);
 }
 
 #[test]
 fn direct_moves_beside_a_cache_survive_power_cuts() {
-    let plan = Plan {
-        uses: &[Mode::Both],
-        ..DIRECT_MOVES
-    };
-    let name = "direct_moves_beside_a_cache_survive_power_cuts";
-    survive(name, 600, plan);
+    survive_moves(6);
+}
+
+#[test]
+fn more_direct_moves_beside_a_cache_survive_power_cuts() {
+    survive_moves(7);
 }
 
 #[test]
 fn published_moves_under_management_survive_power_cuts() {
-    let plan = Plan {
-        modes: &[WriteMode::Back, WriteMode::OnlyWrites],
-        uses: &[Mode::Tier, Mode::Both, Mode::Cache],
-        movers: &[Mover::Published, Mover::Direct],
-        aimed: true,
-        management: true,
-        ..PLAIN
-    };
-    let name = "published_moves_under_management_survive_power_cuts";
-    survive(name, 500, plan);
+    survive_moves(8);
+}
+
+#[test]
+fn direct_moves_under_management_survive_power_cuts() {
+    survive_moves(9);
 }
 
 #[test]
@@ -941,12 +1059,7 @@ fn an_early_clean_is_caught() {
     catch(Bug::EarlyClean, PLAIN);
 }
 
-const MOVES: Plan = Plan {
-    uses: &[Mode::Tier, Mode::Both],
-    movers: &[Mover::Published],
-    aimed: true,
-    ..PLAIN
-};
+const MOVES: Plan = moves(&[Mover::Published], &[Mode::Tier, Mode::Both]);
 
 const DIRECT_MOVES: Plan = Plan {
     movers: &[Mover::Direct],

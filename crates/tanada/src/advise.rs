@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lens::advise::{Advice, Adviser, By, ENGINE_REQUESTS, Options, page};
 use lens::sim::cache::Method;
 use lens::sim::on_threads;
-use lens::trace::Requests;
+use lens::trace::{Request, Requests};
 use policy::cache::Kind;
 
 use crate::cli::Usage;
@@ -72,6 +72,22 @@ pub struct Advise {
     pub read: ReadTrace,
 }
 
+impl Advise {
+    /// Reads the trace and gives each request to `take`, with a bar on a terminal and remarks at the end.
+    pub fn feed(&self, mut take: impl FnMut(&Request) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let mut trace = self.read.open(&self.traces)?;
+        let reading = ReadBar::new(&trace)?;
+        let mut batch = Vec::new();
+        while trace.next_batch(&mut batch)? {
+            batch.iter().try_for_each(&mut take)?;
+            reading.show(&trace);
+        }
+        reading.end();
+        remarks(&trace);
+        Ok(())
+    }
+}
+
 /// Advises and prints.
 pub fn run(arguments: &Advise) -> anyhow::Result<()> {
     if let Some(done) = crate::advise_volume::run(arguments) {
@@ -106,17 +122,7 @@ pub fn run(arguments: &Advise) -> anyhow::Result<()> {
         seed: arguments.seed,
     };
     let mut adviser = Adviser::new(options).map_err(|error| usage(&error))?;
-    let mut trace = arguments.read.open(&arguments.traces)?;
-    let reading = ReadBar::new(&trace)?;
-    let mut batch = Vec::new();
-    while trace.next_batch(&mut batch)? {
-        for request in &batch {
-            adviser.push(request)?;
-        }
-        reading.show(&trace);
-    }
-    reading.end();
-    remarks(&trace);
+    arguments.feed(|request| Ok(adviser.push(request)?))?;
     let trying = bar("{bar:30} {pos}/{len} simulations")?;
     let advice = on_threads(arguments.jobs, || {
         adviser.advise(&|done, of| {

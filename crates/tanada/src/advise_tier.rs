@@ -3,13 +3,11 @@
 use device::model::Spec;
 use lens::advise::tier::{TierAdvice, TierAdviser, TierOptions};
 use lens::sim::on_threads;
-use lens::trace::Requests;
 
 use crate::advise::{Advise, bar, micros};
 use crate::cli::Usage;
 use crate::show;
 use crate::table::{share, size, table};
-use crate::trace_read::{ReadBar, remarks};
 
 /// Advises and prints.
 pub fn run(arguments: &Advise) -> anyhow::Result<()> {
@@ -26,17 +24,10 @@ pub fn run(arguments: &Advise) -> anyhow::Result<()> {
         seed: arguments.seed,
     };
     let mut adviser = TierAdviser::new(options).map_err(|error| usage(&error))?;
-    let mut trace = arguments.read.open(&arguments.traces)?;
-    let reading = ReadBar::new(&trace)?;
-    let mut batch = Vec::new();
-    while trace.next_batch(&mut batch)? {
-        for request in &batch {
-            adviser.push(request);
-        }
-        reading.show(&trace);
-    }
-    reading.end();
-    remarks(&trace);
+    arguments.feed(|request| {
+        adviser.push(request);
+        Ok(())
+    })?;
     let trying = bar("{bar:30} {pos}/{len} simulations")?;
     let advice = on_threads(arguments.jobs, || {
         adviser.advise(&|done, of| {

@@ -144,7 +144,8 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         started: tokio::time::Instant::now(),
         trees,
     });
-    let learning = tokio::spawn(admin::learn::keep_current(Arc::clone(&control)));
+    let keeping = admin::learn::keep_current(Arc::clone(&control), config.data_dir.clone());
+    let learning = tokio::spawn(keeping);
     let (closing, closed) = watch::channel(false);
     let mut servers = tokio::task::JoinSet::new();
     let mut sockets = Vec::new();

@@ -297,6 +297,7 @@ impl OpenVolume {
                 false => History::new(heat.region, period),
             },
             parameters: choices.parameters,
+            auto: choices.auto,
             terms: Terms {
                 kind: choices.policy,
                 room: Bytes(room),

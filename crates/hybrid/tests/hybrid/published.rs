@@ -190,6 +190,7 @@ fn barred_extents_of_a_region_that_moves_stay_where_they_are() {
             disk.flush().await.expect("it is durable");
             let status = disk.tier().expect("a tier");
             assert_eq!(status.held_bytes, REGION - (1 << 20), "{buffer:?}");
+            assert!(status.bytes_up <= REGION - (1 << 20), "{status:?}");
             assert!(reads_as(&*slow, here, 1).await);
             put(&disk, here, 3).await;
             put(&disk, there, 4).await;

@@ -445,18 +445,35 @@ fn a_closed_disk_copies_nothing_more() {
         let (slow, fast) = devices();
         let book = Book::new(env::rng("requests"));
         let (slow_seen, fast_seen) = (book.wrap(slow.clone()), book.wrap(fast.clone()));
-        let disk = make(tiered(Mode::Tier), slow_seen, fast_seen).await;
-        slow.set_latency(Nanos::millis(400));
-        keep_hot(&disk, 3, 2).await;
+        // More than goes at once.
+        let mut settings = tiered(Mode::Tier);
+        settings.tier.region = Bytes::mib(16);
+        let disk = make(settings.clone(), slow_seen, fast_seen).await;
+        slow.set_latency(Nanos::millis(20));
+        heat_up(&disk, 3, 2).await;
+        // Users keep the slow device busy and slow, so that copies wait for their turn for a second each.
+        slow.set_latency(Nanos::millis(100));
+        let users: Vec<_> = (0..8)
+            .map(|user| {
+                let disk = disk.clone();
+                env::spawn(async move {
+                    for round in 0..8 {
+                        get(&disk, pages(9000 + user * 100 + round, 1)).await;
+                    }
+                })
+            })
+            .collect();
+        for user in users {
+            user.await;
+        }
         let moves = disk.moves(0);
         assert_eq!(moves[0].end, MoveEnd::UnderWay);
-        // A copy waits for its turn now, with users on the slow device all the time.
+        slow.set_latency(Nanos(0));
         disk.close().await.unwrap();
-        env::sleep(Nanos::secs(1)).await;
         let steps = book.steps();
         env::sleep(Nanos::secs(600)).await;
         assert_eq!(book.steps(), steps, "nobody uses the devices");
-        let disk = Hybrid::open(tiered(Mode::Tier), slow, fast, Ties::default())
+        let disk = Hybrid::open(settings, slow, fast, Ties::default())
             .await
             .unwrap();
         assert!(everything(&disk).await == noise(7, SLOW));

@@ -6,8 +6,14 @@
 //! GET .../tier-advice: the same at once, and nothing is changed
 //! ```
 //!
+//! What was learned outlasts the daemon, in `DATA_DIR/learned.json`: it is in force again at the next start if the
+//! configuration says the same as when it was learned.
+//!
 //! Always true: a data thread only copies counts; the search runs beside it.
 
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +38,8 @@ const LOOK: Duration = Duration::from_secs(20);
 pub struct Known {
     pub history: History,
     pub parameters: Parameters,
+    /// Are they kept current?
+    pub auto: bool,
     pub terms: Terms,
     /// Is it time to look whether the parameters still suit, as `auto` does?
     pub due: bool,
@@ -188,19 +196,144 @@ pub(super) async fn get_tier_advice(
     }
 }
 
-/// Keeps the parameters of every tier current where `auto` is on; never ends.
-pub async fn keep_current(control: Arc<Control>) {
-    loop {
-        tokio::time::sleep(LOOK).await;
-        let volumes = control.trees.iter().flat_map(|tree| tree.volumes.iter());
-        for volume in volumes {
-            look(&control, volume).await;
+/// What is learned or configured: the parameters by which regions go up and down.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Choice {
+    policy: String,
+    region_bytes: u64,
+    period_nanos: u64,
+    iops_min: f64,
+    sub_luns_max: u32,
+    share_min: f64,
+    streak_min: u32,
+    timeout: u32,
+}
+
+impl Choice {
+    fn of(known: &Known) -> Choice {
+        let parameters = &known.parameters;
+        Choice {
+            policy: known.terms.kind.to_string(),
+            region_bytes: known.history.region().0,
+            period_nanos: parameters.period.0,
+            iops_min: parameters.iops_min,
+            sub_luns_max: parameters.sub_luns_max,
+            share_min: parameters.share_min,
+            streak_min: parameters.streak_min,
+            timeout: parameters.timeout,
+        }
+    }
+
+    /// The same, with what is learned of `parameters`.
+    fn learning(&self, parameters: &Parameters) -> Choice {
+        Choice {
+            iops_min: parameters.iops_min,
+            sub_luns_max: parameters.sub_luns_max,
+            share_min: parameters.share_min,
+            streak_min: parameters.streak_min,
+            timeout: parameters.timeout,
+            ..self.clone()
+        }
+    }
+
+    fn parameters(&self, old: &Parameters) -> Parameters {
+        Parameters {
+            iops_min: self.iops_min,
+            sub_luns_max: self.sub_luns_max,
+            share_min: self.share_min,
+            streak_min: self.streak_min,
+            timeout: self.timeout,
+            ..*old
         }
     }
 }
 
+/// What was learned of one volume, and what was configured then.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Lesson {
+    configured: Choice,
+    learned: Choice,
+}
+
+/// What was learned, kept in a file; and what each volume was configured with at this start.
+struct Lessons {
+    file: PathBuf,
+    kept: BTreeMap<String, Lesson>,
+    configured: BTreeMap<String, Choice>,
+}
+
+impl Lessons {
+    /// What is kept in `data_dir`. A file that makes no sense is told of and begun anew: it can be learned again.
+    fn read(data_dir: &std::path::Path) -> Lessons {
+        let file = data_dir.join("learned.json");
+        let kept = match std::fs::read(&file) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+                let shown = file.display();
+                tracing::warn!("what tiers have learned is lost, {shown} makes no sense: {error}");
+                BTreeMap::new()
+            }),
+            Err(_) => BTreeMap::new(),
+        };
+        Lessons {
+            file,
+            kept,
+            configured: BTreeMap::new(),
+        }
+    }
+
+    /// The parameters of `name` were looked at: what was learned of it before, if this is the first look since the start
+    /// and it was configured then as it is now.
+    fn begin(&mut self, name: &str, now: Choice) -> Option<Choice> {
+        if self.configured.contains_key(name) {
+            return None;
+        }
+        let lesson = self.kept.get(name);
+        let fits = lesson.filter(|one| one.configured == now && one.learned != now);
+        let learned = fits.map(|lesson| lesson.learned.clone());
+        self.configured.insert(name.to_owned(), now);
+        learned
+    }
+
+    /// `name` goes by `learned` from now on. What cannot be written lasts until the daemon ends.
+    fn keep(&mut self, name: &str, learned: Choice) {
+        let Some(configured) = self.configured.get(name).cloned() else {
+            return;
+        };
+        let lesson = Lesson {
+            configured,
+            learned,
+        };
+        self.kept.insert(name.to_owned(), lesson);
+        if let Err(error) = self.write() {
+            let shown = self.file.display();
+            tracing::warn!("what the tier of {name} learned is not kept, {shown}: {error}");
+        }
+    }
+
+    fn write(&self) -> std::io::Result<()> {
+        let new = self.file.with_extension("json.new");
+        let bytes = serde_json::to_vec_pretty(&self.kept)?;
+        let mut file = std::fs::File::create(&new)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&new, &self.file)
+    }
+}
+
+/// Keeps the parameters of every tier current where `auto` is on, and what it learns in `data_dir`; never ends.
+pub async fn keep_current(control: Arc<Control>, data_dir: PathBuf) {
+    let mut lessons = Lessons::read(&data_dir);
+    loop {
+        let volumes = control.trees.iter().flat_map(|tree| tree.volumes.iter());
+        for volume in volumes {
+            look(&control, &mut lessons, volume).await;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
 /// One look at one volume.
-async fn look(control: &Control, name: &str) {
+async fn look(control: &Control, lessons: &mut Lessons, name: &str) {
     let volume = name.to_owned();
     // A volume without a tier refuses; there is nothing to keep current then.
     let known = control.command(name, |reply| Letter::Known {
@@ -209,10 +342,28 @@ async fn look(control: &Control, name: &str) {
         reply,
     });
     let Ok(Json(known)) = known.await else { return };
+    let before = known.parameters;
+    let choice = Choice::of(&known);
+    let earlier = lessons.begin(name, choice.clone());
+    if let Some(earlier) = earlier.filter(|_| known.auto) {
+        let keys = keys(&before, &earlier.parameters(&before));
+        match change(control, name, &keys).await {
+            Ok(()) => tracing::info!(
+                volume = name,
+                keys = serde_json::to_string(&keys).unwrap_or_default(),
+                "the tier goes by what it learned before"
+            ),
+            Err(failure) => tracing::warn!(
+                volume = name,
+                "what was learned before was not taken: {}",
+                failure.refusal
+            ),
+        }
+        return;
+    }
     if !known.due {
         return;
     }
-    let before = known.parameters;
     let judged = tokio::task::spawn_blocking(move || {
         Auto::judge(&known.history, &known.parameters, &known.terms)
     });
@@ -234,26 +385,17 @@ async fn look(control: &Control, name: &str) {
         }
     };
     let keys = keys(&before, &learned.setting.parameters);
-    let change = Change {
-        tier: Some(keys.clone()),
-        ..Change::default()
-    };
-    let volume = name.to_owned();
-    let changed = control
-        .command(name, |reply| Letter::Change {
-            volume,
-            change: Box::new(change),
-            reply,
-        })
-        .await;
-    match changed {
-        Ok(_) => tracing::info!(
-            volume = name,
-            keys = serde_json::to_string(&keys).unwrap_or_default(),
-            saved_now = learned.present.net(),
-            saved_then = learned.score.net(),
-            "the tier has learned new parameters"
-        ),
+    match change(control, name, &keys).await {
+        Ok(()) => {
+            tracing::info!(
+                volume = name,
+                keys = serde_json::to_string(&keys).unwrap_or_default(),
+                saved_now = learned.present.net(),
+                saved_then = learned.score.net(),
+                "the tier has learned new parameters"
+            );
+            lessons.keep(name, choice.learning(&learned.setting.parameters));
+        }
         Err(failure) => {
             tracing::warn!(
                 volume = name,
@@ -264,9 +406,69 @@ async fn look(control: &Control, name: &str) {
     }
 }
 
+/// Sets `keys` of the tier of `name`.
+async fn change(control: &Control, name: &str, keys: &TierKeys) -> Result<(), Failure> {
+    let change = Change {
+        tier: Some(keys.clone()),
+        ..Change::default()
+    };
+    let volume = name.to_owned();
+    let changed = control.command(name, |reply| Letter::Change {
+        volume,
+        change: Box::new(change),
+        reply,
+    });
+    changed.await.map(|_| ())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn choice(share_min: f64) -> Choice {
+        Choice {
+            policy: "on-the-fly".to_owned(),
+            region_bytes: 1 << 30,
+            period_nanos: 10_000_000_000,
+            iops_min: 50.0,
+            sub_luns_max: 40,
+            share_min,
+            streak_min: 2,
+            timeout: 60,
+        }
+    }
+
+    #[test]
+    fn what_was_learned_is_in_force_again_after_a_restart_unless_the_configuration_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut lessons = Lessons::read(dir.path());
+        assert_eq!(lessons.begin("vol0", choice(80.0)), None);
+        lessons.keep("vol0", choice(95.0));
+        assert_eq!(lessons.begin("vol0", choice(95.0)), None, "not twice");
+        let again = || Lessons::read(dir.path());
+        assert_eq!(again().begin("vol0", choice(80.0)), Some(choice(95.0)));
+        assert_eq!(again().begin("vol0", choice(70.0)), None, "configured anew");
+        assert_eq!(again().begin("vol1", choice(80.0)), None, "another volume");
+        // Learned upon what was learned before: it stands for the configuration still.
+        let mut second = again();
+        second.begin("vol0", choice(80.0));
+        second.keep("vol0", choice(60.0));
+        assert_eq!(again().begin("vol0", choice(80.0)), Some(choice(60.0)));
+        let old = Parameters::default();
+        let new = choice(60.0).parameters(&old);
+        assert_eq!((new.share_min, new.period), (60.0, old.period));
+    }
+
+    #[test]
+    fn a_damaged_file_is_begun_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("learned.json"), "{\"vol0\": 7").unwrap();
+        let mut lessons = Lessons::read(dir.path());
+        assert_eq!(lessons.begin("vol0", choice(80.0)), None);
+        lessons.keep("vol0", choice(95.0));
+        let again = Lessons::read(dir.path()).begin("vol0", choice(80.0));
+        assert_eq!(again, Some(choice(95.0)));
+    }
 
     #[test]
     fn only_what_differs_is_changed() {

@@ -277,12 +277,18 @@ mod tests {
         );
         sync.written(&mut buffer);
         assert_eq!(sync.cut(16..24).below, 16..24);
+        // A write that failed leaves its page where it was.
+        buffer.write(30, &painted(&(30..31), 1));
+        let named = step(&mut sync, &buffer, &mut pace, now(4));
+        assert_eq!(named, Step::Write(30..31));
+        sync.failed();
+        assert_eq!(sync.cut(24..32).above, 24..32);
         // A long run that begins within a page ends with one.
         let mut buffer = TemporaryBuffer::new(Bytes::mib(8));
         buffer.write_zeroes(3..5000);
         let mut sync = Sync::default();
         assert_eq!(
-            step(&mut sync, &buffer, &mut pace, now(4)),
+            step(&mut sync, &buffer, &mut pace, now(5)),
             Step::Write(3..2048)
         );
     }

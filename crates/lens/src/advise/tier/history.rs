@@ -57,6 +57,11 @@ impl History {
         }
     }
 
+    /// Length of a region.
+    pub fn region(&self) -> Bytes {
+        self.region
+    }
+
     /// How long it is.
     pub fn span(&self) -> Nanos {
         self.period * self.intervals.len() as u64

@@ -57,6 +57,13 @@ pub struct Learned {
     pub tried: usize,
 }
 
+impl Learned {
+    /// Is what is learned from the first half better than what is set now over the second?
+    pub fn lasts(&self) -> bool {
+        self.held_out.net() > self.present_held_out.net()
+    }
+}
+
 /// A smaller gain of net share changes no coordinate.
 const STEP: f64 = 0.002;
 /// Rounds at most.

@@ -330,7 +330,7 @@ impl TierAdviser {
             })
             .collect();
         let rows = rows?;
-        let chosen = choice(&alone, &rows);
+        let chosen = choice(&alone, &rows, learned.lasts());
         let reasons = reasons(&alone, &rows, chosen, &learned, size);
         let configuration = chosen.map(|at| {
             let setting = rows[at].learned.then_some(&learned.setting);
@@ -398,10 +398,13 @@ fn row(
 /// The fastest in the mean; of those hardly slower the first. None if that gains too little.
 ///
 /// Choice: rows go from the simple to the particular (a cache, tiers with defaults, tiers with what was learned), so
-/// the first is the simplest.
-fn choice(alone: &Alone, rows: &[TierRow]) -> Option<usize> {
+/// the first is the simplest. What was learned is tried on the trace it was learned from, so it counts only if what is
+/// learned from the first half does the second good (`lasts`).
+fn choice(alone: &Alone, rows: &[TierRow], lasts: bool) -> Option<usize> {
+    let counts = |row: &&TierRow| lasts || !row.learned;
     let fastest = rows
         .iter()
+        .filter(counts)
         .map(|row| row.response_us_mean)
         .fold(f64::INFINITY, f64::min);
     let gain = 1.0 - fastest / alone.response_us_mean.max(1e-9);
@@ -409,7 +412,7 @@ fn choice(alone: &Alone, rows: &[TierRow]) -> Option<usize> {
         return None;
     }
     rows.iter()
-        .position(|row| row.response_us_mean <= fastest * MARGIN)
+        .position(|row| counts(&row) && row.response_us_mean <= fastest * MARGIN)
 }
 
 fn reasons(
@@ -437,7 +440,7 @@ fn reasons(
     };
     let row = &rows[at];
     reasons.push(format!(
-        "Advised: {} with {size} of the fast device; the mean response falls from {} to {}, and {:.0} % of the requests find their data on the fast device.",
+        "Advised: {}, on {size} of the fast device; the mean response falls from {} to {}, and {:.0} % of the requests find their data on the fast device.",
         name(row),
         shown(alone.response_us_mean),
         shown(row.response_us_mean),
@@ -445,7 +448,7 @@ fn reasons(
     ));
     let other = rows
         .iter()
-        .filter(|other| other.mode != row.mode)
+        .filter(|other| other.mode != row.mode && (learned.lasts() || !other.learned))
         .min_by(|a, b| a.response_us_mean.total_cmp(&b.response_us_mean));
     if let Some(other) = other {
         reasons.push(format!(
@@ -454,17 +457,16 @@ fn reasons(
             shown(other.response_us_mean)
         ));
     }
-    reasons.push(of_learned(learned));
+    reasons.extend(of_learned(learned));
     reasons
 }
 
-/// What was learned, in a sentence.
-pub(super) fn of_learned(learned: &Learned) -> String {
+/// What was learned, and whether it can be trusted.
+fn of_learned(learned: &Learned) -> [String; 2] {
     let parameters = &learned.setting.parameters;
     let (found, held) = (&learned.score, &learned.held_out);
-    format!(
-        "Decisions alone, moves taken off, save {:.0} % of the slow device's time with region {}, period {} s, iops_min {}, sub_luns_max {}, share_min {} %, streak_min {}, timeout {} ({:.0} % of the requests to regions that are up), {:.0} % with what is set now; found in the first half and tried on the second: {:.0} and {:.0} %.",
-        100.0 * found.net(),
+    let what = format!(
+        "Learned: region {}, period {} s, iops_min {}, sub_luns_max {}, share_min {} %, streak_min {}, timeout {}. With them {:.0} % of the requests are to regions that are up, and {:.0} % of the slow device's time is saved, moves taken off; with the defaults {:.0} %.",
         learned.setting.region,
         parameters.period.secs_f64(),
         parameters.iops_min,
@@ -473,10 +475,19 @@ pub(super) fn of_learned(learned: &Learned) -> String {
         parameters.streak_min,
         parameters.timeout,
         100.0 * found.share(),
+        100.0 * found.net(),
         100.0 * learned.present.net(),
+    );
+    let trusted = match learned.lasts() {
+        true => "what was learned lasts",
+        false => "so what was learned is not advised, however it does below",
+    };
+    let lasting = format!(
+        "Learned from the first half of the trace alone and tried on the second: {:.0} % saved, {:.0} % with the defaults; {trusted}.",
         100.0 * held.net(),
         100.0 * learned.present_held_out.net(),
-    )
+    );
+    [what, lasting]
 }
 
 /// A size as a configuration takes it.
@@ -543,14 +554,17 @@ mod tests {
             one("both", false, 40.4),
             one("both", true, 40.0),
         ];
-        assert_eq!(choice(&alone(100.0), &rows), Some(1));
+        assert_eq!(choice(&alone(100.0), &rows, true), Some(1));
         let rows = [
             one("cache", false, 50.0),
             one("both", false, 44.0),
             one("both", true, 40.0),
         ];
-        assert_eq!(choice(&alone(100.0), &rows), Some(2));
-        assert_eq!(choice(&alone(41.0), &rows), None);
+        assert_eq!(choice(&alone(100.0), &rows, true), Some(2));
+        assert_eq!(choice(&alone(41.0), &rows, true), None);
+        // What is learned of the one half does the other no good.
+        assert_eq!(choice(&alone(100.0), &rows, false), Some(1));
+        assert_eq!(choice(&alone(44.0), &rows, false), None);
     }
 
     /// A hot spot of 16 MiB in 4 GiB, for two minutes here and then there; nine tenths of 50 requests a second.
