@@ -47,6 +47,9 @@ pub enum Command {
     /// Predict what an application would do on a device nobody has.
     #[command(subcommand)]
     Predict(crate::predict_commands::Predict),
+    /// Measure devices: what predictions are made from.
+    #[command(subcommand)]
+    Bench(crate::bench_commands::Bench),
     /// Work on block traces: real ones, and generated ones.
     #[command(subcommand)]
     Trace(TraceCommand),

@@ -14,6 +14,7 @@ mod advise;
 mod advise_tier;
 mod advise_volume;
 mod assemble;
+mod bench_commands;
 mod cli;
 mod client;
 mod config;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         Command::Experiment(command) => experiment::run(command),
         Command::Sim(command) => sim::run(command),
         Command::Predict(command) => predict_commands::run(command),
+        Command::Bench(command) => bench_commands::run(command),
         Command::Trace(command) => trace_commands::run(command),
         Command::Advise(arguments) => advise::run(&arguments),
     };

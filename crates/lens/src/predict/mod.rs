@@ -13,6 +13,7 @@
 //! 2. The same data give the same answer, bit for bit; what is simulated has a fixed seed.
 
 pub mod data;
+pub mod grid;
 pub mod import;
 pub mod interval;
 pub mod judge;
