@@ -18,8 +18,8 @@
 #[cfg(test)]
 mod tests;
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
@@ -87,8 +87,33 @@ struct Job {
     out: usize,
     all_out: bool,
     failed: Option<DeviceError>,
+    /// Nobody waits for the answer any more.
+    abandoned: bool,
     /// Told when the answer is there.
     answered: Rc<Event>,
+}
+
+impl Job {
+    fn is_done(&self) -> bool {
+        self.all_out && self.out == 0
+    }
+}
+
+/// Somebody waits for an answer. Gone before it, the request is done all the same, once it is in line.
+struct Asked<'a> {
+    queue: &'a Queue,
+    ticket: Ticket,
+    in_line: bool,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let jobs = &mut self.queue.state.borrow_mut().jobs;
+        match jobs.get_mut(&self.ticket) {
+            Some(job) if self.in_line && !job.is_done() => job.abandoned = true,
+            _ => drop(jobs.remove(&self.ticket)),
+        }
+    }
 }
 
 /// What the device did since the last look.
@@ -136,8 +161,8 @@ pub struct Queue {
     best_effort: SessionId,
     background: SessionId,
     state: RefCell<State>,
-    /// The moment the scheduler wants to be asked again.
-    alarm: Cell<Option<Instant>>,
+    /// The moments at which somebody wakes up to ask the scheduler again.
+    alarms: RefCell<BTreeSet<Instant>>,
     commit: RefCell<Option<CommitHook>>,
     /// A request left its line.
     room: Event,
@@ -173,7 +198,7 @@ impl Queue {
                 done,
                 left_over: VecDeque::new(),
             }),
-            alarm: Cell::new(None),
+            alarms: RefCell::default(),
             commit: RefCell::new(None),
             room: Event::default(),
             me: me.clone(),
@@ -251,8 +276,8 @@ impl Queue {
         self.pump();
     }
 
-    /// What the device did since the last call, to be told to an estimator of its capacity. Only time in which
-    /// something was at the device counts as backlogged.
+    /// What the device did since the last call, to be told to an estimator of its capacity. Only time in which as much
+    /// was at the device as may be counts as backlogged: else it waited for users, not they for it.
     pub fn take_interval(&self) -> Interval {
         let now = env::now();
         let mut state = self.state.borrow_mut();
@@ -294,25 +319,29 @@ impl Queue {
                 out: 0,
                 all_out: false,
                 failed: None,
+                abandoned: false,
                 answered: Rc::clone(&answered),
             };
             state.jobs.insert(ticket, job);
             ticket
+        };
+        let mut asked = Asked {
+            queue: self,
+            ticket,
+            in_line: false,
         };
         let bytes = Bytes(len);
         while let Err(EnqueueError::Full { .. }) = self.enqueue(ticket, direction, at, bytes, class)
         {
             self.room.wait().await;
         }
+        asked.in_line = true;
         self.pump();
         loop {
-            {
-                let mut state = self.state.borrow_mut();
-                let job = &state.jobs[&ticket];
-                if job.all_out && job.out == 0 {
-                    let job = state.jobs.remove(&ticket).expect("just looked at");
-                    return job.failed.map_or(Ok(job.work), Err);
-                }
+            if self.state.borrow().jobs[&ticket].is_done() {
+                let job = self.state.borrow_mut().jobs.remove(&ticket);
+                let job = job.expect("only the asker takes its answer");
+                return job.failed.map_or(Ok(job.work), Err);
             }
             answered.wait().await;
         }
@@ -369,17 +398,16 @@ impl Queue {
     }
 
     fn wake_at(&self, until: Instant) {
-        if self.alarm.get().is_some_and(|set| set <= until) {
+        let mut alarms = self.alarms.borrow_mut();
+        // Whoever wakes up before asks what is next by then.
+        if alarms.first().is_some_and(|set| *set <= until) || !alarms.insert(until) {
             return;
         }
-        self.alarm.set(Some(until));
         let me = self.me.clone();
         env::spawn(async move {
             env::sleep_until(until).await;
             let Some(queue) = me.upgrade() else { return };
-            if queue.alarm.get() == Some(until) {
-                queue.alarm.set(None);
-            }
+            queue.alarms.borrow_mut().remove(&until);
             queue.pump();
         });
     }
@@ -440,12 +468,12 @@ enum Piece {
 }
 
 impl State {
+    /// Was as much at the device as may be until now, and is it from now on?
     fn count_busy(&mut self, now: Instant) {
-        if let Some(since) = self.done.busy_since.replace(now) {
+        let busy = self.at_device >= self.scheduler.depth() as usize;
+        let since = std::mem::replace(&mut self.done.busy_since, busy.then_some(now));
+        if let Some(since) = since {
             self.done.busy += now.since(since);
-        }
-        if self.at_device == 0 {
-            self.done.busy_since = None;
         }
     }
 
@@ -478,9 +506,8 @@ impl State {
 
     /// Cuts the piece off its request, and tells which of its pieces it is.
     fn piece(&mut self, now: Instant, dispatch: &Dispatch) -> (usize, Piece) {
-        self.count_busy(now);
         self.at_device += 1;
-        self.done.busy_since.get_or_insert(now);
+        self.count_busy(now);
         let job = self
             .jobs
             .get_mut(&dispatch.ticket)
@@ -524,11 +551,7 @@ impl State {
         place: usize,
         answer: Result<Option<Buf>, Option<DeviceError>>,
     ) {
-        self.count_busy(now);
         self.at_device -= 1;
-        if self.at_device == 0 {
-            self.done.busy_since = None;
-        }
         let done = match &answer {
             Ok(_) => dispatch.bytes,
             Err(_) => Bytes(0),
@@ -540,6 +563,7 @@ impl State {
             }
         }
         self.scheduler.completed(now, dispatch, done);
+        self.count_busy(now);
         let job = self
             .jobs
             .get_mut(&dispatch.ticket)
@@ -550,8 +574,11 @@ impl State {
             (Ok(_), _) => {}
             (Err(error), _) => job.failed = job.failed.take().or(error),
         }
-        if job.all_out && job.out == 0 {
+        if job.is_done() {
             job.answered.notify_all();
+            if job.abandoned {
+                self.jobs.remove(&dispatch.ticket);
+            }
         }
     }
 }

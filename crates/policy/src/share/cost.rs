@@ -75,14 +75,15 @@ impl Share {
 
 impl Add for Share {
     type Output = Share;
+    /// What is more than can be counted stays that: nothing has so much time.
     fn add(self, other: Share) -> Share {
-        Share(self.0 + other.0)
+        Share(self.0.saturating_add(other.0))
     }
 }
 
 impl AddAssign for Share {
     fn add_assign(&mut self, other: Share) {
-        self.0 += other.0;
+        *self = *self + other;
     }
 }
 
@@ -95,7 +96,7 @@ impl Sub for Share {
 
 impl std::iter::Sum for Share {
     fn sum<I: Iterator<Item = Share>>(shares: I) -> Share {
-        Share(shares.map(|share| share.0).sum())
+        shares.fold(Share::NONE, Share::add)
     }
 }
 

@@ -84,7 +84,8 @@ impl Headroom {
     /// Goes by `points`, and by `beyond` (or the highest of them) where none tells.
     pub fn new(points: impl IntoIterator<Item = Point>, beyond: Share) -> Headroom {
         let points: Vec<Point> = points.into_iter().collect();
-        let highest = points.iter().map(|point| point.overhead).max();
+        let enough = points.iter().map(|point| point.overhead);
+        let highest = enough.filter(|it| *it < Share::WHOLE).max();
         Headroom {
             points,
             beyond: highest.map_or(beyond, |highest| highest.max(beyond)),
@@ -110,15 +111,18 @@ impl Headroom {
             });
             as_hard.map(|point| point.overhead).min()
         };
-        let either = || {
-            let (reads, writes) = (known(Mix::Reads)?, known(Mix::Writes)?);
-            Some(reads.max(writes))
-        };
-        let found = match mix {
-            Mix::Mixed => known(Mix::Mixed).or_else(either),
-            one => known(one),
-        };
-        found.unwrap_or(self.beyond)
+        // Nothing was enough under conditions that are no harder: nothing is enough here.
+        let hopeless = self.points.iter().any(|point| {
+            point.overhead >= Share::WHOLE
+                && (point.mix == mix || mix == Mix::Mixed)
+                && point.sessions <= sessions
+                && point.window >= window
+                && point.probability <= probability
+        });
+        if hopeless {
+            return Share::WHOLE;
+        }
+        known(mix).unwrap_or(self.beyond)
     }
 }
 

@@ -244,3 +244,54 @@ fn promises_are_kept_while_a_greedy_client_asks_for_all() {
         assert_eq!(queue.take_interval().length, Nanos(0));
     });
 }
+
+#[test]
+fn a_read_nobody_waits_for_any_more_leaves_nothing_behind() {
+    run(async {
+        let disk = Memory::new("disk", Bytes::mib(8));
+        disk.set_latency(Nanos::millis(5));
+        let mut options = QueueOptions::new(costs());
+        options.share.limits.requests_max = 1;
+        let queue = Queue::new(disk, options);
+        // One is at the device, one in line, and the others wait for room in it.
+        for _ in 0..5 {
+            let queue = Rc::clone(&queue);
+            env::spawn(async move {
+                let read = queue.read_at(Sector(0), Bytes::kib(512));
+                assert!(env::timeout(Nanos::millis(3), read).await.is_err());
+            });
+        }
+        env::sleep(Nanos::millis(4)).await;
+        assert!(
+            queue.in_flight() > 0,
+            "what is in line is done all the same"
+        );
+        env::sleep(Nanos::millis(100)).await;
+        assert_eq!(queue.in_flight(), 0);
+        queue.read_at(Sector(0), Bytes::kib(512)).await.unwrap();
+    });
+}
+
+#[test]
+fn a_client_that_leaves_the_device_room_says_nothing_of_what_it_can_do() {
+    run(async {
+        let disk = Memory::new("disk", Bytes::mib(8));
+        disk.set_latency(Nanos::millis(1));
+        let mut options = QueueOptions::new(costs());
+        options.share.tags.depth = policy::share::DepthOptions::fixed(4);
+        let queue = Queue::new(disk, options);
+        let busy = async |clients: u64| {
+            queue.take_interval();
+            let end = env::now() + Nanos::secs(1);
+            let all = (0..clients).map(|_| async {
+                while env::now() < end {
+                    queue.read_at(Sector(0), Bytes::kib(64)).await.unwrap();
+                }
+            });
+            join_all(all).await;
+            queue.take_interval().backlogged
+        };
+        assert_eq!(busy(3).await, Nanos(0));
+        assert!(busy(4).await >= Nanos::secs(1));
+    });
+}
