@@ -16,6 +16,7 @@
 //! - [`Store`]: `open` from a device to a store; `names` objects as wholes; `data` and `read` their bytes; `commit` what
 //!   makes it durable; `reserve` promised room; `scrub` and `check` whether all is well.
 //! - [`queue`] in front of a device: who waits for it, and who is next.
+//! - [`server`] and [`client`]: all of it over a network; [`wire`] what they say to each other.
 //!
 //! # Example
 //! ```
@@ -56,6 +57,7 @@ mod book;
 pub mod calibrate;
 pub mod capability;
 mod check;
+pub mod client;
 mod commit;
 mod data;
 mod error;
@@ -72,9 +74,11 @@ mod record;
 mod reserve;
 mod scrub;
 mod segment;
+pub mod server;
 pub mod session;
 mod space;
 mod table;
+pub mod wire;
 
 #[cfg(test)]
 mod tests;

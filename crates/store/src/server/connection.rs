@@ -1,0 +1,827 @@
+//! One client, from hello to goodbye: who reads, who works, who writes?
+//!
+//! ```text
+//! reader: bytes -> header, fields -> admit -> data -> a task: Session --> answers --> writer: one vectored send
+//!            ^ not read from while too much is held                                 | frees what was held
+//! ```
+//!
+//! ```text
+//! Opening -> In       hello and credentials are good
+//! Opening -> Gone     they are not, a deadline, a cut
+//! In      -> Leaving  end of stream, a violation, or drained (nothing in flight)
+//! Leaving -> Gone     every request answered by the store, every answer sent or unsendable
+//! ```
+//!
+//! Always true:
+//! 1. Each request that was begun is carried out to its end, even if its client is gone by then.
+//! 2. What a request holds is freed once: when its answer was sent or can no longer be.
+//! 3. The data of a request that is refused are taken off the stream, so that the next one is found.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use base::{Buf, Bytes, Instant, Nanos, View};
+use env::net::Stream;
+use env::sync::{Event, Permit};
+
+use super::figures::ConnectionFigures;
+use super::requests::{SMALL, carry_out, charge};
+use super::{Limits, Server};
+use crate::session::{Access as NodeAccess, Buffered, Peer, Session};
+use crate::wire::stream::{Inbox, Patience, Pieces};
+use crate::wire::{
+    ANSWER_META_MAX, ASK_META_MAX, Answer, Ask, CLIENT_HELLO_LEN, Challenge, ClientHello, DATA_MAX,
+    Failure, HEADER_LEN, Header, Kind, Malformed, NodeKey, Op, Opened, Proof, RefusedKind,
+    ServerHello, VERSION, Ways,
+};
+
+/// Answers gathered into one send, in bytes.
+const SEND_BATCH: usize = 1 << 20;
+/// The number of a frame that concerns the whole connection.
+const CONNECTION: u16 = 0;
+
+/// How a client came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Open,
+    NodeKey,
+    Capability,
+}
+
+impl Access {
+    fn name(self) -> &'static str {
+        match self {
+            Access::Open => "open",
+            Access::NodeKey => "node key",
+            Access::Capability => "capability",
+        }
+    }
+}
+
+/// What a connection has done.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub answered: u64,
+    pub failed: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+}
+
+impl Counts {
+    pub fn add(&mut self, other: &Counts) {
+        self.answered += other.answered;
+        self.failed += other.failed;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+    }
+}
+
+/// One client.
+pub(super) struct Connection {
+    // Fixed.
+    pub id: u64,
+    pub peer: String,
+    since: Instant,
+    stream: Rc<Stream>,
+    reading: Rc<Patience>,
+    sending: Patience,
+    // Once.
+    access: Cell<Option<Access>>,
+    draining: Cell<bool>,
+    cut: Cell<bool>,
+    /// Sending failed: answers go nowhere from now on.
+    deaf: Cell<bool>,
+    // Per request.
+    counts: Cell<Counts>,
+    /// When the peer was last heard or answered.
+    heard: Cell<Instant>,
+    in_flight: Cell<u64>,
+    /// Requests not answered, refused ones among them, and the bytes they hold.
+    held_requests: Cell<u32>,
+    held_bytes: Cell<u64>,
+    outgoing: RefCell<Outgoing>,
+    /// Something held was freed.
+    room: Event,
+    /// Draining has begun, or its last request is done.
+    drained: Event,
+}
+
+/// What one request holds of the limits; given back when dropped.
+struct Held {
+    connection: Rc<Connection>,
+    server: Rc<Server>,
+    bytes: u64,
+    /// Its part of the session's memory and of the server's pool, beyond the connection's allowance.
+    _beyond: Option<(Buffered, Permit)>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let connection = &self.connection;
+        let requests = connection.held_requests.get() - 1;
+        connection.held_requests.set(requests);
+        let bytes = connection.held_bytes.get() - self.bytes;
+        connection.held_bytes.set(bytes);
+        self.server.count(|totals| totals.held -= self.bytes);
+        connection.room.notify_all();
+    }
+}
+
+struct Reply {
+    op: u16,
+    id: u64,
+    answer: Answer,
+    /// The goodbye holds nothing.
+    held: Option<Held>,
+}
+
+/// Answers waiting for the writer.
+#[derive(Default)]
+struct Outgoing {
+    replies: VecDeque<Reply>,
+    writer: Option<Waker>,
+    closed: bool,
+}
+
+/// How it came to its end.
+enum End {
+    /// The client hung up between requests.
+    Left,
+    /// The server drains and nothing is in flight.
+    Drained,
+    /// The stream failed or ended in the middle of a request.
+    Lost(io::Error),
+    /// What came is not the protocol: the frame it concerns, and why.
+    Violation(u64, String),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> End {
+        End::Lost(error)
+    }
+}
+
+/// A client that was let in.
+struct In {
+    inbox: Inbox,
+    terms: Terms,
+}
+
+/// On what terms.
+struct Terms {
+    session: Rc<Session>,
+    access: Access,
+    /// Shows this connection among the session's.
+    _peer: Peer,
+    /// The lesser of both sides' limits.
+    data_max: u32,
+}
+
+/// Why a client was not let in.
+enum NotIn {
+    Lost(io::Error),
+    /// What it is told.
+    Told(u16, u64, Failure),
+    /// It has been told already.
+    Version(u16, u16),
+}
+
+impl From<io::Error> for NotIn {
+    fn from(error: io::Error) -> NotIn {
+        NotIn::Lost(error)
+    }
+}
+
+impl From<Malformed> for NotIn {
+    fn from(why: Malformed) -> NotIn {
+        let failure = Failure::refused(RefusedKind::Malformed, why.to_string());
+        NotIn::Told(CONNECTION, 0, failure)
+    }
+}
+
+impl Connection {
+    pub fn new(id: u64, stream: Stream, limits: &Limits) -> Rc<Connection> {
+        let rate = limits.rate_min_bytes_per_second;
+        Rc::new(Connection {
+            id,
+            peer: stream.peer(),
+            since: env::now(),
+            stream: Rc::new(stream),
+            reading: Rc::new(Patience::new(limits.stall, rate)),
+            sending: Patience::new(limits.stall, rate),
+            access: Cell::default(),
+            draining: Cell::default(),
+            cut: Cell::default(),
+            deaf: Cell::default(),
+            counts: Cell::default(),
+            heard: Cell::new(env::now()),
+            in_flight: Cell::default(),
+            held_requests: Cell::default(),
+            held_bytes: Cell::default(),
+            outgoing: RefCell::default(),
+            room: Event::default(),
+            drained: Event::default(),
+        })
+    }
+
+    pub fn is_opening(&self) -> bool {
+        self.access.get().is_none()
+    }
+
+    /// Why it is to be cut, if it is.
+    pub fn overdue(&self, now: Instant, idle: Nanos) -> Option<&'static str> {
+        if self.reading.overdue(now) {
+            return Some("the peer stalled in the middle of a message");
+        }
+        if self.sending.overdue(now) {
+            return Some("the peer leaves its answers unread");
+        }
+        let silent = now.since(self.heard.get()) > idle;
+        let waits = self.held_requests.get() > 0 || self.is_opening();
+        (silent && !waits).then_some("the peer has gone silent")
+    }
+
+    /// Ends the connection at once; requests in flight still run to their end.
+    pub fn cut(&self) {
+        self.cut.set(true);
+        self.stream.abort();
+    }
+
+    pub fn is_cut(&self) -> bool {
+        self.cut.get()
+    }
+
+    /// From now on requests are refused; once none is in flight the connection ends.
+    pub fn drain(&self) {
+        self.draining.set(true);
+        self.drained.notify_all();
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.counts.get()
+    }
+
+    pub fn figures(&self) -> ConnectionFigures {
+        let counts = self.counts.get();
+        ConnectionFigures {
+            id: self.id,
+            peer: self.peer.clone(),
+            access: self.access.get().map(Access::name),
+            age: env::now().since(self.since),
+            held_bytes: Bytes(self.held_bytes.get()),
+            in_flight: self.in_flight.get(),
+            answered: counts.answered,
+            failed: counts.failed,
+            bytes_in: counts.bytes_in,
+            bytes_out: counts.bytes_out,
+        }
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
+    }
+
+    /// The whole story of this client.
+    pub async fn run(self: &Rc<Self>, server: &Rc<Server>) {
+        match env::timeout(server.limits.opening, self.open(server)).await {
+            Ok(Ok(entered)) => self.serve(server, entered).await,
+            Ok(Err(why)) => self.turn_away(server, why).await,
+            Err(_) => {
+                server.count(|totals| totals.not_let_in += 1);
+                tracing::warn!(
+                    peer = self.peer,
+                    "not let in: hello and credentials took too long"
+                );
+                self.stream.abort();
+            }
+        }
+    }
+
+    // --- opening ------------------------------------------------------------------------------------
+
+    async fn open(self: &Rc<Self>, server: &Rc<Server>) -> Result<In, NotIn> {
+        let mut inbox = Inbox::new(Rc::clone(&self.stream), Rc::clone(&self.reading));
+        let theirs: [u8; CLIENT_HELLO_LEN] = inbox.take().await?;
+        let hello = ClientHello::parse(&theirs)?;
+        let ours = server.hello(&hello);
+        let challenge = Challenge {
+            client: theirs,
+            server: ours.encode(),
+        };
+        self.stream
+            .write_all(vec![View::copy_of(&challenge.server)])
+            .await?;
+        if ours.version == 0 {
+            return Err(NotIn::Version(hello.version_min, hello.version_max));
+        }
+        let head = inbox.take::<HEADER_LEN>().await?;
+        let header = Header::parse(&head, Kind::Ask)?;
+        if header.op != Op::Open as u16 {
+            let why = "the first request must be the opening, with the client's credentials";
+            let failure = Failure::refused(RefusedKind::OutOfTurn, why);
+            return Err(NotIn::Told(header.op, header.id, failure));
+        }
+        let meta = self.meta(&mut inbox, &header).await?;
+        let Ask::Open(proof) = Ask::decode(Op::Open, &meta)? else {
+            unreachable!("the fields of an opening are one")
+        };
+        let told = |text: String| {
+            let failure = Failure::refused(RefusedKind::Access, text);
+            NotIn::Told(Op::Open as u16, header.id, failure)
+        };
+        let (access, proof) = match &proof {
+            Proof::Open => (NodeAccess::Open, [0; 32]),
+            Proof::Capability(token) => (NodeAccess::Capability(token), [0; 32]),
+            Proof::NodeKey(proof) => match server.shown(&challenge, proof) {
+                Ok(ours) => (NodeAccess::NodeKey, ours),
+                Err(why) => return Err(told(why)),
+            },
+        };
+        let way = match access {
+            NodeAccess::Open => Access::Open,
+            NodeAccess::NodeKey => Access::NodeKey,
+            NodeAccess::Capability(_) => Access::Capability,
+        };
+        let session = server.node.open_session(access);
+        let session = session.map_err(|why| told(why.to_string()))?;
+        let opened = Answer::Opened(Opened {
+            name: server.node.store().name().to_owned(),
+            proof,
+            memory: session.memory(),
+            wall_clock: env::wall_clock(),
+        });
+        self.reading.end();
+        self.send_one(Op::Open as u16, header.id, &opened).await?;
+        self.access.set(Some(way));
+        self.heard.set(env::now());
+        let terms = Terms {
+            _peer: session.joined(&self.peer),
+            session,
+            access: way,
+            data_max: ours.data_max,
+        };
+        Ok(In { inbox, terms })
+    }
+
+    /// A request's fields. The data of an opening are none.
+    async fn meta(&self, inbox: &mut Inbox, header: &Header) -> Result<Vec<u8>, NotIn> {
+        if header.meta_len as usize > ASK_META_MAX || header.data_len != 0 {
+            return Err(Malformed(format!(
+                "an opening has at most {ASK_META_MAX} bytes of fields and no data; this one has {} and {}",
+                header.meta_len, header.data_len
+            ))
+            .into());
+        }
+        let len = header.meta_len as usize;
+        inbox.need(len).await?;
+        let meta = inbox.here()[..len].to_vec();
+        inbox.skip(len);
+        header.check_meta(&meta)?;
+        Ok(meta)
+    }
+
+    async fn send_one(&self, op: u16, id: u64, answer: &Answer) -> io::Result<()> {
+        let (status, meta, _) = answer.parts();
+        let header = Header::of(op, status, id, &meta, &[]);
+        let mut pieces = Pieces::default();
+        pieces.put(&header.encode(Kind::Answer));
+        pieces.put(&meta);
+        self.stream.write_all(pieces.take()).await
+    }
+
+    async fn turn_away(&self, server: &Server, why: NotIn) {
+        server.count(|totals| totals.not_let_in += 1);
+        match why {
+            NotIn::Lost(error) => {
+                tracing::info!(peer = self.peer, %error, "client lost before it was let in");
+                return;
+            }
+            NotIn::Version(min, max) => {
+                tracing::warn!(
+                    peer = self.peer,
+                    min,
+                    max,
+                    "not let in: no version that both speak"
+                );
+            }
+            NotIn::Told(op, id, failure) => {
+                tracing::warn!(peer = self.peer, why = %failure, "not let in");
+                let answer = Answer::Failed(failure);
+                let telling = self.send_one(op, id, &answer);
+                // Whoever does not read that in time does not learn it.
+                let _ = env::timeout(server.limits.linger, telling).await;
+            }
+        }
+        self.goodbye(server).await;
+    }
+
+    /// Waits for the peer to hang up: closing with bytes unread would make the system throw away our last answers.
+    async fn goodbye(&self, server: &Server) {
+        let stream = Rc::clone(&self.stream);
+        let goodbye = async move {
+            stream.shutdown_write();
+            let mut buf = Buf::for_read(4096);
+            while let Ok((1.., back)) = stream.read(buf).await {
+                buf = back;
+            }
+        };
+        // A client that does not hang up in time is hung up on. One that has is left its last answers.
+        if env::timeout(server.limits.linger, goodbye).await.is_err() {
+            self.stream.abort();
+        }
+    }
+
+    // --- serving ------------------------------------------------------------------------------------
+
+    async fn serve(self: &Rc<Self>, server: &Rc<Server>, mut entered: In) {
+        tracing::info!(
+            peer = self.peer,
+            access = entered.terms.access.name(),
+            "client connected"
+        );
+        let writer = {
+            let connection = Rc::clone(self);
+            env::spawn(async move { connection.write_answers().await })
+        };
+        let end = {
+            let reading = async {
+                match self.read_requests(server, &mut entered).await {
+                    Ok(never) => match never {},
+                    Err(end) => end,
+                }
+            };
+            either(reading, self.wait_drained()).await
+        };
+        self.reading.end();
+        while self.in_flight.get() > 0 {
+            self.room.wait().await;
+        }
+        match &end {
+            End::Left => tracing::info!(peer = self.peer, "client left"),
+            End::Drained => tracing::info!(peer = self.peer, "client sent away"),
+            End::Lost(error) => tracing::info!(peer = self.peer, %error, "client lost"),
+            End::Violation(id, why) => {
+                server.count(|totals| totals.violations += 1);
+                tracing::warn!(peer = self.peer, why, "client broke the protocol");
+                self.reply(Reply {
+                    op: CONNECTION,
+                    id: *id,
+                    answer: Answer::Failed(Failure::refused(RefusedKind::Malformed, why)),
+                    held: None,
+                });
+            }
+        }
+        self.close_writer();
+        writer.await;
+        while self.held_requests.get() > 0 {
+            self.room.wait().await;
+        }
+        if !self.deaf.get() && !matches!(end, End::Lost(_)) {
+            self.goodbye(server).await;
+        }
+    }
+
+    async fn wait_drained(&self) -> End {
+        while !self.draining.get() || self.in_flight.get() > 0 {
+            self.drained.wait().await;
+        }
+        End::Drained
+    }
+
+    async fn read_requests(
+        self: &Rc<Self>,
+        server: &Rc<Server>,
+        entered: &mut In,
+    ) -> Result<std::convert::Infallible, End> {
+        let In { inbox, terms } = entered;
+        loop {
+            let Some(head) = inbox.peek::<HEADER_LEN>() else {
+                match inbox.receive().await? {
+                    true => continue,
+                    false if inbox.here().is_empty() => return Err(End::Left),
+                    false => return Err(End::Lost(io::ErrorKind::UnexpectedEof.into())),
+                }
+            };
+            inbox.skip(HEADER_LEN);
+            let header = Header::parse(&head, Kind::Ask).map_err(|why| violation(0, why))?;
+            self.heard.set(env::now());
+            let judged = self.judge(inbox, &header, terms.data_max).await?;
+            self.reading.end();
+            let id = header.id;
+            match judged {
+                Ok(ask) => {
+                    let bytes = charge(&ask, header.data_len);
+                    let held = self.admit(server, &terms.session, bytes).await;
+                    let mut data = View::empty();
+                    if header.data_len > 0 {
+                        let buf = Buf::for_read(header.data_len as usize);
+                        data = inbox.fill(buf).await?.freeze();
+                        self.reading.end();
+                        header.check_data(&data).map_err(|why| violation(id, why))?;
+                    }
+                    self.heard.set(env::now());
+                    self.start(server, terms, ask, id, data, held);
+                }
+                Err(failure) => {
+                    let held = self.admit(server, &terms.session, SMALL).await;
+                    let drained = inbox.drain(u64::from(header.data_len)).await;
+                    self.reading.end();
+                    self.answered(&Answer::Failed(failure.clone()), 0);
+                    self.reply(Reply {
+                        op: header.op,
+                        id,
+                        answer: Answer::Failed(failure),
+                        held: Some(held),
+                    });
+                    drained?;
+                }
+            }
+        }
+    }
+
+    /// What a frame asks for, its fields taken; or why it is refused. Its data are still to come.
+    async fn judge(
+        &self,
+        inbox: &mut Inbox,
+        header: &Header,
+        data_max: u32,
+    ) -> Result<Result<Ask, Failure>, End> {
+        let id = header.id;
+        let refuse = |kind, text: String| Ok(Err(Failure::refused(kind, text)));
+        let (meta_len, data_len) = (header.meta_len as usize, header.data_len);
+        if meta_len > ANSWER_META_MAX || data_len > DATA_MAX {
+            return Err(End::Violation(
+                id,
+                format!("no frame has {meta_len} bytes of fields and {data_len} of data"),
+            ));
+        }
+        let Some(op) = Op::of(header.op) else {
+            inbox.drain(meta_len as u64).await?;
+            let text = format!(
+                "this server knows no operation {}; it speaks version {VERSION} of the protocol",
+                header.op
+            );
+            return refuse(RefusedKind::Unknown, text);
+        };
+        if meta_len > ASK_META_MAX {
+            inbox.drain(meta_len as u64).await?;
+            let text = format!(
+                "cannot {}: its fields have {meta_len} bytes, at most {ASK_META_MAX} are taken",
+                op.name()
+            );
+            return refuse(RefusedKind::TooLong, text);
+        }
+        inbox.need(meta_len).await?;
+        let meta = &inbox.here()[..meta_len];
+        header.check_meta(meta).map_err(|why| violation(id, why))?;
+        let ask = Ask::decode(op, meta).map_err(|why| violation(id, why))?;
+        inbox.skip(meta_len);
+        let carries = op == Op::Write;
+        if data_len > 0 && !carries {
+            let why = format!(
+                "{} carries {data_len} bytes of data, where there can be none",
+                op.name()
+            );
+            return Err(End::Violation(id, why));
+        }
+        let read_len = if let Ask::Read { len, .. } = ask {
+            len
+        } else {
+            0
+        };
+        if data_len.max(read_len) > data_max {
+            let text = format!(
+                "cannot {} {} at once: at most {} travel in one frame; ask in parts",
+                op.name(),
+                Bytes(u64::from(data_len.max(read_len))),
+                Bytes(u64::from(data_max))
+            );
+            return refuse(RefusedKind::TooLong, text);
+        }
+        if self.draining.get() {
+            let text = format!("cannot {}: the server is shutting down", op.name());
+            return refuse(RefusedKind::ShuttingDown, text);
+        }
+        if op == Op::Open {
+            let text = "the session is open already; connect again for another one".to_owned();
+            return refuse(RefusedKind::OutOfTurn, text);
+        }
+        Ok(Ok(ask))
+    }
+
+    /// Waits until one more request of `bytes` may be held.
+    async fn admit(
+        self: &Rc<Self>,
+        server: &Rc<Server>,
+        session: &Rc<Session>,
+        bytes: u64,
+    ) -> Held {
+        while self.held_requests.get() >= server.limits.requests_per_connection {
+            self.room.wait().await;
+        }
+        // Up to its allowance a connection waits for nobody.
+        let mut beyond = None;
+        if self.held_bytes.get() + bytes > server.limits.allowance.0 {
+            let buffered = session.buffer(Bytes(bytes)).await;
+            beyond = Some((buffered, server.pool.acquire(bytes).await));
+        }
+        self.held_requests.set(self.held_requests.get() + 1);
+        self.held_bytes.set(self.held_bytes.get() + bytes);
+        server.count(|totals| {
+            totals.held += bytes;
+            totals.held_max = totals.held_max.max(totals.held);
+        });
+        Held {
+            connection: Rc::clone(self),
+            server: Rc::clone(server),
+            bytes,
+            _beyond: beyond,
+        }
+    }
+
+    fn start(
+        self: &Rc<Self>,
+        server: &Rc<Server>,
+        terms: &Terms,
+        ask: Ask,
+        id: u64,
+        data: View,
+        held: Held,
+    ) {
+        self.in_flight.set(self.in_flight.get() + 1);
+        self.count(|counts| counts.bytes_in += data.len() as u64);
+        let (connection, server) = (Rc::clone(self), Rc::clone(server));
+        let (session, access) = (Rc::clone(&terms.session), terms.access);
+        let data_max = terms.data_max;
+        env::spawn(async move {
+            let op = ask.op();
+            let answer = carry_out(&server, &session, access, ask, data, data_max).await;
+            let len = if let Answer::Data(data) = &answer {
+                data.len()
+            } else {
+                0
+            };
+            connection.in_flight.set(connection.in_flight.get() - 1);
+            connection.answered(&answer, len as u64);
+            connection.reply(Reply {
+                op: op as u16,
+                id,
+                answer,
+                held: Some(held),
+            });
+            connection.room.notify_all();
+            if connection.draining.get() {
+                connection.drained.notify_all();
+            }
+        });
+    }
+
+    fn answered(&self, answer: &Answer, bytes_out: u64) {
+        self.heard.set(env::now());
+        self.count(|counts| {
+            counts.answered += 1;
+            counts.failed += u64::from(matches!(answer, Answer::Failed(_)));
+            counts.bytes_out += bytes_out;
+        });
+    }
+
+    // --- writer -------------------------------------------------------------------------------------
+
+    fn reply(&self, reply: Reply) {
+        if self.deaf.get() {
+            return;
+        }
+        let mut outgoing = self.outgoing.borrow_mut();
+        outgoing.replies.push_back(reply);
+        let writer = outgoing.writer.take();
+        drop(outgoing);
+        if let Some(writer) = writer {
+            writer.wake();
+        }
+    }
+
+    fn close_writer(&self) {
+        let mut outgoing = self.outgoing.borrow_mut();
+        outgoing.closed = true;
+        let writer = outgoing.writer.take();
+        drop(outgoing);
+        if let Some(writer) = writer {
+            writer.wake();
+        }
+    }
+
+    /// Waits for answers: true if there are some, false once no more will come.
+    fn answers_wait(&self) -> impl Future<Output = bool> + '_ {
+        poll_fn(|cx| {
+            let mut outgoing = self.outgoing.borrow_mut();
+            if !outgoing.replies.is_empty() {
+                return Poll::Ready(true);
+            }
+            if outgoing.closed {
+                return Poll::Ready(false);
+            }
+            outgoing.writer = Some(cx.waker().clone());
+            Poll::Pending
+        })
+    }
+
+    async fn write_answers(&self) {
+        let mut pieces = Pieces::default();
+        let mut held: Vec<Option<Held>> = Vec::new();
+        while self.answers_wait().await {
+            {
+                let mut outgoing = self.outgoing.borrow_mut();
+                while pieces.bytes < SEND_BATCH
+                    && let Some(reply) = outgoing.replies.pop_front()
+                {
+                    let (status, meta, data) = reply.answer.parts();
+                    let header = Header::of(reply.op, status, reply.id, &meta, &data);
+                    pieces.put(&header.encode(Kind::Answer));
+                    pieces.put(&meta);
+                    pieces.put_view(data);
+                    held.push(reply.held);
+                }
+            }
+            self.sending.begin(pieces.bytes);
+            let sent = self.stream.write_all(pieces.take()).await;
+            self.sending.end();
+            self.heard.set(env::now());
+            if let Err(error) = sent {
+                tracing::debug!(peer = self.peer, %error, "answers cannot be sent");
+                self.deaf.set(true);
+                self.stream.abort();
+                let unsent = std::mem::take(&mut self.outgoing.borrow_mut().replies);
+                drop(unsent);
+            }
+            held.clear();
+        }
+    }
+}
+
+fn violation(id: u64, why: Malformed) -> End {
+    End::Violation(id, why.to_string())
+}
+
+impl Server {
+    fn hello(&self, theirs: &ClientHello) -> ServerHello {
+        let speaks = theirs.version_min <= VERSION && theirs.version_max >= VERSION;
+        let mut fresh = [0; 32];
+        env::rng("store server nonces").fill(&mut fresh);
+        let nonce = match &self.key {
+            Some(key) => key.nonce(&fresh),
+            None => fresh,
+        };
+        let data_max = (self.limits.data_max.0 as u32).min(theirs.data_max);
+        let write_max = self.node.store().write_max().min(u64::from(data_max));
+        ServerHello {
+            version: if speaks { VERSION } else { 0 },
+            version_min: VERSION,
+            version_max: VERSION,
+            ways: Ways {
+                open: self.node.unauthenticated(),
+                node_key: self.key.is_some(),
+                capability: true,
+            },
+            nonce,
+            store: self.node.store().uuid(),
+            data_max,
+            requests_max: self.limits.requests_per_connection,
+            write_max: write_max as u32,
+            idle_ms: u32::try_from(self.limits.idle.0 / 1_000_000).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// What this server shows to a client that has shown the node key; why not, if it has not.
+    fn shown(&self, challenge: &Challenge, proof: &[u8; 32]) -> Result<[u8; 32], String> {
+        let store = self.node.store().name();
+        let Some(key) = &self.key else {
+            return Err(format!(
+                "cannot let a node in: {store} has no node key; give it the cluster's key, or come with a capability"
+            ));
+        };
+        match key.is_client(challenge, proof) {
+            true => Ok(NodeKey::server_proof(key, challenge)),
+            false => Err(format!(
+                "cannot let a node in: what it shows was not made with the node key of {store}; give both the same key"
+            )),
+        }
+    }
+}
+
+/// Waits for whichever comes first; the other is dropped.
+async fn either<T>(first: impl Future<Output = T>, second: impl Future<Output = T>) -> T {
+    let mut first = pin!(first);
+    let mut second = pin!(second);
+    poll_fn(|cx| match first.as_mut().poll(cx) {
+        Poll::Ready(value) => Poll::Ready(value),
+        Poll::Pending => second.as_mut().poll(cx),
+    })
+    .await
+}

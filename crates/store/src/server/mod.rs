@@ -1,0 +1,381 @@
+//! Who may come in to a store over the network, how much may they hold, and how do they all leave?
+//!
+//! ```text
+//! Listener -> accept -> Connection: hello, credentials (a deadline for both) -> requests -> leave
+//!                          ^ watched: a peer that stalls in a message, leaves answers unread or goes silent is cut
+//! ```
+//!
+//! Always true:
+//! 1. What requests hold stays below the server's limit plus a small allowance for each connection, and what those of
+//!    one session hold below the memory its node gives it, whatever clients send or refuse to read. One request alone
+//!    may hold more than its session's memory, never more than `data_max`.
+//! 2. With nothing held a connection never waits for others to make a request within its allowance.
+//! 3. Without credentials nobody comes in, unless the node was opened so, and then only from this very machine.
+//! 4. After `drain` the store has no request of this server left.
+
+mod connection;
+mod figures;
+mod requests;
+
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use base::{Bytes, Nanos};
+use env::Task;
+use env::net::{Address, Listener, Stream};
+use env::sync::{Event, Semaphore};
+
+use crate::node::Node;
+use crate::wire::{DATA_MAX, NodeKey};
+use connection::Connection;
+pub use figures::{ConnectionFigures, Figures};
+
+/// How much a server takes on, and how long it waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once. One more takes the place of the oldest that is not let in yet, or is turned away.
+    pub connections: usize,
+    /// Longest data of one frame, either way.
+    pub data_max: Bytes,
+    /// Requests of one connection begun and not answered; beyond them it is not read from.
+    pub requests_per_connection: u32,
+    /// Bytes of each connection that never wait for others.
+    pub allowance: Bytes,
+    /// Bytes of all connections together beyond their allowances; at least one longest request.
+    pub bytes: Bytes,
+    /// Time for hello and credentials.
+    pub opening: Nanos,
+    /// How long a peer may stall in the middle of a message, or leave an answer unread.
+    pub stall: Nanos,
+    /// How long a peer may say nothing with nothing under way.
+    pub idle: Nanos,
+    /// Slowest pace of long data, in bytes per second, either way.
+    pub rate_min_bytes_per_second: u64,
+    /// How long a peer may take to hang up after the last answer.
+    pub linger: Nanos,
+    /// How long `drain` waits for answers to be read before it cuts connections.
+    pub drain: Nanos,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 1024,
+            data_max: Bytes::mib(16),
+            requests_per_connection: 256,
+            allowance: Bytes::kib(64),
+            bytes: Bytes::mib(256),
+            opening: Nanos::secs(10),
+            stall: Nanos::secs(30),
+            idle: Nanos::secs(120),
+            rate_min_bytes_per_second: 64 << 10,
+            linger: Nanos::secs(1),
+            drain: Nanos::secs(30),
+        }
+    }
+}
+
+impl Limits {
+    /// The nearest limits the server can keep.
+    fn workable(mut self) -> Limits {
+        self.connections = self.connections.max(1);
+        self.data_max = Bytes(self.data_max.0.clamp(64 << 10, u64::from(DATA_MAX)));
+        self.requests_per_connection = self.requests_per_connection.max(1);
+        let longest = self.data_max.0 + requests::SMALL;
+        self.bytes = self.bytes.max(Bytes(longest.max(requests::LARGE)));
+        self.idle = self.idle.max(Nanos::secs(1));
+        self
+    }
+}
+
+/// Why a server does not listen somewhere.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Whoever reaches this address could change everything.
+    #[error(
+        "cannot serve {store} at {address}: the store takes clients without credentials, and this address can be \
+         reached from other machines; listen on 127.0.0.1, ::1 or unix:/path, or set a node key and take only clients \
+         with credentials"
+    )]
+    Exposed {
+        /// The store's name.
+        store: String,
+        /// Where it was to listen.
+        address: Address,
+    },
+    /// The server is shutting down.
+    #[error("cannot serve {store} at {address}: the server is shutting down")]
+    Draining {
+        /// The store's name.
+        store: String,
+        /// Where it was to listen.
+        address: Address,
+    },
+}
+
+/// Can only this machine reach the address?
+fn is_local(address: &Address) -> bool {
+    match address {
+        Address::Tcp(socket) => socket.ip().to_canonical().is_loopback(),
+        Address::Unix(_) => true,
+    }
+}
+
+/// Totals of connections that are gone, and of the server's life.
+#[derive(Clone, Copy, Default)]
+struct Totals {
+    accepted: u64,
+    crowded_out: u64,
+    not_let_in: u64,
+    stalled: u64,
+    violations: u64,
+    held: u64,
+    held_max: u64,
+    gone: connection::Counts,
+}
+
+/// Serves a node to clients. Lives on the node's thread; see the module's head.
+///
+/// # Example
+/// ```
+/// use base::{Bytes, View};
+/// use store::client::{Client, Credentials};
+/// use policy::share::{BytesPerSec, Costs};
+/// use store::node::{Node, NodeOptions};
+/// use store::server::{Limits, Server};
+/// use store::{Change, Settings, Store};
+///
+/// env::Runtime::simulated(1).block_on(async {
+///     let device = device::Memory::new("disk", Bytes::mib(64));
+///     Store::format(device.clone(), Settings::default()).await.unwrap().close().await.unwrap();
+///     let costs = Costs::flat(BytesPerSec::mb(200));
+///     let options = NodeOptions { unauthenticated: true, ..NodeOptions::new(costs, [7; 32]) };
+///     let node = Node::open(device, options).await.unwrap();
+///     let server = Server::new(node, Limits::default());
+///     let address = "127.0.0.1:7400".parse().unwrap();
+///     server.serve(env::net::Listener::bind(&address).unwrap()).unwrap();
+///
+///     let client = Client::connect(&address, Credentials::Open).await.unwrap();
+///     let change = Change::FUA.creating();
+///     client.write("songs/1", 0, View::copy_of(b"hello"), change).await.unwrap();
+///     assert_eq!(&client.read("songs/1", 0, 100).await.unwrap()[..], b"hello");
+///     client.close().await;
+///     server.drain().await;
+/// });
+/// ```
+pub struct Server {
+    // Fixed.
+    limits: Limits,
+    node: Rc<Node>,
+    key: Option<NodeKey>,
+    // Per run.
+    acceptors: RefCell<Vec<Task<()>>>,
+    connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
+    /// Bytes all connections may hold beyond their allowances.
+    pool: Rc<Semaphore>,
+    draining: Cell<bool>,
+    watching: Cell<bool>,
+    /// A connection has gone.
+    gone: Event,
+    totals: Cell<Totals>,
+}
+
+impl Server {
+    /// A server without listeners. Limits too small for one longest request are raised to it.
+    pub fn new(node: Rc<Node>, limits: Limits) -> Rc<Server> {
+        let limits = limits.workable();
+        Rc::new(Server {
+            limits,
+            key: node.node_key().copied().map(NodeKey),
+            node,
+            acceptors: RefCell::default(),
+            connections: RefCell::default(),
+            pool: Semaphore::new(limits.bytes.0),
+            draining: Cell::new(false),
+            watching: Cell::new(false),
+            gone: Event::default(),
+            totals: Cell::default(),
+        })
+    }
+
+    /// Takes connections from `listener` until [`Server::drain`].
+    ///
+    /// # Errors
+    /// [`ServeError::Exposed`] if the node takes clients without credentials and other machines can reach the
+    /// listener; [`ServeError::Draining`].
+    pub fn serve(self: &Rc<Self>, listener: Listener) -> Result<(), ServeError> {
+        let (store, address) = (self.node.store().name(), listener.address());
+        if self.node.unauthenticated() && !is_local(address) {
+            return Err(ServeError::Exposed {
+                store: store.to_owned(),
+                address: address.clone(),
+            });
+        }
+        if self.draining.get() {
+            return Err(ServeError::Draining {
+                store: store.to_owned(),
+                address: address.clone(),
+            });
+        }
+        let server = Rc::clone(self);
+        let acceptor = env::spawn(async move {
+            loop {
+                match listener.accept().await {
+                    Ok(stream) => server.admit(stream),
+                    Err(error) => {
+                        // Out of descriptors, most likely: it passes when connections end.
+                        tracing::warn!(%error, address = %listener.address(), "cannot accept");
+                        env::sleep(Nanos::millis(100)).await;
+                    }
+                }
+            }
+        });
+        self.acceptors.borrow_mut().push(acceptor);
+        Ok(())
+    }
+
+    fn admit(self: &Rc<Self>, stream: Stream) {
+        if self.draining.get() {
+            return;
+        }
+        self.count(|totals| totals.accepted += 1);
+        let id = self.totals.get().accepted;
+        if !self.make_room() {
+            self.count(|totals| totals.crowded_out += 1);
+            tracing::warn!(peer = stream.peer(), "turned away: too many connections");
+            return;
+        }
+        let connection = Connection::new(id, stream, &self.limits);
+        self.connections
+            .borrow_mut()
+            .insert(id, Rc::clone(&connection));
+        self.watch();
+        let server = Rc::clone(self);
+        env::spawn(async move {
+            connection.run(&server).await;
+            server.connections.borrow_mut().remove(&connection.id);
+            server.count(|totals| totals.gone.add(&connection.counts()));
+            server.gone.notify_all();
+        });
+    }
+
+    /// Is there room for one more? Cuts the oldest connection that is not let in yet if need be.
+    fn make_room(&self) -> bool {
+        let connections = self.connections.borrow();
+        let open = connections
+            .values()
+            .filter(|connection| !connection.is_cut());
+        if open.clone().count() < self.limits.connections {
+            return true;
+        }
+        let oldest = open.clone().find(|connection| connection.is_opening());
+        if let Some(oldest) = oldest {
+            self.count(|totals| totals.crowded_out += 1);
+            tracing::warn!(
+                peer = oldest.peer,
+                "cut before it was let in: too many connections"
+            );
+            oldest.cut();
+        }
+        oldest.is_some()
+    }
+
+    /// Cuts those who stall, as long as anybody is connected.
+    fn watch(self: &Rc<Self>) {
+        if self.watching.replace(true) {
+            return;
+        }
+        let server = Rc::clone(self);
+        // A stall is noticed at most a quarter of its time late.
+        let shortest = server.limits.stall.min(server.limits.idle);
+        let interval = Nanos((shortest.0 / 4).max(1_000_000));
+        env::spawn(async move {
+            while !server.connections.borrow().is_empty() {
+                env::sleep(interval).await;
+                let now = env::now();
+                for connection in server.connections.borrow().values() {
+                    if connection.is_cut() {
+                        continue;
+                    }
+                    if let Some(why) = connection.overdue(now, server.limits.idle) {
+                        server.count(|totals| totals.stalled += 1);
+                        tracing::warn!(peer = connection.peer, why, "cut");
+                        connection.cut();
+                    }
+                }
+            }
+            server.watching.set(false);
+        });
+    }
+
+    /// Stops: no new connections, requests in flight finish and are answered, later ones are refused, connections
+    /// end. Peers that do not read their answers are cut after [`Limits::drain`]; what the store has begun is always
+    /// waited for.
+    pub async fn drain(&self) {
+        self.draining.set(true);
+        for acceptor in self.acceptors.borrow_mut().drain(..) {
+            acceptor.cancel();
+        }
+        let all = || -> Vec<Rc<Connection>> {
+            self.connections.borrow().values().map(Rc::clone).collect()
+        };
+        let all_gone = async || {
+            while !self.connections.borrow().is_empty() {
+                self.gone.wait().await;
+            }
+        };
+        for connection in all() {
+            if connection.is_opening() {
+                connection.cut();
+            } else {
+                connection.drain();
+            }
+        }
+        if env::timeout(self.limits.drain, all_gone()).await.is_err() {
+            for connection in all() {
+                tracing::warn!(
+                    peer = connection.peer,
+                    "cut: its answers were not read in time"
+                );
+                connection.cut();
+            }
+            all_gone().await;
+        }
+    }
+
+    /// What was done so far.
+    pub fn figures(&self) -> Figures {
+        let totals = self.totals.get();
+        let connections = self.connections.borrow();
+        let connections: Vec<&Rc<Connection>> = connections.values().collect();
+        let mut counts = totals.gone;
+        for connection in &connections {
+            counts.add(&connection.counts());
+        }
+        Figures {
+            accepted: totals.accepted,
+            crowded_out: totals.crowded_out,
+            not_let_in: totals.not_let_in,
+            stalled: totals.stalled,
+            violations: totals.violations,
+            answered: counts.answered,
+            failed: counts.failed,
+            bytes_in: counts.bytes_in,
+            bytes_out: counts.bytes_out,
+            held_bytes: Bytes(totals.held),
+            held_bytes_max: Bytes(totals.held_max),
+            connections: connections.iter().map(|c| c.figures()).collect(),
+        }
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Totals)) {
+        let mut totals = self.totals.get();
+        change(&mut totals);
+        self.totals.set(totals);
+    }
+}

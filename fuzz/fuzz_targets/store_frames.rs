@@ -1,0 +1,34 @@
+//! Any bytes at all as hellos, headers, requests and answers: what decodes has one encoding.
+//!
+//! First byte: the operation; second: the status of an answer.
+#![no_main]
+
+use base::Buf;
+use libfuzzer_sys::fuzz_target;
+use store::wire::{Answer, Ask, ClientHello, Header, Kind, Op, ServerHello};
+
+fuzz_target!(|data: &[u8]| {
+    if let Some(bytes) = data.first_chunk() {
+        for kind in [Kind::Ask, Kind::Answer] {
+            if let Ok(header) = Header::parse(bytes, kind) {
+                assert_eq!(header.encode(kind), *bytes);
+            }
+        }
+    }
+    if let Some(hello) = data.first_chunk().and_then(|bytes| ClientHello::parse(bytes).ok()) {
+        assert_eq!(ClientHello::parse(&hello.encode()), Ok(hello));
+    }
+    if let Some(hello) = data.first_chunk().and_then(|bytes| ServerHello::parse(bytes).ok()) {
+        assert_eq!(ServerHello::parse(&hello.encode()), Ok(hello));
+    }
+    let [op, status, meta @ ..] = data else { return };
+    let op = Op::ALL[usize::from(*op) % Op::ALL.len()];
+    match Ask::decode(op, meta) {
+        Ok(ask) => assert_eq!(ask.encode(), meta),
+        Err(why) => assert!(why.to_string().contains(op.name())),
+    }
+    if let Ok(answer) = Answer::decode(op, u16::from(*status), meta, Buf::for_read(0)) {
+        let (again, fields, data) = answer.parts();
+        assert_eq!((again, &fields[..], data.len()), (u16::from(*status), meta, 0));
+    }
+});

@@ -1,0 +1,105 @@
+//! Any bytes at all, sent to a whole store server in virtual time: it answers or hangs up, holds nothing in the end,
+//! and still serves an honest client.
+//!
+//! First byte: bit 0 says hello and opens a session before the bytes are sent, bit 1 makes frames of them (operation,
+//! length of the fields, length of the data, then both) with the right checksums, bits 2-7 choose the size of the pieces.
+#![no_main]
+
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Nanos, View};
+use device::Memory;
+use env::net::{Address, Listener, Stream};
+use libfuzzer_sys::fuzz_target;
+use policy::share::{BytesPerSec, Costs};
+use store::client::{Client, Credentials};
+use store::node::{Node, NodeOptions};
+use store::server::{Limits, Server};
+use store::wire::{Ask, ClientHello, Header, Kind, Proof};
+use store::{Change, Settings, Store};
+
+fn framed(mut rest: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut id = 2;
+    while let [op, meta, data, after @ ..] = rest {
+        let (meta, after) = after.split_at(usize::from(*meta).min(after.len()));
+        let (data, after) = after.split_at(usize::from(*data).min(after.len()));
+        bytes.extend(Header::of(u16::from(*op), 0, id, meta, data).encode(Kind::Ask));
+        bytes.extend(meta);
+        bytes.extend(data);
+        (rest, id) = (after, id + 1);
+    }
+    bytes
+}
+
+async fn attack(address: Address, data: Vec<u8>) {
+    let Some((&how, rest)) = data.split_first() else { return };
+    let stream = Rc::new(Stream::connect(&address).await.expect("connected"));
+    let mut bytes = Vec::new();
+    if how & 1 != 0 {
+        let hello =
+            ClientHello { version_min: 1, version_max: 1, data_max: 1 << 16, nonce: [1; 32] };
+        bytes.extend(hello.encode());
+        let meta = Ask::Open(Proof::Open).encode();
+        bytes.extend(Header::of(1, 0, 1, &meta, &[]).encode(Kind::Ask));
+        bytes.extend(meta);
+    }
+    if how & 2 != 0 {
+        bytes.extend(framed(rest));
+    } else {
+        bytes.extend(rest);
+    }
+    let reading = {
+        let stream = Rc::clone(&stream);
+        env::spawn(async move {
+            let mut buf = Buf::for_read(65_536);
+            while let Ok((len @ 1.., back)) = stream.read(buf).await {
+                assert!(len <= back.len());
+                buf = back;
+            }
+        })
+    };
+    for piece in bytes.chunks(1 << (how >> 2).min(12)) {
+        if stream.write_all(vec![View::copy_of(piece)]).await.is_err() {
+            break;
+        }
+    }
+    stream.shutdown_write();
+    reading.await;
+}
+
+fuzz_target!(|data: &[u8]| {
+    let data = data.to_vec();
+    env::Runtime::simulated(1).block_on(async move {
+        let device = Memory::new("disk", Bytes::mib(16));
+        let store = Store::format(device.clone(), Settings::default()).await.expect("formatted");
+        store.close().await.expect("closed");
+        let options = NodeOptions {
+            unauthenticated: true,
+            scrub: None,
+            ..NodeOptions::new(Costs::flat(BytesPerSec::mb(1000)), [7; 32])
+        };
+        let node = Node::open(device, options).await.expect("opened");
+        let limits = Limits {
+            opening: Nanos::secs(1),
+            stall: Nanos::secs(1),
+            data_max: Bytes::kib(64),
+            ..Limits::default()
+        };
+        let server = Server::new(node, limits);
+        let address: Address = "127.0.0.1:7400".parse().expect("an address");
+        server.serve(Listener::bind(&address).expect("a free port")).expect("served");
+        attack(address.clone(), data).await;
+        env::sleep(Nanos::secs(10)).await;
+        let figures = server.figures();
+        assert!(figures.connections.is_empty(), "{figures:?}");
+        assert_eq!(figures.held_bytes, Bytes(0));
+        let client = Client::connect(&address, Credentials::Open).await.expect("served");
+        let change = Change::FUA.creating();
+        client.write("honest", 0, View::copy_of(&[7; 512]), change).await.expect("written");
+        let read = client.read("honest", 0, 512).await.expect("read");
+        assert_eq!(read[..], [7; 512]);
+        client.close().await;
+        server.drain().await;
+    });
+});
