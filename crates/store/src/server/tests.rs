@@ -485,8 +485,7 @@ fn frame(op: u16, id: u64, answer: &Answer) -> View {
 
 #[test]
 fn without_credentials_only_this_machine_comes_in() {
-    in_virtual_time(
-        7,
+    in_virtual_time(7, async {
         sim::on_host(host(1), async {
             let device = Memory::new("disk", Bytes::mib(32));
             let options = NodeOptions {
@@ -513,8 +512,9 @@ fn without_credentials_only_this_machine_comes_in() {
                     .expect(local);
                 client.ping().await.unwrap();
             }
-        }),
-    );
+        })
+        .await
+    });
 }
 
 // --- recorded, changed, cut off --------------------------------------------------------------------------
