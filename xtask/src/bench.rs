@@ -38,6 +38,11 @@ const BENCHES: &[(&str, &str, &str)] = &[
         "large and small objects beside the bare device, plain files and redb",
     ),
     (
+        "reserve",
+        "tanada",
+        "what reserved clients get beside greedy ones, over TCP",
+    ),
+    (
         "sim-cache",
         "tanada-lens",
         "requests per second of simulated caches and miss-ratio curves",

@@ -4,6 +4,7 @@
 //! configuration -> trees: what shares a device, hybrid or NBD address lives on one thread
 //!
 //!   export    front::nbd::Server   one per address, all exports of that address
+//!   store     store::server        objects and reservations (store_tree)
 //!                 |
 //!   volume    Meter                figures of what clients ask
 //!             hybrid::Hybrid       cache of the slow device on the fast one
@@ -26,9 +27,12 @@ use env::net::{Address, Listener};
 use front::nbd;
 use tokio::sync::oneshot;
 
-use crate::config::{Backing, Config, DeviceConfig, ExportConfig, HybridConfig, Kind, TlsConfig};
+use crate::config::{
+    Backing, Config, DeviceConfig, ExportConfig, HybridConfig, Kind, StoreConfig, TlsConfig,
+};
 use crate::registry::Registry;
 use crate::serve::plain;
+use crate::store_tree::{OpenStore, believed};
 use crate::tree::{OpenDevice, OpenServer, OpenVolume, Tree, TreeHandle};
 
 /// How long to wait for an address that another process has.
@@ -42,17 +46,16 @@ pub struct Plan {
     pub data_dir: PathBuf,
     pub devices: Vec<DeviceConfig>,
     pub hybrids: Vec<HybridConfig>,
+    pub stores: Vec<StoreConfig>,
     pub exports: Vec<ExportConfig>,
 }
 
 impl Plan {
     /// What to call the tree: what stands at its top.
     pub fn names(&self) -> Vec<String> {
-        let tops: Vec<String> = self
-            .exports
-            .iter()
-            .map(|export| export.device.clone())
-            .collect();
+        let exports = self.exports.iter().map(|export| export.device.clone());
+        let stores = self.stores.iter().map(|store| store.name.clone());
+        let tops: Vec<String> = exports.chain(stores).collect();
         match tops.is_empty() {
             true => self.devices.iter().map(|d| d.name.clone()).collect(),
             false => tops,
@@ -68,6 +71,7 @@ pub struct Started {
     /// Size in bytes of every device and volume.
     pub sizes: Vec<(String, u64)>,
     pub exports: Vec<StartedExport>,
+    pub stores: Vec<StartedStore>,
 }
 
 /// An export with the addresses it really has.
@@ -76,6 +80,16 @@ pub struct StartedExport {
     pub name: String,
     pub nbd: Vec<Address>,
     pub tls: bool,
+}
+
+/// A store with the addresses it really has.
+#[derive(Debug)]
+pub struct StartedStore {
+    pub name: String,
+    pub listen: Vec<Address>,
+    pub unauthenticated: bool,
+    /// For objects.
+    pub bytes: u64,
 }
 
 /// Names that belong together, found by joining two at a time.
@@ -133,6 +147,11 @@ pub fn trees(config: &Config) -> Vec<Plan> {
             used.push(part);
         }
     }
+    for store in &config.stores {
+        // A name has no colon, so a store is never mistaken for a device.
+        groups.join(&store.device, &format!("store:{}", store.name));
+        used.push(&store.device);
+    }
     for export in &config.exports {
         used.push(&export.device);
         for address in &export.nbd {
@@ -155,6 +174,10 @@ pub fn trees(config: &Config) -> Vec<Plan> {
     for hybrid in &config.hybrids {
         let tree = groups.of(hybrid.name());
         plans.entry(tree).or_default().hybrids.push(hybrid.clone());
+    }
+    for store in &config.stores {
+        let tree = groups.of(&store.device);
+        plans.entry(tree).or_default().stores.push(store.clone());
     }
     for export in &config.exports {
         let tree = groups.of(&export.device);
@@ -188,6 +211,7 @@ pub fn start(
 ) -> anyhow::Result<TreeHandle> {
     let names = plan.names();
     let volumes: Vec<String> = plan.hybrids.iter().map(|h| h.name().to_owned()).collect();
+    let stores: Vec<String> = plan.stores.iter().map(|store| store.name.clone()).collect();
     let (poster, mailbox) = env::mailbox();
     // The kernel shows 15 bytes of a thread's name.
     let name: String = format!("data {}", names.first().map_or("", String::as_str))
@@ -220,7 +244,7 @@ pub fn start(
             });
         })
         .context("cannot start a thread")?;
-    Ok(TreeHandle::new(names, volumes, poster, thread))
+    Ok(TreeHandle::new(names, volumes, stores, poster, thread))
 }
 
 /// Builds one tree, bottom to top. What was opened before a failure is closed again.
@@ -238,16 +262,27 @@ async fn build(plan: Plan, driver: &'static str) -> anyhow::Result<Rc<Tree>> {
 }
 
 async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
-    // NBD listeners first: a port that is taken is found before any disk is touched.
+    // Listeners first: a port that is taken is found before any disk is touched.
     let mut listeners = Vec::new();
     for export in &plan.exports {
         for address in &export.nbd {
             if listeners.iter().all(|(known, _, _)| known != address) {
                 let tls = export.tls.as_ref().map(read_tls).transpose()?;
-                listeners.push((address.clone(), listen(address).await?, tls));
+                let what = ("NBD clients", "[[export]] nbd");
+                listeners.push((address.clone(), listen(address, what).await?, tls));
             }
         }
     }
+    let mut doors = Vec::new();
+    for store in &plan.stores {
+        let mut listeners = Vec::new();
+        for address in &store.listen {
+            let what = ("clients of a store", "[[store]] listen");
+            listeners.push(listen(address, what).await?);
+        }
+        doors.push(listeners);
+    }
+    let (devices, hybrids) = (plan.devices.clone(), plan.hybrids.clone());
     for config in plan.devices {
         let meter = Meter::new(open(&config, tree).await?);
         tree.devices.push(OpenDevice { config, meter });
@@ -262,6 +297,14 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
         let registry = Registry::in_dir(&plan.data_dir);
         let volume = OpenVolume::open(config, slow, fast, registry).await?;
         tree.volumes.push(volume);
+    }
+    for (config, listeners) in plan.stores.into_iter().zip(doors) {
+        let device = tree
+            .find(&config.device)
+            .expect("the configuration was checked");
+        let costs = believed(&config, &devices, &hybrids, device.info().rotational);
+        let store = OpenStore::open(config, device, costs, &plan.data_dir, listeners).await?;
+        tree.stores.push(store);
     }
     tree.exports = plan.exports;
     for (configured, listener, tls) in listeners {
@@ -341,7 +384,7 @@ async fn open(config: &DeviceConfig, tree: &Tree) -> anyhow::Result<Rc<dyn Devic
 
 /// Listens, once the address is free: the kernel gives the sockets of a killed daemon back a moment after
 /// its end.
-async fn listen(address: &Address) -> anyhow::Result<Listener> {
+async fn listen(address: &Address, (clients, key): (&str, &str)) -> anyhow::Result<Listener> {
     let deadline = env::now() + PATIENCE;
     let error = loop {
         match Listener::bind(address) {
@@ -354,11 +397,11 @@ async fn listen(address: &Address) -> anyhow::Result<Listener> {
     };
     Err(match error.kind() {
         ErrorKind::AddrInUse => anyhow!(
-            "cannot listen on {address} for NBD clients: another program has it, perhaps another \
-             `tanada serve`; end it, or write another address in [[export]] nbd"
+            "cannot listen on {address} for {clients}: another program has it, perhaps another \
+             `tanada serve`; end it, or write another address in {key}"
         ),
         _ => anyhow!(
-            "cannot listen on {address} for NBD clients: {}; write another address in [[export]] nbd",
+            "cannot listen on {address} for {clients}: {}; write another address in {key}",
             plain(&error)
         ),
     })
@@ -422,6 +465,16 @@ mod tests {
         let used = plans(&format!("{stripe}{hybrid}"));
         assert_eq!(used, [vec!["a"], vec!["b", "c", "d", "s", "e"]]);
         assert_eq!(plans(stripe), [["a", "b", "c", "d", "e", "s"]]);
+    }
+
+    #[test]
+    fn a_store_lives_where_its_device_does() {
+        let trees = plans(
+            "[[stripe]]\nname = \"s\"\ndevices = [\"b\", \"d\"]\n\
+             [[store]]\nname = \"o\"\ndevice = \"s\"\nlisten = \"unix:o\"\n\
+             [[export]]\ndevice = \"a\"\nnbd = \"unix:a\"\n",
+        );
+        assert_eq!(trees, [vec!["a", "c", "e"], vec!["b", "d", "s"]]);
     }
 
     #[test]

@@ -34,6 +34,15 @@ pub enum Command {
     /// Look at and command the volumes of a running daemon.
     #[command(subcommand)]
     Volume(Volume),
+    /// Make, check, serve and command object stores.
+    #[command(subcommand)]
+    Store(crate::store_commands::Store),
+    /// Put, get, list and remove objects of a store.
+    #[command(subcommand)]
+    Object(crate::object_commands::Object),
+    /// Reserve throughput and room in stores ahead of time.
+    #[command(subcommand)]
+    Reserve(crate::reserve_commands::Reserve),
     /// Watch a running daemon live.
     Top(Top),
     /// Look what this machine can do, what is missing, and how to get it.

@@ -107,6 +107,22 @@ impl Client {
         self.parse(&answer)
     }
 
+    /// As [`Client::send_json`], where a refusal (status 409) says more than a sentence.
+    pub fn send_or_refused<T: DeserializeOwned, R: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Result<T, R>, ClientError> {
+        let body = serde_json::to_vec(body).map_err(|error| self.stranger(error))?;
+        let asked = self.exchange(method, path, Some(body));
+        let (status, answer) = self.runtime.block_on(asked)?;
+        match status {
+            StatusCode::CONFLICT => Ok(Err(self.parse(&answer)?)),
+            _ => Ok(Ok(self.parse(&self.accepted(status, answer, path)?)?)),
+        }
+    }
+
     fn parse<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, ClientError> {
         serde_json::from_slice(body).map_err(|error| self.stranger(error))
     }
@@ -141,6 +157,16 @@ impl Client {
                 }
             }
         })?;
+        self.accepted(status, body, path)
+    }
+
+    /// The body of an answer, if it is no refusal.
+    fn accepted(
+        &self,
+        status: StatusCode,
+        body: Vec<u8>,
+        path: &str,
+    ) -> Result<Vec<u8>, ClientError> {
         if status.is_success() {
             return Ok(body);
         }

@@ -7,6 +7,7 @@
 use serde::Serialize;
 
 use crate::admin::api::{Device, Export, Figures, Latency, Power, Status, Volume, quantile};
+use crate::admin::store::Store;
 use crate::admin::tier::Tier;
 use crate::table::{count, megabytes_per_second, share, size, span};
 
@@ -15,6 +16,8 @@ use crate::table::{count, megabytes_per_second, share, size, span};
 pub struct Frame {
     pub title: String,
     pub volumes: Vec<VolumeRow>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sessions: Vec<SessionRow>,
     pub devices: Vec<DeviceRow>,
     pub exports: Vec<Export>,
 }
@@ -45,6 +48,26 @@ pub struct TierRow {
     pub moved_bytes_per_second: f64,
     /// What flow control lets moves copy.
     pub flow_bytes_per_second: Option<f64>,
+}
+
+/// Somebody's access to a store in that time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SessionRow {
+    pub store: String,
+    pub session: u64,
+    /// Such as `s0/7`; absent: best effort.
+    pub reservation: Option<String>,
+    pub holder: String,
+    pub direction: Option<String>,
+    pub state: String,
+    pub promised_bytes_per_second: u64,
+    pub delivered_bytes_per_second: f64,
+    /// Windows that ended in that time, by how.
+    pub kept: u64,
+    pub violated_capacity: u64,
+    pub violated_scheduler: u64,
+    /// What the store gives up now.
+    pub shed: String,
 }
 
 /// A device in that time.
@@ -98,13 +121,14 @@ impl Frame {
         Frame {
             title: title(later),
             volumes: volumes.collect(),
+            sessions: session_rows(earlier, later, same_run),
             devices: devices.collect(),
             exports: later.exports.clone(),
         }
     }
 
-    /// Volumes, devices and exports as tables.
-    pub fn tables(&self) -> [Rows; 3] {
+    /// Volumes, sessions at stores, devices and exports as tables.
+    pub fn tables(&self) -> [Rows; 4] {
         let mut volumes = Rows {
             head: vec![
                 "VOLUME", "HEALTH", "READ/S", "MB/S", "WRITE/S", "MB/S", "HITS", "DIRTY", "P50",
@@ -138,7 +162,23 @@ impl Frame {
             head: vec!["EXPORT", "SIZE", "CLIENTS", "ERRORS", "ADDRESS"],
             cells: exports.collect(),
         };
-        [volumes, devices, exports]
+        let sessions = Rows {
+            head: vec![
+                "STORE",
+                "SESSION",
+                "HOLDER",
+                "OF",
+                "STATE",
+                "PROMISED",
+                "MB/S",
+                "KEPT",
+                "CAPACITY",
+                "SCHEDULER",
+                "SHED",
+            ],
+            cells: self.sessions.iter().map(session_cells).collect(),
+        };
+        [volumes, sessions, devices, exports]
     }
 }
 
@@ -229,6 +269,79 @@ fn volume_row(earlier: Option<&Volume>, volume: &Volume) -> VolumeRow {
             .as_ref()
             .map(|tier| tier_row(earlier, volume, tier)),
     }
+}
+
+/// The sessions that are open, and what each got since.
+fn session_rows(earlier: &Status, later: &Status, same_run: bool) -> Vec<SessionRow> {
+    let seconds = (later.uptime_seconds - earlier.uptime_seconds).max(1e-9);
+    let mut rows = Vec::new();
+    for store in &later.stores {
+        let found = earlier.stores.iter().find(|old| old.name == store.name);
+        let before = found.filter(|_| same_run);
+        rows.extend(
+            store
+                .sessions
+                .iter()
+                .filter(|it| it.closed.is_none())
+                .map(|it| {
+                    let old = before.and_then(|store: &Store| {
+                        let mut all = store.sessions.iter();
+                        all.find(|old| old.session == it.session)
+                    });
+                    let since = |now: u64, then: Option<u64>| now.saturating_sub(then.unwrap_or(0));
+                    let delivered = since(it.delivered_bytes, old.map(|old| old.delivered_bytes));
+                    SessionRow {
+                        store: store.name.clone(),
+                        session: it.session,
+                        reservation: it
+                            .reservation
+                            .map(|number| format!("{}/{number}", store.name)),
+                        holder: it.holder.clone(),
+                        direction: it.direction.clone(),
+                        state: it.phase.name().to_owned(),
+                        promised_bytes_per_second: it.promised,
+                        delivered_bytes_per_second: delivered as f64 / seconds,
+                        kept: since(it.windows.kept, old.map(|old| old.windows.kept)),
+                        violated_capacity: since(
+                            it.windows.capacity,
+                            old.map(|old| old.windows.capacity),
+                        ),
+                        violated_scheduler: since(
+                            it.windows.scheduler,
+                            old.map(|old| old.windows.scheduler),
+                        ),
+                        shed: store.node.shed.clone(),
+                    }
+                }),
+        );
+    }
+    rows
+}
+
+fn session_cells(row: &SessionRow) -> Vec<String> {
+    let or_dash = |text: &str| match text {
+        "" => "-".to_owned(),
+        text => text.to_owned(),
+    };
+    vec![
+        row.store.clone(),
+        match &row.reservation {
+            Some(reservation) => reservation.clone(),
+            None => format!("#{}", row.session),
+        },
+        or_dash(&row.holder),
+        or_dash(row.direction.as_deref().unwrap_or_default()),
+        row.state.clone(),
+        match row.promised_bytes_per_second {
+            0 => "-".to_owned(),
+            rate => megabytes_per_second(rate as f64),
+        },
+        megabytes_per_second(row.delivered_bytes_per_second),
+        row.kept.to_string(),
+        row.violated_capacity.to_string(),
+        row.violated_scheduler.to_string(),
+        row.shed.clone(),
+    ]
 }
 
 fn tier_row(earlier: Option<&Volume>, volume: &Volume, tier: &Tier) -> TierRow {

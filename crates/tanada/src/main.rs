@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! command line -> serve:                config -> assemble -> data threads + admin API
-//!              -> status, volume, top:  one question to a running daemon's admin API
+//!              -> status, volume, store, reserve, top: one question to a running daemon's admin API
+//!              -> object:               a client of a store
 //!              -> device, doctor, experiment, trace: work of their own, no daemon needed
 //! ```
 //!
@@ -22,8 +23,11 @@ mod device_commands;
 mod doctor;
 mod experiment;
 mod frame;
+mod object_commands;
 mod predict_commands;
 mod registry;
+mod reserve_commands;
+mod secrets;
 mod serve;
 mod show;
 mod sim;
@@ -32,6 +36,8 @@ mod sim_run;
 mod sim_run_page;
 mod sim_sweep;
 mod sim_tier;
+mod store_commands;
+mod store_tree;
 mod table;
 mod top;
 mod trace_commands;
@@ -43,6 +49,7 @@ mod volume;
 mod volume_commands;
 mod volume_heat;
 mod volume_moves;
+mod when;
 
 use std::process::ExitCode;
 
@@ -57,6 +64,9 @@ fn main() -> ExitCode {
         Command::Status(ask) => show::status(&ask),
         Command::Device(command) => device_commands::run(command),
         Command::Volume(command) => volume_commands::run(command),
+        Command::Store(command) => store_commands::run(command),
+        Command::Object(command) => object_commands::run(command),
+        Command::Reserve(command) => reserve_commands::run(command),
         Command::Top(arguments) => top::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Experiment(command) => experiment::run(command),

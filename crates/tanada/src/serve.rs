@@ -26,7 +26,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::admin::guard::Guard;
 use crate::admin::{self, Control};
-use crate::assemble::{self, Started};
+use crate::assemble::{self, Started, StartedStore};
 use crate::cli::{LogFormat, Serve};
 use crate::config::{self, Config, DATA_DIR, Kind};
 use crate::table::size;
@@ -59,7 +59,12 @@ pub fn run(arguments: Serve) -> anyhow::Result<()> {
         writeln!(io::stdout(), "{origin} is good: {}", summary(&config))?;
         return Ok(());
     }
-    start_log(arguments.log_format);
+    start(config, origin, arguments.log_format)
+}
+
+/// Runs the daemon of a configuration until a signal ends it.
+pub fn start(config: Config, origin: String, log_format: LogFormat) -> anyhow::Result<()> {
+    start_log(log_format);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -73,10 +78,14 @@ fn summary(config: &Config) -> String {
         n => format!("{n} {what}s"),
     };
     format!(
-        "{}, {}, {}",
+        "{}, {}, {}{}",
         many(config.devices.len(), "device"),
         many(config.hybrids.len(), "hybrid"),
-        many(config.exports.len(), "export")
+        many(config.exports.len(), "export"),
+        match config.stores.len() {
+            0 => String::new(),
+            n => format!(", {}", many(n, "store")),
+        }
     )
 }
 
@@ -144,6 +153,8 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         started: tokio::time::Instant::now(),
         trees,
     });
+    // Before anybody can reserve anew.
+    control.reconcile().await;
     let keeping = admin::learn::keep_current(Arc::clone(&control), config.data_dir.clone());
     let learning = tokio::spawn(keeping);
     let (closing, closed) = watch::channel(false);
@@ -420,6 +431,20 @@ fn print_welcome(config: &Config, ready: &[Started], admin: &[Address]) -> io::R
             hybrid.settings.write
         );
     }
+    for store in &config.stores {
+        let started = ready.iter().flat_map(|started| &started.stores);
+        let room = started
+            .filter(|started| started.name == store.name)
+            .map(|started| size(started.bytes));
+        let _ = writeln!(
+            text,
+            "  store  {:<8} {:>9}  objects on {} (scheduler {})",
+            store.name,
+            room.collect::<String>(),
+            store.device,
+            store.scheduler
+        );
+    }
     let exports: Vec<_> = ready.iter().flat_map(|started| &started.exports).collect();
     for export in &exports {
         let _ = writeln!(text, "\nConnect to {}:", export.name);
@@ -449,7 +474,11 @@ fn print_welcome(config: &Config, ready: &[Started], admin: &[Address]) -> io::R
             );
         }
     }
-    if exports.is_empty() {
+    let stores: Vec<_> = ready.iter().flat_map(|started| &started.stores).collect();
+    for store in &stores {
+        print_store(&mut text, store, admin.first());
+    }
+    if exports.is_empty() && stores.is_empty() {
         text.push_str("\nNothing is exported: add an [[export]] to let clients in.\n");
     }
     if let Some(first) = admin.first() {
@@ -483,6 +512,35 @@ fn print_welcome(config: &Config, ready: &[Started], admin: &[Address]) -> io::R
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         done => done,
     }
+}
+
+/// How a store is used, ready to paste.
+fn print_store(text: &mut String, store: &StartedStore, admin: Option<&Address>) {
+    let name = &store.name;
+    let at: Vec<String> = store.listen.iter().map(Address::to_string).collect();
+    let asks = match admin {
+        Some(first) if first.to_string() != config::ADMIN => {
+            format!(" --admin {}", shell_word(&first.to_string()))
+        }
+        _ => String::new(),
+    };
+    let _ = writeln!(text, "\nUse the store {name}, at {}:", at.join(" and "));
+    if store.unauthenticated {
+        let _ = writeln!(
+            text,
+            "  (whoever reaches it may do everything, without a promise)"
+        );
+        let _ = writeln!(text, "  tanada object put README.md notes/readme{asks}");
+        let _ = writeln!(text, "  tanada object ls -l{asks}");
+    }
+    let _ = writeln!(
+        text,
+        "  tanada reserve add --store {name} --read 20MB/s --from now --for 1h{asks}   # prints a capability"
+    );
+    let _ = writeln!(
+        text,
+        "  tanada object get notes/readme - --capability ...{asks}"
+    );
 }
 
 /// The address of an export as NBD clients write it.

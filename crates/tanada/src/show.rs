@@ -58,6 +58,10 @@ pub fn status(ask: &Ask) -> anyhow::Result<()> {
     if !status.volumes.is_empty() {
         page.push_str(&format!("\n{}", volumes(&status.volumes)));
     }
+    if !status.stores.is_empty() {
+        let stores = crate::store_commands::stores_table(&status.stores);
+        page.push_str(&format!("\n{stores}"));
+    }
     page.push_str(&format!("\n{}", devices(&status.devices)));
     if !status.exports.is_empty() {
         page.push_str(&format!("\n{}", exports(&status.exports)));

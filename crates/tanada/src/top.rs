@@ -153,12 +153,13 @@ impl Screen {
             0 => 0,
             n => n as u16 + 2,
         };
-        let [volumes, devices, exports] = self.frame.tables();
+        let [volumes, sessions, devices, exports] = self.frame.tables();
         let chart = if volumes.cells.is_empty() { 0 } else { 6 };
         let areas = Layout::vertical([
             Constraint::Length(2),
             Constraint::Length(rows(&volumes)),
             Constraint::Length(chart),
+            Constraint::Length(rows(&sessions)),
             Constraint::Length(rows(&devices)),
             Constraint::Length(rows(&exports)),
             Constraint::Fill(1),
@@ -174,14 +175,15 @@ impl Screen {
         );
         draw_table(to, areas[1], &volumes);
         self.draw_charts(to, areas[2]);
-        draw_table(to, areas[3], &devices);
-        draw_table(to, areas[4], &exports);
+        draw_table(to, areas[3], &sessions);
+        draw_table(to, areas[4], &devices);
+        draw_table(to, areas[5], &exports);
         let foot = match (&self.trouble, self.held) {
             (Some(trouble), _) => Line::from(trouble.as_str()).style(Style::new().fg(Color::Red)),
             (None, true) => Line::from("held; space goes on, q ends").yellow(),
             (None, false) => Line::from("q ends, space holds").dim(),
         };
-        to.render_widget(foot, areas[6]);
+        to.render_widget(foot, areas[7]);
     }
 
     /// The recent flow of every volume, side by side.
@@ -254,6 +256,7 @@ mod tests {
         let frame = |volumes, devices| Frame {
             title: "Tanada".to_owned(),
             volumes,
+            sessions: Vec::new(),
             devices,
             exports: Vec::new(),
         };

@@ -7,7 +7,7 @@
 //! Always true:
 //! 1. A report never waits for a command: a detach may take minutes.
 //! 2. One volume carries out one command at a time.
-//! 3. Closing goes from the top down: NBD servers drain, hybrids close, devices are flushed.
+//! 3. Closing goes from the top down: NBD servers drain, stores and hybrids close, devices are flushed.
 
 use std::os::unix::fs::FileTypeExt;
 use std::rc::Rc;
@@ -23,8 +23,9 @@ use tokio::sync::oneshot;
 use crate::admin::api::{self, Attach, Change, Refusal};
 use crate::admin::learn::Known;
 use crate::admin::tier;
-use crate::assemble::{Started, StartedExport};
+use crate::assemble::{Started, StartedExport, StartedStore};
 use crate::config::{Backing, DeviceConfig, ExportConfig, Kind};
+use crate::store_tree::OpenStore;
 
 /// Where an answer goes.
 pub type Reply<T> = oneshot::Sender<T>;
@@ -67,6 +68,11 @@ pub enum Letter {
         asked: bool,
         reply: Reply<Result<Known, Refused>>,
     },
+    /// Something to be done with a store; whoever sent it has its own way to hear of the end.
+    Store {
+        store: String,
+        job: Box<dyn FnOnce(Rc<OpenStore>) + Send>,
+    },
     /// Close everything and end; answers with what went wrong.
     Stop(Reply<Vec<String>>),
 }
@@ -76,6 +82,7 @@ pub struct TreeReport {
     pub driver: String,
     pub devices: Vec<api::Device>,
     pub volumes: Vec<api::Volume>,
+    pub stores: Vec<crate::admin::store::Store>,
     pub exports: Vec<api::Export>,
     pub nbd: Vec<api::NbdListener>,
 }
@@ -113,6 +120,7 @@ pub struct TreeHandle {
     /// What stands at the top of the tree.
     pub names: Vec<String>,
     pub volumes: Vec<String>,
+    pub stores: Vec<String>,
     poster: Poster<Letter>,
     thread: JoinHandle<()>,
 }
@@ -121,12 +129,14 @@ impl TreeHandle {
     pub fn new(
         names: Vec<String>,
         volumes: Vec<String>,
+        stores: Vec<String>,
         poster: Poster<Letter>,
         thread: JoinHandle<()>,
     ) -> TreeHandle {
         TreeHandle {
             names,
             volumes,
+            stores,
             poster,
             thread,
         }
@@ -165,6 +175,7 @@ pub struct Tree {
     pub devices: Vec<OpenDevice>,
     /// In the order they were made: each after those it stands on.
     pub volumes: Vec<OpenVolume>,
+    pub stores: Vec<Rc<OpenStore>>,
     pub exports: Vec<ExportConfig>,
     pub servers: Vec<OpenServer>,
 }
@@ -175,6 +186,7 @@ impl Tree {
             driver,
             devices: Vec::new(),
             volumes: Vec::new(),
+            stores: Vec::new(),
             exports: Vec::new(),
             servers: Vec::new(),
         }
@@ -211,6 +223,12 @@ impl Tree {
             .map(|(name, _)| name)
     }
 
+    /// The store that stands on a device.
+    fn store_on(&self, device: &str) -> Option<&str> {
+        let found = self.stores.iter().find(|it| it.config.device == device)?;
+        Some(&found.config.name)
+    }
+
     /// A device of this thread that nothing uses, for `volume`.
     pub fn spare(&self, name: &str, volume: &str) -> Result<Rc<Meter>, Refused> {
         let Some(device) = self.devices.iter().find(|d| d.config.name == name) else {
@@ -225,7 +243,7 @@ impl Tree {
         };
         let volume_of_it = self.volumes.iter().find(|v| v.uses(name));
         let owner = volume_of_it.map(|v| v.config.name());
-        let in_use = match owner.or(self.stripe_of(name)) {
+        let in_use = match owner.or(self.stripe_of(name)).or(self.store_on(name)) {
             Some(owner) => Some(format!("part of {owner}")),
             None => self
                 .exports
@@ -259,6 +277,16 @@ impl Tree {
                     name: export.name.clone(),
                     nbd: self.addresses(export),
                     tls: export.tls.is_some(),
+                })
+                .collect(),
+            stores: self
+                .stores
+                .iter()
+                .map(|store| StartedStore {
+                    name: store.config.name.clone(),
+                    listen: store.addresses.clone(),
+                    unauthenticated: store.config.unauthenticated,
+                    bytes: store.node.store().space().total.0,
                 })
                 .collect(),
         }
@@ -326,6 +354,12 @@ impl Tree {
                     let known = volume.and_then(|volume| volume.known(asked));
                     drop(reply.send(known));
                 }
+                Ok(Letter::Store { store, job }) => {
+                    // Without one of this name the job is dropped, and with it the way of its answer.
+                    if let Some(store) = self.stores.iter().find(|it| it.config.name == store) {
+                        job(Rc::clone(store));
+                    }
+                }
                 Ok(Letter::Stop(reply)) => {
                     let troubles = self.close().await;
                     drop(reply.send(troubles));
@@ -390,6 +424,7 @@ impl Tree {
             driver: self.driver.to_owned(),
             devices: self.devices.iter().map(|d| self.report_device(d)).collect(),
             volumes: self.volumes.iter().map(OpenVolume::report).collect(),
+            stores: self.stores.iter().map(|store| store.report()).collect(),
             exports: self.exports.iter().map(|e| self.report_export(e)).collect(),
             nbd: self.servers.iter().map(report_server).collect(),
         }
@@ -416,7 +451,8 @@ impl Tree {
         };
         let stripe = self.stripe_of(&config.name);
         let owner = self.volumes.iter().find(|volume| volume.uses(&config.name));
-        let owner = owner.map(|volume| volume.config.name()).or(stripe);
+        let owner = owner.map(|volume| volume.config.name());
+        let owner = owner.or(stripe).or(self.store_on(&config.name));
         // A stripe's energy is that of its members, who report it.
         let is_whole = matches!(config.kind, Kind::Striped { .. });
         api::Device {
@@ -471,6 +507,12 @@ impl Tree {
     pub async fn close(&self) -> Vec<String> {
         let mut troubles = Vec::new();
         env::sync::join_all(self.servers.iter().map(|server| server.server.drain())).await;
+        troubles.extend(
+            env::sync::join_all(self.stores.iter().map(|store| store.close()))
+                .await
+                .into_iter()
+                .flatten(),
+        );
         // A hybrid may stand on an earlier one.
         for volume in self.volumes.iter().rev() {
             if let Err(error) = volume.close().await {

@@ -7,6 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::store::Store;
 use super::tier::{Tier, TierSettings};
 use crate::config::tier::TierKeys;
 
@@ -24,6 +25,8 @@ pub struct Status {
     pub drivers: Vec<String>,
     pub devices: Vec<Device>,
     pub volumes: Vec<Volume>,
+    #[serde(default)]
+    pub stores: Vec<Store>,
     pub exports: Vec<Export>,
     pub nbd: Vec<NbdListener>,
 }

@@ -11,6 +11,8 @@ pub mod api;
 pub mod guard;
 pub mod learn;
 pub mod metrics;
+mod reserve;
+pub mod store;
 pub mod tier;
 
 use std::sync::Arc;
@@ -46,7 +48,7 @@ pub struct Control {
 }
 
 /// An answer that is no success.
-struct Failure {
+pub(crate) struct Failure {
     status: StatusCode,
     refusal: Refusal,
 }
@@ -127,6 +129,7 @@ impl Control {
             drivers: Vec::new(),
             devices: Vec::new(),
             volumes: Vec::new(),
+            stores: Vec::new(),
             exports: Vec::new(),
             nbd: Vec::new(),
         };
@@ -134,6 +137,7 @@ impl Control {
             status.drivers.push(report.driver);
             status.devices.extend(report.devices);
             status.volumes.extend(report.volumes);
+            status.stores.extend(report.stores);
             status.exports.extend(report.exports);
             status.nbd.extend(report.nbd);
         }
@@ -202,6 +206,18 @@ fn gone(tree: &TreeHandle) -> Failure {
         change_volume,
         detach_volume,
         attach_volume,
+        reserve::get_stores,
+        reserve::get_store,
+        reserve::scrub_store,
+        reserve::rotate_key,
+        reserve::calibrate_store,
+        reserve::get_calibration,
+        reserve::get_calendar,
+        reserve::get_reservations,
+        reserve::add_reservation,
+        reserve::offer_reservation,
+        reserve::get_reservation,
+        reserve::cancel_reservation,
         get_exports,
         get_metrics,
         get_health
@@ -230,6 +246,28 @@ pub fn router(control: Arc<Control>, guard: Guard) -> Router {
         )
         .route("/v1/volumes/{name}/detach", post(detach_volume))
         .route("/v1/volumes/{name}/attach", post(attach_volume))
+        .route("/v1/stores", get(reserve::get_stores))
+        .route("/v1/stores/{name}", get(reserve::get_store))
+        .route("/v1/stores/{name}/scrub", post(reserve::scrub_store))
+        .route("/v1/stores/{name}/rotate-key", post(reserve::rotate_key))
+        .route(
+            "/v1/stores/{name}/calibrate",
+            post(reserve::calibrate_store),
+        )
+        .route(
+            "/v1/stores/{name}/calibration",
+            get(reserve::get_calibration),
+        )
+        .route("/v1/stores/{name}/calendar", get(reserve::get_calendar))
+        .route(
+            "/v1/reservations",
+            get(reserve::get_reservations).post(reserve::add_reservation),
+        )
+        .route("/v1/reservations/offer", post(reserve::offer_reservation))
+        .route(
+            "/v1/reservations/{store}/{number}",
+            get(reserve::get_reservation).delete(reserve::cancel_reservation),
+        )
         .route("/v1/exports", get(get_exports))
         .route("/metrics", get(get_metrics))
         .route("/healthz", get(get_health))

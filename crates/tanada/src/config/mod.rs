@@ -13,6 +13,7 @@
 //! 3. Listening beyond this machine was asked for in so many words.
 
 pub mod keys;
+pub mod store;
 pub mod tier;
 
 use std::fmt;
@@ -24,6 +25,7 @@ use device::striped;
 use env::fs::Direct;
 use env::net::Address;
 use keys::{At, Keys, Mistake, Mistakes, instead};
+pub use store::StoreConfig;
 use toml::de::DeTable;
 
 /// A configuration without mistakes.
@@ -34,6 +36,7 @@ pub struct Config {
     pub devices: Vec<DeviceConfig>,
     /// In the order they can be made.
     pub hybrids: Vec<HybridConfig>,
+    pub stores: Vec<StoreConfig>,
     pub exports: Vec<ExportConfig>,
     pub admin: AdminConfig,
 }
@@ -244,9 +247,16 @@ fn read_root(mut root: Keys<'_, '_>, data_dir: Option<&Path>) -> Config {
     let hybrids = in_order(hybrids, &root);
 
     let admin = read_admin(&mut root, &data_dir);
+    let mut stores = Vec::new();
+    for mut keys in root.tables("store") {
+        let store = store::read_store(&mut keys, &data_dir, &devices, &mut things, &stores, &admin);
+        stores.extend(store);
+        keys.finish();
+    }
     let mut exports = Vec::new();
     for mut keys in root.tables("export") {
         if let Some(export) = read_export(&mut keys, &things, &exports, &admin) {
+            store::check_against_exports(&keys, &export, &stores);
             exports.push(export);
         }
         keys.finish();
@@ -263,6 +273,7 @@ fn read_root(mut root: Keys<'_, '_>, data_dir: Option<&Path>) -> Config {
         data_dir,
         devices,
         hybrids,
+        stores,
         exports,
         admin,
     }
@@ -273,7 +284,7 @@ fn read_root(mut root: Keys<'_, '_>, data_dir: Option<&Path>) -> Config {
 struct Things {
     /// Names in the order of the text; a broken device still counts, lest one mistake cause many.
     names: Vec<String>,
-    /// Thing -> the stripe or hybrid it is part of.
+    /// Thing -> the stripe, hybrid or store it is part of.
     part_of: Map<String, String>,
     /// File or device path -> the device that uses it.
     paths: Map<PathBuf, String>,
@@ -706,14 +717,13 @@ fn read_export(
         return None;
     }
     if let Some(whole) = things.part_of.get(&device) {
+        let instead = match whole {
+            whole if whole.starts_with("[[stripe]]") => "export the stripe instead",
+            whole if whole.starts_with("[[store]]") => "clients reach the store at its listen",
+            _ => "export the hybrid instead",
+        };
         let what = format!(
-            "\"{device}\" is part of {whole}, and a write to one part would break the whole; \
-             export the {} instead",
-            if whole.starts_with("[[stripe]]") {
-                "stripe"
-            } else {
-                "hybrid"
-            }
+            "\"{device}\" is part of {whole}, and a write to one part would break the whole; {instead}"
         );
         keys.complain_at(at, "device", what);
         return None;

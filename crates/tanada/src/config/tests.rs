@@ -243,10 +243,108 @@ const REFUSALS: &[(&str, &str)] = &[
         "[admin] listen: 0.0.0.0:10880 can be reached from other machines",
     ),
     (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"",
+        "[[store]] \"s0\": listen is missing; say where clients connect",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\nlisten = \"unix:s\"",
+        "[[store]] \"s0\": device is missing",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slo\"\nlisten = \"unix:s\"",
+        "[[store]] \"s0\" device: there is no [[device]], [[stripe]] or [[hybrid]] called \"slo\"; did you mean slow?",
+    ),
+    (
+        "[[store]]\nname = \"slow\"\ndevice = \"slow\"\nlisten = \"unix:s\"",
+        "[[store]] \"slow\" name: \"slow\" is taken already",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\nscheduler = \"edf\"",
+        "[[store]] \"s0\" scheduler: 'edf' is no scheduler; choose one of fifo, rounds, rounds-join, tags",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\nunit = \"3MiB\"",
+        "[[store]] \"s0\" unit: 3.0 MiB is not a power of two from 64 KiB to 16 MiB",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\nscrub = \"fast\"",
+        "[[store]] \"s0\" scrub: 'fast' is no rate; write a size and '/s', such as 85MB/s or 64MiB/s, or \"off\"",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\nfloor = \"9MB/s\"\nceiling = \"8MB/s\"",
+        "[[store]] \"s0\" ceiling: 8 MB/s is below the floor of 9 MB/s",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\nmemory = \"1MiB\"",
+        "[[store]] \"s0\" memory: 1.0 MiB is too little for one client; write at least 8.0 MiB",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = [\"unix:s\", \"0.0.0.0:1\"]\nunauthenticated = true",
+        "[[store]] \"s0\" unauthenticated: 0.0.0.0:1 can be reached from other machines",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"127.0.0.1:10880\"",
+        "[[store]] \"s0\" listen: 127.0.0.1:10880 is where the admin API listens",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\n\
+         [[store]]\nname = \"s1\"\ndevice = \"fast\"\nlisten = \"unix:s\"",
+        "[[store]] \"s1\" listen: unix:s is where the store \"s0\" listens",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\n\
+         [[store]]\nname = \"s1\"\ndevice = \"slow\"\nlisten = \"unix:t\"",
+        "[[store]] \"s1\" device: \"slow\" is part of [[store]] \"s0\" already",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\n\
+         [[export]]\ndevice = \"slow\"\nnbd = \"unix:t\"",
+        "[[export]] \"slow\" device: \"slow\" is part of [[store]] \"s0\", and a write to one part would break \
+         the whole; clients reach the store at its listen",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\n\
+         [[export]]\ndevice = \"fast\"\nnbd = \"unix:s\"",
+        "[[export]] \"fast\" nbd: unix:s is where the store \"s0\" listens",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\n\
+         [[hybrid]]\nname = \"v\"\nslow = \"s0\"\nfast = \"fast\"",
+        "[[hybrid]] \"v\" slow: there is no [[device]], [[stripe]] or [[hybrid]] called \"s0\"",
+    ),
+    (
         "[admin]\nlisten = 10880",
         "[admin] listen: expected one text or a list of texts",
     ),
 ];
+
+#[test]
+fn a_store_says_where_it_stands_and_who_may_come_in() {
+    let config = good(&with_two(
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"0.0.0.0:10881\"\n\
+         [[store]]\nname = \"s1\"\ndevice = \"fast\"\nlisten = [\"127.0.0.1:1\", \"unix:s\"]\n\
+         scheduler = \"rounds-join\"\nunit = \"4MiB\"\ncreate = true\nscrub = \"20MB/s\"\nfloor = \"1MB/s\"\n\
+         ceiling = \"9MB/s\"\nmemory = \"16MiB\"\nclock_skew = \"1m\"\nnode_key_file = \"k\"\nunauthenticated = true\n",
+    ));
+    let usual = &config.stores[0];
+    assert_eq!(usual.scheduler, policy::share::Kind::Tags);
+    assert_eq!((usual.unit, usual.memory), (Bytes::mib(1), store::MEMORY));
+    assert_eq!((usual.scrub, usual.create), (None, false));
+    assert_eq!(
+        usual.node_key_file,
+        Path::new("tanada-data/keys/s0.node"),
+        "keys are kept with the data"
+    );
+    let all = &config.stores[1];
+    assert_eq!(all.scheduler.name(), "rounds-join");
+    assert_eq!(all.listen.len(), 2);
+    assert!(all.create && all.unauthenticated);
+    assert_eq!(all.scrub.unwrap().to_string(), "20 MB/s");
+    assert_eq!(all.floor.unwrap().to_string(), "1 MB/s");
+    assert_eq!(all.ceiling.unwrap().to_string(), "9 MB/s");
+    assert_eq!(all.clock_skew, Nanos::secs(60));
+    assert_eq!(all.node_key_file, Path::new("k"));
+}
 
 #[test]
 fn what_makes_no_sense_is_refused_by_its_key() {

@@ -7,6 +7,7 @@ mod daemon;
 mod predict;
 mod recording;
 mod sim_tier;
+mod store;
 mod sweep;
 mod tier;
 mod trace;

@@ -1,0 +1,177 @@
+//! Keys in files: made at the first start, readable by their owner alone.
+//!
+//! ```text
+//! DIR/NAME.signing   signs capabilities      DIR/NAME.node   lets other nodes in
+//! ```
+//!
+//! A key is 32 bytes, written as 64 hexadecimal digits and a line end.
+//!
+//! Always true:
+//! 1. A key file is whole or not there; it is never readable by others, not even for a moment.
+//! 2. A file others can read is refused, not used.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+
+/// 32 secret bytes.
+pub type Key = [u8; 32];
+
+/// A key nobody has.
+pub fn fresh() -> anyhow::Result<Key> {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key)
+        .map_err(|error| anyhow!("the system gives no randomness: {error}"))?;
+    Ok(key)
+}
+
+/// The key in `path`, which is made if it is missing.
+///
+/// # Errors
+/// The file cannot be read or made, is no key, or others can read it.
+pub fn read_or_make(path: &Path) -> anyhow::Result<Key> {
+    match read(path) {
+        Err(error) if is_missing(&error) => {
+            let key = fresh()?;
+            match write(path, &key, false) {
+                // Another process was quicker.
+                Err(error) if is_there(&error) => read(path),
+                done => done.map(|()| key),
+            }
+        }
+        done => done,
+    }
+}
+
+/// The key in `path`.
+///
+/// # Errors
+/// The file cannot be read, is no key, or others can read it.
+pub fn read(path: &Path) -> anyhow::Result<Key> {
+    let said = || format!("cannot read the key {}", path.display());
+    let text = fs::read_to_string(path).with_context(said)?;
+    let mode = fs::metadata(path).with_context(said)?.mode();
+    if mode & 0o077 != 0 {
+        return Err(anyhow!(
+            "the key {} can be read by others (mode {:04o}); make it yours alone with \
+             `chmod 600 {}`, and if anybody else may have seen it, take a new one",
+            path.display(),
+            mode & 0o7777,
+            path.display()
+        ));
+    }
+    from_hex(text.trim_end()).ok_or_else(|| {
+        anyhow!(
+            "{} holds no key: 64 hexadecimal digits are one",
+            path.display()
+        )
+    })
+}
+
+/// Puts a key into `path`, whole; with `replace`, instead of what is there.
+///
+/// # Errors
+/// The system's; that of a file that exists, without `replace`.
+pub fn write(path: &Path, key: &Key, replace: bool) -> anyhow::Result<()> {
+    let said = || format!("cannot write the key {}", path.display());
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    if let Some(dir) = dir
+        && !dir.exists()
+    {
+        fs::create_dir_all(dir).with_context(said)?;
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).with_context(said)?;
+    }
+    let mut part = path.as_os_str().to_owned();
+    part.push(format!(".{}.new", std::process::id()));
+    let part = PathBuf::from(part);
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&part)
+        .and_then(|mut file| {
+            writeln!(file, "{}", to_hex(key))?;
+            file.sync_all()
+        })
+        .and_then(|()| match replace {
+            true => fs::rename(&part, path),
+            // Unlike a rename, a link does not replace.
+            false => fs::hard_link(&part, path),
+        })
+        .and_then(|()| fs::File::open(dir.unwrap_or(Path::new(".")))?.sync_all());
+    // Renamed already, or never made.
+    let _ = fs::remove_file(&part);
+    written.with_context(said)
+}
+
+fn kind(error: &anyhow::Error) -> Option<io::ErrorKind> {
+    Some(error.downcast_ref::<io::Error>()?.kind())
+}
+
+fn is_missing(error: &anyhow::Error) -> bool {
+    kind(error) == Some(io::ErrorKind::NotFound)
+}
+
+fn is_there(error: &anyhow::Error) -> bool {
+    kind(error) == Some(io::ErrorKind::AlreadyExists)
+}
+
+fn to_hex(key: &Key) -> String {
+    key.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Option<Key> {
+    let digits = text.as_bytes();
+    if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let mut key = [0; 32];
+    for (byte, pair) in key.iter_mut().zip(text.as_bytes().chunks(2)) {
+        let pair = std::str::from_utf8(pair).ok()?;
+        *byte = u8::from_str_radix(pair, 16).ok()?;
+    }
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_its_owners_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys").join("s0.node");
+        let key = read_or_make(&path).unwrap();
+        assert_eq!(read_or_make(&path).unwrap(), key);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let keys = path.parent().unwrap();
+        assert_eq!(fs::metadata(keys).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(fs::read_dir(keys).unwrap().count(), 1, "nothing else stays");
+
+        let other = fresh().unwrap();
+        assert!(is_there(&write(&path, &other, false).unwrap_err()));
+        write(&path, &other, true).unwrap();
+        assert_eq!(read(&path).unwrap(), other);
+        assert_ne!(other, key);
+    }
+
+    #[test]
+    fn a_key_others_can_read_is_refused_and_so_is_what_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        write(&path, &[7; 32], false).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let refused = read(&path).unwrap_err().to_string();
+        assert!(refused.contains("mode 0640"), "{refused}");
+        assert!(refused.contains("chmod 600"), "{refused}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        for odd in ["", "07", &"g".repeat(64), &"0".repeat(65)] {
+            fs::write(&path, odd).unwrap();
+            let refused = read(&path).unwrap_err().to_string();
+            assert!(refused.contains("64 hexadecimal digits"), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,713 @@
+//! Object stores from outside: made, served, used, reserved, killed and checked.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::common::{Daemon, json, run, stderr, tanada, text};
+
+/// Two stores on files, one open to whoever reaches it.
+const STORES: &str = r#"
+[[device]]
+name = "d0"
+path = "d0.img"
+size = "256MiB"
+[[device]]
+name = "d1"
+path = "d1.img"
+size = "64MiB"
+[[store]]
+name = "s0"
+device = "d0"
+listen = ["127.0.0.1:0", "unix:s0.sock"]
+create = true
+unauthenticated = true
+read_speed = "100MB/s"
+write_speed = "100MB/s"
+[[store]]
+name = "s1"
+device = "d1"
+listen = "unix:s1.sock"
+clock_skew = "0s"
+create = true
+read_speed = "100MB/s"
+write_speed = "50MB/s"
+[admin]
+listen = ["unix:admin.sock", "127.0.0.1:0"]
+"#;
+
+/// Bytes that tell where they belong.
+fn bytes(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    (0..length.div_ceil(8))
+        .flat_map(|_| next().to_le_bytes())
+        .take(length)
+        .collect()
+}
+
+/// Runs the program with an input, which must succeed; its output.
+fn feed(dir: &Path, arguments: &[&str], input: &[u8]) -> Vec<u8> {
+    let mut child = tanada(dir)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        stderr(&output)
+    );
+    output.stdout
+}
+
+/// The only token that `reserve add` printed.
+fn reserve(dir: &Path, arguments: &[&str]) -> String {
+    let mut all = vec!["reserve", "add"];
+    all.extend(arguments);
+    text(dir, &all).trim_end().to_owned()
+}
+
+fn clean(dir: &Path, file: &str) -> Value {
+    let checked = json(dir, &["store", "check", file, "--data", "--json"]);
+    assert_eq!(checked["clean"], true, "{checked}");
+    checked
+}
+
+#[test]
+fn a_store_is_made_once_and_found_clean() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let missing = run(dir, &["store", "create", "s.img"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(
+        stderr(&missing).contains("give a size to create it"),
+        "{}",
+        stderr(&missing)
+    );
+
+    let made = text(
+        dir,
+        &[
+            "store", "create", "s.img", "--size", "64MiB", "--unit", "64KiB",
+        ],
+    );
+    assert!(made.contains("made the store s on s.img"), "{made}");
+    assert!(made.contains("tanada store serve s.img"), "{made}");
+    let checked = clean(dir, "s.img");
+    assert_eq!(
+        (&checked["objects"], &checked["unit_bytes"]),
+        (&0.into(), &65536.into())
+    );
+
+    let again = run(dir, &["store", "create", "s.img"]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(
+        stderr(&again).contains("it holds the store \"s\""),
+        "{}",
+        stderr(&again)
+    );
+    text(
+        dir,
+        &["store", "create", "s.img", "--force", "--name", "other"],
+    );
+
+    let tiny = run(dir, &["store", "create", "t.img", "--size", "64KiB"]);
+    assert_eq!(tiny.status.code(), Some(1));
+    assert!(
+        !dir.join("t.img").exists(),
+        "nothing is left of what was not made"
+    );
+    let none = run(dir, &["store", "check", "nothing.img"]);
+    assert_eq!(none.status.code(), Some(1));
+}
+
+#[test]
+fn a_damaged_store_has_findings_and_exit_status_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    text(dir, &["store", "create", "s.img", "--size", "64MiB"]);
+    let mut daemon = Command::serve(dir, &["s.img", "--unauthenticated"]);
+    feed(dir, &["object", "put", "-", "a"], &bytes(1 << 20, 3));
+    daemon.stop();
+    // Somewhere in the one megabyte of data, which lies in the first units.
+    let image = fs::read(dir.join("s.img")).unwrap();
+    let wanted = &bytes(1 << 20, 3)[4096..8192];
+    let at = image.windows(4096).position(|found| found == wanted);
+    let at = at.expect("the data lie on the device as they are");
+    let mut image = image;
+    image[at + 100] ^= 1;
+    fs::write(dir.join("s.img"), image).unwrap();
+
+    clean_tables(dir);
+    let found = run(dir, &["store", "check", "s.img", "--data"]);
+    assert_eq!(found.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&found.stdout).into_owned();
+    assert!(said.contains("at byte 4096 of \"a\""), "{said}");
+    assert!(said.contains("1 finding"), "{said}");
+
+    let mut daemon = Command::serve(dir, &["s.img", "--unauthenticated"]);
+    let scrubbed = run(dir, &["store", "scrub", "s"]);
+    assert_eq!(scrubbed.status.code(), Some(1), "{}", stderr(&scrubbed));
+    assert!(
+        stderr(&scrubbed).contains("of \"a\""),
+        "{}",
+        stderr(&scrubbed)
+    );
+    let read = run(dir, &["object", "get", "a", "out"]);
+    assert_eq!(read.status.code(), Some(1));
+    assert!(stderr(&read).contains("are damaged"), "{}", stderr(&read));
+    assert!(!dir.join("out").exists(), "half an object is no file");
+    daemon.stop();
+}
+
+/// Without the data nothing is wrong.
+fn clean_tables(dir: &Path) {
+    let checked = text(dir, &["store", "check", "s.img"]);
+    assert!(checked.contains("clean: tables"), "{checked}");
+}
+
+/// A daemon of `tanada store serve`.
+struct Command(std::process::Child);
+
+impl Command {
+    fn serve(dir: &Path, arguments: &[&str]) -> Command {
+        use std::io::{BufRead, BufReader};
+        let mut child = tanada(dir)
+            .args(["store", "serve", "--listen", "unix:store.sock"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let up = lines.any(|line| line.unwrap().contains("Stop it with"));
+        assert!(up, "it ended before it was up");
+        Command(child)
+    }
+
+    fn stop(&mut self) {
+        let pid = self.0.id().to_string();
+        let told = std::process::Command::new("kill")
+            .args(["-TERM", &pid])
+            .status();
+        assert!(told.unwrap().success());
+        assert!(self.0.wait().unwrap().success(), "it closed cleanly");
+    }
+}
+
+impl Drop for Command {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn objects_come_back_as_they_were_put() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, STORES);
+    assert!(
+        daemon.welcome.contains("Use the store s0"),
+        "{}",
+        daemon.welcome
+    );
+    let large = bytes(64 << 20, 1);
+    fs::write(dir.join("large"), &large).unwrap();
+    let put = json(
+        dir,
+        &[
+            "object", "put", "large", "a/large", "--store", "s0", "--json",
+        ],
+    );
+    assert_eq!(put["bytes"], 64 << 20);
+    text(dir, &["object", "get", "a/large", "back", "--store", "s0"]);
+    assert!(
+        fs::read(dir.join("back")).unwrap() == large,
+        "64 MiB come back"
+    );
+
+    let odd = bytes(1_234_567, 2);
+    feed(
+        dir,
+        &[
+            "object", "put", "-", "a/odd", "--store", "s0", "--piece", "64KiB",
+        ],
+        &odd,
+    );
+    let got = feed(dir, &["object", "get", "a/odd", "-", "--store", "s0"], b"");
+    assert!(got == odd, "odd lengths, too, through pipes");
+    // A put replaces, unless it is to be new.
+    feed(
+        dir,
+        &["object", "put", "-", "a/odd", "--store", "s0"],
+        b"short",
+    );
+    assert_eq!(
+        feed(dir, &["object", "get", "a/odd", "-", "--store", "s0"], b""),
+        b"short"
+    );
+    fs::write(dir.join("empty"), b"").unwrap();
+    let taken = run(
+        dir,
+        &["object", "put", "empty", "a/odd", "--new", "--store", "s0"],
+    );
+    assert_eq!(taken.status.code(), Some(1));
+    text(dir, &["object", "put", "empty", "--store", "s0"]);
+
+    let names = text(dir, &["object", "ls", "--store", "s0"]);
+    assert_eq!(names, "a/large\na/odd\nempty\n", "no parts are left");
+    let long = json(
+        dir,
+        &["object", "ls", "a/", "-l", "--json", "--store", "s0"],
+    );
+    assert_eq!(long[0]["size_bytes"], 64 << 20);
+    assert_eq!(long.as_array().unwrap().len(), 2);
+    let stat = json(dir, &["object", "stat", "empty", "--store", "s0", "--json"]);
+    assert_eq!(stat["size_bytes"], 0);
+
+    text(dir, &["object", "rm", "a/large", "empty", "--store", "s0"]);
+    let gone = run(dir, &["object", "rm", "empty", "--store", "s0"]);
+    assert_eq!(gone.status.code(), Some(1));
+    text(dir, &["object", "rm", "-f", "empty", "--store", "s0"]);
+    let gone = run(dir, &["object", "get", "empty", "--store", "s0"]);
+    assert!(
+        stderr(&gone).contains("no object \"empty\""),
+        "{}",
+        stderr(&gone)
+    );
+    assert_eq!(
+        text(dir, &["object", "ls", "--store", "unix:s0.sock"]),
+        "a/odd\n"
+    );
+
+    // Two stores: which one must be said, and one that is not there is named.
+    assert_eq!(run(dir, &["object", "ls"]).status.code(), Some(2));
+    let unknown = run(dir, &["object", "ls", "--store", "s2"]);
+    assert!(
+        stderr(&unknown).contains("there is no store 's2'"),
+        "{}",
+        stderr(&unknown)
+    );
+    let (status, log) = daemon.stop();
+    assert_eq!(status, Some(0), "{log}");
+    assert!(clean(dir, "d0.img")["objects"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn what_was_put_survives_a_killed_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, STORES);
+    let kept = bytes(3 << 20, 5);
+    feed(dir, &["object", "put", "-", "kept", "--store", "s0"], &kept);
+    // One that is under way, its input never ending, when the daemon dies.
+    let mut under_way = tanada(dir)
+        .args(["object", "put", "-", "half", "--store", "s0"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = under_way.stdin.take().unwrap();
+    input.write_all(&bytes(24 << 20, 6)).unwrap();
+    daemon.signal("KILL");
+    drop(daemon);
+    drop(input);
+    let cut = under_way.wait_with_output().unwrap();
+    assert_eq!(cut.status.code(), Some(1), "{}", stderr(&cut));
+
+    clean(dir, "d0.img");
+    let daemon = Daemon::start(dir, STORES);
+    assert_eq!(
+        feed(dir, &["object", "get", "kept", "-", "--store", "s0"], b""),
+        kept
+    );
+    let names = text(dir, &["object", "ls", "--store", "s0"]);
+    let half = names.lines().any(|name| name == "half");
+    assert!(!half, "what was not whole has not its name: {names}");
+    assert_eq!(daemon.stop().0, Some(0));
+    clean(dir, "d0.img");
+}
+
+#[test]
+fn a_reservation_is_a_token_and_a_refusal_says_what_would_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, STORES);
+    let ask = [
+        "--store", "s0", "--read", "50MB/s", "--from", "now", "--for", "1h", "--holder", "ann",
+    ];
+    let token = reserve(dir, &ask);
+    assert!(
+        token.starts_with("tanada1.") && !token.contains('\n'),
+        "{token}"
+    );
+
+    // 100 MB/s, of which a fifth stays free and a twentieth is for background work: another 50 MB/s do not fit.
+    let mut again = vec!["reserve", "add"];
+    again.extend(ask);
+    let refused = run(dir, &again);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(refused.stdout.is_empty(), "no token");
+    let said = stderr(&refused);
+    for expected in [
+        "cannot reserve 50 MB/s of reads on s0",
+        "promised to 1 other",
+        "at this rate it would fit:  from 2",
+        "in this slot would fit:     at most 2",
+    ] {
+        assert!(said.contains(expected), "{expected} is not in\n{said}");
+    }
+    again[1] = "offer";
+    again.push("--json");
+    let offer = run(dir, &again);
+    assert_eq!(offer.status.code(), Some(1));
+    let offer: Value = serde_json::from_slice(&offer.stdout).unwrap();
+    assert_eq!(offer["fits"], false);
+    let largest = offer["largest_bytes_per_second"].as_u64().unwrap();
+    assert!((20_000_000..50_000_000).contains(&largest), "{offer}");
+    // What is offered is granted.
+    let rate = format!("{largest}B/s");
+    let smaller = [
+        "--store", "s0", "--read", &rate, "--from", "now", "--for", "30m",
+    ];
+    reserve(dir, &smaller);
+
+    let list = text(dir, &["reserve", "list"]);
+    assert!(list.contains("s0/1") && list.contains("ann"), "{list}");
+    let one = json(dir, &["reserve", "show", "s0/1", "--json"]);
+    assert_eq!(
+        one["capability"],
+        Value::String(token.clone()),
+        "the same token again"
+    );
+    let calendar = text(dir, &["reserve", "calendar"]);
+    for expected in [
+        "s0, times at ",
+        "s1, times at ",
+        "1:ann r 50 MB/s",
+        "[##########",
+        "free",
+    ] {
+        assert!(
+            calendar.contains(expected),
+            "{expected} is not in\n{calendar}"
+        );
+    }
+    assert!(text(dir, &["reserve", "cancel", "s0/1"]).contains("cancelled s0/1"));
+    let gone = run(dir, &["reserve", "show", "s0/1"]);
+    assert!(
+        stderr(&gone).contains("no reservation s0/1"),
+        "{}",
+        stderr(&gone)
+    );
+    for odd in [
+        &["reserve", "add", "--store", "s0", "--for", "1h"][..],
+        &[
+            "reserve", "add", "--store", "s0", "--read", "1MB/s", "--for", "1h", "--from", "soon",
+        ],
+        &[
+            "reserve", "add", "--store", "s0", "--read", "fast", "--for", "1h",
+        ],
+        &["reserve", "cancel", "7"],
+    ] {
+        assert_eq!(run(dir, odd).status.code(), Some(2), "{odd:?}");
+    }
+    assert_eq!(daemon.stop().0, Some(0));
+}
+
+#[test]
+fn who_comes_in_shows_a_good_token_or_the_node_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, STORES);
+    let at =
+        |rest: &[&'static str]| -> Vec<&'static str> { [rest, &["--store", "s1"][..]].concat() };
+    let refused = |arguments: &[&str], said: &str| {
+        let output = run(dir, arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(
+            stderr(&output).contains(said),
+            "{said}: {}",
+            stderr(&output)
+        );
+    };
+    refused(
+        &at(&["object", "ls"]),
+        "lets in nobody without a capability",
+    );
+
+    let write = reserve(
+        dir,
+        &[
+            "--store", "s1", "--write", "10MB/s", "--for", "1h", "--scope", "job7/", "--space",
+            "8MiB",
+        ],
+    );
+    fs::write(dir.join("token"), &write).unwrap();
+    let put = at(&["object", "put", "-", "job7/out", "--capability", "@token"]);
+    feed(dir, &put, &bytes(2 << 20, 7));
+    fs::write(dir.join("f"), b"x").unwrap();
+    refused(
+        &at(&["object", "put", "f", "other", "--capability", "@token"]),
+        "is for names that begin with \"job7/\"",
+    );
+    refused(
+        &at(&["object", "get", "job7/out", "f", "--capability", "@token"]),
+        "is for writes only",
+    );
+    let status = json(dir, &["store", "status", "s1", "--json"]);
+    let left = status["node"]["space"]["reserved_bytes"].as_u64().unwrap();
+    assert!(
+        (5 << 20..7 << 20).contains(&left),
+        "what is written is taken from its room: {left}"
+    );
+
+    // Another store, a forged one, one that is over, one that was cancelled.
+    let other = reserve(dir, &["--store", "s0", "--read", "1MB/s", "--for", "1h"]);
+    refused(
+        &[
+            &at(&["object", "ls", "--capability"])[..3],
+            &[&other, "--store", "s1"],
+        ]
+        .concat(),
+        "key",
+    );
+    let forged = write.replace("tanada1.ey", "tanada1.fy");
+    refused(
+        &["object", "ls", "--store", "s1", "--capability", &forged],
+        "capability",
+    );
+    let early = reserve(
+        dir,
+        &[
+            "--store", "s1", "--read", "1MB/s", "--from", "+2h", "--for", "1h",
+        ],
+    );
+    refused(
+        &["object", "ls", "--store", "s1", "--capability", &early],
+        "begins in",
+    );
+    let short = reserve(dir, &["--store", "s1", "--read", "1MB/s", "--for", "3s"]);
+    let over = loop {
+        let listed = run(
+            dir,
+            &["object", "ls", "--store", "s1", "--capability", &short],
+        );
+        if !listed.status.success() {
+            break stderr(&listed);
+        }
+    };
+    assert!(over.contains(" ended "), "{over}");
+    text(dir, &["reserve", "cancel", "s1/1"]);
+    refused(
+        &at(&["object", "put", "f", "job7/f", "--capability", "@token"]),
+        "it was released",
+    );
+
+    let key = "tanada-data/keys/s1.node";
+    let names = text(dir, &["object", "ls", "--store", "s1", "--node-key", key]);
+    assert_eq!(names, "job7/out\n");
+    let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(dir.join(key)).unwrap());
+    assert_eq!(mode & 0o777, 0o600);
+    refused(
+        &[
+            "object",
+            "ls",
+            "--store",
+            "s1",
+            "--node-key",
+            "tanada-data/keys/s0.node",
+        ],
+        "key",
+    );
+    assert_eq!(daemon.stop().0, Some(0));
+}
+
+#[test]
+fn a_capability_outlives_a_new_key_and_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, STORES);
+    let old = reserve(dir, &["--store", "s1", "--read", "5MB/s", "--for", "1h"]);
+    let said = text(dir, &["store", "rotate-key", "s1"]);
+    assert!(said.contains("signs with a new key"), "{said}");
+    let new = json(dir, &["reserve", "show", "s1/1", "--json"])["capability"].clone();
+    let new = new.as_str().unwrap().to_owned();
+    assert_ne!(old, new, "it is signed anew");
+    for token in [&old, &new] {
+        text(
+            dir,
+            &["object", "ls", "--store", "s1", "--capability", token],
+        );
+    }
+    assert_eq!(daemon.stop().0, Some(0));
+    let daemon = Daemon::start(dir, STORES);
+    for token in [&old, &new] {
+        text(
+            dir,
+            &["object", "ls", "--store", "s1", "--capability", token],
+        );
+    }
+    assert!(text(dir, &["reserve", "list"]).contains("s1/1"));
+    assert_eq!(daemon.stop().0, Some(0));
+}
+
+#[test]
+fn a_reservation_over_two_stores_is_made_whole_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, STORES);
+    let both = |rate: &str| {
+        run(
+            dir,
+            &[
+                "reserve", "add", "--store", "s0", "--store", "s1", "--write", rate, "--for", "1h",
+            ],
+        )
+    };
+    let made = both("20MB/s");
+    assert!(made.status.success(), "{}", stderr(&made));
+    assert_eq!(
+        String::from_utf8_lossy(&made.stdout).lines().count(),
+        2,
+        "a token for each"
+    );
+    // s0 has room for this, s1 has not.
+    let refused = both("40MB/s");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        stderr(&refused).contains("of writes on s1"),
+        "{}",
+        stderr(&refused)
+    );
+    let all = json(dir, &["reserve", "list", "--json"]);
+    let all = all.as_array().unwrap();
+    assert_eq!(all.len(), 2, "nothing is held of what was refused: {all:?}");
+    assert_eq!(all[0]["group"], all[1]["group"]);
+    assert_eq!(daemon.stop().0, Some(0));
+
+    // It stands after a restart, and is given up whole.
+    let daemon = Daemon::start(dir, STORES);
+    let again = json(dir, &["reserve", "list", "--json"]);
+    assert_eq!(again.as_array().unwrap().len(), 2);
+    let gone = text(dir, &["reserve", "cancel", all[0]["id"].as_str().unwrap()]);
+    assert!(gone.contains(" and "), "{gone}");
+    assert_eq!(text(dir, &["reserve", "list"]), "nothing is reserved\n");
+    assert_eq!(daemon.stop().0, Some(0));
+}
+
+#[test]
+fn sessions_and_stores_are_seen_everywhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, STORES);
+    let token = reserve(
+        dir,
+        &[
+            "--store", "s0", "--write", "20MB/s", "--for", "1h", "--holder", "ann",
+        ],
+    );
+    feed(
+        dir,
+        &[
+            "object",
+            "put",
+            "-",
+            "seen",
+            "--store",
+            "s0",
+            "--capability",
+            &token,
+        ],
+        &bytes(4 << 20, 9),
+    );
+    let status = text(dir, &["status"]);
+    assert!(
+        status.contains("STORE") && status.contains("s1"),
+        "{status}"
+    );
+    let page = text(dir, &["store", "status", "s0"]);
+    for expected in [
+        "s0/1",
+        "ann",
+        "closed",
+        "4.0 MiB",
+        "trusted with",
+        "MB/s of reads",
+    ] {
+        assert!(page.contains(expected), "{expected} is not in\n{page}");
+    }
+    let sessions = json(dir, &["store", "status", "s0", "--json"])["sessions"].clone();
+    assert_eq!(sessions[0]["delivered_bytes"], 4 << 20, "{sessions}");
+
+    // While one is connected it has a line in top and in the metrics.
+    let mut held = tanada(dir)
+        .args([
+            "object",
+            "put",
+            "-",
+            "held",
+            "--store",
+            "s0",
+            "--capability",
+            &token,
+        ])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = held.stdin.take().unwrap();
+    input.write_all(&bytes(2 << 20, 10)).unwrap();
+    let frame = loop {
+        let frame = json(dir, &["top", "--once", "--json", "--interval", "100ms"]);
+        if frame["sessions"]
+            .as_array()
+            .is_some_and(|all| !all.is_empty())
+        {
+            break frame;
+        }
+    };
+    assert_eq!(frame["sessions"][0]["reservation"], "s0/1", "{frame}");
+    assert_eq!(
+        frame["sessions"][0]["promised_bytes_per_second"],
+        20_000_000
+    );
+    let metrics = std::process::Command::new("curl")
+        .args(["-s", &format!("http://{}/metrics", daemon.admin_tcp())])
+        .output();
+    match metrics {
+        Err(_) => println!("skipped: no curl"),
+        Ok(metrics) => {
+            let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
+            for expected in [
+                "tanada_store_total_bytes{store=\"s0\"}",
+                "tanada_store_session_promised_bytes_per_second{store=\"s0\",session=\"s0/1\",holder=\"ann\"}",
+                "tanada_store_shed{store=\"s0\",level=\"nothing\"} 1",
+                "tanada_store_session_windows_total{store=\"s0\",session=\"s0/1\",holder=\"ann\",end=\"scheduler\"}",
+            ] {
+                assert!(
+                    metrics.contains(expected),
+                    "{expected} is not in\n{metrics}"
+                );
+            }
+        }
+    }
+    drop(input);
+    assert!(held.wait().unwrap().success());
+    assert!(text(dir, &["store", "scrub", "s0"]).contains("0 bad"));
+    assert_eq!(daemon.stop().0, Some(0));
+}
