@@ -101,6 +101,8 @@ pub(super) struct Connection {
     /// When the peer was last heard or answered.
     heard: Cell<Instant>,
     in_flight: Cell<u64>,
+    /// A request was read and waits for room.
+    admitting: Cell<bool>,
     /// Requests not answered, refused ones among them, and the bytes they hold.
     held_requests: Cell<u32>,
     held_bytes: Cell<u64>,
@@ -221,6 +223,7 @@ impl Connection {
             counts: Cell::default(),
             heard: Cell::new(env::now()),
             in_flight: Cell::default(),
+            admitting: Cell::default(),
             held_requests: Cell::default(),
             held_bytes: Cell::default(),
             outgoing: RefCell::default(),
@@ -242,7 +245,8 @@ impl Connection {
             return Some("the peer leaves its answers unread");
         }
         let silent = now.since(self.heard.get()) > idle;
-        let waits = self.held_requests.get() > 0 || self.is_opening();
+        // Who waits for us is not silent.
+        let waits = self.held_requests.get() > 0 || self.admitting.get() || self.is_opening();
         (silent && !waits).then_some("the peer has gone silent")
     }
 
@@ -623,6 +627,7 @@ impl Connection {
         session: &Rc<Session>,
         bytes: u64,
     ) -> Held {
+        self.admitting.set(true);
         while self.held_requests.get() >= server.limits.requests_per_connection {
             self.room.wait().await;
         }
@@ -632,6 +637,8 @@ impl Connection {
             let buffered = session.buffer(Bytes(bytes)).await;
             beyond = Some((buffered, server.pool.acquire(bytes).await));
         }
+        self.admitting.set(false);
+        self.heard.set(env::now());
         self.held_requests.set(self.held_requests.get() + 1);
         self.held_bytes.set(self.held_bytes.get() + bytes);
         server.count(|totals| {

@@ -749,12 +749,16 @@ pub(super) async fn cancel_reservation(
     }
     ordered.sort_by_key(|(later, id, _)| (*later, *id));
     let mut released = Vec::new();
+    let mut trouble = None;
     for (_, id, part) in ordered {
         let release = control.at_store(&part.store, async move |at| at.node.release(id).await);
-        release
-            .await?
-            .map_err(|error| failed(&part.store, &error))?;
-        released.push(part);
+        match release.await {
+            // What ended by itself a moment ago needs no release.
+            Ok(Ok(()) | Err(ReserveError::NoBooking(_))) => released.push(part),
+            Ok(Err(error)) => drop(trouble.get_or_insert(failed(&part.store, &error))),
+            Err(failure) => drop(trouble.get_or_insert(failure)),
+        }
     }
-    Ok(Json(released))
+    // The other parts are gone whatever stood in the way of one.
+    trouble.map_or(Ok(Json(released)), Err)
 }
