@@ -3,7 +3,7 @@
 //! ```text
 //! .tanada/bookings/<number>   one reservation each        .tanada/keys         public keys accepted
 //! .tanada/numbers             numbers below are given     .tanada/calibration  costs and headroom, measured
-//! .tanada/history             reservations that ended
+//! .tanada/history             reservations that ended     .tanada/trust        the speed the device was seen to have
 //! ```
 //!
 //! They are objects of the store itself, JSON with a version, each written in one step and durable before anybody has
@@ -38,6 +38,7 @@ const NUMBERS: &str = ".tanada/numbers";
 const KEYS: &str = ".tanada/keys";
 const CALIBRATION: &str = ".tanada/calibration";
 const HISTORY: &str = ".tanada/history";
+const TRUST: &str = ".tanada/trust";
 /// The version of all of them.
 const VERSION: u32 = 1;
 /// So many numbers are set aside at once: at most as many are skipped by a restart.
@@ -108,6 +109,17 @@ pub struct Calibration {
     pub surface: serde_json::Value,
 }
 
+/// The speed the device was seen to have, as parts of what a model of it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Trust {
+    /// The model.
+    pub costs: Costs,
+    /// Of reads, of writes, of both at once.
+    pub speeds: [Option<Share>; 3],
+    /// It no longer does what it did when it was calibrated.
+    pub drifted: bool,
+}
+
 /// All that is remembered, as it was found.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
@@ -116,6 +128,7 @@ pub(crate) struct Book {
     pub numbers: u64,
     pub keys: Keyring,
     pub calibration: Option<Calibration>,
+    pub trust: Option<Trust>,
     pub ended: Vec<EndedReport>,
 }
 
@@ -210,6 +223,17 @@ struct RawCalibration {
     device: String,
     device_bytes: u64,
     surface: serde_json::Value,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RawTrust {
+    version: u32,
+    read: RawCost,
+    write: RawCost,
+    reads_ppb: Option<u64>,
+    writes_ppb: Option<u64>,
+    mixed_ppb: Option<u64>,
+    drifted: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -411,6 +435,33 @@ impl RawCalibration {
     }
 }
 
+impl RawTrust {
+    fn of(trust: &Trust) -> RawTrust {
+        let [reads, writes, mixed] = trust.speeds.map(|speed| speed.map(|it| it.0));
+        RawTrust {
+            version: VERSION,
+            read: RawCost::of(&trust.costs.read),
+            write: RawCost::of(&trust.costs.write),
+            reads_ppb: reads,
+            writes_ppb: writes,
+            mixed_ppb: mixed,
+            drifted: trust.drifted,
+        }
+    }
+
+    fn trust(self) -> Result<Trust, String> {
+        let speeds = [self.reads_ppb, self.writes_ppb, self.mixed_ppb];
+        Ok(Trust {
+            costs: Costs {
+                read: self.read.cost()?,
+                write: self.write.cost()?,
+            },
+            speeds: speeds.map(|speed| speed.map(Share)),
+            drifted: self.drifted,
+        })
+    }
+}
+
 // --- reading and writing ----------------------------------------------------------------------------
 
 /// Reads one system object; `None`: there is none.
@@ -498,6 +549,9 @@ impl Book {
         if let Some(raw) = read::<RawCalibration>(store, CALIBRATION).await? {
             book.calibration = Some(raw.calibration().map_err(broken(CALIBRATION))?);
         }
+        if let Some(raw) = read::<RawTrust>(store, TRUST).await? {
+            book.trust = Some(raw.trust().map_err(broken(TRUST))?);
+        }
         if let Some(raw) = read::<RawHistory>(store, HISTORY).await? {
             book.ended = raw.ended;
         }
@@ -548,6 +602,11 @@ pub(crate) async fn put_keys(store: &Store, ring: &Keyring) -> Result<(), StoreE
 /// Writes what the device was measured to do.
 pub(crate) async fn put_calibration(store: &Store, it: &Calibration) -> Result<(), StoreError> {
     write(store, CALIBRATION, &RawCalibration::of(it)).await
+}
+
+/// Writes how fast the device was seen to be.
+pub(crate) async fn put_trust(store: &Store, it: &Trust) -> Result<(), StoreError> {
+    write(store, TRUST, &RawTrust::of(it)).await
 }
 
 /// Writes what has been, the latest last.

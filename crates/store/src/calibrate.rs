@@ -19,7 +19,8 @@
 //!
 //! Always true:
 //! 1. Its objects are gone when it ends, however it ends, or before the next one begins.
-//! 2. It takes no longer than the plan's budget and one trial.
+//! 2. It takes no longer than the plan's budget, what measuring costs takes, and one trial.
+//! 3. Where it fails the queue goes by the costs it went by before.
 
 #[cfg(test)]
 mod tests;
@@ -29,12 +30,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use base::{Bytes, Nanos, View};
+use base::{Bytes, Instant, Nanos, View};
 use device::{Class, Device};
 use env::sync::join_all;
+use policy::share::calendar::BookingId;
 use policy::share::{
     BytesPerSec, Cost, Costs, Direction, Headroom, Mix, Point, Probability, Second, SessionId,
-    Share, Terms, load,
+    Share, Slot, Terms, load,
 };
 use serde::{Deserialize, Serialize};
 
@@ -81,35 +83,41 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A few minutes: 2, 8 and 32 sessions, 20 windows of a second, steps of 4 %.
+    /// About a quarter of an hour at most: 4 and 32 sessions, 10 windows of a second, steps of 4 %.
     pub fn quick() -> Plan {
         Plan {
             sizes: [32, 64, 128, 256].map(Bytes::kib).to_vec(),
             probe: Nanos::secs(1),
-            mixes: vec![Mix::Reads, Mix::Writes],
-            sessions: vec![2, 8, 32],
+            mixes: vec![Mix::Reads, Mix::Writes, Mix::Mixed],
+            sessions: vec![4, 32],
             window: Nanos::secs(1),
             probability: Probability::default(),
-            windows: 20,
+            windows: 10,
             step: Share::percent(4),
             most: Share::percent(60),
             room: Bytes::gib(1),
-            budget: Nanos::secs(600),
+            budget: Nanos::secs(900),
         }
     }
 
-    /// About an hour: 2 to 64 sessions, both directions too, 60 windows, steps of 1 %.
+    /// Some hours: 2 to 64 sessions, 60 windows, steps of 1 %.
     pub fn full() -> Plan {
         Plan {
             probe: Nanos::secs(5),
-            mixes: vec![Mix::Reads, Mix::Writes, Mix::Mixed],
-            sessions: vec![2, 4, 8, 16, 32, 64],
+            sessions: vec![2, 8, 32, 64],
             windows: 60,
             step: Share::percent(1),
             room: Bytes::gib(4),
-            budget: Nanos::secs(2 * 3600),
+            budget: Nanos::secs(4 * 3600),
             ..Plan::quick()
         }
+    }
+
+    /// The longest it may take.
+    pub fn longest(&self) -> Nanos {
+        let trial = self.window * (2 * self.windows + 1);
+        let lengths = 2 * (self.sizes.len() as u64 + 1);
+        self.budget + trial + self.probe * 2 * lengths
     }
 }
 
@@ -156,7 +164,7 @@ pub struct Found {
     pub window_ns: u64,
     /// In parts per million: this share of windows is to be kept.
     pub probability_ppm: u32,
-    /// In parts per billion of the device's time, the margin included.
+    /// In parts per billion of the device's time, the margin included; all of it: nothing that was tried was enough.
     pub overhead_ppb: u64,
     /// Windows that were judged a step below it, and violated ones among them.
     pub windows: u64,
@@ -279,6 +287,27 @@ pub enum CalibrateError {
         /// What there is.
         free: Bytes,
     },
+    /// What is reserved would not be kept.
+    #[error(
+        "cannot calibrate {store} now: it takes the whole device in {needed}, and reservation {} has {reserved}; \
+         calibrate when nothing is reserved for so long, or release it", .reservation.0
+    )]
+    Reserved {
+        /// The store's name.
+        store: String,
+        /// The first reservation in the way.
+        reservation: BookingId,
+        /// When it is.
+        reserved: Slot,
+        /// When nothing may be reserved.
+        needed: Slot,
+    },
+    /// One at a time.
+    #[error("{store} is being calibrated already; wait until that has ended")]
+    Running {
+        /// The store's name.
+        store: String,
+    },
     /// The plan makes no sense.
     #[error("cannot calibrate with this plan: {0}")]
     Plan(&'static str),
@@ -374,6 +403,7 @@ pub async fn through(
     plan: &Plan,
     progress: &mut Progress<'_>,
 ) -> Result<Surface, CalibrateError> {
+    let begun = env::now();
     clear(store).await?;
     let streams = streams(plan)?;
     let reach = Bytes((plan.room.0 / u64::from(streams)).max(4 * IO.0) / IO.0 * IO.0);
@@ -405,11 +435,25 @@ pub async fn through(
             }
         }
         store.flush().await?;
-        on(ground, queue, plan, progress).await
+        since(begun, ground, queue, plan, progress).await
     }
     .await;
     clear(store).await?;
     found
+}
+
+/// The queue goes by the costs it had when this is dropped, unless there are better ones.
+struct Before<'a> {
+    queue: &'a Queue,
+    costs: Option<Costs>,
+}
+
+impl Drop for Before<'_> {
+    fn drop(&mut self) {
+        if let Some(costs) = self.costs {
+            self.queue.set_costs(costs);
+        }
+    }
 }
 
 async fn clear(store: &Store) -> Result<(), StoreError> {
@@ -450,8 +494,22 @@ pub async fn on(
     plan: &Plan,
     progress: &mut Progress<'_>,
 ) -> Result<Surface, CalibrateError> {
+    since(env::now(), ground, queue, plan, progress).await
+}
+
+async fn since(
+    begun: Instant,
+    ground: Rc<dyn Ground>,
+    queue: &Rc<Queue>,
+    plan: &Plan,
+    progress: &mut Progress<'_>,
+) -> Result<Surface, CalibrateError> {
     streams(plan)?;
-    let begun = env::now();
+    let end = Instant(begun.0.saturating_add(plan.budget.0));
+    let mut before = Before {
+        queue,
+        costs: Some(queue.costs()),
+    };
     let bench = Bench {
         ground,
         queue: Rc::clone(queue),
@@ -482,26 +540,33 @@ pub async fn on(
     let costs = surface.costs();
     queue.set_costs(costs);
     let all = plan.mixes.len() * plan.sessions.len();
-    for (at, mix) in plan.mixes.iter().enumerate() {
-        for (n, sessions) in plan.sessions.iter().enumerate() {
-            if env::now().since(begun) >= plan.budget {
-                surface.cut = true;
-                continue;
-            }
-            let done = (at * plan.sessions.len() + n) as f64 / all as f64;
-            progress(
-                &format!("{sessions} sessions, {}", mix.name()),
-                0.1 + 0.9 * done,
-            );
-            let found = bench.bisect(&costs, *mix, *sessions, plan).await?;
-            surface.points.extend(found);
+    for (at, (sessions, mix)) in hardest_first(plan).into_iter().enumerate() {
+        let done = at as f64 / all as f64;
+        progress(
+            &format!("{sessions} sessions, {}", mix.name()),
+            0.1 + 0.9 * done,
+        );
+        match bench.bisect(&costs, mix, sessions, plan, end).await? {
+            Some(found) => surface.points.push(found),
+            None => surface.cut = true,
         }
     }
+    before.costs = None;
     progress("done", 1.0);
     surface.depth = queue.depth();
     surface.measured = env::wall_clock().0 / 1_000_000_000;
     surface.took_ns = env::now().since(begun).0;
     Ok(surface)
+}
+
+/// What holds for many sessions holds for few: if its time is over these are the points that tell most.
+fn hardest_first(plan: &Plan) -> Vec<(u32, Mix)> {
+    let mut sessions = plan.sessions.clone();
+    sessions.sort_unstable_by(|a, b| b.cmp(a));
+    let cells = sessions
+        .into_iter()
+        .flat_map(|sessions| plan.mixes.iter().map(move |mix| (sessions, *mix)));
+    cells.collect()
 }
 
 /// What is measured on.
@@ -618,30 +683,53 @@ impl Bench {
         })
     }
 
-    /// The least overhead that keeps the promise, and a step.
+    /// The least overhead that keeps the promise, and a step; the whole device if none does. `None` if `end` came first.
     async fn bisect(
         &self,
         costs: &Costs,
         mix: Mix,
         sessions: u32,
         plan: &Plan,
+        end: Instant,
     ) -> Result<Option<Found>, CalibrateError> {
+        let found = |overhead: u64, (windows, violated): (u64, u64)| {
+            Some(Found {
+                mix: match mix {
+                    Mix::Reads => Ways::Reads,
+                    Mix::Writes => Ways::Writes,
+                    Mix::Mixed => Ways::Mixed,
+                },
+                sessions,
+                window_ns: plan.window.0,
+                probability_ppm: plan.probability.0,
+                overhead_ppb: overhead,
+                windows,
+                violated,
+            })
+        };
         let steps = plan.most.0 / plan.step.0;
         let (mut low, mut high) = (0, steps);
+        let mut seen = (0, 0);
         while low < high {
+            if env::now() >= end {
+                return Ok(None);
+            }
             let middle = (low + high) / 2;
             let overhead = Share(plan.step.0 * middle);
-            let (windows, violated) = self.trial(costs, mix, sessions, overhead, plan).await?;
-            if enough(plan, windows, violated) {
+            seen = self.trial(costs, mix, sessions, overhead, plan).await?;
+            if enough(plan, seen) {
                 high = middle;
             } else {
                 low = middle + 1;
             }
         }
         // What was found just enough may have been luck: it must hold for as long again, and twice.
-        let (windows, violated) = loop {
+        loop {
             if high >= steps {
                 // Nothing that was tried was enough: no promise of this kind.
+                return Ok(found(Share::WHOLE.0, seen));
+            }
+            if env::now() >= end {
                 return Ok(None);
             }
             let overhead = Share(plan.step.0 * high);
@@ -649,25 +737,12 @@ impl Bench {
                 windows: 2 * plan.windows,
                 ..plan.clone()
             };
-            let (windows, violated) = self.trial(costs, mix, sessions, overhead, &longer).await?;
-            if enough(plan, windows, violated) {
-                break (windows, violated);
+            seen = self.trial(costs, mix, sessions, overhead, &longer).await?;
+            if enough(plan, seen) {
+                return Ok(found(plan.step.0 * (high + 1), seen));
             }
             high += 1;
-        };
-        Ok(Some(Found {
-            mix: match mix {
-                Mix::Reads => Ways::Reads,
-                Mix::Writes => Ways::Writes,
-                Mix::Mixed => Ways::Mixed,
-            },
-            sessions,
-            window_ns: plan.window.0,
-            probability_ppm: plan.probability.0,
-            overhead_ppb: plan.step.0 * (high + 1),
-            windows,
-            violated,
-        }))
+        }
     }
 
     /// Windows that were judged with so much set aside, and those violated.
@@ -709,7 +784,7 @@ impl Bench {
 }
 
 /// Half as many violated windows as the promise allows.
-fn enough(plan: &Plan, windows: u64, violated: u64) -> bool {
+fn enough(plan: &Plan, (windows, violated): (u64, u64)) -> bool {
     let miss = 1.0 - plan.probability.as_f64();
     violated as f64 <= (windows as f64 * miss / 2.0).floor()
 }

@@ -12,8 +12,9 @@
 //!
 //! Source: PROBS 3.1 (the storage manager signs what it allots; the server in front of the device verifies it).
 //!
-//! Choice: all of the form; the paper names none. Clocks differ, so a grant is let in `skew` seconds before it begins
-//! and after it ends; what is *promised* is another matter and goes by the store's own clock.
+//! Choice: all of the form; the paper names none. Clocks differ, so a signature is good `skew` seconds before the grant
+//! begins and after it ends. Early comers are let in without a promise; after the end nobody is, since by its own clock
+//! the store has forgotten the reservation by then. What is *promised* goes by the store's own clock, too.
 //!
 //! Always true:
 //! 1. A text that differs in any bit from one that was signed is refused.

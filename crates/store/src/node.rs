@@ -29,14 +29,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 
 use base::Bytes;
-use device::Device;
+use device::{Device, Info};
 use env::sync::{Event, Semaphore};
 use policy::share::calendar::{BookingId, Calendar};
 use policy::share::capacity::{Estimator, EstimatorOptions};
-use policy::share::{BytesPerSec, Costs, Headroom, Kind, Second, SessionId, Share, Shed, Space};
+use policy::share::{
+    BytesPerSec, Costs, Headroom, Kind, Second, SessionId, Share, Shed, Slot, Space,
+};
 
 use crate::Store;
-use crate::book::{self, Book, Record};
+use crate::book::{self, Book, Record, Trust};
+use crate::calibrate::{self, CalibrateError, Plan, Progress, Surface};
 use crate::capability::{Keyring, Signer};
 use crate::error::{OpenError, StoreError};
 use crate::queue::{Queue, QueueOptions};
@@ -115,12 +118,50 @@ pub(crate) struct Capacity {
     pub estimator: Estimator,
     /// By the model: configured or calibrated.
     pub costs: Costs,
-    /// Parts of the model's speed that reads and writes can be trusted to reach; `None`: not yet known.
-    pub speeds: (Option<Share>, Option<Share>),
-    /// The device no longer does what it did when it was calibrated.
+    /// Parts of the model's speed that reads, writes and both at once were seen to reach; `None`: not yet known.
+    pub seen: [Option<Share>; 3],
+    /// The device no longer does what it did when it was calibrated, or is another.
     pub drifted: bool,
+    /// What was seen is not written down yet.
+    pub dirty: bool,
     /// Samples since the guarantee was last reckoned.
     pub fresh: u32,
+}
+
+impl Capacity {
+    /// By this model, with nothing seen yet.
+    fn new(costs: Costs) -> Capacity {
+        Capacity {
+            estimator: Estimator::new(EstimatorOptions {
+                // Reckoned on the data path's own thread: a quarter of what the default keeps.
+                samples_max: 1024,
+                ..EstimatorOptions::default()
+            }),
+            costs,
+            seen: [None; 3],
+            drifted: false,
+            dirty: false,
+            fresh: 0,
+        }
+    }
+
+    /// Parts of the model's speed that reads and writes can be trusted to reach; `None`: not yet known.
+    pub fn speeds(&self) -> (Option<Share>, Option<Share>) {
+        let [reads, writes, both] = self.seen;
+        let least = |alone: Option<Share>| match (alone, both) {
+            (Some(alone), Some(both)) => Some(alone.min(both)),
+            (alone, both) => alone.or(both),
+        };
+        (least(reads), least(writes))
+    }
+
+    fn trust(&self) -> Trust {
+        Trust {
+            costs: self.costs,
+            speeds: self.seen,
+            drifted: self.drifted,
+        }
+    }
 }
 
 /// How far the scrub is.
@@ -175,12 +216,16 @@ pub struct Node {
     keys: RefCell<Keyring>,
     calibration: RefCell<Option<Rc<Calibration>>>,
     capacity: RefCell<Capacity>,
+    /// The device is taken by a calibration.
+    calibrating: Cell<Option<Slot>>,
     // Who is there.
     pub(crate) sessions: RefCell<BTreeMap<u64, Weak<Session>>>,
     next_session: Cell<u64>,
     /// Which reservation has which line at the queue.
     pub(crate) lines: RefCell<BTreeMap<SessionId, BookingId>>,
     pub(crate) closed: RefCell<VecDeque<SessionReport>>,
+    /// What closed sessions of each reservation got.
+    pub(crate) totals: RefCell<BTreeMap<BookingId, ticks::Totals>>,
     /// Sessions came or went: buffers are split anew.
     pub(crate) split: Event,
     // What was.
@@ -236,7 +281,8 @@ impl Node {
         options: NodeOptions,
         book: Book,
     ) -> Node {
-        let (costs, headroom) = match &book.calibration {
+        let (calibration, other) = calibration_of(&queue.info(), book.calibration);
+        let (costs, headroom) = match &calibration {
             Some(it) => (
                 it.costs,
                 Headroom::new(it.points.iter().copied(), it.beyond),
@@ -253,11 +299,11 @@ impl Node {
         }
         calendar.number_from(BookingId(book.numbers));
         queue.set_costs(costs);
-        let estimator = Estimator::new(EstimatorOptions {
-            // Reckoned on the data path's own thread: a quarter of what the default keeps.
-            samples_max: 1024,
-            ..EstimatorOptions::default()
-        });
+        let mut capacity = Capacity::new(costs);
+        if let Some(trust) = book.trust.filter(|it| it.costs == costs) {
+            (capacity.seen, capacity.drifted) = (trust.speeds, trust.drifted);
+        }
+        capacity.drifted |= other;
         Node {
             signer: RefCell::new(Signer::new(&options.signer)),
             store,
@@ -270,18 +316,14 @@ impl Node {
             records: RefCell::new(book.records),
             numbers: Cell::new(book.numbers),
             keys: RefCell::new(book.keys),
-            calibration: RefCell::new(book.calibration.map(Rc::new)),
-            capacity: RefCell::new(Capacity {
-                estimator,
-                costs,
-                speeds: (None, None),
-                drifted: false,
-                fresh: 0,
-            }),
+            calibration: RefCell::new(calibration.map(Rc::new)),
+            capacity: RefCell::new(capacity),
+            calibrating: Cell::new(None),
             sessions: RefCell::default(),
             next_session: Cell::new(1),
             lines: RefCell::default(),
             closed: RefCell::default(),
+            totals: RefCell::default(),
             split: Event::default(),
             ended: RefCell::new(book.ended),
             ended_dirty: Cell::new(false),
@@ -295,6 +337,7 @@ impl Node {
 
     /// After opening: the key, what is over, and room nobody has.
     async fn settle(&self) -> Result<(), StoreError> {
+        self.believe();
         let public = self.signer.borrow().public();
         self.accept_signer(public).await?;
         let _changing = self.changing.acquire(1).await;
@@ -318,13 +361,14 @@ impl Node {
     /// Ends what goes on by itself and closes the store; sessions get errors from now on.
     ///
     /// # Errors
-    /// As for [`Store::close`].
+    /// As for [`Store::close`]; also if what has been cannot be written down, but the store is closed then.
     pub async fn close(&self) -> Result<(), StoreError> {
         self.stopped.set(true);
         self.stop.notify_all();
         let _changing = self.changing.acquire(1).await;
-        self.keep_history().await?;
-        self.store.close().await
+        let history = self.keep_history().await;
+        let trust = self.keep_trust().await;
+        self.store.close().await.and(history).and(trust)
     }
 
     /// The store below.
@@ -370,28 +414,68 @@ impl Node {
         let _changing = self.changing.acquire(1).await;
         book::put_calibration(&self.store, &calibration).await?;
         let costs = calibration.costs;
-        {
-            let mut capacity = self.capacity.borrow_mut();
-            // What was seen was reckoned by the model before.
-            capacity.estimator = Estimator::new(EstimatorOptions {
-                samples_max: 1024,
-                ..EstimatorOptions::default()
-            });
-            capacity.costs = costs;
-            capacity.speeds = (None, None);
-            capacity.drifted = false;
-        }
+        // What was seen was reckoned by the model before.
+        *self.capacity.borrow_mut() = Capacity {
+            dirty: true,
+            ..Capacity::new(costs)
+        };
         self.queue.set_costs(costs);
+        self.queue.take_interval();
         *self.calibration.borrow_mut() = Some(Rc::new(calibration));
         self.believe();
         Ok(())
+    }
+
+    /// Measures what the device can do, as [`calibrate::through`], and goes by it from then on. Nothing may be reserved
+    /// for as long as the plan may take, and nothing can be meanwhile; sessions that are promised nothing are served
+    /// beside it.
+    ///
+    /// # Errors
+    /// [`CalibrateError`], [`CalibrateError::Reserved`] with the reservation in the way; the device is believed to do
+    /// what it was then.
+    pub async fn calibrate(
+        &self,
+        plan: &Plan,
+        progress: &mut Progress<'_>,
+    ) -> Result<Surface, CalibrateError> {
+        let taken = self.take_device(plan).await?;
+        let found = calibrate::through(&self.store, &self.queue, plan, progress).await?;
+        self.set_calibration(found.calibration()).await?;
+        drop(taken);
+        Ok(found)
+    }
+
+    /// Keeps reservations away while the plan runs.
+    async fn take_device(&self, plan: &Plan) -> Result<Taken<'_>, CalibrateError> {
+        let _changing = self.changing.acquire(1).await;
+        let store = || self.store.name().to_owned();
+        if self.calibrating.get().is_some() {
+            return Err(CalibrateError::Running { store: store() });
+        }
+        let slot = Slot::new(self.now(), plan.longest().0.div_ceil(1_000_000_000));
+        let records = self.records.borrow();
+        let mut in_the_way: Vec<&Record> = records
+            .values()
+            .filter(|it| it.contract.slot.overlaps(slot))
+            .collect();
+        in_the_way.sort_by_key(|it| it.contract.slot.start);
+        if let Some(first) = in_the_way.first() {
+            return Err(CalibrateError::Reserved {
+                store: store(),
+                reservation: first.id,
+                reserved: first.contract.slot,
+                needed: slot,
+            });
+        }
+        self.calibrating.set(Some(slot));
+        Ok(Taken { node: self })
     }
 
     /// Tells the calendar what the device can be trusted to do.
     fn believe(&self) {
         let (costs, speeds) = {
             let capacity = self.capacity.borrow();
-            (capacity.costs, capacity.speeds)
+            (capacity.costs, capacity.speeds())
         };
         let headroom = match &*self.calibration.borrow() {
             Some(it) => Headroom::new(it.points.iter().copied(), it.beyond),
@@ -435,6 +519,34 @@ impl Node {
         self.next_session.set(number + 1);
         number
     }
+}
+
+/// The device is a calibration's until this is dropped; then the queue goes by what the node believes again.
+struct Taken<'a> {
+    node: &'a Node,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let node = self.node;
+        node.calibrating.set(None);
+        node.queue.set_costs(node.capacity.borrow().costs);
+        node.queue.take_interval();
+    }
+}
+
+/// The calibration if it is of this device, else a warning and whether it was of another.
+fn calibration_of(info: &Info, found: Option<Calibration>) -> (Option<Calibration>, bool) {
+    let Some(found) = found else {
+        return (None, false);
+    };
+    let (name, size) = &found.device;
+    if (name, *size) == (&info.name, info.size) {
+        return (Some(found), false);
+    }
+    tracing::warn!(device = %info.name, size = %info.size, calibrated = %name, calibrated_size = %size,
+        "the store was calibrated on another device: the configured costs count until it is calibrated on this one");
+    (None, true)
 }
 
 /// The length in which the scheduler reckons promises.

@@ -18,7 +18,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -158,6 +158,7 @@ struct State {
 pub struct Queue {
     device: Rc<dyn Device>,
     kind: Kind,
+    costs: Cell<Costs>,
     best_effort: SessionId,
     background: SessionId,
     state: RefCell<State>,
@@ -187,6 +188,7 @@ impl Queue {
         Rc::new_cyclic(|me| Queue {
             device,
             kind: options.kind,
+            costs: Cell::new(options.share.costs),
             best_effort: best_effort.expect("the first session"),
             background: background.expect("a ceiling above the floor"),
             state: RefCell::new(State {
@@ -267,8 +269,14 @@ impl Queue {
         self.state.borrow_mut().scheduler.take_events()
     }
 
+    /// What the device is believed to cost.
+    pub fn costs(&self) -> Costs {
+        self.costs.get()
+    }
+
     /// The device is believed to cost this from now on.
     pub fn set_costs(&self, costs: Costs) {
+        self.costs.set(costs);
         self.state
             .borrow_mut()
             .scheduler

@@ -729,6 +729,21 @@ impl Session {
         }
     }
 
+    /// Does `work` from the session's room; again without it if the slot ended meanwhile and took the room along.
+    async fn with_room<T>(
+        &self,
+        change: Change,
+        work: impl AsyncFn(Change) -> Result<T, StoreError>,
+    ) -> Result<T, OperationError> {
+        let begun = self.change(change);
+        match work(begun).await {
+            Err(StoreError::NoReservation { .. }) if begun.reservation != self.room.get() => {
+                Ok(work(self.change(change)).await?)
+            }
+            answer => Ok(answer?),
+        }
+    }
+
     // --- what it does: as for `Store`, within what it may -------------------------------------------
 
     /// As [`crate::Store::read`].
@@ -767,8 +782,11 @@ impl Session {
         change: Change,
     ) -> Result<Generation, OperationError> {
         self.may("write", object, Some(Direction::Write))?;
-        let (store, change) = (&self.node.store, self.change(change));
-        Ok(store.write(object, offset, data, change).await?)
+        let store = &self.node.store;
+        self.with_room(change, async |change| {
+            store.write(object, offset, data.clone(), change).await
+        })
+        .await
     }
 
     /// As [`crate::Store::truncate`].
@@ -782,8 +800,11 @@ impl Session {
         change: Change,
     ) -> Result<Generation, OperationError> {
         self.may("truncate", object, Some(Direction::Write))?;
-        let (store, change) = (&self.node.store, self.change(change));
-        Ok(store.truncate(object, size, change).await?)
+        let store = &self.node.store;
+        self.with_room(change, async |change| {
+            store.truncate(object, size, change).await
+        })
+        .await
     }
 
     /// As [`crate::Store::punch`].
@@ -798,8 +819,11 @@ impl Session {
         change: Change,
     ) -> Result<Generation, OperationError> {
         self.may("punch a hole in", object, Some(Direction::Write))?;
-        let (store, change) = (&self.node.store, self.change(change));
-        Ok(store.punch(object, offset, len, change).await?)
+        let store = &self.node.store;
+        self.with_room(change, async |change| {
+            store.punch(object, offset, len, change).await
+        })
+        .await
     }
 
     /// As [`crate::Store::create`].
@@ -813,8 +837,11 @@ impl Session {
         change: Change,
     ) -> Result<Generation, OperationError> {
         self.may("create", object, Some(Direction::Write))?;
-        let (store, change) = (&self.node.store, self.change(change));
-        Ok(store.create(object, attributes, change).await?)
+        let store = &self.node.store;
+        self.with_room(change, async |change| {
+            store.create(object, attributes, change).await
+        })
+        .await
     }
 
     /// As [`crate::Store::delete`].
@@ -823,8 +850,9 @@ impl Session {
     /// [`OperationError`].
     pub async fn delete(&self, object: &str, change: Change) -> Result<(), OperationError> {
         self.may("delete", object, Some(Direction::Write))?;
-        let (store, change) = (&self.node.store, self.change(change));
-        Ok(store.delete(object, change).await?)
+        let store = &self.node.store;
+        self.with_room(change, async |change| store.delete(object, change).await)
+            .await
     }
 
     /// As [`crate::Store::rename`]; both names must be its to write.
@@ -841,8 +869,11 @@ impl Session {
         for name in [object, to] {
             self.may("rename", name, Some(Direction::Write))?;
         }
-        let (store, change) = (&self.node.store, self.change(change));
-        Ok(store.rename(object, to, replace, change).await?)
+        let store = &self.node.store;
+        self.with_room(change, async |change| {
+            store.rename(object, to, replace, change).await
+        })
+        .await
     }
 
     /// As [`crate::Store::stat`].
@@ -910,8 +941,11 @@ impl Session {
         change: Change,
     ) -> Result<Generation, OperationError> {
         self.may("set attributes of", object, Some(Direction::Write))?;
-        let (store, change) = (&self.node.store, self.change(change));
-        Ok(store.set_attributes(object, changes, change).await?)
+        let store = &self.node.store;
+        self.with_room(change, async |change| {
+            store.set_attributes(object, changes, change).await
+        })
+        .await
     }
 
     /// As [`crate::Store::flush`].

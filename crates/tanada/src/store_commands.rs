@@ -64,12 +64,12 @@ pub enum Store {
     },
     /// Measure what the device below a running store can do, and promise by that from then on.
     #[command(
-        after_help = "It writes and reads objects of its own through the store, beside all else, and removes them. What \
+        after_help = "It writes and reads objects of its own through the store, where nothing is reserved for so long, and removes them. What \
                             others do meanwhile makes the device look slower: choose a quiet time."
     )]
     Calibrate {
         name: String,
-        /// Up to 64 sessions, reads, writes and both in fine steps: an hour or two instead of minutes.
+        /// Up to 64 sessions, reads, writes and both in fine steps: some hours instead of a quarter of one.
         #[arg(long)]
         full: bool,
         /// Begin it and do not wait for its end.

@@ -19,7 +19,7 @@ use device::model::{self, Spec};
 use device::{Device, Meter};
 use env::net::{Address, Listener};
 use policy::share::{BytesPerSec, Cost, Costs, Second};
-use store::calibrate::{self, Plan};
+use store::calibrate::Plan;
 use store::node::{Node, NodeOptions};
 use store::server::{Limits, Server};
 use store::{OpenError, Settings};
@@ -181,8 +181,8 @@ impl OpenStore {
         }
     }
 
-    /// Measures the device below, with objects of its own beside all else; from then on the store goes by what was
-    /// found.
+    /// Measures the device below, with objects of its own, where nothing is reserved for so long; from then on the
+    /// store goes by what was found.
     pub fn begin_calibration(self: &Rc<Self>, full: bool) -> Result<(), Refused> {
         if self.calibrating.borrow().running {
             return Err(Refused::Conflict(Refusal {
@@ -217,9 +217,7 @@ impl OpenStore {
             what.clone_into(&mut calibrating.what);
             calibrating.done_percent = 100.0 * done;
         };
-        let (store, queue) = (self.node.store(), self.node.queue());
-        let surface = calibrate::through(store, queue, &plan, &mut progress).await?;
-        self.node.set_calibration(surface.calibration()).await?;
+        self.node.calibrate(&plan, &mut progress).await?;
         Ok(())
     }
 

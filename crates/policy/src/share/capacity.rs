@@ -218,6 +218,17 @@ impl Estimator {
         }
     }
 
+    /// The speed reached since the device became slower by all but a tenth of the samples, while they are too few for
+    /// a guarantee.
+    pub fn since_slower(&self, mix: Mix) -> Option<Share> {
+        let series = match mix {
+            Mix::Reads => &self.reads,
+            Mix::Writes => &self.writes,
+            Mix::Mixed => &self.mixed,
+        };
+        series.since_slower(&self.options)
+    }
+
     /// Samples kept.
     pub fn samples(&self, mix: Mix) -> usize {
         match mix {
@@ -242,6 +253,8 @@ struct Series {
     /// Oldest first.
     speeds: VecDeque<u64>,
     watch: Watch,
+    /// Its last drift was down.
+    slower: bool,
 }
 
 impl Series {
@@ -254,7 +267,19 @@ impl Series {
         let old = self.speeds.len().saturating_sub(since);
         self.speeds.drain(..old);
         self.watch = Watch::default();
+        self.slower = drift == Drift::Down;
         Some(drift)
+    }
+
+    fn since_slower(&self, options: &EstimatorOptions) -> Option<Share> {
+        let few = !self.speeds.is_empty() && self.speeds.len() < options.samples_min;
+        if !self.slower || !few {
+            return None;
+        }
+        let mut sorted: Vec<u64> = self.speeds.iter().copied().collect();
+        sorted.sort_unstable();
+        let low = sorted[sorted.len() / 10];
+        Some(Share(low.clamp(options.lower.0, options.upper.0)))
     }
 
     fn guarantee(

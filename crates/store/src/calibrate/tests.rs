@@ -244,3 +244,80 @@ fn the_line_goes_through_points_that_lie_on_one() {
     let (fixed, per_byte) = line(&[(1e5, 1e-3), (2e5, 4e-3)]);
     assert!(fixed >= 0.0 && per_byte > 0.0);
 }
+
+#[test]
+fn where_nothing_is_enough_the_whole_device_must_stay_free() {
+    let plan = Plan {
+        mixes: vec![Mix::Writes],
+        windows: 10,
+        most: Share::percent(4),
+        ..plan()
+    };
+    let found = calibrated(1, plan);
+    let overheads: Vec<_> = found
+        .calibration()
+        .points
+        .iter()
+        .map(|it| it.overhead)
+        .collect();
+    assert_eq!(overheads, [Share::WHOLE]);
+    assert!(found.points[0].violated > 0 && !found.cut);
+}
+
+#[test]
+fn what_holds_for_many_sessions_is_measured_first() {
+    let quick = hardest_first(&Plan::quick());
+    let all = [Mix::Reads, Mix::Writes, Mix::Mixed];
+    assert_eq!(quick[..3], all.map(|mix| (32, mix)));
+    assert_eq!(quick.len(), 6);
+    let full = hardest_first(&Plan::full());
+    assert_eq!(full[0], (64, Mix::Reads));
+    assert_eq!(full[11], (2, Mix::Mixed));
+}
+
+/// Answers each request after 5 ms, until it breaks.
+struct Breaks {
+    at: Instant,
+}
+
+impl Ground for Breaks {
+    fn ask(&self, _: u32, _: Direction, _: u64, _: Bytes, _: Class) -> Answer {
+        let broken = env::now() >= self.at;
+        Box::pin(async move {
+            env::sleep(Nanos::millis(5)).await;
+            match broken {
+                true => Err(StoreError::Closed {
+                    store: "broken".to_owned(),
+                }),
+                false => Ok(()),
+            }
+        })
+    }
+
+    fn reach(&self) -> Bytes {
+        Bytes::mib(4)
+    }
+}
+
+#[test]
+fn where_it_fails_the_queue_goes_by_the_costs_of_before() {
+    env::Runtime::simulated(1).block_on(async {
+        let queue = Queue::new(Slow::new(), options());
+        let before = queue.costs();
+        let plan = Plan {
+            probe: Nanos::millis(100),
+            ..plan()
+        };
+        // What requests cost is known after 1.4 s.
+        let measured_by = Nanos::millis(2_000);
+        let ground = Rc::new(Breaks {
+            at: Instant(0) + measured_by,
+        });
+        let mut trials = 0;
+        let mut progress = |what: &str, _: f64| trials += usize::from(what.contains("sessions"));
+        let failed = on(ground, &queue, &plan, &mut progress).await;
+        assert!(matches!(failed, Err(CalibrateError::Store(_))));
+        assert!(trials > 0, "it failed before it believed other costs");
+        assert_eq!(queue.costs(), before);
+    });
+}

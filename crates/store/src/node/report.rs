@@ -42,7 +42,7 @@ pub struct CapacityReport {
     pub calibrated: Option<u64>,
     /// The device on which.
     pub calibrated_device: Option<String>,
-    /// It does no longer what it did.
+    /// It does no longer what it did, or what is known is of another device.
     pub calibration_due: bool,
 }
 
@@ -309,15 +309,16 @@ impl Node {
             Some(_) => "calibrated",
             None => "configured",
         };
-        let source = match capacity.speeds {
+        let speeds = capacity.speeds();
+        let source = match speeds {
             (None, None) => model.to_owned(),
             _ => format!("{model}, observed"),
         };
         let unit = self.unit();
         let trusted = |direction| {
             let (costs, speed) = match direction {
-                Direction::Read => (capacity.costs, capacity.speeds.0),
-                Direction::Write => (capacity.costs, capacity.speeds.1),
+                Direction::Read => (capacity.costs, speeds.0),
+                Direction::Write => (capacity.costs, speeds.1),
             };
             costs.rate(direction, speed.unwrap_or(Share::WHOLE), unit).0
         };
@@ -326,8 +327,8 @@ impl Node {
             read: trusted(Direction::Read),
             write: trusted(Direction::Write),
             source,
-            read_speed_percent: capacity.speeds.0.map(Share::as_percent),
-            write_speed_percent: capacity.speeds.1.map(Share::as_percent),
+            read_speed_percent: speeds.0.map(Share::as_percent),
+            write_speed_percent: speeds.1.map(Share::as_percent),
             samples: samples.map(|mix| capacity.estimator.samples(mix)),
             calibrated: calibration.as_ref().map(|it| it.measured.0),
             calibrated_device: calibration.as_ref().map(|it| it.device.0.clone()),

@@ -13,7 +13,8 @@
 //! **Over several stores.** Whoever makes the reservation holds at all stores, then commits at all in the order of
 //! [`Group::stores`], and hands out the capabilities when all have committed. The last store *decides*: once it has
 //! committed, all have. After a crash [`reconcile`] asks the deciding store of each group found: committed there, it
-//! stands everywhere; held or unknown there, it is released everywhere (presumed abort: nobody can have an answer).
+//! stands everywhere; held or unknown there, it is released everywhere, beginning with the deciding store before it says
+//! so (presumed abort: nobody can have an answer, and nobody can commit it there any more).
 //! Where the deciding store is not at hand nothing is done, since somebody may rely on it. To release, begin with the
 //! deciding store ([`Group::decider`]): what a crash leaves of it then is released as well.
 //!
@@ -26,8 +27,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::{Bytes, Nanos};
-use policy::share::calendar::{BookingId, Calendar, NoBooking, Refusal, State, Stretch};
-use policy::share::{BytesPerSec, Contract, Direction, Probability, Second, Slot, SpaceError};
+use policy::share::calendar::{Booking, BookingId, Calendar, NoBooking, Refusal, State, Stretch};
+use policy::share::{
+    BytesPerSec, Contract, Direction, Probability, Second, Share, Slot, SpaceError,
+};
 
 use super::Node;
 use crate::book::{self, Group, Record, SYSTEM};
@@ -202,10 +205,27 @@ impl Node {
     pub fn offer(&self, ask: &Ask) -> Result<Contract, Refusal> {
         let contract = ask.contract();
         let now = self.now();
-        let mut calendar: Calendar = self.calendar.borrow().clone();
+        let mut calendar = self.calendar_meanwhile();
         calendar.hold(now, without_room(&contract), Second(u64::MAX))?;
         self.room_for(contract.space)?;
         Ok(contract)
+    }
+
+    /// The calendar, with what a calibration takes of it.
+    fn calendar_meanwhile(&self) -> Calendar {
+        let mut calendar: Calendar = self.calendar.borrow().clone();
+        if let Some(slot) = self.calibrating.get() {
+            let costs = self.capacity.borrow().costs;
+            let rate = costs.rate(Direction::Read, Share::WHOLE, self.unit());
+            let whole = Contract::new(rate, Direction::Read, slot);
+            let booking = Booking {
+                contract: whole,
+                state: State::Committed,
+            };
+            let adopted = calendar.adopt(calendar.next_id(), booking, Bytes(0));
+            adopted.expect("the calendar keeps no room");
+        }
+        calendar
     }
 
     /// The contract as the calendar knows it would have to be free in the store.
@@ -297,6 +317,19 @@ impl Node {
         }
         let contract = ask.contract();
         let now = self.now();
+        if let Some(taken) = self
+            .calibrating
+            .get()
+            .filter(|it| ask.slot.start < it.end.max(Second(now.0 + 1)))
+        {
+            let end = taken.end;
+            return Err(ReserveError::Request {
+                why: format!(
+                    "the whole device is taken by a calibration until {end} at the latest; ask for a slot that begins then, \
+                     or again when it has ended"
+                ),
+            });
+        }
         self.room_for(contract.space)?;
         let id = self
             .calendar
@@ -528,17 +561,31 @@ impl Node {
             .collect()
     }
 
-    /// What this store, which decides over `group`, says of it.
-    pub fn decision(&self, group: u128) -> Decision {
-        let records = self.records.borrow();
-        let committed = records.values().any(|record| {
-            let part = record.group.as_ref().is_some_and(|it| it.id == group);
-            part && record.state == State::Committed
-        });
-        match committed {
-            true => Decision::Committed,
-            false => Decision::Aborted,
-        }
+    /// What this store, which decides over `group`, says of it. Before it says [`Decision::Aborted`] what is held of it
+    /// here is released, durably, so that nobody commits it afterwards.
+    ///
+    /// # Errors
+    /// [`ReserveError::Store`] if that cannot be written; then nothing is decided.
+    pub async fn decision(&self, group: u128) -> Result<Decision, ReserveError> {
+        let node = self.strong();
+        env::spawn(async move {
+            let _changing = node.changing.acquire(1).await;
+            let parts: Vec<(BookingId, State)> = {
+                let records = node.records.borrow();
+                let of_it = |it: &&Record| it.group.as_ref().is_some_and(|it| it.id == group);
+                let parts = records.values().filter(of_it);
+                parts.map(|it| (it.id, it.state)).collect()
+            };
+            if parts.iter().any(|(_, state)| *state == State::Committed) {
+                return Ok(Decision::Committed);
+            }
+            for (id, _) in parts {
+                let ended = node.end(id, "its group is aborted").await;
+                ended.map_err(failed("abort"))?;
+            }
+            Ok(Decision::Aborted)
+        })
+        .await
     }
 
     /// Carries out what was decided over a part found by [`undecided`](Self::undecided).
@@ -608,7 +655,7 @@ pub async fn reconcile(nodes: &[Rc<Node>]) -> Result<Outcome, ReserveError> {
             outcome.undecided += 1;
             continue;
         };
-        let decision = decider.decision(group.id);
+        let decision = decider.decision(group.id).await?;
         node.decide(id, decision).await?;
         match decision {
             Decision::Committed => outcome.committed += 1,

@@ -6,23 +6,41 @@
 //! ```
 //!
 //! Choice: reads and writes are trusted at the speed seen for each alone, and at no more than that seen for both
-//! together, so what was promised on the assumption of one kind holds when the other joins.
+//! together, so what was promised on the assumption of one kind holds when the other joins. Where too little was seen
+//! what was known before stands; if the device became slower, at no more than it reached since.
 
 use std::rc::{Rc, Weak};
 
 use base::{Bytes, Nanos};
-use policy::share::capacity::{Drift, Observed};
+use policy::share::capacity::{Drift, Estimator, EstimatorOptions, Observed};
 use policy::share::{Cause, Event as Happened, Mix, Probability, Share};
 
 use super::{LOG_MAX, Logged, Node, ScrubOptions};
 use crate::book::{self, Record};
 use crate::error::StoreError;
-use crate::session::{EndedReport, Session};
+use crate::session::{EndedReport, Session, SessionReport, WindowsReport};
 
 /// The guarantee is reckoned anew after so many samples.
 const FRESH_MAX: u32 = 30;
 /// Read in one go by the scrub.
 const SCRUB_PIECE: Bytes = Bytes::mib(1);
+
+/// What sessions of one reservation got.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Totals {
+    delivered: u64,
+    windows: WindowsReport,
+}
+
+impl Totals {
+    fn add(&mut self, report: &SessionReport) {
+        self.delivered += report.delivered_bytes;
+        self.windows.kept += report.windows.kept;
+        self.windows.no_demand += report.windows.no_demand;
+        self.windows.capacity += report.windows.capacity;
+        self.windows.scheduler += report.windows.scheduler;
+    }
+}
 
 /// The task of each second, until the node is gone.
 pub(super) async fn every_second(node: Weak<Node>) {
@@ -55,7 +73,10 @@ impl Node {
         if self.ended_dirty.get()
             && let Err(error) = self.keep_history().await
         {
-            tracing::warn!(store = %self.store.name(), %error, "history cannot be written");
+            tracing::warn!(store = %self.store.name(), %error, "history cannot be written yet");
+        }
+        if let Err(error) = self.keep_trust().await {
+            tracing::warn!(store = %self.store.name(), %error, "the speed that was seen cannot be written yet");
         }
     }
 
@@ -63,6 +84,10 @@ impl Node {
 
     fn watch_capacity(&self) {
         let interval = self.queue.take_interval();
+        if self.calibrating.get().is_some() {
+            // It is charged by other costs than those believed.
+            return;
+        }
         let observed = self.capacity.borrow_mut().estimator.observe(&interval);
         let due = {
             let mut capacity = self.capacity.borrow_mut();
@@ -70,6 +95,7 @@ impl Node {
                 Observed::Taken(_) => capacity.fresh += 1,
                 Observed::Drifted(..) => {
                     capacity.drifted = true;
+                    capacity.dirty = true;
                     capacity.fresh = FRESH_MAX;
                 }
                 _ => {}
@@ -99,19 +125,14 @@ impl Node {
         let changed = {
             let mut capacity = self.capacity.borrow_mut();
             capacity.fresh = 0;
-            let speed = |mix| {
-                let guarantee = capacity.estimator.guarantee(mix, surest, 1)?;
-                Some(guarantee.speed)
-            };
-            let both = (capacity.estimator.samples(Mix::Mixed) > 0)
-                .then(|| speed(Mix::Mixed))
-                .flatten();
-            let least = |alone: Option<Share>| match (alone, both) {
-                (Some(alone), Some(both)) => Some(alone.min(both)),
-                (alone, both) => alone.or(both),
-            };
-            let speeds = (least(speed(Mix::Reads)), least(speed(Mix::Writes)));
-            std::mem::replace(&mut capacity.speeds, speeds) != speeds
+            let before = capacity.seen;
+            let mixes = [Mix::Reads, Mix::Writes, Mix::Mixed];
+            for (mix, before) in mixes.into_iter().zip(before) {
+                capacity.seen[mix as usize] = seen(&capacity.estimator, mix, surest, before);
+            }
+            let changed = capacity.seen != before;
+            capacity.dirty |= changed;
+            changed
         };
         if !changed {
             return;
@@ -124,6 +145,22 @@ impl Node {
                 "the device became slower than what is promised");
             self.log(Logged::overcommitted(now, first));
         }
+    }
+
+    /// Writes down how fast the device was seen to be.
+    pub(super) async fn keep_trust(&self) -> Result<(), StoreError> {
+        let trust = {
+            let mut capacity = self.capacity.borrow_mut();
+            if !std::mem::replace(&mut capacity.dirty, false) {
+                return Ok(());
+            }
+            capacity.trust()
+        };
+        let written = book::put_trust(&self.store, &trust).await;
+        if written.is_err() {
+            self.capacity.borrow_mut().dirty = true;
+        }
+        written
     }
 
     // --- what happened ----------------------------------------------------------------------------
@@ -141,6 +178,10 @@ impl Node {
                     ..
                 } => {
                     let whose = self.lines.borrow().get(&session).copied();
+                    if whose.is_none() && self.calibrating.get().is_some() {
+                        // A trial's own: nobody was promised it.
+                        continue;
+                    }
                     let logged = Logged::violated(now, whose, windows, promised, delivered, cause);
                     if cause != Cause::NoDemand {
                         tracing::warn!(store = %self.store.name(), "{}", logged.what);
@@ -176,6 +217,13 @@ impl Node {
     pub(crate) fn note_closed(&self, session: &Session) {
         let mut report = session.report();
         report.closed = Some(self.now().0);
+        // Of what has ended already it was counted while it was open.
+        if let Some(id) = session
+            .reservation()
+            .filter(|id| self.records.borrow().contains_key(id))
+        {
+            self.totals.borrow_mut().entry(id).or_default().add(&report);
+        }
         let mut closed = self.closed.borrow_mut();
         if closed.len() >= super::CLOSED_MAX {
             closed.pop_front();
@@ -185,17 +233,12 @@ impl Node {
 
     /// A reservation is over.
     pub(super) fn note_ended(&self, record: &Record, why: &'static str) {
-        let (mut delivered, mut windows) = (0, crate::session::WindowsReport::default());
-        let open = self.open_sessions();
-        let open = open.iter().map(|it| it.report());
-        let closed = self.closed.borrow();
-        let all = open.chain(closed.iter().cloned());
-        for report in all.filter(|it| it.reservation == Some(record.id.0)) {
-            delivered += report.delivered_bytes;
-            windows.kept += report.windows.kept;
-            windows.no_demand += report.windows.no_demand;
-            windows.capacity += report.windows.capacity;
-            windows.scheduler += report.windows.scheduler;
+        let closed = self.totals.borrow_mut().remove(&record.id);
+        let mut totals = closed.unwrap_or_default();
+        for session in self.open_sessions() {
+            if session.reservation() == Some(record.id) {
+                totals.add(&session.report());
+            }
         }
         let contract = &record.contract;
         self.ended.borrow_mut().push(EndedReport {
@@ -207,8 +250,8 @@ impl Node {
             until: contract.slot.end.0,
             ended: self.now().0,
             why: why.to_owned(),
-            delivered_bytes: delivered,
-            windows,
+            delivered_bytes: totals.delivered,
+            windows: totals.windows,
         });
         self.ended_dirty.set(true);
     }
@@ -224,8 +267,33 @@ impl Node {
             ended.drain(..old);
             ended.clone()
         };
-        book::put_history(&self.store, &ended).await
+        let written = book::put_history(&self.store, &ended).await;
+        if written.is_err() {
+            self.ended_dirty.set(true);
+        }
+        written
     }
+}
+
+/// The part of the model's speed that one mix was seen to reach; where too little was seen no more than `before`.
+fn seen(
+    estimator: &Estimator,
+    mix: Mix,
+    surest: Probability,
+    before: Option<Share>,
+) -> Option<Share> {
+    let guarantee = || Some(estimator.guarantee(mix, surest, 1)?.speed);
+    let samples = estimator.samples(mix);
+    let known = match mix {
+        // For both at once the least of what is known counts, from the first sample on.
+        Mix::Mixed if samples == 0 => None,
+        _ => guarantee(),
+    };
+    if samples >= EstimatorOptions::default().samples_min && known.is_some() {
+        return known;
+    }
+    let all = [before, known, estimator.since_slower(mix)];
+    all.into_iter().flatten().min()
 }
 
 /// The scrub's task, until the node is gone or its store takes nothing more.

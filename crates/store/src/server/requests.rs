@@ -196,7 +196,7 @@ async fn reserve(server: &Server, ask: Ask, data_max: u32) -> Result<Answer, Fai
             all.truncate(RESERVED_MAX);
             Answer::Undecided(all)
         }
-        Ask::Decision { group } => Answer::Decision(node.decision(group)),
+        Ask::Decision { group } => Answer::Decision(node.decision(group).await?),
         Ask::Decide { id, decision } => {
             node.decide(id, decision).await?;
             Answer::Done

@@ -6,10 +6,13 @@ use std::rc::Rc;
 use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use device::{Class, Device, Info, Memory, Pending, WriteFlags};
 use env::sync::Semaphore;
-use policy::share::{BytesPerSec, Cost, Costs, Direction, Kind, RoundsOptions};
+use policy::share::{
+    BytesPerSec, Cost, Costs, Direction, Kind, Mix, RoundsOptions, Second, Share, Slot,
+};
 
 use super::node::{CREATE, ask, reserved};
 use super::{pattern, small};
+use crate::calibrate::{CalibrateError, Plan};
 use crate::node::{Calibration, Node, NodeOptions, ScrubOptions};
 use crate::session::{Access, Session};
 use crate::{Settings, Store};
@@ -418,5 +421,120 @@ fn buffers_follow_the_rates_and_hold_back_who_has_used_his() {
         drop((held, little));
         let all = env::timeout(Nanos::millis(1), slow.buffer(Bytes::mib(64)));
         assert!(all.await.is_ok(), "all was given back");
+    });
+}
+
+#[test]
+fn a_device_that_becomes_slower_is_trusted_no_more_and_no_more_after_a_restart() {
+    env::Runtime::simulated(1).block_on(async {
+        let rate = BytesPerSec(2_500_000);
+        let disk = Slow::new(Bytes::mib(24), BytesPerSec::mb(2));
+        let node = node_on(&disk, options(rate)).await;
+        let _other = greedy(&node, 4);
+        env::sleep(Nanos::secs(240)).await;
+        let trusted = |node: &Node| node.report().capacity.read;
+        let before = trusted(&node);
+        assert!(before < 2_100_000, "{before}");
+        disk.rate.set(BytesPerSec::mb(1));
+        for second in 0..90 {
+            env::sleep(Nanos::secs(1)).await;
+            let now = trusted(&node);
+            assert!(now <= before, "{now} of {before} after {second} s");
+            if node.report().capacity.calibration_due {
+                assert!(now <= 1_100_000, "{now} after {second} s");
+            }
+        }
+        let before = node.report().capacity;
+        assert!(
+            before.calibration_due && before.samples[0] < 200,
+            "{before:?}"
+        );
+        node.close().await.unwrap();
+        let node = Node::open(disk, options(rate)).await.unwrap();
+        let after = node.report().capacity;
+        assert_eq!(after.samples, [0; 3]);
+        assert_eq!((after.read, after.write), (before.read, before.write));
+        assert!(after.calibration_due);
+        let most = node.offer(&ask(&node, Direction::Read, 2));
+        assert!(most.is_err(), "{most:?}");
+    });
+}
+
+#[test]
+fn a_calibration_takes_the_device_only_where_nothing_is_promised() {
+    env::Runtime::simulated(1).block_on(async {
+        let rate = BytesPerSec::mb(50);
+        let disk = Slow::new(Bytes::mib(96), rate);
+        let node = node_on(&disk, options(BytesPerSec::mb(80))).await;
+        let plan = Plan {
+            sizes: [64, 256].map(Bytes::kib).to_vec(),
+            probe: Nanos::millis(500),
+            mixes: vec![Mix::Reads],
+            sessions: vec![2],
+            windows: 5,
+            step: Share::percent(20),
+            room: Bytes::mib(16),
+            budget: Nanos::secs(100),
+            ..Plan::quick()
+        };
+        let mut later = ask(&node, Direction::Read, 1);
+        later.slot = Slot::new(Second(node.now().0 + 50), 10);
+        let (id, _) = reserved(&node, &later).await;
+        let refused = node.calibrate(&plan, &mut |_, _| {}).await.unwrap_err();
+        assert!(
+            refused.to_string().contains("and reservation 1 has"),
+            "{refused}"
+        );
+        node.release(id).await.unwrap();
+        let running = {
+            let (node, plan) = (Rc::clone(&node), plan.clone());
+            env::spawn(async move { node.calibrate(&plan, &mut |_, _| {}).await })
+        };
+        env::sleep(Nanos::secs(5)).await;
+        let soon = ask(&node, Direction::Read, 1);
+        let refused = node.hold(&soon, None, Second(node.now().0 + 9)).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("taken by a calibration"), "{refused}");
+        assert!(node.offer(&soon).is_err());
+        let twice = node.calibrate(&plan, &mut |_, _| {}).await;
+        assert!(matches!(twice, Err(CalibrateError::Running { .. })));
+        let mut after = soon.clone();
+        after.slot = Slot::new(Second(node.now().0 + 200), 10);
+        assert!(node.offer(&after).is_ok());
+        let surface = running.await.unwrap();
+        let report = node.report();
+        assert_eq!(report.capacity.source, "calibrated");
+        assert_eq!(report.capacity.samples, [0; 3]);
+        assert_eq!(node.queue().costs(), surface.costs());
+        assert!(report.log.is_empty(), "{:?}", report.log);
+        node.hold(&soon, None, Second(node.now().0 + 9))
+            .await
+            .unwrap();
+    });
+}
+
+#[test]
+fn a_write_that_began_before_the_end_of_its_slot_is_done() {
+    env::Runtime::simulated(1).block_on(async {
+        let disk = Slow::new(Bytes::mib(24), BytesPerSec::mb(8));
+        let node = node_on(&disk, options(BytesPerSec::mb(8))).await;
+        let writing = ask(&node, Direction::Write, 1).space(Bytes::kib(64));
+        let (id, capability) = reserved(&node, &writing).await;
+        let session = node.open_session(Access::Capability(&capability)).unwrap();
+        let master = node.open_session(Access::NodeKey).unwrap();
+        // While this goes on nobody else writes to it.
+        let long = env::spawn(async move {
+            for at in 0..2 {
+                let data = pattern(1, MIB as usize);
+                master.write("song", at * MIB, data, CREATE).await.unwrap();
+            }
+        });
+        env::sleep(Nanos::millis(1)).await;
+        let begun =
+            env::spawn(async move { session.write("song", 0, pattern(2, 8_192), CREATE).await });
+        env::sleep(Nanos::millis(1)).await;
+        node.release(id).await.unwrap();
+        begun.await.unwrap();
+        long.await;
     });
 }

@@ -4,12 +4,13 @@ use std::rc::Rc;
 
 use base::{Bytes, Nanos, View};
 use device::Memory;
+use device::fault::{Book, Done, Injury, Rule};
 use policy::share::calendar::{BookingId, Refusal, State};
-use policy::share::{BytesPerSec, Costs, Direction, Second, Slot};
+use policy::share::{BytesPerSec, Costs, Direction, Second, Share, Slot};
 
 use super::{pattern, small, small_size, sums_hold};
 use crate::capability::CapabilityError;
-use crate::node::{Ask, Node, NodeOptions, ReserveError};
+use crate::node::{Ask, Calibration, Node, NodeOptions, ReserveError};
 use crate::session::{Access, OperationError, Phase, SessionError};
 use crate::{Change, OpenError, Store, StoreError};
 
@@ -491,5 +492,84 @@ fn system_objects_of_another_version_are_refused_and_stay() {
         }
         let node = Node::open(disk, options()).await.unwrap();
         assert_eq!(node.reservations()[0].state, State::Committed);
+    });
+}
+
+#[test]
+fn a_calibration_of_another_device_does_not_count() {
+    env::Runtime::simulated(1).block_on(async {
+        let (disk, node) = node().await;
+        let other = Calibration {
+            costs: Costs::flat(BytesPerSec::mb(7_000)),
+            points: Vec::new(),
+            beyond: Share::percent(10),
+            measured: node.now(),
+            device: ("disk".to_owned(), Bytes::gib(1)),
+            surface: serde_json::json!({}),
+        };
+        node.set_calibration(other.clone()).await.unwrap();
+        node.close().await.unwrap();
+        let node = Node::open(disk.clone(), options()).await.unwrap();
+        let capacity = node.report().capacity;
+        assert!(node.calibration().is_none() && capacity.calibration_due);
+        assert_eq!(capacity.source, "configured");
+        assert!(node.offer(&ask(&node, Direction::Read, 1_000)).is_err());
+        let ours = Calibration {
+            device: ("disk".to_owned(), small_size(30)),
+            ..other
+        };
+        node.set_calibration(ours).await.unwrap();
+        node.close().await.unwrap();
+        let node = Node::open(disk, options()).await.unwrap();
+        assert!(!node.report().capacity.calibration_due);
+        node.offer(&ask(&node, Direction::Read, 1_000)).unwrap();
+    });
+}
+
+#[test]
+fn a_reservation_that_ended_names_all_it_got_however_many_sessions_there_were() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, node) = node().await;
+        let (id, capability) = reserved(&node, &ask(&node, Direction::Write, 20)).await;
+        for at in 0..2 {
+            let session = node.open_session(Access::Capability(&capability)).unwrap();
+            let data = pattern(at, 20_000);
+            session.write("a", 0, data, CREATE).await.unwrap();
+            drop(session);
+            for _ in 0..70 {
+                node.open_session(Access::NodeKey).unwrap();
+            }
+        }
+        let session = node.open_session(Access::Capability(&capability)).unwrap();
+        session
+            .write("a", 0, pattern(3, 20_000), CREATE)
+            .await
+            .unwrap();
+        node.release(id).await.unwrap();
+        drop(session);
+        let ended = node.report().ended;
+        assert!(ended[0].delivered_bytes >= 60_000, "{ended:?}");
+        assert!(node.totals.borrow().is_empty());
+    });
+}
+
+#[test]
+fn history_that_could_not_be_written_is_written_later() {
+    env::Runtime::simulated(1).block_on(async {
+        let disk = Memory::new("disk", small_size(30));
+        let store = Store::format(disk.clone(), small()).await.unwrap();
+        store.close().await.unwrap();
+        let faults = Book::new(env::rng("faults"));
+        let node = Node::open(faults.wrap(disk.clone()), options())
+            .await
+            .unwrap();
+        let (id, _) = reserved(&node, &ask(&node, Direction::Write, 20)).await;
+        node.release(id).await.unwrap();
+        faults.add(Rule::new(Injury::Error(Done::Part)).once());
+        env::sleep(Nanos::secs(3)).await;
+        assert_eq!(faults.injuries().errors, 1);
+        node.close().await.unwrap();
+        let node = Node::open(disk, options()).await.unwrap();
+        assert_eq!(node.report().ended.len(), 1);
     });
 }

@@ -391,7 +391,7 @@ fn what_another_store_decides_waits_for_it() {
         let [capability, _] = reserve_both(nodes.clone(), Group { id: 7, stores })
             .await
             .unwrap();
-        assert_eq!(nodes[1].decision(7), Decision::Committed);
+        assert_eq!(nodes[1].decision(7).await, Ok(Decision::Committed));
         for node in nodes {
             node.close().await.unwrap();
         }
@@ -417,6 +417,28 @@ fn what_another_store_decides_waits_for_it() {
             )
             .await;
         assert!(matches!(refused, Err(ReserveError::Request { .. })));
+    });
+}
+
+#[test]
+fn what_the_deciding_store_called_aborted_nobody_commits_afterwards() {
+    env::Runtime::simulated(1).block_on(async {
+        let disk = Crash::new("a", small_size(20), env::rng("a"));
+        let node = formatted(disk.clone()).await;
+        let group = Group {
+            id: 7,
+            stores: vec![1, node.uuid()],
+        };
+        let part = ask(&node, Direction::Write, 1).space(Bytes::kib(64));
+        let id = node.hold(&part, Some(group), soon(&node)).await.unwrap();
+        assert_eq!(node.decision(7).await, Ok(Decision::Aborted));
+        let late = node.commit(id).await;
+        assert!(matches!(late, Err(ReserveError::NoBooking(_))), "{late:?}");
+        room_is_whose_it_is(&node).unwrap();
+        assert_eq!(node.decision(7).await, Ok(Decision::Aborted));
+        drop(node);
+        let node = open(disk).await.unwrap();
+        assert_eq!(node.reservations(), []);
     });
 }
 

@@ -111,8 +111,18 @@ impl Control {
                 continue;
             };
             let number = group.id;
-            let said = self.at_store(decider, async move |store| store.node.decision(number));
-            let Ok(decision) = said.await else { continue };
+            let said = self.at_store(decider, async move |store| {
+                store.node.decision(number).await
+            });
+            let decision = match said.await {
+                Ok(Ok(decision)) => decision,
+                Ok(Err(error)) => {
+                    tracing::error!(store = name, reservation = id.0, %error,
+                        "part of a reservation over several stores is left undecided");
+                    continue;
+                }
+                Err(_) => continue,
+            };
             let done = self.at_store(name, async move |store| {
                 store.node.decide(id, decision).await
             });
@@ -537,7 +547,7 @@ pub(super) async fn scrub_store(
     Ok(Json(begun.await??))
 }
 
-/// Measures the device below the store, beside all else. Answers at once; `calibrating` of the store tells how far.
+/// Measures the device below the store, where nothing is reserved for so long. Answers at once; `calibrating` of the store tells how far.
 #[utoipa::path(post, path = "/v1/stores/{name}/calibrate", params(("name" = String, Path)),
     request_body = CalibrateAsk, responses(
     (status = 200, body = Store),

@@ -55,7 +55,7 @@ pub struct Calibrating {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CalibrateAsk {
-    /// Everything, which takes an hour or two; else a few minutes.
+    /// Everything, which takes some hours; else a quarter of an hour.
     pub full: bool,
 }
 
