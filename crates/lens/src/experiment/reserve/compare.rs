@@ -134,8 +134,9 @@ pub(super) fn stated(rows: &[Row]) -> Vec<Row> {
         "violation_percent",
         "not enough",
         ten,
-        ten.zip(sixteen).is_some_and(|(ten, more)| ten > more),
-        "4.2: reads need 15 % or more",
+        ten.zip(sixteen)
+            .is_some_and(|(ten, more)| ten > 10.0 && ten > more),
+        "4.2: reads need 15 % or more; not enough if more than 10 % are violated",
     );
     let writes = at("write", 10);
     add(
@@ -170,33 +171,39 @@ pub(super) fn claims(rows: &[Row]) -> Vec<Row> {
     let overhead =
         |case: &str, method: &str| find(rows, "overhead", case, method, "overhead_percent");
     for direction in Direction::ALL {
-        let (mut compared, mut worse) = (0, Vec::new());
+        let (mut compared, mut skipped) = (0, 0);
+        let (mut worse, mut missing) = (Vec::new(), Vec::new());
         for n in ACCESSES {
             for window in Window::JUDGED {
                 for target in TARGETS {
                     let case = case(direction, n, window, target);
-                    if let Some((tags, rounds)) =
-                        overhead(&case, "tags").zip(overhead(&case, "rounds"))
-                    {
-                        compared += 1;
-                        if tags > rounds {
-                            worse.push(format!("{case}: {tags} of {rounds}"));
+                    match (overhead(&case, "tags"), overhead(&case, "rounds")) {
+                        (Some(tags), Some(rounds)) => {
+                            compared += 1;
+                            if tags > rounds {
+                                worse.push(format!("{case}: {tags} of {rounds}"));
+                            }
                         }
+                        (None, Some(_)) => missing.push(format!("{case}: nothing of tags")),
+                        (_, None) => skipped += 1,
                     }
                 }
             }
         }
+        let cells = format!(
+            "of {compared} cells (N, window, target) with rounds at depth 1; {skipped} skipped, since rounds filled no window"
+        );
+        let told: Vec<String> = [cells]
+            .into_iter()
+            .chain(worse.iter().chain(&missing).cloned())
+            .collect();
         add(
             &format!("{direction}s: no more overhead than rounds"),
             "cells_worse",
             "cells",
-            Some(worse.len() as f64),
-            worse.is_empty() && compared > 0,
-            format!(
-                "of {compared} cells (N, window, target) with rounds at depth 1{}{}",
-                if worse.is_empty() { "" } else { "; " },
-                worse.join("; ")
-            ),
+            Some((worse.len() + missing.len()) as f64),
+            worse.is_empty() && missing.is_empty() && compared > 0,
+            told.join("; "),
         );
     }
     let up_to_16 = ACCESSES.into_iter().filter(|n| *n <= 16);
@@ -222,44 +229,49 @@ pub(super) fn claims(rows: &[Row]) -> Vec<Row> {
             needed.is_some_and(|it| it <= 15.0),
             "for 1 % violated; holds where 15 % or less is enough".to_owned(),
         );
-        let lag = [2, 6, 16, 32].into_iter();
-        let lag = lag.filter_map(|n| {
-            find(
-                rows,
-                "joining",
-                &format!("{direction} n={n}"),
-                "tags",
-                "lag_kib",
-            )
+        let joining = |n: u32, metric| {
+            let case = format!("{direction} n={n}");
+            find(rows, "joining", &case, "tags", metric)
+        };
+        let lags = [2, 6, 16, 32].map(|n| (n, joining(n, "lag_kib").zip(joining(n, "bound_kib"))));
+        let most = lags.iter().filter_map(|(_, it)| it.map(|(lag, _)| lag));
+        let told = lags.map(|(n, it)| match it {
+            Some((lag, bound)) => format!("{lag:.0} of {bound:.0} KiB with {n}"),
+            None => format!("nothing with {n}"),
         });
-        let lag = lag.reduce(f64::max);
-        // One quantum, and what is owed to the largest of two while two pieces at the device end.
-        let bound = 256.0 + 134e6 * 0.0022 / 1024.0;
         add(
             &format!("{direction}s: a newcomer has its rate within one quantum"),
             "lag_kib",
             "KiB",
-            lag,
-            lag.is_some_and(|it| it <= bound),
+            most.reduce(f64::max),
+            lags.iter()
+                .all(|(_, it)| it.is_some_and(|(lag, bound)| lag <= bound)),
             format!(
-                "the most behind in its first second; a quantum and what is owed to the largest while two pieces at the device end: {bound:.0} KiB"
+                "the most behind in its first second, and a quantum with what the largest is owed while two quanta at the device end: {}",
+                told.join(", ")
             ),
         );
     }
     for method in ["calibration", "estimator"] {
-        let kept = rows.iter().filter(|row| {
-            row.table == "coverage" && row.method == method && row.metric == "kept_percent"
-        });
-        let least = kept
-            .filter_map(|row| row.ours.as_ref()?.number())
-            .reduce(f64::min);
+        let kept: Vec<Option<f64>> = rows
+            .iter()
+            .filter(|row| {
+                row.table == "coverage" && row.method == method && row.metric == "kept_percent"
+            })
+            .map(|row| row.ours.as_ref()?.number())
+            .collect();
+        let least = kept.iter().copied().flatten().reduce(f64::min);
+        let nothing = kept.iter().filter(|it| it.is_none()).count();
         add(
             &format!("{method}: promised for 99 % of windows, kept in runs not seen"),
             "kept_percent",
             "percent",
             least,
-            least.is_some_and(|it| it >= 99.0),
-            "the least of all cases".to_owned(),
+            nothing == 0 && least.is_some_and(|it| it >= 99.0),
+            format!(
+                "the least of all cases; {nothing} of {} in which nothing could be promised",
+                kept.len()
+            ),
         );
     }
     for direction in Direction::ALL {
@@ -270,14 +282,11 @@ pub(super) fn claims(rows: &[Row]) -> Vec<Row> {
             "tanada",
             "cost_percent",
         );
-        add(
-            &format!("{direction}s: checksums"),
-            "cost_percent",
-            "percent",
-            cost,
-            cost.is_some_and(|it| it < 1.0),
-            "below 1 % of throughput".to_owned(),
-        );
+        let case = format!("{direction}s: checksums");
+        let row = row("claims", &case, "tags", "cost_percent", "percent", cost);
+        all.push(row.told(
+            "not judged: below 1 % of throughput is wanted, and their speed is a constant, not measured in this run",
+        ));
     }
     all
 }

@@ -95,6 +95,11 @@ fn calibrated(plan: &Plan, mix: Mix, sessions: u32) -> Surface {
 fn surface(plan: &Plan, mix: Mix, sessions: u32) -> Found {
     let surface = calibrated(plan, mix, sessions);
     let costs = surface.costs();
+    let case = format!("{} n={sessions} window=1s", mix.name());
+    if !promises_something(&surface) {
+        let told = "calibrated with one seed: no overhead that was tried was enough";
+        return rows(&case, "calibration", Share::WHOLE, None, told);
+    }
     let overhead = surface.headroom().at(mix, sessions, Nanos::secs(1), P99);
     let promises = calibrate::promises(&costs, mix, sessions, overhead);
     // The queue has been at work before, as it was when it was calibrated.
@@ -125,7 +130,6 @@ fn surface(plan: &Plan, mix: Mix, sessions: u32) -> Found {
             (kept, all) = (kept + broken.of - broken.below, all + broken.of);
         }
     }
-    let case = format!("{} n={sessions} window=1s", mix.name());
     let told = format!(
         "calibrated with one seed, {all} windows of {HELD_OUT} others; overhead is of the device's time by the costs found: {} us and {} a \
          read, {} us and {} a write",
@@ -134,16 +138,25 @@ fn surface(plan: &Plan, mix: Mix, sessions: u32) -> Found {
         costs.write.fixed.0 / 1000,
         costs.write.rate
     );
-    rows(&case, "calibration", overhead, (kept, all), &told)
+    rows(&case, "calibration", overhead, part(kept, all), &told)
 }
 
-fn rows(case: &str, method: &str, set_aside: Share, (kept, all): (u64, u64), told: &str) -> Found {
-    let kept = 100.0 * kept as f64 / all.max(1) as f64;
-    let row =
-        |metric, ours| row("coverage", case, method, metric, "percent", Some(ours)).told(told);
+/// Was an overhead found that is enough? Else there is no promise to be kept.
+pub(super) fn promises_something(surface: &Surface) -> bool {
+    let mut found = surface.points.iter();
+    found.len() > 0 && found.all(|it| it.overhead_ppb < Share::WHOLE.0)
+}
+
+/// In percent; nothing of nothing.
+fn part(kept: u64, all: u64) -> Option<f64> {
+    (all > 0).then(|| 100.0 * kept as f64 / all as f64)
+}
+
+fn rows(case: &str, method: &str, set_aside: Share, kept: Option<f64>, told: &str) -> Found {
+    let row = |metric, ours| row("coverage", case, method, metric, "percent", ours).told(told);
     Found {
         rows: vec![
-            row("overhead_percent", set_aside.as_percent()),
+            row("overhead_percent", Some(set_aside.as_percent())),
             row("kept_percent", kept),
         ],
         curves: Vec::new(),
@@ -190,7 +203,7 @@ fn estimated(plan: &Plan, base: &Base, direction: Direction) -> Found {
         &case,
         "estimator",
         bed::share(100.0 * missing.max(0.0)),
-        (kept, all),
+        part(kept, all),
         &told,
     )
 }

@@ -6,9 +6,9 @@
 
 use base::{Bytes, Instant, Nanos};
 use policy::share::violations::{Violations, percent};
-use policy::share::{BytesPerSec, Direction, Terms};
+use policy::share::{BytesPerSec, Direction, Terms, load};
 
-use super::bed::{Client, Method, Run, by_equation, run};
+use super::bed::{Client, Method, Run, by_equation, run, share};
 use super::vertex::Times;
 use super::{Base, Found, Job, Plan, mb, row};
 
@@ -127,6 +127,10 @@ fn joining(plan: &Plan, base: &Base, method: &Method, direction: Direction, n: u
         .iter()
         .filter_map(|got| got.first_violation())
         .min();
+    let rates = load(base.of(direction), share(OVERHEAD), n);
+    let largest = rates.last().map_or(0.0, |rate| rate.0 as f64);
+    let quantum = 256.0;
+    let bound = quantum + 2.0 * quantum * largest / base.of(direction).0 as f64;
     let case = format!("{direction} n={n}");
     let row = |metric, unit, ours: Option<f64>, told: &str| {
         row("joining", &case, method.name, metric, unit, ours).told(told)
@@ -138,6 +142,12 @@ fn joining(plan: &Plan, base: &Base, method: &Method, direction: Direction, n: u
                 "KiB",
                 Some(lag.0 as f64 / 1024.0),
                 "the most any newcomer was behind its rate in its first second",
+            ),
+            row(
+                "bound_kib",
+                "KiB",
+                Some(bound),
+                "one quantum, and what the largest is owed by equation (1) while two quanta at the device end",
             ),
             row(
                 "wait_ms",

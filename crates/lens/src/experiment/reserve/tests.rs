@@ -91,3 +91,129 @@ fn no_two_rows_share_a_place() {
     assert_eq!(places.len(), all);
     assert!(rows.iter().any(|row| row.table == "scenes"));
 }
+
+fn verdict(rows: Vec<Row>, case: &str) -> String {
+    let found = rows.into_iter().find(|row| row.case == case);
+    found.unwrap_or_else(|| panic!("nothing of {case}")).note
+}
+
+#[test]
+fn two_reads_differ_from_the_paper_unless_ten_percent_are_not_enough() {
+    let of = |ten| {
+        let at = |overhead, ours| {
+            let case = format!("read sround=64 overhead={overhead}%");
+            row(
+                "figure 4",
+                &case,
+                "rounds",
+                "violation_percent",
+                "percent",
+                Some(ours),
+            )
+        };
+        verdict(
+            compare::stated(&[at(10, ten), at(16, 1.0)]),
+            "two equal reads, 10 % set aside",
+        )
+    };
+    assert!(of(9.0).starts_with("differs"), "{}", of(9.0));
+    assert!(of(11.0).starts_with("agrees"), "{}", of(11.0));
+}
+
+#[test]
+fn a_newcomer_is_judged_by_the_rates_there_are() {
+    let of = |lag_of_32| {
+        let mut rows = Vec::new();
+        for (n, lag, bound) in [
+            (2, 500.0, 560.0),
+            (6, 300.0, 380.0),
+            (16, 290.0, 300.0),
+            (32, lag_of_32, 280.0),
+        ] {
+            let case = format!("read n={n}");
+            rows.push(row("joining", &case, "tags", "lag_kib", "KiB", Some(lag)));
+            rows.push(row(
+                "joining",
+                &case,
+                "tags",
+                "bound_kib",
+                "KiB",
+                Some(bound),
+            ));
+        }
+        verdict(
+            compare::claims(&rows),
+            "reads: a newcomer has its rate within one quantum",
+        )
+    };
+    assert!(of(270.0).starts_with("holds"), "{}", of(270.0));
+    assert!(of(400.0).starts_with("fails"), "{}", of(400.0));
+}
+
+#[test]
+fn what_tags_have_no_figure_for_does_not_hold() {
+    let at = |n, method, ours| {
+        let case = needed::case(Direction::Read, n, needed::SECOND, 1.0);
+        row(
+            "overhead",
+            &case,
+            method,
+            "overhead_percent",
+            "percent",
+            ours,
+        )
+    };
+    let case = "reads: no more overhead than rounds";
+    let mut rows = vec![at(2, "tags", Some(3.0)), at(2, "rounds", Some(5.0))];
+    let told = verdict(compare::claims(&rows), case);
+    assert!(told.starts_with("holds: of 1 cells"), "{told}");
+    rows.push(at(3, "tags", Some(3.0)));
+    rows.push(at(3, "rounds", None));
+    let told = verdict(compare::claims(&rows), case);
+    assert!(told.starts_with("holds: of 1 cells"), "{told}");
+    // 10 accesses, 4 windows, 3 targets.
+    assert!(told.contains("; 119 skipped"), "{told}");
+    rows.push(at(4, "tags", None));
+    rows.push(at(4, "rounds", Some(5.0)));
+    let told = verdict(compare::claims(&rows), case);
+    assert!(told.starts_with("fails: of 1 cells"), "{told}");
+}
+
+#[test]
+fn a_promise_that_cannot_be_made_is_not_kept() {
+    let kept = |ours| {
+        let case = format!("{ours:?}");
+        row(
+            "coverage",
+            &case,
+            "calibration",
+            "kept_percent",
+            "percent",
+            ours,
+        )
+    };
+    let case = "calibration: promised for 99 % of windows, kept in runs not seen";
+    let told = verdict(compare::claims(&[kept(Some(99.5))]), case);
+    assert!(told.starts_with("holds"), "{told}");
+    let told = verdict(compare::claims(&[kept(Some(99.5)), kept(None)]), case);
+    assert!(told.starts_with("fails"), "{told}");
+    let surface = |overheads: &[u64]| {
+        let points: Vec<_> = overheads
+            .iter()
+            .map(|ppb| {
+                serde_json::json!({"mix": "reads", "sessions": 2, "window_ns": 1, "probability_ppm": 1,
+                    "overhead_ppb": ppb, "windows": 9, "violated": 0})
+            })
+            .collect();
+        let measured = serde_json::json!({"fixed_ns": 1, "rate": 1, "alone": 1});
+        let surface = serde_json::json!({
+            "device": {"name": "model", "bytes": 1, "model": null, "serial": null}, "measured": 0, "took_ns": 0,
+            "scheduler": "tags", "depth": 1, "read": measured, "write": measured, "points": points,
+            "beyond_ppb": 0, "cut": false,
+        });
+        serde_json::from_value(surface).unwrap()
+    };
+    let something = |overheads: &[u64]| coverage::promises_something(&surface(overheads));
+    assert!(something(&[80_000_000]));
+    assert!(!something(&[80_000_000, 1_000_000_000]) && !something(&[]));
+}
