@@ -292,3 +292,58 @@ fn what_this_machines_fio_prints_is_read() {
         ["read-16K-iops", "read-16K-latency", "read-16K-throughput"]
     );
 }
+
+#[test]
+fn a_device_is_measured_with_fio_once_and_what_holds_data_is_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let quick = |target: &str, more: &[&str]| -> Vec<String> {
+        let words = ["bench", "device", target, "--sizes", "4KiB", "--runs", "2"];
+        let times = ["--seconds", "1", "--ramp", "0"];
+        let all = words.iter().chain(&times).chain(more);
+        all.map(|word| (*word).to_owned()).collect()
+    };
+    let quick = |target: &str, more: &[&str]| {
+        let words = quick(target, more);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        run(dir, &words)
+    };
+    let made = ["--name", "d0", "--size", "16MiB", "--json"];
+    let measured = quick(".", &made);
+    assert!(measured.status.success(), "{}", stderr(&measured));
+    let figures: serde_json::Value = serde_json::from_slice(&measured.stdout).unwrap();
+    let names = figures.as_array().unwrap().iter();
+    let names: Vec<&str> = names.map(|it| it["regressor"].as_str().unwrap()).collect();
+    assert!(names.contains(&"read-4K-latency") && names.contains(&"write-4K-throughput"));
+    assert!(figures.as_array().unwrap().iter().all(|it| it["runs"] == 2));
+    let mut left: Vec<String> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["d0.raw", "data.csv"], "its own file is gone");
+
+    // What is there is not measured again, and changes nothing.
+    let raw = dir.join("d0.raw/write-4K-qd1-1s-run2.json");
+    let before = std::fs::metadata(&raw).unwrap().modified().unwrap();
+    let again = quick(".", &made);
+    assert_eq!(again.stdout, measured.stdout);
+    assert_eq!(std::fs::metadata(&raw).unwrap().modified().unwrap(), before);
+
+    let precious = vec![7; 2 << 20];
+    std::fs::write(dir.join("precious"), &precious).unwrap();
+    let refused = quick("precious", &[]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        stderr(&refused).contains("holds data"),
+        "{}",
+        stderr(&refused)
+    );
+    let reads = quick("precious", &["--read-only"]);
+    assert!(reads.status.success(), "{}", stderr(&reads));
+    assert_eq!(std::fs::read(dir.join("precious")).unwrap(), precious);
+    let file = std::fs::File::create(dir.join("blank")).unwrap();
+    file.set_len(2 << 20).unwrap();
+    let blank = quick("blank", &["--read-only"]);
+    assert!(stderr(&blank).contains("is blank"), "{}", stderr(&blank));
+}
