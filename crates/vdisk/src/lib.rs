@@ -1,0 +1,15 @@
+//! Replicated virtual disks: thin volumes of 4 MiB extents, each extent an object with copies in several stores.
+//!
+//! ```text
+//! read, write, flush, discard -> volume -> map -> extents -> copies in the stores that have them
+//!                                   |
+//!                                 meta: who may write it, which stores are in sync, where its map begins
+//! ```
+//!
+//! - [`meta`] small records that all nodes agree on.
+//!
+//! [Decision 10](../../../docs/decisions/0010-virtual-disks.md) tells how a volume stays one volume whatever fails.
+//!
+//! Source: COST 3 (virtual disks with copies on ordinary nodes; thin, snapshots and clones by copy-on-write radix trees).
+
+pub mod meta;
