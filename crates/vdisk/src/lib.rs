@@ -6,10 +6,12 @@
 //!                                 meta: who may write it, which stores are in sync, where its map begins
 //! ```
 //!
+//! - [`choice`] which copy is asked, and what when it is late or fails.
 //! - [`meta`] small records that all nodes agree on.
 //!
 //! [Decision 10](../../../docs/decisions/0010-virtual-disks.md) tells how a volume stays one volume whatever fails.
 //!
 //! Source: COST 3 (virtual disks with copies on ordinary nodes; thin, snapshots and clones by copy-on-write radix trees).
 
+pub mod choice;
 pub mod meta;
