@@ -500,10 +500,10 @@ mod tests {
         well.then_some(told).ok_or(disk.0)
     }
 
-    fn run(
-        count: u32,
-        copy: impl Fn(u32) -> (u64, bool) + 'static,
-    ) -> (Result<Got<u32, u32>, Vec<(DiskId, u32)>>, Scribe, Figures) {
+    /// What became of a read.
+    type Read = Result<Got<u32, u32>, Vec<(DiskId, u32)>>;
+
+    fn run(count: u32, copy: impl Fn(u32) -> (u64, bool) + 'static) -> (Read, Scribe, Figures) {
         env::Runtime::simulated(1).block_on(async move {
             let (scribe, choice) = scribe();
             let ask = |disk: DiskId| {
