@@ -9,10 +9,25 @@
 //!
 //! Values are bytes; who writes a record says what they mean. Keys are text, ordered by their bytes.
 //!
+//! - [`Twin`] in memory, deterministic in virtual time, with faults on demand: what simulations use.
+//!
 //! Always true:
-//! 1. Transactions take effect in one order, the same for all who look, and each has a greater revision than all before it.
-//! 2. A transaction whose outcome is unknown ([`MetaError::Unknown`]) took effect whole or not at all.
-//! 3. A key under a lease is there for at least the lease's time since it was last kept, unless it is deleted.
+//! 1. Transactions take effect in one order, the same for all who look, and each that changes anything has a greater
+//!    revision than all before it.
+//! 2. A transaction whose outcome is unknown ([`MetaError::Unknown`]) takes effect whole or not at all, once, and
+//!    perhaps only after the answer: it may still be on its way.
+//! 3. What was answered is seen by everyone who asks afterwards.
+//! 4. A key under a lease is there for at least the lease's time since it was last kept, unless it is deleted.
+//! 5. Dropping a future that waits changes nothing but who hears of it: a transaction may be done, a watch loses no event.
+
+mod checked;
+mod state;
+mod twin;
+
+pub use checked::{
+    KEY_MAX, LEASE_MAX, PAGE_MAX, TXN_BYTES_MAX, TXN_PARTS_MAX, VALUE_MAX, whole_range,
+};
+pub use twin::{Faults, Twin, TwinClient};
 
 use std::fmt;
 use std::future::Future;
@@ -70,7 +85,7 @@ pub enum Compare {
     Absent(String),
     /// The key is there, whatever its value.
     Present(String),
-    /// The key was last changed by this transaction.
+    /// The key was last changed by this transaction; revision 0 stands for a key that is not there.
     Unchanged(String, Revision),
 }
 
@@ -96,9 +111,10 @@ pub enum Op {
 /// What became of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Its changes are durable.
+    /// Its changes are durable. The revision is its own; if it changed nothing (it deleted only what was not there),
+    /// the store's.
     Done(Revision),
-    /// A compare did not hold; what its keys hold, in the order of the compares.
+    /// A compare did not hold; what its keys hold, in the order of the compares, all at one moment.
     Refused(Vec<Option<Entry>>),
 }
 
@@ -118,11 +134,15 @@ pub enum Event {
 
 /// Changes as they come.
 pub trait Watch {
-    /// The next changes, in order; waits until there are some.
+    /// The next changes, in order; waits until there are some, however long the store cannot be reached.
+    ///
+    /// Changes of one transaction come together, in the order of its operations; those of a lease that ran out in the
+    /// order of their keys. Dropping the future loses none.
     ///
     /// # Errors
     /// [`MetaError::Compacted`] if changes were forgotten before they were seen: read the range again and watch
-    /// from there.
+    /// from there. This watch is then over, and says so each time. [`MetaError::Bad`] if it may not be watched, and
+    /// [`MetaError::Unavailable`] if the store is closed for good.
     fn next(&mut self) -> Pending<'_, Vec<Event>>;
 }
 
@@ -134,10 +154,13 @@ pub trait MetaStore {
     /// [`MetaError::Unavailable`], [`MetaError::Bad`].
     fn get<'a>(&'a self, key: &'a str) -> Pending<'a, Option<Entry>>;
 
-    /// At most `most` entries whose keys begin with `prefix` and come behind `after`.
+    /// At most `most` entries whose keys begin with `prefix` and come behind `after`, as they were at one moment.
+    ///
+    /// A page may end sooner ([`PAGE_MAX`] entries, or some megabytes): `more` tells. An empty prefix is every key.
+    /// Pages asked one after another show different moments: [`whole_range`] reads them so that a watch fills the gaps.
     ///
     /// # Errors
-    /// As for [`MetaStore::get`].
+    /// As for [`MetaStore::get`]; [`MetaError::Bad`] if `most` is 0.
     fn range<'a>(
         &'a self,
         prefix: &'a str,
@@ -145,34 +168,40 @@ pub trait MetaStore {
         most: usize,
     ) -> Pending<'a, Page>;
 
-    /// Does all of `ops` if all of `compares` hold, else nothing.
+    /// Does all of `ops` if all of `compares` hold, else nothing. No two of `ops` may be about the same key.
     ///
     /// # Errors
-    /// [`MetaError::Unavailable`]: nothing was done; [`MetaError::Unknown`]: all or nothing was; [`MetaError::NoLease`].
+    /// [`MetaError::Unavailable`]: nothing was done and nothing will be; [`MetaError::Unknown`]: all or nothing was, or
+    /// still will be; [`MetaError::NoLease`]: the compares hold, but a lease does not, and nothing was done;
+    /// [`MetaError::Bad`]: too much at once ([`TXN_PARTS_MAX`], [`VALUE_MAX`], [`TXN_BYTES_MAX`]), a key that none can be.
     fn txn(&self, compares: Vec<Compare>, ops: Vec<Op>) -> Pending<'_, Outcome>;
 
-    /// Every change of keys that begin with `prefix`, from the transaction `from` on (that one included).
+    /// Every change of keys that begin with `prefix`, from the transaction `from` on (that one included, also one that
+    /// is yet to come).
     ///
     /// # Errors
-    /// As for [`MetaStore::get`].
+    /// As for [`MetaStore::get`]. What is forgotten already is told by [`Watch::next`].
     fn watch<'a>(&'a self, prefix: &'a str, from: Revision) -> Pending<'a, Box<dyn Watch>>;
 
-    /// A new lease that lasts for `ttl` unless it is kept.
+    /// A new lease that lasts for `ttl` from now unless it is kept: count from when this was *asked*. Backends that count
+    /// coarsely make it longer, never shorter. Restarts of the store may prolong it.
     ///
     /// # Errors
-    /// As for [`MetaStore::get`].
+    /// As for [`MetaStore::get`]; [`MetaError::Bad`] for no time at all or more than [`LEASE_MAX`].
     fn lease(&self, ttl: Nanos) -> Pending<'_, LeaseId>;
 
     /// Begins the time of a lease again; answers how long it lasts from the moment this was *asked*.
     ///
     /// # Errors
-    /// [`MetaError::NoLease`] if it has run out.
+    /// [`MetaError::NoLease`] if it has run out; [`MetaError::Unavailable`] if nobody answered: it may have begun again, but
+    /// only what was answered may be counted on.
     fn keep(&self, lease: LeaseId) -> Pending<'_, Nanos>;
 
-    /// Ends a lease and removes what is under it.
+    /// Ends a lease and removes what is under it, in one transaction.
     ///
     /// # Errors
-    /// As for [`MetaStore::keep`].
+    /// [`MetaError::NoLease`] if it has run out; [`MetaError::Unavailable`], [`MetaError::Unknown`] as for
+    /// [`MetaStore::txn`].
     fn revoke(&self, lease: LeaseId) -> Pending<'_, ()>;
 }
 
