@@ -145,6 +145,21 @@ pub enum StoreError {
         /// The first failure.
         why: String,
     },
+    /// Whoever asked works under a mark that a successor has gone beyond. Nothing was changed.
+    #[error(
+        "fenced: what {object:?} in {store} guards has been taken over, mark {found}; this was asked under mark \
+         {mark} and nothing more is done under it: open it anew"
+    )]
+    Fenced {
+        /// The store's name.
+        store: String,
+        /// The guard object.
+        object: String,
+        /// The asker's mark.
+        mark: u64,
+        /// The one it was sealed with.
+        found: u64,
+    },
     /// The store was closed.
     #[error("{store} is closed; open it again")]
     Closed {

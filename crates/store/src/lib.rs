@@ -16,6 +16,7 @@
 //! - [`Store`]: `open` from a device to a store; `names` objects as wholes; `data` and `read` their bytes; `commit` what
 //!   makes it durable; `reserve` promised room; `scrub` and `check` whether all is well.
 //! - [`queue`] in front of a device: who waits for it, and who is next.
+//! - [`guard`]: who was replaced changes and sees nothing any more.
 //! - [`server`] and [`client`]: all of it over a network; [`wire`] what they say to each other.
 //!
 //! # Example
@@ -61,6 +62,7 @@ pub mod client;
 mod commit;
 mod data;
 mod error;
+pub mod guard;
 mod layout;
 mod load;
 mod locks;

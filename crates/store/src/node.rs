@@ -42,6 +42,7 @@ use crate::book::{self, Book, Record, Trust};
 use crate::calibrate::{self, CalibrateError, Plan, Progress, Surface};
 use crate::capability::{Keyring, Signer};
 use crate::error::{OpenError, StoreError};
+use crate::guard::Guards;
 use crate::queue::{Queue, QueueOptions};
 use crate::session::{EndedReport, Session, SessionReport};
 
@@ -228,6 +229,7 @@ pub struct Node {
     pub(crate) totals: RefCell<BTreeMap<BookingId, ticks::Totals>>,
     /// Sessions came or went: buffers are split anew.
     pub(crate) split: Event,
+    pub(crate) guards: Guards,
     // What was.
     pub(crate) ended: RefCell<Vec<EndedReport>>,
     ended_dirty: Cell<bool>,
@@ -325,6 +327,7 @@ impl Node {
             closed: RefCell::default(),
             totals: RefCell::default(),
             split: Event::default(),
+            guards: Guards::default(),
             ended: RefCell::new(book.ended),
             ended_dirty: Cell::new(false),
             log: RefCell::default(),

@@ -55,6 +55,8 @@ pub(crate) enum Bug {
     LateRecord,
     /// A read does not compare checksums.
     UncheckedRead,
+    /// A seal answers while operations of the fenced are under way.
+    HastySeal,
 }
 
 pub(crate) struct Inner {

@@ -689,7 +689,7 @@ impl Session {
 
     // --- what it may --------------------------------------------------------------------------------
 
-    fn may(
+    pub(crate) fn may(
         &self,
         what: &'static str,
         object: &str,

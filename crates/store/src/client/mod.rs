@@ -501,6 +501,24 @@ impl Client {
         }
     }
 
+    /// From now on all of this connection is done under `mark`, as [`crate::guard`] says; for its whole life.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`] if a successor sealed the guard already; else as for [`Client::create`].
+    pub async fn guard(&self, object: &str, mark: u64) -> Result<(), ClientError> {
+        let object = object.to_owned();
+        self.done(Ask::Guard { object, mark }).await
+    }
+
+    /// As [`crate::session::Session::seal`].
+    ///
+    /// # Errors
+    /// As for [`Client::write`].
+    pub async fn seal(&self, object: &str, mark: u64) -> Result<(), ClientError> {
+        let object = object.to_owned();
+        self.done(Ask::Seal { object, mark }).await
+    }
+
     /// Is the server there?
     ///
     /// # Errors
@@ -715,7 +733,9 @@ fn in_words(ask: &Ask, data: u64) -> String {
         | Ask::Attributes { object }
         | Ask::SetAttributes { object, .. }
         | Ask::Stat { object }
-        | Ask::Extents { object, .. } => format!("{op} {object:?}"),
+        | Ask::Extents { object, .. }
+        | Ask::Guard { object, .. }
+        | Ask::Seal { object, .. } => format!("{op} {object:?}"),
         Ask::List { prefix, .. } => format!("{op} {prefix:?}"),
         _ => op.to_owned(),
     }
@@ -727,6 +747,7 @@ fn changes_nothing(op: Op) -> bool {
         op,
         Op::Open
             | Op::Ping
+            | Op::Guard
             | Op::Read
             | Op::List
             | Op::Attributes

@@ -32,6 +32,7 @@ use env::sync::{Event, Permit};
 use super::figures::ConnectionFigures;
 use super::requests::{SMALL, carry_out, charge};
 use super::{Limits, Server};
+use crate::guard::Guard;
 use crate::session::{Access as NodeAccess, Buffered, Peer, Session};
 use crate::wire::stream::{Inbox, Patience, Pieces};
 use crate::wire::{
@@ -178,10 +179,32 @@ struct In {
 struct Terms {
     session: Rc<Session>,
     access: Access,
+    /// Under which all that comes later is done.
+    guard: Option<Rc<Guard>>,
     /// Shows this connection among the session's.
     _peer: Peer,
     /// The lesser of both sides' limits.
     data_max: u32,
+}
+
+impl Terms {
+    /// Takes the guard that `ask` asks for, if it is one: here, in the order in which requests come, so that none behind it
+    /// is begun without it. There is one for a connection's whole life.
+    fn guarding(&mut self, ask: Ask) -> Result<Ask, Failure> {
+        let Ask::Guard { object, mark } = &ask else {
+            return Ok(ask);
+        };
+        match &self.guard {
+            Some(guard) if guard.is(object, *mark) => {}
+            Some(_) => {
+                let text =
+                    "the connection is guarded already; connect again to work under another mark";
+                return Err(Failure::refused(RefusedKind::OutOfTurn, text));
+            }
+            None => self.guard = Some(Rc::new(self.session.guard(object, *mark)?)),
+        }
+        Ok(ask)
+    }
 }
 
 /// Why a client was not let in.
@@ -368,6 +391,7 @@ impl Connection {
         let terms = Terms {
             _peer: session.joined(&self.peer),
             session,
+            guard: None,
             access: way,
             data_max: ours.data_max,
         };
@@ -517,6 +541,7 @@ impl Connection {
             let header = Header::parse(&head, Kind::Ask).map_err(|why| violation(0, why))?;
             self.heard.set(env::now());
             let judged = self.judge(inbox, &header, terms.data_max).await?;
+            let judged = judged.and_then(|ask| terms.guarding(ask));
             self.reading.end();
             let id = header.id;
             match judged {
@@ -666,10 +691,20 @@ impl Connection {
         self.count(|counts| counts.bytes_in += data.len() as u64);
         let (connection, server) = (Rc::clone(self), Rc::clone(server));
         let (session, access) = (Rc::clone(&terms.session), terms.access);
+        let guard = terms.guard.clone();
         let data_max = terms.data_max;
         env::spawn(async move {
             let op = ask.op();
-            let answer = carry_out(&server, &session, access, ask, data, data_max).await;
+            let answer = carry_out(
+                &server,
+                &session,
+                access,
+                guard.as_deref(),
+                ask,
+                data,
+                data_max,
+            )
+            .await;
             let len = if let Answer::Data(data) = &answer {
                 data.len()
             } else {

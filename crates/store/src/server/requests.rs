@@ -5,6 +5,7 @@ use policy::share::calendar::Refusal;
 
 use super::Server;
 use super::connection::Access;
+use crate::guard::Guard;
 use crate::node::ReserveError;
 use crate::session::{OperationError, Session};
 use crate::wire::{Answer, Ask, EXTENTS_MAX, Failure, RefusedKind, fitting};
@@ -34,15 +35,22 @@ pub(super) fn charge(ask: &Ask, data_len: u32) -> u64 {
     }
 }
 
-/// Carries one request out; `data` are a write's.
+/// Carries one request out, under the connection's guard if it has one; `data` are a write's.
 pub(super) async fn carry_out(
     server: &Server,
     session: &Session,
     access: Access,
+    guard: Option<&Guard>,
     ask: Ask,
     data: View,
     data_max: u32,
 ) -> Answer {
+    // A seal waits for passes: it must not have one. A ping does nothing.
+    let guard = guard.filter(|_| !matches!(ask, Ask::Seal { .. } | Ask::Ping));
+    let _pass = match guard.map(Guard::enter).transpose() {
+        Ok(pass) => pass,
+        Err(fenced) => return Answer::Failed(fenced.into()),
+    };
     let reserves = matches!(
         ask,
         Ask::Offer(_)
@@ -145,6 +153,12 @@ async fn on_objects(session: &Session, ask: Ask, data: View) -> Result<Answer, F
         } => extents(session, &object, offset, len)?,
         Ask::Flush => {
             session.flush().await?;
+            Answer::Done
+        }
+        // The connection has it already.
+        Ask::Guard { .. } => Answer::Done,
+        Ask::Seal { object, mark } => {
+            session.seal(&object, mark).await?;
             Answer::Done
         }
         Ask::Space => Answer::Space(session.node().store().space()),

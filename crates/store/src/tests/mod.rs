@@ -6,6 +6,7 @@
 
 mod damage;
 mod faults;
+mod guard;
 mod kept;
 mod node;
 mod promises;

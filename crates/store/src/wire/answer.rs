@@ -279,9 +279,14 @@ impl Answer {
                 memory: Bytes(fields.u64()?),
                 wall_clock: Nanos(fields.u64()?),
             }),
-            Op::Ping | Op::Delete | Op::Flush | Op::Offer | Op::Release | Op::Decide => {
-                Answer::Done
-            }
+            Op::Ping
+            | Op::Guard
+            | Op::Seal
+            | Op::Delete
+            | Op::Flush
+            | Op::Offer
+            | Op::Release
+            | Op::Decide => Answer::Done,
             Op::Create | Op::Write | Op::Truncate | Op::Punch | Op::Rename | Op::SetAttributes => {
                 Answer::Generation(Generation(fields.u64()?))
             }

@@ -38,6 +38,8 @@ ops! {
     Open = 1, "open";
     /// Nothing; that the other side is there.
     Ping = 2, "ping";
+    /// From now on all of this connection is done under a mark.
+    Guard = 3, "guard";
     /// Make an object.
     Create = 16, "create";
     /// Write bytes.
@@ -66,6 +68,8 @@ ops! {
     Flush = 28, "flush";
     /// How the room is divided.
     Space = 29, "space";
+    /// Fence those with lesser marks.
+    Seal = 30, "seal";
     /// Would a reservation fit?
     Offer = 32, "offer";
     /// Hold one.
@@ -164,6 +168,14 @@ pub enum Ask {
     },
     Flush,
     Space,
+    Guard {
+        object: String,
+        mark: u64,
+    },
+    Seal {
+        object: String,
+        mark: u64,
+    },
     Offer(Wanted),
     Hold {
         wanted: Wanted,
@@ -328,6 +340,8 @@ impl Ask {
             Ask::Extents { .. } => Op::Extents,
             Ask::Flush => Op::Flush,
             Ask::Space => Op::Space,
+            Ask::Guard { .. } => Op::Guard,
+            Ask::Seal { .. } => Op::Seal,
             Ask::Offer(_) => Op::Offer,
             Ask::Hold { .. } => Op::Hold,
             Ask::Commit(_) => Op::Commit,
@@ -455,6 +469,10 @@ impl Ask {
                 out.u64(*offset);
                 out.u64(*len);
             }
+            Ask::Guard { object, mark } | Ask::Seal { object, mark } => {
+                out.text(object);
+                out.u64(*mark);
+            }
             Ask::Offer(wanted) => put_wanted(&mut out, wanted),
             Ask::Hold {
                 wanted,
@@ -580,6 +598,14 @@ impl Ask {
             },
             Op::Flush => Ask::Flush,
             Op::Space => Ask::Space,
+            Op::Guard => Ask::Guard {
+                object: fields.text()?,
+                mark: fields.u64()?,
+            },
+            Op::Seal => Ask::Seal {
+                object: fields.text()?,
+                mark: fields.u64()?,
+            },
             Op::Offer => Ask::Offer(wanted(fields)?),
             Op::Hold => Ask::Hold {
                 wanted: wanted(fields)?,

@@ -425,11 +425,23 @@ fn put_store(out: &mut Vec<u8>, error: &StoreError) -> u16 {
             out.text(store);
             12
         }
+        StoreError::Fenced {
+            store,
+            object,
+            mark,
+            found,
+        } => {
+            out.text(store);
+            out.text(object);
+            out.u64(*mark);
+            out.u64(*found);
+            13
+        }
     }
 }
 
 fn store(status: u16, fields: &mut Fields<'_>) -> Result<StoreError, Malformed> {
-    if !(1..=12).contains(&status) {
+    if !(1..=13).contains(&status) {
         return fields.refuse(format_args!("no failure has the number {status}"));
     }
     if status == 4 {
@@ -500,6 +512,12 @@ fn store(status: u16, fields: &mut Fields<'_>) -> Result<StoreError, Malformed> 
             store,
             why: fields.text()?,
         },
-        _ => StoreError::Closed { store },
+        12 => StoreError::Closed { store },
+        _ => StoreError::Fenced {
+            store,
+            object: fields.text()?,
+            mark: fields.u64()?,
+            found: fields.u64()?,
+        },
     })
 }

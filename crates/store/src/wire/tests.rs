@@ -138,6 +138,14 @@ fn ask(op: Op, rng: &mut Rng) -> Ask {
         },
         Op::Flush => Ask::Flush,
         Op::Space => Ask::Space,
+        Op::Guard => Ask::Guard {
+            object,
+            mark: offset,
+        },
+        Op::Seal => Ask::Seal {
+            object,
+            mark: offset,
+        },
         Op::Offer => Ask::Offer(wanted(rng)),
         Op::Hold => Ask::Hold {
             wanted: wanted(rng),
@@ -184,7 +192,14 @@ fn answer(op: Op, rng: &mut Rng) -> Answer {
             memory: Bytes(number(rng)),
             wall_clock: Nanos(number(rng)),
         }),
-        Op::Ping | Op::Delete | Op::Flush | Op::Offer | Op::Release | Op::Decide => Answer::Done,
+        Op::Ping
+        | Op::Guard
+        | Op::Seal
+        | Op::Delete
+        | Op::Flush
+        | Op::Offer
+        | Op::Release
+        | Op::Decide => Answer::Done,
         Op::Create | Op::Write | Op::Truncate | Op::Punch | Op::Rename | Op::SetAttributes => {
             Answer::Generation(Generation(number(rng)))
         }
@@ -343,6 +358,13 @@ pub(crate) fn failures() -> Vec<Failure> {
         StoreError::Failed {
             store: store.clone(),
             why: why(),
+        }
+        .into(),
+        StoreError::Fenced {
+            store: store.clone(),
+            object: "g/7".to_owned(),
+            mark: 8,
+            found: 9,
         }
         .into(),
         StoreError::Closed {
