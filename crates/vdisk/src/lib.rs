@@ -7,11 +7,18 @@
 //! ```
 //!
 //! - [`choice`] which copy is asked, and what when it is late or fails.
-//! - [`meta`] small records that all nodes agree on.
+//! - [`meta`] small records that all nodes agree on. [`record`] what they agree on about a volume.
+//! - [`names`] numbers and the names of objects.
+//! - [`map`] which object holds an extent.
 //!
 //! [Decision 10](../../../docs/decisions/0010-virtual-disks.md) tells how a volume stays one volume whatever fails.
 //!
 //! Source: COST 3 (virtual disks with copies on ordinary nodes; thin, snapshots and clones by copy-on-write radix trees).
 
 pub mod choice;
+pub mod map;
 pub mod meta;
+pub mod names;
+pub mod record;
+
+pub use names::{EXTENT, ExtentName, Generation, ImageId, NodeName, StoreNumber, Stores, VolumeId};

@@ -1,0 +1,437 @@
+//! What all nodes agree on about a volume: who writes it, in which generation, who misses writes, which image is its head.
+//!
+//! ```text
+//! volume/<id>           this record, JSON with a version       changed by compare-and-swap only
+//! volume-name/<name>    the number it stands for
+//! ```
+//!
+//! Always true:
+//! 1. A record of a version that is not known, or with a field that is not, is refused: it is never written over.
+//! 2. What is read has been checked: sizes, names and numbers are such as this program writes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::names::{COPIES_MAX, EXTENT, Generation, ImageId, StoreNumber, VolumeId};
+
+/// The version of all records here.
+const VERSION: u32 = 1;
+/// No record is longer; what is, is refused unread.
+pub const RECORD_MAX: usize = 512 * 1024;
+/// The greatest volume: 2^50 bytes.
+pub const SIZE_MAX: u64 = 1 << 50;
+/// Sizes are multiples of this.
+pub const SIZE_UNIT: u64 = 4096;
+
+/// A name that people give to a volume or a snapshot: 1 to 64 of `a-z A-Z 0-9 . _ -`, the first one a letter or digit.
+///
+/// # Example
+/// ```
+/// use vdisk::record::Name;
+/// assert!("golden-24.04".parse::<Name>().is_ok());
+/// let told = "a/b".parse::<Name>().unwrap_err().to_string();
+/// assert_eq!(told, "\"a/b\" is no name: it has 1 to 64 of a-z A-Z 0-9 . _ -, and begins with a letter or digit");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Name(String);
+
+/// Why something is no name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no name: it has 1 to 64 of a-z A-Z 0-9 . _ -, and begins with a letter or digit")]
+pub struct BadName(pub String);
+
+impl Name {
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Name {
+    type Err = BadName;
+
+    fn from_str(text: &str) -> Result<Name, BadName> {
+        let begins = text
+            .bytes()
+            .next()
+            .is_some_and(|b| b.is_ascii_alphanumeric());
+        let all = text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+        match begins && all && text.len() <= 64 {
+            true => Ok(Name(text.to_owned())),
+            false => Err(BadName(text.chars().take(100).collect())),
+        }
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = BadName;
+
+    fn try_from(text: String) -> Result<Name, BadName> {
+        text.parse()
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> String {
+        name.0
+    }
+}
+
+/// Who writes a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Writer {
+    /// The node, as people know it.
+    pub node: String,
+    /// Its lease in the meta store.
+    pub lease: u64,
+}
+
+/// How much a volume's clients matter beside others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PriorityClass {
+    /// Less than others.
+    Low,
+    /// As others.
+    #[default]
+    Normal,
+    /// Preferred.
+    High,
+}
+
+/// What a seek from another client's request to one of this volume's counts, in thousandths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PenaltiesPermille {
+    /// Another client of the same class is before.
+    pub other: u32,
+    /// Somebody of a higher class is.
+    pub from_higher: u32,
+    /// Somebody of a lower class is.
+    pub from_lower: u32,
+}
+
+impl From<PriorityClass> for policy::place::Class {
+    fn from(class: PriorityClass) -> Self {
+        match class {
+            PriorityClass::Low => policy::place::Class::Low,
+            PriorityClass::Normal => policy::place::Class::Normal,
+            PriorityClass::High => policy::place::Class::High,
+        }
+    }
+}
+
+/// What a volume is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VolumeState {
+    /// It may be opened.
+    #[default]
+    Live,
+    /// It is being removed; nobody opens it.
+    Deleting,
+}
+
+/// A volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeRecord {
+    /// 1.
+    version: u32,
+
+    // Fixed from its making.
+    /// Its number.
+    pub id: VolumeId,
+    /// Its name.
+    pub name: Name,
+    /// Copies of each extent.
+    pub copies: u8,
+
+    // As people set them.
+    /// How many copies a write must reach at least.
+    pub min_isr: u8,
+    /// Its clients beside others, where they meet at one disk.
+    #[serde(default)]
+    pub priority: PriorityClass,
+    /// How seeks between them and others are weighed; `None`: as everywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub penalties: Option<PenaltiesPermille>,
+    /// The throughput that is reserved for it, as the stores know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
+
+    // As it is used.
+    /// Where its map begins.
+    pub head: ImageId,
+    /// Counts openings, changes of the in-sync set and commits. Whatever is born has this one or an earlier one.
+    pub generation: Generation,
+    /// The generation of the last opening.
+    pub epoch: Generation,
+    /// Who has it open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writer: Option<Writer>,
+    /// Stores that miss writes, and the generation since which they do.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub out: BTreeMap<StoreNumber, Generation>,
+    /// The least number of in-sync copies any extent may have.
+    pub weakest: u8,
+    /// Is it being removed?
+    #[serde(default)]
+    pub state: VolumeState,
+}
+
+/// Why a record is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// Of a later program.
+    #[error(
+        "{what} has version {found}, and this program knows {VERSION}; use a newer one, nothing was changed"
+    )]
+    Version {
+        /// Which record.
+        what: String,
+        /// Its version.
+        found: u32,
+    },
+    /// Not as this program writes it.
+    #[error("{what} is not as it should be: {why}; nothing was changed")]
+    Malformed {
+        /// Which record.
+        what: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl RecordError {
+    pub(crate) fn malformed(what: &str, why: impl Into<String>) -> RecordError {
+        RecordError::Malformed {
+            what: what.to_owned(),
+            why: why.into(),
+        }
+    }
+}
+
+/// Reads a record that has a version in it.
+pub(crate) fn read<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, RecordError> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    if bytes.len() > RECORD_MAX {
+        let why = format!("it has {} bytes, more than {RECORD_MAX}", bytes.len());
+        return Err(RecordError::malformed(what, why));
+    }
+    let malformed = |error: serde_json::Error| RecordError::malformed(what, error.to_string());
+    let found: Versioned = serde_json::from_slice(bytes).map_err(malformed)?;
+    if found.version != VERSION {
+        return Err(RecordError::Version {
+            what: what.to_owned(),
+            found: found.version,
+        });
+    }
+    serde_json::from_slice(bytes).map_err(malformed)
+}
+
+/// A generation that can be.
+pub(crate) fn check_generation(what: &str, generation: Generation) -> Result<(), RecordError> {
+    match generation <= Generation::MAX {
+        true => Ok(()),
+        false => Err(RecordError::malformed(
+            what,
+            format!(
+                "generation {generation} is none; the greatest is {}",
+                Generation::MAX
+            ),
+        )),
+    }
+}
+
+/// Why no image can have this size.
+pub fn check_size(size: u64) -> Result<(), String> {
+    match size {
+        0 => Err("a volume has at least 4 KiB".to_owned()),
+        _ if size > SIZE_MAX => Err(format!(
+            "{size} bytes are more than a volume can have, {SIZE_MAX}"
+        )),
+        _ if !size.is_multiple_of(SIZE_UNIT) => {
+            Err(format!("{size} bytes are no whole number of {SIZE_UNIT}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Extents that `size` bytes take.
+pub fn extents(size: u64) -> u32 {
+    u32::try_from(size.div_ceil(EXTENT)).expect("sizes are at most 2^50 bytes")
+}
+
+/// The key of a volume's record.
+pub fn volume_key(id: VolumeId) -> String {
+    format!("volume/{id}")
+}
+
+/// The key under which a volume's number is found by its name.
+pub fn volume_name_key(name: &Name) -> String {
+    format!("volume-name/{name}")
+}
+
+impl VolumeRecord {
+    /// A new volume with `copies` of each extent, of which a write must reach `min_isr`.
+    pub fn new(id: VolumeId, name: Name, copies: u8, min_isr: u8, head: ImageId) -> VolumeRecord {
+        VolumeRecord {
+            version: VERSION,
+            id,
+            name,
+            copies,
+            min_isr,
+            priority: PriorityClass::Normal,
+            penalties: None,
+            reservation: None,
+            head,
+            generation: Generation(0),
+            epoch: Generation(0),
+            writer: None,
+            out: BTreeMap::new(),
+            weakest: copies,
+            state: VolumeState::Live,
+        }
+    }
+
+    /// As it stands in the meta store.
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a record is plain data")
+    }
+
+    /// Reads it back.
+    ///
+    /// # Errors
+    /// [`RecordError`].
+    pub fn decode(id: VolumeId, bytes: &[u8]) -> Result<VolumeRecord, RecordError> {
+        let what = format!("the record of volume {id}");
+        let record: VolumeRecord = read(&what, bytes)?;
+        let refuse = |why: String| Err(RecordError::malformed(&what, why));
+        if record.id != id {
+            return refuse(format!("it is that of volume {}", record.id));
+        }
+        if !(1..=COPIES_MAX as u8).contains(&record.copies) {
+            return refuse(format!(
+                "{} copies; there are 1 to {COPIES_MAX}",
+                record.copies
+            ));
+        }
+        if record.min_isr == 0 || record.min_isr > record.copies {
+            return refuse(format!(
+                "a write must reach {} of {} copies",
+                record.min_isr, record.copies
+            ));
+        }
+        if record.weakest > record.copies {
+            return refuse(format!(
+                "{} of {} copies are in sync",
+                record.weakest, record.copies
+            ));
+        }
+        let generations = record.out.values().copied();
+        for generation in generations.chain([record.generation]) {
+            check_generation(&what, generation)?;
+        }
+        if record.epoch > record.generation {
+            return refuse(format!(
+                "epoch {} is behind generation {}",
+                record.epoch, record.generation
+            ));
+        }
+        Ok(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> VolumeRecord {
+        let mut record = VolumeRecord::new(VolumeId(3), "vm-1".parse().unwrap(), 3, 2, ImageId(9));
+        record.generation = Generation(12);
+        record.epoch = Generation(10);
+        record.out.insert(StoreNumber(4), Generation(11));
+        record.writer = Some(Writer {
+            node: "n1".to_owned(),
+            lease: u64::MAX,
+        });
+        record
+    }
+
+    #[test]
+    fn a_record_is_read_back_as_it_was_written() {
+        let record = record();
+        assert_eq!(
+            VolumeRecord::decode(VolumeId(3), &record.encode()),
+            Ok(record)
+        );
+    }
+
+    #[test]
+    fn a_record_of_a_later_version_is_refused_and_says_so() {
+        let text = String::from_utf8(record().encode()).unwrap();
+        let later = text.replace("\"version\":1", "\"version\":2,\"more\":true");
+        let told = VolumeRecord::decode(VolumeId(3), later.as_bytes())
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            told,
+            "the record of volume 00000003 has version 2, and this program knows 1; use a newer one, nothing was changed"
+        );
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_is_refused() {
+        let text = String::from_utf8(record().encode()).unwrap();
+        for (from, to) in [
+            ("\"id\":3", "\"id\":4"),
+            ("\"copies\":3", "\"copies\":4"),
+            ("\"min_isr\":2", "\"min_isr\":0"),
+            ("\"weakest\":3", "\"weakest\":9"),
+            ("\"epoch\":10", "\"epoch\":13"),
+            ("\"generation\":12", "\"generation\":1099511627776"),
+            ("vm-1", "vm 1"),
+            ("\"epoch\"", "\"epoche\""),
+            ("}", ""),
+        ] {
+            let changed = text.replace(from, to);
+            assert_ne!(changed, text, "{from} is there");
+            let refused = VolumeRecord::decode(VolumeId(3), changed.as_bytes());
+            assert!(
+                matches!(refused, Err(RecordError::Malformed { .. })),
+                "{to}: {refused:?}"
+            );
+        }
+        let long = vec![b' '; RECORD_MAX + 1];
+        assert!(VolumeRecord::decode(VolumeId(3), &long).is_err());
+    }
+
+    #[test]
+    fn names_are_short_and_plain() {
+        for name in ["", "-a", ".a", "a/b", "a b", "\u{e4}", &"a".repeat(65)] {
+            assert!(name.parse::<Name>().is_err(), "{name:?}");
+        }
+        for name in ["a", "0", "A_b-c.d", &"a".repeat(64)] {
+            assert!(name.parse::<Name>().is_ok(), "{name:?}");
+        }
+    }
+}
