@@ -31,6 +31,11 @@ impl Measure {
     const UNIT: f64 = 256.0 * 1024.0;
     /// Of what is known at each sample.
     const KEEP: f64 = 0.99;
+    /// A sample counts as at most so many times what was expected of it: a stall is no speed. A disk that stays
+    /// slower is believed all the same, three per cent with each sample.
+    const SURPRISE_MAX: f64 = 4.0;
+    /// Less is expected of nothing, in nanoseconds.
+    const LEAST: f64 = 1e5;
 
     pub(super) fn new(prior: &Weights) -> Measure {
         let per_unit = prior.local.0 as f64 / 1e3 * Self::UNIT;
@@ -47,8 +52,10 @@ impl Measure {
 
     /// One request of `bytes` with `seeks` took `service`.
     pub(super) fn learn(&mut self, bytes: Bytes, seeks: u64, service: Nanos) {
+        let known = self.weights();
+        let expected = known.local.times(bytes).0 as f64 + known.seek.0 as f64 * seeks as f64;
         let (length, seeks) = (bytes.0 as f64 / Self::UNIT, seeks as f64);
-        let time = service.0 as f64;
+        let time = (service.0 as f64).min(Self::SURPRISE_MAX * expected.max(Self::LEAST));
         let learn = |sum: &mut f64, value: f64| *sum = *sum * Self::KEEP + value;
         learn(&mut self.lengths, length * length);
         learn(&mut self.both, length * seeks);
@@ -114,6 +121,20 @@ mod tests {
         let weights = measured((0..1_000).map(|_| (4_096, 1, 100)));
         assert!(weights.seek.0.abs_diff(100_000) < 100_000, "{weights:?}");
         assert!(weights.local.0.abs_diff(10_000) < 2_000, "{weights:?}");
+    }
+
+    #[test]
+    fn a_stall_now_and_then_is_no_speed_and_a_disk_that_stays_slow_is_believed() {
+        // Flash: 4 KiB in 100 us, and one of 500 stalls for 300 ms.
+        let stalls = (0..1_001).map(|i| (4_096, 1, if i % 500 == 499 { 300_000 } else { 100 }));
+        let weights = measured(stalls);
+        assert!(weights.seek < Nanos::micros(300), "{weights:?}");
+        let slow = (0..1_500).map(|i| (4_096, 1, if i < 500 { 100 } else { 100_000 }));
+        let weights = measured(slow);
+        assert!(
+            weights.seek.0.abs_diff(100_000_000) < 2_000_000,
+            "{weights:?}"
+        );
     }
 
     #[test]

@@ -320,10 +320,15 @@ impl DiskQueue {
         self.queued -= entry.request.bytes;
     }
 
-    /// Work left, without what is done of the first request.
+    /// Work left, without what is done of the first request. One that takes longer than it should is expected to take as
+    /// long again as it is late: a disk that stalls is not one that is about to be free.
     fn left(&self, now: Instant) -> Nanos {
-        let first = self.entries.front().map_or(Nanos(0), |entry| entry.work);
-        self.work - now.since(self.first_since).min(first)
+        let Some(first) = self.entries.front() else {
+            return self.work;
+        };
+        let served = now.since(self.first_since);
+        let late = served.saturating_sub(first.work);
+        self.work - served.min(first.work) + late
     }
 
     /// What the clock does by itself, until `now`; then something happens.

@@ -42,6 +42,8 @@ pub struct TanadaOptions {
     pub device_time: bool,
     /// Add own requests the state does not know yet, and their end as h'?
     pub own: bool,
+    /// Expect a disk that is late with an own request to need as long again?
+    pub late: bool,
     /// Measure the hop to each disk and add it?
     pub net: bool,
     /// In this time 63 % of a state give way to the mean; `None`: states do not age.
@@ -117,6 +119,7 @@ impl Default for TanadaOptions {
             piggyback: true,
             device_time: true,
             own: true,
+            late: true,
             net: true,
             ageing: Some(Nanos::millis(200)),
             class_memory: Some(Nanos::secs(1)),
@@ -141,6 +144,7 @@ impl TanadaOptions {
             piggyback: false,
             device_time: false,
             own: false,
+            late: false,
             net: false,
             ageing: None,
             class_memory: None,
@@ -179,7 +183,20 @@ struct View {
     under_way: Flights<Flight>,
     /// When the last own request went out, and the tail behind it.
     own_tail: Option<(Instant, Tail)>,
+    /// Requests that were given up late, none having been answered since.
+    silence: Option<Silence>,
     suspicion: Suspicion,
+}
+
+/// A disk that let requests be given up late.
+#[derive(Debug, Clone, Copy)]
+struct Silence {
+    /// When the first of them went out, and when its answer was expected after that.
+    since: Instant,
+    predicted: Nanos,
+    /// When the last was given up, and until when the disk is not to be tried again.
+    noted: Instant,
+    until: Instant,
 }
 
 impl View {
@@ -197,7 +214,37 @@ impl View {
     fn take_state(&mut self, state: &State) {
         if self.state.is_none_or(|known| known.at <= state.at) {
             self.state = Some(state.bounded());
+            self.silence = self.silence.filter(|it| state.at <= it.noted);
         }
+    }
+
+    /// How long the disk may need before it answers, since it is late: as long again.
+    fn late(&self, now: Instant) -> Nanos {
+        let of = |since, predicted| now.since(since).saturating_sub(predicted);
+        match (self.under_way.iter().next(), self.silence) {
+            (None, None) => Nanos(0),
+            (Some(oldest), None) => of(oldest.sent, oldest.predicted),
+            (Some(oldest), Some(it)) if oldest.sent < it.since => of(oldest.sent, oldest.predicted),
+            (Some(_), Some(it)) => of(it.since, it.predicted),
+            (None, Some(it)) => it.until.since(now),
+        }
+    }
+
+    /// `flight` was given up. If it was late, the disk is tried again only after as long as it has been silent.
+    fn given_up(&mut self, now: Instant, flight: &Flight) {
+        if now.since(flight.sent) <= flight.predicted {
+            return;
+        }
+        let (since, predicted) = match self.silence {
+            Some(it) if it.since < flight.sent => (it.since, it.predicted),
+            _ => (flight.sent, flight.predicted),
+        };
+        self.silence = Some(Silence {
+            since,
+            predicted,
+            noted: now,
+            until: now + now.since(since).saturating_sub(predicted),
+        });
     }
 
     /// The oldest request under way is much later than it should be.
@@ -295,10 +342,14 @@ impl Tanada {
                 Nanos(0)
             },
         };
-        match self.options.own {
+        let mut seen = match self.options.own {
             true => with_own(seen, view, &state),
             false => seen,
+        };
+        if self.options.late {
+            seen.waiting = seen.waiting.max(view.late(now));
         }
+        seen
     }
 
     /// The work a state tells of, aged.
@@ -496,6 +547,7 @@ impl ReplicaPolicy for Tanada {
         let Some(flight) = view.under_way.take(ticket) else {
             return;
         };
+        view.silence = None;
         let took = now.since(flight.sent);
         let hop = took
             .saturating_sub(reply.residence)
@@ -510,9 +562,13 @@ impl ReplicaPolicy for Tanada {
         let Some(view) = self.disks.get_mut(disk) else {
             return;
         };
-        if view.under_way.take(ticket).is_some() && fault {
-            view.suspicion.fault();
-            self.judge(now, disk);
+        match view.under_way.take(ticket) {
+            Some(_) if fault => {
+                view.suspicion.fault();
+                self.judge(now, disk);
+            }
+            Some(flight) => view.given_up(now, &flight),
+            None => {}
         }
     }
 

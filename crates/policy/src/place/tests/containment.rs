@@ -309,6 +309,7 @@ fn every_part_switched_on_alone_decides_otherwise() {
             },
         ),
         ("own", TanadaOptions { own: true, ..off }),
+        ("late", TanadaOptions { late: true, ..off }),
         ("net", TanadaOptions { net: true, ..off }),
         (
             "ageing",

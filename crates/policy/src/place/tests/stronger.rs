@@ -62,6 +62,94 @@ fn own_requests_the_state_does_not_know_are_added_until_they_are_answered() {
 }
 
 #[test]
+fn a_disk_that_is_late_with_an_own_request_may_need_as_long_again() {
+    let options = TanadaOptions {
+        late: true,
+        ..TanadaOptions::published()
+    };
+    let mut policy = Tanada::new(Weights::default(), options, 1);
+    let (here, there) = (copy(1, 1 << 30), copy(2, 1 << 30));
+    let sent = Sent {
+        ticket: Ticket(1),
+        candidate: here,
+        request: small(),
+        hedge: false,
+    };
+    policy.sent(ms(0), &sent);
+    let score = |policy: &Tanada, at| policy.score(ms(at), &small(), &here);
+    let alone = policy.score(ms(0), &small(), &there);
+    assert_eq!(score(&policy, 8), alone, "it is not late yet");
+    assert_eq!(score(&policy, 100), alone + Nanos::millis(100) - alone);
+    assert_eq!(policy.read(ms(100), &small(), &[here, there]), DiskId(2));
+    policy.answered(
+        ms(101),
+        DiskId(1),
+        Ticket(1),
+        &Reply {
+            residence: Nanos::millis(101),
+            service: Nanos::millis(101),
+            state: None,
+        },
+    );
+    assert_eq!(score(&policy, 102), alone, "it has answered");
+}
+
+#[test]
+fn a_disk_whose_late_requests_are_given_up_is_tried_again_after_as_long_as_it_was_silent() {
+    let options = TanadaOptions {
+        late: true,
+        ..TanadaOptions::published()
+    };
+    let mut policy = Tanada::new(Weights::default(), options, 1);
+    let here = copy(1, 1 << 30);
+    let alone = policy.score(ms(0), &small(), &here);
+    let send = |policy: &mut Tanada, at, ticket| {
+        let sent = Sent {
+            ticket: Ticket(ticket),
+            candidate: here,
+            request: small(),
+            hedge: false,
+        };
+        policy.sent(ms(at), &sent);
+    };
+    let score = |policy: &Tanada, at| policy.score(ms(at), &small(), &here);
+    // It should have answered after `alone`, about 8 ms; given up in time it says nothing.
+    send(&mut policy, 0, 1);
+    policy.failed(ms(5), DiskId(1), Ticket(1), false);
+    assert_eq!(score(&policy, 6), alone);
+    send(&mut policy, 10, 2);
+    policy.failed(ms(30), DiskId(1), Ticket(2), false);
+    let silent = Nanos::millis(20) - alone;
+    assert_eq!(score(&policy, 30), silent + alone);
+    assert_eq!(score(&policy, 35), silent - Nanos::millis(5) + alone);
+    assert_eq!(score(&policy, 45), alone, "now it is tried");
+    // Still nothing: its silence is counted from the beginning.
+    send(&mut policy, 45, 3);
+    assert_eq!(score(&policy, 50), Nanos::millis(40));
+    policy.failed(ms(60), DiskId(1), Ticket(3), false);
+    assert_eq!(score(&policy, 60), Nanos::millis(50));
+    // A state that is newer knows better, and so does an answer.
+    let mut told = policy.clone();
+    told.heard(
+        ms(61),
+        DiskId(1),
+        &State {
+            at: ms(61),
+            ..State::idle(Weights::default())
+        },
+    );
+    assert_eq!(score(&told, 62), alone);
+    send(&mut policy, 62, 4);
+    let reply = Reply {
+        residence: Nanos::millis(1),
+        service: Nanos::millis(1),
+        state: None,
+    };
+    policy.answered(ms(63), DiskId(1), Ticket(4), &reply);
+    assert_eq!(score(&policy, 64), alone);
+}
+
+#[test]
 fn where_a_queue_ends_is_believed_while_it_is_fresh_or_own() {
     let mut policy = with(TanadaOptions {
         own: true,
@@ -526,7 +614,13 @@ fn what_is_done_of_the_first_request_is_no_work_any_more() {
     let work = |queue: &mut DiskQueue, at| queue.report(ms(at)).work;
     assert_eq!(work(&mut queue, 10), ALONE * 2);
     assert_eq!(work(&mut queue, 15), ALONE * 2 - Nanos::millis(5));
-    assert_eq!(work(&mut queue, 99), ALONE, "it takes longer than thought");
+    assert_eq!(work(&mut queue, 10 + 8), ALONE * 2 - Nanos::millis(8));
+    let late = Nanos::millis(89) - ALONE;
+    assert_eq!(
+        work(&mut queue, 99),
+        ALONE + late,
+        "as late as it is, it may be that late again"
+    );
     assert_eq!(
         queue.report(ms(99)).cost,
         ALONE * 2,
