@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub mod cache;
 pub mod predict;
+pub mod replica;
 pub mod reserve;
 pub mod tiering;
 
@@ -248,6 +249,7 @@ pub fn list() -> Vec<Listing> {
     vec![
         cache::LISTING,
         predict::LISTING,
+        replica::LISTING,
         reserve::LISTING,
         tiering::LISTING,
     ]
@@ -269,6 +271,7 @@ pub fn run(
     match name {
         "cache" => cache::run(options, progress).map(rows_alone),
         "predict" => predict::run(options, progress).map(rows_alone),
+        "replica" => replica::run(options, progress),
         "reserve" => reserve::run(options, progress),
         "tiering" => tiering::run(options, progress),
         _ => Err(ExperimentError::Unknown {
@@ -335,7 +338,7 @@ mod tests {
         let refusal = run("cash", Options::default(), &mut |_, _| {}).unwrap_err();
         assert_eq!(
             refusal.to_string(),
-            "there is no experiment 'cash'; choose one of cache, predict, reserve, tiering"
+            "there is no experiment 'cash'; choose one of cache, predict, replica, reserve, tiering"
         );
     }
 }

@@ -1,0 +1,168 @@
+//! Replica choice: whom should a client ask, when queues are known late, disks differ and clients matter differently?
+//!
+//! ```text
+//! cases (cases) x methods x states as old as T x seeds -> runs, side by side over the cores (bed)
+//!     -> means with bootstrap intervals, differences paired by seed (compare) -> rows, statements, claims -> figures 4 to 6 (page)
+//! ```
+//!
+//! The choices are those that virtual disks make: `vdisk::choice` over `policy::place`, in virtual time.
+//!
+//! Source: COST 4, figures 4-6.
+//!
+//! Always true:
+//! 1. Every method of every case has every metric of that case.
+//! 2. The same options give the same rows, bit for bit, on however many cores.
+//! 3. All methods of a case see the same layouts and the same questions, seed by seed.
+
+mod bed;
+mod cases;
+mod compare;
+mod page;
+#[cfg(test)]
+mod tests;
+
+use base::Nanos;
+use rayon::prelude::*;
+
+use super::{ExperimentError, Listing, Options, Progress, Results, Row, Value};
+use bed::{BedError, Outcome};
+use cases::Cell;
+
+/// The experiment, for listings.
+pub const LISTING: Listing = Listing {
+    name: "replica",
+    paper: "COST",
+    about: "which copy is read: queue cost as published, ours and others, by the age of what is known",
+};
+
+/// How much is run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan {
+    /// How long each run is measured.
+    measured: Nanos,
+    seed: u64,
+    seeds: u64,
+}
+
+impl Plan {
+    fn of(options: Options<'_>) -> Plan {
+        let (measured, seeds) = match options.quick {
+            true => (Nanos::secs(1), 2),
+            false => (Nanos::secs(10), 20),
+        };
+        Plan {
+            measured,
+            seed: options.seed,
+            seeds,
+        }
+    }
+}
+
+/// What a cell's runs gave: for each metric a value of each seed.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Measured {
+    cell: Cell,
+    /// In the order of the cell's metrics.
+    values: Vec<Vec<f64>>,
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+/// [`ExperimentError::Model`] or [`ExperimentError::Device`] if a modelled disk cannot be made or fails.
+///
+/// # Source
+/// COST 4.3, 4.4, figures 4-6.
+pub fn run(options: Options<'_>, progress: &mut Progress<'_>) -> Result<Results, ExperimentError> {
+    let plan = Plan::of(options);
+    let measured = measure(&plan, cases::all(), progress)?;
+    let mut rows = compare::rows(&measured);
+    rows.extend(compare::statements(&measured));
+    rows.extend(compare::claims(&measured));
+    progress("done", 1.0);
+    Ok(Results {
+        figures: page::sections(&measured),
+        rows,
+    })
+}
+
+/// Every cell with every seed. Methods that do not listen to multicasts are run once for all T.
+fn measure(
+    plan: &Plan,
+    cells: Vec<Cell>,
+    progress: &mut Progress<'_>,
+) -> Result<Vec<Measured>, ExperimentError> {
+    let mut run: Vec<&Cell> = Vec::new();
+    for cell in &cells {
+        if !run.iter().any(|other| other.same_run(cell)) {
+            run.push(cell);
+        }
+    }
+    let mut found: Vec<(&Cell, Vec<Outcome>)> = Vec::new();
+    // A handful at a time, so that progress can be told.
+    let handful = 4 * rayon::current_num_threads();
+    for (n, some) in run.chunks(handful).enumerate() {
+        let share = (n * handful) as f64 / run.len() as f64;
+        progress(&some[0].case, share);
+        let jobs: Vec<(&Cell, u64)> = some
+            .iter()
+            .flat_map(|cell| (0..plan.seeds).map(move |n| (*cell, plan.seed.wrapping_add(n))))
+            .collect();
+        let outcomes: Vec<Result<Outcome, BedError>> = jobs
+            .par_iter()
+            .map(|(cell, seed)| bed::run(&cell.scene, &cell.method, cell.age, plan.measured, *seed))
+            .collect();
+        let mut outcomes = outcomes.into_iter();
+        for cell in some {
+            let of_cell: Result<Vec<Outcome>, BedError> =
+                outcomes.by_ref().take(plan.seeds as usize).collect();
+            found.push((*cell, of_cell.map_err(|error| failed(cell, error))?));
+        }
+    }
+    let values = |cell: &Cell| {
+        let (_, outcomes) = (found.iter())
+            .find(|(other, _)| other.same_run(cell))
+            .expect("every cell was run");
+        let of_metric = |metric: &cases::Metric| outcomes.iter().map(|it| metric.of(it)).collect();
+        cell.metrics.iter().map(of_metric).collect()
+    };
+    let measured = cells.iter().map(|cell| Measured {
+        cell: cell.clone(),
+        values: values(cell),
+    });
+    Ok(measured.collect())
+}
+
+fn failed(cell: &Cell, error: BedError) -> ExperimentError {
+    let (case, method) = (cell.family.name(), cell.method.name);
+    match error {
+        BedError::Model(source) => ExperimentError::Model {
+            case,
+            method,
+            source: Box::new(source),
+        },
+        BedError::Device(source) => ExperimentError::Device {
+            case,
+            method,
+            source: Box::new(source),
+        },
+    }
+}
+
+/// A row; all disks are modelled.
+fn row(table: &str, case: &str, method: &str, metric: &str, unit: &str, ours: Option<f64>) -> Row {
+    Row {
+        experiment: LISTING.name.to_owned(),
+        table: table.to_owned(),
+        case: case.to_owned(),
+        method: method.to_owned(),
+        metric: metric.to_owned(),
+        unit: unit.to_owned(),
+        published: None,
+        ours: ours.map(Value::Number),
+        low: None,
+        high: None,
+        modelled: true,
+        note: String::new(),
+    }
+}
