@@ -1,3 +1,5 @@
+//! The bed does what it says, every figure has a name of its own, and claims judge what they say.
+
 use base::{Bytes, Nanos};
 use policy::place::Kind;
 
