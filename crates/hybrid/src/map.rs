@@ -192,6 +192,11 @@ impl PageMap {
             if before == hold {
                 continue;
             }
+            if before != Hold::Free && hold != Hold::Free {
+                self.holds[unit as usize] = hold;
+                self.recount_hot(from, upto, hold);
+                continue;
+            }
             let pages: Vec<(u64, u32)> = if self.resident_in(from, upto) > 0 {
                 let find = |page| self.find(page).map(|slot| (page, slot));
                 (from..upto).filter_map(find).collect()
@@ -208,6 +213,20 @@ impl PageMap {
             for (page, slot) in &pages {
                 self.enter_order(*page, *slot);
             }
+        }
+    }
+
+    /// A held MiB became hot, or is not any more: only its dirty pages count differently. Most have none, and then
+    /// nothing is looked up; a GiB of them would keep users waiting.
+    fn recount_hot(&mut self, from: u64, upto: u64, hold: Hold) {
+        let number = from / REGION_PAGES;
+        if !self.regions.contains_key(&number) {
+            return;
+        }
+        let dirty = (from..upto).filter(|page| self.is_dirty(*page)).count() as u32;
+        match hold {
+            Hold::Hot => self.hot_dirty += dirty,
+            Hold::Resting | Hold::Free => self.hot_dirty -= dirty,
         }
     }
 
