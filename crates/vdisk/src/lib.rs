@@ -9,16 +9,24 @@
 //! - [`choice`] which copy is asked, and what when it is late or fails.
 //! - [`meta`] small records that all nodes agree on. [`record`] what they agree on about a volume.
 //! - [`names`] numbers and the names of objects.
-//! - [`map`] which object holds an extent.
+//! - [`map`] which object holds an extent. [`image`] the tree of heads, snapshots and clones; [`image_gc`] frees what the
+//!   deleted ones alone had, [`image_audit`] finds what a crash left.
 //!
 //! [Decision 10](../../../docs/decisions/0010-virtual-disks.md) tells how a volume stays one volume whatever fails.
 //!
 //! Source: COST 3 (virtual disks with copies on ordinary nodes; thin, snapshots and clones by copy-on-write radix trees).
 
 pub mod choice;
+pub mod image;
+pub mod image_audit;
+pub mod image_gc;
+pub mod image_meta;
 pub mod map;
 pub mod meta;
 pub mod names;
 pub mod record;
 
 pub use names::{EXTENT, ExtentName, Generation, ImageId, NodeName, StoreNumber, Stores, VolumeId};
+
+#[cfg(test)]
+mod image_tests;

@@ -151,7 +151,7 @@ pub enum VolumeState {
 #[serde(deny_unknown_fields)]
 pub struct VolumeRecord {
     /// 1.
-    version: u32,
+    pub(crate) version: u32,
 
     // Fixed from its making.
     /// Its number.

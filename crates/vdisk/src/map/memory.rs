@@ -163,3 +163,35 @@ impl Nodes for Memory {
         })
     }
 }
+
+impl crate::image_gc::Objects for Memory {
+    fn stores(&self) -> Vec<StoreNumber> {
+        (0..self.stores).map(StoreNumber).collect()
+    }
+
+    fn delete<'a>(&'a self, store: StoreNumber, name: &'a str) -> Pending<'a, ()> {
+        Box::pin(async move {
+            env::yield_now().await;
+            self.step(|figures| figures.deletes += 1)?;
+            self.take(store, name);
+            Ok(())
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        store: StoreNumber,
+        prefix: &'a str,
+        after: &'a str,
+        most: usize,
+    ) -> Pending<'a, Vec<String>> {
+        Box::pin(async move {
+            env::yield_now().await;
+            self.step(|figures| figures.lists += 1)?;
+            let objects = self.objects.borrow();
+            let names = (objects.keys())
+                .filter(|(at, name)| *at == store && name.starts_with(prefix) && **name > *after);
+            Ok(names.take(most).map(|(_, name)| name.clone()).collect())
+        })
+    }
+}

@@ -1,0 +1,690 @@
+//! Images: the tree of heads, snapshots and clones, and each way it changes as one transaction.
+//!
+//! ```text
+//! snapshot   head H            -> snapshot H <- new head            rollback   head H, snapshot S -> S <- new head; H goes
+//! clone      snapshot S        -> S <- head of a new volume         delete     H or S -> ghost -> deleting -> forgotten
+//!
+//! Ghost      no name any more; what only it has is freed           delete, rollback
+//! Ghost      -> Deleting    at most one child, no neighbour deleting    promote
+//! Deleting   -> (nothing)   all that neither parent nor child has is freed, the child goes to the parent    forget
+//! ```
+//!
+//! All here is pure: records with their revisions in, the compares and ops of one transaction out. `image_gc` carries
+//! deletions out.
+//!
+//! Always true:
+//! 1. The images that have an object are neighbours of each other: it is born in one head, goes to children, and never comes
+//!    back. So what neither the parent nor a child has, nobody has. An image with two children must therefore stay as a
+//!    ghost: without it those two would share things and not be neighbours.
+//! 2. What a head has and was born later than its `since` no other image that anybody reads has.
+//! 3. Only heads change; a ghost gets no more children.
+//!
+//! Source: COST 2, 4.1 (images forked from snapshots).
+
+use serde::{Deserialize, Serialize};
+
+use crate::map::Root;
+use crate::meta::{Compare, Op, Revision};
+use crate::names::{Generation, ImageId, VolumeId};
+use crate::record::{
+    Name, RecordError, VolumeRecord, VolumeState, check_generation, check_size, read, volume_key,
+    volume_name_key,
+};
+
+const VERSION: u32 = 1;
+/// The key of the numbers that come next.
+pub const NUMBERS_KEY: &str = "numbers";
+/// What the keys of all images begin with.
+pub const IMAGES: &str = "image/";
+
+/// What an image is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum ImageState {
+    /// Its volume writes to it.
+    Head,
+    /// It stays as it is.
+    Snapshot(Name),
+    /// Nobody reads it; it holds together what its children share.
+    Ghost {
+        /// Has been freed what only it has?
+        swept: bool,
+    },
+    /// It is being freed.
+    Deleting,
+}
+
+/// An image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ImageRecord {
+    version: u32,
+    /// Its number.
+    pub id: ImageId,
+    /// The volume it was a head of.
+    pub volume: VolumeId,
+    /// What it came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<ImageId>,
+    /// Bytes a reader sees.
+    pub size: u64,
+    /// Its map.
+    pub root: Root,
+    /// What was born in this generation or before belongs to the parent too.
+    pub since: Generation,
+    /// What it is.
+    pub state: ImageState,
+    /// Of a head that is gone: what its volume allocated after the root's generation, and not after this one, is in no map.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_until: Option<Generation>,
+}
+
+/// The numbers that come next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Numbers {
+    version: u32,
+    /// Of the next volume.
+    pub volume: u32,
+    /// Of the next image.
+    pub image: u32,
+}
+
+/// A record as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known<T> {
+    /// What it says.
+    pub record: T,
+    /// Of its last change; `None`: it is not there yet.
+    pub changed: Option<Revision>,
+}
+
+/// One transaction.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Change {
+    /// What must be so.
+    pub compares: Vec<Compare>,
+    /// What is done then.
+    pub ops: Vec<Op>,
+}
+
+/// Why an image is not changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// The size cannot be.
+    #[error("cannot make {name} that large: {why}")]
+    Size {
+        /// The volume.
+        name: Name,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A volume without copies, or more than there can be.
+    #[error(
+        "cannot make {name} with {copies} copies of which a write reaches {min_isr}; there are 1 to 3, and a write reaches 1 or more of them"
+    )]
+    Copies {
+        /// The volume.
+        name: Name,
+        /// As asked.
+        copies: u8,
+        /// As asked.
+        min_isr: u8,
+    },
+    /// Not a snapshot, or not one any more.
+    #[error("cannot {asked}: image {image} is no snapshot; take one first")]
+    NoSnapshot {
+        /// What was asked.
+        asked: &'static str,
+        /// Which image.
+        image: ImageId,
+    },
+    /// A snapshot of something else.
+    #[error(
+        "cannot roll {volume} back to image {image}: that is a snapshot of another volume; clone it instead"
+    )]
+    Foreign {
+        /// The volume.
+        volume: Name,
+        /// The image.
+        image: ImageId,
+    },
+    /// Somebody has it open.
+    #[error("cannot {asked} {volume}: {node} has it open; close it there first")]
+    Open {
+        /// What was asked.
+        asked: &'static str,
+        /// The volume.
+        volume: Name,
+        /// Where.
+        node: String,
+    },
+    /// It is being removed.
+    #[error("cannot {asked} {volume}: it is being removed")]
+    Going {
+        /// What was asked.
+        asked: &'static str,
+        /// The volume.
+        volume: Name,
+    },
+    /// The volume still has snapshots.
+    #[error("cannot delete {volume}: it has {count} snapshots; delete them first")]
+    HasSnapshots {
+        /// The volume.
+        volume: Name,
+        /// How many.
+        count: usize,
+    },
+    /// All numbers were given.
+    #[error("no number is left for another volume or image: 2^32 were given")]
+    NoNumber,
+}
+
+/// The key of an image's record.
+pub fn image_key(id: ImageId) -> String {
+    format!("{IMAGES}{id}")
+}
+
+/// The key under which a snapshot is found by its name.
+pub fn snapshot_key(volume: VolumeId, name: &Name) -> String {
+    format!("{}{name}", snapshots(volume))
+}
+
+/// What the keys of all snapshots of a volume begin with.
+pub fn snapshots(volume: VolumeId) -> String {
+    format!("snapshot/{volume}/")
+}
+
+impl Numbers {
+    /// In a cluster that has nothing yet.
+    pub fn first() -> Numbers {
+        Numbers {
+            version: VERSION,
+            volume: 1,
+            image: 1,
+        }
+    }
+
+    /// As it stands in the meta store.
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a record is plain data")
+    }
+
+    /// Reads it back.
+    ///
+    /// # Errors
+    /// [`RecordError`].
+    pub fn decode(bytes: &[u8]) -> Result<Numbers, RecordError> {
+        read("the record of the numbers that come next", bytes)
+    }
+
+    fn take_image(&mut self) -> Result<ImageId, ImageError> {
+        let id = ImageId(self.image);
+        self.image = self.image.checked_add(1).ok_or(ImageError::NoNumber)?;
+        Ok(id)
+    }
+
+    fn take_volume(&mut self) -> Result<VolumeId, ImageError> {
+        let id = VolumeId(self.volume);
+        self.volume = self.volume.checked_add(1).ok_or(ImageError::NoNumber)?;
+        Ok(id)
+    }
+}
+
+impl ImageRecord {
+    fn head(id: ImageId, volume: VolumeId, size: u64, root: Root) -> ImageRecord {
+        ImageRecord {
+            version: VERSION,
+            id,
+            volume,
+            parent: None,
+            size,
+            root,
+            since: Generation(0),
+            state: ImageState::Head,
+            lost_until: None,
+        }
+    }
+
+    /// A head that goes on from `parent`.
+    fn child(id: ImageId, volume: VolumeId, parent: &ImageRecord) -> ImageRecord {
+        ImageRecord {
+            parent: Some(parent.id),
+            since: parent.root.generation,
+            ..ImageRecord::head(id, volume, parent.size, parent.root)
+        }
+    }
+
+    /// As it stands in the meta store.
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a record is plain data")
+    }
+
+    /// Reads it back.
+    ///
+    /// # Errors
+    /// [`RecordError`].
+    pub fn decode(id: ImageId, bytes: &[u8]) -> Result<ImageRecord, RecordError> {
+        let what = format!("the record of image {id}");
+        let record: ImageRecord = read(&what, bytes)?;
+        let refuse = |why: String| Err(RecordError::malformed(&what, why));
+        if record.id != id {
+            return refuse(format!("it is that of image {}", record.id));
+        }
+        if let Err(why) = check_size(record.size) {
+            return refuse(why);
+        }
+        if record.root.level > crate::map::node::LEVEL_MAX {
+            return refuse(format!("its map has {} levels", record.root.level));
+        }
+        let node = record.root.node.map(|node| node.born);
+        let others = [
+            Some(record.root.generation),
+            Some(record.since),
+            record.lost_until,
+        ];
+        for generation in others.into_iter().chain([node]).flatten() {
+            check_generation(&what, generation)?;
+        }
+        if node > Some(record.root.generation) {
+            return refuse("its map begins at a node younger than the map".to_owned());
+        }
+        Ok(record)
+    }
+
+    /// Does anybody read it?
+    pub fn is_live(&self) -> bool {
+        matches!(self.state, ImageState::Head | ImageState::Snapshot(_))
+    }
+}
+
+impl Change {
+    fn unchanged(&mut self, key: String, changed: Option<Revision>) {
+        self.compares.push(match changed {
+            Some(revision) => Compare::Unchanged(key, revision),
+            None => Compare::Absent(key),
+        });
+    }
+
+    fn put(&mut self, key: String, value: Vec<u8>) {
+        self.ops.push(Op::Put {
+            key,
+            value,
+            lease: None,
+        });
+    }
+
+    fn volume(&mut self, known: &Known<VolumeRecord>, new: &VolumeRecord) {
+        self.unchanged(volume_key(new.id), known.changed);
+        self.put(volume_key(new.id), new.encode());
+    }
+
+    fn image(&mut self, known: &Known<ImageRecord>, new: &ImageRecord) {
+        self.unchanged(image_key(new.id), known.changed);
+        self.put(image_key(new.id), new.encode());
+    }
+
+    fn new_image(&mut self, new: &ImageRecord) {
+        self.compares.push(Compare::Absent(image_key(new.id)));
+        self.put(image_key(new.id), new.encode());
+    }
+
+    fn new_volume(&mut self, new: &VolumeRecord) {
+        self.compares.push(Compare::Absent(volume_key(new.id)));
+        self.compares
+            .push(Compare::Absent(volume_name_key(&new.name)));
+        self.put(volume_key(new.id), new.encode());
+        self.put(volume_name_key(&new.name), new.id.to_string().into_bytes());
+    }
+
+    fn numbers(&mut self, known: &Known<Numbers>, new: &Numbers) {
+        self.unchanged(NUMBERS_KEY.to_owned(), known.changed);
+        self.put(NUMBERS_KEY.to_owned(), new.encode());
+    }
+}
+
+fn live(asked: &'static str, volume: &VolumeRecord) -> Result<(), ImageError> {
+    match volume.state {
+        VolumeState::Live => Ok(()),
+        VolumeState::Deleting => Err(ImageError::Going {
+            asked,
+            volume: volume.name.clone(),
+        }),
+    }
+}
+
+fn closed(asked: &'static str, volume: &VolumeRecord) -> Result<(), ImageError> {
+    live(asked, volume)?;
+    match &volume.writer {
+        None => Ok(()),
+        Some(writer) => Err(ImageError::Open {
+            asked,
+            volume: volume.name.clone(),
+            node: writer.node.clone(),
+        }),
+    }
+}
+
+/// Makes a volume with nothing in it.
+///
+/// # Errors
+/// [`ImageError::Size`], [`ImageError::Copies`], [`ImageError::NoNumber`].
+pub fn create(
+    numbers: &Known<Numbers>,
+    name: Name,
+    size: u64,
+    copies: u8,
+    min_isr: u8,
+) -> Result<(VolumeRecord, Change), ImageError> {
+    if let Err(why) = check_size(size) {
+        return Err(ImageError::Size { name, why });
+    }
+    if !(1..=3).contains(&copies) || min_isr == 0 || min_isr > copies {
+        return Err(ImageError::Copies {
+            name,
+            copies,
+            min_isr,
+        });
+    }
+    let mut next = numbers.record.clone();
+    let image = next.take_image()?;
+    let volume = VolumeRecord::new(next.take_volume()?, name, copies, min_isr, image);
+    let head = ImageRecord::head(image, volume.id, size, Root::empty(Generation(0)));
+    let mut change = Change::default();
+    change.numbers(numbers, &next);
+    change.new_volume(&volume);
+    change.new_image(&head);
+    Ok((volume, change))
+}
+
+/// Gives the head the root of a commit.
+pub fn commit(
+    volume: &Known<VolumeRecord>,
+    head: &Known<ImageRecord>,
+    root: Root,
+) -> (VolumeRecord, ImageRecord, Change) {
+    let mut new_volume = volume.record.clone();
+    new_volume.generation = new_volume.generation.max(root.generation);
+    let new_head = ImageRecord {
+        root,
+        ..head.record.clone()
+    };
+    let mut change = Change::default();
+    change.volume(volume, &new_volume);
+    change.image(head, &new_head);
+    (new_volume, new_head, change)
+}
+
+/// Keeps the head as it was last committed under `name`; the volume goes on with a new head on the same map. What was
+/// written since the commit began and is older than it must not be changed until this is done.
+///
+/// # Errors
+/// [`ImageError::Going`], [`ImageError::NoNumber`].
+pub fn snapshot(
+    numbers: &Known<Numbers>,
+    volume: &Known<VolumeRecord>,
+    head: &Known<ImageRecord>,
+    name: Name,
+) -> Result<(ImageRecord, Change), ImageError> {
+    live("take a snapshot of", &volume.record)?;
+    let mut next = numbers.record.clone();
+    let kept = ImageRecord {
+        state: ImageState::Snapshot(name.clone()),
+        ..head.record.clone()
+    };
+    let new_head = ImageRecord::child(next.take_image()?, volume.record.id, &kept);
+    let new_volume = VolumeRecord {
+        head: new_head.id,
+        ..volume.record.clone()
+    };
+    let key = snapshot_key(kept.volume, &name);
+    let mut change = Change::default();
+    change.numbers(numbers, &next);
+    change.volume(volume, &new_volume);
+    change.image(head, &kept);
+    change.new_image(&new_head);
+    change.compares.push(Compare::Absent(key.clone()));
+    change.put(key, kept.id.to_string().into_bytes());
+    Ok((new_head, change))
+}
+
+/// A new volume that begins as `source` is; `of` is the volume whose snapshot that is, and says which stores miss writes.
+///
+/// # Errors
+/// [`ImageError::NoSnapshot`], [`ImageError::NoNumber`].
+pub fn clone(
+    numbers: &Known<Numbers>,
+    source: &Known<ImageRecord>,
+    of: &Known<VolumeRecord>,
+    name: Name,
+) -> Result<(VolumeRecord, Change), ImageError> {
+    no_snapshot("clone it", &source.record)?;
+    let mut next = numbers.record.clone();
+    let image = next.take_image()?;
+    let from = &of.record;
+    let mut volume = VolumeRecord::new(next.take_volume()?, name, from.copies, from.min_isr, image);
+    volume.generation = from.generation;
+    volume.epoch = Generation(0);
+    volume.out = from.out.clone();
+    volume.weakest = from.weakest;
+    let head = ImageRecord::child(image, volume.id, &source.record);
+    let mut change = Change::default();
+    change.numbers(numbers, &next);
+    // Neither the snapshot may go meanwhile nor a store that is in sync be put out.
+    change.unchanged(image_key(source.record.id), source.changed);
+    change.unchanged(volume_key(from.id), of.changed);
+    change.new_volume(&volume);
+    change.new_image(&head);
+    Ok((volume, change))
+}
+
+fn no_snapshot(asked: &'static str, image: &ImageRecord) -> Result<(), ImageError> {
+    match image.state {
+        ImageState::Snapshot(_) => Ok(()),
+        _ => Err(ImageError::NoSnapshot {
+            asked,
+            image: image.id,
+        }),
+    }
+}
+
+/// Lets a volume that nobody has open go on from its snapshot `target`; the head that was is deleted. Snapshots stay.
+///
+/// # Errors
+/// [`ImageError::Open`], [`ImageError::Going`], [`ImageError::NoSnapshot`], [`ImageError::Foreign`], [`ImageError::NoNumber`].
+pub fn rollback(
+    numbers: &Known<Numbers>,
+    volume: &Known<VolumeRecord>,
+    head: &Known<ImageRecord>,
+    target: &Known<ImageRecord>,
+) -> Result<(ImageRecord, Change), ImageError> {
+    closed("roll back", &volume.record)?;
+    no_snapshot("roll back to it", &target.record)?;
+    if target.record.volume != volume.record.id {
+        return Err(ImageError::Foreign {
+            volume: volume.record.name.clone(),
+            image: target.record.id,
+        });
+    }
+    let mut next = numbers.record.clone();
+    let generation = volume
+        .record
+        .generation
+        .max(head.record.root.generation)
+        .next();
+    let gone = ImageRecord {
+        state: ImageState::Ghost { swept: false },
+        lost_until: Some(generation),
+        ..head.record.clone()
+    };
+    let mut new_head = ImageRecord::child(next.take_image()?, volume.record.id, &target.record);
+    new_head.root.generation = generation;
+    let new_volume = VolumeRecord {
+        head: new_head.id,
+        generation,
+        ..volume.record.clone()
+    };
+    let mut change = Change::default();
+    change.numbers(numbers, &next);
+    change.volume(volume, &new_volume);
+    change.image(head, &gone);
+    change.unchanged(image_key(target.record.id), target.changed);
+    change.new_image(&new_head);
+    Ok((new_head, change))
+}
+
+/// Takes a snapshot's name away; what only it has is freed by and by.
+///
+/// # Errors
+/// [`ImageError::NoSnapshot`].
+pub fn delete_snapshot(image: &Known<ImageRecord>) -> Result<Change, ImageError> {
+    let ImageState::Snapshot(name) = &image.record.state else {
+        return Err(ImageError::NoSnapshot {
+            asked: "delete it",
+            image: image.record.id,
+        });
+    };
+    let ghost = ImageRecord {
+        state: ImageState::Ghost { swept: false },
+        ..image.record.clone()
+    };
+    let mut change = Change::default();
+    change.image(image, &ghost);
+    change.ops.push(Op::Delete {
+        key: snapshot_key(image.record.volume, name),
+    });
+    Ok(change)
+}
+
+/// Removes a volume that nobody has open and that has no snapshots (`count` of them); what only it has is freed by and by.
+///
+/// # Errors
+/// [`ImageError::Open`], [`ImageError::Going`], [`ImageError::HasSnapshots`].
+pub fn delete_volume(
+    volume: &Known<VolumeRecord>,
+    head: &Known<ImageRecord>,
+    count: usize,
+) -> Result<Change, ImageError> {
+    closed("delete", &volume.record)?;
+    if count > 0 {
+        return Err(ImageError::HasSnapshots {
+            volume: volume.record.name.clone(),
+            count,
+        });
+    }
+    let gone = ImageRecord {
+        state: ImageState::Ghost { swept: false },
+        lost_until: Some(Generation::MAX),
+        ..head.record.clone()
+    };
+    let going = VolumeRecord {
+        state: VolumeState::Deleting,
+        ..volume.record.clone()
+    };
+    let mut change = Change::default();
+    change.volume(volume, &going);
+    change.image(head, &gone);
+    change.ops.push(Op::Delete {
+        key: volume_name_key(&volume.record.name),
+    });
+    Ok(change)
+}
+
+/// Gives the head another size. What a smaller one no longer has must be out of its map before (`Map::resize`).
+///
+/// # Errors
+/// [`ImageError::Size`], [`ImageError::Going`].
+pub fn resize(
+    volume: &Known<VolumeRecord>,
+    head: &Known<ImageRecord>,
+    size: u64,
+) -> Result<(ImageRecord, Change), ImageError> {
+    live("resize", &volume.record)?;
+    if let Err(why) = check_size(size) {
+        let name = volume.record.name.clone();
+        return Err(ImageError::Size { name, why });
+    }
+    let new_head = ImageRecord {
+        size,
+        ..head.record.clone()
+    };
+    let mut change = Change::default();
+    change.unchanged(volume_key(volume.record.id), volume.changed);
+    change.image(head, &new_head);
+    Ok((new_head, change))
+}
+
+/// Begins to free a ghost for good, with the one child it has. From here on what the two share is the child's, back to
+/// what the ghost's parent has.
+pub fn promote(ghost: &Known<ImageRecord>, child: Option<&Known<ImageRecord>>) -> Change {
+    let deleting = ImageRecord {
+        state: ImageState::Deleting,
+        ..ghost.record.clone()
+    };
+    let mut change = Change::default();
+    change.image(ghost, &deleting);
+    if let Some(child) = child {
+        let closer = ImageRecord {
+            since: ghost.record.since,
+            ..child.record.clone()
+        };
+        change.image(child, &closer);
+    }
+    change
+}
+
+/// Notes that what only a ghost had is freed.
+pub fn swept(ghost: &Known<ImageRecord>) -> Change {
+    let mut change = Change::default();
+    let swept = ImageRecord {
+        state: ImageState::Ghost { swept: true },
+        ..ghost.record.clone()
+    };
+    change.image(ghost, &swept);
+    change
+}
+
+/// Forgets an image that was freed; its child becomes its parent's. Its volume goes with it if it was the head of one that is
+/// being removed. Ghosts beside it may now be alone with something.
+pub fn forget(
+    gone: &Known<ImageRecord>,
+    parent: Option<&Known<ImageRecord>>,
+    child: Option<&Known<ImageRecord>>,
+    volume: Option<&Known<VolumeRecord>>,
+) -> Change {
+    let unswept = |state: &ImageState| match state {
+        ImageState::Ghost { .. } => ImageState::Ghost { swept: false },
+        other => other.clone(),
+    };
+    let mut change = Change::default();
+    change.unchanged(image_key(gone.record.id), gone.changed);
+    change.ops.push(Op::Delete {
+        key: image_key(gone.record.id),
+    });
+    if let Some(parent) = parent.filter(|parent| !parent.record.is_live()) {
+        let state = unswept(&parent.record.state);
+        change.image(
+            parent,
+            &ImageRecord {
+                state,
+                ..parent.record.clone()
+            },
+        );
+    }
+    if let Some(child) = child {
+        let adopted = ImageRecord {
+            parent: gone.record.parent,
+            state: unswept(&child.record.state),
+            ..child.record.clone()
+        };
+        change.image(child, &adopted);
+    }
+    if let Some(volume) = volume.filter(|volume| volume.record.head == gone.record.id) {
+        change.unchanged(volume_key(volume.record.id), volume.changed);
+        change.ops.push(Op::Delete {
+            key: volume_key(volume.record.id),
+        });
+    }
+    change
+}

@@ -1,0 +1,362 @@
+//! Frees what deleted images alone had, step by step; a step that fails, or a crash, is gone on with later.
+//!
+//! ```text
+//! ghost with two children   sweep: free extents that neither its parent nor a child has; its nodes stay
+//! ghost with one or none    promote -> walk: free those extents, and nodes, children before parents -> forget
+//! ```
+//!
+//! The walk goes through three maps at once and skips each subtree that the image shares with a neighbour: the same
+//! reference is the same node. So it reads what differs, and no more.
+//!
+//! Always true:
+//! 1. What is freed was in the map of the image and of no neighbour at that moment; so nobody will ever read it.
+//! 2. A node of the image is freed after all below it, so a node that is gone says: nothing is left to do there. (The
+//!    child's writer may have freed it too, in place of the image: what was below it then was the child's.)
+//! 3. Freeing what is gone already is no error.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use crate::image::{Change, ImageRecord, ImageState, Known, forget, promote, swept};
+use crate::image_meta::{AllImages, Images, ImagesError};
+use crate::map::node::{FANOUT, Node, Place};
+use crate::map::reader::Reader;
+use crate::map::{Entry, Freed, MapError, NodeRef, Pending, Root};
+use crate::names::{ExtentName, Generation, ImageId, NodeName, StoreNumber, VolumeId};
+
+/// Names asked for at once.
+const PAGE: usize = 1_000;
+
+/// Objects of the stores, by name. Held as `Rc<dyn Objects>`; lives on one thread.
+pub trait Objects {
+    /// All stores of the cluster.
+    fn stores(&self) -> Vec<StoreNumber>;
+
+    /// Deletes an object; nothing if it is not there.
+    ///
+    /// # Errors
+    /// If nobody knows that it is gone.
+    fn delete<'a>(&'a self, store: StoreNumber, name: &'a str) -> Pending<'a, ()>;
+
+    /// At most `most` names that begin with `prefix` and come behind `after`, in the order of their bytes.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    fn list<'a>(
+        &'a self,
+        store: StoreNumber,
+        prefix: &'a str,
+        after: &'a str,
+        most: usize,
+    ) -> Pending<'a, Vec<String>>;
+}
+
+/// Frees deleted images. See the module's head.
+pub struct Collector {
+    /// Their records.
+    pub images: Images,
+    /// Their maps.
+    pub reader: Rc<Reader>,
+    /// Their objects.
+    pub objects: Rc<dyn Objects>,
+}
+
+/// What is done next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Free(ImageId),
+    Promote(ImageId),
+    Sweep(ImageId),
+}
+
+/// What is next to be done for the deleted images among `images`.
+fn next_step(images: &AllImages) -> Option<Step> {
+    let near = |image: &ImageRecord| {
+        let parent = image.parent.and_then(|parent| images.get(&parent));
+        let children = children(images, image.id)
+            .into_iter()
+            .map(|child| &images[&child]);
+        parent.into_iter().chain(children).collect::<Vec<_>>()
+    };
+    let deleting = |known: &Known<ImageRecord>| known.record.state == ImageState::Deleting;
+    let all = || images.values().map(|known| &known.record);
+    let free = images.values().find(|known| deleting(known));
+    if let Some(known) = free {
+        return Some(Step::Free(known.record.id));
+    }
+    let ghosts = || all().filter(|image| matches!(image.state, ImageState::Ghost { .. }));
+    let ready = ghosts().find(|ghost| {
+        children(images, ghost.id).len() < 2 && !near(ghost).into_iter().any(deleting)
+    });
+    if let Some(ghost) = ready {
+        return Some(Step::Promote(ghost.id));
+    }
+    ghosts()
+        .find(|ghost| ghost.state == ImageState::Ghost { swept: false })
+        .map(|ghost| Step::Sweep(ghost.id))
+}
+
+fn children(images: &AllImages, id: ImageId) -> Vec<ImageId> {
+    let mut children = images
+        .values()
+        .filter(|known| known.record.parent == Some(id));
+    std::iter::from_fn(|| children.next().map(|known| known.record.id)).collect()
+}
+
+/// A map beside the one that is walked through: a node, and its level.
+type Beside = (NodeRef, u8);
+
+/// One walk.
+struct Walk<'a> {
+    collector: &'a Collector,
+    /// Are nodes freed too?
+    nodes: bool,
+}
+
+type Walking<'a> = Pin<Box<dyn Future<Output = Result<(), ImagesError>> + 'a>>;
+
+impl Collector {
+    /// Does all there is to do for deleted images.
+    ///
+    /// # Errors
+    /// [`ImagesError`]: what was done stays done; call it again.
+    pub async fn run(&self) -> Result<(), ImagesError> {
+        loop {
+            let images = self.images.all().await?;
+            let Some(step) = next_step(&images) else {
+                return Ok(());
+            };
+            match self.step(&images, step).await {
+                Ok(change) => match self.images.change(change).await {
+                    // Somebody changed a neighbour: look again.
+                    Ok(()) | Err(ImagesError::Conflict(_)) => (),
+                    Err(error) => return Err(error),
+                },
+                // A neighbour's writer freed a node that its older map had.
+                Err(ImagesError::Map(MapError::Absent { .. })) if self.moved(&images).await? => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Has any image another map than before?
+    async fn moved(&self, before: &AllImages) -> Result<bool, ImagesError> {
+        let now = self.images.all().await?;
+        Ok(now.iter().any(|(id, known)| {
+            before
+                .get(id)
+                .is_none_or(|before| before.record.root != known.record.root)
+        }))
+    }
+
+    async fn step(&self, images: &AllImages, step: Step) -> Result<Change, ImagesError> {
+        let (Step::Free(id) | Step::Promote(id) | Step::Sweep(id)) = step;
+        let known = &images[&id];
+        let parent = known.record.parent.and_then(|parent| images.get(&parent));
+        let children = children(images, id);
+        let child = children.first().map(|child| &images[child]);
+        let beside = children.iter().map(|child| &images[child]).chain(parent);
+        let beside: Vec<Root> = beside.map(|known| known.record.root).collect();
+        Ok(match step {
+            Step::Promote(_) => promote(known, child),
+            Step::Sweep(_) => {
+                self.walk(known.record.root, &beside, false).await?;
+                swept(known)
+            }
+            Step::Free(_) => {
+                self.walk(known.record.root, &beside, true).await?;
+                let image = &known.record;
+                if let Some(until) = image.lost_until {
+                    self.free_lost(image.volume, image.root.generation, until)
+                        .await?;
+                }
+                let volume = match self.images.volume(image.volume).await {
+                    Ok(volume) => Some(volume),
+                    Err(ImagesError::Missing(_)) => None,
+                    Err(error) => return Err(error),
+                };
+                forget(known, parent, child, volume.as_ref())
+            }
+        })
+    }
+
+    /// Frees what `root` has and none of `beside` has.
+    async fn walk(&self, root: Root, beside: &[Root], nodes: bool) -> Result<(), ImagesError> {
+        let Some(node) = root.node else {
+            return Ok(());
+        };
+        let mut near = Vec::new();
+        for other in beside {
+            let start = other.node.map(|node| (node, other.level));
+            near.extend(self.down_to(start, root.level).await?);
+        }
+        let place = Place {
+            level: root.level,
+            nth: 0,
+        };
+        let walk = Walk {
+            collector: self,
+            nodes,
+        };
+        walk.visit(place, node, near).await
+    }
+
+    /// The first node of that level; a map of a lower one as it is.
+    async fn down_to(
+        &self,
+        mut start: Option<Beside>,
+        level: u8,
+    ) -> Result<Option<Beside>, ImagesError> {
+        while let Some((node, at)) = start.filter(|(_, at)| *at > level) {
+            let place = Place { level: at, nth: 0 };
+            let child = self.reader.node(&node, place).await?.child(0);
+            start = child.map(|child| (child, at - 1));
+        }
+        Ok(start)
+    }
+
+    /// Frees objects.
+    ///
+    /// # Errors
+    /// [`ImagesError::Store`]: some may be gone; free them again.
+    pub async fn free(&self, freed: &Freed) -> Result<(), ImagesError> {
+        for (index, layer) in &freed.extents {
+            self.delete(layer.stores.iter(), layer.name(*index).to_string())
+                .await?;
+        }
+        for node in &freed.nodes {
+            self.delete(node.stores.iter(), node.name().to_string())
+                .await?;
+            self.reader.cache().forget(node.name());
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn delete(
+        &self,
+        stores: impl Iterator<Item = StoreNumber>,
+        name: String,
+    ) -> Result<(), ImagesError> {
+        for store in stores {
+            (self.objects.delete(store, &name).await).map_err(|source| ImagesError::Store {
+                store,
+                asked: format!("delete {name}"),
+                source,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Frees what `volume` allocated after `from`, and not after `until`: what no map has, or ever will.
+    ///
+    /// # Errors
+    /// [`ImagesError::Store`]: some may be gone; free it again.
+    pub async fn free_lost(
+        &self,
+        volume: VolumeId,
+        from: Generation,
+        until: Generation,
+    ) -> Result<(), ImagesError> {
+        // Behind all of generation `from`: '~' sorts behind every digit.
+        let extents = format!("{}~", ExtentName::before(volume, from));
+        let nodes = format!("{}~", NodeName::before(volume, from));
+        let born = |name: &str| match ExtentName::parse(name) {
+            Some(name) => Some(name.born),
+            None => NodeName::parse(name).map(|name| name.born),
+        };
+        for store in self.objects.stores() {
+            let starts = [
+                (ExtentName::prefix(volume), extents.clone()),
+                (NodeName::prefix(volume), nodes.clone()),
+            ];
+            for (prefix, after) in starts {
+                for name in self.names(store, &prefix, after).await? {
+                    if born(&name).is_some_and(|born| born > from && born <= until) {
+                        self.delete([store].into_iter(), name).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All names of a store that begin with `prefix` and come behind `after`.
+    pub(crate) async fn names(
+        &self,
+        store: StoreNumber,
+        prefix: &str,
+        mut after: String,
+    ) -> Result<Vec<String>, ImagesError> {
+        let mut names = Vec::new();
+        loop {
+            let page =
+                (self.objects.list(store, prefix, &after, PAGE).await).map_err(|source| {
+                    ImagesError::Store {
+                        store,
+                        asked: format!("list {prefix}"),
+                        source,
+                    }
+                })?;
+            let Some(last) = page.last() else {
+                return Ok(names);
+            };
+            after = last.clone();
+            names.extend(page);
+        }
+    }
+}
+
+impl<'a> Walk<'a> {
+    /// Frees what is below `node` and not in any of `beside`, which are of the same place, or maps too low to have it.
+    fn visit(&'a self, place: Place, node: NodeRef, beside: Vec<Beside>) -> Walking<'a> {
+        Box::pin(async move {
+            if beside.iter().any(|(other, _)| other.name() == node.name()) {
+                return Ok(());
+            }
+            let reader = &self.collector.reader;
+            let whole = match reader.node(&node, place).await {
+                Ok(whole) => whole,
+                // Nothing is left to do below it.
+                Err(MapError::Absent { .. }) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            let mut others = Vec::new();
+            for (other, level) in beside {
+                let here = match level == place.level {
+                    true => Some(reader.node(&other, place).await?),
+                    false => None,
+                };
+                others.push((other, level, here));
+            }
+            let mut freed = Freed::default();
+            for slot in (0..FANOUT as usize).filter(|slot| whole.next_slot(*slot) == Some(*slot)) {
+                if place.level == 0 {
+                    let nodes = others.iter().filter_map(|(_, _, here)| here.as_deref());
+                    let near: Vec<Entry> = nodes.filter_map(|node| node.entry(slot)).collect();
+                    free_entry(&whole, slot, &near, &mut freed);
+                } else if let Some(child) = whole.child(slot) {
+                    let near = others.iter().filter_map(|(other, level, here)| match here {
+                        Some(here) => here.child(slot).map(|child| (child, level - 1)),
+                        None => (slot == 0 && place.nth == 0).then_some((*other, *level)),
+                    });
+                    self.visit(place.child(slot), child, near.collect()).await?;
+                }
+            }
+            if self.nodes {
+                freed.nodes.push(node);
+            }
+            self.collector.free(&freed).await
+        })
+    }
+}
+
+fn free_entry(leaf: &Node, slot: usize, near: &[Entry], freed: &mut Freed) {
+    let index = leaf.place().first(slot) as u32;
+    let alone = leaf
+        .entry(slot)
+        .into_iter()
+        .flat_map(|entry| entry.layers());
+    let alone = alone.filter(|layer| !near.iter().any(|entry| entry.has(layer)));
+    freed.extents.extend(alone.map(|layer| (index, layer)));
+}
