@@ -23,6 +23,7 @@ mod device_commands;
 mod doctor;
 mod experiment;
 mod frame;
+mod log;
 mod object_commands;
 mod predict_commands;
 mod registry;

@@ -12,7 +12,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, IsTerminal, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use env::net::Address;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
-use tracing_subscriber::EnvFilter;
 
 use crate::admin::guard::Guard;
 use crate::admin::{self, Control};
 use crate::assemble::{self, Started, StartedStore};
 use crate::cli::{LogFormat, Serve};
 use crate::config::{self, Config, DATA_DIR, Kind};
+use crate::log;
 use crate::table::size;
 use crate::tree::{Letter, TreeHandle};
 
@@ -64,12 +64,19 @@ pub fn run(arguments: Serve) -> anyhow::Result<()> {
 
 /// Runs the daemon of a configuration until a signal ends it.
 pub fn start(config: Config, origin: String, log_format: LogFormat) -> anyhow::Result<()> {
-    start_log(log_format);
+    let lost = log::start(log_format);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the control thread")?;
-    runtime.block_on(daemon(config, origin))
+    let done = runtime.block_on(async {
+        let telling = tokio::spawn(lost.tell());
+        let done = daemon(config, origin).await;
+        telling.abort();
+        done
+    });
+    log::end();
+    done
 }
 
 fn summary(config: &Config) -> String {
@@ -87,18 +94,6 @@ fn summary(config: &Config) -> String {
             n => format!(", {}", many(n, "store")),
         }
     )
-}
-
-fn start_log(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(io::stderr().is_terminal())
-        .with_writer(io::stderr);
-    match format {
-        LogFormat::Text => log.with_target(false).init(),
-        LogFormat::Json => log.json().init(),
-    }
 }
 
 async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
@@ -266,6 +261,7 @@ async fn stop_all(trees: &[TreeHandle], signals: &mut Signals) -> anyhow::Result
             closed = answer => closed,
             () = signals.next() => {
                 tracing::warn!("forced: what was not flushed is lost, what was is safe");
+                log::end();
                 std::process::exit(1);
             }
         };

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -710,4 +711,22 @@ fn sessions_and_stores_are_seen_everywhere() {
     assert!(held.wait().unwrap().success());
     assert!(text(dir, &["store", "scrub", "s0"]).contains("0 bad"));
     assert_eq!(daemon.stop().0, Some(0));
+}
+
+#[test]
+fn a_log_nobody_reads_keeps_nobody_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    // Its standard error is a pipe of 64 KiB that nobody reads before the end. Each of these clients is worth a line of over
+    // 100 bytes, and all of them find room in the socket's backlog.
+    let daemon = Daemon::start(dir, STORES);
+    for _ in 0..1000 {
+        drop(UnixStream::connect(dir.join("s1.sock")).unwrap());
+    }
+    let key = "tanada-data/keys/s1.node";
+    let names = text(dir, &["object", "ls", "--store", "s1", "--node-key", key]);
+    assert_eq!(names, "");
+    let (status, log) = daemon.stop();
+    assert_eq!(status, Some(0));
+    assert!(log.len() > 64 << 10, "{} bytes of log", log.len());
 }
