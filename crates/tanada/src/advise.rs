@@ -6,7 +6,6 @@ use anyhow::Context;
 use base::Bytes;
 use clap::Args;
 use device::model::Spec;
-use indicatif::{ProgressBar, ProgressStyle};
 use lens::advise::{Advice, Adviser, By, ENGINE_REQUESTS, Options, page};
 use lens::sim::cache::Method;
 use lens::sim::on_threads;
@@ -15,6 +14,7 @@ use policy::cache::Kind;
 
 use crate::cli::Usage;
 use crate::client::Target;
+use crate::progress::bar;
 use crate::show;
 use crate::table::{share, size, span, table};
 use crate::trace_read::{self, ReadBar, ReadTrace, remarks};
@@ -123,7 +123,7 @@ pub fn run(arguments: &Advise) -> anyhow::Result<()> {
     };
     let mut adviser = Adviser::new(options).map_err(|error| usage(&error))?;
     arguments.feed(|request| Ok(adviser.push(request)?))?;
-    let trying = bar("{bar:30} {pos}/{len} simulations")?;
+    let trying = bar(SIMULATIONS, 0);
     let advice = on_threads(arguments.jobs, || {
         adviser.advise(&|done, of| {
             trying.set_length(of as u64);
@@ -144,11 +144,8 @@ pub fn run(arguments: &Advise) -> anyhow::Result<()> {
 }
 
 /// Drawn on a terminal only.
-pub fn bar(template: &str) -> anyhow::Result<ProgressBar> {
-    let bar = ProgressBar::new(0);
-    bar.set_style(ProgressStyle::with_template(template)?);
-    Ok(bar)
-}
+/// How simulations that run are shown.
+pub const SIMULATIONS: &str = "{bar:30} {pos}/{len} simulations";
 
 pub fn micros(us: f64) -> String {
     span((us * 1e3) as u64)

@@ -4,8 +4,9 @@ use device::model::Spec;
 use lens::advise::tier::{TierAdvice, TierAdviser, TierOptions};
 use lens::sim::on_threads;
 
-use crate::advise::{Advise, bar, micros};
+use crate::advise::{Advise, SIMULATIONS, micros};
 use crate::cli::Usage;
+use crate::progress::bar;
 use crate::show;
 use crate::table::{share, size, table};
 
@@ -28,7 +29,7 @@ pub fn run(arguments: &Advise) -> anyhow::Result<()> {
         adviser.push(request);
         Ok(())
     })?;
-    let trying = bar("{bar:30} {pos}/{len} simulations")?;
+    let trying = bar(SIMULATIONS, 0);
     let advice = on_threads(arguments.jobs, || {
         adviser.advise(&|done, of| {
             trying.set_length(of as u64);

@@ -8,7 +8,7 @@
 //! where it was.
 
 use std::fs;
-use std::io::{IsTerminal, Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,13 +17,14 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use base::Bytes;
 use clap::{Args, Subcommand, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use lens::predict::data::{DataSet, Reduce};
 use lens::predict::grid::{Grid, Job, SIZES, Way};
 use lens::predict::import::{self, About, Format};
 use serde::Serialize;
 
 use crate::cli::Usage;
+use crate::progress;
 use crate::show;
 use crate::table::table;
 
@@ -369,19 +370,11 @@ fn fill(path: &Path) -> anyhow::Result<()> {
 
 // --- measuring ------------------------------------------------------------------------------------
 
+/// How much of `what` is done.
 fn bar(what: &'static str, length: u64) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{prefix} [{bar:40}] {percent}% {msg} (left {eta})");
-    let bar = ProgressBar::new(length).with_prefix(what);
-    bar.set_style(
-        style
-            .expect("a template that was tried")
-            .progress_chars("=> "),
-    );
+    let bar = progress::bar("{prefix} [{bar:40}] {percent}% {msg} (left {eta})", length);
     bar.enable_steady_tick(Duration::from_millis(200));
-    bar
+    bar.with_prefix(what)
 }
 
 /// Runs what was not run yet; where all outputs are, in the jobs' order.

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressStyle};
 use lens::experiment::{self, ExperimentError, Options, Results, Row, Value};
 
 use crate::cli::{self, RunExperiment, Usage};
+use crate::progress::bar;
 use crate::show;
 use crate::table::table;
 
@@ -42,10 +42,7 @@ fn run_one(arguments: &RunExperiment) -> anyhow::Result<()> {
         );
         return Err(Usage(what).into());
     }
-    // Drawn on a terminal only.
-    let bar = ProgressBar::new(1000);
-    let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}")?;
-    bar.set_style(style);
+    let bar = bar("{bar:30} {percent:>3} %  {msg}", 1000);
     let mut progress = |what: &str, done: f64| {
         bar.set_message(what.to_owned());
         bar.set_position((done * 1000.0) as u64);

@@ -26,6 +26,7 @@ mod frame;
 mod log;
 mod object_commands;
 mod predict_commands;
+mod progress;
 mod registry;
 mod reserve_commands;
 mod secrets;

@@ -6,7 +6,6 @@ use anyhow::Context;
 use base::{Bytes, SECTOR};
 use clap::Args;
 use hybrid::{Admission, WriteMode};
-use indicatif::{ProgressBar, ProgressStyle};
 use lens::report::{Note, Section};
 use lens::sim::cache::{
     Builder, Compact, Curves, Method, Mode, NamedCurve, Ops, Plan, Row, SHARES, Size, Unit, page,
@@ -15,6 +14,7 @@ use lens::sim::on_threads;
 use lens::trace::{Format, Requests, Trace};
 
 use crate::cli::Usage;
+use crate::progress::bar;
 use crate::show;
 use crate::table::{count, share, size, table};
 use crate::trace_read::{ReadBar, ReadTrace, remarks};
@@ -123,7 +123,7 @@ pub fn run(arguments: &SimCache) -> anyhow::Result<()> {
         rate: arguments.sample,
         seed: arguments.seed,
     };
-    let bar = bar("{bar:30} {pos}/{len} {msg}")?;
+    let bar = bar("{bar:30} {pos}/{len} {msg}", 0);
     let done = |what: &'static str| {
         let bar = &bar;
         move |done: usize, of: usize| {
@@ -167,12 +167,6 @@ pub fn run(arguments: &SimCache) -> anyhow::Result<()> {
 }
 
 /// Drawn on a terminal only.
-fn bar(template: &str) -> anyhow::Result<ProgressBar> {
-    let bar = ProgressBar::new(0);
-    bar.set_style(ProgressStyle::with_template(template)?);
-    Ok(bar)
-}
-
 /// What one object is, unless it is `asked` for. Objects with names of their own stay apart.
 fn unit(asked: Option<Unit>, format: Format) -> Unit {
     match asked {

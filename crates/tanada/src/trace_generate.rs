@@ -10,16 +10,15 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use base::{Bytes, Nanos};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use lens::generate::{Fingerprint, Generator, Part, Profile, Settings, UnknownProfile};
 use lens::trace::GENERATED;
 use lens::trace::write::{Form, TraceWriter, WriteError, copy};
 use serde_json::json;
 
 use crate::cli::Usage;
+use crate::progress::bar;
 use crate::show;
 use crate::table::{share, size, table};
 use crate::trace_read::{Seen, time};
@@ -197,10 +196,7 @@ fn generate(name: &str, arguments: &Arguments) -> anyhow::Result<()> {
         answer => answer?,
     };
     writer.remark(&format!("{GENERATED}{}", arguments.command(profile)));
-    // Drawn on a terminal only.
-    let bar = ProgressBar::new(1_000);
-    let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}");
-    bar.set_style(style.context("the progress bar")?);
+    let bar = bar("{bar:30} {percent:>3} %  {msg}", 1_000);
     bar.set_message(origin.clone());
     let (mut seen, mut fingerprint) = (Seen::default(), Fingerprint::default());
     let written = copy(&mut trace, writer, |trace, batch| {
