@@ -17,7 +17,7 @@
 use base::{Instant, Nanos};
 
 use super::disks::{Disks, Flights};
-use super::spread::{first_apart, with_room};
+use super::spread::{Turn, first_apart, with_room};
 use super::{Candidate, DiskId, PlaceError, ReplicaPolicy, Reply, Request, Sent, Target, Ticket};
 
 /// What is known of one disk; times in nanoseconds.
@@ -62,7 +62,7 @@ impl View {
 pub struct C3 {
     clients: u32,
     disks: Disks<View>,
-    turn: usize,
+    turn: Turn,
 }
 
 impl C3 {
@@ -71,7 +71,7 @@ impl C3 {
         C3 {
             clients,
             disks: Disks::default(),
-            turn: 0,
+            turn: Turn::default(),
         }
     }
 
@@ -81,19 +81,12 @@ impl C3 {
             .get(disk)
             .map_or(0.0, |view| view.score(self.clients))
     }
-
-    fn begin(&mut self, length: usize) -> usize {
-        let begin = self.turn % length;
-        self.turn = self.turn.wrapping_add(1);
-        begin
-    }
 }
 
 impl ReplicaPolicy for C3 {
     fn read(&mut self, _now: Instant, _request: &Request, copies: &[Candidate]) -> DiskId {
         assert!(!copies.is_empty(), "a block has at least one copy");
-        let (before, from) = copies.split_at(self.begin(copies.len()));
-        let in_turn = from.iter().chain(before);
+        let in_turn = self.turn.around(copies);
         let least = in_turn.min_by(|a, b| f64::total_cmp(&self.score(a.disk), &self.score(b.disk)));
         least.expect("not empty").disk
     }
@@ -106,8 +99,8 @@ impl ReplicaPolicy for C3 {
         disks: &[Target],
     ) -> Result<Vec<DiskId>, PlaceError> {
         let mut room = with_room(disks, request.bytes, copies)?;
-        let turn = self.begin(room.len());
-        room.rotate_left(turn);
+        let begin = self.turn.next(room.len());
+        room.rotate_left(begin);
         let score = |disk: &Target| self.score(disk.candidate.disk);
         room.sort_by(|a, b| score(a).total_cmp(&score(b)));
         Ok(first_apart(&room, copies))

@@ -6,14 +6,14 @@
 use base::Instant;
 
 use super::disks::{Disks, Flights};
-use super::spread::{first_apart, with_room};
+use super::spread::{Turn, first_apart, with_room};
 use super::{Candidate, DiskId, PlaceError, ReplicaPolicy, Reply, Request, Sent, Target, Ticket};
 
 /// The fewest own requests under way.
 #[derive(Debug, Clone, Default)]
 pub struct LeastOutstanding {
     under_way: Disks<Flights<()>>,
-    turn: usize,
+    turn: Turn,
 }
 
 impl LeastOutstanding {
@@ -26,20 +26,12 @@ impl LeastOutstanding {
             flights.take(ticket);
         }
     }
-
-    /// Where the turn is in a list of so many.
-    fn begin(&mut self, length: usize) -> usize {
-        let begin = self.turn % length;
-        self.turn = self.turn.wrapping_add(1);
-        begin
-    }
 }
 
 impl ReplicaPolicy for LeastOutstanding {
     fn read(&mut self, _now: Instant, _request: &Request, copies: &[Candidate]) -> DiskId {
         assert!(!copies.is_empty(), "a block has at least one copy");
-        let (before, from) = copies.split_at(self.begin(copies.len()));
-        let in_turn = from.iter().chain(before);
+        let in_turn = self.turn.around(copies);
         let least = in_turn.min_by_key(|copy| self.count(copy.disk));
         least.expect("not empty").disk
     }
@@ -52,8 +44,8 @@ impl ReplicaPolicy for LeastOutstanding {
         disks: &[Target],
     ) -> Result<Vec<DiskId>, PlaceError> {
         let mut room = with_room(disks, request.bytes, copies)?;
-        let turn = self.begin(room.len());
-        room.rotate_left(turn);
+        let begin = self.turn.next(room.len());
+        room.rotate_left(begin);
         room.sort_by_key(|disk| self.count(disk.candidate.disk));
         Ok(first_apart(&room, copies))
     }

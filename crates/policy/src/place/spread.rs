@@ -4,6 +4,25 @@ use base::{Bytes, Set};
 
 use super::{DiskId, DomainId, PlaceError, Target};
 
+/// Whose turn it is among equals: each list begins one further than the one before.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Turn(usize);
+
+impl Turn {
+    /// Where a list of so many begins this time; not of none.
+    pub fn next(&mut self, length: usize) -> usize {
+        let begin = self.0 % length;
+        self.0 = self.0.wrapping_add(1);
+        begin
+    }
+
+    /// All of a list that is not empty, from there on.
+    pub fn around<'a, T>(&mut self, list: &'a [T]) -> impl Iterator<Item = &'a T> + use<'a, T> {
+        let (before, from) = list.split_at(self.next(list.len()));
+        from.iter().chain(before)
+    }
+}
+
 /// Those with room for `bytes`, or why `copies` cannot be placed.
 ///
 /// # Errors
