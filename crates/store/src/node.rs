@@ -441,15 +441,17 @@ impl Node {
         plan: &Plan,
         progress: &mut Progress<'_>,
     ) -> Result<Surface, CalibrateError> {
-        let taken = self.take_device(plan).await?;
-        let found = calibrate::through(&self.store, &self.queue, plan, progress).await?;
-        self.set_calibration(found.calibration()).await?;
-        drop(taken);
-        Ok(found)
+        let taken = self.begin_calibration(plan.clone()).await?;
+        taken.measure(progress).await
     }
 
-    /// Keeps reservations away while the plan runs.
-    async fn take_device(&self, plan: &Plan) -> Result<Taken<'_>, CalibrateError> {
+    /// Takes the device for a calibration, which [`Taken::measure`] carries out: from here on nothing can be reserved for
+    /// as long as the plan may take.
+    ///
+    /// # Errors
+    /// [`CalibrateError::Running`], [`CalibrateError::Reserved`], [`CalibrateError::Plan`]; then nothing was taken.
+    pub async fn begin_calibration(&self, plan: Plan) -> Result<Taken, CalibrateError> {
+        calibrate::streams(&plan)?;
         let _changing = self.changing.acquire(1).await;
         let store = || self.store.name().to_owned();
         if self.calibrating.get().is_some() {
@@ -471,7 +473,8 @@ impl Node {
             });
         }
         self.calibrating.set(Some(slot));
-        Ok(Taken { node: self })
+        let node = self.strong();
+        Ok(Taken { node, plan })
     }
 
     /// Tells the calendar what the device can be trusted to do.
@@ -525,13 +528,27 @@ impl Node {
 }
 
 /// The device is a calibration's until this is dropped; then the queue goes by what the node believes again.
-struct Taken<'a> {
-    node: &'a Node,
+pub struct Taken {
+    node: Rc<Node>,
+    plan: Plan,
 }
 
-impl Drop for Taken<'_> {
+impl Taken {
+    /// Measures by the plan; what is found is kept, and the device believed to do that from then on.
+    ///
+    /// # Errors
+    /// [`CalibrateError`]; the device is believed to do what it was then.
+    pub async fn measure(self, progress: &mut Progress<'_>) -> Result<Surface, CalibrateError> {
+        let Taken { node, plan } = &self;
+        let found = calibrate::through(&node.store, &node.queue, plan, progress).await?;
+        node.set_calibration(found.calibration()).await?;
+        Ok(found)
+    }
+}
+
+impl Drop for Taken {
     fn drop(&mut self) {
-        let node = self.node;
+        let node = &self.node;
         node.calibrating.set(None);
         node.queue.set_costs(node.capacity.borrow().costs);
         node.queue.take_interval();

@@ -19,7 +19,7 @@ use device::model::{self, Spec};
 use device::{Device, Meter};
 use env::net::{Address, Listener};
 use policy::share::{BytesPerSec, Cost, Costs, Second};
-use store::calibrate::Plan;
+use store::calibrate::{CalibrateError, Plan};
 use store::node::{Node, NodeOptions};
 use store::server::{Limits, Server};
 use store::{OpenError, Settings};
@@ -181,30 +181,9 @@ impl OpenStore {
         }
     }
 
-    /// Measures the device below, with objects of its own, where nothing is reserved for so long; from then on the
-    /// store goes by what was found.
-    pub fn begin_calibration(self: &Rc<Self>, full: bool) -> Result<(), Refused> {
-        if self.calibrating.borrow().running {
-            return Err(Refused::Conflict(Refusal {
-                error: format!("{} is being calibrated already", self.config.name),
-                what_to_do: "wait for its end".to_owned(),
-            }));
-        }
-        *self.calibrating.borrow_mut() = api::Calibrating {
-            running: true,
-            ..api::Calibrating::default()
-        };
-        let store = Rc::clone(self);
-        env::spawn(async move {
-            let failed = store.calibrate(full).await.err();
-            let mut calibrating = store.calibrating.borrow_mut();
-            calibrating.running = false;
-            calibrating.failed = failed.map(|error| format!("{error:#}"));
-        });
-        Ok(())
-    }
-
-    async fn calibrate(&self, full: bool) -> anyhow::Result<()> {
+    /// Begins to measure the device below, with objects of its own, where nothing is reserved for so long; from its end on
+    /// the store goes by what was found.
+    pub async fn begin_calibration(self: &Rc<Self>, full: bool) -> Result<(), Refused> {
         let mut plan = match full {
             true => Plan::full(),
             false => Plan::quick(),
@@ -212,12 +191,23 @@ impl OpenStore {
         // What is there may be small: half of the room that is left will do.
         let free = self.node.store().space().free;
         plan.room = plan.room.min(Bytes(free.0 / 2));
-        let mut progress = |what: &str, done: f64| {
-            let mut calibrating = self.calibrating.borrow_mut();
-            what.clone_into(&mut calibrating.what);
-            calibrating.done_percent = 100.0 * done;
+        let taken = self.node.begin_calibration(plan).await.map_err(not_now)?;
+        *self.calibrating.borrow_mut() = api::Calibrating {
+            running: true,
+            ..api::Calibrating::default()
         };
-        self.node.calibrate(&plan, &mut progress).await?;
+        let store = Rc::clone(self);
+        env::spawn(async move {
+            let mut progress = |what: &str, done: f64| {
+                let mut calibrating = store.calibrating.borrow_mut();
+                what.clone_into(&mut calibrating.what);
+                calibrating.done_percent = 100.0 * done;
+            };
+            let failed = taken.measure(&mut progress).await.err();
+            let mut calibrating = store.calibrating.borrow_mut();
+            calibrating.running = false;
+            calibrating.failed = failed.map(|error| error.to_string());
+        });
         Ok(())
     }
 
@@ -318,6 +308,16 @@ async fn scrub_now_and_then(store: Weak<OpenStore>, rate: BytesPerSec) {
         }
         env::sleep(SCRUB_PAUSE).await;
     }
+}
+
+/// A calibration that cannot begin: the error says what is in the way, and behind a semicolon what to do.
+fn not_now(error: CalibrateError) -> Refused {
+    let said = error.to_string();
+    let (error, what_to_do) = said.split_once("; ").unwrap_or((&said, "try again later"));
+    Refused::Conflict(Refusal {
+        error: error.to_owned(),
+        what_to_do: what_to_do.to_owned(),
+    })
 }
 
 /// Where a store's signing key is.

@@ -477,6 +477,7 @@ fn a_calibration_takes_the_device_only_where_nothing_is_promised() {
             budget: Nanos::secs(100),
             ..Plan::quick()
         };
+        let believed = node.queue().costs();
         let mut later = ask(&node, Direction::Read, 1);
         later.slot = Slot::new(Second(node.now().0 + 50), 10);
         let (id, _) = reserved(&node, &later).await;
@@ -485,11 +486,15 @@ fn a_calibration_takes_the_device_only_where_nothing_is_promised() {
             refused.to_string().contains("and reservation 1 has"),
             "{refused}"
         );
+        let begun = node.begin_calibration(plan.clone()).await;
+        assert!(matches!(begun, Err(CalibrateError::Reserved { .. })));
         node.release(id).await.unwrap();
-        let running = {
-            let (node, plan) = (Rc::clone(&node), plan.clone());
-            env::spawn(async move { node.calibrate(&plan, &mut |_, _| {}).await })
-        };
+        // Given up before anything was measured: as if it had never begun.
+        drop(node.begin_calibration(plan.clone()).await.unwrap());
+        assert_eq!(node.queue().costs(), believed);
+        assert_eq!(node.report().capacity.source, "configured");
+        let taken = node.begin_calibration(plan.clone()).await.unwrap();
+        let running = env::spawn(async move { taken.measure(&mut |_, _| {}).await });
         env::sleep(Nanos::secs(5)).await;
         let soon = ask(&node, Direction::Read, 1);
         let refused = node.hold(&soon, None, Second(node.now().0 + 9)).await;

@@ -552,7 +552,7 @@ pub(super) async fn scrub_store(
     request_body = CalibrateAsk, responses(
     (status = 200, body = Store),
     (status = 404, body = Refusal),
-    (status = 409, description = "It runs already", body = Refusal),
+    (status = 409, description = "It runs already, or something is reserved for as long as it may take", body = Refusal),
 ))]
 pub(super) async fn calibrate_store(
     State(control): State<Arc<Control>>,
@@ -562,7 +562,10 @@ pub(super) async fn calibrate_store(
 ) -> Answer<Store> {
     let ask: CalibrateAsk = super::body(&headers, &text, r#"{"full": false}"#)?;
     let begun = control.at_store(&name, async move |store| {
-        store.begin_calibration(ask.full).map(|()| store.report())
+        store
+            .begin_calibration(ask.full)
+            .await
+            .map(|()| store.report())
     });
     Ok(Json(begun.await??))
 }

@@ -1,7 +1,8 @@
 //! A real daemon in a directory of its own, on Unix sockets and free ports.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 
@@ -72,6 +73,17 @@ pub fn json(dir: &Path, arguments: &[&str]) -> Value {
 
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// One HTTP request over TCP: status code and body.
+pub fn http(address: &str, request: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).expect("the daemon listens");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
+    let code = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (code, body.to_owned())
 }
 
 /// Asks `vol0` something with QEMU's client; `false` without QEMU's tools.

@@ -1,23 +1,10 @@
 //! The daemon from outside: start, look, command, stop, start again.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 
-use crate::common::{Daemon, SMALL, json, run, stderr, text};
+use crate::common::{Daemon, SMALL, http, json, run, stderr, text};
 use serde_json::{Value, json};
-
-/// One HTTP request over TCP: status code and body.
-fn http(address: &str, request: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).expect("the daemon listens");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
-    let code = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (code, body.to_owned())
-}
 
 fn get(address: &str, path: &str, headers: &str) -> (u16, String) {
     http(

@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::common::{Daemon, json, run, stderr, tanada, text};
+use crate::common::{Daemon, http, json, run, stderr, tanada, text};
 
 /// Two stores on files, one open to whoever reaches it.
 const STORES: &str = r#"
@@ -729,4 +729,61 @@ fn a_log_nobody_reads_keeps_nobody_waiting() {
     let (status, log) = daemon.stop();
     assert_eq!(status, Some(0));
     assert!(log.len() > 64 << 10, "{} bytes of log", log.len());
+}
+
+#[test]
+fn a_calibration_is_refused_where_something_is_reserved() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, STORES);
+    reserve(
+        dir,
+        &[
+            "--store", "s0", "--read", "10MB/s", "--from", "+5m", "--for", "1m",
+        ],
+    );
+    let post = || {
+        http(
+            &daemon.admin_tcp(),
+            &format!(
+                "POST /v1/stores/s0/calibrate HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
+                 Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}",
+                daemon.admin_tcp()
+            ),
+        )
+    };
+    let (code, refusal) = post();
+    assert_eq!(code, 409, "{refusal}");
+    let refusal: Value = serde_json::from_str(&refusal).unwrap();
+    let (error, todo) = (
+        refusal["error"].to_string(),
+        refusal["what_to_do"].to_string(),
+    );
+    assert!(
+        error.contains("cannot calibrate s0 now") && error.contains("reservation 1 has"),
+        "{error}"
+    );
+    assert!(todo.contains("or release it"), "{todo}");
+    let said = stderr(&run(dir, &["store", "calibrate", "s0"]));
+    assert!(
+        said.contains("reservation 1 has") && said.contains("or release it"),
+        "{said}"
+    );
+    let status = json(dir, &["store", "status", "s0", "--json"]);
+    assert_eq!(status["calibrating"]["running"], false, "{status}");
+
+    // With nothing reserved it begins, and a second one waits for its end.
+    text(dir, &["reserve", "cancel", "s0/1"]);
+    assert_eq!(post().0, 200);
+    let (code, refusal) = post();
+    assert_eq!(code, 409, "{refusal}");
+    assert!(refusal.contains("is being calibrated already"), "{refusal}");
+    let said = stderr(&run(
+        dir,
+        &[
+            "reserve", "add", "--store", "s0", "--read", "1MB/s", "--for", "1m",
+        ],
+    ));
+    assert!(said.contains("calibration"), "{said}");
+    assert_eq!(daemon.stop().0, Some(0));
 }
