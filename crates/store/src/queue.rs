@@ -135,7 +135,7 @@ struct State {
     at_device: usize,
     done: Done,
     /// Requests of closed sessions that found no place as best effort yet.
-    left_over: VecDeque<(Ticket, Request)>,
+    left_over: VecDeque<Request>,
 }
 
 /// A device whose users wait in one line, by the decisions of one scheduler. See the module's head.
@@ -233,7 +233,7 @@ impl Queue {
         state.ends.retain(|(known, _), _| *known != session);
         for ticket in &closed.unserved {
             let rest = state.rest(*ticket);
-            state.left_over.push_back((*ticket, rest));
+            state.left_over.push_back(rest);
         }
         drop(state);
         self.pump();
@@ -363,32 +363,26 @@ impl Queue {
         bytes: Bytes,
         class: Class,
     ) -> Result<(), EnqueueError> {
-        let mut state = self.state.borrow_mut();
-        let now = env::now();
-        let session = match class {
-            Class::Session(number) if state.scheduler.figures(now, SessionId(number)).is_some() => {
-                SessionId(number)
-            }
-            Class::Background => self.background,
-            _ => self.best_effort,
+        let lane = match class {
+            Class::Metadata => Lane::Metadata { charged: None },
+            Class::Session(number) => Lane::Session(SessionId(number)),
+            Class::Background => Lane::Session(self.background),
+            Class::Foreground => Lane::Session(self.best_effort),
         };
-        let sequential = state.ends.get(&(session, direction)) == Some(&at);
         let request = Request {
             ticket,
             direction,
             bytes,
-            sequential,
+            sequential: false,
         };
-        let lane = match class {
-            Class::Metadata => Lane::Metadata { charged: None },
-            _ => Lane::Session(session),
-        };
-        state.scheduler.enqueue(now, lane, request)?;
-        if class != Class::Metadata {
-            let end = Sector(at.0 + bytes.0 / SECTOR);
-            state.ends.insert((session, direction), end);
+        let mut state = self.state.borrow_mut();
+        match state.enqueue(lane, at, request) {
+            // It was closed, or never opened.
+            Err(EnqueueError::NoSession(_)) => {
+                state.enqueue(Lane::Session(self.best_effort), at, request)
+            }
+            done => done,
         }
-        Ok(())
     }
 
     /// Does what the scheduler says until it has nothing more to say.
@@ -485,6 +479,23 @@ impl State {
         }
     }
 
+    /// Puts a request in its line; whether it follows on the one before in this line is seen here.
+    fn enqueue(&mut self, lane: Lane, at: Sector, request: Request) -> Result<(), EnqueueError> {
+        let Lane::Session(session) = lane else {
+            return self.scheduler.enqueue(env::now(), lane, request);
+        };
+        let stream = (session, request.direction);
+        let sequential = self.ends.get(&stream) == Some(&at);
+        let request = Request {
+            sequential,
+            ..request
+        };
+        self.scheduler.enqueue(env::now(), lane, request)?;
+        self.ends
+            .insert(stream, Sector(at.0 + request.bytes.0 / SECTOR));
+        Ok(())
+    }
+
     /// What of a request is not handed out, to stand in line anew.
     fn rest(&mut self, ticket: Ticket) -> Request {
         let job = self.jobs.get_mut(&ticket).expect("in line, not answered");
@@ -503,7 +514,7 @@ impl State {
 
     /// Requests of closed sessions go on as best effort, as far as there is room in that line.
     fn take_over(&mut self, best_effort: SessionId) {
-        while let Some((_, request)) = self.left_over.front() {
+        while let Some(request) = self.left_over.front() {
             let lane = Lane::Session(best_effort);
             if self.scheduler.enqueue(env::now(), lane, *request).is_err() {
                 return;
