@@ -4,7 +4,7 @@
 //! cargo bench -p tanada-store --bench store -- [--dir DIR] [--json] [--runs N] [--quick]
 //!
 //! large     1 MiB reads, and writes with a flush at the end: the bare file (O_DIRECT), the store on it, the store
-//!           behind its queue
+//!           behind its queue, and behind one that cuts all requests in pieces of 256 KiB and begins with one at a time
 //! small     create, write 4 KiB, make durable: the store, plain files with fsync, redb
 //! ```
 //!
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Instant;
 
-use base::{Buf, Bytes, Sector, View};
+use base::{Buf, Bytes, Nanos, Sector, View};
 use device::{Class, Device, DeviceExt, FileOptions};
 use env::Runtime;
 use env::fs::Direct;
@@ -233,8 +233,11 @@ fn large(dir: &Path, rows: &mut Vec<Row>, pieces: u64) {
                     1 => stored(device, pieces, depth).await,
                     _ => {
                         let costs = Costs::flat(BytesPerSec((mb * MIB as f64) as u64));
-                        let queue = Queue::new(device, QueueOptions::new(costs));
-                        stored(queue, pieces, depth).await
+                        let mut options = QueueOptions::new(costs);
+                        if which == 3 {
+                            options.share.tags.piece_time = Nanos(0);
+                        }
+                        stored(Queue::new(device, options), pieces, depth).await
                     }
                 }
             })
@@ -244,6 +247,7 @@ fn large(dir: &Path, rows: &mut Vec<Row>, pieces: u64) {
             ("bare", first),
             ("store", run(1, 0.0)),
             ("store, queue", run(2, first.0)),
+            ("short pieces", run(3, first.0)),
         ] {
             let unit = "MiB/s";
             add(

@@ -26,6 +26,8 @@ pub struct DepthOptions {
     pub min: u32,
     /// Never more.
     pub max: u32,
+    /// So many to begin with on a device so fast that this many take little time.
+    pub fast: u32,
     /// One more must make the device faster by so many percent.
     pub gain_percent: u64,
     /// Latency may be so many percent of the best seen; beyond, the device is stalled.
@@ -41,12 +43,13 @@ pub struct DepthOptions {
 }
 
 impl Default for DepthOptions {
-    /// 1 to 32, each worth 4 %, stalled at eight times the best, batches of 16, four of them at each depth, trials 256
+    /// 1 to 32 (4 to begin with on a fast device), each worth 4 %, stalled at eight times the best, batches of 16, four of them at each depth, trials 256
     /// batches apart at most, the best of the last 256 to 512 batches.
     fn default() -> Self {
         DepthOptions {
             min: 1,
             max: 32,
+            fast: 4,
             gain_percent: 4,
             stretch_percent: 800,
             batch: 16,
@@ -125,14 +128,23 @@ impl DepthControl {
     /// # Panics
     /// If `min` is zero or above `max`, `stretch_percent` below 100, or `trial` zero.
     pub fn new(options: DepthOptions) -> DepthControl {
+        DepthControl::beginning_at(options.min, options)
+    }
+
+    /// Begins at `depth`, or as near as the bounds let; above the least it is tried first whether one less is enough.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn beginning_at(depth: u32, options: DepthOptions) -> DepthControl {
         let DepthOptions { min, max, .. } = options;
         assert!(0 < min && min <= max, "a depth between {min} and {max}");
         assert!(options.stretch_percent >= 100, "less than the best");
         assert!(options.trial > 0, "a trial of nothing");
+        let depth = depth.clamp(min, max);
         DepthControl {
             options,
-            settled: min,
-            depth: min,
+            settled: depth,
+            depth,
             sum: 0,
             under_way: 0,
             count: 0,
@@ -142,7 +154,7 @@ impl DepthControl {
             best_before: u64::MAX,
             batches: 0,
             trial: None,
-            up_next: true,
+            up_next: depth == min,
             rest: 0,
             rest_next: options.trial,
         }
@@ -311,6 +323,18 @@ mod tests {
         let highest = settle(&mut control, wide(8), 10_000);
         assert!((8..=9).contains(&highest), "{highest}");
         assert!((7..=9).contains(&control.depth()));
+    }
+
+    #[test]
+    fn what_was_too_many_to_begin_with_is_soon_taken_back() {
+        let mut control = DepthControl::beginning_at(4, DepthOptions::default());
+        settle(&mut control, wide(1), 600);
+        assert_eq!(control.settled, 1);
+        let mut control = DepthControl::beginning_at(4, DepthOptions::default());
+        let fewest = (0..10_000).map(|_| settle(&mut control, wide(4), 1)).min();
+        assert_eq!((fewest, control.depth()), (Some(3), 4), "one less is tried");
+        let bounded = DepthControl::beginning_at(4, DepthOptions::fixed(2));
+        assert_eq!(bounded.depth(), 2);
     }
 
     #[test]

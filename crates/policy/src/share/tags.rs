@@ -9,7 +9,9 @@
 //!
 //! A session's *due* tag is the moment its next piece is owed: it moves on by the piece's device time
 //! over the session's share of the device's time. Requests go in pieces of at most one quantum, so
-//! that a newcomer, whose tag is now, waits for one piece at the device and not for a round.
+//! that a newcomer, whose tag is now, waits for one piece at the device and not for a round. On a fast
+//! device a piece has as many quanta as it does in a millisecond: what is shorter takes longer on its
+//! way there and back than at work.
 //!
 //! - **Idle.** A session that asks again after a pause begins now, with a credit of at most `burst`.
 //! - **Spare time** goes to all who wait, promised or not, by weight and below their limits: the device
@@ -47,8 +49,12 @@ use super::{
 /// The parameters of the tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TagsOptions {
-    /// The longest piece, while there is time.
+    /// What promises are reckoned in, and the longest piece while there is time, on a device that is not fast.
     pub quantum: Bytes,
+    /// On a fast one the longest piece has as many quanta as it does in so long.
+    pub piece_time: Nanos,
+    /// But no piece has more, nor where time is short, unless a quantum has.
+    pub piece_most: Bytes,
     /// The longest while there is not: so many quanta.
     pub quanta_max: u64,
     /// The shortest, of sessions with little promised.
@@ -68,10 +74,13 @@ pub struct TagsOptions {
 }
 
 impl Default for TagsOptions {
-    /// Pieces of 32 to 256 KiB, to 1 MiB when time is short, 20 ms of credit, a second of debt, commits after 64 MiB or a second.
+    /// Pieces of 32 to 256 KiB (on a fast device of a millisecond), four times as long when time is short, 4 MiB at most; 20 ms of
+    /// credit, a second of debt, commits after 64 MiB or a second.
     fn default() -> Self {
         TagsOptions {
             quantum: Bytes::kib(256),
+            piece_time: Nanos::millis(1),
+            piece_most: Bytes::mib(4),
             quanta_max: 4,
             piece_min: Bytes::kib(32),
             burst: Nanos::millis(20),
@@ -80,6 +89,26 @@ impl Default for TagsOptions {
             depth: DepthOptions::default(),
             commit_bytes: Bytes::mib(64),
             commit_after: Nanos::secs(1),
+        }
+    }
+}
+
+impl TagsOptions {
+    /// The longest piece on this device while there is time: as many quanta as it does in `piece_time`.
+    fn quantum_on(&self, costs: &Costs, direction: Direction) -> Bytes {
+        let cost = costs.direction(direction);
+        // A fixed cost of that much is no fast device's, whatever rate was found beside it.
+        let fast = cost.rate.within(self.piece_time.saturating_sub(cost.fixed));
+        let times = fast.min(self.piece_most).0 / self.quantum.0;
+        self.quantum * times.max(1)
+    }
+
+    /// Pieces at the device to begin with.
+    fn depth_on(&self, costs: &Costs) -> DepthControl {
+        let longer = |direction| self.quantum_on(costs, direction) > self.quantum;
+        match Direction::ALL.into_iter().all(longer) {
+            true => DepthControl::beginning_at(self.depth.fast, self.depth),
+            false => DepthControl::new(self.depth),
         }
     }
 }
@@ -146,7 +175,7 @@ impl Tags {
             options,
             window,
             sessions: Sessions::new(limits, window, costs, options.quantum),
-            depth: DepthControl::new(options.depth),
+            depth: options.depth_on(&costs),
             spare: 0,
             shed: Shed::Nothing,
             written: Bytes(0),
@@ -160,6 +189,17 @@ impl Tags {
         self.shed
     }
 
+    /// The longest piece while there is time.
+    fn quantum(&self, direction: Direction) -> Bytes {
+        self.options.quantum_on(self.sessions.costs(), direction)
+    }
+
+    /// So many of them as one piece.
+    fn quanta_of(&self, direction: Direction, quanta: u64) -> Bytes {
+        let quantum = self.quantum(direction);
+        (quantum * quanta).min(self.options.piece_most.max(quantum))
+    }
+
     /// How a session's tags run by its terms and the costs.
     fn set_pace(&self, terms: &Terms, tag: &mut Tag) {
         let (costs, unit) = (self.sessions.costs(), self.sessions.unit());
@@ -168,8 +208,8 @@ impl Tags {
         tag.weight = terms.weight();
         tag.limit_share = terms.limit.map(share_of);
         tag.share = share_of(terms.rate);
-        let quantum = self.options.quantum;
-        tag.piece_max = quantum * self.options.quanta_max;
+        let quantum = self.quantum(terms.direction);
+        tag.piece_max = self.quanta_of(terms.direction, self.options.quanta_max);
         if terms.rate.0 > 0 && terms.class == Class::Session {
             tag.piece_max = self.piece_of(terms, window).min(tag.piece_max);
         }
@@ -263,7 +303,10 @@ impl Tags {
     fn choose(&mut self, now: Instant) -> Option<(SessionId, Bytes)> {
         let floors = self.shed < Shed::Background;
         // Large pieces grow when cushions are late, small ones only when promises are.
-        let most = self.options.quantum * self.quanta(self.cushion_lag(now));
+        let most = |entry: &Entry<Tag>| {
+            let direction = entry.line[0].request.direction;
+            self.quanta_of(direction, self.quanta(self.cushion_lag(now)))
+        };
         let grown = self.quanta(self.lag(now));
         let may = |entry: &Entry<Tag>| entry.own.free <= now;
         let promised = |entry: &Entry<Tag>| {
@@ -273,8 +316,8 @@ impl Tags {
             let waiting = self.sessions.waiting();
             waiting
                 .filter(|(_, entry)| may(entry) && only(entry))
-                .filter_map(|(id, entry)| Some((key(&entry.own)?, id, entry.own.piece_max)))
-                .min()
+                .filter_map(|(id, entry)| Some((key(&entry.own)?, id, entry)))
+                .min_by_key(|(key, id, _)| (*key, *id))
         };
         let deadline =
             |at: Instant, period: Nanos| (at <= now).then(|| u128::from((at + period).0));
@@ -285,10 +328,11 @@ impl Tags {
                 promised(entry) && entry.terms.class == Class::Session
             })
         });
-        if let Some((_, id, piece)) = chosen {
-            return Some((id, (piece * grown).min(most)));
+        if let Some((_, id, entry)) = chosen {
+            return Some((id, (entry.own.piece_max * grown).min(most(entry))));
         }
-        let (spare, id, _) = first(&|tag| Some(tag.spare), &|_| true)?;
+        let (spare, id, entry) = first(&|tag| Some(tag.spare), &|_| true)?;
+        let most = most(entry);
         self.spare = spare;
         Some((id, most))
     }

@@ -3,10 +3,10 @@
 use std::future::Future;
 use std::rc::Rc;
 
-use base::{Buf, Bytes, Nanos, Sector, View};
+use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use device::fault::{Book, Done, Injury, Rule};
-use device::{Class, Device, DeviceExt, Memory, Op, WriteFlags};
-use env::sync::join_all;
+use device::{Class, Device, DeviceExt, Info, Memory, Op, Pending, WriteFlags};
+use env::sync::{Semaphore, join_all};
 use policy::share::{BytesPerSec, Cost, Costs, Direction, Kind, Terms};
 
 use super::{Queue, QueueOptions};
@@ -293,5 +293,130 @@ fn a_client_that_leaves_the_device_room_says_nothing_of_what_it_can_do() {
         };
         assert_eq!(busy(3).await, Nanos(0));
         assert!(busy(4).await >= Nanos::secs(1));
+    });
+}
+
+/// A disk that moves 2 GB/s, one request after the other, and takes 150 us on the way there and back of each.
+struct Fast {
+    below: Rc<Memory>,
+    turn: Rc<Semaphore>,
+}
+
+const FAST: BytesPerSec = BytesPerSec::mb(2_000);
+
+impl Fast {
+    fn new() -> Rc<Fast> {
+        let below = Memory::new("fast", Bytes::mib(64));
+        below.set_latency(Nanos::micros(150));
+        let turn = Semaphore::new(1);
+        Rc::new(Fast { below, turn })
+    }
+
+    async fn spend(&self, len: usize) {
+        let _turn = self.turn.acquire(1).await;
+        env::sleep(FAST.time_for(Bytes(len as u64))).await;
+    }
+}
+
+impl Device for Fast {
+    fn info(&self) -> Info {
+        self.below.info()
+    }
+
+    fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf> {
+        Box::pin(async move {
+            self.spend(buf.len()).await;
+            self.below.read(at, buf, class).await
+        })
+    }
+
+    fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.spend(data.len()).await;
+            self.below.write(at, data, flags).await
+        })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        self.below.flush()
+    }
+
+    fn discard(&self, span: Span) -> Pending<'_, ()> {
+        self.below.discard(span)
+    }
+
+    fn write_zeroes(&self, span: Span, flags: WriteFlags) -> Pending<'_, ()> {
+        self.below.write_zeroes(span, flags)
+    }
+}
+
+/// How long four users take over 512 reads or writes of 1 MiB.
+async fn four_users(device: Rc<dyn Device>, direction: Direction) -> Nanos {
+    const MIB: u64 = 1 << 20;
+    let data = View::copy_of(&vec![7; MIB as usize]);
+    let begun = env::now();
+    let user = |first: u64| {
+        let (device, data) = (Rc::clone(&device), data.clone());
+        async move {
+            for at in (first..512).step_by(4) {
+                let at = Sector(at % 64 * MIB / 512);
+                match direction {
+                    Direction::Read => drop(device.read_at(at, Bytes(MIB)).await.unwrap()),
+                    Direction::Write => device.write_at(at, data.clone()).await.unwrap(),
+                }
+            }
+        }
+    };
+    join_all((0..4).map(user)).await;
+    env::now().since(begun)
+}
+
+#[test]
+fn a_fast_device_is_as_fast_behind_its_queue() {
+    for direction in Direction::ALL {
+        run(async move {
+            let bare = four_users(Fast::new(), direction).await;
+            let queue = Queue::new(Fast::new(), QueueOptions::new(Costs::flat(FAST)));
+            let queued = four_users(queue.clone(), direction).await;
+            let ratio = bare.0 as f64 / queued.0 as f64;
+            println!("{direction}s: {ratio:.3} at depth {}", queue.depth());
+            assert!(
+                ratio >= 0.95,
+                "{direction}s: {ratio}, depth {}",
+                queue.depth()
+            );
+        });
+    }
+}
+
+#[test]
+fn behind_a_greedy_client_of_a_fast_device_a_newcomer_waits_a_few_milliseconds() {
+    run(async {
+        let queue = Queue::new(Fast::new(), QueueOptions::new(Costs::flat(FAST)));
+        let greedy = {
+            let queue = queue.clone();
+            env::spawn(async move { four_users(queue, Direction::Write).await })
+        };
+        // Early, at the depth it begins with, and later.
+        for _ in 0..20 {
+            env::sleep(Nanos::micros(7300)).await;
+            let session = queue.open(Terms::reserved(Direction::Read, BytesPerSec::mb(100)));
+            let session = session.unwrap();
+            let begun = env::now();
+            let buf = Buf::for_read(256 << 10);
+            queue
+                .read(Sector(0), buf, Class::Session(session.0))
+                .await
+                .unwrap();
+            let waited = env::now().since(begun);
+            // Four pieces of a millisecond at most, its own, and the way.
+            assert!(
+                waited <= Nanos::micros(4 * 1000 + 131 + 150),
+                "{waited} at depth {}",
+                queue.depth()
+            );
+            queue.close(session).unwrap();
+        }
+        greedy.await;
     });
 }

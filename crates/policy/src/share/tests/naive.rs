@@ -171,8 +171,25 @@ impl NaiveTags {
             .0
     }
 
+    /// The longest piece while there is time: the quanta that fit in a millisecond, or one.
+    fn longest(&self) -> u64 {
+        let quantum = self.options.quantum.0;
+        let mut longest = quantum;
+        while longest + quantum <= self.options.piece_most.0
+            && self.cost(longest + quantum) <= self.options.piece_time.0
+        {
+            longest += quantum;
+        }
+        longest
+    }
+
+    fn grown(&self, quanta: u64) -> u64 {
+        let longest = self.longest();
+        (longest * quanta).min(self.options.piece_most.0.max(longest))
+    }
+
     fn piece_max(&self, line: &Line) -> u64 {
-        let most = self.options.quantum.0 * self.options.quanta_max;
+        let most = self.grown(self.options.quanta_max);
         if line.class != Class::Session || line.rate == 0 {
             return most;
         }
@@ -184,7 +201,7 @@ impl NaiveTags {
 
     /// By the clock, how long the usual piece takes at a share.
     fn period(&self, line: &Line, share: u64) -> u64 {
-        let piece = self.piece_max(line).min(self.options.quantum.0);
+        let piece = self.piece_max(line).min(self.longest());
         let charge = self.charge(piece, self.options.quantum.0);
         slow(charge, share)
     }
@@ -194,7 +211,7 @@ impl NaiveTags {
         if line.class != Class::Session || !self.options.cushion {
             return share;
         }
-        let piece = self.piece_max(line).min(self.options.quantum.0);
+        let piece = self.piece_max(line).min(self.longest());
         let charge = self.charge(piece, self.options.quantum.0);
         share + (share / 32).max(charge * 1_000_000_000 / self.window)
     }
@@ -296,7 +313,7 @@ impl NaiveTags {
             }
         }
         let quanta = |lag: u64| (1 + lag / (self.window / 64)).min(self.options.quanta_max);
-        let most = self.options.quantum.0 * quanta(self.cushion_lag(now));
+        let most = self.grown(quanta(self.cushion_lag(now)));
         let grown = quanta(self.lag(now));
 
         let waiting = |l: &&Line| !l.requests.is_empty() && l.free <= now;

@@ -8,10 +8,14 @@ use super::Dice;
 use super::naive::{Line, NaiveRounds, NaiveTags, Out};
 
 fn costs() -> Costs {
+    costs_at(BytesPerSec::mb(200))
+}
+
+fn costs_at(rate: BytesPerSec) -> Costs {
     let cost = Cost {
         fixed: Nanos::micros(100),
         jump: Nanos(0),
-        rate: BytesPerSec::mb(200),
+        rate,
     };
     Costs {
         read: cost,
@@ -121,11 +125,15 @@ fn compare_tags(depth: u32, seed: u64, steps: u64) -> [usize; 4] {
         debt: window,
         ..options
     };
-    let mut queue = Tags::new(Limits::default(), window, costs(), options);
+    // On fast devices pieces are longer; on the last no request is longer than a piece.
+    let costs = costs_at(BytesPerSec::mb(
+        [200, 200, 700, 6000][dice.below(4) as usize],
+    ));
+    let mut queue = Tags::new(Limits::default(), window, costs, options);
     let mut twin = NaiveTags {
         lines: Vec::new(),
         high: Vec::new(),
-        costs: costs(),
+        costs,
         window: window.0,
         options,
         depth,
