@@ -7,6 +7,7 @@
 //! ```
 //!
 //! - [`choice`] which copy is asked, and what when it is late or fails.
+//! - [`volume`] a volume in use; [`link`] one store as it sees it.
 //! - [`meta`] small records that all nodes agree on. [`record`] what they agree on about a volume.
 //! - [`names`] numbers and the names of objects.
 //! - [`map`] which object holds an extent. [`image`] the tree of heads, snapshots and clones; [`image_gc`] frees what the
@@ -21,10 +22,12 @@ pub mod image;
 pub mod image_audit;
 pub mod image_gc;
 pub mod image_meta;
+pub mod link;
 pub mod map;
 pub mod meta;
 pub mod names;
 pub mod record;
+pub mod volume;
 
 pub use names::{EXTENT, ExtentName, Generation, ImageId, NodeName, StoreNumber, Stores, VolumeId};
 

@@ -1,0 +1,312 @@
+//! One store as a volume sees it: here or somewhere else, under the volume's guard.
+//!
+//! ```text
+//! Door (a store) --open(guard, mark): seal, then guard--> Link: read, write, punch ... under that mark
+//!                                                           '-- broken: open again, with a greater mark if a change is in doubt
+//! ```
+//!
+//! A link does not mend itself. Whoever opens it again with the *same* mark may find a change of the broken one still under
+//! way; whoever opens it with a *greater* one has waited for the last of them: that is what a seal is for.
+//!
+//! Always true:
+//! 1. [`LinkError::Unknown`] is the only answer to a change that may have happened or may yet happen.
+//! 2. When [`Door::open`] answers, nothing under a lesser mark is under way at the store, and nothing will be.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use base::{Buf, View};
+use env::net::Address;
+use store::client::{Client, ClientError, ClientOptions, Credentials};
+use store::guard::Guarded;
+use store::node::Node;
+use store::session::{Access, OperationError};
+use store::{Change, Extent, Listing, SpaceFigures, Stat, StoreError};
+
+/// A store's answer, some time.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, LinkError>> + 'a>>;
+
+/// Why a store did not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// The guard was sealed with a greater mark. Nothing was done.
+    #[error("{why}")]
+    Fenced {
+        /// The greater one.
+        found: u64,
+        /// The store's words.
+        why: String,
+    },
+    /// The object is not there. Nothing was done.
+    #[error("{0}")]
+    Absent(String),
+    /// What was read, or what a change would keep a part of, is not what was written. Nothing was done.
+    #[error("{0}")]
+    Damaged(String),
+    /// No room. Nothing was done.
+    #[error("{0}")]
+    Full(String),
+    /// Refused for another reason. Nothing was done.
+    #[error("{0}")]
+    Refused(String),
+    /// There is no way to the store. Nothing was done.
+    #[error("{0}")]
+    Gone(String),
+    /// Nobody knows: it may have been done, and may yet be.
+    #[error("{0}")]
+    Unknown(String),
+}
+
+impl LinkError {
+    /// Is the link of no more use?
+    pub fn ends_link(&self) -> bool {
+        matches!(self, LinkError::Gone(_) | LinkError::Unknown(_))
+    }
+
+    fn store(error: &StoreError) -> LinkError {
+        let text = error.to_string();
+        match error {
+            StoreError::Fenced { found, .. } => LinkError::Fenced {
+                found: *found,
+                why: text,
+            },
+            StoreError::NotFound { .. } => LinkError::Absent(text),
+            StoreError::Damaged { .. } => LinkError::Damaged(text),
+            StoreError::NoSpace { .. } | StoreError::TableFull { .. } => LinkError::Full(text),
+            // What failed at its end may have happened.
+            StoreError::Device { .. } | StoreError::Failed { .. } | StoreError::Closed { .. } => {
+                LinkError::Unknown(text)
+            }
+            _ => LinkError::Refused(text),
+        }
+    }
+}
+
+impl From<OperationError> for LinkError {
+    fn from(error: OperationError) -> LinkError {
+        match &error {
+            OperationError::Store(error) => LinkError::store(error),
+            other => LinkError::Refused(other.to_string()),
+        }
+    }
+}
+
+impl From<ClientError> for LinkError {
+    fn from(error: ClientError) -> LinkError {
+        let text = error.to_string();
+        match &error {
+            ClientError::Store(error) => LinkError::store(error),
+            ClientError::Lost { .. } | ClientError::Late { .. } => match error.changed_nothing() {
+                true => LinkError::Gone(text),
+                false => LinkError::Unknown(text),
+            },
+            ClientError::Refused { .. } => LinkError::Refused(text),
+            _ => LinkError::Gone(text),
+        }
+    }
+}
+
+/// A way to a store. Held as `Rc<dyn Door>`.
+pub trait Door {
+    /// Seals `guard` with `mark` at the store, and answers a link under it.
+    ///
+    /// # Errors
+    /// [`LinkError::Fenced`] if the mark there is greater; whatever else stands in the way.
+    fn open<'a>(&'a self, guard: &'a str, mark: u64) -> Pending<'a, Rc<dyn Link>>;
+}
+
+/// A store under a mark. Held as `Rc<dyn Link>`; its operations are those of [`store::Store`].
+#[allow(missing_docs)] // They are.
+pub trait Link {
+    fn read<'a>(&'a self, object: &'a str, offset: u64, len: u64) -> Pending<'a, Buf>;
+    fn write<'a>(
+        &'a self,
+        object: &'a str,
+        offset: u64,
+        data: View,
+        change: Change,
+    ) -> Pending<'a, ()>;
+    fn punch<'a>(
+        &'a self,
+        object: &'a str,
+        offset: u64,
+        len: u64,
+        change: Change,
+    ) -> Pending<'a, ()>;
+    /// Changes nothing but the mark.
+    fn stamp<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()>;
+    fn create<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()>;
+    fn delete<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()>;
+    fn stat<'a>(&'a self, object: &'a str) -> Pending<'a, Stat>;
+    fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>) -> Pending<'a, Listing>;
+    fn extents<'a>(&'a self, object: &'a str, offset: u64, len: u64) -> Pending<'a, Vec<Extent>>;
+    fn space(&self) -> Pending<'_, SpaceFigures>;
+    fn flush(&self) -> Pending<'_, ()>;
+    /// The longest write in bytes.
+    fn write_max(&self) -> u64;
+}
+
+/// Objects asked for at once.
+const LISTED: usize = 1000;
+
+// --- here ---------------------------------------------------------------------------------------------
+
+/// A store of this very process.
+pub struct LocalDoor(pub Rc<Node>);
+
+struct Local(Rc<Guarded>);
+
+impl Door for LocalDoor {
+    fn open<'a>(&'a self, guard: &'a str, mark: u64) -> Pending<'a, Rc<dyn Link>> {
+        Box::pin(async move {
+            let session = self.0.open_session(Access::NodeKey);
+            let session = session.map_err(|why| LinkError::Refused(why.to_string()))?;
+            session.seal(guard, mark).await?;
+            Ok(Rc::new(Local(session.guarded(guard, mark)?)) as Rc<dyn Link>)
+        })
+    }
+}
+
+/// A link without a seal: a planted bug.
+#[cfg(test)]
+pub(crate) fn unsealed(node: &Rc<Node>, guard: &str, mark: u64) -> Result<Rc<dyn Link>, LinkError> {
+    let session = node.open_session(Access::NodeKey);
+    let session = session.map_err(|why| LinkError::Refused(why.to_string()))?;
+    Ok(Rc::new(Local(session.guarded(guard, mark)?)))
+}
+
+macro_rules! here {
+    ($answer:expr) => {
+        Box::pin(async move { Ok($answer.await.map(drop)?) })
+    };
+}
+
+impl Link for Local {
+    fn read<'a>(&'a self, object: &'a str, offset: u64, len: u64) -> Pending<'a, Buf> {
+        Box::pin(async move { Ok(self.0.read(object, offset, len).await?) })
+    }
+    fn write<'a>(
+        &'a self,
+        object: &'a str,
+        offset: u64,
+        data: View,
+        change: Change,
+    ) -> Pending<'a, ()> {
+        here!(self.0.write(object, offset, data, change))
+    }
+    fn punch<'a>(
+        &'a self,
+        object: &'a str,
+        offset: u64,
+        len: u64,
+        change: Change,
+    ) -> Pending<'a, ()> {
+        here!(self.0.punch(object, offset, len, change))
+    }
+    fn stamp<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
+        here!(self.0.stamp(object, change))
+    }
+    fn create<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
+        here!(self.0.create(object, &[], change))
+    }
+    fn delete<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
+        here!(self.0.delete(object, change))
+    }
+    fn stat<'a>(&'a self, object: &'a str) -> Pending<'a, Stat> {
+        Box::pin(async move { Ok(self.0.stat(object)?) })
+    }
+    fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>) -> Pending<'a, Listing> {
+        Box::pin(async move { Ok(self.0.list(prefix, after, LISTED)?) })
+    }
+    fn extents<'a>(&'a self, object: &'a str, offset: u64, len: u64) -> Pending<'a, Vec<Extent>> {
+        Box::pin(async move { Ok(self.0.extents(object, offset, len)?) })
+    }
+    fn space(&self) -> Pending<'_, SpaceFigures> {
+        Box::pin(async move { Ok(self.0.space()?) })
+    }
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(async move { Ok(self.0.flush().await?) })
+    }
+    fn write_max(&self) -> u64 {
+        self.0.session().node().store().write_max()
+    }
+}
+
+// --- somewhere else -----------------------------------------------------------------------------------
+
+/// A store behind a server.
+pub struct RemoteDoor {
+    /// Where it listens.
+    pub address: Address,
+    /// How it is entered.
+    pub credentials: Credentials,
+    /// How long is waited for it.
+    pub options: ClientOptions,
+}
+
+struct Remote(Client);
+
+impl Door for RemoteDoor {
+    fn open<'a>(&'a self, guard: &'a str, mark: u64) -> Pending<'a, Rc<dyn Link>> {
+        Box::pin(async move {
+            let credentials = self.credentials.clone();
+            let client = Client::connect_with(&self.address, credentials, &self.options).await?;
+            client.seal(guard, mark).await?;
+            client.guard(guard, mark).await?;
+            Ok(Rc::new(Remote(client)) as Rc<dyn Link>)
+        })
+    }
+}
+
+impl Link for Remote {
+    fn read<'a>(&'a self, object: &'a str, offset: u64, len: u64) -> Pending<'a, Buf> {
+        Box::pin(async move { Ok(self.0.read(object, offset, len).await?) })
+    }
+    fn write<'a>(
+        &'a self,
+        object: &'a str,
+        offset: u64,
+        data: View,
+        change: Change,
+    ) -> Pending<'a, ()> {
+        here!(self.0.write(object, offset, data, change))
+    }
+    fn punch<'a>(
+        &'a self,
+        object: &'a str,
+        offset: u64,
+        len: u64,
+        change: Change,
+    ) -> Pending<'a, ()> {
+        here!(self.0.punch(object, offset, len, change))
+    }
+    fn stamp<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
+        here!(self.0.set_attributes(object, &[], change))
+    }
+    fn create<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
+        here!(self.0.create(object, &[], change))
+    }
+    fn delete<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
+        here!(self.0.delete(object, change))
+    }
+    fn stat<'a>(&'a self, object: &'a str) -> Pending<'a, Stat> {
+        Box::pin(async move { Ok(self.0.stat(object).await?) })
+    }
+    fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>) -> Pending<'a, Listing> {
+        Box::pin(async move { Ok(self.0.list(prefix, after, LISTED).await?) })
+    }
+    fn extents<'a>(&'a self, object: &'a str, offset: u64, len: u64) -> Pending<'a, Vec<Extent>> {
+        Box::pin(async move { Ok(self.0.extents(object, offset, len).await?) })
+    }
+    fn space(&self) -> Pending<'_, SpaceFigures> {
+        Box::pin(async move { Ok(self.0.space().await?) })
+    }
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(async move { Ok(self.0.flush().await?) })
+    }
+    fn write_max(&self) -> u64 {
+        self.0.write_max().min(self.0.read_max())
+    }
+}

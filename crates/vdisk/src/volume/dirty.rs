@@ -1,0 +1,251 @@
+//! Which extents' copies may differ after a crash?
+//!
+//! ```text
+//! before a change: the extent's bit, durable on the homes       some seconds after the last: the bit goes again
+//! d/<volume>: one bit for each extent, in pages of 4 KiB
+//! ```
+//!
+//! The *homes* are as many in-sync stores as extents have copies, so that whoever can open the volume can seal one of them.
+//! Volumes of one copy need none of this: a single copy differs from nothing.
+//!
+//! Always true:
+//! 1. While a change of an extent is under way, or its copies are in doubt, its bit is durable on all homes.
+//! 2. A home that misses a bit is put out of sync before the change goes on.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use base::{Buf, Instant, View};
+use env::sync::{Semaphore, join_all};
+use store::Change;
+
+use super::members::Standing;
+use super::{Core, VolumeError};
+use crate::link::LinkError;
+use crate::names::{StoreNumber, VolumeId};
+
+/// Bytes written at once.
+const PAGE: u64 = 4096;
+/// Extents in a page.
+const BITS: u32 = 32_768;
+
+/// The object of a volume.
+pub(super) fn object(volume: VolumeId) -> String {
+    format!("d/{volume}")
+}
+
+/// Who uses an extent, and until when.
+#[derive(Default)]
+struct Use {
+    under_way: u64,
+    last: Instant,
+}
+
+pub(super) struct Dirty {
+    /// Durable on all homes.
+    bits: RefCell<BTreeSet<u32>>,
+    /// To be durable next.
+    wanted: RefCell<BTreeSet<u32>>,
+    used: RefCell<BTreeMap<u32, Use>>,
+    homes: RefCell<Vec<StoreNumber>>,
+    one: Rc<Semaphore>,
+}
+
+impl Dirty {
+    pub fn new(bits: BTreeSet<u32>) -> Dirty {
+        Dirty {
+            bits: RefCell::new(bits),
+            wanted: RefCell::default(),
+            used: RefCell::default(),
+            homes: RefCell::default(),
+            one: Semaphore::new(1),
+        }
+    }
+
+    /// What the bitmaps of the writer before said: set, and to be written to homes of this one.
+    pub fn preset(&self, bits: BTreeSet<u32>) {
+        *self.bits.borrow_mut() = bits;
+    }
+
+    /// What pages of a bitmap say.
+    pub fn parse(bytes: &[u8], from: u64) -> impl Iterator<Item = u32> + '_ {
+        let set = bytes.iter().enumerate().filter(|(_, byte)| **byte != 0);
+        set.flat_map(move |(at, byte)| {
+            let first = (from + at as u64) * 8;
+            (0..8_u64)
+                .filter(move |bit| byte & (1 << bit) != 0)
+                .map(move |bit| (first + bit) as u32)
+        })
+    }
+}
+
+/// A change of an extent under way.
+pub(super) struct InUse<'a>(&'a Dirty, u32);
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        let mut used = self.0.used.borrow_mut();
+        let it = used.get_mut(&self.1).expect("counted when it began");
+        it.under_way -= 1;
+        it.last = env::now();
+    }
+}
+
+impl Core {
+    /// Notes durably that the copies of `index` may differ from now on, for as long as the answer lives and a while longer.
+    pub(super) async fn note_dirty(&self, index: u32) -> Result<InUse<'_>, VolumeError> {
+        let dirty = &self.dirty;
+        dirty.used.borrow_mut().entry(index).or_default().under_way += 1;
+        let in_use = InUse(dirty, index);
+        #[cfg(test)]
+        if self.planted(super::Bug::NoDirtyBit) {
+            return Ok(in_use);
+        }
+        if dirty.bits.borrow().contains(&index) {
+            return Ok(in_use);
+        }
+        dirty.wanted.borrow_mut().insert(index);
+        let _one = dirty.one.acquire(1).await;
+        if dirty.bits.borrow().contains(&index) {
+            return Ok(in_use);
+        }
+        // All who wait, in one write.
+        let wanted = std::mem::take(&mut *dirty.wanted.borrow_mut());
+        let mut bits = dirty.bits.borrow().clone();
+        bits.extend(&wanted);
+        let written = self.write_bits(&bits, &wanted).await;
+        if let Err(error) = written {
+            dirty.wanted.borrow_mut().extend(wanted);
+            return Err(error);
+        }
+        *dirty.bits.borrow_mut() = bits;
+        Ok(in_use)
+    }
+
+    /// Makes the pages with these extents durable on all homes; new homes get all pages.
+    async fn write_bits(
+        &self,
+        bits: &BTreeSet<u32>,
+        changed: &BTreeSet<u32>,
+    ) -> Result<(), VolumeError> {
+        let pages =
+            |of: &BTreeSet<u32>| -> BTreeSet<u32> { of.iter().map(|it| it / BITS).collect() };
+        loop {
+            self.usable()?;
+            let copies = usize::from(self.record.borrow().0.copies);
+            let fit: Vec<StoreNumber> = self
+                .members
+                .values()
+                .filter(|it| it.standing.get() == Standing::In)
+                .map(|it| it.site.number)
+                .collect();
+            let mut homes = self.dirty.homes.borrow().clone();
+            homes.retain(|home| fit.contains(home));
+            let old = homes.len();
+            let more = fit.iter().filter(|one| !homes.contains(one)).copied();
+            let more: Vec<StoreNumber> = more.take(copies.saturating_sub(old)).collect();
+            homes.extend(more);
+            let writes = homes.iter().enumerate().map(|(at, home)| {
+                let pages = pages(if at < old { changed } else { bits });
+                async move { (*home, self.write_pages(*home, bits, pages).await) }
+            });
+            let answers = join_all(writes.collect::<Vec<_>>()).await;
+            let mut failed = Vec::new();
+            for (home, answer) in answers {
+                match answer {
+                    Ok(()) => {}
+                    Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
+                    Err(error) => failed.push((home, error)),
+                }
+            }
+            if failed.is_empty() {
+                *self.dirty.homes.borrow_mut() = homes;
+                return Ok(());
+            }
+            let numbers: Vec<StoreNumber> = failed.iter().map(|(home, _)| *home).collect();
+            if !self.put_out(&numbers).await? {
+                // The last copy of something: wait for it to come back.
+                self.renew().await?;
+                return Err(self.no_copy(0, &failed[0].1));
+            }
+        }
+    }
+
+    async fn write_pages(
+        &self,
+        home: StoreNumber,
+        bits: &BTreeSet<u32>,
+        pages: BTreeSet<u32>,
+    ) -> Result<(), LinkError> {
+        let member = self.member(home).expect("a home is a member");
+        let Some(link) = member.link() else {
+            return Err(LinkError::Gone(format!("no link to store {home}")));
+        };
+        let object = object(self.id);
+        for page in pages {
+            let mut bytes = Buf::zeroed(PAGE as usize);
+            let first = page * BITS;
+            for bit in bits.range(first..first.saturating_add(BITS)) {
+                let at = bit - first;
+                bytes[at as usize / 8] |= 1 << (at % 8);
+            }
+            let data: View = bytes.freeze();
+            let write = link.write(
+                &object,
+                u64::from(page) * PAGE,
+                data,
+                Change::FUA.creating(),
+            );
+            if let Err(error) = self.within(write).await {
+                if error.ends_link() {
+                    member.lose(&link, matches!(error, LinkError::Unknown(_)));
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts what is set on the homes, before anything else.
+    pub(super) async fn settle_homes(&self) -> Result<(), VolumeError> {
+        let _one = self.dirty.one.acquire(1).await;
+        let bits = self.dirty.bits.borrow().clone();
+        if bits.is_empty() {
+            return Ok(());
+        }
+        self.write_bits(&bits, &bits).await
+    }
+
+    /// Clears what was not used for a while; `all`: whatever nobody uses now.
+    pub(super) async fn clear_dirty(&self, all: bool) -> Result<(), VolumeError> {
+        let _one = self.dirty.one.acquire(1).await;
+        let now = env::now();
+        let clean: BTreeSet<u32> = {
+            let used = self.dirty.used.borrow();
+            let bits = self.dirty.bits.borrow();
+            let clean = bits.iter().filter(|index| {
+                let quiet = used.get(index).is_none_or(|it| {
+                    let old = now.since(it.last) >= self.settings.clean_after;
+                    it.under_way == 0 && (all || old)
+                });
+                quiet && !self.is_doubtful(**index)
+            });
+            clean.copied().collect()
+        };
+        if clean.is_empty() {
+            return Ok(());
+        }
+        // Whoever begins a change from here on finds no bit, and waits for this.
+        self.dirty
+            .bits
+            .borrow_mut()
+            .retain(|it| !clean.contains(it));
+        self.dirty
+            .used
+            .borrow_mut()
+            .retain(|it, _| !clean.contains(it));
+        let bits = self.dirty.bits.borrow().clone();
+        self.write_bits(&bits, &clean).await
+    }
+}

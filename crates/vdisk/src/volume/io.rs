@@ -1,0 +1,538 @@
+//! Reads and writes of a volume, piece by piece.
+//!
+//! ```text
+//! a request -> pieces within one extent each -> tried until it is answered, or for `deadline`
+//! ```
+//!
+//! Always true:
+//! 1. A piece that was sent and not answered leaves its extent in doubt before its range is given up.
+//! 2. Stores for a new extent are noted before the first byte is sent to any of them.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Instant, Nanos, View};
+use env::sync::join_all;
+use policy::place::{Candidate, Op, Reply, Request};
+use store::Change;
+
+use super::members::{Member, Standing};
+use super::{Core, Placed, VolumeError};
+use crate::choice::Told;
+use crate::link::{Link, LinkError};
+use crate::names::{EXTENT, ExtentName, Generation, StoreNumber};
+
+/// A stretch of one extent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece {
+    pub index: u32,
+    /// First byte in the extent.
+    pub from: u64,
+    pub len: u64,
+}
+
+impl Piece {
+    fn of(at: u64, len: u64, longest: u64) -> Piece {
+        let from = at % EXTENT;
+        Piece {
+            index: (at / EXTENT) as u32,
+            from,
+            len: len.min(EXTENT - from).min(longest - from % longest),
+        }
+    }
+
+    /// Its bytes in the volume; with `whole` those of its extent.
+    fn range(&self, whole: bool) -> Range<u64> {
+        let start = u64::from(self.index) * EXTENT;
+        match whole {
+            true => start..start + EXTENT,
+            false => start + self.from..start + self.from + self.len,
+        }
+    }
+}
+
+/// All pieces of a stretch of the volume.
+fn pieces(at: u64, len: u64, longest: u64) -> Vec<(u64, Piece)> {
+    let mut all = Vec::new();
+    let mut done = 0;
+    while done < len {
+        let piece = Piece::of(at + done, len - done, longest);
+        all.push((done, piece));
+        done += piece.len;
+    }
+    all
+}
+
+/// What became of one try.
+enum Tried {
+    Done,
+    /// Not yet; why.
+    Again(VolumeError),
+}
+
+impl Core {
+    fn request(&self, op: Op, len: u64) -> Request {
+        Request {
+            origin: self.settings.origin,
+            op,
+            bytes: Bytes(len),
+            sequential: false,
+            penalties: self.settings.penalties,
+        }
+    }
+
+    pub(super) fn allocation(&self, at: u64, len: u64) -> Vec<(u64, bool)> {
+        let mut all: Vec<(u64, bool)> = Vec::new();
+        for (_, piece) in pieces(at, len, EXTENT) {
+            let data = self.placed(piece.index).is_some();
+            match all.last_mut() {
+                Some(last) if last.1 == data => last.0 += piece.len,
+                _ => all.push((piece.len, data)),
+            }
+        }
+        all
+    }
+
+    // --- reads ----------------------------------------------------------------------------------------
+
+    pub(super) async fn read(self: &Rc<Self>, at: u64, mut buf: Buf) -> Result<Buf, VolumeError> {
+        let len = buf.len() as u64;
+        let all = pieces(at, len, EXTENT);
+        let reads = all.iter().map(|(_, piece)| self.read_piece(*piece));
+        let answers = join_all(reads.collect::<Vec<_>>()).await;
+        for ((done, piece), answer) in all.iter().zip(answers) {
+            let (from, len) = (*done as usize, piece.len as usize);
+            let part = &mut buf[from..from + len];
+            let held = match answer? {
+                Some(data) => {
+                    part[..data.len()].copy_from_slice(&data);
+                    data.len()
+                }
+                None => 0,
+            };
+            part[held..].fill(0);
+        }
+        Ok(buf)
+    }
+
+    /// The piece's bytes, fewer where the extent's object ends before; `None`: nothing was ever written there.
+    async fn read_piece(self: &Rc<Self>, piece: Piece) -> Result<Option<Buf>, VolumeError> {
+        let deadline = env::now() + self.settings.deadline;
+        loop {
+            self.settled(piece.index, deadline).await?;
+            let held = {
+                #[cfg(test)]
+                let loose = self.planted(super::Bug::LooseRead);
+                #[cfg(not(test))]
+                let loose = false;
+                match loose {
+                    true => None,
+                    false => Some(self.ranges.take(piece.range(false), false).await),
+                }
+            };
+            if held.is_some() && self.is_doubtful(piece.index) {
+                continue;
+            }
+            let Some(placed) = self.placed(piece.index) else {
+                return Ok(None);
+            };
+            match self.read_copy(&placed, piece).await {
+                Ok(data) => return Ok(Some(data)),
+                Err(error) if !error.passes() || env::now() >= deadline => return Err(error),
+                Err(_) => {}
+            }
+            drop(held);
+            self.renew().await?;
+            self.pause().await;
+        }
+    }
+
+    /// From the copy that the policy chooses, or another one.
+    async fn read_copy(
+        self: &Rc<Self>,
+        placed: &Rc<Placed>,
+        piece: Piece,
+    ) -> Result<Buf, VolumeError> {
+        self.usable()?;
+        let numbers = placed.stores.borrow().clone();
+        let fit =
+            |member: &&Member| member.standing.get() == Standing::In && member.link().is_some();
+        let members = numbers.iter().filter_map(|number| self.member(*number));
+        let copies: Vec<Candidate> = members.filter(fit).map(Member::candidate).collect();
+        if copies.is_empty() {
+            let why = LinkError::Gone("none of its in-sync stores can be reached".to_owned());
+            return Err(self.no_copy(piece.index, &why));
+        }
+        let request = self.request(Op::Read, piece.len);
+        let read = self.choice.read(&request, &copies, |disk| {
+            let member = self.member_of(disk).expect("listed just now");
+            let link = member.link();
+            async move {
+                let begun = env::now();
+                let Some(link) = link else {
+                    return Err(LinkError::Gone("its link broke".to_owned()));
+                };
+                let read = link.read(&placed.object, piece.from, piece.len);
+                match self.within(read).await {
+                    Ok(data) => Ok(told(data, begun)),
+                    Err(error) => {
+                        if error.ends_link() {
+                            member.lose(&link, false);
+                        }
+                        Err(error)
+                    }
+                }
+            }
+        });
+        let (failed, answer) = match read.await {
+            Ok(got) => (got.failed, Some(got.what)),
+            Err(failed) => (failed, None),
+        };
+        for (disk, error) in &failed {
+            let store = StoreNumber(disk.0 as u16);
+            match error {
+                LinkError::Fenced { why, .. } => return Err(self.fence(why)),
+                LinkError::Damaged(_) | LinkError::Absent(_) if answer.is_some() => {
+                    self.mend_later(placed, store, piece);
+                }
+                _ => {}
+            }
+        }
+        match (answer, failed.first()) {
+            (Some(data), _) => Ok(data),
+            // The first write of it was never answered, and reached nobody.
+            (None, Some((_, LinkError::Absent(_)))) if placed.young.get() => Ok(Buf::zeroed(0)),
+            (None, Some((_, why))) => Err(self.no_copy(piece.index, why)),
+            (None, None) => unreachable!("no answer and no failure"),
+        }
+    }
+
+    // --- changes ----------------------------------------------------------------------------------------
+
+    /// Writes, or makes zeroes of (`None`).
+    pub(super) async fn change(
+        self: &Rc<Self>,
+        at: u64,
+        len: u64,
+        data: Option<View>,
+    ) -> Result<(), VolumeError> {
+        let longest = match data {
+            Some(_) => self.piece.get(),
+            None => EXTENT,
+        };
+        let changes = pieces(at, len, longest).into_iter().map(|(done, piece)| {
+            let data = data
+                .as_ref()
+                .map(|data| data.slice(done as usize, piece.len as usize));
+            self.change_piece(piece, data)
+        });
+        for answer in join_all(changes.collect::<Vec<_>>()).await {
+            answer?;
+        }
+        Ok(())
+    }
+
+    async fn change_piece(
+        self: &Rc<Self>,
+        piece: Piece,
+        data: Option<View>,
+    ) -> Result<(), VolumeError> {
+        let deadline = env::now() + self.settings.deadline;
+        loop {
+            self.settled(piece.index, deadline).await?;
+            // Nobody else is at an extent that no change of was answered yet.
+            let is_young = || self.placed(piece.index).is_none_or(|it| it.young.get());
+            let young = is_young();
+            let held = self.ranges.take(piece.range(young), true).await;
+            if self.is_doubtful(piece.index) || is_young() != young {
+                continue;
+            }
+            if data.is_none() && self.placed(piece.index).is_none() {
+                return Ok(());
+            }
+            let error = match self.try_change(piece, data.clone()).await {
+                Ok(Tried::Done) => return Ok(()),
+                Ok(Tried::Again(error)) => error,
+                Err(error) if error.passes() => error,
+                Err(error) => return Err(error),
+            };
+            drop(held);
+            if env::now() >= deadline {
+                return Err(error);
+            }
+            self.pause().await;
+        }
+    }
+
+    async fn try_change(
+        self: &Rc<Self>,
+        piece: Piece,
+        data: Option<View>,
+    ) -> Result<Tried, VolumeError> {
+        self.usable()?;
+        let placed = self.place(piece).await?;
+        let numbers = placed.stores.borrow().clone();
+        let may_differ = self.record.borrow().0.copies > 1;
+        let _dirty = match may_differ {
+            true => Some(self.note_dirty(piece.index).await?),
+            false => None,
+        };
+        let needed = self.needed(&numbers);
+        let least = self.record.borrow().0.min_isr;
+        if needed.len() < usize::from(least) {
+            return Ok(Tried::Again(self.read_only(needed.len())));
+        }
+        let under_way = self.begin();
+        let followers = numbers.iter().filter_map(|one| self.member(*one));
+        let followers: Vec<&Member> = followers
+            .filter(|it| !it.is_needed() && it.synced.borrow().contains(&piece.index))
+            .collect();
+        let all = needed.iter().chain(&followers);
+        let young = placed.young.get();
+        let sent =
+            all.map(|member| self.send(member, &placed, piece, &data, under_way.mark, young));
+        let mut answers = join_all(sent.collect::<Vec<_>>()).await;
+        let fenced = answers.iter().find_map(|answer| match answer {
+            Err(LinkError::Fenced { why, .. }) => Some(why.clone()),
+            _ => None,
+        });
+        if let Some(why) = fenced {
+            return Err(self.fence(why));
+        }
+        let mut failed: Vec<(&Member, LinkError)> = Vec::new();
+        for (member, answer) in followers.iter().zip(answers.drain(needed.len()..)) {
+            let Err(error) = answer else { continue };
+            member.synced.borrow_mut().remove(&piece.index);
+            // It may have begun to join since this was sent: then it needs this as any other.
+            if member.is_needed() {
+                failed.push((member, error));
+            }
+        }
+        for (member, answer) in needed.iter().zip(answers) {
+            if let Err(error) = answer {
+                failed.push((member, error));
+            }
+        }
+        if failed.is_empty() {
+            placed.young.set(false);
+            return Ok(Tried::Done);
+        }
+        let took = |member: &&&Member| failed.iter().all(|(it, _)| !std::ptr::eq(*it, **member));
+        let done = needed.iter().filter(took).count();
+        self.missed(piece, &placed, done, failed).await
+    }
+
+    /// Some stores did not take the change: may it be answered all the same?
+    async fn missed(
+        &self,
+        piece: Piece,
+        placed: &Placed,
+        done: usize,
+        failed: Vec<(&Member, LinkError)>,
+    ) -> Result<Tried, VolumeError> {
+        let numbers: Vec<StoreNumber> = failed.iter().map(|(it, _)| it.site.number).collect();
+        let full = failed
+            .iter()
+            .all(|(_, why)| matches!(why, LinkError::Full(_)));
+        let why = &failed[0].1;
+        // From here on nobody looks before the copies are equal, however this ends.
+        self.doubtful.borrow_mut().insert(piece.index);
+        if placed.young.get() && full {
+            // They do not have it at all: others may take their place.
+            for (member, _) in &failed {
+                member.free.set(Bytes(0));
+            }
+            placed
+                .stores
+                .borrow_mut()
+                .retain(|one| !numbers.contains(one));
+            return Ok(Tried::Again(VolumeError::NoRoom {
+                volume: self.id,
+                why: why.to_string(),
+            }));
+        }
+        if done == 0 || !self.put_out(&numbers).await? {
+            if done == 0 && full {
+                let why = why.to_string();
+                self.doubtful.borrow_mut().remove(&piece.index);
+                let volume = self.id;
+                return Err(VolumeError::NoRoom { volume, why });
+            }
+            self.renew().await?;
+            return Ok(Tried::Again(self.no_copy(piece.index, why)));
+        }
+        let least = self.record.borrow().0.min_isr;
+        if done < usize::from(least) {
+            return Ok(Tried::Again(self.read_only(done)));
+        }
+        self.doubtful.borrow_mut().remove(&piece.index);
+        placed.young.set(false);
+        Ok(Tried::Done)
+    }
+
+    fn read_only(&self, copies: usize) -> VolumeError {
+        let record = &self.record.borrow().0;
+        VolumeError::ReadOnly {
+            volume: self.id,
+            copies,
+            least: record.min_isr,
+            out: record.out.keys().copied().collect(),
+        }
+    }
+
+    /// One copy's part of a change.
+    async fn send(
+        &self,
+        member: &Member,
+        placed: &Placed,
+        piece: Piece,
+        data: &Option<View>,
+        mark: Generation,
+        young: bool,
+    ) -> Result<(), LinkError> {
+        let Some(link) = member.link() else {
+            let why = format!("there is no link to store {}", member.site.number);
+            return Err(LinkError::Gone(why));
+        };
+        let change = Change {
+            mark: Some(mark.0),
+            create: young,
+            ..Change::FUA
+        };
+        let answer = match data {
+            Some(data) => {
+                let write = link.write(&placed.object, piece.from, data.clone(), change);
+                self.within(write).await
+            }
+            None => self.within(zeroed(&link, placed, piece, change)).await,
+        };
+        if let Err(error) = &answer
+            && error.ends_link()
+        {
+            member.lose(&link, matches!(error, LinkError::Unknown(_)));
+        }
+        answer
+    }
+
+    // --- new extents --------------------------------------------------------------------------------------
+
+    /// A store for one more copy of an extent that these have.
+    pub(super) fn choose_one(&self, has: &[StoreNumber]) -> Option<StoreNumber> {
+        let request = self.request(Op::Write, EXTENT);
+        let disks = self.choice.place(&request, 1, &self.targets(has)).ok()?;
+        disks.first().map(|disk| StoreNumber(disk.0 as u16))
+    }
+
+    /// The extent of this piece; where it is not allocated, or has too few stores and no answered change yet, stores are
+    /// chosen first.
+    async fn place(&self, piece: Piece) -> Result<Rc<Placed>, VolumeError> {
+        let (copies, least) = {
+            let record = &self.record.borrow().0;
+            (usize::from(record.copies), usize::from(record.min_isr))
+        };
+        let found = self.placed(piece.index);
+        let has: Vec<StoreNumber> = (found.as_ref())
+            .map(|placed| placed.stores.borrow().clone())
+            .unwrap_or_default();
+        let begun = found.as_ref().is_some_and(|placed| !placed.young.get());
+        if begun || has.len() >= copies {
+            return Ok(found.expect("it has stores"));
+        }
+        let request = self.request(Op::Write, piece.len);
+        let targets = self.targets(&has);
+        let mut more = Vec::new();
+        let mut why = None;
+        for count in (1..=copies - has.len()).rev() {
+            match self.choice.place(&request, count, &targets) {
+                Ok(disks) => {
+                    more = disks;
+                    break;
+                }
+                Err(error) => why = Some(error),
+            }
+        }
+        let mut stores = has;
+        stores.extend(more.iter().map(|disk| StoreNumber(disk.0 as u16)));
+        if stores.len() < least.max(1) {
+            let why = why.expect("a place was looked for in vain");
+            return Err(self.no_room(&why));
+        }
+        let placed = match found {
+            Some(placed) => placed,
+            None => {
+                let name = ExtentName {
+                    owner: self.id,
+                    born: self.generation(),
+                    index: piece.index,
+                };
+                let placed = Rc::new(Placed {
+                    name,
+                    object: name.to_string(),
+                    stores: RefCell::default(),
+                    young: Cell::new(true),
+                });
+                self.extents
+                    .borrow_mut()
+                    .insert(piece.index, Rc::clone(&placed));
+                self.count(|figures| figures.allocated += 1);
+                placed
+            }
+        };
+        let count = stores.len() as u8;
+        let before = placed.stores.borrow().len();
+        let joined = 0 < before && before < stores.len();
+        *placed.stores.borrow_mut() = stores;
+        if joined {
+            // What the others have of changes that were not answered may have been read.
+            self.doubtful.borrow_mut().insert(piece.index);
+            return Err(VolumeError::NoRoom {
+                volume: self.id,
+                why: "its stores are being changed".to_owned(),
+            });
+        }
+        // Before anything is written: whoever opens the volume must know how few copies there may be.
+        self.change_record(|record| {
+            let less = count < record.weakest;
+            record.weakest = record.weakest.min(count);
+            Ok(less)
+        })
+        .await?;
+        Ok(placed)
+    }
+}
+
+/// An answer, with what the policy learns from it.
+fn told(data: Buf, begun: Instant) -> Told<Buf> {
+    let took: Nanos = env::now().since(begun);
+    Told {
+        what: data,
+        reply: Reply {
+            residence: took,
+            service: took,
+            state: None,
+        },
+    }
+}
+
+/// Makes zeroes of a piece, in an object that may not be there yet if the change may make it.
+async fn zeroed(
+    link: &Rc<dyn Link>,
+    placed: &Placed,
+    piece: Piece,
+    change: Change,
+) -> Result<(), LinkError> {
+    if change.create {
+        match link.create(&placed.object, change).await {
+            // It exists.
+            Ok(()) | Err(LinkError::Refused(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let change = Change {
+        create: false,
+        ..change
+    };
+    link.punch(&placed.object, piece.from, piece.len, change)
+        .await
+}

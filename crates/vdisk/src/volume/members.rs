@@ -1,0 +1,483 @@
+//! The stores of a volume, and its record: who is in sync, who is out, and how does everybody come to know?
+//!
+//! Always true:
+//! 1. The record is changed by compare-and-swap only, one change at a time, and each has a new generation. Whoever finds
+//!    a record with another epoch is fenced.
+//! 2. A store is put out with a generation before every change it may have missed.
+//! 3. A link with a change in doubt is never used again; the store's next one has a greater mark.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::rc::Rc;
+
+use base::{Bytes, Nanos};
+use policy::place::{Candidate, DiskId, Permille, Target};
+
+use super::{Condition, Core, Health, Site, VolumeError, stores};
+use crate::link::{Link, LinkError};
+use crate::meta::{Compare, Entry, LeaseId, MetaError, Op, Outcome};
+use crate::names::{Generation, StoreNumber};
+use crate::record::{VolumeRecord, Writer};
+
+/// Where a store stands with this volume; see the module's arrows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    In,
+    Joining,
+    Out,
+}
+
+/// A store as this volume's writer has it.
+pub(super) struct Member {
+    pub site: Site,
+    pub standing: Cell<Standing>,
+    link: RefCell<Option<Rc<dyn Link>>>,
+    /// A change is in doubt: the next link needs a greater mark than this.
+    tainted: Cell<bool>,
+    /// The mark of its next link.
+    mark: Cell<Generation>,
+    /// While it is out: extents that resync has brought it, and that changes keep up to date.
+    pub synced: RefCell<std::collections::BTreeSet<u32>>,
+    /// Room it had when it was last asked.
+    pub free: Cell<Bytes>,
+    pub total: Cell<Bytes>,
+}
+
+impl Member {
+    pub fn new(site: Site, mark: Generation) -> Member {
+        Member {
+            site,
+            standing: Cell::new(Standing::In),
+            link: RefCell::default(),
+            tainted: Cell::new(false),
+            mark: Cell::new(mark),
+            synced: RefCell::default(),
+            free: Cell::new(Bytes(0)),
+            total: Cell::new(Bytes(0)),
+        }
+    }
+
+    pub fn disk(&self) -> DiskId {
+        DiskId(u32::from(self.site.number.0))
+    }
+
+    pub fn candidate(&self) -> Candidate {
+        Candidate {
+            disk: self.disk(),
+            local: self.site.local,
+            rotating: self.site.rotating,
+            at: None,
+        }
+    }
+
+    fn target(&self) -> Target {
+        Target {
+            candidate: self.candidate(),
+            domain: self.site.domain,
+            free: self.free.get(),
+            capacity: self.total.get(),
+            reserved: Permille(0),
+        }
+    }
+
+    /// Must changes reach it?
+    pub fn is_needed(&self) -> bool {
+        self.standing.get() != Standing::Out
+    }
+
+    /// Its link, if it can be used.
+    pub fn link(&self) -> Option<Rc<dyn Link>> {
+        self.link.borrow().clone()
+    }
+
+    /// Nothing of it is in doubt.
+    pub fn untaint(&self) {
+        self.tainted.set(false);
+    }
+
+    pub fn drop_link(&self) {
+        *self.link.borrow_mut() = None;
+    }
+
+    pub fn set_link(&self, link: Rc<dyn Link>) {
+        *self.link.borrow_mut() = Some(link);
+    }
+
+    /// This link is of no more use. `tainted`: a change on it is in doubt.
+    pub fn lose(&self, link: &Rc<dyn Link>, tainted: bool) {
+        let mut own = self.link.borrow_mut();
+        if own.as_ref().is_some_and(|own| Rc::ptr_eq(own, link)) {
+            *own = None;
+            self.tainted.set(self.tainted.get() || tainted);
+        } else if tainted && own.is_some() {
+            // A later link under the same mark: what is in doubt may still come before it.
+            *own = None;
+            self.tainted.set(true);
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn member(&self, number: StoreNumber) -> Option<&Member> {
+        self.members.get(&number)
+    }
+
+    pub(super) fn member_of(&self, disk: DiskId) -> Option<&Member> {
+        self.member(StoreNumber(disk.0 as u16))
+    }
+
+    /// Those of `numbers` that changes must reach.
+    pub(super) fn needed(&self, numbers: &[StoreNumber]) -> Vec<&Member> {
+        let members = numbers.iter().filter_map(|number| self.member(*number));
+        members.filter(|member| member.is_needed()).collect()
+    }
+
+    /// Where new copies may go.
+    pub(super) fn targets(&self, but: &[StoreNumber]) -> Vec<Target> {
+        let taken: Vec<_> = (but.iter())
+            .filter_map(|number| self.member(*number).map(|member| member.site.domain))
+            .collect();
+        let fit = self.members.values().filter(|member| {
+            member.standing.get() == Standing::In
+                && member.link().is_some()
+                && !taken.contains(&member.site.domain)
+        });
+        fit.map(Member::target).collect()
+    }
+
+    /// One request to a store, no longer than it may take.
+    pub(super) async fn within<T>(
+        &self,
+        request: impl Future<Output = Result<T, LinkError>>,
+    ) -> Result<T, LinkError> {
+        match env::timeout(self.settings.patience, request).await {
+            // A later link of our own has the greater mark: this one is over.
+            Ok(Err(LinkError::Fenced { found, why })) if found <= self.generation().0 => {
+                Err(LinkError::Gone(why))
+            }
+            Ok(answer) => answer,
+            Err(elapsed) => Err(LinkError::Unknown(format!("{elapsed} from a store"))),
+        }
+    }
+
+    // --- the record ---------------------------------------------------------------------------------
+
+    pub(super) fn meta_error(&self, source: MetaError) -> VolumeError {
+        VolumeError::Meta {
+            volume: self.id,
+            source,
+        }
+    }
+
+    /// What the meta store holds now; another epoch means somebody else has the volume.
+    fn learn(&self, entry: Option<&Entry>) -> Result<(), VolumeError> {
+        let Some(entry) = entry else {
+            return Err(self.fence("its record is gone"));
+        };
+        let record = VolumeRecord::decode(self.id, &entry.value)?;
+        let epoch = self.record.borrow().0.epoch;
+        if record.epoch != epoch {
+            let by = record.writer.as_ref().map_or("nobody", |one| &one.node);
+            return Err(self.fence(format!("by {by}, epoch {}", record.epoch)));
+        }
+        if entry.changed != self.record.borrow().1 {
+            self.record_in_doubt.set(false);
+        }
+        *self.record.borrow_mut() = (record, entry.changed);
+        Ok(())
+    }
+
+    /// Changes the record: `change` makes the new one of the old one and says whether there is anything to change. It may be
+    /// asked several times.
+    pub(super) async fn change_record(
+        &self,
+        change: impl Fn(&mut VolumeRecord) -> Result<bool, VolumeError>,
+    ) -> Result<(), VolumeError> {
+        let _one = self.changing.acquire(1).await;
+        let deadline = env::now() + self.settings.deadline;
+        let mut last = None;
+        loop {
+            self.usable()?;
+            let (mut next, revision) = self.record.borrow().clone();
+            if !change(&mut next)? {
+                if !self.record_in_doubt.get() {
+                    return Ok(());
+                }
+                // What was asked before may still come about: a new revision sees to it that it does not.
+                next = self.record.borrow().0.clone();
+            }
+            if let Some(error) = last.take_if(|_| env::now() >= deadline) {
+                return Err(self.meta_error(error));
+            }
+            next.generation = next.generation.next();
+            let put = Op::Put {
+                key: self.key.clone(),
+                value: next.encode(),
+                lease: None,
+            };
+            let compare = Compare::Unchanged(self.key.clone(), revision);
+            match self.meta.txn(vec![compare], vec![put]).await {
+                Ok(Outcome::Done(revision)) => {
+                    *self.record.borrow_mut() = (next, revision);
+                    self.record_in_doubt.set(false);
+                    self.news.notify_all();
+                    return Ok(());
+                }
+                Ok(Outcome::Refused(found)) => {
+                    self.learn(found.first().and_then(Option::as_ref))?
+                }
+                Err(error) => {
+                    self.record_in_doubt.set(true);
+                    last = Some(error);
+                    if let Ok(found) = self.meta.get(&self.key).await {
+                        self.learn(found.as_ref())?;
+                    }
+                    env::sleep(Nanos::millis(100)).await;
+                }
+            }
+        }
+    }
+
+    /// The generation before every mark that a change under way, or one still to be begun, may leave on an object. Of two
+    /// changes that run together the older mark may be the one that stays.
+    fn complete(&self, record: &VolumeRecord) -> Generation {
+        let floors = self.floors.borrow();
+        let oldest = floors.keys().next().copied();
+        let oldest = oldest.map_or(record.generation, |one| one.min(record.generation));
+        Generation(oldest.0.saturating_sub(1))
+    }
+
+    /// The least number of in-sync copies of any extent with these stores out; as many as there should be if there is none.
+    pub(super) fn weakest(&self, out: &BTreeMap<StoreNumber, Generation>, copies: u8) -> u8 {
+        let extents = self.extents.borrow();
+        let least = extents.values().filter(|it| !it.stores.borrow().is_empty());
+        let least = least
+            .map(|placed| {
+                let stores = placed.stores.borrow();
+                stores.iter().filter(|one| !out.contains_key(one)).count() as u8
+            })
+            .min();
+        least.unwrap_or(copies).min(copies)
+    }
+
+    /// Puts stores that may have missed a change out, in the record. `false`: one of them has the last in-sync copy of some
+    /// extent, and nothing was done.
+    pub(super) async fn put_out(&self, numbers: &[StoreNumber]) -> Result<bool, VolumeError> {
+        #[cfg(test)]
+        if self.planted(super::Bug::AnswerBeforeSwap) {
+            return Ok(true);
+        }
+        let last_copy = Cell::new(false);
+        let change = |record: &mut VolumeRecord| {
+            let since = self.complete(record);
+            let mut anything = false;
+            for number in numbers {
+                anything |= record.out.insert(*number, since).is_none_or(|before| {
+                    // It was out already: it stays so since then.
+                    record.out.insert(*number, before);
+                    false
+                });
+            }
+            let weakest = self.weakest(&record.out, record.copies);
+            last_copy.set(anything && weakest == 0);
+            record.weakest = weakest;
+            Ok(anything && weakest > 0)
+        };
+        self.change_record(change).await?;
+        if last_copy.get() {
+            return Ok(false);
+        }
+        for number in numbers {
+            let Some(member) = self.member(*number) else {
+                continue;
+            };
+            if member.standing.replace(Standing::Out) != Standing::Out {
+                tracing::warn!(volume = %self.id, store = number.0, "out of sync");
+                self.count(|figures| figures.put_out += 1);
+            }
+            *member.link.borrow_mut() = None;
+            member.synced.borrow_mut().clear();
+            // Resync opens it anew, under the mark there is then.
+            member.tainted.set(false);
+        }
+        self.news.notify_all();
+        Ok(true)
+    }
+
+    /// New links, under a greater mark, to in-sync stores with changes in doubt: nothing of those is under way then.
+    pub(super) async fn renew(&self) -> Result<(), VolumeError> {
+        let tainted = || self.members.values().filter(|member| member.tainted.get());
+        if tainted().next().is_none() {
+            return Ok(());
+        }
+        let seen = self.generation();
+        self.change_record(|record| Ok(record.generation <= seen))
+            .await?;
+        for member in tainted() {
+            member.mark.set(self.generation());
+            member.tainted.set(false);
+        }
+        self.news.notify_all();
+        Ok(())
+    }
+
+    /// Opens a link to `member` under its mark.
+    pub(super) async fn open_link(&self, member: &Member) -> Result<Rc<dyn Link>, LinkError> {
+        let mark = member.mark.get();
+        let opened = member.site.door.open(&self.guard, mark.0);
+        let link = self.within(opened).await?;
+        if let Ok(space) = self.within(link.space()).await {
+            member
+                .free
+                .set(Bytes(space.free.0.saturating_sub(space.spare.0)));
+            member.total.set(space.total);
+        }
+        Ok(link)
+    }
+
+    /// As [`Core::open_link`], under a mark greater than that of any link it had.
+    pub(super) async fn open_anew(&self, member: &Member) -> Result<Rc<dyn Link>, LinkError> {
+        let before = member.mark.get();
+        let newer = self.change_record(|record| Ok(record.generation <= before));
+        if let Err(error) = newer.await {
+            return Err(LinkError::Refused(error.to_string()));
+        }
+        let mark = self.generation();
+        let opened = member.site.door.open(&self.guard, mark.0);
+        let link = self.within(opened).await?;
+        member.mark.set(mark);
+        Ok(link)
+    }
+
+    /// Opens links of in-sync stores again, as long as the volume is open.
+    pub(super) async fn keep_links(self: Rc<Self>) {
+        let mut turn = 0_u32;
+        while self.usable().is_ok() {
+            let broken: Vec<StoreNumber> = self
+                .members
+                .values()
+                .filter(|it| it.is_needed() && it.link().is_none() && !it.tainted.get())
+                .map(|it| it.site.number)
+                .collect();
+            for number in &broken {
+                let member = self.member(*number).expect("just listed");
+                let mark = member.mark.get();
+                match self.open_link(member).await {
+                    // Put out, or in doubt again, while it was opened.
+                    Ok(_) if !member.is_needed() || member.tainted.get() => {}
+                    Ok(_) if member.mark.get() != mark => {}
+                    Ok(link) => {
+                        member.set_link(link);
+                        self.news.notify_all();
+                    }
+                    Err(LinkError::Fenced { why, .. }) => {
+                        self.fence(why);
+                    }
+                    Err(error) => {
+                        tracing::debug!(volume = %self.id, store = number.0, %error, "no link");
+                    }
+                }
+            }
+            // 50 ms, 100 ms ... 1.6 s between tries that fail.
+            turn = if broken.is_empty() {
+                0
+            } else {
+                (turn + 1).min(5)
+            };
+            let wait = match broken.is_empty() {
+                true => self.settings.tick,
+                false => Nanos::millis(50 << turn),
+            };
+            let _ = env::timeout(wait, self.news.wait()).await;
+            env::sleep(Nanos::millis(10)).await;
+        }
+    }
+
+    // --- the lease ----------------------------------------------------------------------------------
+
+    /// Keeps the lease, as long as the volume is open.
+    pub(super) async fn keep_lease(self: Rc<Self>) {
+        while self.usable().is_ok() {
+            let lease = self.record.borrow().0.writer.as_ref().map(|it| it.lease);
+            let Some(lease) = lease else { return };
+            let asked = env::now();
+            let wait = match self.meta.keep(LeaseId(lease)).await {
+                Ok(ttl) => {
+                    let ttl = ttl.min(self.settings.lease);
+                    self.leased_until
+                        .set(asked + ttl.saturating_sub(self.settings.margin));
+                    self.news.notify_all();
+                    Nanos(self.settings.lease.0 / 4)
+                }
+                Err(MetaError::NoLease { .. }) => {
+                    if let Err(error) = self.new_lease().await {
+                        tracing::warn!(volume = %self.id, %error, "no lease");
+                    }
+                    Nanos::millis(200)
+                }
+                Err(error) => {
+                    tracing::debug!(volume = %self.id, %error, "the lease was not kept");
+                    Nanos::millis(200)
+                }
+            };
+            env::sleep(wait).await;
+        }
+    }
+
+    /// Takes a lease again, if nobody has the volume yet.
+    async fn new_lease(&self) -> Result<(), VolumeError> {
+        let lease = self.meta.lease(self.settings.lease).await;
+        let lease = lease.map_err(|error| self.meta_error(error))?;
+        let writer = Writer {
+            node: self.settings.node.clone(),
+            lease: lease.0,
+        };
+        self.change_record(|record| {
+            let changes = record.writer.as_ref() != Some(&writer);
+            record.writer = Some(writer.clone());
+            Ok(changes)
+        })
+        .await
+    }
+
+    // --- for people ---------------------------------------------------------------------------------
+
+    pub(super) fn health(&self) -> Health {
+        let record = self.record.borrow().0.clone();
+        let told = |condition, why: String| Health { condition, why };
+        if let Err(error) = self.usable() {
+            return told(Condition::Offline, error.to_string());
+        }
+        if env::now() >= self.leased_until.get() {
+            let error = VolumeError::NoLease(self.id);
+            return told(Condition::Offline, error.to_string());
+        }
+        let out: Vec<StoreNumber> = record.out.keys().copied().collect();
+        let weakest = self.weakest(&record.out, record.copies);
+        if weakest < record.min_isr {
+            let why = format!(
+                "an extent has {weakest} in-sync copies, and writes must reach {}; out: {}",
+                record.min_isr,
+                stores(&out)
+            );
+            return told(Condition::ReadOnly, why);
+        }
+        let back = |number: &StoreNumber| {
+            self.member(*number)
+                .is_some_and(|it| !it.synced.borrow().is_empty())
+        };
+        if out.iter().any(back) {
+            let why = format!("bringing back {}", stores(&out));
+            return told(Condition::Resyncing, why);
+        }
+        if !out.is_empty() {
+            return told(Condition::Degraded, format!("out: {}", stores(&out)));
+        }
+        if weakest < record.copies {
+            let why = format!("an extent has {weakest} of {} copies", record.copies);
+            return told(Condition::Degraded, why);
+        }
+        told(Condition::Healthy, String::new())
+    }
+}

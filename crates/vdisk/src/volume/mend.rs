@@ -1,0 +1,682 @@
+//! What makes copies equal again.
+//!
+//! ```text
+//! in doubt  -> extent alone -> one in-sync copy to the others, marked anew -> not in doubt
+//! damaged   -> range alone -> from another copy -> written over it
+//! out       -> opened anew -> strays deleted -> each extent alone: copied where its mark is later -> joining -> in
+//! ```
+//!
+//! Always true:
+//! 1. A copy that is brought to others was in sync: every change that was answered is in it.
+//! 2. What was brought to others is marked with the present generation, so that who is out gets it when he comes back.
+//! 3. A store joins only when each of its extents was brought to it and changes have kept it up to date since.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use base::{Bytes, Instant, Nanos, View};
+use device::Class;
+use store::Change;
+
+use super::io::Piece;
+use super::members::{Member, Standing};
+use super::{Core, Placed, VolumeError};
+use crate::link::{Link, LinkError};
+use crate::names::{EXTENT, ExtentName, Generation, StoreNumber};
+
+/// Copied at once.
+const CHUNK: u64 = 1 << 20;
+/// The unit in which damage is mended.
+const PAGE: u64 = 4096;
+
+/// A store and its link.
+type Copy<'a> = (&'a Member, Rc<dyn Link>);
+
+impl Core {
+    /// Waits until the copies of `index` are equal; makes them so.
+    pub(super) async fn settled(&self, index: u32, deadline: Instant) -> Result<(), VolumeError> {
+        loop {
+            self.usable()?;
+            if !self.is_doubtful(index) {
+                return Ok(());
+            }
+            let start = u64::from(index) * EXTENT;
+            let held = self.ranges.take(start..start + EXTENT, true).await;
+            if !self.is_doubtful(index) {
+                return Ok(());
+            }
+            match self.reconcile(index).await {
+                Ok(()) => {
+                    self.doubtful.borrow_mut().remove(&index);
+                    return Ok(());
+                }
+                Err(error) if !error.passes() || env::now() >= deadline => return Err(error),
+                Err(_) => {}
+            }
+            drop(held);
+            self.pause().await;
+        }
+    }
+
+    /// Whoever is needed, with a link; who has none is put out, if he can be spared.
+    async fn reachable(
+        &self,
+        index: u32,
+        numbers: &[StoreNumber],
+    ) -> Result<Vec<Copy<'_>>, VolumeError> {
+        let needed = self.needed(numbers);
+        let (linked, lost): (Vec<_>, Vec<_>) = needed
+            .into_iter()
+            .partition(|member| member.link().is_some());
+        if !lost.is_empty() {
+            let lost: Vec<StoreNumber> = lost.iter().map(|it| it.site.number).collect();
+            let why = LinkError::Gone(format!("there is no link to store {}", lost[0]));
+            if linked.is_empty() || !self.put_out(&lost).await? {
+                self.renew().await?;
+                return Err(self.no_copy(index, &why));
+            }
+        }
+        let copies = linked.into_iter().filter_map(|it| Some((it, it.link()?)));
+        Ok(copies.collect())
+    }
+
+    /// Makes the copies of an extent equal. Its range is the caller's alone.
+    async fn reconcile(&self, index: u32) -> Result<(), VolumeError> {
+        let Some(placed) = self.placed(index) else {
+            return Ok(());
+        };
+        let numbers = placed.stores.borrow().clone();
+        // Who is out and was brought this before must be brought it again before it joins.
+        for member in numbers.iter().filter_map(|one| self.member(*one)) {
+            member.synced.borrow_mut().remove(&index);
+        }
+        let copies = self.reachable(index, &numbers).await?;
+        let under_way = self.begin();
+        let source = self.source(&placed, &copies).await?;
+        let Some((source, size)) = source else {
+            if placed.young.get() {
+                // Nobody has it, and nobody was told it was written.
+                self.extents.borrow_mut().remove(&index);
+                return Ok(());
+            }
+            let why = LinkError::Absent(format!("no store has {}", placed.object));
+            return Err(self.no_copy(index, &why));
+        };
+        let mut failed = Vec::new();
+        for (member, link) in &copies {
+            let done = match Rc::ptr_eq(link, &source) {
+                true => Ok(()),
+                false => {
+                    let whole = size..EXTENT;
+                    let copied = self.copy(&placed, &source, &copies, link, under_way.mark);
+                    match copied.await {
+                        Ok(()) if !whole.is_empty() => {
+                            let change = marked(under_way.mark, false);
+                            let (from, len) = (whole.start, whole.end - whole.start);
+                            self.within(link.punch(&placed.object, from, len, change))
+                                .await
+                        }
+                        other => other,
+                    }
+                }
+            };
+            let done = match done {
+                Ok(()) => {
+                    let stamp = link.stamp(&placed.object, marked(under_way.mark, true));
+                    self.within(stamp).await
+                }
+                error => error,
+            };
+            match done {
+                Ok(()) => {}
+                Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
+                Err(error) => {
+                    if error.ends_link() {
+                        member.lose(link, matches!(error, LinkError::Unknown(_)));
+                    }
+                    failed.push((member.site.number, error));
+                }
+            }
+        }
+        if let Some((_, why)) = failed.first() {
+            let numbers: Vec<StoreNumber> = failed.iter().map(|(one, _)| *one).collect();
+            if failed.len() == copies.len() || !self.put_out(&numbers).await? {
+                self.renew().await?;
+                return Err(self.no_copy(index, why));
+            }
+        }
+        self.count(|figures| figures.reconciled += 1);
+        Ok(())
+    }
+
+    /// The first copy that has the object, and its size.
+    async fn source(
+        &self,
+        placed: &Placed,
+        copies: &[Copy<'_>],
+    ) -> Result<Option<(Rc<dyn Link>, u64)>, VolumeError> {
+        for (member, link) in copies {
+            match self.within(link.stat(&placed.object)).await {
+                Ok(stat) => return Ok(Some((Rc::clone(link), stat.size.min(EXTENT)))),
+                Err(LinkError::Absent(_)) => {}
+                Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
+                Err(error) => {
+                    if error.ends_link() {
+                        member.lose(link, false);
+                    }
+                    return Err(self.no_copy(placed.name.index, &error));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Brings what `source` has of an object to `to`; where it is damaged, what another of `copies` has.
+    async fn copy(
+        &self,
+        placed: &Placed,
+        source: &Rc<dyn Link>,
+        copies: &[Copy<'_>],
+        to: &Rc<dyn Link>,
+        mark: Generation,
+    ) -> Result<(), LinkError> {
+        let object = &placed.object;
+        match self.within(to.create(object, marked(mark, false))).await {
+            Ok(()) | Err(LinkError::Refused(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let extents = self.within(source.extents(object, 0, EXTENT)).await?;
+        for extent in extents {
+            if !extent.data {
+                let change = marked(mark, false);
+                let hole = to.punch(object, extent.offset, extent.len, change);
+                self.within(hole).await?;
+                continue;
+            }
+            let end = extent.offset + extent.len;
+            let mut at = extent.offset;
+            while at < end {
+                let len = CHUNK.min(end - at).min(self.piece.get());
+                let data = self.read_any(object, source, copies, at, len).await?;
+                let write = to.write(object, at, data, marked(mark, false));
+                self.within(write).await?;
+                at += len;
+            }
+        }
+        Ok(())
+    }
+
+    /// From `source`, or where it is damaged from another copy, page by page.
+    async fn read_any(
+        &self,
+        object: &str,
+        source: &Rc<dyn Link>,
+        copies: &[Copy<'_>],
+        at: u64,
+        len: u64,
+    ) -> Result<View, LinkError> {
+        match self.within(source.read(object, at, len)).await {
+            Ok(data) => return Ok(data.freeze()),
+            Err(LinkError::Damaged(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let mut whole = Vec::with_capacity(len as usize);
+        for from in (at..at + len).step_by(PAGE as usize) {
+            let len = PAGE.min(at + len - from);
+            let mut found = self.within(source.read(object, from, len)).await;
+            for (_, link) in copies {
+                if matches!(found, Err(LinkError::Damaged(_))) {
+                    found = self.within(link.read(object, from, len)).await;
+                }
+            }
+            let data = found?;
+            whole.extend_from_slice(&data);
+            whole.resize((from - at + len) as usize, 0);
+        }
+        Ok(View::copy_of(&whole))
+    }
+
+    // --- damage -------------------------------------------------------------------------------------------
+
+    /// The copy of `store` could not be read there: writes what another one has over it, in a while.
+    pub(super) fn mend_later(
+        self: &Rc<Self>,
+        placed: &Rc<Placed>,
+        store: StoreNumber,
+        piece: Piece,
+    ) {
+        let (core, placed) = (Rc::clone(self), Rc::clone(placed));
+        env::spawn(async move {
+            if let Err(error) = core.mend(&placed, store, piece).await {
+                tracing::warn!(volume = %core.id, store = store.0, %error, "a copy was not mended");
+            }
+        });
+    }
+
+    async fn mend(
+        &self,
+        placed: &Placed,
+        store: StoreNumber,
+        piece: Piece,
+    ) -> Result<(), VolumeError> {
+        let start = u64::from(piece.index) * EXTENT;
+        let from = piece.from / PAGE * PAGE;
+        let end = (piece.from + piece.len).next_multiple_of(PAGE).min(EXTENT);
+        let _held = self.ranges.take(start + from..start + end, true).await;
+        self.usable()?;
+        let numbers = placed.stores.borrow().clone();
+        let Some(member) = self.needed(&[store]).pop() else {
+            return Ok(());
+        };
+        if !numbers.contains(&store) || self.is_doubtful(piece.index) {
+            return Ok(());
+        }
+        let under_way = self.begin();
+        let others: Vec<Copy<'_>> = (self.needed(&numbers).into_iter())
+            .filter(|other| other.site.number != store)
+            .filter_map(|other| Some((other, other.link()?)))
+            .collect();
+        let (Some(link), Some((_, source))) = (member.link(), others.first()) else {
+            return Ok(());
+        };
+        let mended = async {
+            let mut at = from;
+            while at < end {
+                let len = CHUNK.min(end - at).min(self.piece.get());
+                let data = self
+                    .read_any(&placed.object, source, &others, at, len)
+                    .await?;
+                if data.is_empty() {
+                    break;
+                }
+                let write = link.write(&placed.object, at, data, marked(under_way.mark, true));
+                self.within(write).await?;
+                at += len;
+            }
+            Ok(())
+        };
+        match mended.await {
+            Ok(()) => {
+                self.count(|figures| figures.mended += 1);
+                Ok(())
+            }
+            Err(LinkError::Fenced { why, .. }) => Err(self.fence(why)),
+            Err(error) => {
+                tracing::warn!(volume = %self.id, store = store.0, %error, "a damaged copy cannot be mended");
+                if error.ends_link() {
+                    member.lose(&link, matches!(error, LinkError::Unknown(_)));
+                }
+                // Resync writes it anew.
+                self.put_out(&[store]).await.map(drop)
+            }
+        }
+    }
+
+    // --- stores that come back ------------------------------------------------------------------------------
+
+    /// Brings `number` back whenever it is out, as long as the volume is open.
+    pub(super) async fn keep_in_sync(self: Rc<Self>, number: StoreNumber) {
+        let member = self.member(number).expect("a task for each member");
+        let mut wait = Nanos::millis(100);
+        while self.usable().is_ok() {
+            if member.standing.get() != Standing::Out {
+                self.news.wait().await;
+                continue;
+            }
+            match self.bring_back(member).await {
+                Ok(()) => wait = Nanos::millis(100),
+                Err(why) => {
+                    tracing::debug!(volume = %self.id, store = number.0, why, "not back in sync");
+                    member.synced.borrow_mut().clear();
+                    if member.standing.get() == Standing::Out {
+                        member.drop_link();
+                    }
+                    env::sleep(wait).await;
+                    wait = Nanos((wait.0 * 2).min(self.settings.patience.0.max(100_000_000)));
+                }
+            }
+        }
+    }
+
+    async fn bring_back(&self, member: &Member) -> Result<(), String> {
+        let number = member.site.number;
+        let said = |error: LinkError| error.to_string();
+        let link = match self.open_anew(member).await {
+            Ok(link) => link,
+            Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why).to_string()),
+            Err(error) => return Err(error.to_string()),
+        };
+        let since = self.record.borrow().0.out.get(&number).copied();
+        let since = since.ok_or("the record does not say since when it is out")?;
+        member.synced.borrow_mut().clear();
+        member.set_link(Rc::clone(&link));
+        self.adopt_or_delete(number, &link).await.map_err(said)?;
+        while let Some((index, placed)) = self.next_to_bring(member) {
+            self.bring(member, &link, index, &placed, since).await?;
+        }
+        self.within(link.flush()).await.map_err(said)?;
+        // From here on changes need it: nobody is told of one that misses it before it is out again.
+        if self.next_to_bring(member).is_some() {
+            return Err("a change missed it while it was brought back".to_owned());
+        }
+        member.standing.set(Standing::Joining);
+        loop {
+            let taken = self.change_record(|record| {
+                // Who missed a change while this waited its turn is out again.
+                let joins = member.standing.get() == Standing::Joining;
+                let was_out = joins && record.out.remove(&number).is_some();
+                record.weakest = self.weakest(&record.out, record.copies).max(1);
+                Ok(was_out)
+            });
+            match taken.await {
+                Ok(()) => break,
+                Err(error) if !error.passes() => return Err(error.to_string()),
+                // Whether it was taken in is not known: changes need it until that is.
+                Err(_) => self.pause().await,
+            }
+        }
+        if member.standing.get() == Standing::Joining {
+            member.standing.set(Standing::In);
+            member.synced.borrow_mut().clear();
+            member.untaint();
+            self.count(|figures| figures.taken_in += 1);
+            tracing::info!(volume = %self.id, store = number.0, "in sync again");
+            self.news.notify_all();
+        }
+        Ok(())
+    }
+
+    /// An extent of this store that it was not brought yet.
+    fn next_to_bring(&self, member: &Member) -> Option<(u32, Rc<Placed>)> {
+        let synced = member.synced.borrow();
+        let extents = self.extents.borrow();
+        let number = member.site.number;
+        let next = extents.iter().find(|(index, placed)| {
+            !synced.contains(index) && placed.stores.borrow().contains(&number)
+        });
+        next.map(|(index, placed)| (*index, Rc::clone(placed)))
+    }
+
+    /// Brings one extent to a store that is out.
+    async fn bring(
+        &self,
+        member: &Member,
+        link: &Rc<dyn Link>,
+        index: u32,
+        placed: &Rc<Placed>,
+        since: Generation,
+    ) -> Result<(), String> {
+        let deadline = env::now() + self.settings.deadline;
+        let settled = self.settled(index, deadline).await;
+        settled.map_err(|error| error.to_string())?;
+        let start = u64::from(index) * EXTENT;
+        let _held = self.ranges.take(start..start + EXTENT, true).await;
+        if self.is_doubtful(index) || self.placed(index).is_none() {
+            return Ok(());
+        }
+        if !member.link().is_some_and(|own| Rc::ptr_eq(&own, link)) {
+            return Err("its link broke".to_owned());
+        }
+        let numbers = placed.stores.borrow().clone();
+        let copies: Vec<Copy<'_>> = (self.needed(&numbers).into_iter())
+            .filter_map(|other| Some((other, other.link()?)))
+            .collect();
+        let source = self.source(placed, &copies).await;
+        let source = source.map_err(|error| error.to_string())?;
+        let Some((source, _)) = source else {
+            return Err(format!(
+                "no in-sync copy of {} can be reached",
+                placed.object
+            ));
+        };
+        let said = |error: LinkError| error.to_string();
+        let stat = self
+            .within(source.stat(&placed.object))
+            .await
+            .map_err(said)?;
+        let there = self.within(link.stat(&placed.object)).await;
+        // A copy that is not whole has the mark 0.
+        let whole = there.is_ok_and(|there| there.mark > 0);
+        if stat.mark > since.0 || !whole {
+            match self
+                .within(link.delete(&placed.object, marked_none()))
+                .await
+            {
+                Ok(()) | Err(LinkError::Absent(_)) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            let copied = self.copy(placed, &source, &copies, link, Generation(0));
+            copied.await.map_err(said)?;
+            let mark = marked(Generation(stat.mark), false);
+            let stamp = self.within(link.stamp(&placed.object, mark)).await;
+            stamp.map_err(said)?;
+            self.count(|figures| figures.resynced += 1);
+        }
+        member.synced.borrow_mut().insert(index);
+        Ok(())
+    }
+
+    /// Looks through what a returning store has: copies of extents that lack one are theirs again, what no extent knows goes.
+    async fn adopt_or_delete(
+        &self,
+        number: StoreNumber,
+        link: &Rc<dyn Link>,
+    ) -> Result<(), LinkError> {
+        let mut after: Option<String> = None;
+        let copies = usize::from(self.record.borrow().0.copies);
+        loop {
+            let prefix = ExtentName::prefix(self.id);
+            let part = self.within(link.list(&prefix, after.as_deref())).await?;
+            for stat in &part.objects {
+                let name = ExtentName::parse(&stat.name);
+                let placed = name.and_then(|name| self.placed(name.index));
+                let known = placed.filter(|placed| Some(placed.name) == name);
+                let keep = known.is_some_and(|placed| {
+                    let mut stores = placed.stores.borrow_mut();
+                    let has = stores.contains(&number);
+                    let joins = !has && stores.len() < copies && !self.is_near(&stores, number);
+                    if joins {
+                        stores.push(number);
+                    }
+                    has || joins
+                });
+                if !keep {
+                    match self.within(link.delete(&stat.name, marked_none())).await {
+                        Ok(()) | Err(LinkError::Absent(_)) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            match part.next {
+                Some(next) => after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Is one of `stores` in the failure domain of this one?
+    fn is_near(&self, stores: &[StoreNumber], number: StoreNumber) -> bool {
+        let domain = |one: &StoreNumber| self.member(*one).map(|it| it.site.domain);
+        let own = domain(&number);
+        stores.iter().any(|one| domain(one) == own)
+    }
+
+    // --- by itself --------------------------------------------------------------------------------------------
+
+    /// Settles what is in doubt and clears what is clean, as long as the volume is open.
+    pub(super) async fn keep_clean(self: Rc<Self>) {
+        while self.usable().is_ok() {
+            let doubtful: Vec<u32> = self.doubtful.borrow().iter().copied().take(16).collect();
+            for index in &doubtful {
+                let deadline = env::now() + self.settings.patience;
+                if let Err(error) = self.settled(*index, deadline).await {
+                    tracing::debug!(volume = %self.id, index, %error, "still in doubt");
+                }
+            }
+            if let Err(error) = self.clear_dirty(false).await {
+                tracing::debug!(volume = %self.id, %error, "dirty bits stay");
+            }
+            self.ask_for_room().await;
+            let filled = async {
+                while self.fill_up().await? {}
+                self.tell_weakest().await
+            };
+            if let Err(error) = filled.await {
+                tracing::debug!(volume = %self.id, %error, "extents lack copies");
+            }
+            if doubtful.is_empty() {
+                env::sleep(self.settings.tick).await;
+            }
+        }
+    }
+
+    /// Gives an extent that has too few stores another one, or takes one from it that has too many. `false`: there is none,
+    /// or nothing can be done about it.
+    async fn fill_up(&self) -> Result<bool, VolumeError> {
+        let copies = usize::from(self.record.borrow().0.copies);
+        let uneven = {
+            let extents = self.extents.borrow();
+            let mut all = extents.iter().filter(|(index, placed)| {
+                placed.stores.borrow().len() != copies
+                    && !placed.young.get()
+                    && !self.is_doubtful(**index)
+            });
+            all.next()
+                .map(|(index, placed)| (*index, Rc::clone(placed)))
+        };
+        let Some((index, placed)) = uneven else {
+            return Ok(false);
+        };
+        let start = u64::from(index) * EXTENT;
+        let _held = self.ranges.take(start..start + EXTENT, true).await;
+        let numbers = placed.stores.borrow().clone();
+        if self.is_doubtful(index) || numbers.len() == copies {
+            return Ok(true);
+        }
+        if numbers.len() > copies {
+            return self.take_away(&placed).await;
+        }
+        let Some(number) = self.choose_one(&numbers) else {
+            return Ok(false);
+        };
+        let member = self.member(number).expect("chosen from the members");
+        let sources: Vec<Copy<'_>> = (self.needed(&numbers).into_iter())
+            .filter_map(|other| Some((other, other.link()?)))
+            .collect();
+        let (Some(link), Some((source, _))) =
+            (member.link(), self.source(&placed, &sources).await?)
+        else {
+            return Ok(false);
+        };
+        let mark = marked(self.generation(), true);
+        let copied = async {
+            match self
+                .within(link.delete(&placed.object, marked_none()))
+                .await
+            {
+                Ok(()) | Err(LinkError::Absent(_)) => {}
+                Err(error) => return Err(error),
+            }
+            // Not whole, and of no account, until it has its mark.
+            self.copy(&placed, &source, &sources, &link, Generation(0))
+                .await?;
+            self.within(link.stamp(&placed.object, mark)).await
+        };
+        match copied.await {
+            // The store was put out meanwhile: it looks through all it has when it comes back.
+            Ok(()) if member.standing.get() == Standing::In => {
+                placed.stores.borrow_mut().push(number);
+                Ok(true)
+            }
+            Ok(()) => Ok(false),
+            Err(LinkError::Fenced { why, .. }) => Err(self.fence(why)),
+            Err(error) => {
+                tracing::debug!(volume = %self.id, index, store = number.0, %error, "no further copy");
+                if error.ends_link() {
+                    member.lose(&link, matches!(error, LinkError::Unknown(_)));
+                    self.put_out(&[number]).await?;
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// Takes a copy away that an extent has too many. Its range is the caller's alone.
+    async fn take_away(&self, placed: &Placed) -> Result<bool, VolumeError> {
+        let numbers = placed.stores.borrow().clone();
+        let spare = numbers.iter().rev().filter_map(|one| self.member(*one));
+        let spare = spare.filter(|member| member.standing.get() == Standing::In);
+        let Some((member, link)) = spare.filter_map(|it| Some((it, it.link()?))).next() else {
+            return Ok(false);
+        };
+        let number = member.site.number;
+        // Durable first: a copy that changes no longer reach must not come back.
+        match self.within(link.delete(&placed.object, Change::FUA)).await {
+            Ok(()) | Err(LinkError::Absent(_)) => {
+                placed.stores.borrow_mut().retain(|one| *one != number);
+                Ok(true)
+            }
+            Err(LinkError::Fenced { why, .. }) => Err(self.fence(why)),
+            Err(error) => {
+                if error.ends_link() {
+                    member.lose(&link, matches!(error, LinkError::Unknown(_)));
+                }
+                // It may be gone there.
+                self.put_out(&[number]).await?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Tells the record when extents have more copies in sync than it says.
+    async fn tell_weakest(&self) -> Result<(), VolumeError> {
+        self.change_record(|record| {
+            let weakest = self.weakest(&record.out, record.copies);
+            let more = weakest > record.weakest;
+            record.weakest = weakest.max(record.weakest);
+            Ok(more)
+        })
+        .await
+    }
+
+    async fn ask_for_room(&self) {
+        for member in self.members.values() {
+            let Some(link) = member.link() else { continue };
+            if let Ok(space) = self.within(link.space()).await {
+                member
+                    .free
+                    .set(Bytes(space.free.0.saturating_sub(space.spare.0)));
+                member.total.set(space.total);
+            }
+        }
+    }
+
+    /// What listings of in-sync stores say of the extents: the one allocated last, and who has it.
+    pub(super) fn gather(
+        found: &mut BTreeMap<u32, (ExtentName, Vec<StoreNumber>)>,
+        name: ExtentName,
+        store: StoreNumber,
+    ) {
+        let entry = found.entry(name.index).or_insert((name, Vec::new()));
+        if name.born > entry.0.born {
+            *entry = (name, Vec::new());
+        }
+        if name == entry.0 {
+            entry.1.push(store);
+        }
+    }
+}
+
+/// A copied change.
+fn marked(mark: Generation, fua: bool) -> Change {
+    Change {
+        class: Class::Foreground,
+        fua,
+        mark: Some(mark.0),
+        ..Change::default()
+    }
+}
+
+fn marked_none() -> Change {
+    Change::default()
+}

@@ -1,0 +1,584 @@
+//! A replicated volume in use: one writer, copies of each extent in several stores.
+//!
+//! ```text
+//! read  -> not in doubt -> range shared -> which copy? (choice) -> a store -> data      failed: another copy, and mended
+//! write -> not in doubt -> range alone -> placed -> dirty bit -> all in-sync copies, durable -> answer
+//!                                                                 '-- one failed: out, by compare-and-swap, before the answer
+//! ```
+//!
+//! ```text
+//! In      -> Out      a change may have missed it: the record says so before anybody is answered
+//! Out     -> Joining  resync has brought it everything; changes need it again from here on
+//! Joining -> In       the record says so
+//! Joining -> Out      a change missed it
+//! ```
+//!
+//! - `open` from a record to a volume. `members` stores and the record. `io` reads and writes. `ranges` who is where.
+//!   `dirty` which extents' copies may differ after a crash. `mend` what makes copies equal again.
+//!
+//! What was allocated is found by listing when a volume is opened; the map is in memory while it is open. Not here yet: maps
+//! that are kept (`map`), and with them snapshots, overlays and extents that are freed; copies of extents that have too few;
+//! background requests in a class of their own.
+//!
+//! Source: COST 3.2 (reads by cost, new extents on the cheapest disks, overwrites go to their copies, a write is answered
+//! when all copies are on disk); who may write, who is in sync and what happens after faults is ours.
+//!
+//! Always true:
+//! 1. A change that was answered is durable on every store that is in sync and has the extent.
+//! 2. A store that may have missed a change is out, in the record, before the change is answered.
+//! 3. No store is put out that has the last in-sync copy of an extent.
+//! 4. What a read answered stays until it is written, whichever copy is read later: an extent whose copies may differ is not
+//!    read before they are equal.
+//! 5. Nothing is answered under a lease that may have run out, nor after a greater mark was seen.
+
+mod dirty;
+mod io;
+mod members;
+mod mend;
+mod open;
+mod ranges;
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Instant, Nanos, SECTOR, Sector, Span, View};
+use device::{Class, Device, DeviceError, Info, Op, Pending, WriteFlags};
+use env::sync::{Event, Semaphore};
+use policy::place::{DomainId, Origin, Penalties, PlaceError};
+
+use crate::choice::Choice;
+use crate::link::{Door, LinkError};
+use crate::meta::{MetaError, MetaStore, Revision};
+use crate::names::{ExtentName, Generation, StoreNumber, VolumeId};
+use crate::record::{RecordError, VolumeRecord};
+use dirty::Dirty;
+use members::Member;
+use ranges::Ranges;
+
+/// A store of the cluster.
+#[derive(Clone)]
+pub struct Site {
+    /// Its number.
+    pub number: StoreNumber,
+    /// What it fails together with.
+    pub domain: DomainId,
+    /// Is it in this very node?
+    pub local: bool,
+    /// Does it have heads to move?
+    pub rotating: bool,
+    /// The way to it.
+    pub door: Rc<dyn Door>,
+}
+
+/// How a volume is used.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// This node, as people know it.
+    pub node: String,
+    /// Bytes of the volume.
+    pub size: Bytes,
+    /// How long the writer's lease lasts, the same on all nodes; whoever takes over waits for it where a store cannot be
+    /// sealed.
+    pub lease: Nanos,
+    /// By how much it counts as shorter: more than clocks drift apart in that time.
+    pub margin: Nanos,
+    /// How long is waited for one store's answer to one request.
+    pub patience: Nanos,
+    /// How long a request is tried before it fails.
+    pub deadline: Nanos,
+    /// An extent that was not written for so long is clean.
+    pub clean_after: Nanos,
+    /// How often what goes on by itself looks around.
+    pub tick: Nanos,
+    /// Whose its requests are.
+    pub origin: Origin,
+    /// How other clients before it in a queue count.
+    pub penalties: Penalties,
+}
+
+impl Settings {
+    /// A lease of 10 s counted as 8, 5 s for a store's answer, 30 s for a request.
+    pub fn new(node: &str, size: Bytes, origin: Origin) -> Settings {
+        Settings {
+            node: node.to_owned(),
+            size,
+            lease: Nanos::secs(10),
+            margin: Nanos::secs(2),
+            patience: Nanos::secs(5),
+            deadline: Nanos::secs(30),
+            clean_after: Nanos::secs(5),
+            tick: Nanos::secs(1),
+            origin,
+            penalties: Penalties::default(),
+        }
+    }
+}
+
+/// Why a volume did not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum VolumeError {
+    /// There is no record of it.
+    #[error("there is no volume {0}; list shows what there is")]
+    Missing(VolumeId),
+    /// Its record cannot be read.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The settings do not fit the volume.
+    #[error("cannot open volume {volume}: {why}")]
+    Settings {
+        /// Which.
+        volume: VolumeId,
+        /// What is wrong and what would do.
+        why: String,
+    },
+    /// The meta store did not answer, or refused.
+    #[error("volume {volume} needs the meta store: {source}")]
+    Meta {
+        /// Which.
+        volume: VolumeId,
+        /// What it said.
+        source: MetaError,
+    },
+    /// Somebody else has it now.
+    #[error(
+        "volume {volume} was taken over ({why}); nothing is done here any more: open it again if it should be here"
+    )]
+    Fenced {
+        /// Which.
+        volume: VolumeId,
+        /// How that was seen.
+        why: String,
+    },
+    /// Too few stores can be reached to know what was written last.
+    #[error(
+        "volume {volume} is offline: an extent may have only {weakest} in-sync copies, and {} cannot be sealed: {why}; \
+         bring them back",
+        stores(missing)
+    )]
+    Offline {
+        /// Which.
+        volume: VolumeId,
+        /// The least number of in-sync copies of any extent.
+        weakest: u8,
+        /// Who does not answer.
+        missing: Vec<StoreNumber>,
+        /// What the first said.
+        why: String,
+    },
+    /// Too few in-sync copies to write.
+    #[error(
+        "volume {volume} takes no writes there: {copies} of the extent's copies are in sync, it asks for at least {least}; \
+         bring back {}",
+        stores(out)
+    )]
+    ReadOnly {
+        /// Which.
+        volume: VolumeId,
+        /// In-sync copies.
+        copies: usize,
+        /// The volume's `min_isr`.
+        least: u8,
+        /// Who is out.
+        out: Vec<StoreNumber>,
+    },
+    /// Nowhere to put a new extent.
+    #[error("volume {volume} has no room for a new extent: {why}")]
+    NoRoom {
+        /// Which.
+        volume: VolumeId,
+        /// What the policy or the stores said.
+        why: String,
+    },
+    /// No copy does it.
+    #[error("no copy of extent {index} of volume {volume} answers: {why}")]
+    NoCopy {
+        /// Which.
+        volume: VolumeId,
+        /// The extent.
+        index: u32,
+        /// What the last one said.
+        why: String,
+    },
+    /// The lease could not be kept.
+    #[error(
+        "volume {0} cannot keep its lease: the meta store does not answer, and somebody else may have the volume"
+    )]
+    NoLease(VolumeId),
+    /// It was closed.
+    #[error("volume {0} is closed; open it again")]
+    Closed(VolumeId),
+}
+
+fn stores(numbers: &[StoreNumber]) -> String {
+    let all: Vec<String> = numbers.iter().map(|one| format!("store {one}")).collect();
+    match all.is_empty() {
+        true => "no store".to_owned(),
+        false => all.join(", "),
+    }
+}
+
+impl VolumeError {
+    /// May it go by itself?
+    fn passes(&self) -> bool {
+        !matches!(
+            self,
+            VolumeError::Fenced { .. } | VolumeError::Closed(_) | VolumeError::Record(_)
+        )
+    }
+}
+
+/// How a volume is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// Every extent has all its copies in sync.
+    Healthy,
+    /// Some copies are missing, and nobody brings them back now.
+    Degraded,
+    /// Some copies are missing, and are being brought back.
+    Resyncing,
+    /// There are extents that cannot be written.
+    ReadOnly,
+    /// Nothing can be done.
+    Offline,
+}
+
+/// How a volume is, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Health {
+    /// How.
+    pub condition: Condition,
+    /// Why it is not healthy; empty if it is.
+    pub why: String,
+}
+
+/// What a volume has done since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Figures {
+    /// Copies that failed a read and were mended from another.
+    pub mended: u64,
+    /// Stores put out of sync.
+    pub put_out: u64,
+    /// Stores taken in again.
+    pub taken_in: u64,
+    /// Extents copied to stores that were out.
+    pub resynced: u64,
+    /// Extents whose copies were made equal.
+    pub reconciled: u64,
+    /// Extents allocated.
+    pub allocated: u64,
+}
+
+/// An extent that is allocated.
+pub(crate) struct Placed {
+    name: ExtentName,
+    /// The same as text.
+    object: String,
+    stores: RefCell<Vec<StoreNumber>>,
+    /// No change of it was answered yet: copies may lack the object.
+    young: Cell<bool>,
+}
+
+/// Where the volume stands as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Stand {
+    Open,
+    Fenced(String),
+    Closed,
+}
+
+/// Bugs that tests plant to see that the checkers catch them.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// A change is answered before the record says who missed it.
+    AnswerBeforeSwap,
+    /// Reads do not wait for writes under way.
+    LooseRead,
+    /// Extents are not noted as dirty.
+    NoDirtyBit,
+    /// Stores are not sealed when a volume is opened.
+    NoSeal,
+}
+
+/// What all tasks of a volume share.
+pub(crate) struct Core {
+    // Fixed.
+    id: VolumeId,
+    settings: Settings,
+    guard: String,
+    key: String,
+    meta: Rc<dyn MetaStore>,
+    choice: Choice,
+    members: BTreeMap<StoreNumber, Member>,
+    /// The longest change of one object in bytes.
+    piece: Cell<u64>,
+    // As it goes.
+    record: RefCell<(VolumeRecord, Revision)>,
+    /// One change of the record at a time.
+    changing: Rc<Semaphore>,
+    extents: RefCell<BTreeMap<u32, Rc<Placed>>>,
+    /// Extents whose copies may differ; nobody reads or writes them before they are equal.
+    doubtful: RefCell<BTreeSet<u32>>,
+    ranges: Rc<Ranges>,
+    dirty: Dirty,
+    /// Changes under way, by their mark.
+    under_way: RefCell<BTreeMap<Generation, u64>>,
+    /// The same by the least mark that was under way when they began: whose mark an object may show in the end.
+    floors: RefCell<BTreeMap<Generation, u64>>,
+    /// A change of the record was asked for, and may yet come about.
+    record_in_doubt: Cell<bool>,
+    leased_until: Cell<Instant>,
+    stand: RefCell<Stand>,
+    /// Something changed that somebody may wait for.
+    news: Event,
+    figures: Cell<Figures>,
+    #[cfg(test)]
+    planted: Cell<Option<Bug>>,
+}
+
+/// A change under way: its mark is remembered until it is over.
+struct UnderWay<'a> {
+    core: &'a Core,
+    mark: Generation,
+    floor: Generation,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let core = self.core;
+        for (counts, key) in [(&core.under_way, self.mark), (&core.floors, self.floor)] {
+            let mut counts = counts.borrow_mut();
+            let count = counts.get_mut(&key).expect("counted when it began");
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&key);
+            }
+        }
+    }
+}
+
+impl Core {
+    fn count(&self, change: impl FnOnce(&mut Figures)) {
+        let mut figures = self.figures.get();
+        change(&mut figures);
+        self.figures.set(figures);
+    }
+
+    #[cfg(test)]
+    fn planted(&self, bug: Bug) -> bool {
+        self.planted.get() == Some(bug)
+    }
+
+    /// Refuses what comes after the end.
+    fn usable(&self) -> Result<(), VolumeError> {
+        match &*self.stand.borrow() {
+            Stand::Open => Ok(()),
+            Stand::Fenced(why) => Err(VolumeError::Fenced {
+                volume: self.id,
+                why: why.clone(),
+            }),
+            Stand::Closed => Err(VolumeError::Closed(self.id)),
+        }
+    }
+
+    /// Somebody else has the volume.
+    fn fence(&self, why: impl Into<String>) -> VolumeError {
+        let why = why.into();
+        if *self.stand.borrow() == Stand::Open {
+            tracing::warn!(volume = %self.id, why, "taken over by another node");
+            *self.stand.borrow_mut() = Stand::Fenced(why.clone());
+            self.news.notify_all();
+        }
+        VolumeError::Fenced {
+            volume: self.id,
+            why,
+        }
+    }
+
+    fn generation(&self) -> Generation {
+        self.record.borrow().0.generation
+    }
+
+    /// A change begins: under this mark.
+    fn begin(&self) -> UnderWay<'_> {
+        let mark = self.generation();
+        let mut under_way = self.under_way.borrow_mut();
+        *under_way.entry(mark).or_default() += 1;
+        let floor = *under_way.keys().next().expect("one was added");
+        *self.floors.borrow_mut().entry(floor).or_default() += 1;
+        UnderWay {
+            core: self,
+            mark,
+            floor,
+        }
+    }
+
+    fn placed(&self, index: u32) -> Option<Rc<Placed>> {
+        self.extents.borrow().get(&index).map(Rc::clone)
+    }
+
+    fn is_doubtful(&self, index: u32) -> bool {
+        self.doubtful.borrow().contains(&index)
+    }
+
+    fn no_copy(&self, index: u32, why: &LinkError) -> VolumeError {
+        VolumeError::NoCopy {
+            volume: self.id,
+            index,
+            why: why.to_string(),
+        }
+    }
+
+    fn no_room(&self, why: &PlaceError) -> VolumeError {
+        VolumeError::NoRoom {
+            volume: self.id,
+            why: why.to_string(),
+        }
+    }
+
+    /// Waits until the lease is good for an answer.
+    async fn leased(&self) -> Result<(), VolumeError> {
+        let deadline = env::now() + self.settings.deadline;
+        loop {
+            self.usable()?;
+            let now = env::now();
+            if now < self.leased_until.get() {
+                return Ok(());
+            }
+            if now >= deadline {
+                return Err(VolumeError::NoLease(self.id));
+            }
+            let _ = env::timeout(deadline.since(now), self.news.wait()).await;
+        }
+    }
+
+    /// Waits for news, or a little.
+    async fn pause(&self) {
+        let _ = env::timeout(Nanos::millis(200), self.news.wait()).await;
+    }
+}
+
+/// A volume in use. Held as `Rc<dyn Device>` by whoever exports it; see the module's head.
+///
+/// Every write is durable when it is answered, so a flush has nothing to do.
+pub struct Volume {
+    core: Rc<Core>,
+}
+
+impl Volume {
+    /// How it is, and why.
+    pub fn health(&self) -> Health {
+        self.core.health()
+    }
+
+    /// What it has done since it was opened.
+    pub fn figures(&self) -> Figures {
+        self.core.figures.get()
+    }
+
+    /// The record as this node knows it.
+    pub fn record(&self) -> VolumeRecord {
+        self.core.record.borrow().0.clone()
+    }
+
+    fn device_error(&self, op: Op, span: Span, error: VolumeError) -> DeviceError {
+        let device = self.name();
+        let why = error.to_string();
+        match error {
+            VolumeError::Fenced { .. } | VolumeError::Closed(_) => {
+                DeviceError::Gone { device, op, why }
+            }
+            VolumeError::NoRoom { .. } => DeviceError::NoSpace { device, op, why },
+            _ => DeviceError::Io {
+                device,
+                op,
+                span,
+                why,
+            },
+        }
+    }
+
+    fn name(&self) -> String {
+        self.core.record.borrow().0.name.to_string()
+    }
+
+    fn change(&self, op: Op, span: Span, data: Option<View>) -> Pending<'_, ()> {
+        if let Err(error) = self.info().check(op, span.start, span.len.0) {
+            return device::ready(Err(error));
+        }
+        let core = Rc::clone(&self.core);
+        // To its end, whether or not somebody waits.
+        let task = env::spawn(async move {
+            core.change(span.start.byte(), span.len.0, data).await?;
+            core.leased().await
+        });
+        Box::pin(async move {
+            task.await
+                .map_err(|error| self.device_error(op, span, error))
+        })
+    }
+}
+
+impl Device for Volume {
+    fn info(&self) -> Info {
+        Info {
+            name: self.name(),
+            size: self.core.settings.size,
+            physical_block: Bytes::kib(4),
+            max_io: Bytes::mib(32),
+            volatile_cache: false,
+            discards: true,
+            rotational: false,
+            read_only: false,
+        }
+    }
+
+    fn read(&self, at: Sector, buf: Buf, _class: Class) -> Pending<'_, Buf> {
+        let span = Span::new(at, Bytes(buf.len() as u64));
+        if let Err(error) = self.info().check(Op::Read, at, span.len.0) {
+            return device::ready(Err(error));
+        }
+        Box::pin(async move {
+            let read = async {
+                let buf = self.core.read(at.byte(), buf).await?;
+                self.core.leased().await?;
+                Ok(buf)
+            };
+            read.await
+                .map_err(|error| self.device_error(Op::Read, span, error))
+        })
+    }
+
+    fn write(&self, at: Sector, data: View, _flags: WriteFlags) -> Pending<'_, ()> {
+        let span = Span::new(at, Bytes(data.len() as u64));
+        self.change(Op::Write, span, Some(data))
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let leased = self.core.leased().await;
+            leased.map_err(|error| self.device_error(Op::Flush, Span::default(), error))
+        })
+    }
+
+    fn discard(&self, span: Span) -> Pending<'_, ()> {
+        self.change(Op::Discard, span, None)
+    }
+
+    fn write_zeroes(&self, span: Span, _flags: WriteFlags) -> Pending<'_, ()> {
+        self.change(Op::WriteZeroes, span, None)
+    }
+
+    fn allocation(&self, span: Span) -> Pending<'_, Vec<(u64, bool)>> {
+        if let Err(error) = self.info().check(Op::Read, span.start, span.len.0) {
+            return device::ready(Err(error));
+        }
+        device::ready(Ok(self
+            .core
+            .allocation(span.start.byte(), span.len.0.max(SECTOR))))
+    }
+}

@@ -1,0 +1,364 @@
+//! From a record to a volume that can be read and written.
+//!
+//! ```text
+//! record -> epoch, writer, lease: compare-and-swap
+//!   -> seal every in-sync store with the epoch; fewer than `weakest` may fail -> out, by compare-and-swap, old lease awaited
+//!   -> list what is there -> who has which extent -> bitmaps: which are in doubt -> open
+//! ```
+//!
+//! Always true:
+//! 1. Nothing is read before every in-sync store is sealed or out.
+//! 2. Every change that was ever answered is on a store that is sealed.
+//! 3. Who was not sealed may serve the old writer until his lease is over; the volume is not open before.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use base::Instant;
+use env::sync::{Event, Semaphore, join_all};
+use store::Change;
+
+use super::dirty::{self, Dirty};
+use super::members::{Member, Standing};
+use super::{Core, Placed, Settings, Site, Stand, Volume, VolumeError};
+use crate::choice::Choice;
+use crate::link::{Link, LinkError};
+use crate::meta::{Compare, LeaseId, MetaError, MetaStore, Op, Outcome, Revision};
+use crate::names::{ExtentName, Generation, StoreNumber, VolumeId};
+use crate::record::{VolumeRecord, VolumeState, Writer, volume_key};
+
+/// Bytes of a bitmap read at once.
+const BITMAP_CHUNK: u64 = 1 << 20;
+/// No change of one object is longer.
+const PIECE_MAX: u64 = 1 << 20;
+
+impl Volume {
+    /// Opens a volume here, whoever has it now: he is fenced.
+    ///
+    /// # Errors
+    /// [`VolumeError::Missing`], [`VolumeError::Record`], [`VolumeError::Settings`]; [`VolumeError::Offline`] if too few
+    /// stores can be sealed; [`VolumeError::Meta`]; [`VolumeError::Fenced`] if somebody else opened it at the same time.
+    pub async fn open(
+        id: VolumeId,
+        meta: Rc<dyn MetaStore>,
+        choice: Choice,
+        sites: Vec<Site>,
+        settings: Settings,
+    ) -> Result<Rc<Volume>, VolumeError> {
+        let (record, revision, before) = take(id, &*meta, &settings).await?;
+        let core = Rc::new(Core::new(
+            id,
+            meta,
+            choice,
+            sites,
+            settings,
+            (record, revision),
+        )?);
+        let sealed = core.seal(&before).await?;
+        let doubtful = core.recover(&sealed).await?;
+        core.dirty.preset(doubtful.clone());
+        *core.doubtful.borrow_mut() = doubtful;
+        core.settle_homes().await?;
+        core.start();
+        Ok(Rc::new(Volume { core }))
+    }
+
+    /// Ends the use of the volume: waits for what is under way, and leaves nothing in doubt if it can.
+    ///
+    /// # Errors
+    /// [`VolumeError`] if something is left in doubt: whoever opens the volume next settles it. It is closed all the same.
+    pub async fn close(&self) -> Result<(), VolumeError> {
+        let core = &self.core;
+        let _all = core.ranges.take(0..u64::MAX, true).await;
+        let cleared = core.clear_dirty(true).await;
+        let left = match cleared {
+            Ok(()) => {
+                core.change_record(|record| Ok(record.writer.take().is_some()))
+                    .await
+            }
+            error => error,
+        };
+        *core.stand.borrow_mut() = Stand::Closed;
+        core.news.notify_all();
+        left
+    }
+}
+
+/// Makes this node the writer: the record with its new epoch, and as it was before.
+async fn take(
+    id: VolumeId,
+    meta: &dyn MetaStore,
+    settings: &Settings,
+) -> Result<(VolumeRecord, Revision, VolumeRecord), VolumeError> {
+    let failed = |source: MetaError| VolumeError::Meta { volume: id, source };
+    let key = volume_key(id);
+    let lease = meta.lease(settings.lease).await.map_err(failed)?;
+    let found = meta.get(&key).await.map_err(failed)?;
+    let found = found.ok_or(VolumeError::Missing(id))?;
+    let before = VolumeRecord::decode(id, &found.value)?;
+    if before.state != VolumeState::Live {
+        let why = "it is being deleted".to_owned();
+        return Err(VolumeError::Settings { volume: id, why });
+    }
+    let mut record = before.clone();
+    record.generation = before.generation.next();
+    record.epoch = record.generation;
+    record.writer = Some(Writer {
+        node: settings.node.clone(),
+        lease: lease.0,
+    });
+    let value = record.encode();
+    let put = Op::Put {
+        key: key.clone(),
+        value: value.clone(),
+        lease: None,
+    };
+    let compare = Compare::Unchanged(key.clone(), found.changed);
+    let taken = match meta.txn(vec![compare], vec![put]).await {
+        Ok(Outcome::Done(revision)) => Some(revision),
+        Ok(Outcome::Refused(_)) => None,
+        Err(MetaError::Unknown { .. }) => {
+            // Our lease is in it, so it is nobody else's.
+            let now = meta.get(&key).await.map_err(failed)?;
+            now.filter(|now| now.value == value).map(|now| now.changed)
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let Some(revision) = taken else {
+        let why = "somebody changed its record while it was opened".to_owned();
+        return Err(VolumeError::Fenced { volume: id, why });
+    };
+    if let Some(old) = &before.writer {
+        // He learns it at once, if he can hear; in any case his lease is kept no more.
+        match meta.revoke(LeaseId(old.lease)).await {
+            Ok(()) | Err(MetaError::NoLease { .. }) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Ok((record, revision, before))
+}
+
+impl Core {
+    fn new(
+        id: VolumeId,
+        meta: Rc<dyn MetaStore>,
+        choice: Choice,
+        sites: Vec<Site>,
+        settings: Settings,
+        record: (VolumeRecord, Revision),
+    ) -> Result<Core, VolumeError> {
+        let refuse = |why: &str| VolumeError::Settings {
+            volume: id,
+            why: why.to_owned(),
+        };
+        if settings.margin >= settings.lease {
+            return Err(refuse(
+                "the margin takes up the whole lease; make it shorter",
+            ));
+        }
+        crate::record::check_size(settings.size.0).map_err(|why| refuse(&why))?;
+        let mark = record.0.epoch;
+        let mut members = BTreeMap::new();
+        for site in sites {
+            let number = site.number;
+            if members.insert(number, Member::new(site, mark)).is_some() {
+                return Err(refuse("a store is named twice"));
+            }
+        }
+        for number in record.0.out.keys() {
+            if let Some(member) = members.get(number) {
+                member.standing.set(Standing::Out);
+            }
+        }
+        Ok(Core {
+            id,
+            guard: format!("g/{id}"),
+            key: volume_key(id),
+            settings,
+            meta,
+            choice,
+            members,
+            piece: Cell::new(PIECE_MAX),
+            record: RefCell::new(record),
+            changing: Semaphore::new(1),
+            extents: RefCell::default(),
+            doubtful: RefCell::default(),
+            ranges: Rc::default(),
+            dirty: Dirty::new(BTreeSet::new()),
+            under_way: RefCell::default(),
+            floors: RefCell::default(),
+            record_in_doubt: Cell::new(false),
+            leased_until: Cell::new(Instant(0)),
+            stand: RefCell::new(Stand::Open),
+            news: Event::default(),
+            figures: Cell::default(),
+            #[cfg(test)]
+            planted: Cell::new(None),
+        })
+    }
+
+    /// Seals all in-sync stores; puts out those that cannot be, if the volume can do without them.
+    async fn seal(
+        &self,
+        before: &VolumeRecord,
+    ) -> Result<Vec<(StoreNumber, Rc<dyn Link>)>, VolumeError> {
+        let needed = self.members.values().filter(|member| member.is_needed());
+        let opened =
+            needed.map(|member| async move { (member.site.number, self.open_link(member).await) });
+        let mut sealed = Vec::new();
+        let mut missing = Vec::new();
+        let mut why = String::new();
+        for (number, link) in join_all(opened.collect::<Vec<_>>()).await {
+            match link {
+                Ok(link) => sealed.push((number, link)),
+                Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
+                Err(error) => {
+                    if missing.is_empty() {
+                        why = error.to_string();
+                    }
+                    missing.push(number);
+                }
+            }
+        }
+        let weakest = self.record.borrow().0.weakest;
+        if missing.len() >= usize::from(weakest) || sealed.is_empty() {
+            return Err(VolumeError::Offline {
+                volume: self.id,
+                weakest,
+                missing,
+                why,
+            });
+        }
+        for (number, link) in &sealed {
+            let member = self.member(*number).expect("just sealed");
+            member.set_link(Rc::clone(link));
+            self.piece.set(
+                self.piece
+                    .get()
+                    .min(link.write_max() / 4096 * 4096)
+                    .max(4096),
+            );
+        }
+        if missing.is_empty() {
+            return Ok(sealed);
+        }
+        // All that was answered has the mark of the generation before this opening at most, and they have it; what was under
+        // way is in doubt, and will be marked anew.
+        self.change_record(|record| {
+            let mut anything = false;
+            for number in &missing {
+                anything |= !record.out.contains_key(number);
+                record.out.entry(*number).or_insert(before.generation);
+            }
+            if anything {
+                record.weakest -= missing.len() as u8;
+            }
+            Ok(anything)
+        })
+        .await?;
+        for number in &missing {
+            let member = self.member(*number).expect("asked just now");
+            member.standing.set(Standing::Out);
+        }
+        if before.writer.is_some() {
+            env::sleep(self.settings.lease).await;
+        }
+        Ok(sealed)
+    }
+
+    /// Finds out who has which extent, and which of them are in doubt.
+    async fn recover(
+        &self,
+        sealed: &[(StoreNumber, Rc<dyn Link>)],
+    ) -> Result<BTreeSet<u32>, VolumeError> {
+        let failed = |why: LinkError| match why {
+            LinkError::Fenced { why, .. } => self.fence(why),
+            // Tried again as a whole: the store is put out then, or answers.
+            other => VolumeError::Offline {
+                volume: self.id,
+                weakest: self.record.borrow().0.weakest,
+                missing: Vec::new(),
+                why: other.to_string(),
+            },
+        };
+        let mut found: BTreeMap<u32, (ExtentName, Vec<StoreNumber>)> = BTreeMap::new();
+        let mut doubtful = BTreeSet::new();
+        let most = crate::record::extents(self.settings.size.0);
+        for (number, link) in sealed {
+            let mut after: Option<String> = None;
+            loop {
+                let prefix = ExtentName::prefix(self.id);
+                let part = self.within(link.list(&prefix, after.as_deref())).await;
+                let part = part.map_err(failed)?;
+                // What was not copied to its end has the mark 0: it is nobody's copy.
+                for part in part.objects.iter().filter(|stat| stat.mark == 0) {
+                    let gone = self.within(link.delete(&part.name, Change::default()));
+                    gone.await.map_err(failed)?;
+                }
+                let whole = part.objects.iter().filter(|stat| stat.mark > 0);
+                for name in whole.filter_map(|stat| ExtentName::parse(&stat.name)) {
+                    if name.index < most {
+                        Core::gather(&mut found, name, *number);
+                    }
+                }
+                match part.next {
+                    Some(next) => after = Some(next),
+                    None => break,
+                }
+            }
+            doubtful.extend(self.bitmap(link, most).await.map_err(failed)?);
+        }
+        let epoch = self.record.borrow().0.epoch;
+        let mut extents = BTreeMap::new();
+        for (index, (name, stores)) in found {
+            debug_assert!(name.born <= Generation::MAX && name.born < epoch.next());
+            let placed = Placed {
+                name,
+                object: name.to_string(),
+                stores: RefCell::new(stores),
+                young: Cell::new(false),
+            };
+            extents.insert(index, Rc::new(placed));
+        }
+        doubtful.retain(|index| extents.contains_key(index));
+        *self.extents.borrow_mut() = extents;
+        self.change_record(|record| {
+            let weakest = self.weakest(&record.out, record.copies).max(1);
+            let changes = record.weakest != weakest;
+            record.weakest = weakest;
+            Ok(changes)
+        })
+        .await?;
+        Ok(doubtful)
+    }
+
+    /// The extents that a store's bitmap names.
+    async fn bitmap(&self, link: &Rc<dyn Link>, most: u32) -> Result<BTreeSet<u32>, LinkError> {
+        let object = dirty::object(self.id);
+        let mut set = BTreeSet::new();
+        let end = u64::from(most).div_ceil(8);
+        let mut at = 0;
+        while at < end {
+            let read = link.read(&object, at, BITMAP_CHUNK.min(end - at));
+            let bytes = match self.within(read).await {
+                Ok(bytes) => bytes,
+                Err(LinkError::Absent(_)) => return Ok(set),
+                Err(error) => return Err(error),
+            };
+            set.extend(Dirty::parse(&bytes, at).filter(|index| *index < most));
+            at += BITMAP_CHUNK;
+        }
+        Ok(set)
+    }
+
+    /// What goes on by itself from now on.
+    fn start(self: &Rc<Self>) {
+        env::spawn(Rc::clone(self).keep_lease());
+        env::spawn(Rc::clone(self).keep_links());
+        env::spawn(Rc::clone(self).keep_clean());
+        for number in self.members.keys() {
+            env::spawn(Rc::clone(self).keep_in_sync(*number));
+        }
+    }
+}

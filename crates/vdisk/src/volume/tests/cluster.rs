@@ -1,0 +1,409 @@
+//! Stores on hosts of their own, a meta store, and ways between them that fail on demand.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Nanos, View};
+use device::fault::Book;
+use device::{Crash, Device};
+use env::net::{Address, Listener, sim};
+use env::sync::Event;
+use policy::place::{Class, ClientId, DomainId, Kind, Options, Origin, Penalties, Weights, build};
+use policy::share::{BytesPerSec, Costs};
+use store::client::{ClientOptions, Credentials};
+use store::node::{Node, NodeOptions};
+use store::server::{Limits, Server as Wire};
+use store::{Change, Extent, Listing, SpaceFigures, Stat, Store};
+
+use crate::choice::Choice;
+use crate::link::{Door, Link, LinkError, LocalDoor, Pending, RemoteDoor, unsealed};
+use crate::meta::{Compare, MetaStore, Op, Twin, TwinClient};
+use crate::names::{ImageId, StoreNumber, VolumeId};
+use crate::record::{VolumeRecord, volume_key};
+use crate::volume::{Bug, Settings, Site, Volume, VolumeError};
+
+pub(super) const VOLUME: VolumeId = VolumeId(7);
+/// What the nodes of the cluster know.
+const KEY: [u8; 32] = [7; 32];
+pub(super) const SIZE: Bytes = Bytes::mib(12);
+
+pub(super) fn host(number: u16) -> IpAddr {
+    IpAddr::from([10, 0, (number >> 8) as u8, number as u8])
+}
+
+/// A store on a host of its own.
+pub(super) struct Server {
+    pub number: u16,
+    ip: IpAddr,
+    disk: RefCell<Rc<Crash>>,
+    book: Rc<Book>,
+    node: RefCell<Option<Rc<Node>>>,
+    /// Restarts so far: what was opened before is gone.
+    life: Cell<u64>,
+    /// Requests arrive, and are held.
+    pub stalled: Cell<bool>,
+    moves: Event,
+    /// The part of answers that vanish.
+    pub deaf: Cell<f64>,
+    /// Who cannot reach it.
+    pub cut: RefCell<BTreeSet<IpAddr>>,
+    rng: RefCell<env::Rng>,
+}
+
+impl Server {
+    pub async fn new(number: u16, size: Bytes) -> Rc<Server> {
+        let name = format!("disk {number}");
+        let disk = Crash::new(&name, size, env::rng(&name));
+        let settings = store::Settings {
+            name: format!("s{number}"),
+            ..store::Settings::default()
+        };
+        let formatted = Store::format(disk.clone(), settings).await;
+        formatted.expect("formatted").close().await.expect("closed");
+        disk.set_delay(Nanos::micros(20), Nanos::micros(400));
+        let server = Rc::new(Server {
+            number,
+            ip: host(number),
+            disk: RefCell::new(disk),
+            book: Book::new(env::rng("book")),
+            node: RefCell::default(),
+            life: Cell::new(0),
+            stalled: Cell::new(false),
+            moves: Event::default(),
+            deaf: Cell::new(0.0),
+            cut: RefCell::default(),
+            rng: RefCell::new(env::rng("way")),
+        });
+        server.start().await;
+        server
+    }
+
+    pub async fn start(&self) {
+        let disk: Rc<dyn Device> = self.book.wrap(self.disk.borrow().clone());
+        let options = NodeOptions {
+            node_key: Some(KEY),
+            scrub: None,
+            ..NodeOptions::new(Costs::flat(BytesPerSec::mb(1000)), [9; 32])
+        };
+        let node = sim::on_host(self.ip, Node::open(disk, options)).await;
+        *self.node.borrow_mut() = Some(node.expect("opened"));
+    }
+
+    pub fn address(&self) -> Address {
+        let address = format!("{}:7400", self.ip);
+        address.parse().expect("an address")
+    }
+
+    /// Takes clients from other hosts.
+    pub async fn listen(&self) {
+        let wire = Wire::new(self.node(), Limits::default());
+        let address = self.address();
+        sim::on_host(self.ip, async move {
+            let listener = Listener::bind(&address).expect("a free port");
+            wire.serve(listener).expect("it takes those with the key");
+        })
+        .await;
+    }
+
+    /// Breaks all connections with node `node`.
+    pub fn reset(&self, node: u16) {
+        sim::reset_streams(self.ip, host(1000 + node));
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.node.borrow().is_some()
+    }
+
+    /// What goes wrong with its disk.
+    pub fn book(&self) -> &Rc<Book> {
+        &self.book
+    }
+
+    /// Power off; what was not flushed may be lost.
+    pub fn crash(&self) {
+        sim::crash_host(self.ip);
+        self.node.borrow_mut().take();
+        self.life.set(self.life.get() + 1);
+        let rng = env::rng("crash");
+        let disk = self.disk.borrow().restart(rng);
+        *self.disk.borrow_mut() = disk;
+    }
+
+    pub async fn heal(&self) {
+        self.stalled.set(false);
+        self.moves.notify_all();
+        self.deaf.set(0.0);
+        self.cut.borrow_mut().clear();
+        self.book.clear();
+        if !self.is_up() {
+            self.start().await;
+        }
+    }
+
+    pub fn node(&self) -> Rc<Node> {
+        self.node.borrow().clone().expect("it is up")
+    }
+
+    /// One way, there or back; an answer may get lost.
+    async fn way(&self, back: bool) {
+        let (wait, lost) = {
+            let mut rng = self.rng.borrow_mut();
+            let lost = back && rng.chance(self.deaf.get());
+            (Nanos::micros(10 + rng.below(300)), lost)
+        };
+        env::sleep(wait).await;
+        if lost {
+            std::future::pending::<()>().await;
+        }
+        while self.stalled.get() {
+            self.moves.wait().await;
+        }
+    }
+
+    /// Carries one request out at the store, whatever becomes of who asked.
+    async fn far<T: 'static>(
+        self: &Rc<Self>,
+        life: Option<u64>,
+        op: impl AsyncFnOnce(Rc<Server>) -> Result<T, LinkError> + 'static,
+    ) -> Result<T, LinkError> {
+        let gone = |life: Option<u64>| life.is_some_and(|life| life != self.life.get());
+        if self.cut.borrow().contains(&sim::host()) || !self.is_up() || gone(life) {
+            return Err(LinkError::Gone(format!("no way to store {}", self.number)));
+        }
+        let server = Rc::clone(self);
+        // The task is what is wanted: it lives on at the store.
+        #[allow(clippy::async_yields_async)]
+        let task = sim::on_host(self.ip, async move {
+            env::spawn(async move {
+                server.way(false).await;
+                let answer = op(Rc::clone(&server)).await;
+                server.way(true).await;
+                answer
+            })
+        });
+        let life = Some(self.life.get());
+        let answer = task.await.await;
+        match gone(life) {
+            true => Err(LinkError::Unknown("it crashed meanwhile".to_owned())),
+            false => answer,
+        }
+    }
+}
+
+/// The way to a [`Server`].
+pub(super) struct Far {
+    server: Rc<Server>,
+    seals: bool,
+}
+
+struct FarLink {
+    server: Rc<Server>,
+    life: u64,
+    link: Rc<dyn Link>,
+}
+
+impl Door for Far {
+    fn open<'a>(&'a self, guard: &'a str, mark: u64) -> Pending<'a, Rc<dyn Link>> {
+        Box::pin(async move {
+            let guard = guard.to_owned();
+            let seals = self.seals;
+            let opened = self.server.far(None, async move |server: Rc<Server>| {
+                let node = server.node.borrow().clone();
+                let node = node.ok_or(LinkError::Gone("it is down".to_owned()))?;
+                if !seals {
+                    return unsealed(&node, &guard, mark);
+                }
+                LocalDoor(node).open(&guard, mark).await
+            });
+            let link = opened.await?;
+            Ok(Rc::new(FarLink {
+                server: Rc::clone(&self.server),
+                life: self.server.life.get(),
+                link,
+            }) as Rc<dyn Link>)
+        })
+    }
+}
+
+macro_rules! far {
+    ($self:ident, $object:ident, $link:ident => $ask:expr) => {{
+        let ($link, $object) = (Rc::clone(&$self.link), $object.to_owned());
+        Box::pin(async move {
+            let ask = async move |_: Rc<Server>| $ask.await;
+            $self.server.far(Some($self.life), ask).await
+        })
+    }};
+}
+
+impl Link for FarLink {
+    fn read<'a>(&'a self, object: &'a str, offset: u64, len: u64) -> Pending<'a, Buf> {
+        far!(self, object, link => link.read(&object, offset, len))
+    }
+    fn write<'a>(
+        &'a self,
+        object: &'a str,
+        offset: u64,
+        data: View,
+        change: Change,
+    ) -> Pending<'a, ()> {
+        far!(self, object, link => link.write(&object, offset, data, change))
+    }
+    fn punch<'a>(
+        &'a self,
+        object: &'a str,
+        offset: u64,
+        len: u64,
+        change: Change,
+    ) -> Pending<'a, ()> {
+        far!(self, object, link => link.punch(&object, offset, len, change))
+    }
+    fn stamp<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
+        far!(self, object, link => link.stamp(&object, change))
+    }
+    fn create<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
+        far!(self, object, link => link.create(&object, change))
+    }
+    fn delete<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
+        far!(self, object, link => link.delete(&object, change))
+    }
+    fn stat<'a>(&'a self, object: &'a str) -> Pending<'a, Stat> {
+        far!(self, object, link => link.stat(&object))
+    }
+    fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>) -> Pending<'a, Listing> {
+        let after = after.map(str::to_owned);
+        far!(self, prefix, link => link.list(&prefix, after.as_deref()))
+    }
+    fn extents<'a>(&'a self, object: &'a str, offset: u64, len: u64) -> Pending<'a, Vec<Extent>> {
+        far!(self, object, link => link.extents(&object, offset, len))
+    }
+    fn space(&self) -> Pending<'_, SpaceFigures> {
+        let name = "";
+        far!(self, name, link => { let _ = name; link.space() })
+    }
+    fn flush(&self) -> Pending<'_, ()> {
+        let name = "";
+        far!(self, name, link => { let _ = name; link.flush() })
+    }
+    fn write_max(&self) -> u64 {
+        self.link.write_max()
+    }
+}
+
+/// Stores, and a meta store with a volume's record.
+pub(super) struct Cluster {
+    pub servers: Vec<Rc<Server>>,
+    pub twin: Rc<Twin>,
+}
+
+impl Cluster {
+    pub async fn new(stores: u16, copies: u8, min_isr: u8, size: Bytes) -> Rc<Cluster> {
+        let mut servers = Vec::new();
+        for number in 1..=stores {
+            servers.push(Server::new(number, size).await);
+        }
+        let twin = Twin::new("twin");
+        let name = "vm".parse().expect("a name");
+        let record = VolumeRecord::new(VOLUME, name, copies, min_isr, ImageId(1));
+        let key = volume_key(VOLUME);
+        let put = Op::Put {
+            key: key.clone(),
+            value: record.encode(),
+            lease: None,
+        };
+        let meta = twin.client();
+        let made = meta.txn(vec![Compare::Absent(key)], vec![put]).await;
+        made.expect("made");
+        Rc::new(Cluster { servers, twin })
+    }
+
+    pub async fn record(&self) -> VolumeRecord {
+        let found = self.twin.client().get(&volume_key(VOLUME)).await;
+        let found = found.expect("it answers").expect("it is there");
+        VolumeRecord::decode(VOLUME, &found.value).expect("it is whole")
+    }
+
+    /// Opens the volume on host `node`.
+    pub async fn open(
+        &self,
+        node: u16,
+        meta: Rc<TwinClient>,
+        bug: Option<Bug>,
+    ) -> Result<Rc<Volume>, VolumeError> {
+        let sites = self.servers.iter().map(|server| Site {
+            number: StoreNumber(server.number),
+            domain: DomainId(u32::from(server.number)),
+            local: false,
+            rotating: false,
+            door: Rc::new(Far {
+                server: Rc::clone(server),
+                seals: bug != Some(Bug::NoSeal),
+            }),
+        });
+        self.open_at(node, meta, bug, sites.collect()).await
+    }
+
+    /// As [`Cluster::open`], by the protocol between nodes.
+    pub async fn open_over_the_wire(
+        &self,
+        node: u16,
+        meta: Rc<TwinClient>,
+    ) -> Result<Rc<Volume>, VolumeError> {
+        let sites = self.servers.iter().map(|server| Site {
+            number: StoreNumber(server.number),
+            domain: DomainId(u32::from(server.number)),
+            local: false,
+            rotating: false,
+            door: Rc::new(RemoteDoor {
+                address: server.address(),
+                credentials: Credentials::NodeKey(KEY),
+                options: ClientOptions::default(),
+            }),
+        });
+        self.open_at(node, meta, None, sites.collect()).await
+    }
+
+    async fn open_at(
+        &self,
+        node: u16,
+        meta: Rc<TwinClient>,
+        bug: Option<Bug>,
+        sites: Vec<Site>,
+    ) -> Result<Rc<Volume>, VolumeError> {
+        let origin = Origin {
+            client: ClientId(1),
+            class: Class::Normal,
+        };
+        let settings = Settings {
+            lease: Nanos::secs(2),
+            margin: Nanos::millis(400),
+            patience: Nanos::millis(300),
+            deadline: Nanos::secs(3),
+            clean_after: Nanos::millis(50),
+            tick: Nanos::millis(20),
+            penalties: Penalties::default(),
+            ..Settings::new(&format!("n{node}"), SIZE, origin)
+        };
+        let options = Options {
+            weights: Weights::default(),
+            seed: env::rng("choice").bits(),
+            ..Options::default()
+        };
+        // Any copy at any time, so that copies that differ show.
+        let choice = Choice::new(build(Kind::Random, &options));
+        let opening = async move {
+            let volume = Volume::open(VOLUME, meta, choice, sites, settings).await?;
+            volume.core.planted.set(bug);
+            Ok(volume)
+        };
+        // The volume's tasks, and who opens it, live on its node.
+        sim::on_host(host(1000 + node), opening).await
+    }
+
+    pub async fn heal(&self) {
+        for server in &self.servers {
+            server.heal().await;
+        }
+    }
+}

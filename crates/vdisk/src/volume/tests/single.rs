@@ -1,0 +1,320 @@
+//! One thing at a time.
+
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Nanos, Sector, Span, View};
+use device::fault::{Injury, Rule};
+use device::{Class, Device, DeviceError, DeviceExt, Op, WriteFlags};
+
+use super::cluster::{Cluster, SIZE};
+use crate::meta::Faults;
+use crate::names::StoreNumber;
+use crate::volume::{Condition, Volume};
+
+fn filled(byte: u8, len: usize) -> View {
+    View::copy_of(&vec![byte; len])
+}
+
+async fn healthy(volume: &Volume) {
+    for _ in 0..1000 {
+        if volume.health().condition == Condition::Healthy {
+            return;
+        }
+        env::sleep(Nanos::millis(20)).await;
+    }
+    panic!("{:?}", volume.health());
+}
+
+async fn read(volume: &Volume, at: u64, len: usize) -> Buf {
+    let buf = Buf::for_read(len);
+    let read = volume.read(Sector(at / 512), buf, Class::Foreground).await;
+    read.unwrap()
+}
+
+/// Random requests beside a plain `Vec`.
+async fn beside_a_twin(stores: u16, copies: u8) {
+    let cluster = Cluster::new(stores, copies, 1, Bytes::mib(64)).await;
+    let mut volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+    let mut twin = vec![0; SIZE.usize()];
+    let mut rng = env::rng("requests");
+    for round in 0..3 {
+        for _ in 0..60 {
+            let len = match rng.below(3) {
+                0 => 512 * (1 + rng.below(8)),
+                1 => 4096 * (1 + rng.below(30)),
+                _ => 65_536 * (1 + rng.below(30)),
+            };
+            let at = rng.below((SIZE.0 - len) / 512) * 512;
+            let range = at as usize..(at + len) as usize;
+            match rng.below(5) {
+                0 | 1 => {
+                    let mut data = vec![0; len as usize];
+                    rng.fill(&mut data);
+                    let view = View::copy_of(&data);
+                    volume.write_at(Sector(at / 512), view).await.unwrap();
+                    twin[range].copy_from_slice(&data);
+                }
+                2 => {
+                    let span = Span::bytes(at, len);
+                    let flags = WriteFlags::default();
+                    volume.write_zeroes(span, flags).await.unwrap();
+                    twin[range].fill(0);
+                }
+                _ => {
+                    let found = read(&volume, at, len as usize).await;
+                    assert!(found[..] == twin[range], "round {round}, {len} at {at}");
+                }
+            }
+        }
+        volume.close().await.unwrap();
+        let refused = volume.write_at(Sector(0), filled(1, 512)).await;
+        assert!(matches!(refused, Err(DeviceError::Gone { .. })));
+        volume = cluster
+            .open(2 + round, cluster.twin.client(), None)
+            .await
+            .unwrap();
+        let found = read(&volume, 0, SIZE.usize()).await;
+        assert!(found[..] == twin[..], "after round {round}");
+        // It was closed well: nothing was in doubt.
+        assert_eq!(volume.figures().reconciled, 0);
+    }
+}
+
+#[test]
+fn a_volume_is_what_its_twin_is_with_one_copy_and_with_several() {
+    for (stores, copies) in [(1, 1), (3, 2), (3, 3)] {
+        env::Runtime::simulated(u64::from(copies)).block_on(beside_a_twin(stores, copies));
+    }
+}
+
+#[test]
+fn a_store_that_fails_is_out_in_the_record_before_the_write_is_answered_and_comes_back_by_itself() {
+    env::Runtime::simulated(11).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        volume.write_at(Sector(0), filled(1, 8192)).await.unwrap();
+        healthy(&volume).await;
+        cluster.servers[1].crash();
+        volume.write_at(Sector(0), filled(2, 4096)).await.unwrap();
+        let record = cluster.record().await;
+        assert!(record.out.contains_key(&StoreNumber(2)));
+        assert_eq!(record.weakest, 1);
+        assert_eq!(volume.health().condition, Condition::Degraded);
+        assert_eq!(read(&volume, 0, 8192).await[4095..4097], [2, 1]);
+        cluster.servers[1].start().await;
+        healthy(&volume).await;
+        let record = cluster.record().await;
+        assert!(record.out.is_empty());
+        assert_eq!((record.weakest, volume.figures().resynced), (2, 1));
+        // The other one alone has everything now.
+        cluster.servers[0].crash();
+        assert_eq!(read(&volume, 0, 8192).await[4095..4097], [2, 1]);
+    });
+}
+
+#[test]
+fn a_volume_that_asks_for_two_copies_takes_no_write_with_one() {
+    env::Runtime::simulated(12).block_on(async {
+        let cluster = Cluster::new(2, 2, 2, Bytes::mib(64)).await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
+        cluster.servers[1].crash();
+        let refused = volume
+            .write_at(Sector(0), filled(2, 4096))
+            .await
+            .unwrap_err();
+        let told = refused.to_string();
+        assert!(
+            told.contains("1 of the extent's copies are in sync"),
+            "{told}"
+        );
+        assert_eq!(volume.health().condition, Condition::ReadOnly);
+        cluster.servers[1].start().await;
+        healthy(&volume).await;
+        volume.write_at(Sector(0), filled(3, 4096)).await.unwrap();
+        assert_eq!(read(&volume, 0, 4096).await[0], 3);
+    });
+}
+
+#[test]
+fn a_volume_opens_without_a_store_it_can_spare_and_not_without_one_it_needs() {
+    env::Runtime::simulated(13).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
+        healthy(&volume).await;
+        cluster.servers[0].crash();
+        let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        volume.write_at(Sector(0), filled(2, 4096)).await.unwrap();
+        cluster.servers[1].crash();
+        cluster.servers[0].start().await;
+        // Store 1 is there and does not have the last write.
+        let refused = cluster.open(3, cluster.twin.client(), None).await;
+        let told = refused.map(drop).unwrap_err().to_string();
+        assert!(
+            told.contains("offline") && told.contains("store 2"),
+            "{told}"
+        );
+        cluster.servers[1].start().await;
+        let volume = cluster.open(4, cluster.twin.client(), None).await.unwrap();
+        assert_eq!(read(&volume, 0, 4096).await[0], 2);
+        healthy(&volume).await;
+        cluster.servers[1].crash();
+        assert_eq!(read(&volume, 0, 4096).await[0], 2);
+    });
+}
+
+#[test]
+fn a_rotten_copy_is_read_from_another_and_mended() {
+    env::Runtime::simulated(14).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        volume
+            .write_at(Sector(0), filled(1, 1 << 20))
+            .await
+            .unwrap();
+        let rot = Injury::Rot {
+            bits: 3,
+            lasting: true,
+        };
+        let rule = Rule::new(rot).on(&[Op::Read]).times(5);
+        cluster.servers[0].book().add(rule);
+        for _ in 0..20 {
+            assert!(
+                read(&volume, 0, 1 << 20)
+                    .await
+                    .iter()
+                    .all(|byte| *byte == 1)
+            );
+            env::sleep(Nanos::millis(50)).await;
+        }
+        assert!(volume.figures().mended > 0);
+        assert!(cluster.servers[0].book().injuries().rotten_reads > 0);
+        // What is there now is right by itself.
+        healthy(&volume).await;
+        cluster.servers[1].crash();
+        assert!(
+            read(&volume, 0, 1 << 20)
+                .await
+                .iter()
+                .all(|byte| *byte == 1)
+        );
+    });
+}
+
+#[test]
+fn without_the_meta_store_io_goes_on_until_the_lease_ends_and_begins_again_by_itself() {
+    env::Runtime::simulated(15).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        let meta = cluster.twin.client();
+        let volume = cluster.open(1, Rc::clone(&meta), None).await.unwrap();
+        volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
+        meta.set_faults(Faults {
+            refused: true,
+            ..Faults::default()
+        });
+        volume.write_at(Sector(0), filled(2, 4096)).await.unwrap();
+        assert_eq!(read(&volume, 0, 4096).await[0], 2);
+        env::sleep(Nanos::secs(2)).await;
+        assert_eq!(volume.health().condition, Condition::Offline);
+        let buf = Buf::for_read(4096);
+        let refused = volume.read(Sector(0), buf, Class::Foreground).await;
+        let told = refused.unwrap_err().to_string();
+        assert!(told.contains("cannot keep its lease"), "{told}");
+        meta.set_faults(Faults::default());
+        env::sleep(Nanos::secs(1)).await;
+        assert_eq!(read(&volume, 0, 4096).await[0], 2);
+        volume.write_at(Sector(0), filled(3, 4096)).await.unwrap();
+        assert_eq!(volume.health().condition, Condition::Healthy);
+    });
+}
+
+#[test]
+fn full_stores_are_passed_over_and_full_clusters_say_so() {
+    env::Runtime::simulated(16).block_on(async {
+        // Each holds a little more than one extent.
+        let cluster = Cluster::new(3, 2, 1, Bytes::mib(8)).await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let mut written = Vec::new();
+        let mut told = String::new();
+        for at in (0..SIZE.0).step_by(1 << 20) {
+            match volume.write_at(Sector(at / 512), filled(7, 1 << 20)).await {
+                Ok(()) => written.push(at),
+                Err(error) => {
+                    told = error.to_string();
+                    break;
+                }
+            }
+        }
+        assert!(told.contains("room"), "{told} after {written:?}");
+        assert!(written.len() >= 4, "{written:?}");
+        for at in written {
+            assert!(
+                read(&volume, at, 1 << 20)
+                    .await
+                    .iter()
+                    .all(|byte| *byte == 7)
+            );
+        }
+    });
+}
+
+#[test]
+fn over_the_wire_connections_break_writers_change_and_nothing_is_lost() {
+    env::Runtime::simulated(18).block_on(async {
+        let cluster = Cluster::new(3, 2, 1, Bytes::mib(64)).await;
+        for server in &cluster.servers {
+            server.listen().await;
+        }
+        let open = |node| cluster.open_over_the_wire(node, cluster.twin.client());
+        let volume = open(1).await.unwrap();
+        for round in 0..20_u8 {
+            let at = u64::from(round) * 300_000 / 512;
+            let (one, two) = (filled(round + 1, 65_536), filled(round + 1, 65_536));
+            let far = Sector(at + (2 << 11));
+            let writes = [volume.write_at(Sector(at), one), volume.write_at(far, two)];
+            cluster.servers[usize::from(round) % 3].reset(1);
+            for write in env::sync::join_all(writes).await {
+                write.unwrap();
+            }
+            assert_eq!(
+                read(&volume, at * 512, 65_536).await[..],
+                [round + 1; 65_536][..]
+            );
+            healthy(&volume).await;
+        }
+        assert!(volume.figures().put_out > 0, "nothing broke");
+        let next = open(2).await.unwrap();
+        let refused = volume
+            .read(Sector(0), Buf::for_read(512), Class::Foreground)
+            .await;
+        assert!(
+            matches!(refused, Err(DeviceError::Gone { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(read(&next, 19 * 300_000 / 512 * 512, 512).await[0], 20);
+    });
+}
+
+#[test]
+fn what_was_never_written_is_not_allocated() {
+    env::Runtime::simulated(17).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let zeroes = Span::bytes(0, 4 << 20);
+        volume
+            .write_zeroes(zeroes, WriteFlags::default())
+            .await
+            .unwrap();
+        volume
+            .write_at(Sector(5 << 11), filled(1, 512))
+            .await
+            .unwrap();
+        let all = volume.allocation(Span::bytes(0, SIZE.0)).await.unwrap();
+        let extent = 4 << 20;
+        assert_eq!(all, [(extent, false), (extent, true), (extent, false)]);
+        assert!(read(&volume, 0, 4096).await.iter().all(|byte| *byte == 0));
+        let beyond = volume.read(Sector(SIZE.0 / 512), Buf::for_read(512), Class::Foreground);
+        assert!(matches!(beyond.await, Err(DeviceError::OutOfRange { .. })));
+    });
+}
