@@ -12,6 +12,7 @@ const QUICK: Options = Options {
     seed: 1,
     msr: None,
     traces: None,
+    real: None,
 };
 
 fn measure() -> Vec<Row> {

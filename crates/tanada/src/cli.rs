@@ -100,6 +100,9 @@ pub struct RunExperiment {
     /// For tiering: also compare our defaults with the disk alone on every block trace in this folder.
     #[arg(long, value_name = "DIR")]
     pub traces: Option<PathBuf>,
+    /// For reserve: some of it in real time, on a file of 1 GiB in this folder or of this name, beside virtual time; ten minutes.
+    #[arg(long, value_name = "PLACE", conflicts_with = "quick")]
+    pub real: Option<PathBuf>,
 }
 
 /// Something asked for that makes no sense; exit status 2.

@@ -1,4 +1,4 @@
-//! `tanada experiment ...`: the papers' measurements in virtual time, their figures beside ours.
+//! `tanada experiment ...`: the papers' measurements, most in virtual time, their figures beside ours.
 
 use std::path::Path;
 
@@ -31,16 +31,19 @@ fn run_one(arguments: &RunExperiment) -> anyhow::Result<()> {
         seed: arguments.seed,
         msr: arguments.msr.as_deref(),
         traces: arguments.traces.as_deref(),
+        real: arguments.real.as_deref(),
     };
-    let foreign = [("--msr", options.msr), ("--traces", options.traces)];
-    if let Some((option, _)) = foreign.iter().find(|(_, folder)| folder.is_some())
-        && arguments.name != "tiering"
-    {
-        let what = format!(
-            "{option} is for the experiment tiering, not for {}",
-            arguments.name
-        );
-        return Err(Usage(what).into());
+    let own = [
+        ("--msr", options.msr, "tiering"),
+        ("--traces", options.traces, "tiering"),
+        ("--real", options.real, "reserve"),
+    ];
+    for (option, given, experiment) in own {
+        if given.is_some() && arguments.name != experiment {
+            let name = &arguments.name;
+            let what = format!("{option} is for the experiment {experiment}, not for {name}");
+            return Err(Usage(what).into());
+        }
     }
     let bar = bar("{bar:30} {percent:>3} %  {msg}", 1000);
     let mut progress = |what: &str, done: f64| {
@@ -96,9 +99,11 @@ fn page(rows: &[Row]) -> String {
                 ]
             })
             .collect();
-        let modelled = match group.iter().all(|row| row.modelled) {
-            true => "devices modelled",
-            false => "devices real",
+        let modelled = group.iter().filter(|row| row.modelled).count();
+        let modelled = match modelled {
+            0 => "devices real",
+            all if all == group.len() => "devices modelled",
+            _ => "devices modelled, or real where the method says so",
         };
         let head = [
             "CASE",

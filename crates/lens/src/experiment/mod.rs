@@ -51,7 +51,7 @@ pub struct Row {
     pub low: Option<Value>,
     /// The largest value over the seeds.
     pub high: Option<Value>,
-    /// Were the devices modelled (true) or real?
+    /// Was all of the devices modelled (true), or were they real? A real file that a model slows down is real; the note says so.
     pub modelled: bool,
     /// What a reader must know to judge the figure.
     pub note: String,
@@ -122,6 +122,8 @@ pub struct Options<'a> {
     pub msr: Option<&'a Path>,
     /// `tiering`: the folder of further traces on which our defaults are compared with the disk alone.
     pub traces: Option<&'a Path>,
+    /// `reserve`: some of it in real time, on a file here (a folder, or a name that is free); none: all of it in virtual time.
+    pub real: Option<&'a Path>,
 }
 
 impl Default for Options<'_> {
@@ -131,6 +133,7 @@ impl Default for Options<'_> {
             seed: 1,
             msr: None,
             traces: None,
+            real: None,
         }
     }
 }
@@ -231,6 +234,24 @@ pub enum ExperimentError {
         folder: PathBuf,
         /// What stood in the way.
         why: String,
+    },
+    /// The place for a file cannot be used.
+    #[error("cannot run in real time at {}: {why}", place.display())]
+    Place {
+        /// Where.
+        place: PathBuf,
+        /// What stands in the way, and what would do.
+        why: String,
+    },
+    /// What ran in real time failed.
+    #[error("{case} of {method} failed: {source}")]
+    Failed {
+        /// The case.
+        case: String,
+        /// The method.
+        method: &'static str,
+        /// The cause.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A request failed.
     #[error("{case} of {method} failed: {source}")]

@@ -1,7 +1,8 @@
 //! One run: clients that ask again as soon as they were answered, at the production queue before the modelled device.
 //!
 //! ```text
-//! Client: start, pause, requests of 1 MiB in sequence, a few at once -> Queue -> Vertex -> what arrived, and when
+//! Client: start, pause, requests of 1 MiB in sequence, a few at once -> Ground -> Vertex -> what arrived, and when
+//! Ground: the queue alone (here), or a whole store with sessions, in virtual or in real time (`real`)
 //! ```
 //!
 //! Source: PROBS 4 (1 MB I/Os, objects of 4 MB), 4.2 (each access in sequence, the next begins later).
@@ -10,6 +11,8 @@
 //! counted piece by piece where the scheduler cuts requests up: that is when the store may send it on.
 
 use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Instant, Nanos, Sector, View};
@@ -226,6 +229,8 @@ pub(super) struct Run {
     pub got: Vec<Got>,
     /// The mean depth over looks every 10 ms.
     pub depth: f64,
+    /// By how much the device answered later than it should, on average: in virtual time never.
+    pub late: Nanos,
     pub end: Instant,
     /// When the last client came.
     pub all_there: Instant,
@@ -242,11 +247,91 @@ impl Run {
     }
 }
 
-struct Told {
+/// Why a request was not done: a device that is real can fail.
+pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// A request on its way.
+pub(super) type Asked = Pin<Box<dyn Future<Output = Result<(), Failure>>>>;
+
+/// A client's own line at the queue; none if it is background work.
+pub(super) type Line = Option<SessionId>;
+
+/// Where clients ask.
+pub(super) trait Ground {
+    fn queue(&self) -> &Queue;
+
+    /// What the device did since the last call, if nobody else takes that down.
+    fn take_interval(&self) -> Option<Interval> {
+        None
+    }
+
+    /// Client `at` has come.
+    fn enter(&self, at: usize, client: &Client) -> Result<Line, Failure>;
+
+    /// It asks for its [`IO`] at byte `place` of all it ever asks for.
+    fn ask(self: Rc<Self>, at: usize, place: u64, direction: Direction, line: Line) -> Asked;
+}
+
+/// The queue alone, before a device without contents.
+struct Bare {
     queue: Rc<Queue>,
     data: View,
+}
+
+impl Ground for Bare {
+    fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    fn take_interval(&self) -> Option<Interval> {
+        Some(self.queue.take_interval())
+    }
+
+    fn enter(&self, _at: usize, client: &Client) -> Result<Line, Failure> {
+        Ok(match client.background {
+            true => None,
+            false => Some(self.queue.open(client.terms)?),
+        })
+    }
+
+    fn ask(self: Rc<Self>, at: usize, place: u64, direction: Direction, line: Line) -> Asked {
+        let class = line.map_or(Class::Background, |number| Class::Session(number.0));
+        let from = Sector::containing(REACH.0 * at as u64 + place % REACH.0);
+        Box::pin(async move {
+            match direction {
+                Direction::Read => {
+                    let buf = Buf::for_read(IO.usize());
+                    self.queue.read(from, buf, class).await.map(drop)?;
+                }
+                Direction::Write => {
+                    let flags = WriteFlags { fua: false, class };
+                    self.queue.write(from, self.data.clone(), flags).await?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+struct Told<G> {
+    ground: Rc<G>,
+    /// All moments of clients count from here.
+    origin: Instant,
     got: RefCell<Vec<Got>>,
-    numbers: RefCell<Vec<Option<SessionId>>>,
+    lines: RefCell<Vec<Line>>,
+    failed: RefCell<Option<Failure>>,
+}
+
+impl<G> Told<G> {
+    /// When it is so much by the clients' own clock.
+    fn at(&self, moment: Instant) -> Instant {
+        self.origin + moment.since(Instant(0))
+    }
+
+    /// What it is by the clients' own clock.
+    fn own(&self, moment: Instant) -> Instant {
+        Instant(0) + moment.since(self.origin)
+    }
 }
 
 /// Runs `clients` by `method` on a device like this until `end`.
@@ -262,59 +347,86 @@ pub(super) fn run(
     runtime.block_on(async move {
         let size = REACH * (clients.len() as u64 + 1);
         let vertex = Vertex::new(times, size, None);
-        let queue = Queue::new(vertex.clone(), method.options);
-        let told = Rc::new(Told {
-            queue: Rc::clone(&queue),
+        let ground = Rc::new(Bare {
+            queue: Queue::new(vertex.clone(), method.options),
             data: View::copy_of(&vec![7; IO.usize()]),
-            got: RefCell::new(vec![Got::default(); clients.len()]),
-            numbers: RefCell::new(vec![None; clients.len()]),
         });
-        for (at, client) in clients.iter().enumerate() {
-            env::spawn(live(Rc::clone(&told), at, *client));
+        let run = drive(&vertex, ground, &clients, end).await;
+        run.expect("the model refuses nothing")
+    })
+}
+
+/// Lets `clients` ask until `end` by their own clock, which begins now.
+///
+/// # Errors
+/// The first failure of any request.
+pub(super) async fn drive<G: Ground + 'static>(
+    vertex: &Vertex,
+    ground: Rc<G>,
+    clients: &[Client],
+    end: Instant,
+) -> Result<Run, Failure> {
+    let told = Rc::new(Told {
+        ground,
+        origin: env::now(),
+        got: RefCell::new(vec![Got::default(); clients.len()]),
+        lines: RefCell::new(vec![None; clients.len()]),
+        failed: RefCell::default(),
+    });
+    vertex.take_log();
+    for (at, client) in clients.iter().enumerate() {
+        env::spawn(live(Rc::clone(&told), at, *client));
+    }
+    let queue = told.ground.queue();
+    let (mut looks, mut depth) = (0, 0);
+    let mut intervals = Vec::new();
+    while env::now() + Nanos::millis(10) < told.at(end) {
+        env::sleep(Nanos::millis(10)).await;
+        (looks, depth) = (looks + 1, depth + u64::from(queue.depth()));
+        if looks % 100 == 0 {
+            intervals.extend(told.ground.take_interval());
         }
-        let (mut looks, mut depth) = (0, 0);
-        let mut intervals = Vec::new();
-        while env::now() + Nanos::millis(10) < end {
-            env::sleep(Nanos::millis(10)).await;
-            (looks, depth) = (looks + 1, depth + u64::from(queue.depth()));
-            if looks % 100 == 0 {
-                intervals.push(queue.take_interval());
+        if let Some(failure) = told.failed.take() {
+            return Err(failure);
+        }
+    }
+    env::sleep_until(told.at(end)).await;
+    let (mut log, late) = vertex.take_log();
+    let mut got = told.got.take();
+    for (got, line) in got.iter_mut().zip(told.lines.borrow().iter()) {
+        if let Some(line) = line {
+            got.deliveries = log.remove(&line.0).unwrap_or_default();
+            for (at, _) in &mut got.deliveries {
+                *at = told.own(*at);
             }
+            got.figures = queue.figures(*line);
         }
-        env::sleep_until(end).await;
-        let mut log = vertex.take_log();
-        let mut got = told.got.take();
-        for (got, number) in got.iter_mut().zip(told.numbers.borrow().iter()) {
-            if let Some(number) = number {
-                got.deliveries = log.remove(&number.0).unwrap_or_default();
-                got.figures = queue.figures(*number);
-            }
-        }
-        Run {
-            got,
-            depth: depth as f64 / f64::from(looks.max(1)),
-            end,
-            intervals,
-            all_there: clients.iter().map(|it| it.start).max().unwrap_or_default(),
-        }
+    }
+    Ok(Run {
+        got,
+        depth: depth as f64 / f64::from(looks.max(1)),
+        late,
+        end,
+        intervals,
+        all_there: clients.iter().map(|it| it.start).max().unwrap_or_default(),
     })
 }
 
 /// One client, from its start on.
-async fn live(told: Rc<Told>, at: usize, client: Client) {
-    env::sleep_until(client.start).await;
-    let (class, number) = match client.background {
-        true => (Class::Background, None),
-        false => {
-            let number = told.queue.open(client.terms).expect("there is room");
-            (Class::Session(number.0), Some(number))
+async fn live<G: Ground + 'static>(told: Rc<Told<G>>, at: usize, client: Client) {
+    env::sleep_until(told.at(client.start)).await;
+    let line = match told.ground.enter(at, &client) {
+        Ok(line) => line,
+        Err(failure) => {
+            told.failed.borrow_mut().get_or_insert(failure);
+            return;
         }
     };
-    told.numbers.borrow_mut()[at] = number;
+    told.lines.borrow_mut()[at] = line;
     {
         let got = &mut told.got.borrow_mut()[at];
         got.rate = client.terms.rate;
-        got.first_asked = env::now();
+        got.first_asked = told.own(env::now());
     }
     let next = Rc::new(Cell::new(0));
     for _ in 0..client.outstanding {
@@ -322,45 +434,35 @@ async fn live(told: Rc<Told>, at: usize, client: Client) {
         env::spawn(async move {
             loop {
                 if let Some((from, to)) = client.pause
-                    && (from..to).contains(&env::now())
+                    && (from..to).contains(&told.own(env::now()))
                 {
-                    env::sleep_until(to).await;
+                    env::sleep_until(told.at(to)).await;
                 }
                 let place = next.get();
                 next.set(place + IO.0);
-                ask(&told, at, place, client.terms.direction, class).await;
+                let ground = Rc::clone(&told.ground);
+                let asked = ground.ask(at, place, client.terms.direction, line);
+                if let Err(failure) = asked.await {
+                    told.failed.borrow_mut().get_or_insert(failure);
+                    return;
+                }
             }
         });
     }
-    if let Some(number) = number {
-        watch(&told, at, number, client).await;
+    if let Some(line) = line {
+        watch(&told, at, line, client).await;
     }
 }
 
-async fn ask(told: &Told, at: usize, place: u64, direction: Direction, class: Class) {
-    let from = Sector::containing(REACH.0 * at as u64 + place % REACH.0);
-    let asked = match direction {
-        Direction::Read => {
-            let buf = Buf::for_read(IO.usize());
-            told.queue.read(from, buf, class).await.map(drop)
-        }
-        Direction::Write => {
-            let flags = WriteFlags { fua: false, class };
-            told.queue.write(from, told.data.clone(), flags).await
-        }
-    };
-    asked.expect("the model refuses nothing");
-}
-
 /// How a newcomer fares in its first second.
-async fn watch(told: &Told, at: usize, number: SessionId, client: Client) {
+async fn watch<G: Ground>(told: &Told<G>, at: usize, line: SessionId, client: Client) {
     let (mut lag, mut wait) = (Bytes(0), None);
     loop {
         env::sleep(LOOK).await;
-        let Some(figures) = told.queue.figures(number) else {
+        let Some(figures) = told.ground.queue().figures(line) else {
             return;
         };
-        let passed = env::now().since(client.start);
+        let passed = env::now().since(told.at(client.start));
         let owed = client.terms.rate.within(passed);
         lag = lag.max(Bytes(owed.0.saturating_sub(figures.delivered.0)));
         if figures.delivered.0 > 0 {

@@ -6,7 +6,7 @@
 //!     -> newcomers, idle, greedy, scrub, bursts, both directions (scenes)  -> figures 3 to 6 (page)
 //! ```
 //!
-//! Everything happens in virtual time.
+//! Everything happens in virtual time; but given a place for a file, some of it in real time on that (real).
 //!
 //! Source: PROBS 4, tables 1 and 2, figures 3-6.
 //!
@@ -19,6 +19,7 @@ mod compare;
 mod coverage;
 mod needed;
 mod page;
+mod real;
 mod scenes;
 mod single;
 #[cfg(test)]
@@ -134,12 +135,16 @@ type Job<'a> = (String, Box<dyn Fn() -> Found + Send + Sync + 'a>);
 /// Runs the experiment.
 ///
 /// # Errors
-/// None so far: nothing is read and nothing can be refused.
+/// [`ExperimentError::Place`] and [`ExperimentError::Failed`] in real time; in virtual time none: nothing is read and
+/// nothing can be refused.
 ///
 /// # Source
 /// PROBS 4.1, 4.2, table 2, figures 3-6.
 pub fn run(options: Options<'_>, progress: &mut Progress<'_>) -> Result<Results, ExperimentError> {
     let plan = Plan::of(options);
+    if let Some(place) = options.real {
+        return real::run(&plan, place, progress);
+    }
     progress("a single access", 0.0);
     let base = Base::measure(&plan);
     let mut jobs: Vec<Job<'_>> = Vec::new();

@@ -20,9 +20,10 @@ fn at(seconds: u64) -> Instant {
 }
 
 /// A scene: its clients, its device.
-type Scene = (&'static str, &'static str, Vec<Client>, Times);
+pub(super) type Scene = (&'static str, &'static str, Vec<Client>, Times);
 
-fn scenes(base: &Base) -> Vec<Scene> {
+/// All there are.
+pub(super) fn all(base: &Base) -> Vec<Scene> {
     let reads = |n| by_equation(base.read, Direction::Read, n, OVERHEAD);
     let mut idle = reads(4);
     idle[3].pause = Some((at(3), at(5)));
@@ -176,7 +177,7 @@ pub(super) fn jobs<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Job<'a>> {
             }
         }
     }
-    for it in scenes(base) {
+    for it in all(base) {
         for method in Method::all() {
             let it = it.clone();
             let name = format!("{}, {}", it.0, method.name);

@@ -217,3 +217,93 @@ fn a_promise_that_cannot_be_made_is_not_kept() {
     assert!(something(&[80_000_000]));
     assert!(!something(&[80_000_000, 1_000_000_000]) && !something(&[]));
 }
+
+// --- real time ----------------------------------------------------------------------------------------
+
+/// Two accesses from the first moment on.
+fn two(base: &Base, direction: Direction, end: Nanos) -> real::Scenario {
+    let method = Method::all()[3];
+    let it = real::Scenario::accesses(base, method, direction, 2, 20.0, Instant(0) + end);
+    it.at_once()
+}
+
+fn figure(rows: &[Row], metric: &str) -> f64 {
+    let row = rows.iter().find(|row| row.metric == metric);
+    let row = row.unwrap_or_else(|| panic!("no {metric}"));
+    row.ours.as_ref().and_then(Value::number).unwrap()
+}
+
+#[test]
+fn a_file_in_real_time_answers_as_the_model_says_and_never_sooner() {
+    let base = Base::measure(&tiny());
+    let folder = tempfile::tempdir().unwrap();
+    let ours = real::Ours::make(folder.path()).unwrap();
+    ours.fill().unwrap();
+    for direction in Direction::ALL {
+        let it = two(&base, direction, Nanos::millis(1100));
+        let run = real::run_in(real::World::Real, Some(&ours), &it, 1).unwrap();
+        let rows = real::rows_of(real::World::Real, &it, &base, &run);
+        assert_eq!(rows.len(), 6);
+        assert!(
+            rows.iter()
+                .all(|row| !row.modelled && row.method == "tags@real")
+        );
+        // A busy machine is late, and no more is promised of it here; but nobody is served sooner than modelled.
+        for got in &run.got {
+            assert!(!got.deliveries.is_empty());
+            assert!(got.deliveries.is_sorted_by_key(|(at, _)| *at));
+            assert!(got.rate.0 > 0);
+        }
+        let most = mb(Times::STORE.transfer) * 1.02;
+        let total = figure(&rows, "total_mb_s");
+        assert!(
+            total > 0.0 && total < most,
+            "{direction}: {total} of {most}"
+        );
+        assert!(figure(&rows, "late_us") > 0.0 && figure(&rows, "depth_mean") >= 1.0);
+    }
+    drop(ours);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn the_whole_stack_in_virtual_time_does_what_the_queue_alone_does() {
+    let base = Base::measure(&tiny());
+    for direction in Direction::ALL {
+        let it = two(&base, direction, Nanos::secs(4));
+        let of = |world| {
+            let run = real::run_in(world, None, &it, 1).unwrap();
+            real::rows_of(world, &it, &base, &run)
+        };
+        let (queue, whole) = (of(real::World::Queue), of(real::World::Virtual));
+        let names = |rows: &[Row]| -> Vec<_> {
+            let all = rows.iter();
+            all.map(|row| (row.case.clone(), row.metric.clone()))
+                .collect()
+        };
+        assert_eq!(names(&queue), names(&whole));
+        assert_eq!(figure(&whole, "violation_percent"), 0.0);
+        assert_eq!(figure(&whole, "late_us"), 0.0);
+        let parts = figure(&whole, "total_mb_s") / figure(&queue, "total_mb_s");
+        assert!((0.95..1.05).contains(&parts), "{direction}: {parts}");
+    }
+}
+
+#[test]
+fn a_file_that_is_there_already_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("precious");
+    std::fs::write(&file, "data").unwrap();
+    let refused = real::Ours::make(&file).err().expect("it is there");
+    let said = refused.to_string();
+    assert!(
+        said.contains("there is something already; name a folder"),
+        "{said}"
+    );
+    assert_eq!(std::fs::read(&file).unwrap(), b"data");
+    let free = folder.path().join("free");
+    let ours = real::Ours::make(&free).unwrap();
+    assert_eq!(std::fs::metadata(&free).unwrap().len(), 1 << 30);
+    drop(ours);
+    assert!(!free.exists());
+}

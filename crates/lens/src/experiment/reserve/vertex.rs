@@ -127,6 +127,9 @@ struct State {
     run_left: u64,
     unwritten: bool,
     log: Log,
+    // Of requests with data: how many were answered, and how much later than they should have been, in sum.
+    answered: u64,
+    late: Nanos,
 }
 
 /// The device: times as told, no contents unless there is something below.
@@ -157,13 +160,18 @@ impl Vertex {
                 run_left: 0,
                 unwritten: false,
                 log: Log::new(),
+                answered: 0,
+                late: Nanos(0),
             }),
         })
     }
 
-    /// What each session got so far.
-    pub fn take_log(&self) -> Log {
-        std::mem::take(&mut self.state.borrow_mut().log)
+    /// What each session got since the last call, and by how much requests were answered late, on average.
+    pub fn take_log(&self) -> (Log, Nanos) {
+        let mut state = self.state.borrow_mut();
+        let late = Nanos(state.late.0 / state.answered.max(1));
+        (state.late, state.answered) = (Nanos(0), 0);
+        (std::mem::take(&mut state.log), late)
     }
 
     /// In a burst everything takes longer.
@@ -242,14 +250,13 @@ impl Vertex {
         state.transfer
     }
 
-    fn arrived(&self, class: Class, bytes: Bytes) {
+    fn arrived(&self, class: Class, bytes: Bytes, due: Instant) {
+        let now = env::now();
+        let mut state = self.state.borrow_mut();
+        state.answered += 1;
+        state.late += now.since(due);
         if let Class::Session(number) = class {
-            let mut state = self.state.borrow_mut();
-            state
-                .log
-                .entry(number)
-                .or_default()
-                .push((env::now(), bytes));
+            state.log.entry(number).or_default().push((now, bytes));
         }
     }
 }
@@ -281,7 +288,7 @@ impl Device for Vertex {
                 None => buf,
             };
             env::sleep_until(done).await;
-            self.arrived(class, bytes);
+            self.arrived(class, bytes, done);
             Ok(buf)
         })
     }
@@ -298,7 +305,7 @@ impl Device for Vertex {
                 device.write(at, data, flags).await?;
             }
             env::sleep_until(done).await;
-            self.arrived(flags.class, bytes);
+            self.arrived(flags.class, bytes, done);
             Ok(())
         })
     }
