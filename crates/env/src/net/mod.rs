@@ -14,10 +14,13 @@
 //! 3. One task reads and one writes at a time; they may be two tasks that share an `Rc<Stream>`.
 
 mod address;
+mod crowd;
+pub mod message;
 mod real;
 pub mod sim;
 
 pub use address::{Address, AddressError};
+pub use crowd::{Crowd, Full, Member};
 
 use std::io;
 use std::net::SocketAddr;

@@ -21,6 +21,7 @@ use std::task::{Poll, Waker};
 
 use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use device::{Class, Device, DeviceError, Info, Op, Pending, WriteFlags};
+use env::net::message::{Inbox, Patience, Pieces};
 use env::net::{Address, Stream};
 use env::sync::Event;
 
@@ -28,12 +29,14 @@ use super::proto::{self, ALLOCATION, CHUNK_LEN, Errno, Fields, GREETING_LEN, OPT
 use super::proto::{OPTION_REPLY_MAGIC, Request, SIMPLE_REPLY_LEN, STRING_MAX};
 use super::proto::{can, chunk, cmd, flag, handshake, info, opt, rep, state};
 use super::tls::ClientTls;
-use super::wire::{Inbox, Patience, Pieces, TlsWire, Wire};
+use super::wire::{TlsWire, Wire};
 
 /// Longest reply to an option, and longest chunk without data, that is believed.
 const REPLY_MAX: usize = 32 << 10;
 /// Receive buffer.
 const RECEIVE_BUFFER: Bytes = Bytes::kib(256);
+/// A rest of a payload longer than this is received straight into its own buffer.
+const DIRECT_FROM: Bytes = Bytes::kib(32);
 /// Requests gathered into one send, in bytes.
 const SEND_BATCH: usize = 2 << 20;
 /// A trim, zeroing or status request goes this far at once.
@@ -172,19 +175,20 @@ struct Answered {
 struct Talk {
     stream: Rc<Stream>,
     wire: Rc<Wire>,
-    inbox: Inbox,
+    inbox: Inbox<Wire>,
 }
 
-fn unhurried() -> Rc<Patience> {
+fn receiving(wire: &Rc<Wire>) -> Inbox<Wire> {
     // The whole negotiation has one deadline; later a slow server is the caller's to judge.
-    Rc::new(Patience::new(Nanos::secs(3600), 1))
+    let unhurried = Rc::new(Patience::new(Nanos::secs(3600), 1));
+    Inbox::new(Rc::clone(wire), RECEIVE_BUFFER, DIRECT_FROM, unhurried)
 }
 
 impl Talk {
     async fn begin(stream: Stream, tls: Option<&ClientTls>) -> Result<Talk, ClientError> {
         let stream = Rc::new(stream);
         let wire = Rc::new(Wire::Plain(Rc::clone(&stream)));
-        let inbox = Inbox::new(Rc::clone(&wire), RECEIVE_BUFFER, unhurried());
+        let inbox = receiving(&wire);
         let mut talk = Talk {
             stream,
             wire,
@@ -213,7 +217,7 @@ impl Talk {
                 .map_err(io::Error::other)?;
             let tls = TlsWire::handshake(Rc::clone(&talk.stream), session.into()).await?;
             talk.wire = Rc::new(Wire::Tls(Box::new(tls)));
-            talk.inbox = Inbox::new(Rc::clone(&talk.wire), RECEIVE_BUFFER, unhurried());
+            talk.inbox = receiving(&talk.wire);
         }
         Ok(talk)
     }
@@ -762,7 +766,7 @@ impl Shared {
             }
             {
                 let mut outgoing = self.outgoing.borrow_mut();
-                while pieces.bytes < SEND_BATCH
+                while pieces.bytes() < SEND_BATCH
                     && let Some((head, data)) = outgoing.queue.pop_front()
                 {
                     pieces.put(&head);
@@ -787,7 +791,7 @@ impl Shared {
             .ok_or_else(|| io::Error::other(format!("a reply to no request (cookie {cookie:#x})")))
     }
 
-    async fn read_replies(&self, mut inbox: Inbox) -> io::Result<()> {
+    async fn read_replies(&self, mut inbox: Inbox<Wire>) -> io::Result<()> {
         loop {
             while inbox.here().len() < 4 {
                 if !inbox.receive().await? {
@@ -803,7 +807,7 @@ impl Shared {
         }
     }
 
-    async fn simple_reply(&self, inbox: &mut Inbox) -> io::Result<()> {
+    async fn simple_reply(&self, inbox: &mut Inbox<Wire>) -> io::Result<()> {
         let head = inbox.take::<SIMPLE_REPLY_LEN>().await?;
         let mut fields = Fields(&head[4..]);
         let code = fields.u32().unwrap_or(0);
@@ -843,7 +847,7 @@ impl Shared {
         }
     }
 
-    async fn chunk(&self, inbox: &mut Inbox) -> io::Result<()> {
+    async fn chunk(&self, inbox: &mut Inbox<Wire>) -> io::Result<()> {
         let head = inbox.take::<CHUNK_LEN>().await?;
         let mut fields = Fields(&head[4..]);
         let broken = || io::Error::other("a chunk makes no sense");
@@ -899,7 +903,7 @@ impl Shared {
     /// Puts `len` bytes of a read, received or zero, where they belong in its buffer.
     async fn place(
         &self,
-        inbox: &mut Inbox,
+        inbox: &mut Inbox<Wire>,
         index: usize,
         at: u64,
         len: usize,

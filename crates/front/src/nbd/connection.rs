@@ -24,12 +24,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use base::{Buf, Bytes, Instant, View};
-use env::net::Stream;
+use env::net::message::{Channel as _, Inbox, Outbox, Patience, Pieces, either};
+use env::net::{Member, Stream};
 use env::sync::{Event, Permit};
 
 use super::figures::{ConnectionFigures, Tally};
@@ -39,13 +39,15 @@ use super::proto::{Request, chunk};
 use super::requests::{Answer, Part, charge};
 use super::server::{Limits, Server, Shelf};
 use super::tls::TlsMode;
-use super::wire::{Inbox, Patience, Pieces, TlsWire, Wire};
+use super::wire::{TlsWire, Wire};
 
 /// Receive buffer during the negotiation, and the longest option held.
 const NEGOTIATION_BUFFER: Bytes = Bytes::kib(64);
 const OPTION_MAX: u32 = 32 << 10;
 /// Receive buffer during transmission.
 const RECEIVE_BUFFER: Bytes = Bytes::kib(256);
+/// A rest of a payload longer than this is received straight into its own buffer.
+const DIRECT_FROM: Bytes = Bytes::kib(32);
 /// Replies gathered into one send, in bytes.
 const SEND_BATCH: usize = 2 << 20;
 /// Longest sentence sent with an error.
@@ -73,7 +75,7 @@ pub(super) struct Connection {
     held_requests: Cell<usize>,
     held_bytes: Cell<u64>,
     workers: RefCell<Workers>,
-    outgoing: RefCell<Outgoing>,
+    outgoing: Outbox<Reply>,
     /// Something held was freed.
     room: Event,
     /// Draining has begun, or its last request is done.
@@ -125,14 +127,6 @@ struct Workers {
     closed: bool,
 }
 
-/// Replies waiting for the writer.
-#[derive(Default)]
-struct Outgoing {
-    replies: VecDeque<Reply>,
-    writer: Option<Waker>,
-    closed: bool,
-}
-
 /// How the transmission came to its end.
 enum End {
     /// DISC, or the client hung up between requests.
@@ -148,9 +142,36 @@ enum End {
 /// A negotiation that led to transmission.
 struct Entered {
     wire: Rc<Wire>,
-    inbox: Inbox,
+    inbox: Inbox<Wire>,
     agreement: Box<Agreement>,
     shelf: Rc<Shelf>,
+}
+
+impl Member for Connection {
+    fn is_opening(&self) -> bool {
+        self.shelf.borrow().is_none()
+    }
+
+    fn overdue(&self, now: Instant) -> Option<&'static str> {
+        let late = self.reading.overdue(now) || self.sending.overdue(now);
+        late.then_some("the client stalled")
+    }
+
+    fn is_cut(&self) -> bool {
+        self.cut.get()
+    }
+
+    fn cut(&self, why: &'static str) {
+        tracing::warn!(peer = self.peer, why, "cut");
+        self.cut.set(true);
+        self.stream.abort();
+    }
+
+    /// From now on requests are refused; once none is in flight the connection ends.
+    fn drain(&self) {
+        self.draining.set(true);
+        self.drained.notify_all();
+    }
 }
 
 impl Connection {
@@ -172,14 +193,10 @@ impl Connection {
             held_requests: Cell::default(),
             held_bytes: Cell::default(),
             workers: RefCell::default(),
-            outgoing: RefCell::default(),
+            outgoing: Outbox::default(),
             room: Event::default(),
             drained: Event::default(),
         })
-    }
-
-    pub(super) fn negotiates(&self) -> bool {
-        self.shelf.borrow().is_none()
     }
 
     pub(super) fn uses(&self, shelf: &Rc<Shelf>) -> bool {
@@ -187,26 +204,6 @@ impl Connection {
             .borrow()
             .as_ref()
             .is_some_and(|mine| Rc::ptr_eq(mine, shelf))
-    }
-
-    pub(super) fn overdue(&self, now: Instant) -> bool {
-        self.reading.overdue(now) || self.sending.overdue(now)
-    }
-
-    /// Ends the connection at once; requests in flight still run to their end.
-    pub(super) fn cut(&self) {
-        self.cut.set(true);
-        self.stream.abort();
-    }
-
-    pub(super) fn is_cut(&self) -> bool {
-        self.cut.get()
-    }
-
-    /// From now on requests are refused; once none is in flight the connection ends.
-    pub(super) fn drain(&self) {
-        self.draining.set(true);
-        self.drained.notify_all();
     }
 
     pub(super) fn figures(&self) -> ConnectionFigures {
@@ -237,7 +234,8 @@ impl Connection {
             Err(late) => {
                 server.negotiation_failed();
                 tracing::debug!(peer = self.peer, %late, "negotiation cut");
-                self.cut();
+                self.cut.set(true);
+                self.stream.abort();
             }
         }
     }
@@ -246,8 +244,11 @@ impl Connection {
 
     async fn negotiate(&self, server: &Server) -> io::Result<Entered> {
         let mut wire = Rc::new(Wire::Plain(Rc::clone(&self.stream)));
-        let patience = || Rc::clone(&self.reading);
-        let mut inbox = Inbox::new(Rc::clone(&wire), NEGOTIATION_BUFFER, patience());
+        let receiving = |wire: &Rc<Wire>| {
+            let patience = Rc::clone(&self.reading);
+            Inbox::new(Rc::clone(wire), NEGOTIATION_BUFFER, DIRECT_FROM, patience)
+        };
+        let mut inbox = receiving(&wire);
         wire.write_all(vec![View::copy_of(&proto::greeting())])
             .await?;
         let flags = u32::from_be_bytes(inbox.take::<CLIENT_FLAGS_LEN>().await?);
@@ -292,13 +293,13 @@ impl Connection {
                         return Err(io::Error::other(why));
                     }
                     wire = Rc::new(self.start_tls(server).await?);
-                    inbox = Inbox::new(Rc::clone(&wire), NEGOTIATION_BUFFER, patience());
+                    inbox = receiving(&wire);
                     negotiation.tls_started();
                     self.encrypted.set(true);
                 }
                 Step::Enter(agreement) => {
                     let shelf = shelf.expect("an export just offered is there");
-                    let inbox = inbox.grown(RECEIVE_BUFFER);
+                    let inbox = inbox.grown(RECEIVE_BUFFER, DIRECT_FROM);
                     return Ok(Entered {
                         wire,
                         inbox,
@@ -352,7 +353,7 @@ impl Connection {
         while self.held_requests.get() > 0 {
             self.room.wait().await;
         }
-        self.close_writer();
+        self.outgoing.close();
         writer.await;
         let lost = matches!(end, End::Lost(_));
         match end {
@@ -394,7 +395,7 @@ impl Connection {
         server: &Rc<Server>,
         agreement: &Agreement,
         shelf: &Rc<Shelf>,
-        mut inbox: Inbox,
+        mut inbox: Inbox<Wire>,
     ) -> End {
         let terms = agreement.terms();
         loop {
@@ -572,65 +573,29 @@ impl Connection {
     // --- writer -------------------------------------------------------------------------------------
 
     fn reply(&self, reply: Reply) {
-        if self.deaf.get() {
-            return;
+        if !self.deaf.get() {
+            self.outgoing.push(reply);
         }
-        let mut outgoing = self.outgoing.borrow_mut();
-        outgoing.replies.push_back(reply);
-        let writer = outgoing.writer.take();
-        drop(outgoing);
-        if let Some(writer) = writer {
-            writer.wake();
-        }
-    }
-
-    fn close_writer(&self) {
-        let mut outgoing = self.outgoing.borrow_mut();
-        outgoing.closed = true;
-        let writer = outgoing.writer.take();
-        drop(outgoing);
-        if let Some(writer) = writer {
-            writer.wake();
-        }
-    }
-
-    /// Waits for replies: true if there are some, false once no more will come.
-    fn replies_wait(&self) -> impl Future<Output = bool> + '_ {
-        poll_fn(|cx| {
-            let mut outgoing = self.outgoing.borrow_mut();
-            if !outgoing.replies.is_empty() {
-                return Poll::Ready(true);
-            }
-            if outgoing.closed {
-                return Poll::Ready(false);
-            }
-            outgoing.writer = Some(cx.waker().clone());
-            Poll::Pending
-        })
     }
 
     async fn write_replies(&self, wire: &Wire, structured: bool) {
         let mut pieces = Pieces::default();
         let mut held: Vec<Held> = Vec::new();
-        while self.replies_wait().await {
+        while self.outgoing.wait().await {
+            while pieces.bytes() < SEND_BATCH
+                && let Some(reply) = self.outgoing.pop()
             {
-                let mut outgoing = self.outgoing.borrow_mut();
-                while pieces.bytes < SEND_BATCH
-                    && let Some(reply) = outgoing.replies.pop_front()
-                {
-                    encode(&mut pieces, reply.cookie, reply.answer, structured);
-                    held.push(reply.held);
-                }
+                encode(&mut pieces, reply.cookie, reply.answer, structured);
+                held.push(reply.held);
             }
-            self.sending.begin(pieces.bytes);
+            self.sending.begin(pieces.bytes());
             let sent = wire.write_all(pieces.take()).await;
             self.sending.end();
             if let Err(error) = sent {
                 tracing::debug!(peer = self.peer, %error, "replies cannot be sent");
                 self.deaf.set(true);
                 self.stream.abort();
-                let unsent = std::mem::take(&mut self.outgoing.borrow_mut().replies);
-                drop(unsent);
+                self.outgoing.clear();
             }
             held.clear();
         }
@@ -696,15 +661,4 @@ fn put_data(out: &mut Pieces, flags: u16, cookie: u64, at: u64, data: View) {
     out.put(&proto::chunk_head(flags, chunk::OFFSET_DATA, cookie, len));
     out.put(&at.to_be_bytes());
     out.put_view(data);
-}
-
-/// Waits for whichever comes first; the other is dropped.
-async fn either<T>(first: impl Future<Output = T>, second: impl Future<Output = T>) -> T {
-    let mut first = pin!(first);
-    let mut second = pin!(second);
-    poll_fn(|cx| match first.as_mut().poll(cx) {
-        Poll::Ready(value) => Poll::Ready(value),
-        Poll::Pending => second.as_mut().poll(cx),
-    })
-    .await
 }

@@ -12,14 +12,12 @@
 //! 3. After `drain` no device has a request of this server left.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::{Bytes, Nanos};
 use device::Device;
-use env::Task;
-use env::net::{Listener, Stream};
-use env::sync::{Event, Semaphore};
+use env::net::{Crowd, Listener, Stream};
+use env::sync::Semaphore;
 
 use super::connection::Connection;
 use super::figures::{ConnectionFigures, ExportFigures, Figures, Tally};
@@ -136,10 +134,7 @@ pub(super) struct Shelf {
 /// Totals of the server's life.
 #[derive(Clone, Copy, Default)]
 struct Totals {
-    accepted: u64,
-    crowded_out: u64,
     negotiations_failed: u64,
-    stalled: u64,
     violations: u64,
 }
 
@@ -177,14 +172,9 @@ pub struct Server {
     // Per run.
     shelves: RefCell<Vec<Rc<Shelf>>>,
     default: RefCell<Option<String>>,
-    acceptors: RefCell<Vec<Task<()>>>,
-    connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
+    connections: Rc<Crowd<Connection>>,
     /// Bytes all connections may hold beyond their allowances.
     pub(super) pool: Rc<Semaphore>,
-    draining: Cell<bool>,
-    watching: Cell<bool>,
-    /// A connection has gone.
-    gone: Event,
     totals: Cell<Totals>,
 }
 
@@ -197,12 +187,8 @@ impl Server {
             tls: config.tls,
             shelves: RefCell::default(),
             default: RefCell::default(),
-            acceptors: RefCell::default(),
-            connections: RefCell::default(),
+            connections: Rc::default(),
             pool: Semaphore::new(limits.bytes.0),
-            draining: Cell::new(false),
-            watching: Cell::new(false),
-            gone: Event::default(),
             totals: Cell::default(),
         })
     }
@@ -257,151 +243,56 @@ impl Server {
         if self.default.borrow().as_deref() == Some(name) {
             *self.default.borrow_mut() = None;
         }
-        self.end_connections(|connection| connection.uses(&shelf))
-            .await;
+        let uses = |connection: &Connection| connection.uses(&shelf);
+        self.connections.leave(self.limits.drain, uses).await;
         Ok(())
     }
 
     /// Takes connections from `listener` until [`Server::drain`].
     pub fn serve(self: &Rc<Self>, listener: Listener) {
-        if self.draining.get() {
+        if self.connections.is_closed() {
             return;
         }
         let server = Rc::clone(self);
-        let acceptor = env::spawn(async move {
-            loop {
-                match listener.accept().await {
-                    Ok(stream) => server.admit(stream),
-                    Err(error) => {
-                        // Out of descriptors, most likely: it passes when connections end.
-                        tracing::warn!(%error, address = %listener.address(), "cannot accept");
-                        env::sleep(Nanos::millis(100)).await;
-                    }
-                }
-            }
+        let admit = move |stream| server.admit(stream);
+        self.connections.accept(listener, admit, |listener, error| {
+            tracing::warn!(%error, address = %listener.address(), "cannot accept");
         });
-        self.acceptors.borrow_mut().push(acceptor);
     }
 
     /// Serves one connection that came in some other way.
     pub fn admit(self: &Rc<Self>, stream: Stream) {
-        if self.draining.get() {
-            return;
-        }
-        self.count(|totals| totals.accepted += 1);
-        let id = self.totals.get().accepted;
-        if !self.make_room() {
-            self.count(|totals| totals.crowded_out += 1);
-            tracing::warn!(peer = stream.peer(), "turned away: too many connections");
-            return;
-        }
-        let connection = Connection::new(id, stream, &self.limits);
-        self.connections
-            .borrow_mut()
-            .insert(id, Rc::clone(&connection));
-        self.watch();
-        let server = Rc::clone(self);
-        env::spawn(async move {
-            connection.run(&server).await;
-            server.connections.borrow_mut().remove(&connection.id);
-            server.gone.notify_all();
-        });
-    }
-
-    /// Is there room for one more? Cuts the oldest connection that still negotiates if need be.
-    fn make_room(&self) -> bool {
-        let connections = self.connections.borrow();
-        let open = connections
-            .values()
-            .filter(|connection| !connection.is_cut());
-        if open.clone().count() < self.limits.connections {
-            return true;
-        }
-        let oldest = open.clone().find(|connection| connection.negotiates());
-        if let Some(oldest) = oldest {
-            self.count(|totals| totals.crowded_out += 1);
-            tracing::warn!(
-                peer = oldest.peer,
-                "cut while negotiating: too many connections"
-            );
-            oldest.cut();
-        }
-        oldest.is_some()
-    }
-
-    /// Cuts those who stall, as long as anybody is connected.
-    fn watch(self: &Rc<Self>) {
-        if self.watching.replace(true) {
-            return;
-        }
-        let server = Rc::clone(self);
-        // A stall is noticed at most a quarter of its time late.
-        let interval = Nanos((server.limits.stall.0 / 4).max(1_000_000));
-        env::spawn(async move {
-            while !server.connections.borrow().is_empty() {
-                env::sleep(interval).await;
-                let now = env::now();
-                for connection in server.connections.borrow().values() {
-                    if !connection.is_cut() && connection.overdue(now) {
-                        server.count(|totals| totals.stalled += 1);
-                        tracing::warn!(peer = connection.peer, "cut: the client stalled");
-                        connection.cut();
-                    }
-                }
+        let id = match self.connections.number(self.limits.connections) {
+            Ok(Some(id)) => id,
+            Ok(None) => return,
+            Err(why) => {
+                tracing::warn!(peer = stream.peer(), %why, "turned away");
+                return;
             }
-            server.watching.set(false);
-        });
+        };
+        let connection = Connection::new(id, stream, &self.limits);
+        // A stall is noticed at most a quarter of its time late.
+        let interval = Nanos((self.limits.stall.0 / 4).max(1_000_000));
+        let (server, member) = (Rc::clone(self), Rc::clone(&connection));
+        let story = async move { connection.run(&server).await };
+        self.connections.enter(id, member, interval, story);
     }
 
     /// Stops: no new connections, requests in flight finish and are answered, later ones are refused
     /// with `ESHUTDOWN`, connections end. Clients that do not read their replies are cut after
     /// [`Limits::drain`]; what devices have begun is always waited for.
     pub async fn drain(&self) {
-        self.draining.set(true);
-        for acceptor in self.acceptors.borrow_mut().drain(..) {
-            acceptor.cancel();
-        }
-        self.end_connections(|_| true).await;
-    }
-
-    async fn end_connections(&self, which: impl Fn(&Connection) -> bool) {
-        let mine = || -> Vec<Rc<Connection>> {
-            let all = self.connections.borrow();
-            all.values()
-                .filter(|connection| which(connection))
-                .map(Rc::clone)
-                .collect()
-        };
-        let all_gone = async || {
-            while !mine().is_empty() {
-                self.gone.wait().await;
-            }
-        };
-        for connection in mine() {
-            if connection.negotiates() {
-                connection.cut();
-            } else {
-                connection.drain();
-            }
-        }
-        if env::timeout(self.limits.drain, all_gone()).await.is_err() {
-            for connection in mine() {
-                tracing::warn!(
-                    peer = connection.peer,
-                    "cut: its replies were not read in time"
-                );
-                connection.cut();
-            }
-            all_gone().await;
-        }
+        self.connections.close();
+        self.connections.leave(self.limits.drain, |_| true).await;
     }
 
     /// What was done so far.
     pub fn figures(&self) -> Figures {
         let totals = self.totals.get();
-        let connections = self.connections.borrow();
+        let (accepted, crowded_out, stalled) = self.connections.counts();
+        let connections = self.connections.all();
         let connections: Vec<ConnectionFigures> = connections
-            .values()
+            .iter()
             .map(|connection| connection.figures())
             .collect();
         let using = |name: &str| {
@@ -418,10 +309,10 @@ impl Server {
         });
         Figures {
             exports: exports.collect(),
-            accepted: totals.accepted,
-            crowded_out: totals.crowded_out,
+            accepted,
+            crowded_out,
             negotiations_failed: totals.negotiations_failed,
-            stalled: totals.stalled,
+            stalled,
             violations: totals.violations,
             connections,
         }
@@ -481,6 +372,6 @@ impl Catalogue for Server {
     }
 
     fn closing(&self) -> bool {
-        self.draining.get()
+        self.connections.is_closed()
     }
 }

@@ -13,7 +13,7 @@ use env::sync::{Event, Permit, Semaphore};
 
 use super::error::ClientError;
 use super::{ClientOptions, Credentials, changes_nothing, in_words};
-use crate::wire::stream::{Inbox, Patience, Pieces};
+use crate::wire::stream::{Inbox, Patience, Pieces, receiving};
 use crate::wire::{
     ANSWER_META_MAX, ASK_META_MAX, Answer, Ask, Challenge, ClientHello, HEADER_LEN, Header, Kind,
     Malformed, NodeKey, Op, Opened, Proof, SERVER_HELLO_LEN, ServerHello, VERSION,
@@ -157,7 +157,7 @@ impl Shared {
         let stream = Rc::new(stream);
         // The whole opening has one deadline; later the watch judges.
         let patience = Rc::new(Patience::new(Nanos::secs(3600), 1));
-        let mut inbox = Inbox::new(Rc::clone(&stream), patience);
+        let mut inbox = receiving(&stream, &patience);
         let hello = ClientHello {
             version_min: VERSION,
             version_max: VERSION,
@@ -545,7 +545,7 @@ impl Shared {
             {
                 let mut outgoing = self.outgoing.borrow_mut();
                 let mut slots = self.slots.borrow_mut();
-                while pieces.bytes < SEND_BATCH
+                while pieces.bytes() < SEND_BATCH
                     && let Some(id) = outgoing.queue.pop_front()
                 {
                     // Given up before its turn came: it is never sent.

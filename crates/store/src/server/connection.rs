@@ -17,16 +17,13 @@
 //! 2. What a request holds is freed once: when its answer was sent or can no longer be.
 //! 3. The data of a request that is refused are taken off the stream, so that the next one is found.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
+use std::cell::Cell;
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
 
 use base::{Buf, Bytes, Instant, Nanos, View};
-use env::net::Stream;
+use env::net::message::{Outbox, either};
+use env::net::{Member, Stream};
 use env::sync::{Event, Permit};
 
 use super::figures::ConnectionFigures;
@@ -34,7 +31,7 @@ use super::requests::{SMALL, carry_out, charge};
 use super::{Limits, Server};
 use crate::guard::Guard;
 use crate::session::{Access as NodeAccess, Buffered, Peer, Session};
-use crate::wire::stream::{Inbox, Patience, Pieces};
+use crate::wire::stream::{Inbox, Patience, Pieces, receiving};
 use crate::wire::{
     ANSWER_META_MAX, ASK_META_MAX, Answer, Ask, CLIENT_HELLO_LEN, Challenge, ClientHello, DATA_MAX,
     Failure, HEADER_LEN, Header, Kind, Malformed, NodeKey, Op, Opened, Proof, RefusedKind,
@@ -91,6 +88,8 @@ pub(super) struct Connection {
     stream: Rc<Stream>,
     reading: Rc<Patience>,
     sending: Patience,
+    /// How long the peer may say nothing with nothing under way.
+    idle: Nanos,
     // Once.
     access: Cell<Option<Access>>,
     draining: Cell<bool>,
@@ -107,7 +106,7 @@ pub(super) struct Connection {
     /// Requests not answered, refused ones among them, and the bytes they hold.
     held_requests: Cell<u32>,
     held_bytes: Cell<u64>,
-    outgoing: RefCell<Outgoing>,
+    outgoing: Outbox<Reply>,
     /// Something held was freed.
     room: Event,
     /// Draining has begun, or its last request is done.
@@ -141,14 +140,6 @@ struct Reply {
     answer: Answer,
     /// The goodbye holds nothing.
     held: Option<Held>,
-}
-
-/// Answers waiting for the writer.
-#[derive(Default)]
-struct Outgoing {
-    replies: VecDeque<Reply>,
-    writer: Option<Waker>,
-    closed: bool,
 }
 
 /// How it came to its end.
@@ -229,6 +220,41 @@ impl From<Malformed> for NotIn {
     }
 }
 
+impl Member for Connection {
+    fn is_opening(&self) -> bool {
+        self.access.get().is_none()
+    }
+
+    fn overdue(&self, now: Instant) -> Option<&'static str> {
+        if self.reading.overdue(now) {
+            return Some("the peer stalled in the middle of a message");
+        }
+        if self.sending.overdue(now) {
+            return Some("the peer leaves its answers unread");
+        }
+        let silent = now.since(self.heard.get()) > self.idle;
+        // Who waits for us is not silent.
+        let waits = self.held_requests.get() > 0 || self.admitting.get() || self.is_opening();
+        (silent && !waits).then_some("the peer has gone silent")
+    }
+
+    fn is_cut(&self) -> bool {
+        self.cut.get()
+    }
+
+    fn cut(&self, why: &'static str) {
+        tracing::warn!(peer = self.peer, why, "cut");
+        self.cut.set(true);
+        self.stream.abort();
+    }
+
+    /// From now on requests are refused; once none is in flight the connection ends.
+    fn drain(&self) {
+        self.draining.set(true);
+        self.drained.notify_all();
+    }
+}
+
 impl Connection {
     pub fn new(id: u64, stream: Stream, limits: &Limits) -> Rc<Connection> {
         let rate = limits.rate_min_bytes_per_second;
@@ -239,6 +265,7 @@ impl Connection {
             stream: Rc::new(stream),
             reading: Rc::new(Patience::new(limits.stall, rate)),
             sending: Patience::new(limits.stall, rate),
+            idle: limits.idle,
             access: Cell::default(),
             draining: Cell::default(),
             cut: Cell::default(),
@@ -249,44 +276,10 @@ impl Connection {
             admitting: Cell::default(),
             held_requests: Cell::default(),
             held_bytes: Cell::default(),
-            outgoing: RefCell::default(),
+            outgoing: Outbox::default(),
             room: Event::default(),
             drained: Event::default(),
         })
-    }
-
-    pub fn is_opening(&self) -> bool {
-        self.access.get().is_none()
-    }
-
-    /// Why it is to be cut, if it is.
-    pub fn overdue(&self, now: Instant, idle: Nanos) -> Option<&'static str> {
-        if self.reading.overdue(now) {
-            return Some("the peer stalled in the middle of a message");
-        }
-        if self.sending.overdue(now) {
-            return Some("the peer leaves its answers unread");
-        }
-        let silent = now.since(self.heard.get()) > idle;
-        // Who waits for us is not silent.
-        let waits = self.held_requests.get() > 0 || self.admitting.get() || self.is_opening();
-        (silent && !waits).then_some("the peer has gone silent")
-    }
-
-    /// Ends the connection at once; requests in flight still run to their end.
-    pub fn cut(&self) {
-        self.cut.set(true);
-        self.stream.abort();
-    }
-
-    pub fn is_cut(&self) -> bool {
-        self.cut.get()
-    }
-
-    /// From now on requests are refused; once none is in flight the connection ends.
-    pub fn drain(&self) {
-        self.draining.set(true);
-        self.drained.notify_all();
     }
 
     pub fn counts(&self) -> Counts {
@@ -334,7 +327,7 @@ impl Connection {
     // --- opening ------------------------------------------------------------------------------------
 
     async fn open(self: &Rc<Self>, server: &Rc<Server>) -> Result<In, NotIn> {
-        let mut inbox = Inbox::new(Rc::clone(&self.stream), Rc::clone(&self.reading));
+        let mut inbox = receiving(&self.stream, &self.reading);
         let theirs: [u8; CLIENT_HELLO_LEN] = inbox.take().await?;
         let hello = ClientHello::parse(&theirs)?;
         let ours = server.hello(&hello);
@@ -506,7 +499,7 @@ impl Connection {
                 });
             }
         }
-        self.close_writer();
+        self.outgoing.close();
         writer.await;
         while self.held_requests.get() > 0 {
             self.room.wait().await;
@@ -737,61 +730,26 @@ impl Connection {
     // --- writer -------------------------------------------------------------------------------------
 
     fn reply(&self, reply: Reply) {
-        if self.deaf.get() {
-            return;
+        if !self.deaf.get() {
+            self.outgoing.push(reply);
         }
-        let mut outgoing = self.outgoing.borrow_mut();
-        outgoing.replies.push_back(reply);
-        let writer = outgoing.writer.take();
-        drop(outgoing);
-        if let Some(writer) = writer {
-            writer.wake();
-        }
-    }
-
-    fn close_writer(&self) {
-        let mut outgoing = self.outgoing.borrow_mut();
-        outgoing.closed = true;
-        let writer = outgoing.writer.take();
-        drop(outgoing);
-        if let Some(writer) = writer {
-            writer.wake();
-        }
-    }
-
-    /// Waits for answers: true if there are some, false once no more will come.
-    fn answers_wait(&self) -> impl Future<Output = bool> + '_ {
-        poll_fn(|cx| {
-            let mut outgoing = self.outgoing.borrow_mut();
-            if !outgoing.replies.is_empty() {
-                return Poll::Ready(true);
-            }
-            if outgoing.closed {
-                return Poll::Ready(false);
-            }
-            outgoing.writer = Some(cx.waker().clone());
-            Poll::Pending
-        })
     }
 
     async fn write_answers(&self) {
         let mut pieces = Pieces::default();
         let mut held: Vec<Option<Held>> = Vec::new();
-        while self.answers_wait().await {
+        while self.outgoing.wait().await {
+            while pieces.bytes() < SEND_BATCH
+                && let Some(reply) = self.outgoing.pop()
             {
-                let mut outgoing = self.outgoing.borrow_mut();
-                while pieces.bytes < SEND_BATCH
-                    && let Some(reply) = outgoing.replies.pop_front()
-                {
-                    let (status, meta, data) = reply.answer.parts();
-                    let header = Header::of(reply.op, status, reply.id, &meta, &data);
-                    pieces.put(&header.encode(Kind::Answer));
-                    pieces.put(&meta);
-                    pieces.put_view(data);
-                    held.push(reply.held);
-                }
+                let (status, meta, data) = reply.answer.parts();
+                let header = Header::of(reply.op, status, reply.id, &meta, &data);
+                pieces.put(&header.encode(Kind::Answer));
+                pieces.put(&meta);
+                pieces.put_view(data);
+                held.push(reply.held);
             }
-            self.sending.begin(pieces.bytes);
+            self.sending.begin(pieces.bytes());
             let sent = self.stream.write_all(pieces.take()).await;
             self.sending.end();
             self.heard.set(env::now());
@@ -799,8 +757,7 @@ impl Connection {
                 tracing::debug!(peer = self.peer, %error, "answers cannot be sent");
                 self.deaf.set(true);
                 self.stream.abort();
-                let unsent = std::mem::take(&mut self.outgoing.borrow_mut().replies);
-                drop(unsent);
+                self.outgoing.clear();
             }
             held.clear();
         }
@@ -855,15 +812,4 @@ impl Server {
             )),
         }
     }
-}
-
-/// Waits for whichever comes first; the other is dropped.
-async fn either<T>(first: impl Future<Output = T>, second: impl Future<Output = T>) -> T {
-    let mut first = pin!(first);
-    let mut second = pin!(second);
-    poll_fn(|cx| match first.as_mut().poll(cx) {
-        Poll::Ready(value) => Poll::Ready(value),
-        Poll::Pending => second.as_mut().poll(cx),
-    })
-    .await
 }

@@ -20,14 +20,12 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::rc::Rc;
 
 use base::{Bytes, Nanos};
-use env::Task;
-use env::net::{Address, Listener, Stream};
-use env::sync::{Event, Semaphore};
+use env::net::{Address, Crowd, Listener, Stream};
+use env::sync::Semaphore;
 
 use crate::node::Node;
 use crate::wire::{DATA_MAX, NodeKey};
@@ -129,10 +127,7 @@ fn is_local(address: &Address) -> bool {
 /// Totals of connections that are gone, and of the server's life.
 #[derive(Clone, Copy, Default)]
 struct Totals {
-    accepted: u64,
-    crowded_out: u64,
     not_let_in: u64,
-    stalled: u64,
     violations: u64,
     held: u64,
     held_max: u64,
@@ -174,14 +169,9 @@ pub struct Server {
     node: Rc<Node>,
     key: Option<NodeKey>,
     // Per run.
-    acceptors: RefCell<Vec<Task<()>>>,
-    connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
+    connections: Rc<Crowd<Connection>>,
     /// Bytes all connections may hold beyond their allowances.
     pool: Rc<Semaphore>,
-    draining: Cell<bool>,
-    watching: Cell<bool>,
-    /// A connection has gone.
-    gone: Event,
     totals: Cell<Totals>,
 }
 
@@ -193,12 +183,8 @@ impl Server {
             limits,
             key: node.node_key().copied().map(NodeKey),
             node,
-            acceptors: RefCell::default(),
-            connections: RefCell::default(),
+            connections: Rc::default(),
             pool: Semaphore::new(limits.bytes.0),
-            draining: Cell::new(false),
-            watching: Cell::new(false),
-            gone: Event::default(),
             totals: Cell::default(),
         })
     }
@@ -216,152 +202,63 @@ impl Server {
                 address: address.clone(),
             });
         }
-        if self.draining.get() {
+        if self.connections.is_closed() {
             return Err(ServeError::Draining {
                 store: store.to_owned(),
                 address: address.clone(),
             });
         }
         let server = Rc::clone(self);
-        let acceptor = env::spawn(async move {
-            loop {
-                match listener.accept().await {
-                    Ok(stream) => server.admit(stream),
-                    Err(error) => {
-                        // Out of descriptors, most likely: it passes when connections end.
-                        tracing::warn!(%error, address = %listener.address(), "cannot accept");
-                        env::sleep(Nanos::millis(100)).await;
-                    }
-                }
-            }
+        let admit = move |stream| server.admit(stream);
+        self.connections.accept(listener, admit, |listener, error| {
+            tracing::warn!(%error, address = %listener.address(), "cannot accept");
         });
-        self.acceptors.borrow_mut().push(acceptor);
         Ok(())
     }
 
     fn admit(self: &Rc<Self>, stream: Stream) {
-        if self.draining.get() {
-            return;
-        }
-        self.count(|totals| totals.accepted += 1);
-        let id = self.totals.get().accepted;
-        if !self.make_room() {
-            self.count(|totals| totals.crowded_out += 1);
-            tracing::warn!(peer = stream.peer(), "turned away: too many connections");
-            return;
-        }
-        let connection = Connection::new(id, stream, &self.limits);
-        self.connections
-            .borrow_mut()
-            .insert(id, Rc::clone(&connection));
-        self.watch();
-        let server = Rc::clone(self);
-        env::spawn(async move {
-            connection.run(&server).await;
-            server.connections.borrow_mut().remove(&connection.id);
-            server.count(|totals| totals.gone.add(&connection.counts()));
-            server.gone.notify_all();
-        });
-    }
-
-    /// Is there room for one more? Cuts the oldest connection that is not let in yet if need be.
-    fn make_room(&self) -> bool {
-        let connections = self.connections.borrow();
-        let open = connections
-            .values()
-            .filter(|connection| !connection.is_cut());
-        if open.clone().count() < self.limits.connections {
-            return true;
-        }
-        let oldest = open.clone().find(|connection| connection.is_opening());
-        if let Some(oldest) = oldest {
-            self.count(|totals| totals.crowded_out += 1);
-            tracing::warn!(
-                peer = oldest.peer,
-                "cut before it was let in: too many connections"
-            );
-            oldest.cut();
-        }
-        oldest.is_some()
-    }
-
-    /// Cuts those who stall, as long as anybody is connected.
-    fn watch(self: &Rc<Self>) {
-        if self.watching.replace(true) {
-            return;
-        }
-        let server = Rc::clone(self);
-        // A stall is noticed at most a quarter of its time late.
-        let shortest = server.limits.stall.min(server.limits.idle);
-        let interval = Nanos((shortest.0 / 4).max(1_000_000));
-        env::spawn(async move {
-            while !server.connections.borrow().is_empty() {
-                env::sleep(interval).await;
-                let now = env::now();
-                for connection in server.connections.borrow().values() {
-                    if connection.is_cut() {
-                        continue;
-                    }
-                    if let Some(why) = connection.overdue(now, server.limits.idle) {
-                        server.count(|totals| totals.stalled += 1);
-                        tracing::warn!(peer = connection.peer, why, "cut");
-                        connection.cut();
-                    }
-                }
+        let id = match self.connections.number(self.limits.connections) {
+            Ok(Some(id)) => id,
+            Ok(None) => return,
+            Err(why) => {
+                tracing::warn!(peer = stream.peer(), %why, "turned away");
+                return;
             }
-            server.watching.set(false);
-        });
+        };
+        let connection = Connection::new(id, stream, &self.limits);
+        // A stall is noticed at most a quarter of its time late.
+        let shortest = self.limits.stall.min(self.limits.idle);
+        let interval = Nanos((shortest.0 / 4).max(1_000_000));
+        let (server, member) = (Rc::clone(self), Rc::clone(&connection));
+        let story = async move {
+            connection.run(&server).await;
+            server.count(|totals| totals.gone.add(&connection.counts()));
+        };
+        self.connections.enter(id, member, interval, story);
     }
 
     /// Stops: no new connections, requests in flight finish and are answered, later ones are refused, connections
     /// end. Peers that do not read their answers are cut after [`Limits::drain`]; what the store has begun is always
     /// waited for.
     pub async fn drain(&self) {
-        self.draining.set(true);
-        for acceptor in self.acceptors.borrow_mut().drain(..) {
-            acceptor.cancel();
-        }
-        let all = || -> Vec<Rc<Connection>> {
-            self.connections.borrow().values().map(Rc::clone).collect()
-        };
-        let all_gone = async || {
-            while !self.connections.borrow().is_empty() {
-                self.gone.wait().await;
-            }
-        };
-        for connection in all() {
-            if connection.is_opening() {
-                connection.cut();
-            } else {
-                connection.drain();
-            }
-        }
-        if env::timeout(self.limits.drain, all_gone()).await.is_err() {
-            for connection in all() {
-                tracing::warn!(
-                    peer = connection.peer,
-                    "cut: its answers were not read in time"
-                );
-                connection.cut();
-            }
-            all_gone().await;
-        }
+        self.connections.close();
+        self.connections.leave(self.limits.drain, |_| true).await;
     }
 
     /// What was done so far.
     pub fn figures(&self) -> Figures {
         let totals = self.totals.get();
-        let connections = self.connections.borrow();
-        let connections: Vec<&Rc<Connection>> = connections.values().collect();
+        let (accepted, crowded_out, stalled) = self.connections.counts();
+        let connections = self.connections.all();
         let mut counts = totals.gone;
         for connection in &connections {
             counts.add(&connection.counts());
         }
         Figures {
-            accepted: totals.accepted,
-            crowded_out: totals.crowded_out,
+            accepted,
+            crowded_out,
             not_let_in: totals.not_let_in,
-            stalled: totals.stalled,
+            stalled,
             violations: totals.violations,
             answered: counts.answered,
             failed: counts.failed,

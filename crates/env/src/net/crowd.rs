@@ -1,0 +1,207 @@
+//! The connections of one server: who may come in, who is cut, and how do they all leave?
+//!
+//! ```text
+//! Listener -> accept -> admit: room? -> a task for each member's whole story -> gone
+//!                         watched: a member that is overdue is cut
+//! ```
+//!
+//! Always true:
+//! 1. No more than the limit are in, those that are cut and not gone yet left out.
+//! 2. Only members that are still being let in make room for others.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+
+use base::{Instant, Nanos};
+
+use super::{Listener, Stream};
+use crate::Task;
+use crate::sync::Event;
+
+/// One connection, as its crowd sees it.
+pub trait Member {
+    /// Is it still being let in?
+    fn is_opening(&self) -> bool;
+    /// Why it is to be cut now, if it is.
+    fn overdue(&self, now: Instant) -> Option<&'static str>;
+    /// Has it been cut?
+    fn is_cut(&self) -> bool;
+    /// Ends it at once; what it has begun still runs to its end.
+    fn cut(&self, why: &'static str);
+    /// From now on it begins nothing; once nothing is under way it ends.
+    fn drain(&self);
+}
+
+/// Everybody who is connected, by number in the order they came.
+pub struct Crowd<M> {
+    members: RefCell<BTreeMap<u64, Rc<M>>>,
+    acceptors: RefCell<Vec<Task<()>>>,
+    came: Cell<u64>,
+    crowded_out: Cell<u64>,
+    stalled: Cell<u64>,
+    draining: Cell<bool>,
+    watching: Cell<bool>,
+    /// Somebody has gone.
+    gone: Event,
+}
+
+impl<M> Default for Crowd<M> {
+    fn default() -> Crowd<M> {
+        Crowd {
+            members: RefCell::default(),
+            acceptors: RefCell::default(),
+            came: Cell::new(0),
+            crowded_out: Cell::new(0),
+            stalled: Cell::new(0),
+            draining: Cell::new(false),
+            watching: Cell::new(false),
+            gone: Event::default(),
+        }
+    }
+}
+
+impl<M: Member + 'static> Crowd<M> {
+    /// Gives each connection that `listener` takes to `admit` until the crowd leaves; a failure to accept goes to
+    /// `failed`, and the next try is a tenth of a second later.
+    pub fn accept(
+        &self,
+        listener: Listener,
+        admit: impl Fn(Stream) + 'static,
+        failed: impl Fn(&Listener, io::Error) + 'static,
+    ) {
+        let acceptor = crate::spawn(async move {
+            loop {
+                match listener.accept().await {
+                    Ok(stream) => admit(stream),
+                    Err(error) => {
+                        // Out of descriptors, most likely: it passes when connections end.
+                        failed(&listener, error);
+                        crate::sleep(Nanos::millis(100)).await;
+                    }
+                }
+            }
+        });
+        self.acceptors.borrow_mut().push(acceptor);
+    }
+
+    /// The number of one more, if there is room; cuts the oldest that is still being let in if need be. Nobody comes
+    /// in to a crowd that leaves: then there is no number, and nobody counts.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn number(&self, most: usize) -> Result<Option<u64>, Full> {
+        if self.draining.get() {
+            return Ok(None);
+        }
+        self.came.set(self.came.get() + 1);
+        let members = self.members.borrow();
+        let open = members.values().filter(|member| !member.is_cut());
+        if open.clone().count() >= most {
+            self.crowded_out.set(self.crowded_out.get() + 1);
+            let oldest = open.clone().find(|member| member.is_opening());
+            let oldest = oldest.ok_or(Full)?;
+            oldest.cut("too many connections");
+        }
+        Ok(Some(self.came.get()))
+    }
+
+    /// Takes in the member of this number, looks after it every `interval`, and lets go of it when `story` has ended.
+    pub fn enter(
+        self: &Rc<Self>,
+        number: u64,
+        member: Rc<M>,
+        interval: Nanos,
+        story: impl Future<Output = ()> + 'static,
+    ) {
+        self.members.borrow_mut().insert(number, member);
+        self.watch(interval);
+        let crowd = Rc::clone(self);
+        crate::spawn(async move {
+            story.await;
+            crowd.members.borrow_mut().remove(&number);
+            crowd.gone.notify_all();
+        });
+    }
+
+    /// Cuts those who are overdue, as long as anybody is here.
+    fn watch(self: &Rc<Self>, interval: Nanos) {
+        if self.watching.replace(true) {
+            return;
+        }
+        let crowd = Rc::clone(self);
+        crate::spawn(async move {
+            while !crowd.members.borrow().is_empty() {
+                crate::sleep(interval).await;
+                let now = crate::now();
+                for member in crowd.members.borrow().values() {
+                    if !member.is_cut()
+                        && let Some(why) = member.overdue(now)
+                    {
+                        crowd.stalled.set(crowd.stalled.get() + 1);
+                        member.cut(why);
+                    }
+                }
+            }
+            crowd.watching.set(false);
+        });
+    }
+
+    /// From now on nobody comes in, and no listener listens.
+    pub fn close(&self) {
+        self.draining.set(true);
+        for acceptor in self.acceptors.borrow_mut().drain(..) {
+            acceptor.cancel();
+        }
+    }
+
+    /// Sends away all of whom `which` is true, and waits until they are gone. After `patience` they are cut.
+    pub async fn leave(&self, patience: Nanos, which: impl Fn(&M) -> bool) {
+        let mine = || -> Vec<Rc<M>> {
+            let mut all = self.all();
+            all.retain(|member| which(member));
+            all
+        };
+        let all_gone = async || {
+            while !mine().is_empty() {
+                self.gone.wait().await;
+            }
+        };
+        for member in mine() {
+            if member.is_opening() {
+                member.cut("the server is shutting down");
+            } else {
+                member.drain();
+            }
+        }
+        if crate::timeout(patience, all_gone()).await.is_err() {
+            for member in mine() {
+                member.cut("its answers were not read in time");
+            }
+            all_gone().await;
+        }
+    }
+}
+
+impl<M> Crowd<M> {
+    /// Everybody, the oldest first.
+    pub fn all(&self) -> Vec<Rc<M>> {
+        self.members.borrow().values().map(Rc::clone).collect()
+    }
+
+    /// Is it closed?
+    pub fn is_closed(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// How many came so far, how many found no room or made it, and how many were overdue.
+    pub fn counts(&self) -> (u64, u64, u64) {
+        (self.came.get(), self.crowded_out.get(), self.stalled.get())
+    }
+}
+
+/// No room for one more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("too many connections")]
+pub struct Full;
