@@ -5,18 +5,16 @@
 //! bits 2-7 choose the size of the pieces.
 #![no_main]
 
-use std::rc::Rc;
+mod common;
 
-use base::{Buf, Bytes, Nanos, Sector, View};
+use base::{Bytes, Nanos, Sector, View};
 use device::{DeviceExt as _, Memory};
-use env::net::{Address, Listener, Stream};
+use env::net::{Address, Listener};
 use front::nbd::proto::{self, opt};
 use front::nbd::{Client, ClientOptions, Config, Export, Limits, Server};
 use libfuzzer_sys::fuzz_target;
 
-async fn attack(address: Address, data: Vec<u8>) {
-    let Some((&how, rest)) = data.split_first() else { return };
-    let stream = Rc::new(Stream::connect(&address).await.expect("connected"));
+fn said(how: u8, rest: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     if how & 1 != 0 {
         bytes.extend(3u32.to_be_bytes());
@@ -28,23 +26,7 @@ async fn attack(address: Address, data: Vec<u8>) {
         proto::put_option(&mut bytes, opt::GO, &[0; 6]);
     }
     bytes.extend(rest);
-    let reading = {
-        let stream = Rc::clone(&stream);
-        env::spawn(async move {
-            let mut buf = Buf::for_read(65_536);
-            while let Ok((len @ 1.., back)) = stream.read(buf).await {
-                assert!(len <= back.len());
-                buf = back;
-            }
-        })
-    };
-    for piece in bytes.chunks(1 << (how >> 2).min(12)) {
-        if stream.write_all(vec![View::copy_of(piece)]).await.is_err() {
-            break;
-        }
-    }
-    stream.shutdown_write();
-    reading.await;
+    bytes
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -64,7 +46,9 @@ fuzz_target!(|data: &[u8]| {
         server.add_export(export).expect("exported");
         let address: Address = "127.0.0.1:10809".parse().expect("an address");
         server.serve(Listener::bind(&address).expect("a free port"));
-        attack(address.clone(), data).await;
+        if let Some((&how, rest)) = data.split_first() {
+            common::send(&address, &said(how, rest), how >> 2).await;
+        }
         env::sleep(Nanos::secs(10)).await;
         let figures = server.figures();
         assert!(figures.connections.is_empty(), "{figures:?}");

@@ -5,11 +5,11 @@
 //! length of the fields, length of the data, then both) with the right checksums, bits 2-7 choose the size of the pieces.
 #![no_main]
 
-use std::rc::Rc;
+mod common;
 
-use base::{Buf, Bytes, Nanos, View};
+use base::{Bytes, Nanos, View};
 use device::Memory;
-use env::net::{Address, Listener, Stream};
+use env::net::{Address, Listener};
 use libfuzzer_sys::fuzz_target;
 use policy::share::{BytesPerSec, Costs};
 use store::client::{Client, Credentials};
@@ -32,9 +32,7 @@ fn framed(mut rest: &[u8]) -> Vec<u8> {
     bytes
 }
 
-async fn attack(address: Address, data: Vec<u8>) {
-    let Some((&how, rest)) = data.split_first() else { return };
-    let stream = Rc::new(Stream::connect(&address).await.expect("connected"));
+fn said(how: u8, rest: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     if how & 1 != 0 {
         let hello =
@@ -49,23 +47,7 @@ async fn attack(address: Address, data: Vec<u8>) {
     } else {
         bytes.extend(rest);
     }
-    let reading = {
-        let stream = Rc::clone(&stream);
-        env::spawn(async move {
-            let mut buf = Buf::for_read(65_536);
-            while let Ok((len @ 1.., back)) = stream.read(buf).await {
-                assert!(len <= back.len());
-                buf = back;
-            }
-        })
-    };
-    for piece in bytes.chunks(1 << (how >> 2).min(12)) {
-        if stream.write_all(vec![View::copy_of(piece)]).await.is_err() {
-            break;
-        }
-    }
-    stream.shutdown_write();
-    reading.await;
+    bytes
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -89,7 +71,9 @@ fuzz_target!(|data: &[u8]| {
         let server = Server::new(node, limits);
         let address: Address = "127.0.0.1:7400".parse().expect("an address");
         server.serve(Listener::bind(&address).expect("a free port")).expect("served");
-        attack(address.clone(), data).await;
+        if let Some((&how, rest)) = data.split_first() {
+            common::send(&address, &said(how, rest), how >> 2).await;
+        }
         env::sleep(Nanos::secs(10)).await;
         let figures = server.figures();
         assert!(figures.connections.is_empty(), "{figures:?}");
