@@ -283,3 +283,34 @@ fn an_audit_finds_what_is_lost_and_what_is_left_and_touches_nothing_else() {
         assert_eq!(world.memory.names(), expected);
     });
 }
+
+#[test]
+fn an_audit_beside_a_writer_that_commits_all_the_time_calls_nothing_lost_and_frees_nothing_in_use()
+{
+    run(async {
+        let mut world = World::new();
+        let volume = world.create(SIZE).await.unwrap();
+        for index in 0..3_000 {
+            world.write(volume, index, true).await;
+        }
+        world.commit(volume).await.unwrap();
+        let first = world.images.volume(volume).await.unwrap().record.generation;
+        let collector = world.collector();
+        let audit = env::spawn(async move { collector.audit(true).await.unwrap() });
+        while !audit.is_done() {
+            for n in 0..7 {
+                world.write(volume, n * 411, true).await;
+            }
+            world.open[&volume].map.remove(2_999).await.unwrap();
+            world.commit(volume).await.unwrap();
+        }
+        let report = audit.await;
+        assert_eq!(report.losses, []);
+        let last = world.images.volume(volume).await.unwrap().record.generation;
+        assert!(
+            last.0 > first.0 + 1,
+            "commits went on beside it: {first} to {last}"
+        );
+        world.check(true).await;
+    });
+}

@@ -258,7 +258,7 @@ impl Life {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn images_are_what_whole_copies_would_be_and_nothing_is_lost_or_left(

@@ -128,15 +128,14 @@ impl World {
         let generation = open.generation;
         open.generation = generation.next();
         let commit = open.map.commit(generation).await?;
-        open.owed.join(commit.freed);
+        open.owed.join(commit.replaced);
         let (volume, head) = heads(&self.images, id).await?;
         open.map.set_since(head.record.since);
         let (_, _, change) = image::commit(&volume, &head, commit.root);
         self.images.change(change).await?;
         let collector = self.collector();
-        let open = self.open.get_mut(&id).unwrap();
-        collector.free(&open.owed).await?;
-        open.owed = Freed::default();
+        let owed = std::mem::take(&mut self.open.get_mut(&id).unwrap().owed);
+        collector.free(&owed.later_than(head.record.since)).await?;
         Ok(commit.root)
     }
 

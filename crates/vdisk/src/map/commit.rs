@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::node::{Node, Place};
-use super::tree::{Dropped, Map, Placed, State};
+use super::tree::{Dropped, Map, Placed, State, dropped_extents};
 use super::{Freed, MapError, NewNode, NodeRef, Root};
 use crate::names::{Generation, NodeName};
 
@@ -35,8 +35,10 @@ pub struct Commit {
     pub root: Root,
     /// Nodes that were written.
     pub written: Vec<NodeRef>,
-    /// What is in use no more once the meta store has the root.
-    pub freed: Freed,
+    /// What the map needs no more once the meta store has the root. Of it [`Freed::later_than`] the `since` of the head's
+    /// record is the head's alone, and may be freed: of that record with which the transaction that took the root compared,
+    /// for a deletion may change it meanwhile.
+    pub replaced: Freed,
 }
 
 /// A commit that has begun. Dropped before it is done, its changes wait for the next one.
@@ -244,25 +246,16 @@ impl Committing<'_> {
             node,
         };
         replaced.append(&mut state.orphans);
-        let since = state.since;
-        replaced.retain(|node| node.born > since);
         let cache = self.map.reader.cache();
-        for node in &replaced {
-            cache.forget(node.name());
-        }
         for (reference, node) in finished {
             cache.put(reference.name(), node);
         }
-        let dropped = writing.dropped.into_iter();
         Commit {
             root: state.committed,
             written,
-            freed: Freed {
+            replaced: Freed {
                 nodes: replaced,
-                extents: dropped
-                    .filter(|(_, layer)| layer.born > since)
-                    .map(|((index, ..), layer)| (index, layer))
-                    .collect(),
+                extents: dropped_extents(&writing.dropped),
             },
         }
     }
@@ -278,9 +271,7 @@ impl Drop for Committing<'_> {
         for (place, node) in writing.nodes {
             state.dirty.entry(place).or_insert(node);
         }
-        for (key, layer) in writing.dropped {
-            state.dropped.entry(key).or_insert(layer);
-        }
+        state.dropped.extend(writing.dropped);
         state.orphans.append(&mut self.written);
     }
 }

@@ -158,12 +158,12 @@ impl Root {
     }
 }
 
-/// What a commit takes out of use: free it once the new root is durable, and not before.
+/// What is in use no more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Freed {
-    /// Nodes that no image but the head had.
+    /// Nodes.
     pub nodes: Vec<NodeRef>,
-    /// Extents that no image but the head had.
+    /// Extents, with the stores that have them no longer: another copy may be in use.
     pub extents: Vec<(u32, Layer)>,
 }
 
@@ -171,6 +171,14 @@ impl Freed {
     /// Is there nothing?
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.extents.is_empty()
+    }
+
+    /// Of it what was born later than `since`: with the `since` of a head, what no other image has.
+    #[must_use]
+    pub fn later_than(mut self, since: Generation) -> Freed {
+        self.nodes.retain(|node| node.born > since);
+        self.extents.retain(|(_, layer)| layer.born > since);
+        self
     }
 
     /// This and `other`.

@@ -12,14 +12,14 @@
 //! 3. References in dirty nodes are those of the last commit.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::commit::Writing;
 use super::node::{FANOUT, LEVEL_MAX, Node, Place, level_for, stride};
 use super::reader::Reader;
 use super::{Entry, Layer, MapError, NodeRef, Root};
-use crate::names::{Generation, NodeName, VolumeId};
+use crate::names::{COPIES_MAX, Generation, NodeName, StoreNumber, Stores, VolumeId};
 
 /// An image's map. See the module's head.
 pub struct Map {
@@ -30,8 +30,9 @@ pub struct Map {
 
 /// Nodes by where they stand.
 pub(super) type Placed = BTreeMap<Place, Rc<Node>>;
-/// Objects that are in use no more.
-pub(super) type Dropped = BTreeMap<(u32, VolumeId, Generation), Layer>;
+/// Copies that are in use no more: of which extent, allocated by whom and when, on which store. By copy: an extent that is
+/// dropped and allocated again in one generation has the same name, and may be on other stores.
+pub(super) type Dropped = BTreeSet<(u32, VolumeId, Generation, StoreNumber)>;
 
 pub(super) struct State {
     /// How many extents there are.
@@ -395,15 +396,49 @@ impl State {
     /// Notes what is in use no more, and takes note that something is again.
     fn account(&mut self, index: u32, before: Option<Entry>, after: Option<Entry>) {
         for layer in before.iter().flat_map(Entry::layers) {
-            self.dropped.insert((index, layer.owner, layer.born), layer);
+            self.dropped.extend(copies(index, &layer));
         }
         for layer in after.iter().flat_map(Entry::layers) {
-            let key = (index, layer.owner, layer.born);
-            self.dropped.remove(&key);
-            if let Some(writing) = &mut self.writing {
-                writing.dropped.remove(&key);
+            for copy in copies(index, &layer) {
+                self.dropped.remove(&copy);
+                if let Some(writing) = &mut self.writing {
+                    writing.dropped.remove(&copy);
+                }
             }
             self.youngest = self.youngest.max(layer.born);
         }
     }
+}
+
+fn copies(
+    index: u32,
+    layer: &Layer,
+) -> impl Iterator<Item = (u32, VolumeId, Generation, StoreNumber)> {
+    let (owner, born) = (layer.owner, layer.born);
+    (layer.stores.as_slice().to_vec().into_iter()).map(move |store| (index, owner, born, store))
+}
+
+/// The same, by extent.
+pub(super) fn dropped_extents(dropped: &Dropped) -> Vec<(u32, Layer)> {
+    let dropped: Vec<_> = dropped.iter().copied().collect();
+    let same = |a: &(u32, VolumeId, Generation, StoreNumber), b: &(_, _, _, _)| {
+        (a.0, a.1, a.2) == (b.0, b.1, b.2)
+    };
+    let extents = dropped
+        .chunk_by(same)
+        .flat_map(|extent| extent.chunks(COPIES_MAX));
+    let layers = extents.map(|copies| {
+        let stores: Vec<StoreNumber> = copies.iter().map(|copy| copy.3).collect();
+        let (index, owner, born, _) = copies[0];
+        let stores = Stores::new(&stores).expect("one to three, from a set");
+        (
+            index,
+            Layer {
+                owner,
+                born,
+                stores,
+            },
+        )
+    });
+    layers.collect()
 }

@@ -1,5 +1,6 @@
 //! Maps against what they should be: entries come back, old roots stay whole, memory is bounded, bad bytes are refused.
 
+mod hostile;
 mod scenes;
 
 use std::rc::Rc;

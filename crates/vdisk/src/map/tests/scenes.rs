@@ -41,7 +41,7 @@ fn entries_are_found_before_a_commit_and_after_it_and_by_whoever_opens_the_root(
             (commit.root.level, commit.written.len()),
             (3, 5 + 3 + 2 + 1)
         );
-        assert!(commit.freed.is_empty(), "{:?}", commit.freed);
+        assert!(commit.replaced.is_empty(), "{:?}", commit.replaced);
         let again = super::map(&memory, commit.root, 1 << 28);
         assert_eq!(all(&again).await, entries);
         assert_eq!(again.get(2).await.unwrap(), None);
@@ -63,9 +63,9 @@ fn a_commit_writes_what_changed_and_the_old_root_reads_as_before() {
         let second = map.commit(Generation(2)).await.unwrap();
         assert_eq!(second.written.len(), 2);
         // The leaf and the root were the head's own, and so were both extents.
-        assert_eq!(second.freed.nodes.len(), 2);
+        assert_eq!(second.replaced.nodes.len(), 2);
         let dropped = [(700, layer(1)), (701, layer(1))];
-        assert_eq!(second.freed.extents, dropped);
+        assert_eq!(second.replaced.extents, dropped);
         let old = super::map(&memory, first.root, 100_000);
         assert_eq!(all(&old).await.len(), 2_000);
         assert_eq!(old.get(700).await.unwrap(), Some(full(1)));
@@ -82,13 +82,14 @@ fn what_an_older_image_has_is_not_freed() {
         map.set(600, full(1)).await.unwrap();
         map.commit(Generation(1)).await.unwrap();
         // A snapshot is taken here.
-        map.set_since(Generation(1));
         map.set(5, Entry::overlay(layer(2), layer(1)))
             .await
             .unwrap();
-        assert!(map.commit(Generation(2)).await.unwrap().freed.is_empty());
+        let second = map.commit(Generation(2)).await.unwrap();
+        assert!(second.replaced.later_than(Generation(1)).is_empty());
         map.set(5, full(3)).await.unwrap();
-        let freed = map.commit(Generation(3)).await.unwrap().freed;
+        let third = map.commit(Generation(3)).await.unwrap();
+        let freed = third.replaced.later_than(Generation(1));
         assert_eq!(freed.extents, [(5, layer(2))]);
         assert_eq!(freed.nodes.len(), 2);
         assert!(freed.nodes.iter().all(|node| node.born == Generation(2)));
@@ -129,10 +130,10 @@ fn changes_made_while_a_commit_is_written_are_the_next_ones() {
         let second = map.commit(Generation(2)).await.unwrap();
         assert_eq!(all(&super::map(&memory, second.root, 1 << 28)).await, now);
         let mut left = memory.names();
-        for node in &second.freed.nodes {
+        for node in &second.replaced.nodes {
             assert!(left.remove(&node.name().to_string()), "freed once: {node}");
         }
-        assert_eq!(second.freed.extents, [(1, layer(1)), (1_000, layer(1))]);
+        assert_eq!(second.replaced.extents, [(1, layer(1)), (1_000, layer(1))]);
     });
 }
 
@@ -162,9 +163,9 @@ fn a_commit_that_fails_anywhere_leaves_the_old_root_and_loses_no_change() {
             assert_eq!(all(&again).await, all(&map).await);
             assert_eq!(all(&again).await.len(), 5);
             // What is freed is all that the new root does not need.
-            let mut freed = commit.freed.nodes;
+            let mut freed = commit.replaced.nodes;
             if let Ok(commit) = tried {
-                freed.extend(commit.freed.nodes);
+                freed.extend(commit.replaced.nodes);
             }
             for node in freed {
                 for store in node.stores.iter() {
@@ -289,7 +290,7 @@ fn a_shorter_map_drops_what_lies_behind_its_end() {
         );
         map.resize(1 << 20).await.unwrap();
         assert_eq!(all(&map).await, [(0, full(1)), (99, full(1))]);
-        let freed = map.commit(Generation(2)).await.unwrap().freed;
+        let freed = map.commit(Generation(2)).await.unwrap().replaced;
         let freed: Vec<u32> = freed.extents.iter().map(|(index, _)| *index).collect();
         assert_eq!(freed, [100, 70_000, 700_000]);
     });
@@ -310,7 +311,7 @@ fn a_map_with_nothing_in_it_any_more_has_no_nodes() {
             names.sort();
             names
         };
-        assert_eq!(by_name(&second.freed.nodes), by_name(&first.written));
+        assert_eq!(by_name(&second.replaced.nodes), by_name(&first.written));
     });
 }
 
@@ -341,5 +342,29 @@ fn a_rotten_node_and_one_that_is_gone_are_told_apart() {
             .unwrap_err()
             .to_string();
         assert!(told.contains("is on none of its stores [0, 1]"), "{told}");
+    });
+}
+
+#[test]
+fn an_extent_that_moves_or_comes_back_in_one_generation_loses_the_copies_it_has_no_more() {
+    run(async {
+        let memory = Memory::new(4, 2);
+        let map = map(&memory, Root::empty(Generation(0)), 1 << 20);
+        let on = |stores: &[u16]| {
+            let stores: Vec<_> = stores.iter().copied().map(StoreNumber).collect();
+            Layer {
+                stores: Stores::new(&stores).unwrap(),
+                ..layer(1)
+            }
+        };
+        map.set(5, Entry::full(on(&[0, 1]))).await.unwrap();
+        map.remove(5).await.unwrap();
+        map.set(5, Entry::full(on(&[1, 2]))).await.unwrap();
+        map.set(5, Entry::full(on(&[2, 3]))).await.unwrap();
+        let freed = map.commit(Generation(1)).await.unwrap().replaced;
+        assert_eq!(freed.extents, [(5, on(&[0, 1]))]);
+        map.set(5, Entry::full(on(&[3]))).await.unwrap();
+        let freed = map.commit(Generation(2)).await.unwrap().replaced;
+        assert_eq!(freed.extents, [(5, on(&[2]))]);
     });
 }
