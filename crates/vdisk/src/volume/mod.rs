@@ -469,6 +469,18 @@ pub struct Volume {
     core: Rc<Core>,
 }
 
+impl Drop for Volume {
+    /// As a crash of its node, if it was not closed: nothing goes on, and the lease runs out.
+    fn drop(&mut self) {
+        let mut stand = self.core.stand.borrow_mut();
+        if *stand == Stand::Open {
+            *stand = Stand::Closed;
+        }
+        drop(stand);
+        self.core.news.notify_all();
+    }
+}
+
 impl Volume {
     /// How it is, and why.
     pub fn health(&self) -> Health {

@@ -7,7 +7,7 @@ use device::fault::{Injury, Rule};
 use device::{Class, Device, DeviceError, DeviceExt, Op, WriteFlags};
 
 use super::cluster::{Cluster, SIZE};
-use crate::meta::Faults;
+use crate::meta::{Faults, LeaseId, MetaError, MetaStore};
 use crate::names::StoreNumber;
 use crate::volume::{Condition, Volume};
 
@@ -293,6 +293,25 @@ fn over_the_wire_connections_break_writers_change_and_nothing_is_lost() {
             "{refused:?}"
         );
         assert_eq!(read(&next, 19 * 300_000 / 512 * 512, 512).await[0], 20);
+    });
+}
+
+#[test]
+fn a_volume_that_is_dropped_keeps_its_lease_no_more() {
+    env::Runtime::simulated(19).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
+        let writer = cluster.record().await.writer.unwrap();
+        let lease = LeaseId(writer.lease);
+        env::sleep(Nanos::secs(5)).await;
+        cluster.twin.client().keep(lease).await.unwrap();
+        drop(volume);
+        env::sleep(Nanos::secs(5)).await;
+        let kept = cluster.twin.client().keep(lease).await;
+        assert!(matches!(kept, Err(MetaError::NoLease { .. })), "{kept:?}");
+        let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        assert_eq!(read(&volume, 0, 4096).await[0], 1);
     });
 }
 
