@@ -379,9 +379,16 @@ fn a_fast_device_is_as_fast_behind_its_queue() {
             let queue = Queue::new(Fast::new(), QueueOptions::new(Costs::flat(FAST)));
             let queued = four_users(queue.clone(), direction).await;
             let ratio = bare.0 as f64 / queued.0 as f64;
+            // As it was with pieces of a quantum, the first one alone.
+            let mut options = QueueOptions::new(Costs::flat(FAST));
+            options.share.tags.piece_time = Nanos(0);
+            let short = four_users(Queue::new(Fast::new(), options), direction).await;
+            let short = bare.0 as f64 / short.0 as f64;
+            println!("{direction}s in short pieces: {short:.3}");
+            assert!(short < 0.98, "{direction}s: {short}");
             println!("{direction}s: {ratio:.3} at depth {}", queue.depth());
             assert!(
-                ratio >= 0.95,
+                ratio >= 0.98,
                 "{direction}s: {ratio}, depth {}",
                 queue.depth()
             );
