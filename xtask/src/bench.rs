@@ -38,6 +38,11 @@ const BENCHES: &[(&str, &str, &str)] = &[
         "large and small objects beside the bare device, plain files and redb",
     ),
     (
+        "meta",
+        "tanada-vdisk",
+        "transactions per second of the meta stores, one client and many",
+    ),
+    (
         "reserve",
         "tanada",
         "what reserved clients get beside greedy ones, over TCP",

@@ -36,7 +36,7 @@ pub struct Tool {
 }
 
 /// Everything the tests and benchmarks run.
-pub const TOOLS: [Tool; 10] = [
+pub const TOOLS: [Tool; 11] = [
     Tool {
         name: "nbdinfo",
         wanted_for: "tests",
@@ -116,6 +116,15 @@ pub const TOOLS: [Tool; 10] = [
         fedora: "blktrace",
         suse: "blktrace",
         arch: "blktrace",
+    },
+    Tool {
+        name: "etcd",
+        wanted_for: "tests",
+        probes: &[&["etcd", "--version"]],
+        debian: "etcd-server",
+        fedora: "etcd",
+        suse: "etcd",
+        arch: "etcd",
     },
     Tool {
         name: "nbdkit with its file and memory plugins",

@@ -9,6 +9,8 @@
 //!
 //! Values are bytes; who writes a record says what they mean. Keys are text, ordered by their bytes.
 //!
+//! - [`Redb`] in a file, for one node: the default.
+//! - [`Etcd`] for several nodes.
 //! - [`Twin`] in memory, deterministic in virtual time, with faults on demand: what simulations use.
 //!
 //! Always true:
@@ -21,12 +23,16 @@
 //! 5. Dropping a future that waits changes nothing but who hears of it: a transaction may be done, a watch loses no event.
 
 mod checked;
+mod etcd;
+mod redb;
 mod state;
 mod twin;
 
 pub use checked::{
     KEY_MAX, LEASE_MAX, PAGE_MAX, TXN_BYTES_MAX, TXN_PARTS_MAX, VALUE_MAX, whole_range,
 };
+pub use etcd::{Etcd, EtcdConfig, EtcdError, EtcdHandle, EtcdTls};
+pub use redb::{Redb, RedbError, RedbHandle};
 pub use twin::{Faults, Twin, TwinClient};
 
 use std::fmt;

@@ -141,7 +141,6 @@ impl State {
     }
 
     /// The number the next lease gets.
-    #[allow(dead_code)] // For backends that keep it.
     pub fn next_lease(&self) -> u64 {
         self.next_lease
     }
