@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use base::{Bytes, Map};
 
+use super::NodeRef;
 use super::node::{NODE, Node};
 use crate::names::NodeName;
 
@@ -33,6 +34,7 @@ struct Inner {
 
 struct Held {
     node: Rc<Node>,
+    crc: u32,
     used: bool,
 }
 
@@ -58,10 +60,11 @@ impl Cache {
         })
     }
 
-    /// A node, if it is there.
-    pub fn get(&self, name: NodeName) -> Option<Rc<Node>> {
+    /// A node, if it is there: with the checksum that the reference has, for a name alone may have been given twice.
+    pub fn get(&self, reference: &NodeRef) -> Option<Rc<Node>> {
         let inner = &mut *self.inner.borrow_mut();
-        match inner.nodes.get_mut(&name) {
+        let held = inner.nodes.get_mut(&reference.name());
+        match held.filter(|held| held.crc == reference.crc) {
             Some(held) => {
                 held.used = true;
                 inner.figures.hits += 1;
@@ -75,9 +78,14 @@ impl Cache {
     }
 
     /// Keeps a node.
-    pub fn put(&self, name: NodeName, node: Rc<Node>) {
+    pub fn put(&self, reference: &NodeRef, node: Rc<Node>) {
+        let name = reference.name();
         let inner = &mut *self.inner.borrow_mut();
-        let held = Held { node, used: false };
+        let held = Held {
+            node,
+            crc: reference.crc,
+            used: false,
+        };
         if inner.nodes.insert(name, held).is_none() {
             inner.clock.push_back(name);
         }

@@ -24,6 +24,7 @@ const BATCH: usize = 64;
 pub(super) struct Writing {
     pub nodes: Placed,
     pub dropped: Dropped,
+    pub generation: Generation,
     /// The level of the first node when it began.
     level: u8,
 }
@@ -82,6 +83,7 @@ impl Map {
         state.writing = Some(Writing {
             nodes: std::mem::take(&mut state.dirty),
             dropped: std::mem::take(&mut state.dropped),
+            generation,
             level: state.level,
         });
         Ok(Committing {
@@ -248,7 +250,7 @@ impl Committing<'_> {
         replaced.append(&mut state.orphans);
         let cache = self.map.reader.cache();
         for (reference, node) in finished {
-            cache.put(reference.name(), node);
+            cache.put(&reference, node);
         }
         Commit {
             root: state.committed,

@@ -20,6 +20,8 @@ pub struct Memory {
     turn: Cell<u16>,
     /// So many operations succeed from now on, then one fails, then all succeed again.
     fail_in: Cell<Option<u64>>,
+    /// This one does not answer.
+    down: Cell<Option<StoreNumber>>,
     figures: Cell<Figures>,
 }
 
@@ -49,6 +51,7 @@ impl Memory {
             objects: RefCell::default(),
             turn: Cell::new(0),
             fail_in: Cell::new(None),
+            down: Cell::new(None),
             figures: Cell::default(),
         })
     }
@@ -56,6 +59,11 @@ impl Memory {
     /// Lets the operation after the next `count` fail, once.
     pub fn fail_in(&self, count: Option<u64>) {
         self.fail_in.set(count);
+    }
+
+    /// Lets a store answer no more that nodes are read from, or that is asked for names or to delete; `None`: all answer.
+    pub fn down(&self, store: Option<StoreNumber>) {
+        self.down.set(store);
     }
 
     /// What was asked so far.
@@ -110,6 +118,14 @@ impl Memory {
             .collect()
     }
 
+    /// Does the store answer?
+    fn answers(&self, store: StoreNumber) -> Result<(), super::Trouble> {
+        match self.down.get() == Some(store) {
+            true => Err("the store is down".into()),
+            false => Ok(()),
+        }
+    }
+
     /// Counts an operation; is it the one that fails?
     pub(crate) fn step(&self, count: impl FnOnce(&mut Figures)) -> Result<(), super::Trouble> {
         let mut figures = self.figures.get();
@@ -137,9 +153,13 @@ impl Nodes for Memory {
             let name = node.name().to_string();
             let objects = self.objects.borrow();
             let mut copies = (node.stores.iter())
+                .filter(|store| self.answers(*store).is_ok())
                 .filter_map(|store| objects.get(&(store, name.clone())))
                 .peekable();
             if copies.peek().is_none() {
+                node.stores
+                    .iter()
+                    .try_for_each(|store| self.answers(store))?;
                 return Ok(None);
             }
             let whole = copies.find(|bytes| node.is_of(bytes)).cloned();
@@ -173,6 +193,7 @@ impl crate::image_gc::Objects for Memory {
         Box::pin(async move {
             env::yield_now().await;
             self.step(|figures| figures.deletes += 1)?;
+            self.answers(store)?;
             self.take(store, name);
             Ok(())
         })
@@ -188,6 +209,7 @@ impl crate::image_gc::Objects for Memory {
         Box::pin(async move {
             env::yield_now().await;
             self.step(|figures| figures.lists += 1)?;
+            self.answers(store)?;
             let objects = self.objects.borrow();
             let names = (objects.keys())
                 .filter(|(at, name)| *at == store && name.starts_with(prefix) && **name > *after);

@@ -220,6 +220,11 @@ pub trait Nodes {
 }
 
 impl NodeRef {
+    /// Does it lead to the same bytes, wherever they are?
+    pub fn is(&self, other: &NodeRef) -> bool {
+        (self.name(), self.crc) == (other.name(), other.crc)
+    }
+
     /// Are these its bytes?
     pub fn is_of(&self, bytes: &[u8]) -> bool {
         base::crc::crc32c(bytes) == self.crc
@@ -277,6 +282,18 @@ pub enum MapError {
         index: u32,
         /// How many there are.
         extents: u32,
+    },
+    /// An object of the volume's own that is entered too late.
+    #[error(
+        "cannot enter extent {index}, allocated in generation {born}: the map is at {last} already; allocate it anew in a later one"
+    )]
+    Late {
+        /// Of which extent.
+        index: u32,
+        /// When it was allocated.
+        born: Generation,
+        /// Of the last commit, or the one under way.
+        last: Generation,
     },
     /// A commit in a generation that cannot be.
     #[error(

@@ -76,13 +76,13 @@ impl Reader {
         let node = Node::decode(reference, place, &bytes)
             .map_err(|source| MapError::Damaged { node: name, source })?;
         let node = Rc::new(node);
-        self.cache.put(name, Rc::clone(&node));
+        self.cache.put(reference, Rc::clone(&node));
         Ok(node)
     }
 
     /// The same, if it is in memory.
     pub fn cached(&self, reference: &NodeRef, place: Place) -> Option<Rc<Node>> {
-        let node = self.cache.get(reference.name())?;
+        let node = self.cache.get(reference)?;
         // A reference that leads to a node from two places is damaged: reading it says so.
         (node.place() == place).then_some(node)
     }

@@ -19,7 +19,7 @@ use super::commit::Writing;
 use super::node::{FANOUT, LEVEL_MAX, Node, Place, level_for, stride};
 use super::reader::Reader;
 use super::{Entry, Layer, MapError, NodeRef, Root};
-use crate::names::{COPIES_MAX, Generation, NodeName, StoreNumber, Stores, VolumeId};
+use crate::names::{COPIES_MAX, Generation, StoreNumber, Stores, VolumeId};
 
 /// An image's map. See the module's head.
 pub struct Map {
@@ -63,7 +63,7 @@ pub(super) struct Missing(NodeRef, Place);
 
 /// What was read for one operation; it stays until that is done, whatever the cache does.
 #[derive(Default)]
-pub(super) struct Hand(Vec<(NodeName, Rc<Node>)>);
+pub(super) struct Hand(Vec<(NodeRef, Rc<Node>)>);
 
 /// Nodes of the tree as it is now.
 struct Seen<'a> {
@@ -162,10 +162,11 @@ impl Map {
         self.seen(|seen| seen.next(from)).await
     }
 
-    /// Lets `entry` hold extent `index`; answers what did before.
+    /// Lets `entry` hold extent `index`; answers what did before. What the volume allocates is entered when it is named,
+    /// before its data is written: so whatever has data is in the map, or found behind the generation of its root.
     ///
     /// # Errors
-    /// [`MapError::Beyond`], and as for [`Map::get`]; nothing is changed then.
+    /// [`MapError::Beyond`], [`MapError::Late`], and as for [`Map::get`]; nothing is changed then.
     pub async fn set(&self, index: u32, entry: Entry) -> Result<Option<Entry>, MapError> {
         self.put(index, Some(entry)).await
     }
@@ -198,15 +199,17 @@ impl Map {
         }
         let mut hand = Hand::default();
         loop {
-            let tried = {
+            let missing = {
                 let state = &mut *self.state.borrow_mut();
-                let path = Seen::new(state, &self.reader, &hand).path(index);
-                path.map(|path| state.change(index, path, entry))
+                match Seen::new(state, &self.reader, &hand).path(index) {
+                    Ok(path) => {
+                        state.admit(self.volume, index, held(&path, index), entry)?;
+                        return Ok(state.change(index, path, entry));
+                    }
+                    Err(missing) => missing,
+                }
             };
-            match tried {
-                Ok(before) => return Ok(before),
-                Err(missing) => self.fetch(&mut hand, missing).await?,
-            }
+            self.fetch(&mut hand, missing).await?;
         }
     }
 
@@ -228,7 +231,7 @@ impl Map {
         let Missing(reference, place) = missing;
         let committed = self.root();
         match self.reader.node(&reference, place).await {
-            Ok(node) => hand.0.push((reference.name(), node)),
+            Ok(node) => hand.0.push((reference, node)),
             Err(MapError::Absent { .. }) if self.root() != committed => (),
             Err(error) => return Err(error),
         }
@@ -256,8 +259,7 @@ impl<'a> Seen<'a> {
         let Some(reference) = reference else {
             return Ok(None);
         };
-        let name = reference.name();
-        let in_hand = self.hand.0.iter().find(|(other, _)| *other == name);
+        let in_hand = (self.hand.0.iter()).find(|(other, _)| other.is(&reference));
         in_hand
             .map(|(_, node)| Rc::clone(node))
             .or_else(|| self.reader.cached(&reference, place))
@@ -270,8 +272,7 @@ impl<'a> Seen<'a> {
             return Ok(None);
         }
         let path = self.path(index)?;
-        let leaf = path.last().filter(|node| node.place().level == 0);
-        Ok(leaf.and_then(|leaf| leaf.entry(leaf.place().slot(index))))
+        Ok(held(&path, index))
     }
 
     /// The nodes above extent `index`, from the first one down to where there is none.
@@ -348,11 +349,35 @@ impl<'a> Seen<'a> {
     }
 }
 
+/// What holds extent `index`, as the nodes above it say.
+fn held(path: &[Rc<Node>], index: u32) -> Option<Entry> {
+    let leaf = path.last().filter(|node| node.place().level == 0)?;
+    leaf.entry(leaf.place().slot(index))
+}
+
 impl State {
+    /// May `entry` hold extent `index` after `before`? What `owner` allocated anew is younger than any root that may be in
+    /// the meta store without it: else nobody would look for it after a crash.
+    fn admit(
+        &self,
+        owner: VolumeId,
+        index: u32,
+        before: Option<Entry>,
+        entry: Option<Entry>,
+    ) -> Result<(), MapError> {
+        let writing = self.writing.as_ref().map(|writing| writing.generation);
+        let last = self.committed.generation.max(writing.unwrap_or_default());
+        let is_new = |layer: &Layer| !before.is_some_and(|before| before.has(layer));
+        let mut layers = entry.iter().flat_map(Entry::layers);
+        match layers.find(|layer| layer.owner == owner && layer.born <= last && is_new(layer)) {
+            None => Ok(()),
+            Some(Layer { born, .. }) => Err(MapError::Late { index, born, last }),
+        }
+    }
+
     /// Lets `entry` hold extent `index`; `path` has the nodes above it that there are.
     fn change(&mut self, index: u32, path: Vec<Rc<Node>>, entry: Option<Entry>) -> Option<Entry> {
-        let leaf = path.last().filter(|node| node.place().level == 0);
-        let before = leaf.and_then(|leaf| leaf.entry(leaf.place().slot(index)));
+        let before = held(&path, index);
         if before == entry {
             return before;
         }

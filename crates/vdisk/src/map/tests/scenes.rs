@@ -30,9 +30,9 @@ fn entries_are_found_before_a_commit_and_after_it_and_by_whoever_opens_the_root(
         let memory = Memory::new(4, 2);
         let map = map(&memory, Root::empty(Generation(0)), 1 << 28);
         for (n, index) in FAR.into_iter().enumerate() {
-            assert_eq!(map.set(index, full(n as u64)).await.unwrap(), None);
+            assert_eq!(map.set(index, full(n as u64 + 1)).await.unwrap(), None);
         }
-        let entries: Vec<_> = FAR.into_iter().zip((0..).map(full)).collect();
+        let entries: Vec<_> = FAR.into_iter().zip((1..).map(full)).collect();
         assert_eq!(all(&map).await, entries);
         let commit = map.commit(Generation(7)).await.unwrap();
         assert_eq!(all(&map).await, entries);
@@ -366,5 +366,68 @@ fn an_extent_that_moves_or_comes_back_in_one_generation_loses_the_copies_it_has_
         map.set(5, Entry::full(on(&[3]))).await.unwrap();
         let freed = map.commit(Generation(2)).await.unwrap().replaced;
         assert_eq!(freed.extents, [(5, on(&[2]))]);
+    });
+}
+
+#[test]
+fn a_node_of_the_same_name_and_another_content_is_not_taken_from_the_cache() {
+    run(async {
+        let memory = Memory::new(4, 2);
+        let shared = reader(&memory, 64);
+        let open = |root| Map::open(shared.clone(), VolumeId(1), root, 1_000, Generation(0));
+        let mut roots = Vec::new();
+        // Two writers that both took generation 1; the second knows nothing of the first.
+        for index in [5, 6] {
+            let map = map(&memory, Root::empty(Generation(0)), 1_000);
+            map.set(index, full(1)).await.unwrap();
+            roots.push((index, map.commit(Generation(1)).await.unwrap().root));
+        }
+        assert_eq!(
+            roots[0].1.node.unwrap().name(),
+            roots[1].1.node.unwrap().name()
+        );
+        for turn in 0..2 {
+            for (index, root) in &roots {
+                let stores = root.node.unwrap().stores;
+                let found = all(&open(*root)).await;
+                assert_eq!(found, [(*index, full(1))], "turn {turn}, from {stores:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn what_is_allocated_late_is_refused_and_what_moves_is_not() {
+    run(async {
+        let memory = Memory::new(4, 2);
+        let map = map(&memory, Root::empty(Generation(4)), 1_000);
+        assert!(map.set(1, full(4)).await.is_err(), "as old as the root");
+        map.set(1, full(5)).await.unwrap();
+        let committing = map.begin(Generation(7)).unwrap();
+        for born in [5, 7] {
+            assert!(
+                map.set(2, full(born)).await.is_err(),
+                "as old as the commit under way"
+            );
+        }
+        map.set(2, full(8)).await.unwrap();
+        committing.write().await.unwrap();
+        let told = map.set(3, full(7)).await.unwrap_err().to_string();
+        assert_eq!(
+            told,
+            "cannot enter extent 3, allocated in generation 7: the map is at 7 already; allocate it anew in a later one"
+        );
+        assert_eq!(map.get(3).await.unwrap(), None);
+        let moved = Layer {
+            stores: Stores::new(&[StoreNumber(3)]).unwrap(),
+            ..layer(5)
+        };
+        map.set(1, Entry::overlay(layer(8), moved)).await.unwrap();
+        map.set(1, Entry::full(moved)).await.unwrap();
+        // What another volume allocated is as old as it is.
+        let owner = VolumeId(2);
+        map.set(4, Entry::full(Layer { owner, ..layer(3) }))
+            .await
+            .unwrap();
     });
 }
