@@ -5,6 +5,7 @@
 //! mark    every reference of every image, shared nodes once
 //! list    every extent and node of every store
 //! leak    an object that nobody refers to                       freed, if that was asked
+//! extra   a copy of one that is referred to, on another store   left alone: the map does not have it yet
 //! loss    a reference of an image people read, without object
 //! ```
 //!
@@ -14,11 +15,14 @@
 //! Always true:
 //! 1. What is called a leak was allocated no later than its volume's last commit before the audit began, and no map has
 //!    it; so no map ever will.
-//! 2. A store that cannot be listed is named, and nothing is said of it.
+//! 2. Where a node of any map is gone nothing is called a leak: what lies below it is in use.
+//! 3. A store that cannot be listed is named, and nothing is said of it.
+
+use std::collections::BTreeSet;
 
 use base::{Map, Set};
 
-use crate::image::ImageRecord;
+use crate::image::{ImageRecord, ImageState};
 use crate::image_gc::Collector;
 use crate::image_meta::ImagesError;
 use crate::map::node::{FANOUT, Place};
@@ -57,8 +61,12 @@ pub struct Report {
     pub copies: u64,
     /// Copies that nobody refers to, by store and name.
     pub leaks: Vec<(StoreNumber, ObjectName)>,
+    /// Copies of what a map refers to, on stores that it does not name: made a moment ago, or left over. Never freed here.
+    pub extra: Vec<(StoreNumber, ObjectName)>,
     /// Copies that are not there.
     pub losses: Vec<Loss>,
+    /// Nodes of which no copy is there. What lies below them is in use, and nobody knows what it is: no leak is told from it.
+    pub gone: BTreeSet<NodeName>,
     /// Stores of which nothing is known.
     pub unknown: Vec<StoreNumber>,
     /// Are the leaks freed?
@@ -102,7 +110,9 @@ struct Wanted {
 #[derive(Default)]
 struct Marks {
     wanted: Map<ObjectName, Wanted>,
-    walked: Set<NodeName>,
+    /// By name and checksum: what lies below two nodes of one name is all in use.
+    walked: Set<(NodeName, u32)>,
+    gone: BTreeSet<NodeName>,
 }
 
 /// Up to which generation something that nobody refers to is a leak.
@@ -157,6 +167,7 @@ impl Collector {
         }
         let mut report = Report {
             references: marks.wanted.len() as u64,
+            gone: marks.gone.clone(),
             ..Report::default()
         };
         for store in self.objects.stores() {
@@ -210,23 +221,30 @@ impl Collector {
         mut image: ImageRecord,
     ) -> Result<(), ImagesError> {
         loop {
-            match self.mark_below(marks, &image).await {
-                Err(ImagesError::Map(MapError::Absent { .. })) => {
-                    match self.images.image(image.id).await {
-                        Ok(now) if now.record.root != image.root => image = now.record,
-                        Ok(_) => return Ok(()),
-                        Err(ImagesError::Missing(_)) => return Ok(()),
-                        Err(error) => return Err(error),
-                    }
+            let gone = self.mark_below(marks, &image).await?;
+            if gone.is_empty() {
+                return Ok(());
+            }
+            match self.images.image(image.id).await {
+                Ok(now) if now.record.root != image.root => image = now.record,
+                // Its nodes are being freed, after what lay below them.
+                Ok(now) if now.record.state == ImageState::Deleting => return Ok(()),
+                Ok(_) => {
+                    marks.gone.extend(gone);
+                    return Ok(());
                 }
-                other => return other,
+                Err(ImagesError::Missing(_)) => return Ok(()),
+                Err(error) => return Err(error),
             }
         }
     }
 
-    /// A node that is gone, where the map is still the same, is a loss of its own: what lies below it is not looked at,
-    /// and the first such node ends it only if the map has moved.
-    async fn mark_below(&self, marks: &mut Marks, image: &ImageRecord) -> Result<(), ImagesError> {
+    /// Answers which nodes are gone; what lies below them is not looked at.
+    async fn mark_below(
+        &self,
+        marks: &mut Marks,
+        image: &ImageRecord,
+    ) -> Result<Vec<NodeName>, ImagesError> {
         let top = Place {
             level: image.root.level,
             nth: 0,
@@ -237,21 +255,22 @@ impl Collector {
             .map(|node| (top, node))
             .into_iter()
             .collect();
-        let mut absent = None;
+        let mut gone = Vec::new();
         while let Some((place, reference)) = ahead.pop() {
             marks.mark(ObjectName::Node(reference.name()), &reference.stores, image);
-            if marks.walked.contains(&reference.name()) {
+            let known = (reference.name(), reference.crc);
+            if marks.walked.contains(&known) {
                 continue;
             }
             let node = match self.reader.node(&reference, place).await {
                 Ok(node) => node,
-                Err(error @ MapError::Absent { .. }) => {
-                    absent = Some(error);
+                Err(MapError::Absent { node, .. }) => {
+                    gone.push(node);
                     continue;
                 }
                 Err(error) => return Err(error.into()),
             };
-            marks.walked.insert(reference.name());
+            marks.walked.insert(known);
             for slot in (0..FANOUT as usize).filter(|slot| node.next_slot(*slot) == Some(*slot)) {
                 if place.level > 0 {
                     ahead.extend(node.child(slot).map(|child| (place.child(slot), child)));
@@ -263,7 +282,7 @@ impl Collector {
                 }
             }
         }
-        absent.map_or(Ok(()), |error| Err(error.into()))
+        Ok(gone)
     }
 
     async fn list_store(
@@ -277,12 +296,14 @@ impl Collector {
             let names = self.names(store, prefix, prefix.to_owned()).await?;
             for name in names.iter().filter_map(|name| ObjectName::parse(name)) {
                 report.copies += 1;
-                let wanted = marks.wanted.get_mut(&name);
-                let copy = wanted
-                    .and_then(|wanted| wanted.stores.iter_mut().find(|(other, _)| *other == store));
-                match copy {
-                    Some((_, seen)) => *seen = true,
-                    None if limits.is_leak(&name) => report.leaks.push((store, name)),
+                match marks.wanted.get_mut(&name) {
+                    Some(wanted) => match wanted.stores.iter_mut().find(|(at, _)| *at == store) {
+                        Some((_, seen)) => *seen = true,
+                        None => report.extra.push((store, name)),
+                    },
+                    None if marks.gone.is_empty() && limits.is_leak(&name) => {
+                        report.leaks.push((store, name));
+                    }
                     None => (),
                 }
             }

@@ -12,8 +12,12 @@
 //! 1. What is freed was in the map of the image and of no neighbour at that moment; so nobody will ever read it.
 //! 2. A node of the image is freed after all below it, so a node that is gone says: nothing is left to do there. (The
 //!    child's writer may have freed it too, in place of the image: what was below it then was the child's.)
-//! 3. Freeing what is gone already is no error.
+//! 3. A store that does not answer holds up the images that have something there, and no others; it is asked again by the
+//!    next run.
+//! 4. Freeing what is gone already is no error.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -22,7 +26,7 @@ use crate::image::{Change, ImageRecord, ImageState, Known, forget, promote, swep
 use crate::image_meta::{AllImages, Images, ImagesError};
 use crate::map::node::{FANOUT, Node, Place};
 use crate::map::reader::Reader;
-use crate::map::{Entry, Freed, MapError, NodeRef, Pending, Root};
+use crate::map::{Entry, Freed, MapError, NodeRef, Pending, Root, Trouble};
 use crate::names::{ExtentName, Generation, ImageId, NodeName, StoreNumber, VolumeId};
 
 /// Names asked for at once.
@@ -33,7 +37,7 @@ pub trait Objects {
     /// All stores of the cluster.
     fn stores(&self) -> Vec<StoreNumber>;
 
-    /// Deletes an object; nothing if it is not there.
+    /// Deletes an object; nothing if it is not there, or the store has left the cluster for good.
     ///
     /// # Errors
     /// If nobody knows that it is gone.
@@ -70,8 +74,8 @@ enum Step {
     Sweep(ImageId),
 }
 
-/// What is next to be done for the deleted images among `images`.
-fn next_step(images: &AllImages) -> Option<Step> {
+/// What is next to be done for the deleted images among `images`, but for those of `later`.
+fn next_step(images: &AllImages, later: &BTreeSet<ImageId>) -> Option<Step> {
     let near = |image: &ImageRecord| {
         let parent = image.parent.and_then(|parent| images.get(&parent));
         let children = children(images, image.id)
@@ -80,12 +84,15 @@ fn next_step(images: &AllImages) -> Option<Step> {
         parent.into_iter().chain(children).collect::<Vec<_>>()
     };
     let deleting = |known: &Known<ImageRecord>| known.record.state == ImageState::Deleting;
-    let all = || images.values().map(|known| &known.record);
-    let free = images.values().find(|known| deleting(known));
+    let now = |known: &&Known<ImageRecord>| !later.contains(&known.record.id);
+    let free = (images.values().filter(now)).find(|known| deleting(known));
     if let Some(known) = free {
         return Some(Step::Free(known.record.id));
     }
-    let ghosts = || all().filter(|image| matches!(image.state, ImageState::Ghost { .. }));
+    let ghosts = || {
+        let all = images.values().filter(now).map(|known| &known.record);
+        all.filter(|image| matches!(image.state, ImageState::Ghost { .. }))
+    };
     let ready = ghosts().find(|ghost| {
         children(images, ghost.id).len() < 2 && !near(ghost).into_iter().any(deleting)
     });
@@ -116,17 +123,94 @@ struct Walk<'a> {
 
 type Walking<'a> = Pin<Box<dyn Future<Output = Result<(), ImagesError>> + 'a>>;
 
+/// Objects of the stores that still answer: one that did not is not asked again.
+struct Answering {
+    below: Rc<dyn Objects>,
+    silent: RefCell<BTreeSet<StoreNumber>>,
+}
+
+impl Answering {
+    async fn ask<T>(&self, store: StoreNumber, asked: Pending<'_, T>) -> Result<T, Trouble> {
+        if self.silent.borrow().contains(&store) {
+            return Err("it did not answer a moment ago".into());
+        }
+        let answer = asked.await;
+        if answer.is_err() {
+            self.silent.borrow_mut().insert(store);
+        }
+        answer
+    }
+}
+
+impl Objects for Answering {
+    fn stores(&self) -> Vec<StoreNumber> {
+        self.below.stores()
+    }
+
+    fn delete<'a>(&'a self, store: StoreNumber, name: &'a str) -> Pending<'a, ()> {
+        Box::pin(self.ask(store, self.below.delete(store, name)))
+    }
+
+    fn list<'a>(
+        &'a self,
+        store: StoreNumber,
+        prefix: &'a str,
+        after: &'a str,
+        most: usize,
+    ) -> Pending<'a, Vec<String>> {
+        Box::pin(self.ask(store, self.below.list(store, prefix, after, most)))
+    }
+}
+
+/// The first thing that a store did not do; the others go on meanwhile.
+#[derive(Default)]
+struct Held(Option<ImagesError>);
+
+impl Held {
+    /// Keeps the error of a store, and answers any other.
+    fn up<T>(&mut self, result: Result<T, ImagesError>) -> Result<Option<T>, ImagesError> {
+        match result {
+            Err(error @ (ImagesError::Store { .. } | ImagesError::Map(MapError::Read { .. }))) => {
+                self.0.get_or_insert(error);
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
+    fn done(self) -> Result<(), ImagesError> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
 impl Collector {
-    /// Does all there is to do for deleted images.
+    /// Does all there is to do for deleted images. What is on stores that do not answer waits for the next call, and the
+    /// images that have something there.
     ///
     /// # Errors
     /// [`ImagesError`]: what was done stays done; call it again.
     pub async fn run(&self) -> Result<(), ImagesError> {
+        let objects = Rc::new(Answering {
+            below: Rc::clone(&self.objects),
+            silent: RefCell::default(),
+        });
+        let collector = Collector {
+            images: self.images.clone(),
+            reader: Rc::clone(&self.reader),
+            objects,
+        };
+        collector.run_through().await
+    }
+
+    async fn run_through(&self) -> Result<(), ImagesError> {
+        let mut later = BTreeSet::new();
+        let mut held = Held::default();
         loop {
             let images = self.images.all().await?;
-            let Some(step) = next_step(&images) else {
-                return Ok(());
+            let Some(step) = next_step(&images, &later) else {
+                return held.done();
             };
+            let (Step::Free(id) | Step::Promote(id) | Step::Sweep(id)) = step;
             match self.step(&images, step).await {
                 Ok(change) => match self.images.change(change).await {
                     // Somebody changed a neighbour: look again.
@@ -135,7 +219,10 @@ impl Collector {
                 },
                 // A neighbour's writer freed a node that its older map had.
                 Err(ImagesError::Map(MapError::Absent { .. })) if self.moved(&images).await? => {}
-                Err(error) => return Err(error),
+                Err(error) => {
+                    held.up::<()>(Err(error))?;
+                    later.insert(id);
+                }
             }
         }
     }
@@ -216,21 +303,23 @@ impl Collector {
         Ok(start)
     }
 
-    /// Frees objects.
+    /// Frees objects, nodes only after all extents.
     ///
     /// # Errors
     /// [`ImagesError::Store`]: some may be gone; free them again.
     pub async fn free(&self, freed: &Freed) -> Result<(), ImagesError> {
+        let mut held = Held::default();
         for (index, layer) in &freed.extents {
-            self.delete(layer.stores.iter(), layer.name(*index).to_string())
-                .await?;
+            let name = layer.name(*index).to_string();
+            held.up(self.delete(layer.stores.iter(), name).await)?;
         }
+        std::mem::take(&mut held).done()?;
         for node in &freed.nodes {
-            self.delete(node.stores.iter(), node.name().to_string())
-                .await?;
+            let name = node.name().to_string();
+            held.up(self.delete(node.stores.iter(), name).await)?;
             self.reader.cache().forget(node.name());
         }
-        Ok(())
+        held.done()
     }
 
     pub(crate) async fn delete(
@@ -238,14 +327,16 @@ impl Collector {
         stores: impl Iterator<Item = StoreNumber>,
         name: String,
     ) -> Result<(), ImagesError> {
+        let mut held = Held::default();
         for store in stores {
-            (self.objects.delete(store, &name).await).map_err(|source| ImagesError::Store {
+            let deleted = self.objects.delete(store, &name).await;
+            held.up(deleted.map_err(|source| ImagesError::Store {
                 store,
                 asked: format!("delete {name}"),
                 source,
-            })?;
+            }))?;
         }
-        Ok(())
+        held.done()
     }
 
     /// Frees what `volume` allocated after `from`, and not after `until`: what no map has, or ever will.
@@ -265,20 +356,22 @@ impl Collector {
             Some(name) => Some(name.born),
             None => NodeName::parse(name).map(|name| name.born),
         };
+        let mut held = Held::default();
         for store in self.objects.stores() {
             let starts = [
                 (ExtentName::prefix(volume), extents.clone()),
                 (NodeName::prefix(volume), nodes.clone()),
             ];
             for (prefix, after) in starts {
-                for name in self.names(store, &prefix, after).await? {
+                let names = held.up(self.names(store, &prefix, after).await)?;
+                for name in names.into_iter().flatten() {
                     if born(&name).is_some_and(|born| born > from && born <= until) {
-                        self.delete([store].into_iter(), name).await?;
+                        held.up(self.delete([store].into_iter(), name).await)?;
                     }
                 }
             }
         }
-        Ok(())
+        held.done()
     }
 
     /// All names of a store that begin with `prefix` and come behind `after`.
@@ -311,6 +404,7 @@ impl<'a> Walk<'a> {
     /// Frees what is below `node` and not in any of `beside`, which are of the same place, or maps too low to have it.
     fn visit(&'a self, place: Place, node: NodeRef, beside: Vec<Beside>) -> Walking<'a> {
         Box::pin(async move {
+            // By name alone: freeing is by name, too.
             if beside.iter().any(|(other, _)| other.name() == node.name()) {
                 return Ok(());
             }
@@ -330,6 +424,7 @@ impl<'a> Walk<'a> {
                 others.push((other, level, here));
             }
             let mut freed = Freed::default();
+            let mut held = Held::default();
             for slot in (0..FANOUT as usize).filter(|slot| whole.next_slot(*slot) == Some(*slot)) {
                 if place.level == 0 {
                     let nodes = others.iter().filter_map(|(_, _, here)| here.as_deref());
@@ -340,9 +435,11 @@ impl<'a> Walk<'a> {
                         Some(here) => here.child(slot).map(|child| (child, level - 1)),
                         None => (slot == 0 && place.nth == 0).then_some((*other, *level)),
                     });
-                    self.visit(place.child(slot), child, near.collect()).await?;
+                    let visited = self.visit(place.child(slot), child, near.collect()).await;
+                    held.up(visited)?;
                 }
             }
+            held.done()?;
             if self.nodes {
                 freed.nodes.push(node);
             }

@@ -2,7 +2,7 @@
 
 use super::world::World;
 use crate::image::ImageState;
-use crate::names::EXTENT;
+use crate::names::{EXTENT, StoreNumber, Stores};
 
 fn run(scene: impl Future<Output = ()> + 'static) {
     env::Runtime::simulated(1).block_on(scene);
@@ -312,5 +312,100 @@ fn an_audit_beside_a_writer_that_commits_all_the_time_calls_nothing_lost_and_fre
             "commits went on beside it: {first} to {last}"
         );
         world.check(true).await;
+    });
+}
+
+#[test]
+fn an_audit_frees_nothing_below_a_node_that_is_gone() {
+    run(async {
+        let mut world = World::new();
+        let volume = world.create(SIZE).await.unwrap();
+        for index in [1, 2, 600] {
+            world.write(volume, index, true).await;
+        }
+        world.commit(volume).await.unwrap();
+        let (_, head) = super::world::heads(&world.images, volume).await.unwrap();
+        let extents: Vec<String> = (world.memory.names().into_iter())
+            .filter(|name| name.starts_with("v/"))
+            .collect();
+        let top = head.record.root.node.unwrap();
+        let leaf = (world.memory.names().into_iter())
+            .find(|name| name.starts_with("m/") && *name != top.name().to_string())
+            .unwrap();
+        for store in 0..4 {
+            world.memory.take(StoreNumber(store), &leaf);
+        }
+        let report = world.collector().audit(true).await.unwrap();
+        assert_eq!(report.leaks, []);
+        assert_eq!(report.losses.len(), 2, "{report:?}");
+        let there = world.memory.names();
+        assert!(extents.iter().all(|name| there.contains(name)), "{there:?}");
+    });
+}
+
+#[test]
+fn an_audit_leaves_a_copy_alone_that_was_made_since_the_map_was_committed() {
+    run(async {
+        let mut world = World::new();
+        let volume = world.create(SIZE).await.unwrap();
+        world.write(volume, 7, true).await;
+        world.commit(volume).await.unwrap();
+        let (_, head) = super::world::heads(&world.images, volume).await.unwrap();
+        let top = world.entries(head.record.root).await[&7].top;
+        let third = (0..4)
+            .map(StoreNumber)
+            .find(|store| !top.stores.contains(*store))
+            .unwrap();
+        world.memory.put(
+            &Stores::new(&[third]).unwrap(),
+            &top.name(7).to_string(),
+            base::View::copy_of(b"data"),
+        );
+        let before = world.memory.copies();
+        let report = world.collector().audit(true).await.unwrap();
+        assert_eq!((report.leaks.len(), report.losses.len()), (0, 0));
+        assert_eq!(world.memory.copies(), before);
+    });
+}
+
+#[test]
+fn a_store_that_is_down_holds_up_only_what_is_on_it() {
+    run(async {
+        let mut world = World::new();
+        let mut snapshots = Vec::new();
+        for _ in 0..4 {
+            let volume = world.create(SIZE).await.unwrap();
+            world.write(volume, 3, true).await;
+            snapshots.push(world.snapshot(volume).await.unwrap());
+            world.write(volume, 3, true).await;
+            world.commit(volume).await.unwrap();
+            // The next volume's objects are one store further.
+            world.memory.place();
+        }
+        let old: Vec<_> = (world.memory.copies().into_iter())
+            .filter(|(_, name)| name.starts_with("v/") && name.contains("/0000000001/"))
+            .collect();
+        assert_eq!(old.len(), 8);
+        for snapshot in &snapshots {
+            world.delete_snapshot(*snapshot).await.unwrap();
+        }
+        world.memory.down(Some(StoreNumber(0)));
+        let told = world.collect().await.unwrap_err().to_string();
+        assert!(told.contains("on store 0: the store is down"), "{told}");
+        let there = world.memory.copies();
+        let left: Vec<_> = old.iter().filter(|copy| there.contains(copy)).collect();
+        assert!(
+            left.len() == 2 && left.iter().all(|(store, _)| *store == StoreNumber(0)),
+            "all that can be freed is: {left:?}"
+        );
+        let images = world.images.all().await.unwrap();
+        let kept: Vec<bool> = snapshots.iter().map(|id| images.contains_key(id)).collect();
+        // Only of the second one nothing is on the store.
+        assert_eq!(kept, [true, false, true, true]);
+        world.memory.down(None);
+        world.collect().await.unwrap();
+        world.check(true).await;
+        let images = world.images.all().await.unwrap();
+        assert!(!snapshots.iter().any(|id| images.contains_key(id)));
     });
 }
