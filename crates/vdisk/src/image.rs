@@ -27,8 +27,8 @@ use crate::map::Root;
 use crate::meta::{Compare, Op, Revision};
 use crate::names::{Generation, ImageId, VolumeId};
 use crate::record::{
-    Name, RecordError, VolumeRecord, VolumeState, check_generation, check_size, read, volume_key,
-    volume_name_key,
+    Name, RecordError, VolumeRecord, VolumeState, check_current, check_generation, check_size,
+    read, volume_key, volume_name_key,
 };
 
 const VERSION: u32 = 1;
@@ -176,6 +176,18 @@ pub enum ImageError {
         /// How many.
         count: usize,
     },
+    /// A commit in a generation that the record does not have yet.
+    #[error(
+        "cannot commit {volume} in generation {root}: its record is at {record}; the next generation goes there before a commit begins"
+    )]
+    Early {
+        /// The volume.
+        volume: Name,
+        /// Of the commit.
+        root: Generation,
+        /// In the record.
+        record: Generation,
+    },
     /// All numbers were given.
     #[error("no number is left for another volume or image: 2^32 were given")]
     NoNumber,
@@ -279,11 +291,8 @@ impl ImageRecord {
             return refuse(format!("its map has {} levels", record.root.level));
         }
         let node = record.root.node.map(|node| node.born);
-        let others = [
-            Some(record.root.generation),
-            Some(record.since),
-            record.lost_until,
-        ];
+        check_current(&what, record.root.generation)?;
+        let others = [Some(record.since), record.lost_until];
         for generation in others.into_iter().chain([node]).flatten() {
             check_generation(&what, generation)?;
         }
@@ -398,22 +407,41 @@ pub fn create(
     Ok((volume, change))
 }
 
-/// Gives the head the root of a commit.
+/// Takes the next generation into the record: before anything is born in it, or bears it as a mark. So whoever opens the
+/// volume after a crash goes on behind all that was ever used.
+pub fn advance(volume: &Known<VolumeRecord>) -> (VolumeRecord, Change) {
+    let mut new_volume = volume.record.clone();
+    new_volume.generation = new_volume.generation.next();
+    let mut change = Change::default();
+    change.volume(volume, &new_volume);
+    (new_volume, change)
+}
+
+/// Gives the head the root of a commit. Its generation is behind that of the record: what is allocated since the commit
+/// began is born in a later one, and [`advance`] took that first.
+///
+/// # Errors
+/// [`ImageError::Early`].
 pub fn commit(
     volume: &Known<VolumeRecord>,
     head: &Known<ImageRecord>,
     root: Root,
-) -> (VolumeRecord, ImageRecord, Change) {
-    let mut new_volume = volume.record.clone();
-    new_volume.generation = new_volume.generation.max(root.generation);
+) -> Result<(ImageRecord, Change), ImageError> {
+    if root.generation >= volume.record.generation {
+        return Err(ImageError::Early {
+            volume: volume.record.name.clone(),
+            root: root.generation,
+            record: volume.record.generation,
+        });
+    }
     let new_head = ImageRecord {
         root,
         ..head.record.clone()
     };
     let mut change = Change::default();
-    change.volume(volume, &new_volume);
+    change.unchanged(volume_key(volume.record.id), volume.changed);
     change.image(head, &new_head);
-    (new_volume, new_head, change)
+    Ok((new_head, change))
 }
 
 /// Keeps the head as it was last committed under `name`; the volume goes on with a new head on the same map. What was
@@ -687,4 +715,46 @@ pub fn forget(
         });
     }
     change
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_waits_until_the_record_has_the_generation_behind_it() {
+        let numbers = Known {
+            record: Numbers::first(),
+            changed: None,
+        };
+        let name = "vm".parse().unwrap();
+        let (mut record, _) = create(&numbers, name, 4096, 2, 1).unwrap();
+        let head = Known {
+            record: ImageRecord::head(record.head, record.id, 4096, Root::empty(Generation(0))),
+            changed: None,
+        };
+        let mut taken = Vec::new();
+        for _ in 0..3 {
+            let changed = None;
+            let volume = Known { record, changed };
+            let done = commit(&volume, &head, Root::empty(Generation(2))).is_ok();
+            taken.push((volume.record.generation.0, done));
+            record = advance(&volume).0;
+        }
+        assert_eq!(taken, [(0, false), (1, false), (2, false)]);
+        let changed = None;
+        let volume = Known { record, changed };
+        assert!(commit(&volume, &head, Root::empty(Generation(2))).is_ok());
+    }
+
+    #[test]
+    fn an_image_whose_map_has_come_to_the_last_generation_is_refused() {
+        let decode = |generation| {
+            let root = Root::empty(Generation(generation));
+            let image = ImageRecord::head(ImageId(1), VolumeId(1), 4096, root);
+            ImageRecord::decode(ImageId(1), &image.encode())
+        };
+        assert!(decode(1 << 39).is_ok());
+        assert!(decode(Generation::MAX.0).is_err());
+    }
 }

@@ -262,6 +262,18 @@ pub(crate) fn check_generation(what: &str, generation: Generation) -> Result<(),
     }
 }
 
+/// A generation that others can follow.
+pub(crate) fn check_current(what: &str, generation: Generation) -> Result<(), RecordError> {
+    check_generation(what, generation)?;
+    match generation <= Generation::RECORD_MAX {
+        true => Ok(()),
+        false => {
+            let why = format!("too few generations are left behind {generation}");
+            Err(RecordError::malformed(what, why))
+        }
+    }
+}
+
 /// Why no image can have this size.
 pub fn check_size(size: u64) -> Result<(), String> {
     match size {
@@ -347,10 +359,10 @@ impl VolumeRecord {
                 record.weakest, record.copies
             ));
         }
-        let generations = record.out.values().copied();
-        for generation in generations.chain([record.generation]) {
-            check_generation(&what, generation)?;
+        for generation in record.out.values() {
+            check_generation(&what, *generation)?;
         }
+        check_current(&what, record.generation)?;
         if record.epoch > record.generation {
             return refuse(format!(
                 "epoch {} is behind generation {}",
@@ -409,6 +421,7 @@ mod tests {
             ("\"weakest\":3", "\"weakest\":9"),
             ("\"epoch\":10", "\"epoch\":13"),
             ("\"generation\":12", "\"generation\":1099511627776"),
+            ("\"generation\":12", "\"generation\":1099511627775"),
             ("vm-1", "vm 1"),
             ("\"epoch\"", "\"epoche\""),
             ("}", ""),

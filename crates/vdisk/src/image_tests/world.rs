@@ -79,16 +79,16 @@ impl World {
     /// Opens a volume as after a crash: what is in no map is gone.
     pub async fn reopen(&mut self, id: VolumeId) -> Result<(), ImagesError> {
         self.open.remove(&id);
-        let volume = self.images.volume(id).await?.record;
+        let (volume, change) = image::advance(&self.images.volume(id).await?);
+        self.images.change(change).await?;
         let head = self.images.image(volume.head).await?.record;
         self.collector()
             .free_lost(id, head.root.generation, Generation::MAX)
             .await?;
         let map = Map::open(self.reader(), id, head.root, extents(head.size), head.since);
-        let generation = volume.generation.max(head.root.generation).next();
         let open = Open {
             map,
-            generation,
+            generation: volume.generation,
             head: head.id,
             owed: Freed::default(),
         };
@@ -124,14 +124,15 @@ impl World {
 
     /// Commits: nodes, then the root, then what it replaced is freed.
     pub async fn commit(&mut self, id: VolumeId) -> Result<Root, ImagesError> {
+        let (volume, change) = image::advance(&self.images.volume(id).await?);
+        self.images.change(change).await?;
         let open = self.open.get_mut(&id).unwrap();
-        let generation = open.generation;
-        open.generation = generation.next();
+        let generation = std::mem::replace(&mut open.generation, volume.generation);
         let commit = open.map.commit(generation).await?;
         open.owed.join(commit.replaced);
         let (volume, head) = heads(&self.images, id).await?;
         open.map.set_since(head.record.since);
-        let (_, _, change) = image::commit(&volume, &head, commit.root);
+        let (_, change) = image::commit(&volume, &head, commit.root)?;
         self.images.change(change).await?;
         let collector = self.collector();
         let owed = std::mem::take(&mut self.open.get_mut(&id).unwrap().owed);
