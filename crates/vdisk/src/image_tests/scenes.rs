@@ -1,8 +1,9 @@
 //! One behaviour each.
 
 use super::world::World;
-use crate::image::ImageState;
-use crate::names::{EXTENT, StoreNumber, Stores};
+use crate::image::{self, ImageState};
+use crate::map::{Entry, Layer, Map, Root};
+use crate::names::{EXTENT, Generation, StoreNumber, Stores};
 
 fn run(scene: impl Future<Output = ()> + 'static) {
     env::Runtime::simulated(1).block_on(scene);
@@ -407,5 +408,43 @@ fn a_store_that_is_down_holds_up_only_what_is_on_it() {
         world.check(true).await;
         let images = world.images.all().await.unwrap();
         assert!(!snapshots.iter().any(|id| images.contains_key(id)));
+    });
+}
+
+#[test]
+fn an_audit_looks_below_both_of_two_nodes_that_bear_one_name() {
+    run(async {
+        let mut world = World::new();
+        let owner = world.create(SIZE).await.unwrap();
+        let other = world.create(SIZE).await.unwrap();
+        let born = Generation(1);
+        // Two writers that knew nothing of each other, on other stores each.
+        for (volume, index) in [(owner, 5), (other, 6)] {
+            let stores = world.memory.place();
+            let layer = Layer {
+                owner,
+                born,
+                stores,
+            };
+            let name = layer.name(index).to_string();
+            world
+                .memory
+                .put(&stores, &name, base::View::copy_of(b"data"));
+            let empty = Root::empty(Generation(0));
+            let map = Map::open(world.reader(), owner, empty, 100, Generation(0));
+            map.set(index, Entry::full(layer)).await.unwrap();
+            let root = map.commit(born).await.unwrap().root;
+            let known = world.images.volume(volume).await.unwrap();
+            let (_, change) = image::advance(&known);
+            world.images.change(change).await.unwrap();
+            let (known, head) = super::world::heads(&world.images, volume).await.unwrap();
+            let (_, change) = image::commit(&known, &head, root).unwrap();
+            world.images.change(change).await.unwrap();
+        }
+        let before = world.memory.copies();
+        assert_eq!(world.memory.names().len(), 3, "one name for both nodes");
+        let report = world.collector().audit(true).await.unwrap();
+        assert_eq!(report.leaks, []);
+        assert_eq!(world.memory.copies(), before);
     });
 }
