@@ -26,9 +26,9 @@ use crate::link::LinkError;
 use crate::names::{StoreNumber, VolumeId};
 
 /// Bytes written at once.
-const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
 /// Extents in a page.
-const BITS: u32 = 32_768;
+pub(super) const BITS: u32 = 32_768;
 
 /// The object of a volume.
 pub(super) fn object(volume: VolumeId) -> String {

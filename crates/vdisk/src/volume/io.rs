@@ -337,7 +337,7 @@ impl Core {
             .all(|(_, why)| matches!(why, LinkError::Full(_)));
         let why = &failed[0].1;
         // From here on nobody looks before the copies are equal, however this ends.
-        self.doubtful.borrow_mut().insert(piece.index);
+        self.doubt(piece.index);
         if placed.young.get() && full {
             // They do not have it at all: others may take their place.
             for (member, _) in &failed {
@@ -355,7 +355,7 @@ impl Core {
         if done == 0 || !self.put_out(&numbers).await? {
             if done == 0 && full {
                 let why = why.to_string();
-                self.doubtful.borrow_mut().remove(&piece.index);
+                self.believe(piece.index);
                 let volume = self.id;
                 return Err(VolumeError::NoRoom { volume, why });
             }
@@ -366,7 +366,7 @@ impl Core {
         if done < usize::from(least) {
             return Ok(Tried::Again(self.read_only(done)));
         }
-        self.doubtful.borrow_mut().remove(&piece.index);
+        self.believe(piece.index);
         placed.young.set(false);
         Ok(Tried::Done)
     }
@@ -485,7 +485,7 @@ impl Core {
         *placed.stores.borrow_mut() = stores;
         if joined {
             // What the others have of changes that were not answered may have been read.
-            self.doubtful.borrow_mut().insert(piece.index);
+            self.doubt(piece.index);
             return Err(VolumeError::NoRoom {
                 volume: self.id,
                 why: "its stores are being changed".to_owned(),

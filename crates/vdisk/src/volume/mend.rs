@@ -11,6 +11,7 @@
 //! 2. What was brought to others is marked with the present generation, so that who is out gets it when he comes back.
 //! 3. A store joins only when each of its extents was brought to it and changes have kept it up to date since.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -47,6 +48,7 @@ impl Core {
             }
             match self.reconcile(index).await {
                 Ok(()) => {
+                    // Nobody else is at this extent: whosever doubts there were, they are settled.
                     self.doubtful.borrow_mut().remove(&index);
                     return Ok(());
                 }
@@ -355,6 +357,9 @@ impl Core {
             self.bring(member, &link, index, &placed, since).await?;
         }
         self.within(link.flush()).await.map_err(said)?;
+        if !member.link().is_some_and(|own| Rc::ptr_eq(&own, &link)) {
+            return Err("its link broke".to_owned());
+        }
         // From here on changes need it: nobody is told of one that misses it before it is out again.
         if self.next_to_bring(member).is_some() {
             return Err("a change missed it while it was brought back".to_owned());
@@ -378,7 +383,6 @@ impl Core {
         if member.standing.get() == Standing::Joining {
             member.standing.set(Standing::In);
             member.synced.borrow_mut().clear();
-            member.untaint();
             self.count(|figures| figures.taken_in += 1);
             tracing::info!(volume = %self.id, store = number.0, "in sync again");
             self.news.notify_all();
@@ -506,7 +510,7 @@ impl Core {
     /// Settles what is in doubt and clears what is clean, as long as the volume is open.
     pub(super) async fn keep_clean(self: Rc<Self>) {
         while self.usable().is_ok() {
-            let doubtful: Vec<u32> = self.doubtful.borrow().iter().copied().take(16).collect();
+            let doubtful: Vec<u32> = self.doubtful.borrow().keys().copied().take(16).collect();
             for index in &doubtful {
                 let deadline = env::now() + self.settings.patience;
                 if let Err(error) = self.settled(*index, deadline).await {
@@ -518,7 +522,7 @@ impl Core {
             }
             self.ask_for_room().await;
             let filled = async {
-                while self.fill_up().await? {}
+                self.fill_up().await?;
                 self.tell_weakest().await
             };
             if let Err(error) = filled.await {
@@ -530,45 +534,59 @@ impl Core {
         }
     }
 
-    /// Gives an extent that has too few stores another one, or takes one from it that has too many. `false`: there is none,
-    /// or nothing can be done about it.
-    async fn fill_up(&self) -> Result<bool, VolumeError> {
+    /// Looks at each extent once: gives those that have too few stores another one, and takes one from those that have too
+    /// many. One that nothing can be done about does not keep the others waiting.
+    async fn fill_up(&self) -> Result<(), VolumeError> {
+        let mut from = 0;
+        while let Some((index, placed)) = self.next_uneven(from) {
+            match self.even_out(index, &placed).await {
+                Err(error) if error.passes() => {
+                    tracing::debug!(volume = %self.id, index, %error, "not the copies it should have");
+                }
+                other => other?,
+            }
+            from = index + 1;
+        }
+        Ok(())
+    }
+
+    /// The first extent from there on that has too few stores or too many.
+    fn next_uneven(&self, from: u32) -> Option<(u32, Rc<Placed>)> {
         let copies = usize::from(self.record.borrow().0.copies);
-        let uneven = {
-            let extents = self.extents.borrow();
-            let mut all = extents.iter().filter(|(index, placed)| {
-                placed.stores.borrow().len() != copies
-                    && !placed.young.get()
-                    && !self.is_doubtful(**index)
-            });
-            all.next()
-                .map(|(index, placed)| (*index, Rc::clone(placed)))
-        };
-        let Some((index, placed)) = uneven else {
-            return Ok(false);
-        };
+        let extents = self.extents.borrow();
+        let mut all = extents.range(from..).filter(|(index, placed)| {
+            placed.stores.borrow().len() != copies
+                && !placed.young.get()
+                && !self.is_doubtful(**index)
+        });
+        all.next()
+            .map(|(index, placed)| (*index, Rc::clone(placed)))
+    }
+
+    async fn even_out(&self, index: u32, placed: &Rc<Placed>) -> Result<(), VolumeError> {
+        let copies = usize::from(self.record.borrow().0.copies);
         let start = u64::from(index) * EXTENT;
         let _held = self.ranges.take(start..start + EXTENT, true).await;
         let numbers = placed.stores.borrow().clone();
         if self.is_doubtful(index) || numbers.len() == copies {
-            return Ok(true);
+            return Ok(());
         }
         if numbers.len() > copies {
-            return self.take_away(&placed).await;
+            return self.take_away(placed, copies).await;
         }
         let Some(number) = self.choose_one(&numbers) else {
-            return Ok(false);
+            return Ok(());
         };
         let member = self.member(number).expect("chosen from the members");
         let sources: Vec<Copy<'_>> = (self.needed(&numbers).into_iter())
             .filter_map(|other| Some((other, other.link()?)))
             .collect();
-        let (Some(link), Some((source, _))) =
-            (member.link(), self.source(&placed, &sources).await?)
+        let (Some(link), Some((source, _))) = (member.link(), self.source(placed, &sources).await?)
         else {
-            return Ok(false);
+            return Ok(());
         };
         let mark = marked(self.generation(), true);
+        let stamping = Cell::new(false);
         let copied = async {
             match self
                 .within(link.delete(&placed.object, marked_none()))
@@ -578,54 +596,102 @@ impl Core {
                 Err(error) => return Err(error),
             }
             // Not whole, and of no account, until it has its mark.
-            self.copy(&placed, &source, &sources, &link, Generation(0))
+            self.copy(placed, &source, &sources, &link, Generation(0))
                 .await?;
+            stamping.set(true);
             self.within(link.stamp(&placed.object, mark)).await
         };
         match copied.await {
             // The store was put out meanwhile: it looks through all it has when it comes back.
             Ok(()) if member.standing.get() == Standing::In => {
                 placed.stores.borrow_mut().push(number);
-                Ok(true)
+                Ok(())
             }
-            Ok(()) => Ok(false),
+            Ok(()) => Ok(()),
             Err(LinkError::Fenced { why, .. }) => Err(self.fence(why)),
             Err(error) => {
                 tracing::debug!(volume = %self.id, index, store = number.0, %error, "no further copy");
                 if error.ends_link() {
                     member.lose(&link, matches!(error, LinkError::Unknown(_)));
-                    self.put_out(&[number]).await?;
                 }
-                Ok(false)
+                match stamping.get() {
+                    true => self.rid(placed, number).await?,
+                    // It is not whole: of no account.
+                    false if error.ends_link() => {
+                        if !self.put_out(&[number]).await? {
+                            self.renew().await?;
+                        }
+                    }
+                    false => {}
+                }
+                Ok(())
             }
         }
     }
 
-    /// Takes a copy away that an extent has too many. Its range is the caller's alone.
-    async fn take_away(&self, placed: &Placed) -> Result<bool, VolumeError> {
-        let numbers = placed.stores.borrow().clone();
-        let spare = numbers.iter().rev().filter_map(|one| self.member(*one));
-        let spare = spare.filter(|member| member.standing.get() == Standing::In);
-        let Some((member, link)) = spare.filter_map(|it| Some((it, it.link()?))).next() else {
-            return Ok(false);
-        };
-        let number = member.site.number;
-        // Durable first: a copy that changes no longer reach must not come back.
-        match self.within(link.delete(&placed.object, Change::FUA)).await {
-            Ok(()) | Err(LinkError::Absent(_)) => {
-                placed.stores.borrow_mut().retain(|one| *one != number);
-                Ok(true)
-            }
-            Err(LinkError::Fenced { why, .. }) => Err(self.fence(why)),
-            Err(error) => {
-                if error.ends_link() {
-                    member.lose(&link, matches!(error, LinkError::Unknown(_)));
+    /// A store may have a whole copy of an extent that changes do not reach: waits until it is out or the copy gone. The
+    /// extent's range is the caller's alone.
+    async fn rid(&self, placed: &Placed, number: StoreNumber) -> Result<(), VolumeError> {
+        let member = self.member(number).expect("it was asked just now");
+        loop {
+            if let Some(link) = member.link() {
+                let gone = self.within(link.delete(&placed.object, Change::FUA)).await;
+                match gone {
+                    Ok(()) | Err(LinkError::Absent(_)) => return Ok(()),
+                    Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
+                    Err(error) if error.ends_link() => {
+                        member.lose(&link, matches!(error, LinkError::Unknown(_)));
+                    }
+                    Err(_) => {}
                 }
-                // It may be gone there.
-                self.put_out(&[number]).await?;
-                Ok(false)
             }
+            match self.put_out(&[number]).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => match self.renew().await {
+                    Err(error) if !error.passes() => return Err(error),
+                    _ => {}
+                },
+                Err(error) if !error.passes() => return Err(error),
+                Err(_) => {}
+            }
+            self.pause().await;
         }
+    }
+
+    /// Takes a copy away that an extent has too many. Its range is the caller's alone.
+    async fn take_away(&self, placed: &Placed, copies: usize) -> Result<(), VolumeError> {
+        let numbers = placed.stores.borrow().clone();
+        let members = || numbers.iter().rev().filter_map(|one| self.member(*one));
+        // Who is out and has no link looks through all he has when he comes back.
+        let gone = |it: &&Member| it.standing.get() == Standing::Out && it.link().is_none();
+        if let Some(member) = members().find(gone) {
+            let number = member.site.number;
+            placed.stores.borrow_mut().retain(|one| *one != number);
+            return Ok(());
+        }
+        let in_sync = || members().filter(|it| it.standing.get() == Standing::In);
+        let enough = || in_sync().count() > copies;
+        let Some(member) = in_sync().find(|it| it.link().is_some()) else {
+            return Ok(());
+        };
+        if !enough() {
+            return Ok(());
+        }
+        let number = member.site.number;
+        placed.stores.borrow_mut().retain(|one| *one != number);
+        // Whoever is put out from here on, or was a moment ago, is counted without this copy.
+        let counted = self.change_record(|record| {
+            let weakest = self.weakest(&record.out, record.copies);
+            let less = 0 < weakest && weakest < record.weakest;
+            record.weakest = record.weakest.min(weakest);
+            Ok(less)
+        });
+        let counted = counted.await;
+        if counted.is_err() || !enough() {
+            placed.stores.borrow_mut().push(number);
+            return counted;
+        }
+        self.rid(placed, number).await
     }
 
     /// Tells the record when extents have more copies in sync than it says.

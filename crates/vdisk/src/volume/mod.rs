@@ -17,8 +17,9 @@
 //!   `dirty` which extents' copies may differ after a crash. `mend` what makes copies equal again.
 //!
 //! What was allocated is found by listing when a volume is opened; the map is in memory while it is open. Not here yet: maps
-//! that are kept (`map`), and with them snapshots, overlays and extents that are freed; copies of extents that have too few;
-//! background requests in a class of their own.
+//! that are kept (`map`), and with them snapshots, overlays and extents that are freed; background requests in a class of
+//! their own; a count of `weakest` that looks at the homes of dirty bits; a record that is seen to be older than the stores;
+//! a list of the stores that may have copies.
 //!
 //! Source: COST 3.2 (reads by cost, new extents on the cheapest disks, overwrites go to their copies, a write is answered
 //! when all copies are on disk); who may write, who is in sync and what happens after faults is ours.
@@ -41,7 +42,7 @@ mod ranges;
 mod tests;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Instant, Nanos, SECTOR, Sector, Span, View};
@@ -80,8 +81,7 @@ pub struct Settings {
     pub node: String,
     /// Bytes of the volume.
     pub size: Bytes,
-    /// How long the writer's lease lasts, the same on all nodes; whoever takes over waits for it where a store cannot be
-    /// sealed.
+    /// How long the writer's lease lasts, the same on all nodes; whoever takes over from one who did not close waits for it.
     pub lease: Nanos,
     /// By how much it counts as shorter: more than clocks drift apart in that time.
     pub margin: Nanos,
@@ -321,8 +321,8 @@ pub(crate) struct Core {
     /// One change of the record at a time.
     changing: Rc<Semaphore>,
     extents: RefCell<BTreeMap<u32, Rc<Placed>>>,
-    /// Extents whose copies may differ; nobody reads or writes them before they are equal.
-    doubtful: RefCell<BTreeSet<u32>>,
+    /// Extents whose copies may differ, and how many pieces say so; nobody reads or writes them before they are equal.
+    doubtful: RefCell<BTreeMap<u32, u64>>,
     ranges: Rc<Ranges>,
     dirty: Dirty,
     /// Changes under way, by their mark.
@@ -422,7 +422,22 @@ impl Core {
     }
 
     fn is_doubtful(&self, index: u32) -> bool {
-        self.doubtful.borrow().contains(&index)
+        self.doubtful.borrow().contains_key(&index)
+    }
+
+    /// One more piece of the extent may differ from copy to copy.
+    fn doubt(&self, index: u32) {
+        *self.doubtful.borrow_mut().entry(index).or_default() += 1;
+    }
+
+    /// One piece that said so does not differ any more.
+    fn believe(&self, index: u32) {
+        let mut doubtful = self.doubtful.borrow_mut();
+        let count = doubtful.get_mut(&index).expect("it was in doubt");
+        *count -= 1;
+        if *count == 0 {
+            doubtful.remove(&index);
+        }
     }
 
     fn no_copy(&self, index: u32, why: &LinkError) -> VolumeError {

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! record -> epoch, writer, lease: compare-and-swap
-//!   -> seal every in-sync store with the epoch; fewer than `weakest` may fail -> out, by compare-and-swap, old lease awaited
-//!   -> list what is there -> who has which extent -> bitmaps: which are in doubt -> open
+//!   -> seal every in-sync store with the epoch; fewer than `weakest` may fail -> out, by compare-and-swap
+//!   -> list what is there -> who has which extent -> bitmaps: which are in doubt -> the old writer's lease is over -> open
 //! ```
 //!
 //! Always true:
 //! 1. Nothing is read before every in-sync store is sealed or out.
 //! 2. Every change that was ever answered is on a store that is sealed.
-//! 3. Who was not sealed may serve the old writer until his lease is over; the volume is not open before.
+//! 3. A writer who did not close may answer, from memory or from a store that is not sealed, until his lease is over; the
+//!    volume is not open before. No lease is kept that began before another epoch: its holder reads the record each time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +48,8 @@ impl Volume {
         settings: Settings,
     ) -> Result<Rc<Volume>, VolumeError> {
         let (record, revision, before) = take(id, &*meta, &settings).await?;
+        // From here on no lease of an earlier writer is made longer.
+        let alone = env::now() + settings.lease;
         let core = Rc::new(Core::new(
             id,
             meta,
@@ -58,8 +61,12 @@ impl Volume {
         let sealed = core.seal(&before).await?;
         let doubtful = core.recover(&sealed).await?;
         core.dirty.preset(doubtful.clone());
-        *core.doubtful.borrow_mut() = doubtful;
+        *core.doubtful.borrow_mut() = doubtful.into_iter().map(|index| (index, 1)).collect();
         core.settle_homes().await?;
+        if before.writer.is_some() {
+            // What was never allocated he answers by himself, and from a store whose way out he never heard of he reads.
+            env::sleep(alone.since(env::now())).await;
+        }
         core.start();
         Ok(Rc::new(Volume { core }))
     }
@@ -261,9 +268,6 @@ impl Core {
             let member = self.member(*number).expect("asked just now");
             member.standing.set(Standing::Out);
         }
-        if before.writer.is_some() {
-            env::sleep(self.settings.lease).await;
-        }
         Ok(sealed)
     }
 
@@ -333,21 +337,32 @@ impl Core {
         Ok(doubtful)
     }
 
-    /// The extents that a store's bitmap names.
+    /// The extents that a store's bitmap names; of a page that cannot be read, all.
     async fn bitmap(&self, link: &Rc<dyn Link>, most: u32) -> Result<BTreeSet<u32>, LinkError> {
         let object = dirty::object(self.id);
         let mut set = BTreeSet::new();
         let end = u64::from(most).div_ceil(8);
         let mut at = 0;
+        let mut chunk = BITMAP_CHUNK;
         while at < end {
-            let read = link.read(&object, at, BITMAP_CHUNK.min(end - at));
-            let bytes = match self.within(read).await {
-                Ok(bytes) => bytes,
+            let read = link.read(&object, at, chunk.min(end - at));
+            match self.within(read).await {
+                Ok(bytes) => {
+                    set.extend(Dirty::parse(&bytes, at).filter(|index| *index < most));
+                }
                 Err(LinkError::Absent(_)) => return Ok(set),
+                Err(LinkError::Damaged(_)) if chunk > dirty::PAGE => {
+                    chunk = dirty::PAGE;
+                    continue;
+                }
+                Err(LinkError::Damaged(why)) => {
+                    tracing::warn!(volume = %self.id, why, "a page of a bitmap: all its extents are in doubt");
+                    let first = (at * 8) as u32;
+                    set.extend(first..most.min(first + dirty::BITS));
+                }
                 Err(error) => return Err(error),
-            };
-            set.extend(Dirty::parse(&bytes, at).filter(|index| *index < most));
-            at += BITMAP_CHUNK;
+            }
+            at += chunk;
         }
         Ok(set)
     }

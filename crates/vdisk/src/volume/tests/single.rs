@@ -6,9 +6,10 @@ use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use device::fault::{Injury, Rule};
 use device::{Class, Device, DeviceError, DeviceExt, Op, WriteFlags};
 
-use super::cluster::{Cluster, SIZE};
-use crate::meta::{Faults, LeaseId, MetaError, MetaStore};
+use super::cluster::{Cluster, SIZE, VOLUME};
+use crate::meta::{Faults, LeaseId, MetaError, MetaStore, Op as MetaOp};
 use crate::names::StoreNumber;
+use crate::record::volume_key;
 use crate::volume::{Condition, Volume};
 
 fn filled(byte: u8, len: usize) -> View {
@@ -312,6 +313,76 @@ fn a_volume_that_is_dropped_keeps_its_lease_no_more() {
         assert!(matches!(kept, Err(MetaError::NoLease { .. })), "{kept:?}");
         let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
         assert_eq!(read(&volume, 0, 4096).await[0], 1);
+    });
+}
+
+#[test]
+fn a_writer_who_crashed_is_waited_for_and_one_who_closed_is_not() {
+    env::Runtime::simulated(20).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        let old = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        // Its node hears nothing of what comes: it may answer what was never allocated as long as its lease lasts.
+        assert_eq!(read(&old, 0, 512).await[0], 0);
+        let begun = env::now();
+        let new = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        assert!(env::now().since(begun) >= Nanos::secs(2));
+        new.write_at(Sector(0), filled(1, 512)).await.unwrap();
+        let late = old.read(Sector(0), Buf::for_read(512), Class::Foreground);
+        assert!(late.await.is_err());
+        new.close().await.unwrap();
+        let begun = env::now();
+        let next = cluster.open(3, cluster.twin.client(), None).await.unwrap();
+        assert!(env::now().since(begun) < Nanos::secs(1));
+        assert_eq!(read(&next, 0, 512).await[0], 1);
+    });
+}
+
+/// The record says another has the volume, and nobody ended the lease of the one before.
+#[test]
+fn a_lease_that_nobody_ended_is_kept_no_longer_than_the_record_is_ours() {
+    env::Runtime::simulated(21).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        let meta = cluster.twin.client();
+        let volume = cluster.open(1, meta, None).await.unwrap();
+        assert_eq!(read(&volume, 0, 512).await[0], 0);
+        let mut record = cluster.record().await;
+        record.generation = record.generation.next();
+        record.epoch = record.generation;
+        let put = MetaOp::Put {
+            key: volume_key(VOLUME),
+            value: record.encode(),
+            lease: None,
+        };
+        let done = cluster.twin.client().txn(Vec::new(), vec![put]).await;
+        done.unwrap();
+        env::sleep(Nanos::secs(2)).await;
+        let late = volume.read(Sector(0), Buf::for_read(512), Class::Foreground);
+        assert!(matches!(late.await, Err(DeviceError::Gone { .. })));
+    });
+}
+
+#[test]
+fn a_damaged_page_of_a_bitmap_puts_its_extents_in_doubt_and_keeps_nobody_out() {
+    env::Runtime::simulated(22).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
+        volume.close().await.unwrap();
+        let rot = Injury::Rot {
+            bits: 3,
+            lasting: true,
+        };
+        let rule = Rule::new(rot).on(&[Op::Read]).times(1);
+        cluster.servers[0].book().add(rule);
+        let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        assert!(cluster.servers[0].book().injuries().rotten_reads > 0);
+        assert_eq!(read(&volume, 0, 4096).await[0], 1);
+        assert_eq!(volume.figures().reconciled, 1);
+        volume.close().await.unwrap();
+        // The page was written anew.
+        let volume = cluster.open(3, cluster.twin.client(), None).await.unwrap();
+        assert_eq!(read(&volume, 0, 4096).await[0], 1);
+        assert_eq!(volume.figures().reconciled, 0);
     });
 }
 

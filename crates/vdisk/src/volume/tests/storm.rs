@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Each block of 4 KiB is a register with one client: it holds the last write that was answered, or one behind it that was
-//! not; and what was read once stays. `TANADA_SEEDS=N` runs more seeds, `TANADA_SEED=S` replays one.
+//! not; and what was read once stays. `TANADA_SEEDS=N` runs more seeds, from `TANADA_FROM` on, and `TANADA_SEED=S` replays one.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -355,7 +355,10 @@ fn number(variable: &str) -> Option<u64> {
 fn nothing_that_was_answered_is_lost_or_changed_whatever_fails() {
     let seeds = match number("TANADA_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("TANADA_SEEDS").unwrap_or(60),
+        None => {
+            let from = number("TANADA_FROM").unwrap_or(0);
+            from..from + number("TANADA_SEEDS").unwrap_or(60)
+        }
     };
     for seed in seeds {
         if let Err(why) = run(seed, None) {
