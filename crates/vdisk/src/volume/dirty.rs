@@ -11,6 +11,7 @@
 //! Always true:
 //! 1. While a change of an extent is under way, or its copies are in doubt, its bit is durable on all homes.
 //! 2. A home that misses a bit is put out of sync before the change goes on.
+//! 3. `weakest` is no greater than the number of homes in sync.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +24,7 @@ use store::Change;
 use super::members::Standing;
 use super::{Core, VolumeError};
 use crate::link::LinkError;
-use crate::names::{StoreNumber, VolumeId};
+use crate::names::{Generation, StoreNumber, VolumeId};
 
 /// Bytes written at once.
 pub(super) const PAGE: u64 = 4096;
@@ -211,10 +212,35 @@ impl Core {
     pub(super) async fn settle_homes(&self) -> Result<(), VolumeError> {
         let _one = self.dirty.one.acquire(1).await;
         let bits = self.dirty.bits.borrow().clone();
-        if bits.is_empty() {
-            return Ok(());
-        }
         self.write_bits(&bits, &bits).await
+    }
+
+    /// How many homes there are besides these; `None`: none were chosen yet.
+    pub(super) fn homes_but(&self, out: &BTreeMap<StoreNumber, Generation>) -> Option<usize> {
+        let homes = self.dirty.homes.borrow();
+        let left = homes.iter().filter(|home| !out.contains_key(home)).count();
+        (!homes.is_empty()).then_some(left)
+    }
+
+    /// Chooses further homes if too many are out, and puts there what is set.
+    pub(super) async fn find_homes(&self) -> Result<(), VolumeError> {
+        let in_sync = |number: &StoreNumber| {
+            let member = self.member(*number);
+            member.is_some_and(|it| it.standing.get() == Standing::In)
+        };
+        let copies = usize::from(self.record.borrow().0.copies);
+        let most = self.members.keys().filter(|one| in_sync(one)).count();
+        let homes = self
+            .dirty
+            .homes
+            .borrow()
+            .iter()
+            .filter(|one| in_sync(one))
+            .count();
+        match homes < copies.min(most) {
+            true => self.settle_homes().await,
+            false => Ok(()),
+        }
     }
 
     /// Clears what was not used for a while; `all`: whatever nobody uses now.

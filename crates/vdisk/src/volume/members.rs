@@ -251,6 +251,7 @@ impl Core {
     }
 
     /// The least number of in-sync copies of any extent with these stores out; as many as there should be if there is none.
+    /// No more than the homes of dirty bits among them: whoever opens the volume must find one.
     pub(super) fn weakest(&self, out: &BTreeMap<StoreNumber, Generation>, copies: u8) -> u8 {
         let extents = self.extents.borrow();
         let least = extents.values().filter(|it| !it.stores.borrow().is_empty());
@@ -260,7 +261,11 @@ impl Core {
                 stores.iter().filter(|one| !out.contains_key(one)).count() as u8
             })
             .min();
-        least.unwrap_or(copies).min(copies)
+        let least = least.unwrap_or(copies).min(copies);
+        match self.homes_but(out) {
+            Some(homes) if copies > 1 => least.min(homes as u8),
+            _ => least,
+        }
     }
 
     /// Puts stores that may have missed a change out, in the record. `false`: one of them has the last in-sync copy of some

@@ -522,6 +522,7 @@ impl Core {
             }
             self.ask_for_room().await;
             let filled = async {
+                self.find_homes().await?;
                 self.fill_up().await?;
                 self.tell_weakest().await
             };

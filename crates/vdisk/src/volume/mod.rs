@@ -18,8 +18,7 @@
 //!
 //! What was allocated is found by listing when a volume is opened; the map is in memory while it is open. Not here yet: maps
 //! that are kept (`map`), and with them snapshots, overlays and extents that are freed; background requests in a class of
-//! their own; a count of `weakest` that looks at the homes of dirty bits; a record that is seen to be older than the stores;
-//! a list of the stores that may have copies.
+//! their own; a record that is seen to be older than the stores; a list of the stores that may have copies.
 //!
 //! Source: COST 3.2 (reads by cost, new extents on the cheapest disks, overwrites go to their copies, a write is answered
 //! when all copies are on disk); who may write, who is in sync and what happens after faults is ours.

@@ -63,12 +63,16 @@ impl Volume {
         core.dirty.preset(doubtful.clone());
         *core.doubtful.borrow_mut() = doubtful.into_iter().map(|index| (index, 1)).collect();
         core.settle_homes().await?;
+        let volume = Volume { core };
+        let core = &volume.core;
+        // From here on: a lease of our own does not run out while that of another is awaited.
+        env::spawn(Rc::clone(core).keep_lease());
         if before.writer.is_some() {
             // What was never allocated he answers by himself, and from a store whose way out he never heard of he reads.
             env::sleep(alone.since(env::now())).await;
         }
         core.start();
-        Ok(Rc::new(Volume { core }))
+        Ok(Rc::new(volume))
     }
 
     /// Ends the use of the volume: waits for what is under way, and leaves nothing in doubt if it can.
@@ -328,7 +332,9 @@ impl Core {
         doubtful.retain(|index| extents.contains_key(index));
         *self.extents.borrow_mut() = extents;
         self.change_record(|record| {
+            // It grows when the homes have what is in doubt.
             let weakest = self.weakest(&record.out, record.copies).max(1);
+            let weakest = weakest.min(record.weakest.max(1));
             let changes = record.weakest != weakest;
             record.weakest = weakest;
             Ok(changes)
@@ -369,7 +375,6 @@ impl Core {
 
     /// What goes on by itself from now on.
     fn start(self: &Rc<Self>) {
-        env::spawn(Rc::clone(self).keep_lease());
         env::spawn(Rc::clone(self).keep_links());
         env::spawn(Rc::clone(self).keep_clean());
         for number in self.members.keys() {

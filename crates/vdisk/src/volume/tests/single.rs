@@ -387,6 +387,29 @@ fn a_damaged_page_of_a_bitmap_puts_its_extents_in_doubt_and_keeps_nobody_out() {
 }
 
 #[test]
+fn a_store_that_comes_back_has_the_dirty_bits_before_it_counts() {
+    env::Runtime::simulated(23).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        cluster.servers[1].crash();
+        volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
+        cluster.servers[1].start().await;
+        // Written all the time: its bit was set without store 2 and stays set.
+        let mut rounds = 0;
+        while cluster.record().await.weakest < 2 {
+            rounds += 1;
+            assert!(rounds < 1000, "{:?}", volume.health());
+            volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
+            env::sleep(Nanos::millis(5)).await;
+        }
+        let node = cluster.servers[1].node();
+        let object = format!("d/{VOLUME}");
+        let bits = node.store().read(&object, 0, 1, Class::Foreground).await;
+        assert_eq!(bits.unwrap()[0] & 1, 1);
+    });
+}
+
+#[test]
 fn what_was_never_written_is_not_allocated() {
     env::Runtime::simulated(17).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
