@@ -178,7 +178,7 @@ impl Default for Tier {
                 ..Parameters::default()
             },
             region: Bytes::gib(1),
-            extent: Bytes::mib(16),
+            extent: Bytes::mib(1),
             mover: Mover::Direct,
             buffer: Buffer::Fast,
             copy_back: CopyBack::Changed,
