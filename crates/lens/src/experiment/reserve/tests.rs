@@ -285,7 +285,12 @@ fn the_whole_stack_in_virtual_time_does_what_the_queue_alone_does() {
         assert_eq!(figure(&whole, "violation_percent"), 0.0);
         assert_eq!(figure(&whole, "late_us"), 0.0);
         let parts = figure(&whole, "total_mb_s") / figure(&queue, "total_mb_s");
-        assert!((0.95..1.05).contains(&parts), "{direction}: {parts}");
+        // A store that is written commits, and its commits take their part of the device.
+        let least = match direction {
+            Direction::Read => 0.95,
+            Direction::Write => 0.92,
+        };
+        assert!((least..1.05).contains(&parts), "{direction}: {parts}");
     }
 }
 
