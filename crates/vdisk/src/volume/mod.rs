@@ -50,6 +50,7 @@ use env::sync::{Event, Semaphore};
 use policy::place::{DomainId, Origin, Penalties, PlaceError};
 
 use crate::choice::Choice;
+use crate::image::{ImageRecord, Known};
 use crate::link::{Door, LinkError};
 use crate::meta::{MetaError, MetaStore, Revision};
 use crate::names::{ExtentName, Generation, StoreNumber, VolumeId};
@@ -78,8 +79,6 @@ pub struct Site {
 pub struct Settings {
     /// This node, as people know it.
     pub node: String,
-    /// Bytes of the volume.
-    pub size: Bytes,
     /// How long the writer's lease lasts, the same on all nodes; whoever takes over from one who did not close waits for it.
     pub lease: Nanos,
     /// By how much it counts as shorter: more than clocks drift apart in that time.
@@ -100,10 +99,9 @@ pub struct Settings {
 
 impl Settings {
     /// A lease of 10 s counted as 8, 5 s for a store's answer, 30 s for a request.
-    pub fn new(node: &str, size: Bytes, origin: Origin) -> Settings {
+    pub fn new(node: &str, origin: Origin) -> Settings {
         Settings {
             node: node.to_owned(),
-            size,
             lease: Nanos::secs(10),
             margin: Nanos::secs(2),
             patience: Nanos::secs(5),
@@ -317,6 +315,8 @@ pub(crate) struct Core {
     piece: Cell<u64>,
     // As it goes.
     record: RefCell<(VolumeRecord, Revision)>,
+    /// The image that is written.
+    head: RefCell<Known<ImageRecord>>,
     /// One change of the record at a time.
     changing: Rc<Semaphore>,
     extents: RefCell<BTreeMap<u32, Rc<Placed>>>,
@@ -396,6 +396,11 @@ impl Core {
             volume: self.id,
             why,
         }
+    }
+
+    /// Bytes of the volume.
+    fn size(&self) -> Bytes {
+        Bytes(self.head.borrow().record.size)
     }
 
     fn generation(&self) -> Generation {
@@ -553,7 +558,7 @@ impl Device for Volume {
     fn info(&self) -> Info {
         Info {
             name: self.name(),
-            size: self.core.settings.size,
+            size: self.core.size(),
             physical_block: Bytes::kib(4),
             max_io: Bytes::mib(32),
             volatile_cache: false,

@@ -24,10 +24,11 @@ use super::dirty::{self, Dirty};
 use super::members::{Member, Standing};
 use super::{Core, Placed, Settings, Site, Stand, Volume, VolumeError};
 use crate::choice::Choice;
+use crate::image::{ImageRecord, ImageState, Known, image_key};
 use crate::link::{Link, LinkError};
 use crate::meta::{Compare, LeaseId, MetaError, MetaStore, Op, Outcome, Revision};
 use crate::names::{ExtentName, Generation, StoreNumber, VolumeId};
-use crate::record::{VolumeRecord, VolumeState, Writer, volume_key};
+use crate::record::{RecordError, VolumeRecord, VolumeState, Writer, volume_key};
 
 /// Bytes of a bitmap read at once.
 const BITMAP_CHUNK: u64 = 1 << 20;
@@ -50,6 +51,7 @@ impl Volume {
         let (record, revision, before) = take(id, &*meta, &settings).await?;
         // From here on no lease of an earlier writer is made longer.
         let alone = env::now() + settings.lease;
+        let head = head_of(&record, &*meta).await?;
         let core = Rc::new(Core::new(
             id,
             meta,
@@ -57,6 +59,7 @@ impl Volume {
             sites,
             settings,
             (record, revision),
+            head,
         )?);
         let sealed = core.seal(&before).await?;
         let doubtful = core.recover(&sealed).await?;
@@ -150,7 +153,29 @@ async fn take(
     Ok((record, revision, before))
 }
 
+/// The image that the volume writes to. Nobody but its writer gives it a root.
+async fn head_of(
+    record: &VolumeRecord,
+    meta: &dyn MetaStore,
+) -> Result<Known<ImageRecord>, VolumeError> {
+    let volume = record.id;
+    let failed = |source: MetaError| VolumeError::Meta { volume, source };
+    let found = meta.get(&image_key(record.head)).await.map_err(failed)?;
+    let missing = || RecordError::malformed(&image_key(record.head), "it is not there");
+    let found = found.ok_or_else(missing)?;
+    let head = ImageRecord::decode(record.head, &found.value)?;
+    if head.state != ImageState::Head || head.volume != volume {
+        let why = format!("it is no head of volume {volume}");
+        return Err(RecordError::malformed(&image_key(record.head), why).into());
+    }
+    Ok(Known {
+        record: head,
+        changed: Some(found.changed),
+    })
+}
+
 impl Core {
+    #[allow(clippy::too_many_arguments)] // All that a volume begins with.
     fn new(
         id: VolumeId,
         meta: Rc<dyn MetaStore>,
@@ -158,6 +183,7 @@ impl Core {
         sites: Vec<Site>,
         settings: Settings,
         record: (VolumeRecord, Revision),
+        head: Known<ImageRecord>,
     ) -> Result<Core, VolumeError> {
         let refuse = |why: &str| VolumeError::Settings {
             volume: id,
@@ -168,7 +194,6 @@ impl Core {
                 "the margin takes up the whole lease; make it shorter",
             ));
         }
-        crate::record::check_size(settings.size.0).map_err(|why| refuse(&why))?;
         let mark = record.0.epoch;
         let mut members = BTreeMap::new();
         for site in sites {
@@ -192,6 +217,7 @@ impl Core {
             members,
             piece: Cell::new(PIECE_MAX),
             record: RefCell::new(record),
+            head: RefCell::new(head),
             changing: Semaphore::new(1),
             extents: RefCell::default(),
             doubtful: RefCell::default(),
@@ -292,7 +318,7 @@ impl Core {
         };
         let mut found: BTreeMap<u32, (ExtentName, Vec<StoreNumber>)> = BTreeMap::new();
         let mut doubtful = BTreeSet::new();
-        let most = crate::record::extents(self.settings.size.0);
+        let most = crate::record::extents(self.size().0);
         for (number, link) in sealed {
             let mut after: Option<String> = None;
             loop {

@@ -18,9 +18,11 @@ use store::server::{Limits, Server as Wire};
 use store::{Change, Extent, Listing, SpaceFigures, Stat, Store};
 
 use crate::choice::Choice;
+use crate::image::{self, Known, Numbers};
+use crate::image_meta::Images;
 use crate::link::{Door, Link, LinkError, LocalDoor, Pending, RemoteDoor, unsealed};
-use crate::meta::{Compare, MetaStore, Op, Twin, TwinClient};
-use crate::names::{ImageId, StoreNumber, VolumeId};
+use crate::meta::{MetaStore, Twin, TwinClient};
+use crate::names::{StoreNumber, VolumeId};
 use crate::record::{VolumeRecord, volume_key};
 use crate::volume::{Bug, Settings, Site, Volume, VolumeError};
 
@@ -305,16 +307,17 @@ impl Cluster {
         }
         let twin = Twin::new("twin");
         let name = "vm".parse().expect("a name");
-        let record = VolumeRecord::new(VOLUME, name, copies, min_isr, ImageId(1));
-        let key = volume_key(VOLUME);
-        let put = Op::Put {
-            key: key.clone(),
-            value: record.encode(),
-            lease: None,
+        let mut numbers = Known {
+            record: Numbers::first(),
+            changed: None,
         };
-        let meta = twin.client();
-        let made = meta.txn(vec![Compare::Absent(key)], vec![put]).await;
-        made.expect("made");
+        numbers.record.volume = VOLUME.0;
+        let (_, change) =
+            image::create(&numbers, name, SIZE.0, copies, min_isr).expect("it can be");
+        let images = Images {
+            meta: twin.client(),
+        };
+        images.change(change).await.expect("made");
         Rc::new(Cluster { servers, twin })
     }
 
@@ -383,7 +386,7 @@ impl Cluster {
             clean_after: Nanos::millis(50),
             tick: Nanos::millis(20),
             penalties: Penalties::default(),
-            ..Settings::new(&format!("n{node}"), SIZE, origin)
+            ..Settings::new(&format!("n{node}"), origin)
         };
         let options = Options {
             weights: Weights::default(),
