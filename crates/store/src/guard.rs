@@ -21,12 +21,13 @@
 //! 2. An operation under a pass goes on to its end, and keeps the pass until then, whether or not somebody waits.
 //! 3. Passes are counted by guard and mark; what is remembered is bounded by the operations under way.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::{Buf, View};
 use env::sync::Event;
+use policy::place::Op;
 use policy::share::Direction;
 
 use crate::error::StoreError;
@@ -34,6 +35,7 @@ use crate::names::check_name;
 use crate::node::Node;
 use crate::object::{Change, Condition, Extent, Generation, Listing, SpaceFigures, Stat};
 use crate::session::{OperationError, Session};
+use crate::told::{self, Caller, UnderWay, place_of};
 
 /// Operations under way, by guard and mark.
 #[derive(Default)]
@@ -212,6 +214,7 @@ impl Session {
         Ok(Rc::new(Guarded {
             guard: self.guard(object, mark)?,
             session: Rc::clone(self),
+            caller: Cell::new(Caller::unknown(0)),
         }))
     }
 }
@@ -220,12 +223,26 @@ impl Session {
 pub struct Guarded {
     session: Rc<Session>,
     guard: Guard,
+    /// Whose reads and writes they are.
+    caller: Cell<Caller>,
 }
 
 impl Guarded {
     /// The session without its guard.
     pub fn session(&self) -> &Rc<Session> {
         &self.session
+    }
+
+    /// Says whose reads and writes these are from now on.
+    pub fn tell(&self, caller: Caller) {
+        self.caller.set(caller);
+    }
+
+    /// Counts a read or write in the store's queue, until it is done.
+    fn counted(&self, op: Op, object: &str, offset: u64, len: u64) -> Option<UnderWay> {
+        let watch = &self.session.node().watch;
+        let at = place_of(object, offset);
+        watch.begin(&self.caller.get(), op, at, len, true)
     }
 
     /// One change, in a task of its own: it keeps its pass to its end, though whoever asked may be gone.
@@ -249,7 +266,9 @@ impl Guarded {
     /// [`OperationError`]; [`StoreError::Fenced`], as all below.
     pub async fn read(&self, object: &str, offset: u64, len: u64) -> Result<Buf, OperationError> {
         let _pass = self.guard.enter()?;
-        self.session.read(object, offset, len).await
+        let counted = self.counted(Op::Read, object, offset, len);
+        let answer = self.session.read(object, offset, len).await;
+        told::over(counted, answer)
     }
 
     /// As [`Session::extents`].
@@ -277,9 +296,12 @@ impl Guarded {
         data: View,
         change: Change,
     ) -> Result<Generation, OperationError> {
+        let counted = self.counted(Op::Write, object, offset, data.len() as u64);
         let object = object.to_owned();
-        self.change(async move |session| session.write(&object, offset, data, change).await)
-            .await
+        self.change(async move |session| {
+            told::over(counted, session.write(&object, offset, data, change).await)
+        })
+        .await
     }
 
     /// As [`Session::truncate`].

@@ -16,7 +16,8 @@
 //! - [`Store`]: `open` from a device to a store; `names` objects as wholes; `data` and `read` their bytes; `commit` what
 //!   makes it durable; `reserve` promised room; `scrub` and `check` whether all is well.
 //! - [`queue`] in front of a device: who waits for it, and who is next.
-//! - [`guard`]: who was replaced changes and sees nothing any more.
+//! - [`guard`]: who was replaced changes and sees nothing any more; `told`: how long the queue is, for those who choose
+//!   between copies.
 //! - [`server`] and [`client`]: all of it over a network; [`wire`] what they say to each other.
 //!
 //! # Example
@@ -80,6 +81,7 @@ pub mod server;
 pub mod session;
 mod space;
 mod table;
+mod told;
 pub mod wire;
 
 #[cfg(test)]
@@ -95,3 +97,4 @@ pub use object::{
 pub use open::Store;
 pub use reserve::{Reservation, ReservationId};
 pub use scrub::ScrubStep;
+pub use told::{Caller, place_of};

@@ -31,6 +31,7 @@ use std::rc::{Rc, Weak};
 use base::Bytes;
 use device::{Device, Info};
 use env::sync::{Event, Semaphore};
+use policy::place::State;
 use policy::share::calendar::{BookingId, Calendar};
 use policy::share::capacity::{Estimator, EstimatorOptions};
 use policy::share::{
@@ -45,6 +46,7 @@ use crate::error::{OpenError, StoreError};
 use crate::guard::Guards;
 use crate::queue::{Queue, QueueOptions};
 use crate::session::{EndedReport, Session, SessionReport};
+use crate::told::QueueWatch;
 
 pub use crate::book::{Calibration, Group};
 pub use report::{
@@ -230,6 +232,8 @@ pub struct Node {
     /// Sessions came or went: buffers are split anew.
     pub(crate) split: Event,
     pub(crate) guards: Guards,
+    /// Reads and writes under way, for those who choose between copies.
+    pub(crate) watch: Rc<QueueWatch>,
     // What was.
     pub(crate) ended: RefCell<Vec<EndedReport>>,
     ended_dirty: Cell<bool>,
@@ -242,6 +246,11 @@ pub struct Node {
 }
 
 impl Node {
+    /// How long the store's queue is now: what those who choose between copies want to know.
+    pub fn state(&self) -> State {
+        self.watch.state()
+    }
+
     /// Opens the store on `device` with what it promised.
     ///
     /// What was held too long is gone, what was committed stays, and room that no reservation has is free again.
@@ -328,6 +337,7 @@ impl Node {
             totals: RefCell::default(),
             split: Event::default(),
             guards: Guards::default(),
+            watch: QueueWatch::new(&costs),
             ended: RefCell::new(book.ended),
             ended_dirty: Cell::new(false),
             log: RefCell::default(),

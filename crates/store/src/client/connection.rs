@@ -10,9 +10,11 @@ use std::task::{Poll, Waker};
 use base::{Buf, Instant, Map, Nanos, View};
 use env::net::Stream;
 use env::sync::{Event, Permit, Semaphore};
+use policy::place::State;
 
 use super::error::ClientError;
 use super::{ClientOptions, Credentials, changes_nothing, in_words};
+use crate::wire::state::decode;
 use crate::wire::stream::{Inbox, Patience, Pieces, receiving};
 use crate::wire::{
     ANSWER_META_MAX, ASK_META_MAX, Answer, Ask, Challenge, ClientHello, HEADER_LEN, Header, Kind,
@@ -46,6 +48,8 @@ pub(super) struct Shared {
     slots: RefCell<Map<u64, Slot>>,
     next_id: Cell<u64>,
     outgoing: RefCell<Outgoing>,
+    /// What was heard last of the store's queue.
+    pub state: Cell<Option<State>>,
     /// When something was last heard, and last sent.
     heard: Cell<Instant>,
     spoke: Cell<Instant>,
@@ -202,6 +206,7 @@ impl Shared {
             slots: RefCell::default(),
             next_id: Cell::new(2),
             outgoing: RefCell::default(),
+            state: Cell::default(),
             heard: Cell::new(env::now()),
             spoke: Cell::new(env::now()),
             pinging: Cell::new(false),
@@ -527,6 +532,11 @@ impl Shared {
     }
 }
 
+/// Does it tell how long the queue is, beside the answers?
+fn is_state(header: &Header) -> bool {
+    header.op == Op::Tell as u16 && header.id == 0
+}
+
 impl Slot {
     fn in_words(&self) -> String {
         in_words(
@@ -626,6 +636,11 @@ impl Shared {
                 inbox.fill(Buf::for_read(meta_len)).await?.to_vec()
             };
             header.check_meta(&meta)?;
+            if is_state(&header) {
+                self.state
+                    .set(decode(&meta, env::now()).or(self.state.get()));
+                continue;
+            }
             if header.op == 0 {
                 let answer = Answer::decode(op, header.status, &meta, Buf::for_read(0))?;
                 let Answer::Failed(failure) = answer else {
@@ -652,6 +667,9 @@ impl Shared {
     fn expect(&self, header: &Header) -> Result<(Op, usize), End> {
         if header.op == 0 {
             return Ok((Op::Ping, 0));
+        }
+        if is_state(header) {
+            return Ok((Op::Tell, 0));
         }
         let slots = self.slots.borrow();
         let Some(slot) = slots.get(&header.id).filter(|slot| slot.sent) else {

@@ -26,12 +26,14 @@ use std::rc::Rc;
 use base::{Buf, Bytes, Nanos, View};
 use device::Class;
 use env::net::{Address, Stream};
+use policy::place::State;
 use policy::share::Second;
 use policy::share::calendar::BookingId;
 
 use crate::error::StoreError;
 use crate::node::{Ask as Wanted, Decision, Group, Reserved};
 use crate::object::{Change, Extent, Generation, Listing, SpaceFigures, Stat};
+use crate::told::Caller;
 use crate::wire::{Answer, Ask, DATA_MAX, Op};
 use connection::{Got, Shared};
 
@@ -519,6 +521,34 @@ impl Client {
         self.done(Ask::Seal { object, mark }).await
     }
 
+    /// Says whose reads and writes come from here on, and asks to hear how long the store's queue is: at once, and beside
+    /// answers, at most `every` so often. Whether it will be heard: a server that does not tell says no, and is as good.
+    ///
+    /// # Errors
+    /// As for [`Client::create`].
+    ///
+    /// # Source
+    /// COST 3.2 (clients learn cost' and h' of each disk); on answers rather than by multicast alone is ours.
+    pub async fn tell(&self, caller: Caller, every: Nanos) -> Result<bool, ClientError> {
+        match self.answer(Ask::Tell { caller, every }, None).await {
+            Ok(Answer::State(state)) => {
+                let at = env::now();
+                if let Some(state) = state {
+                    self.shared().state.set(Some(State { at, ..state }));
+                }
+                Ok(true)
+            }
+            Ok(other) => Err(self.unfit(&other)),
+            Err(ClientError::Refused { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How long the store's queue was when that was last heard.
+    pub fn state(&self) -> Option<State> {
+        self.shared().state.get()
+    }
+
     /// Is the server there?
     ///
     /// # Errors
@@ -747,6 +777,7 @@ fn changes_nothing(op: Op) -> bool {
         op,
         Op::Open
             | Op::Ping
+            | Op::Tell
             | Op::Guard
             | Op::Read
             | Op::List

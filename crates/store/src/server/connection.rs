@@ -27,10 +27,12 @@ use env::net::{Member, Stream};
 use env::sync::{Event, Permit};
 
 use super::figures::ConnectionFigures;
-use super::requests::{SMALL, carry_out, charge};
+use super::requests::{Behalf, SMALL, carry_out, charge};
 use super::{Limits, Server};
-use crate::guard::Guard;
+use crate::node::Node;
 use crate::session::{Access as NodeAccess, Buffered, Peer, Session};
+use crate::told::{Caller, EVERY_LEAST};
+use crate::wire::state::encode;
 use crate::wire::stream::{Inbox, Patience, Pieces, receiving};
 use crate::wire::{
     ANSWER_META_MAX, ASK_META_MAX, Answer, Ask, CLIENT_HELLO_LEN, Challenge, ClientHello, DATA_MAX,
@@ -106,6 +108,7 @@ pub(super) struct Connection {
     /// Requests not answered, refused ones among them, and the bytes they hold.
     held_requests: Cell<u32>,
     held_bytes: Cell<u64>,
+    telling: Cell<Option<Telling>>,
     outgoing: Outbox<Reply>,
     /// Something held was freed.
     room: Event,
@@ -168,34 +171,47 @@ struct In {
 
 /// On what terms.
 struct Terms {
-    session: Rc<Session>,
-    access: Access,
-    /// Under which all that comes later is done.
-    guard: Option<Rc<Guard>>,
+    behalf: Behalf,
     /// Shows this connection among the session's.
     _peer: Peer,
-    /// The lesser of both sides' limits.
-    data_max: u32,
 }
 
 impl Terms {
-    /// Takes the guard that `ask` asks for, if it is one: here, in the order in which requests come, so that none behind it
-    /// is begun without it. There is one for a connection's whole life.
-    fn guarding(&mut self, ask: Ask) -> Result<Ask, Failure> {
-        let Ask::Guard { object, mark } = &ask else {
-            return Ok(ask);
-        };
-        match &self.guard {
-            Some(guard) if guard.is(object, *mark) => {}
-            Some(_) => {
-                let text =
-                    "the connection is guarded already; connect again to work under another mark";
-                return Err(Failure::refused(RefusedKind::OutOfTurn, text));
+    /// Takes what `ask` says of all that comes behind it: here, in the order in which requests come, so that none is begun
+    /// without it. There is one guard for a connection's whole life.
+    fn taking(&mut self, ask: Ask, telling: &Cell<Option<Telling>>) -> Result<Ask, Failure> {
+        let behalf = &mut self.behalf;
+        match &ask {
+            Ask::Guard { object, mark } => match &behalf.guard {
+                Some(guard) if guard.is(object, *mark) => {}
+                Some(_) => {
+                    let text = "the connection is guarded already; connect again to work under another mark";
+                    return Err(Failure::refused(RefusedKind::OutOfTurn, text));
+                }
+                None => behalf.guard = Some(Rc::new(behalf.session.guard(object, *mark)?)),
+            },
+            Ask::Tell { caller, every } => {
+                if behalf.access == Access::Capability {
+                    let text = "cannot tell how long the queue is: this is for nodes alone; connect with the node key";
+                    return Err(Failure::refused(RefusedKind::NodeKeyOnly, text));
+                }
+                behalf.caller = *caller;
+                telling.set(Some(Telling {
+                    every: (*every).max(EVERY_LEAST),
+                    last: env::now(),
+                }));
             }
-            None => self.guard = Some(Rc::new(self.session.guard(object, *mark)?)),
+            _ => {}
         }
         Ok(ask)
     }
+}
+
+/// States go along with answers.
+#[derive(Clone, Copy)]
+struct Telling {
+    every: Nanos,
+    last: Instant,
 }
 
 /// Why a client was not let in.
@@ -276,6 +292,7 @@ impl Connection {
             admitting: Cell::default(),
             held_requests: Cell::default(),
             held_bytes: Cell::default(),
+            telling: Cell::default(),
             outgoing: Outbox::default(),
             room: Event::default(),
             drained: Event::default(),
@@ -383,10 +400,13 @@ impl Connection {
         self.heard.set(env::now());
         let terms = Terms {
             _peer: session.joined(&self.peer),
-            session,
-            guard: None,
-            access: way,
-            data_max: ours.data_max,
+            behalf: Behalf {
+                session,
+                access: way,
+                guard: None,
+                caller: Caller::unknown(self.id),
+                data_max: ours.data_max,
+            },
         };
         Ok(In { inbox, terms })
     }
@@ -464,12 +484,13 @@ impl Connection {
     async fn serve(self: &Rc<Self>, server: &Rc<Server>, mut entered: In) {
         tracing::info!(
             peer = self.peer,
-            access = entered.terms.access.name(),
+            access = entered.terms.behalf.access.name(),
             "client connected"
         );
         let writer = {
             let connection = Rc::clone(self);
-            env::spawn(async move { connection.write_answers().await })
+            let node = Rc::clone(&server.node);
+            env::spawn(async move { connection.write_answers(&node).await })
         };
         let end = {
             let reading = async {
@@ -533,14 +554,14 @@ impl Connection {
             inbox.skip(HEADER_LEN);
             let header = Header::parse(&head, Kind::Ask).map_err(|why| violation(0, why))?;
             self.heard.set(env::now());
-            let judged = self.judge(inbox, &header, terms.data_max).await?;
-            let judged = judged.and_then(|ask| terms.guarding(ask));
+            let judged = self.judge(inbox, &header, terms.behalf.data_max).await?;
+            let judged = judged.and_then(|ask| terms.taking(ask, &self.telling));
             self.reading.end();
             let id = header.id;
             match judged {
                 Ok(ask) => {
                     let bytes = charge(&ask, header.data_len);
-                    let held = self.admit(server, &terms.session, bytes).await;
+                    let held = self.admit(server, &terms.behalf.session, bytes).await;
                     let mut data = View::empty();
                     if header.data_len > 0 {
                         let buf = Buf::for_read(header.data_len as usize);
@@ -552,7 +573,7 @@ impl Connection {
                     self.start(server, terms, ask, id, data, held);
                 }
                 Err(failure) => {
-                    let held = self.admit(server, &terms.session, SMALL).await;
+                    let held = self.admit(server, &terms.behalf.session, SMALL).await;
                     let drained = inbox.drain(u64::from(header.data_len)).await;
                     self.reading.end();
                     self.answered(&Answer::Failed(failure.clone()), 0);
@@ -683,21 +704,10 @@ impl Connection {
         self.in_flight.set(self.in_flight.get() + 1);
         self.count(|counts| counts.bytes_in += data.len() as u64);
         let (connection, server) = (Rc::clone(self), Rc::clone(server));
-        let (session, access) = (Rc::clone(&terms.session), terms.access);
-        let guard = terms.guard.clone();
-        let data_max = terms.data_max;
+        let behalf = terms.behalf.clone();
         env::spawn(async move {
             let op = ask.op();
-            let answer = carry_out(
-                &server,
-                &session,
-                access,
-                guard.as_deref(),
-                ask,
-                data,
-                data_max,
-            )
-            .await;
+            let answer = carry_out(&server, &behalf, ask, data).await;
             let len = if let Answer::Data(data) = &answer {
                 data.len()
             } else {
@@ -735,7 +745,22 @@ impl Connection {
         }
     }
 
-    async fn write_answers(&self) {
+    /// The queue's state as a frame of its own, if it is time for one.
+    fn tell(&self, node: &Node, pieces: &mut Pieces) {
+        let now = env::now();
+        let due = |it: &Telling| now.since(it.last) >= it.every;
+        let Some(telling) = self.telling.get().filter(due) else {
+            return;
+        };
+        let meta = encode(&node.state());
+        let header = Header::of(Op::Tell as u16, 0, 0, &meta, &[]);
+        pieces.put(&header.encode(Kind::Answer));
+        pieces.put(&meta);
+        let last = now;
+        self.telling.set(Some(Telling { last, ..telling }));
+    }
+
+    async fn write_answers(&self, node: &Node) {
         let mut pieces = Pieces::default();
         let mut held: Vec<Option<Held>> = Vec::new();
         while self.outgoing.wait().await {
@@ -749,6 +774,7 @@ impl Connection {
                 pieces.put_view(data);
                 held.push(reply.held);
             }
+            self.tell(node, &mut pieces);
             self.sending.begin(pieces.bytes());
             let sent = self.stream.write_all(pieces.take()).await;
             self.sending.end();

@@ -1,6 +1,9 @@
 //! One request carried out: the session checks and does, the answer says what came of it.
 
+use std::rc::Rc;
+
 use base::View;
+use policy::place::Op;
 use policy::share::calendar::Refusal;
 
 use super::Server;
@@ -8,6 +11,7 @@ use super::connection::Access;
 use crate::guard::Guard;
 use crate::node::ReserveError;
 use crate::session::{OperationError, Session};
+use crate::told::{Caller, UnderWay, over, place_of};
 use crate::wire::{Answer, Ask, EXTENTS_MAX, Failure, RefusedKind, fitting};
 
 /// What a request holds besides its data, at most.
@@ -35,19 +39,45 @@ pub(super) fn charge(ask: &Ask, data_len: u32) -> u64 {
     }
 }
 
-/// Carries one request out, under the connection's guard if it has one; `data` are a write's.
-pub(super) async fn carry_out(
-    server: &Server,
-    session: &Session,
-    access: Access,
-    guard: Option<&Guard>,
-    ask: Ask,
-    data: View,
-    data_max: u32,
-) -> Answer {
+/// On whose behalf a request is carried out.
+#[derive(Clone)]
+pub(super) struct Behalf {
+    pub session: Rc<Session>,
+    pub access: Access,
+    /// Under which all that comes later is done.
+    pub guard: Option<Rc<Guard>>,
+    /// Whose reads and writes they are.
+    pub caller: Caller,
+    /// The lesser of both sides' limits.
+    pub data_max: u32,
+}
+
+impl Behalf {
+    /// Counts a read or write in the store's queue, until it is done.
+    fn counted(&self, ask: &Ask, data: &View) -> Option<UnderWay> {
+        let (op, object, offset, len) = match ask {
+            Ask::Read {
+                object,
+                offset,
+                len,
+            } => (Op::Read, object, *offset, u64::from(*len)),
+            Ask::Write { object, offset, .. } => (Op::Write, object, *offset, data.len() as u64),
+            _ => return None,
+        };
+        let watch = &self.session.node().watch;
+        watch.begin(&self.caller, op, place_of(object, offset), len, false)
+    }
+}
+
+/// Carries one request out; `data` are a write's.
+pub(super) async fn carry_out(server: &Server, behalf: &Behalf, ask: Ask, data: View) -> Answer {
+    let Behalf {
+        session, access, ..
+    } = behalf;
+    let guard = behalf.guard.as_ref();
     // A seal waits for passes: it must not have one. A ping does nothing.
     let guard = guard.filter(|_| !matches!(ask, Ask::Seal { .. } | Ask::Ping));
-    let _pass = match guard.map(Guard::enter).transpose() {
+    let _pass = match guard.map(|guard| guard.enter()).transpose() {
         Ok(pass) => pass,
         Err(fenced) => return Answer::Failed(fenced.into()),
     };
@@ -64,15 +94,16 @@ pub(super) async fn carry_out(
             | Ask::Decide { .. }
             | Ask::Report
     );
-    if reserves && access != Access::NodeKey {
+    if reserves && *access != Access::NodeKey {
         let what = ask.op().name();
         let text = format!("cannot {what}: this is for nodes alone; connect with the node key");
         return Answer::Failed(Failure::refused(RefusedKind::NodeKeyOnly, text));
     }
     let answer = if reserves {
-        reserve(server, ask, data_max).await
+        reserve(server, ask, behalf.data_max).await
     } else {
-        on_objects(session, ask, data).await
+        let counted = behalf.counted(&ask, &data);
+        over(counted, on_objects(session, ask, data).await)
     };
     answer.unwrap_or_else(Answer::Failed)
 }
@@ -157,6 +188,7 @@ async fn on_objects(session: &Session, ask: Ask, data: View) -> Result<Answer, F
         }
         // The connection has it already.
         Ask::Guard { .. } => Answer::Done,
+        Ask::Tell { .. } => Answer::State(Some(session.node().state())),
         Ask::Seal { object, mark } => {
             session.seal(&object, mark).await?;
             Answer::Done

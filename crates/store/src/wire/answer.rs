@@ -1,6 +1,7 @@
 //! Answers: what came of a request, as fields and back.
 
-use base::{Buf, Bytes, Nanos, View};
+use base::{Buf, Bytes, Instant, Nanos, View};
+use policy::place::State as Told;
 use policy::share::Second;
 use policy::share::calendar::{BookingId, State};
 
@@ -51,6 +52,8 @@ pub enum Answer {
     },
     Undecided(Vec<(BookingId, Group)>),
     Decision(Decision),
+    /// How long the queue is; `None`: it is told in a way that this program does not know.
+    State(Option<Told>),
     Failed(Failure),
 }
 
@@ -252,6 +255,9 @@ impl Answer {
                 }
             }
             Answer::Decision(decision) => put_decision(&mut out, *decision),
+            Answer::State(state) => {
+                out.extend(state.iter().flat_map(super::state::encode));
+            }
             Answer::Failed(failure) => {
                 let status = failure.encode(&mut out);
                 return (status, out, data);
@@ -356,6 +362,8 @@ impl Answer {
                 Answer::Undecided(parts)
             }
             Op::Decision => Answer::Decision(decision(&mut fields)?),
+            // When it was heard is the connection's to say; what is behind it, a later version's.
+            Op::Tell => return Ok(Answer::State(super::state::decode(meta, Instant(0)))),
         };
         fields.end()?;
         Ok(answer)

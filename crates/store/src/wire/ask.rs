@@ -2,12 +2,15 @@
 
 use base::{Bytes, Nanos};
 use device::Class;
+use policy::place::{Penalties, Permille};
 use policy::share::calendar::BookingId;
 use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
 
 use super::fields::{Fields, Malformed, Put};
+use super::state::{origin, put_origin};
 use crate::node::{Ask as Wanted, Decision, Group};
 use crate::object::{Change, Condition, Generation};
+use crate::told::Caller;
 
 macro_rules! ops {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $said:literal;)*) => {
@@ -40,6 +43,8 @@ ops! {
     Ping = 2, "ping";
     /// From now on all of this connection is done under a mark.
     Guard = 3, "guard";
+    /// Who asks from now on, for those who choose between copies, and how often the queue's state is to come along.
+    Tell = 4, "tell";
     /// Make an object.
     Create = 16, "create";
     /// Write bytes.
@@ -175,6 +180,11 @@ pub enum Ask {
     Seal {
         object: String,
         mark: u64,
+    },
+    Tell {
+        caller: Caller,
+        /// At most so often; never more than ten times a millisecond.
+        every: Nanos,
     },
     Offer(Wanted),
     Hold {
@@ -318,6 +328,14 @@ pub(super) fn decision(fields: &mut Fields<'_>) -> Result<Decision, Malformed> {
     })
 }
 
+/// How much a seek counts: at most a million times.
+fn weight(fields: &mut Fields<'_>) -> Result<Permille, Malformed> {
+    match fields.u32()? {
+        weight @ 0..=1_000_000_000 => Ok(Permille(weight)),
+        other => fields.refuse(format_args!("no seek counts {other} thousandths")),
+    }
+}
+
 // --- requests ---------------------------------------------------------------------------------------
 
 impl Ask {
@@ -342,6 +360,7 @@ impl Ask {
             Ask::Space => Op::Space,
             Ask::Guard { .. } => Op::Guard,
             Ask::Seal { .. } => Op::Seal,
+            Ask::Tell { .. } => Op::Tell,
             Ask::Offer(_) => Op::Offer,
             Ask::Hold { .. } => Op::Hold,
             Ask::Commit(_) => Op::Commit,
@@ -472,6 +491,14 @@ impl Ask {
             Ask::Guard { object, mark } | Ask::Seal { object, mark } => {
                 out.text(object);
                 out.u64(*mark);
+            }
+            Ask::Tell { caller, every } => {
+                put_origin(&mut out, caller.origin);
+                let penalties = &caller.penalties;
+                out.u32(penalties.other.0);
+                out.u32(penalties.from_higher.0);
+                out.u32(penalties.from_lower.0);
+                out.u64(every.0);
             }
             Ask::Offer(wanted) => put_wanted(&mut out, wanted),
             Ask::Hold {
@@ -605,6 +632,17 @@ impl Ask {
             Op::Seal => Ask::Seal {
                 object: fields.text()?,
                 mark: fields.u64()?,
+            },
+            Op::Tell => Ask::Tell {
+                caller: Caller {
+                    origin: origin(fields)?,
+                    penalties: Penalties {
+                        other: weight(fields)?,
+                        from_higher: weight(fields)?,
+                        from_lower: weight(fields)?,
+                    },
+                },
+                every: Nanos(fields.u64()?),
             },
             Op::Offer => Ask::Offer(wanted(fields)?),
             Op::Hold => Ask::Hold {

@@ -11,6 +11,7 @@
 //!
 //! - `hello` the first bytes each way, `auth` who knows the node key;
 //! - `header` frames; `ask` and `answer` what is in them; `failure` every error, word for word; `fields` numbers and texts;
+//!   `state` how long a queue is;
 //! - `stream` received bytes waiting, bytes gathered to be sent, and patience.
 //!
 //! Always true:
@@ -25,6 +26,7 @@ mod failure;
 mod fields;
 mod header;
 mod hello;
+pub(crate) mod state;
 pub(crate) mod stream;
 
 #[cfg(test)]

@@ -1,0 +1,174 @@
+//! How long is a store's queue, and what is told of it?
+//!
+//! ```text
+//! a read or write of an object -> begin: DiskQueue::enqueue -> done: complete, with its device time
+//!                                          |                   '-- failed, or given up: cancel
+//!                                          '-- state: in this process, beside answers (wire), in datagrams
+//! ```
+//!
+//! Requests count from when they come in until they are answered, in the order they came in, whatever the queue in front of
+//! the device does with them. What the device needed for one of them nobody sees from here; it counts as the time since it
+//! came in or the one before it was answered, whichever is later: exact where they follow each other, and where they
+//! overlap the sum over all of them is the time the device was busy.
+//!
+//! A place on the disk is a byte of an object: extents lie together in the store, objects far apart.
+//!
+//! Source: COST 3.1, 3.2 (each disk keeps the cost of its queue and tells it to the clients).
+//!
+//! Always true:
+//! 1. What begun is done or cancelled exactly once.
+//! 2. Whatever a caller says of itself changes what is told, and nothing else.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use base::{Bytes, Instant, Nanos};
+use policy::place::{
+    At, Class, ClientId, DiskQueue, Op, Origin, Penalties, PerByte, QueueOptions, Request, State,
+    Ticket, Weights,
+};
+use policy::share::Costs;
+
+/// Whose requests they are, for those who choose between copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    /// The client and its class.
+    pub origin: Origin,
+    /// How other clients before it in a queue count.
+    pub penalties: Penalties,
+}
+
+impl Caller {
+    /// One that has said nothing of itself; `number` tells it from others.
+    pub fn unknown(number: u64) -> Caller {
+        // Those who say who they are have numbers below.
+        let client = ClientId(1 << 63 | number);
+        Caller {
+            origin: Origin {
+                client,
+                class: Class::Normal,
+            },
+            penalties: Penalties::default(),
+        }
+    }
+}
+
+/// Where a byte of an object is, for [`policy::place`].
+///
+/// # Example
+/// ```
+/// use store::place_of;
+/// assert_eq!(place_of("v/1", 4096).after(base::Bytes(512)), place_of("v/1", 4608));
+/// assert_ne!(place_of("v/1", 0).object, place_of("v/2", 0).object);
+/// ```
+pub fn place_of(object: &str, byte: u64) -> At {
+    // Two objects of one number would count as near each other, and no more than that.
+    let object = u64::from(base::crc::crc32c(object.as_bytes()));
+    At { object, byte }
+}
+
+/// The queue of one store; see the module's head.
+pub(crate) struct QueueWatch {
+    queue: RefCell<DiskQueue>,
+    tickets: Cell<u64>,
+    /// When something was answered last.
+    answered: Cell<Instant>,
+}
+
+/// A request under way; dropped, it is given up.
+pub(crate) struct UnderWay {
+    watch: Rc<QueueWatch>,
+    ticket: Ticket,
+    begun: Instant,
+}
+
+impl QueueWatch {
+    /// `costs`: what requests should cost until that is known better.
+    pub fn new(costs: &Costs) -> Rc<QueueWatch> {
+        let local = PerByte::at(costs.read.rate);
+        let options = QueueOptions {
+            weights: Weights {
+                local,
+                // As in the policy's own: a fifth dearer from afar.
+                remote: PerByte(local.0 + local.0 / 5),
+                seek: costs.read.jump + costs.read.fixed,
+            },
+            measure: true,
+            ..QueueOptions::default()
+        };
+        Rc::new(QueueWatch {
+            queue: RefCell::new(DiskQueue::new(options)),
+            tickets: Cell::new(0),
+            answered: Cell::new(Instant(0)),
+        })
+    }
+
+    /// A request comes in; `None`: more wait than are counted.
+    pub fn begin(
+        self: &Rc<Self>,
+        caller: &Caller,
+        op: Op,
+        at: At,
+        bytes: u64,
+        local: bool,
+    ) -> Option<UnderWay> {
+        let begun = env::now();
+        let ticket = Ticket(self.tickets.get());
+        let request = Request {
+            origin: caller.origin,
+            op,
+            bytes: Bytes(bytes),
+            sequential: false,
+            penalties: caller.penalties,
+        };
+        let mut queue = self.queue.borrow_mut();
+        queue
+            .enqueue(begun, ticket, &request, Some(at), local)
+            .ok()?;
+        self.tickets.set(ticket.0 + 1);
+        Some(UnderWay {
+            watch: Rc::clone(self),
+            ticket,
+            begun,
+        })
+    }
+
+    /// As it is now.
+    pub fn state(&self) -> State {
+        self.queue.borrow_mut().report(env::now())
+    }
+}
+
+impl UnderWay {
+    /// It was carried out.
+    pub fn done(self) {
+        let now = env::now();
+        let watch = &self.watch;
+        let since = self.begun.max(watch.answered.get());
+        watch.answered.set(now);
+        let mut queue = watch.queue.borrow_mut();
+        queue.complete(now, self.ticket, now.since(since));
+    }
+}
+
+/// Ends the counting of a request that was answered so: one that failed took none of the device's time that is known.
+pub(crate) fn over<T, E>(counted: Option<UnderWay>, answer: Result<T, E>) -> Result<T, E> {
+    if let (Some(counted), Ok(_)) = (counted, &answer) {
+        counted.done();
+    }
+    answer
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        // Nothing is there any more if it was done.
+        let mut queue = self.watch.queue.borrow_mut();
+        queue.cancel(env::now(), self.ticket);
+    }
+}
+
+/// States are sent beside answers no more often.
+pub(crate) const EVERY_LEAST: Nanos = Nanos::micros(100);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! What is told is what is there, to whoever asked.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use base::{Bytes, Nanos, View};
+use device::Memory;
+use env::Runtime;
+use env::net::sim;
+use env::net::{Address, Listener};
+use env::sync::join_all;
+use policy::place::{Class, ClientId, Origin, Penalties};
+use policy::share::{BytesPerSec, Costs, Direction, Second, Slot};
+
+use super::{Caller, place_of};
+use crate::client::{Client, ClientError, Credentials, RefusedKind};
+use crate::node::{Ask, Node, NodeOptions};
+use crate::server::{Limits, Server};
+use crate::session::Access;
+use crate::{Change, Settings, Store};
+
+const KEY: [u8; 32] = [7; 32];
+
+fn caller(client: u64, class: Class) -> Caller {
+    Caller {
+        origin: Origin {
+            client: ClientId(client),
+            class,
+        },
+        penalties: Penalties::default(),
+    }
+}
+
+/// A store of 100 MB/s whose device takes 2 ms for each request, on a host of its own; with 4 MiB in object "a".
+async fn site() -> (Rc<Node>, Rc<Memory>, Address) {
+    let device = Memory::new("disk", Bytes::mib(64));
+    let formatted = Store::format(Rc::clone(&device) as _, Settings::default()).await;
+    formatted.unwrap().close().await.unwrap();
+    let options = NodeOptions {
+        node_key: Some(KEY),
+        scrub: None,
+        ..NodeOptions::new(Costs::flat(BytesPerSec::mb(100)), [9; 32])
+    };
+    let (node, disk) = sim::on_host(IpAddr::from([10, 0, 0, 1]), async move {
+        let node = Node::open(Rc::clone(&device) as _, options).await.unwrap();
+        let server = Server::new(Rc::clone(&node), Limits::default());
+        let listener = Listener::bind(&"0.0.0.0:7400".parse().unwrap()).unwrap();
+        server.serve(listener).unwrap();
+        env::spawn(async move {
+            // As long as the host.
+            let _server = server;
+            std::future::pending::<()>().await;
+        });
+        (node, device)
+    })
+    .await;
+    let session = node.open_session(Access::NodeKey).unwrap();
+    for at in 0..4 {
+        let data = View::copy_of(&vec![1; 1 << 20]);
+        let change = Change::FUA.creating();
+        session.write("a", at << 20, data, change).await.unwrap();
+    }
+    disk.set_latency(Nanos::millis(2));
+    (node, disk, "10.0.0.1:7400".parse().unwrap())
+}
+
+async fn client(address: &Address) -> Client {
+    let secret = Credentials::NodeKey(KEY);
+    Client::connect(address, secret).await.unwrap()
+}
+
+#[test]
+fn a_client_hears_beside_its_answers_who_else_waits_and_what_for() {
+    Runtime::simulated(1).block_on(async {
+        let (_node, _disk, address) = site().await;
+        let (busy, curious, silent) = (
+            client(&address).await,
+            client(&address).await,
+            client(&address).await,
+        );
+        let every = Nanos::millis(1);
+        assert!(busy.tell(caller(7, Class::High), every).await.unwrap());
+        assert!(curious.tell(caller(8, Class::Normal), every).await.unwrap());
+        assert_eq!(curious.state().unwrap().requests, 0);
+        let reads: Vec<_> = (0..40)
+            .map(|nth| {
+                let busy = busy.clone();
+                env::spawn(async move { busy.read("a", nth * 65_536, 65_536).await })
+            })
+            .collect();
+        env::sleep(Nanos::millis(5)).await;
+        let before = env::now();
+        curious.stat("a").await.unwrap();
+        let heard = curious.state().unwrap();
+        assert!(heard.at >= before, "{heard:?}");
+        assert!((5..40).contains(&heard.requests), "{heard:?}");
+        assert_eq!(heard.queued, Bytes(u64::from(heard.requests) * 65_536));
+        assert_eq!(heard.tail.last, Some(caller(7, Class::High).origin));
+        assert_eq!(heard.tail.end, Some(place_of("a", 40 * 65_536)));
+        assert_eq!(heard.foremost, Some(Class::High));
+        assert!(
+            heard.work > Nanos(0) && heard.work_mean > Nanos(0),
+            "{heard:?}"
+        );
+        join_all(reads)
+            .await
+            .into_iter()
+            .for_each(|read| drop(read.unwrap()));
+        env::sleep(Nanos::millis(1)).await;
+        curious.stat("a").await.unwrap();
+        let idle = curious.state().unwrap();
+        assert_eq!(
+            (idle.requests, idle.cost, idle.work),
+            (0, Nanos(0), Nanos(0))
+        );
+        assert!(idle.utilisation.0 > 0, "{idle:?}");
+        // Who did not ask is told nothing.
+        silent.read("a", 0, 10).await.unwrap();
+        assert_eq!(silent.state(), None);
+    });
+}
+
+#[test]
+fn what_the_device_takes_is_learnt_from_the_requests() {
+    Runtime::simulated(2).block_on(async {
+        let (node, disk, _) = site().await;
+        disk.set_latency(Nanos::millis(5));
+        let session = node.open_session(Access::NodeKey).unwrap();
+        session.seal("g", 1).await.unwrap();
+        let guarded = session.guarded("g", 1).unwrap();
+        guarded.tell(caller(3, Class::Low));
+        let before = node.state().weights.seek;
+        for nth in 0..200_u64 {
+            let at = (nth * 37 % 64) * 65_536;
+            guarded.read("a", at, 4096).await.unwrap();
+        }
+        let after = node.state().weights.seek;
+        assert!(before < Nanos::millis(1), "{before}");
+        assert!(
+            (Nanos::millis(3)..Nanos::millis(8)).contains(&after),
+            "each of them took 5 ms: {after}"
+        );
+    });
+}
+
+#[test]
+fn a_request_that_fails_or_is_given_up_is_counted_no_more() {
+    Runtime::simulated(3).block_on(async {
+        let (node, _disk, _) = site().await;
+        let session = node.open_session(Access::NodeKey).unwrap();
+        let guarded = session.guarded("g", 1).unwrap();
+        guarded.read("b", 0, 10).await.unwrap_err();
+        assert_eq!(node.state().requests, 0);
+        let given_up = env::timeout(Nanos::micros(10), guarded.read("a", 0, 4096)).await;
+        assert!(given_up.is_err());
+        assert_eq!(node.state().requests, 0);
+        let data = View::copy_of(&[2; 4096]);
+        let write = guarded.write("a", 0, data, Change::FUA);
+        let given_up = env::timeout(Nanos::micros(10), write).await;
+        assert!(given_up.is_err());
+        // A change goes on to its end, and counts until then.
+        assert_eq!(node.state().requests, 1);
+        env::sleep(Nanos::secs(1)).await;
+        assert_eq!(node.state().requests, 0);
+    });
+}
+
+#[test]
+fn who_comes_with_a_capability_is_not_told() {
+    Runtime::simulated(4).block_on(async {
+        let (node, _disk, address) = site().await;
+        let slot = Slot::new(node.now(), 3600);
+        let wanted = Ask::new(Direction::Read, BytesPerSec::mb(1), slot).scope("a");
+        let soon = Second(node.now().0 + 30);
+        let held = node.hold(&wanted, None, soon).await;
+        let token = node.commit(held.unwrap()).await.unwrap();
+        let secret = Credentials::Capability(token);
+        let guest = Client::connect(&address, secret).await.unwrap();
+        let every = Nanos::millis(1);
+        assert!(!guest.tell(caller(1, Class::High), every).await.unwrap());
+        let refused = guest.offer(&wanted).await.unwrap_err();
+        assert!(matches!(
+            refused,
+            ClientError::Refused {
+                kind: RefusedKind::NodeKeyOnly,
+                ..
+            }
+        ));
+    });
+}
