@@ -139,18 +139,17 @@ impl Choice {
         }
     }
 
-    /// Asks all of `copies` at once, as writes do, and waits for every answer; in the order of the copies.
-    pub async fn all<T, E, F: Future<Output = Result<Told<T>, E>>>(
+    /// Lets the policy know of a request to one copy that is not its to choose, such as one of a write's.
+    ///
+    /// # Errors
+    /// What the copy said.
+    pub async fn one<T, E, F: Future<Output = Result<Told<T>, E>>>(
         &self,
         request: &Request,
-        copies: &[Candidate],
-        ask: impl Fn(DiskId) -> F,
-    ) -> Vec<(DiskId, Result<T, E>)> {
-        let asked = copies.iter().map(|copy| {
-            let asked = Asked::new(self, request, *copy, false, ask(copy.disk));
-            async move { (copy.disk, asked.await) }
-        });
-        env::sync::join_all(asked.collect::<Vec<_>>()).await
+        copy: Candidate,
+        answer: F,
+    ) -> Result<T, E> {
+        Asked::new(self, request, copy, false, answer).await
     }
 
     /// The disks for `copies` copies of a new allocation; distinct failure domains, cheapest first.
@@ -582,24 +581,23 @@ mod tests {
     }
 
     #[test]
-    fn a_write_goes_to_all_copies_at_once_and_hears_of_each() {
+    fn the_policy_hears_of_each_part_of_a_write_and_of_one_that_is_given_up() {
         env::Runtime::simulated(1).block_on(async {
             let (scribe, choice) = scribe();
             let (request, copies) = (request(), copies(3));
-            let begun = env::now();
-            let ask = |disk: DiskId| after(disk, 100 + u64::from(disk.0), disk.0 != 1);
-            let answers = choice.all(&request, &copies, ask).await;
-            assert_eq!(
-                answers,
-                [(DiskId(0), Ok(0)), (DiskId(1), Err(1)), (DiskId(2), Ok(2))]
-            );
-            assert_eq!(
-                env::now(),
-                begun + Nanos::micros(102),
-                "not one after the other"
-            );
-            let ends = &scribe.borrow().ends;
-            assert_eq!(ends[..], [(0, "answered"), (1, "failed"), (2, "answered")]);
+            let parts = copies.iter().map(|copy| {
+                let micros = 100 + u64::from(copy.disk.0);
+                choice.one(&request, *copy, after(copy.disk, micros, copy.disk.0 != 1))
+            });
+            let answers = env::sync::join_all(parts.collect::<Vec<_>>()).await;
+            assert_eq!(answers, [Ok(0), Err(1), Ok(2)]);
+            let late = choice.one(&request, copies[0], after(DiskId(0), 50_000, true));
+            assert!(env::timeout(Nanos::millis(5), late).await.is_err());
+            let scribe = scribe.borrow();
+            assert!(scribe.open.is_empty());
+            let ends = &scribe.ends;
+            assert_eq!(ends[..3], [(0, "answered"), (1, "failed"), (2, "answered")]);
+            assert_eq!(ends[3..], [(0, "cancelled")]);
         });
     }
 }

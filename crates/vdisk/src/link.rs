@@ -16,13 +16,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use base::{Buf, View};
+use base::{Buf, Nanos, View};
 use env::net::Address;
+use policy::place::State;
 use store::client::{Client, ClientError, ClientOptions, Credentials};
 use store::guard::Guarded;
 use store::node::Node;
 use store::session::{Access, OperationError};
-use store::{Change, Extent, Listing, SpaceFigures, Stat, StoreError};
+use store::{Caller, Change, Extent, Listing, SpaceFigures, Stat, StoreError};
 
 /// A store's answer, some time.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, LinkError>> + 'a>>;
@@ -146,8 +147,18 @@ pub trait Link {
     fn flush(&self) -> Pending<'_, ()>;
     /// The longest write in bytes.
     fn write_max(&self) -> u64;
+    /// Says whose reads and writes these are, and asks to hear how long the store's queue is. Nothing depends on it.
+    fn tell(&self, _caller: Caller) -> Pending<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+    /// How long the store's queue is, as it was last heard.
+    fn state(&self) -> Option<State> {
+        None
+    }
 }
 
+/// How often a store tells how long its queue is, at most: some 100 bytes each time.
+const TOLD_EVERY: Nanos = Nanos::millis(1);
 /// Objects asked for at once.
 const LISTED: usize = 1000;
 
@@ -232,6 +243,13 @@ impl Link for Local {
     fn write_max(&self) -> u64 {
         self.0.session().node().store().write_max()
     }
+    fn tell(&self, caller: Caller) -> Pending<'_, ()> {
+        self.0.tell(caller);
+        Box::pin(async { Ok(()) })
+    }
+    fn state(&self) -> Option<State> {
+        Some(self.0.session().node().state())
+    }
 }
 
 // --- somewhere else -----------------------------------------------------------------------------------
@@ -308,5 +326,99 @@ impl Link for Remote {
     }
     fn write_max(&self) -> u64 {
         self.0.write_max().min(self.0.read_max())
+    }
+    fn tell(&self, caller: Caller) -> Pending<'_, ()> {
+        Box::pin(async move { Ok(self.0.tell(caller, TOLD_EVERY).await.map(drop)?) })
+    }
+    fn state(&self) -> Option<State> {
+        self.0.state()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use base::Bytes;
+    use device::Memory;
+    use env::net::{Listener, sim};
+    use policy::place::{Class, ClientId, Origin, Penalties};
+    use policy::share::{BytesPerSec, Costs};
+    use store::node::NodeOptions;
+    use store::server::{Limits, Server};
+    use store::{Settings, Store};
+
+    use super::*;
+
+    const KEY: [u8; 32] = [7; 32];
+
+    /// A store whose device takes 2 ms for each request, served at port 7400 of a host of its own.
+    async fn site() -> Rc<Node> {
+        let device = Memory::new("disk", Bytes::mib(16));
+        let formatted = Store::format(Rc::clone(&device) as _, Settings::default()).await;
+        formatted.unwrap().close().await.unwrap();
+        let options = NodeOptions {
+            node_key: Some(KEY),
+            scrub: None,
+            ..NodeOptions::new(Costs::flat(BytesPerSec::mb(100)), [9; 32])
+        };
+        sim::on_host(IpAddr::from([10, 0, 0, 1]), async move {
+            let node = Node::open(Rc::clone(&device) as _, options).await.unwrap();
+            let server = Server::new(Rc::clone(&node), Limits::default());
+            let listener = Listener::bind(&"0.0.0.0:7400".parse().unwrap()).unwrap();
+            server.serve(listener).unwrap();
+            env::spawn(async move {
+                let _server = server;
+                std::future::pending::<()>().await;
+            });
+            device.set_latency(Nanos::millis(2));
+            node
+        })
+        .await
+    }
+
+    async fn link(door: &dyn Door, guard: &str, client: u64) -> Rc<dyn Link> {
+        let link = door.open(guard, 1).await.unwrap();
+        let caller = Caller {
+            origin: Origin {
+                client: ClientId(client),
+                class: Class::Normal,
+            },
+            penalties: Penalties::default(),
+        };
+        link.tell(caller).await.unwrap();
+        link
+    }
+
+    #[test]
+    fn what_one_client_has_queued_at_a_store_the_others_hear_here_and_over_the_network() {
+        env::Runtime::simulated(1).block_on(async {
+            let here = LocalDoor(site().await);
+            let there = RemoteDoor {
+                address: "10.0.0.1:7400".parse().unwrap(),
+                credentials: Credentials::NodeKey(KEY),
+                options: ClientOptions::default(),
+            };
+            let busy = link(&there, "g/1", 1).await;
+            let (near, far) = (link(&here, "g/2", 2).await, link(&there, "g/3", 3).await);
+            let change = Change::FUA.creating();
+            let data = View::copy_of(&[1; 65_536]);
+            busy.write("v/1", 0, data, change).await.unwrap();
+            for nth in 0..20 {
+                let busy = Rc::clone(&busy);
+                env::spawn(async move { busy.read("v/1", nth % 16 * 4096, 4096).await.map(drop) });
+            }
+            env::sleep(Nanos::millis(3)).await;
+            far.stat("v/1").await.unwrap();
+            for heard in [near.state().unwrap(), far.state().unwrap()] {
+                assert!((1..=20).contains(&heard.requests), "{heard:?}");
+                assert_eq!(heard.tail.last.unwrap().client, ClientId(1), "{heard:?}");
+            }
+            env::sleep(Nanos::secs(1)).await;
+            far.stat("v/1").await.unwrap();
+            for heard in [near.state().unwrap(), far.state().unwrap()] {
+                assert_eq!(heard.requests, 0, "{heard:?}");
+            }
+        });
     }
 }

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use base::{Buf, Bytes, Instant, Nanos, View};
 use env::sync::join_all;
 use policy::place::{Candidate, Op, Reply, Request};
-use store::Change;
+use store::{Change, place_of};
 
 use super::members::{Member, Standing};
 use super::{Core, Placed, VolumeError};
@@ -159,7 +159,9 @@ impl Core {
         let fit =
             |member: &&Member| member.standing.get() == Standing::In && member.link().is_some();
         let members = numbers.iter().filter_map(|number| self.member(*number));
-        let copies: Vec<Candidate> = members.filter(fit).map(Member::candidate).collect();
+        let at = Some(place_of(&placed.object, piece.from));
+        let copies = members.filter(fit).map(|member| member.candidate(at));
+        let copies: Vec<Candidate> = copies.collect();
         if copies.is_empty() {
             let why = LinkError::Gone("none of its in-sync stores can be reached".to_owned());
             return Err(self.no_copy(piece.index, &why));
@@ -175,7 +177,7 @@ impl Core {
                 };
                 let read = link.read(&placed.object, piece.from, piece.len);
                 match self.within(read).await {
-                    Ok(data) => Ok(told(data, begun)),
+                    Ok(data) => Ok(told(data, begun, &link)),
                     Err(error) => {
                         if error.ends_link() {
                             member.lose(&link, false);
@@ -402,8 +404,15 @@ impl Core {
         };
         let answer = match data {
             Some(data) => {
-                let write = link.write(&placed.object, piece.from, data.clone(), change);
-                self.within(write).await
+                let request = self.request(Op::Write, piece.len);
+                let at = place_of(&placed.object, piece.from);
+                let write = async {
+                    let begun = env::now();
+                    let write = link.write(&placed.object, piece.from, data.clone(), change);
+                    self.within(write).await.map(|()| told((), begun, &link))
+                };
+                let copy = member.candidate(Some(at));
+                self.choice.one(&request, copy, write).await
             }
             None => self.within(zeroed(&link, placed, piece, change)).await,
         };
@@ -503,14 +512,14 @@ impl Core {
 }
 
 /// An answer, with what the policy learns from it.
-fn told(data: Buf, begun: Instant) -> Told<Buf> {
+fn told<T>(what: T, begun: Instant, link: &Rc<dyn Link>) -> Told<T> {
     let took: Nanos = env::now().since(begun);
     Told {
-        what: data,
+        what,
         reply: Reply {
             residence: took,
             service: took,
-            state: None,
+            state: link.state(),
         },
     }
 }

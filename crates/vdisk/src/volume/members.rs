@@ -12,7 +12,8 @@ use std::future::Future;
 use std::rc::Rc;
 
 use base::{Bytes, Nanos};
-use policy::place::{Candidate, DiskId, Permille, Target};
+use policy::place::{At, Candidate, DiskId, Permille, Target};
+use store::Caller;
 
 use super::{Condition, Core, Health, Site, VolumeError, stores};
 use crate::link::{Link, LinkError};
@@ -62,18 +63,18 @@ impl Member {
         DiskId(u32::from(self.site.number.0))
     }
 
-    pub fn candidate(&self) -> Candidate {
+    pub fn candidate(&self, at: Option<At>) -> Candidate {
         Candidate {
             disk: self.disk(),
             local: self.site.local,
             rotating: self.site.rotating,
-            at: None,
+            at,
         }
     }
 
     fn target(&self) -> Target {
         Target {
-            candidate: self.candidate(),
+            candidate: self.candidate(None),
             domain: self.site.domain,
             free: self.free.get(),
             capacity: self.total.get(),
@@ -332,11 +333,21 @@ impl Core {
         Ok(())
     }
 
+    /// Says at a store whose requests will come.
+    async fn introduce(&self, link: &Rc<dyn Link>) -> Result<(), LinkError> {
+        let caller = Caller {
+            origin: self.settings.origin,
+            penalties: self.settings.penalties,
+        };
+        self.within(link.tell(caller)).await
+    }
+
     /// Opens a link to `member` under its mark.
     pub(super) async fn open_link(&self, member: &Member) -> Result<Rc<dyn Link>, LinkError> {
         let mark = member.mark.get();
         let opened = member.site.door.open(&self.guard, mark.0);
         let link = self.within(opened).await?;
+        self.introduce(&link).await?;
         if let Ok(space) = self.within(link.space()).await {
             member
                 .free
@@ -356,6 +367,7 @@ impl Core {
         let mark = self.generation();
         let opened = member.site.door.open(&self.guard, mark.0);
         let link = self.within(opened).await?;
+        self.introduce(&link).await?;
         member.mark.set(mark);
         member.tainted.set(false);
         Ok(link)
