@@ -6,6 +6,7 @@
 //!                                 meta: who may write it, which stores are in sync, where its map begins
 //! ```
 //!
+//! - [`announce`] how long the stores' queues are, sent unasked.
 //! - [`choice`] which copy is asked, and what when it is late or fails.
 //! - [`volume`] a volume in use; [`link`] one store as it sees it.
 //! - [`meta`] small records that all nodes agree on. [`record`] what they agree on about a volume.
@@ -17,6 +18,7 @@
 //!
 //! Source: COST 3 (virtual disks with copies on ordinary nodes; thin, snapshots and clones by copy-on-write radix trees).
 
+pub mod announce;
 pub mod choice;
 pub mod image;
 pub mod image_audit;

@@ -13,6 +13,9 @@ use sha2::Sha256;
 
 use super::hello::{CLIENT_HELLO_LEN, SERVER_HELLO_LEN};
 
+/// Bytes of what shows where a datagram comes from.
+pub const TAG_LEN: usize = 16;
+
 /// A key that the nodes of one cluster share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NodeKey(pub [u8; 32]);
@@ -45,6 +48,22 @@ impl NodeKey {
     /// A nonce nobody without the key can foresee, from bits that are never the same.
     pub fn nonce(&self, fresh: &[u8]) -> [u8; 32] {
         self.mac(b"nonce", &[fresh]).finalize().into_bytes().into()
+    }
+
+    /// Shows that `message`, a datagram, comes from somebody with the key.
+    pub fn tag(&self, message: &[u8]) -> [u8; TAG_LEN] {
+        let whole: [u8; 32] = self
+            .mac(b"datagram", &[message])
+            .finalize()
+            .into_bytes()
+            .into();
+        *whole.first_chunk().expect("a part of it")
+    }
+
+    /// Does it? Takes the same time whatever it is.
+    pub fn is_tagged(&self, message: &[u8], tag: &[u8; TAG_LEN]) -> bool {
+        let mac = self.mac(b"datagram", &[message]);
+        mac.verify_truncated_left(tag).is_ok()
     }
 
     fn proof(&self, side: &[u8], challenge: &Challenge) -> Hmac<Sha256> {

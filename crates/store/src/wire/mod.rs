@@ -43,6 +43,7 @@ pub use failure::{Failure, RefusedKind};
 pub use fields::Malformed;
 pub use header::{HEADER_LEN, Header, Kind};
 pub use hello::{CLIENT_HELLO_LEN, ClientHello, SERVER_HELLO_LEN, ServerHello, Ways};
+pub use state::{Announced, DATAGRAM_MAX};
 
 /// The version of the protocol this program speaks; no other yet.
 pub const VERSION: u16 = 1;

@@ -6,6 +6,7 @@
 use base::{Bytes, Instant, Nanos};
 use policy::place::{At, Class, ClientId, Origin, PerByte, Permille, State, Tail, Weights};
 
+use super::auth::{NodeKey, TAG_LEN};
 use super::fields::{Fields, Malformed, Put};
 
 /// The version of a state that this program writes.
@@ -121,6 +122,63 @@ fn state(fields: &mut Fields<'_>, at: Instant) -> Result<State, Malformed> {
     })
 }
 
+// --- datagrams --------------------------------------------------------------------------------------
+
+const MAGIC: [u8; 4] = *b"TaSt";
+/// The version of datagrams.
+const DATAGRAM: u16 = 1;
+/// The longest datagram with a state in it.
+pub const DATAGRAM_MAX: usize = 512;
+
+/// A state that a node sends unasked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Announced {
+    /// Of which store of the cluster.
+    pub store: u16,
+    /// When the sender began, by its clock: a later run's count from anew.
+    pub run: u64,
+    /// Rises with each datagram of the store in a run.
+    pub sequence: u64,
+    /// The queue.
+    pub state: State,
+}
+
+impl Announced {
+    /// As a datagram, for those who have the key.
+    pub fn encode(&self, key: &NodeKey) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256);
+        out.raw(&MAGIC);
+        out.u16(DATAGRAM);
+        out.u16(self.store);
+        out.u64(self.run);
+        out.u64(self.sequence);
+        out.extend(encode(&self.state));
+        let tag = key.tag(&out);
+        out.raw(&tag);
+        out
+    }
+
+    /// What a datagram says that was heard `at`; `None` if it is not from somebody with the key, or nothing this program
+    /// knows.
+    pub fn decode(datagram: &[u8], key: &NodeKey, at: Instant) -> Option<Announced> {
+        let (message, tag) = datagram.split_last_chunk::<TAG_LEN>()?;
+        if datagram.len() > DATAGRAM_MAX || !key.is_tagged(message, tag) {
+            return None;
+        }
+        let mut fields = Fields::new("a datagram", message);
+        let known = fields.array().ok()? == MAGIC && fields.u16().ok()? == DATAGRAM;
+        let (store, run) = (fields.u16().ok()?, fields.u64().ok()?);
+        let sequence = fields.u64().ok()?;
+        let state = state(&mut fields, at).ok().map(State::bounded)?;
+        known.then_some(Announced {
+            store,
+            run,
+            sequence,
+            state,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,5 +237,36 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_datagram_is_read_by_those_with_the_key_and_with_any_bit_changed_by_nobody() {
+        let key = NodeKey([7; 32]);
+        let told = Announced {
+            store: 3,
+            run: 1 << 60,
+            sequence: 12,
+            state: full(),
+        };
+        let bytes = told.encode(&key);
+        assert!(bytes.len() <= DATAGRAM_MAX);
+        assert_eq!(Announced::decode(&bytes, &key, Instant(7)), Some(told));
+        assert_eq!(
+            Announced::decode(&bytes, &NodeKey([8; 32]), Instant(7)),
+            None
+        );
+        for bit in 0..bytes.len() * 8 {
+            let mut changed = bytes.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Announced::decode(&changed, &key, Instant(7)), None, "{bit}");
+        }
+        for len in 0..bytes.len() {
+            assert_eq!(Announced::decode(&bytes[..len], &key, Instant(7)), None);
+        }
+        // Of a later version, with the key.
+        let mut later = bytes[..bytes.len() - TAG_LEN].to_vec();
+        later[4] = 2;
+        later.extend(key.tag(&later));
+        assert_eq!(Announced::decode(&later, &key, Instant(7)), None);
     }
 }
