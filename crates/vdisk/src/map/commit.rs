@@ -36,6 +36,8 @@ pub struct Commit {
     pub root: Root,
     /// Nodes that were written.
     pub written: Vec<NodeRef>,
+    /// Where each of them stands.
+    pub places: Vec<Place>,
     /// What the map needs no more once the meta store has the root. Of it [`Freed::later_than`] the `since` of the head's
     /// record is the head's alone, and may be freed: of that record with which the transaction that took the root compared,
     /// for a deletion may change it meanwhile.
@@ -248,6 +250,7 @@ impl Committing<'_> {
             node,
         };
         replaced.append(&mut state.orphans);
+        let places = finished.iter().map(|(_, node)| node.place()).collect();
         let cache = self.map.reader.cache();
         for (reference, node) in finished {
             cache.put(&reference, node);
@@ -255,6 +258,7 @@ impl Committing<'_> {
         Commit {
             root: state.committed,
             written,
+            places,
             replaced: Freed {
                 nodes: replaced,
                 extents: dropped_extents(&writing.dropped),

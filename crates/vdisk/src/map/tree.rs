@@ -107,6 +107,11 @@ impl Map {
         self.state.borrow().committed
     }
 
+    /// What reads its nodes.
+    pub fn reader(&self) -> &Rc<Reader> {
+        &self.reader
+    }
+
     /// How many extents there are.
     pub fn extents(&self) -> u32 {
         self.state.borrow().extents
@@ -190,6 +195,29 @@ impl Map {
         }
         self.state.borrow_mut().extents = extents;
         Ok(())
+    }
+
+    /// Has the nodes above extent `index` written anew by the next commit: their copies go to other stores.
+    ///
+    /// # Errors
+    /// As for [`Map::get`].
+    pub async fn renew(&self, index: u32) -> Result<(), MapError> {
+        let mut hand = Hand::default();
+        loop {
+            let missing = {
+                let state = &mut *self.state.borrow_mut();
+                match Seen::new(state, &self.reader, &hand).path(index) {
+                    Ok(path) => {
+                        for node in path {
+                            state.dirty.entry(node.place()).or_insert(node);
+                        }
+                        return Ok(());
+                    }
+                    Err(missing) => missing,
+                }
+            };
+            self.fetch(&mut hand, missing).await?;
+        }
     }
 
     async fn put(&self, index: u32, entry: Option<Entry>) -> Result<Option<Entry>, MapError> {

@@ -6,12 +6,13 @@
 //! ```
 //!
 //! The *homes* are as many in-sync stores as extents have copies, so that whoever can open the volume can seal one of them.
-//! Volumes of one copy need none of this: a single copy differs from nothing.
+//! Volumes of one copy need it for new extents alone: a single copy differs from nothing, but may not be there.
 //!
 //! Always true:
 //! 1. While a change of an extent is under way, or its copies are in doubt, its bit is durable on all homes.
-//! 2. A home that misses a bit is put out of sync before the change goes on.
-//! 3. `weakest` is no greater than the number of homes in sync.
+//! 2. An extent that no store may have, since no change of it was answered, has its bit before the map has it.
+//! 3. A home that misses a bit is put out of sync before the change goes on.
+//! 4. `weakest` is no greater than the number of homes in sync.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -255,7 +256,9 @@ impl Core {
                     let old = now.since(it.last) >= self.settings.clean_after;
                     it.under_way == 0 && (all || old)
                 });
-                quiet && !self.is_doubtful(**index)
+                // One of which nothing was answered may be nowhere: its bit says so to whoever opens the volume.
+                let young = self.placed(**index).is_some_and(|it| it.young.get());
+                quiet && !young && !self.is_doubtful(**index)
             });
             clean.copied().collect()
         };

@@ -8,7 +8,6 @@
 //! 1. A piece that was sent and not answered leaves its extent in doubt before its range is given up.
 //! 2. Stores for a new extent are noted before the first byte is sent to any of them.
 
-use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -273,16 +272,27 @@ impl Core {
         data: Option<View>,
     ) -> Result<Tried, VolumeError> {
         self.usable()?;
-        let placed = self.place(piece).await?;
-        let numbers = placed.stores.borrow().clone();
-        let may_differ = self.record.borrow().0.copies > 1;
-        let _dirty = match may_differ {
+        let found = self.placed(piece.index);
+        let new = found.as_ref().is_none_or(|placed| placed.young.get());
+        let (copies, least) = {
+            let record = &self.record.borrow().0;
+            (record.copies, record.min_isr)
+        };
+        let _dirty = match copies > 1 || new {
             true => Some(self.note_dirty(piece.index).await?),
             false => None,
         };
+        let placed = match found {
+            Some(placed) => placed,
+            None => self.place(piece).await?,
+        };
+        let numbers = placed.stores.borrow().clone();
         let needed = self.needed(&numbers);
-        let least = self.record.borrow().0.min_isr;
         if needed.len() < usize::from(least) {
+            if placed.young.get() {
+                // Others may do.
+                self.forget(piece.index, &placed).await?;
+            }
             return Ok(Tried::Again(self.read_only(needed.len())));
         }
         let under_way = self.begin();
@@ -341,14 +351,12 @@ impl Core {
         // From here on nobody looks before the copies are equal, however this ends.
         self.doubt(piece.index);
         if placed.young.get() && full {
-            // They do not have it at all: others may take their place.
+            // Nobody was answered, and nobody looked: it begins anew where there is room.
             for (member, _) in &failed {
                 member.free.set(Bytes(0));
             }
-            placed
-                .stores
-                .borrow_mut()
-                .retain(|one| !numbers.contains(one));
+            self.forget(piece.index, placed).await?;
+            self.believe(piece.index);
             return Ok(Tried::Again(VolumeError::NoRoom {
                 volume: self.id,
                 why: why.to_string(),
@@ -433,73 +441,37 @@ impl Core {
         disks.first().map(|disk| StoreNumber(disk.0 as u16))
     }
 
-    /// The extent of this piece; where it is not allocated, or has too few stores and no answered change yet, stores are
-    /// chosen first.
-    async fn place(&self, piece: Piece) -> Result<Rc<Placed>, VolumeError> {
+    /// Stores for a new extent, as many as there should be copies, or as there are.
+    fn choose(&self, len: u64) -> Result<Vec<StoreNumber>, VolumeError> {
         let (copies, least) = {
             let record = &self.record.borrow().0;
             (usize::from(record.copies), usize::from(record.min_isr))
         };
-        let found = self.placed(piece.index);
-        let has: Vec<StoreNumber> = (found.as_ref())
-            .map(|placed| placed.stores.borrow().clone())
-            .unwrap_or_default();
-        let begun = found.as_ref().is_some_and(|placed| !placed.young.get());
-        if begun || has.len() >= copies {
-            return Ok(found.expect("it has stores"));
-        }
-        let request = self.request(Op::Write, piece.len);
-        let targets = self.targets(&has);
-        let mut more = Vec::new();
+        let request = self.request(Op::Write, len);
+        let targets = self.targets(&[]);
         let mut why = None;
-        for count in (1..=copies - has.len()).rev() {
+        for count in (least.max(1)..=copies).rev() {
             match self.choice.place(&request, count, &targets) {
                 Ok(disks) => {
-                    more = disks;
-                    break;
+                    let numbers = disks.iter().map(|disk| StoreNumber(disk.0 as u16));
+                    return Ok(numbers.collect());
                 }
                 Err(error) => why = Some(error),
             }
         }
-        let mut stores = has;
-        stores.extend(more.iter().map(|disk| StoreNumber(disk.0 as u16)));
-        if stores.len() < least.max(1) {
-            let why = why.expect("a place was looked for in vain");
-            return Err(self.no_room(&why));
+        let why = why.expect("a place was looked for in vain");
+        Err(self.no_room(&why))
+    }
+
+    /// A new extent: in the map and in the table before the first byte of it is sent. Its range is the caller's alone.
+    async fn place(&self, piece: Piece) -> Result<Rc<Placed>, VolumeError> {
+        let index = piece.index;
+        if self.is_forgotten(index) {
+            // Else whoever opens the volume takes the one before for something that is still there.
+            self.commit().await?;
         }
-        let placed = match found {
-            Some(placed) => placed,
-            None => {
-                let name = ExtentName {
-                    owner: self.id,
-                    born: self.generation(),
-                    index: piece.index,
-                };
-                let placed = Rc::new(Placed {
-                    name,
-                    object: name.to_string(),
-                    stores: RefCell::default(),
-                    young: Cell::new(true),
-                });
-                self.extents
-                    .borrow_mut()
-                    .insert(piece.index, Rc::clone(&placed));
-                self.count(|figures| figures.allocated += 1);
-                placed
-            }
-        };
+        let stores = self.choose(piece.len)?;
         let count = stores.len() as u8;
-        let before = placed.stores.borrow().len();
-        let joined = 0 < before && before < stores.len();
-        *placed.stores.borrow_mut() = stores;
-        if joined {
-            // What the others have of changes that were not answered may have been read.
-            self.doubt(piece.index);
-            return Err(VolumeError::NoRoom {
-                volume: self.id,
-                why: "its stores are being changed".to_owned(),
-            });
-        }
         // Before anything is written: whoever opens the volume must know how few copies there may be.
         self.change_record(|record| {
             let less = count < record.weakest;
@@ -507,7 +479,33 @@ impl Core {
             Ok(less)
         })
         .await?;
+        let name = ExtentName {
+            owner: self.id,
+            born: self.generation(),
+            index,
+        };
+        let placed = Placed::new(name, stores, true);
+        self.enter(index, &placed).await?;
+        self.extents.borrow_mut().insert(index, Rc::clone(&placed));
+        self.count(|figures| figures.allocated += 1);
         Ok(placed)
+    }
+
+    /// Lets the map have an extent as it is now.
+    pub(super) async fn enter(&self, index: u32, placed: &Placed) -> Result<(), VolumeError> {
+        let entry = placed.entry().expect("it has stores");
+        let set = self.map.set(index, entry).await;
+        set.map(drop).map_err(|error| self.map_error(&error))
+    }
+
+    /// An extent of which nothing was answered, nor read, is given up. Its range is the caller's alone.
+    pub(super) async fn forget(&self, index: u32, placed: &Placed) -> Result<(), VolumeError> {
+        debug_assert!(placed.young.get());
+        let removed = self.map.remove(index).await;
+        removed.map_err(|error| self.map_error(&error))?;
+        self.forgotten(index);
+        self.extents.borrow_mut().remove(&index);
+        Ok(())
     }
 }
 

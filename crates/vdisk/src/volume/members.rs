@@ -181,7 +181,7 @@ impl Core {
     }
 
     /// Takes what the meta store holds now.
-    fn learn(&self, entry: Option<&Entry>) -> Result<(), VolumeError> {
+    pub(super) fn learn(&self, entry: Option<&Entry>) -> Result<(), VolumeError> {
         let record = self.check_epoch(entry)?;
         let entry = entry.expect("checked");
         if entry.changed != self.record.borrow().1 {
@@ -251,18 +251,15 @@ impl Core {
         Generation(oldest.0.saturating_sub(1))
     }
 
-    /// The least number of in-sync copies of any extent with these stores out; as many as there should be if there is none.
+    /// The least number of in-sync copies of any extent or node with these stores out, as whoever opens the volume finds them;
+    /// as many as there should be if there is none.
     /// No more than the homes of dirty bits among them: whoever opens the volume must find one.
     pub(super) fn weakest(&self, out: &BTreeMap<StoreNumber, Generation>, copies: u8) -> u8 {
         let extents = self.extents.borrow();
-        let least = extents.values().filter(|it| !it.stores.borrow().is_empty());
-        let least = least
-            .map(|placed| {
-                let stores = placed.stores.borrow();
-                stores.iter().filter(|one| !out.contains_key(one)).count() as u8
-            })
-            .min();
+        let all = extents.values().filter(|it| !it.stores.borrow().is_empty());
+        let least = all.map(|it| it.in_sync(out)).min();
         let least = least.unwrap_or(copies).min(copies);
+        let least = least.min(self.nodes.weakest(out).unwrap_or(copies));
         match self.homes_but(out) {
             Some(homes) if copies > 1 => least.min(homes as u8),
             _ => least,
@@ -272,6 +269,7 @@ impl Core {
     /// Puts stores that may have missed a change out, in the record. `false`: one of them has the last in-sync copy of some
     /// extent, and nothing was done.
     pub(super) async fn put_out(&self, numbers: &[StoreNumber]) -> Result<bool, VolumeError> {
+        self.spare_nodes(numbers).await?;
         #[cfg(test)]
         let untold = self.planted(super::Bug::AnswerBeforeSwap);
         #[cfg(not(test))]
@@ -289,7 +287,7 @@ impl Core {
             }
             let weakest = self.weakest(&record.out, record.copies);
             last_copy.set(anything && weakest == 0);
-            record.weakest = weakest;
+            record.weakest = record.weakest.min(weakest);
             Ok(anything && weakest > 0)
         };
         match untold {
@@ -314,6 +312,19 @@ impl Core {
         }
         self.news.notify_all();
         Ok(true)
+    }
+
+    /// Has nodes of which these stores have the last in-sync copies written elsewhere, where extents can do without them.
+    async fn spare_nodes(&self, numbers: &[StoreNumber]) -> Result<(), VolumeError> {
+        let mut out = self.record.borrow().0.out.clone();
+        out.extend(numbers.iter().map(|number| (*number, Generation(0))));
+        if self.nodes.weakest(&out) == Some(0) && self.renew_thin_nodes(&out, 1).await? {
+            match self.commit().await {
+                Err(error) if !error.passes() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// New links, under a greater mark, to in-sync stores with changes in doubt: nothing of those is under way then.

@@ -96,14 +96,12 @@ impl Core {
         let under_way = self.begin();
         let source = self.source(&placed, &copies).await?;
         let Some((source, size)) = source else {
-            if placed.young.get() {
-                // Nobody has it, and nobody was told it was written.
-                self.extents.borrow_mut().remove(&index);
-                return Ok(());
-            }
-            let why = LinkError::Absent(format!("no store has {}", placed.object));
-            return Err(self.no_copy(index, &why));
+            // Nobody has it, so nobody was told that it was written. Its bit stays.
+            placed.young.set(true);
+            return Ok(());
         };
+        // From here on it may be read.
+        placed.young.set(false);
         let mut failed = Vec::new();
         for (member, link) in &copies {
             let done = match Rc::ptr_eq(link, &source) {
@@ -352,7 +350,8 @@ impl Core {
         let since = since.ok_or("the record does not say since when it is out")?;
         member.synced.borrow_mut().clear();
         member.set_link(Rc::clone(&link));
-        self.adopt_or_delete(number, &link).await.map_err(said)?;
+        self.delete_strays(number, &link).await.map_err(said)?;
+        self.bring_nodes(member).await?;
         while let Some((index, placed)) = self.next_to_bring(member) {
             self.bring(member, &link, index, &placed, since).await?;
         }
@@ -460,31 +459,22 @@ impl Core {
         Ok(())
     }
 
-    /// Looks through what a returning store has: copies of extents that lack one are theirs again, what no extent knows goes.
-    async fn adopt_or_delete(
+    /// Looks through what a returning store has and was named since the volume was opened, or a snapshot taken: what no
+    /// extent knows goes. What is older may be that of another image.
+    async fn delete_strays(
         &self,
         number: StoreNumber,
         link: &Rc<dyn Link>,
     ) -> Result<(), LinkError> {
-        let mut after: Option<String> = None;
-        let copies = usize::from(self.record.borrow().0.copies);
+        let prefix = ExtentName::prefix(self.id);
+        let mut after = Some(ExtentName::before(self.id, self.floor.get().next()));
         loop {
-            let prefix = ExtentName::prefix(self.id);
             let part = self.within(link.list(&prefix, after.as_deref())).await?;
             for stat in &part.objects {
                 let name = ExtentName::parse(&stat.name);
                 let placed = name.and_then(|name| self.placed(name.index));
                 let known = placed.filter(|placed| Some(placed.name) == name);
-                let keep = known.is_some_and(|placed| {
-                    let mut stores = placed.stores.borrow_mut();
-                    let has = stores.contains(&number);
-                    let joins = !has && stores.len() < copies && !self.is_near(&stores, number);
-                    if joins {
-                        stores.push(number);
-                    }
-                    has || joins
-                });
-                if !keep {
+                if !known.is_some_and(|placed| placed.stores.borrow().contains(&number)) {
                     match self.within(link.delete(&stat.name, marked_none())).await {
                         Ok(()) | Err(LinkError::Absent(_)) => {}
                         Err(error) => return Err(error),
@@ -496,13 +486,6 @@ impl Core {
                 None => return Ok(()),
             }
         }
-    }
-
-    /// Is one of `stores` in the failure domain of this one?
-    fn is_near(&self, stores: &[StoreNumber], number: StoreNumber) -> bool {
-        let domain = |one: &StoreNumber| self.member(*one).map(|it| it.site.domain);
-        let own = domain(&number);
-        stores.iter().any(|one| domain(one) == own)
     }
 
     // --- by itself --------------------------------------------------------------------------------------------
@@ -524,6 +507,11 @@ impl Core {
             let filled = async {
                 self.find_homes().await?;
                 self.fill_up().await?;
+                let (out, copies) = {
+                    let record = &self.record.borrow().0;
+                    (record.out.clone(), record.copies)
+                };
+                self.renew_thin_nodes(&out, copies).await?;
                 self.tell_weakest().await
             };
             if let Err(error) = filled.await {
@@ -573,7 +561,7 @@ impl Core {
             return Ok(());
         }
         if numbers.len() > copies {
-            return self.take_away(placed, copies).await;
+            return self.take_away(index, placed, copies).await;
         }
         let Some(number) = self.choose_one(&numbers) else {
             return Ok(());
@@ -605,8 +593,11 @@ impl Core {
         match copied.await {
             // The store was put out meanwhile: it looks through all it has when it comes back.
             Ok(()) if member.standing.get() == Standing::In => {
-                placed.stores.borrow_mut().push(number);
-                Ok(())
+                let added = self.add(index, placed, number).await;
+                if added.is_err() {
+                    self.rid(placed, number).await?;
+                }
+                added
             }
             Ok(()) => Ok(()),
             Err(LinkError::Fenced { why, .. }) => Err(self.fence(why)),
@@ -659,25 +650,24 @@ impl Core {
         }
     }
 
-    /// Takes a copy away that an extent has too many. Its range is the caller's alone.
-    async fn take_away(&self, placed: &Placed, copies: usize) -> Result<(), VolumeError> {
+    /// Takes a copy away that an extent has too many. Its range is the caller's alone, until a root without the copy is in
+    /// the meta store: whoever reads the map must not count one that changes do not reach.
+    async fn take_away(
+        &self,
+        index: u32,
+        placed: &Rc<Placed>,
+        copies: usize,
+    ) -> Result<(), VolumeError> {
         let numbers = placed.stores.borrow().clone();
         let members = || numbers.iter().rev().filter_map(|one| self.member(*one));
-        // Who is out and has no link looks through all he has when he comes back.
-        let gone = |it: &&Member| it.standing.get() == Standing::Out && it.link().is_none();
-        if let Some(member) = members().find(gone) {
-            let number = member.site.number;
-            placed.stores.borrow_mut().retain(|one| *one != number);
-            return Ok(());
-        }
+        let gone = |it: &&Member| it.standing.get() == Standing::Out;
         let in_sync = || members().filter(|it| it.standing.get() == Standing::In);
         let enough = || in_sync().count() > copies;
-        let Some(member) = in_sync().find(|it| it.link().is_some()) else {
-            return Ok(());
+        let member = match members().find(gone) {
+            Some(member) => member,
+            None if !enough() => return Ok(()),
+            None => in_sync().next().expect("there are enough"),
         };
-        if !enough() {
-            return Ok(());
-        }
         let number = member.site.number;
         placed.stores.borrow_mut().retain(|one| *one != number);
         // Whoever is put out from here on, or was a moment ago, is counted without this copy.
@@ -687,12 +677,28 @@ impl Core {
             record.weakest = record.weakest.min(weakest);
             Ok(less)
         });
-        let counted = counted.await;
-        if counted.is_err() || !enough() {
+        let counted = match counted.await {
+            Ok(()) if member.standing.get() != Standing::Out && !enough() => Err(()),
+            Ok(()) => self.enter(index, placed).await.map_err(drop),
+            Err(error) if !error.passes() => return Err(error),
+            Err(_) => Err(()),
+        };
+        if counted.is_err() {
             placed.stores.borrow_mut().push(number);
-            return counted;
+            return Ok(());
         }
-        self.rid(placed, number).await
+        #[cfg(test)]
+        if self.planted(super::Bug::NoCommit) {
+            return Ok(());
+        }
+        // What it has of it is freed with the commit. Whether one that failed comes about nobody knows: until one does not
+        // fail, nobody changes the extent.
+        loop {
+            match self.commit().await {
+                Err(error) if error.passes() => self.pause().await,
+                other => return other,
+            }
+        }
     }
 
     /// Tells the record when extents have more copies in sync than it says.

@@ -13,12 +13,13 @@
 //! Joining -> Out      a change missed it
 //! ```
 //!
+//! - `nodes` where the map's nodes are; `commit` how the map becomes durable.
 //! - `open` from a record to a volume. `members` stores and the record. `io` reads and writes. `ranges` who is where.
 //!   `dirty` which extents' copies may differ after a crash. `mend` what makes copies equal again.
 //!
-//! What was allocated is found by listing when a volume is opened; the map is in memory while it is open. Not here yet: maps
-//! that are kept (`map`), and with them snapshots, overlays and extents that are freed; background requests in a class of
-//! their own; a record that is seen to be older than the stores; a list of the stores that may have copies.
+//! The map is read when a volume is opened, and what was allocated since its last commit is found by listing; it is in memory
+//! while the volume is open, and committed beside reads and writes. Not here yet: snapshots and overlays; background requests
+//! in a class of their own; a record that is seen to be older than the stores; a list of the stores that may have copies.
 //!
 //! Source: COST 3.2 (reads by cost, new extents on the cheapest disks, overwrites go to their copies, a write is answered
 //! when all copies are on disk); who may write, who is in sync and what happens after faults is ours.
@@ -31,10 +32,12 @@
 //!    read before they are equal.
 //! 5. Nothing is answered under a lease that may have run out, nor after a greater mark was seen.
 
+mod commit;
 mod dirty;
 mod io;
 mod members;
 mod mend;
+mod nodes;
 mod open;
 mod ranges;
 #[cfg(test)]
@@ -52,9 +55,11 @@ use policy::place::{DiskId, DomainId, Origin, Penalties, PlaceError, State};
 use crate::choice::Choice;
 use crate::image::{ImageRecord, Known};
 use crate::link::{Door, LinkError};
+use crate::map::{Entry, Freed, Layer, Map};
 use crate::meta::{MetaError, MetaStore, Revision};
-use crate::names::{ExtentName, Generation, StoreNumber, VolumeId};
+use crate::names::{COPIES_MAX, ExtentName, Generation, StoreNumber, Stores, VolumeId};
 use crate::record::{RecordError, VolumeRecord};
+use commit::Unsaid;
 use dirty::Dirty;
 use members::Member;
 use ranges::Ranges;
@@ -89,6 +94,8 @@ pub struct Settings {
     pub deadline: Nanos,
     /// An extent that was not written for so long is clean.
     pub clean_after: Nanos,
+    /// How often the map is committed while it changes.
+    pub commit_after: Nanos,
     /// How often what goes on by itself looks around.
     pub tick: Nanos,
     /// Whose its requests are.
@@ -107,6 +114,7 @@ impl Settings {
             patience: Nanos::secs(5),
             deadline: Nanos::secs(30),
             clean_after: Nanos::secs(5),
+            commit_after: Nanos::secs(3),
             tick: Nanos::secs(1),
             origin,
             penalties: Penalties::default(),
@@ -181,6 +189,14 @@ pub enum VolumeError {
         least: u8,
         /// Who is out.
         out: Vec<StoreNumber>,
+    },
+    /// The map cannot be read or written.
+    #[error("volume {volume} cannot use its map: {why}")]
+    Map {
+        /// Which.
+        volume: VolumeId,
+        /// What stood in the way.
+        why: String,
     },
     /// Nowhere to put a new extent.
     #[error("volume {volume} has no room for a new extent: {why}")]
@@ -267,6 +283,8 @@ pub struct Figures {
     pub reconciled: u64,
     /// Extents allocated.
     pub allocated: u64,
+    /// Roots given to the meta store.
+    pub commits: u64,
 }
 
 /// An extent that is allocated.
@@ -275,8 +293,44 @@ pub(crate) struct Placed {
     /// The same as text.
     object: String,
     stores: RefCell<Vec<StoreNumber>>,
-    /// No change of it was answered yet: copies may lack the object.
+    /// Those of them that no root in the meta store names yet.
+    unsaid: RefCell<Vec<StoreNumber>>,
+    /// No change of it was answered, nor anything of it read: copies may lack the object.
     young: Cell<bool>,
+}
+
+impl Placed {
+    fn new(name: ExtentName, stores: Vec<StoreNumber>, young: bool) -> Rc<Placed> {
+        Rc::new(Placed {
+            name,
+            object: name.to_string(),
+            stores: RefCell::new(stores),
+            unsaid: RefCell::default(),
+            young: Cell::new(young),
+        })
+    }
+
+    /// As the map has it: of copies too many those that were there first.
+    fn layer(&self) -> Option<Layer> {
+        let stores = self.stores.borrow();
+        let first = &stores[..stores.len().min(COPIES_MAX)];
+        Some(Layer {
+            owner: self.name.owner,
+            born: self.name.born,
+            stores: Stores::new(first)?,
+        })
+    }
+
+    /// Copies that whoever opens the volume finds in sync.
+    fn in_sync(&self, out: &BTreeMap<StoreNumber, Generation>) -> u8 {
+        let (stores, unsaid) = (self.stores.borrow(), self.unsaid.borrow());
+        let counts = |one: &&StoreNumber| !out.contains_key(one) && !unsaid.contains(one);
+        stores.iter().filter(counts).count() as u8
+    }
+
+    fn entry(&self) -> Option<Entry> {
+        self.layer().map(Entry::full)
+    }
 }
 
 /// Where the volume stands as a whole.
@@ -299,6 +353,8 @@ pub(crate) enum Bug {
     NoDirtyBit,
     /// Stores are not sealed when a volume is opened.
     NoSeal,
+    /// A store leaves an extent before a root without it is in the meta store.
+    NoCommit,
 }
 
 /// What all tasks of a volume share.
@@ -319,6 +375,17 @@ pub(crate) struct Core {
     head: RefCell<Known<ImageRecord>>,
     /// One change of the record at a time.
     changing: Rc<Semaphore>,
+    map: Map,
+    /// The map's nodes.
+    nodes: nodes::Known,
+    committing: Rc<Semaphore>,
+    /// Changed in the map since the last commit began; and by commits whose root the meta store may not have.
+    unsaid: RefCell<Unsaid>,
+    written: RefCell<Unsaid>,
+    /// What those commits replaced.
+    owed: RefCell<Freed>,
+    /// What is named in it or before is in the map, in that of another image, or of no use.
+    floor: Cell<Generation>,
     extents: RefCell<BTreeMap<u32, Rc<Placed>>>,
     /// Extents whose copies may differ, and how many pieces say so; nobody reads or writes them before they are equal.
     doubtful: RefCell<BTreeMap<u32, u64>>,

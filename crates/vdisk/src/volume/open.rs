@@ -3,7 +3,8 @@
 //! ```text
 //! record -> epoch, writer, lease: compare-and-swap
 //!   -> seal every in-sync store with the epoch; fewer than `weakest` may fail -> out, by compare-and-swap
-//!   -> list what is there -> who has which extent -> bitmaps: which are in doubt -> the old writer's lease is over -> open
+//!   -> the map, whole; what was allocated since its commit, by name -> bitmaps: which are in doubt
+//!   -> the old writer's lease is over -> open
 //! ```
 //!
 //! Always true:
@@ -16,22 +17,28 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use base::Instant;
+use base::{Bytes, Instant};
 use env::sync::{Event, Semaphore, join_all};
 use store::Change;
 
 use super::dirty::{self, Dirty};
 use super::members::{Member, Standing};
+use super::nodes::{self, InStores};
 use super::{Core, Placed, Settings, Site, Stand, Volume, VolumeError};
 use crate::choice::Choice;
 use crate::image::{ImageRecord, ImageState, Known, image_key};
 use crate::link::{Link, LinkError};
+use crate::map::cache::Cache;
+use crate::map::reader::Reader;
+use crate::map::{Entry, Map};
 use crate::meta::{Compare, LeaseId, MetaError, MetaStore, Op, Outcome, Revision};
-use crate::names::{ExtentName, Generation, StoreNumber, VolumeId};
-use crate::record::{RecordError, VolumeRecord, VolumeState, Writer, volume_key};
+use crate::names::{ExtentName, StoreNumber, VolumeId};
+use crate::record::{RecordError, VolumeRecord, VolumeState, Writer, extents, volume_key};
 
 /// Bytes of a bitmap read at once.
 const BITMAP_CHUNK: u64 = 1 << 20;
+/// Nodes of the map in memory: those of 2 TiB.
+const NODES: Bytes = Bytes::mib(32);
 /// No change of one object is longer.
 const PIECE_MAX: u64 = 1 << 20;
 
@@ -52,6 +59,7 @@ impl Volume {
         // From here on no lease of an earlier writer is made longer.
         let alone = env::now() + settings.lease;
         let head = head_of(&record, &*meta).await?;
+        let below = Rc::new(InStores::default());
         let core = Rc::new(Core::new(
             id,
             meta,
@@ -60,7 +68,9 @@ impl Volume {
             settings,
             (record, revision),
             head,
+            Rc::clone(&below),
         )?);
+        below.are_of(&core);
         let sealed = core.seal(&before).await?;
         let doubtful = core.recover(&sealed).await?;
         core.dirty.preset(doubtful.clone());
@@ -85,8 +95,9 @@ impl Volume {
     pub async fn close(&self) -> Result<(), VolumeError> {
         let core = &self.core;
         let _all = core.ranges.take(0..u64::MAX, true).await;
+        let committed = core.commit().await;
         let cleared = core.clear_dirty(true).await;
-        let left = match cleared {
+        let left = match committed.and(cleared) {
             Ok(()) => {
                 core.change_record(|record| Ok(record.writer.take().is_some()))
                     .await
@@ -184,6 +195,7 @@ impl Core {
         settings: Settings,
         record: (VolumeRecord, Revision),
         head: Known<ImageRecord>,
+        below: Rc<InStores>,
     ) -> Result<Core, VolumeError> {
         let refuse = |why: &str| VolumeError::Settings {
             volume: id,
@@ -195,6 +207,9 @@ impl Core {
             ));
         }
         let mark = record.0.epoch;
+        let reader = Reader::new(below, Cache::new(NODES));
+        let (root, since) = (head.record.root, head.record.since);
+        let map = Map::open(reader, id, root, extents(head.record.size), since);
         let mut members = BTreeMap::new();
         for site in sites {
             let number = site.number;
@@ -219,6 +234,13 @@ impl Core {
             record: RefCell::new(record),
             head: RefCell::new(head),
             changing: Semaphore::new(1),
+            map,
+            nodes: nodes::Known::default(),
+            committing: Semaphore::new(1),
+            unsaid: RefCell::default(),
+            written: RefCell::default(),
+            owed: RefCell::default(),
+            floor: Cell::new(root.generation.max(since)),
             extents: RefCell::default(),
             doubtful: RefCell::default(),
             ranges: Rc::default(),
@@ -309,18 +331,21 @@ impl Core {
         let failed = |why: LinkError| match why {
             LinkError::Fenced { why, .. } => self.fence(why),
             // Tried again as a whole: the store is put out then, or answers.
-            other => VolumeError::Offline {
-                volume: self.id,
-                weakest: self.record.borrow().0.weakest,
-                missing: Vec::new(),
-                why: other.to_string(),
-            },
+            other => self.offline(other.to_string()),
         };
+        let most = extents(self.size().0);
+        let root = self.map.root();
+        let walked = self.walk(root, &BTreeSet::new()).await;
+        let walked = walked.map_err(|error| self.offline(error.to_string()))?;
+        self.nodes.add(walked.nodes);
+        let entries = walked.entries.into_iter();
+        let placed = entries.filter(|(index, _)| *index < most).map(hydrated);
+        *self.extents.borrow_mut() = placed.collect();
         let mut found: BTreeMap<u32, (ExtentName, Vec<StoreNumber>)> = BTreeMap::new();
         let mut doubtful = BTreeSet::new();
-        let most = crate::record::extents(self.size().0);
         for (number, link) in sealed {
-            let mut after: Option<String> = None;
+            // What was named before is in the map, or of no use.
+            let mut after = Some(ExtentName::before(self.id, root.generation.next()));
             loop {
                 let prefix = ExtentName::prefix(self.id);
                 let part = self.within(link.list(&prefix, after.as_deref())).await;
@@ -343,20 +368,8 @@ impl Core {
             }
             doubtful.extend(self.bitmap(link, most).await.map_err(failed)?);
         }
-        let epoch = self.record.borrow().0.epoch;
-        let mut extents = BTreeMap::new();
-        for (index, (name, stores)) in found {
-            debug_assert!(name.born <= Generation::MAX && name.born < epoch.next());
-            let placed = Placed {
-                name,
-                object: name.to_string(),
-                stores: RefCell::new(stores),
-                young: Cell::new(false),
-            };
-            extents.insert(index, Rc::new(placed));
-        }
-        doubtful.retain(|index| extents.contains_key(index));
-        *self.extents.borrow_mut() = extents;
+        self.enter_found(found).await?;
+        doubtful.retain(|index| self.extents.borrow().contains_key(index));
         self.change_record(|record| {
             // It grows when the homes have what is in doubt.
             let weakest = self.weakest(&record.out, record.copies).max(1);
@@ -367,6 +380,32 @@ impl Core {
         })
         .await?;
         Ok(doubtful)
+    }
+
+    fn offline(&self, why: String) -> VolumeError {
+        VolumeError::Offline {
+            volume: self.id,
+            weakest: self.record.borrow().0.weakest,
+            missing: Vec::new(),
+            why,
+        }
+    }
+
+    /// Enters what was allocated since the map was committed, and is found by its name.
+    async fn enter_found(
+        &self,
+        found: BTreeMap<u32, (ExtentName, Vec<StoreNumber>)>,
+    ) -> Result<(), VolumeError> {
+        let epoch = self.record.borrow().0.epoch;
+        for (index, (name, stores)) in found {
+            debug_assert!(name.born < epoch);
+            let placed = Placed::new(name, stores, false);
+            let entry = placed.entry().expect("found on a store at least");
+            let set = self.map.set(index, entry).await;
+            set.map_err(|error| self.map_error(&error))?;
+            self.extents.borrow_mut().insert(index, placed);
+        }
+        Ok(())
     }
 
     /// The extents that a store's bitmap names; of a page that cannot be read, all.
@@ -403,8 +442,15 @@ impl Core {
     fn start(self: &Rc<Self>) {
         env::spawn(Rc::clone(self).keep_links());
         env::spawn(Rc::clone(self).keep_clean());
+        env::spawn(Rc::clone(self).keep_committed());
         for number in self.members.keys() {
             env::spawn(Rc::clone(self).keep_in_sync(*number));
         }
     }
+}
+
+/// An extent as the map has it.
+fn hydrated((index, entry): (u32, Entry)) -> (u32, Rc<Placed>) {
+    let stores = entry.top.stores.as_slice().to_vec();
+    (index, Placed::new(entry.top.name(index), stores, false))
 }

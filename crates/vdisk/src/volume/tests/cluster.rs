@@ -49,6 +49,8 @@ pub(super) struct Server {
     moves: Event,
     /// The part of answers that vanish.
     pub deaf: Cell<f64>,
+    /// Objects that listings answered.
+    pub listed: Cell<u64>,
     /// Who cannot reach it.
     pub cut: RefCell<BTreeSet<IpAddr>>,
     rng: RefCell<env::Rng>,
@@ -75,6 +77,7 @@ impl Server {
             stalled: Cell::new(false),
             moves: Event::default(),
             deaf: Cell::new(0.0),
+            listed: Cell::new(0),
             cut: RefCell::default(),
             rng: RefCell::new(env::rng("way")),
         });
@@ -275,7 +278,14 @@ impl Link for FarLink {
     }
     fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>) -> Pending<'a, Listing> {
         let after = after.map(str::to_owned);
-        far!(self, prefix, link => link.list(&prefix, after.as_deref()))
+        let listing: Pending<'a, Listing> =
+            far!(self, prefix, link => link.list(&prefix, after.as_deref()));
+        Box::pin(async move {
+            let listing = listing.await?;
+            let listed = &self.server.listed;
+            listed.set(listed.get() + listing.objects.len() as u64);
+            Ok(listing)
+        })
     }
     fn extents<'a>(&'a self, object: &'a str, offset: u64, len: u64) -> Pending<'a, Vec<Extent>> {
         far!(self, object, link => link.extents(&object, offset, len))
@@ -384,6 +394,7 @@ impl Cluster {
             patience: Nanos::millis(300),
             deadline: Nanos::secs(3),
             clean_after: Nanos::millis(50),
+            commit_after: Nanos::millis(60),
             tick: Nanos::millis(20),
             penalties: Penalties::default(),
             ..Settings::new(&format!("n{node}"), origin)

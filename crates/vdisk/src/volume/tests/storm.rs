@@ -18,6 +18,7 @@ use env::Rng;
 use env::net::sim;
 
 use super::cluster::{Cluster, host};
+use super::direct::alike;
 use crate::meta::{Faults, TwinClient};
 use crate::volume::{Bug, Condition, Volume};
 
@@ -300,47 +301,6 @@ async fn story(seed: u64, bug: Option<Bug>) -> Result<(), String> {
         None if world.answered.get() == 0 => Err("nobody was ever answered".to_owned()),
         None => Ok(()),
     }
-}
-
-/// Every extent has all its copies, and they are equal.
-async fn alike(cluster: &Cluster, copies: u8) -> Result<(), String> {
-    let mut names: Vec<String> = Vec::new();
-    for server in &cluster.servers {
-        let node = server.node();
-        let found = node.store().list("v/", None, 1000).objects;
-        names.extend(found.into_iter().map(|stat| stat.name));
-    }
-    names.sort_unstable();
-    let mut left = names.as_slice();
-    while let Some(name) = left.first() {
-        let count = left.iter().take_while(|one| *one == name).count();
-        left = &left[count..];
-        if count != usize::from(copies) {
-            let marks = cluster.servers.iter().map(|it| {
-                let stat = it.node().store().stat(name);
-                (it.number, stat.map(|stat| stat.mark))
-            });
-            let marks: Vec<_> = marks.filter(|it| it.1.is_ok()).collect();
-            return Err(format!("{name} has {count} copies, {marks:?}"));
-        }
-        let mut first: Option<Vec<u8>> = None;
-        for server in &cluster.servers {
-            let node = server.node();
-            let store = node.store();
-            if store.stat(name).is_err() {
-                continue;
-            }
-            let read = store.read(name, 0, 4 << 20, Class::Foreground).await;
-            let mut bytes = read.map_err(|why| why.to_string())?.to_vec();
-            bytes.resize(4 << 20, 0);
-            match &first {
-                None => first = Some(bytes),
-                Some(first) if *first == bytes => {}
-                Some(_) => return Err(format!("the copies of {name} differ")),
-            }
-        }
-    }
-    Ok(())
 }
 
 fn run(seed: u64, bug: Option<Bug>) -> Result<(), String> {

@@ -1,0 +1,251 @@
+//! How what changed in the map becomes durable, beside reads and writes.
+//!
+//! ```text
+//! record: next generation -> nodes written -> root into the head's record, by compare-and-swap -> what it replaced is freed
+//! ```
+//!
+//! The data path changes the map in memory alone. What is allocated between two commits is found by its name after a
+//! crash; so only what no name can say waits for a commit: that a store has a copy no more, that an extent is gone.
+//!
+//! Always true:
+//! 1. What is named while a commit is under way is born in a later generation than the commit's.
+//! 2. What a commit replaced is freed only when the meta store has its root, and then only what no other image has by the
+//!    very record that the root was compared with.
+//! 3. `weakest` counts a store that an extent got later only when a root with it is in the meta store.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use base::Nanos;
+use store::Change;
+
+use super::{Core, Placed, VolumeError};
+use crate::image::{self, ImageRecord, ImageState, Known, image_key};
+use crate::link::LinkError;
+use crate::map::{Commit, Freed, Root};
+use crate::meta::{Entry, Outcome};
+use crate::names::{Generation, StoreNumber};
+
+/// Of the map what the meta store does not have yet.
+#[derive(Default)]
+pub(super) struct Unsaid {
+    /// Copies that extents got.
+    added: Vec<(Rc<Placed>, StoreNumber)>,
+    /// Extents that are there no more.
+    forgotten: BTreeSet<u32>,
+}
+
+impl Unsaid {
+    fn join(&mut self, other: Unsaid) {
+        self.added.extend(other.added);
+        self.forgotten.extend(other.forgotten);
+    }
+}
+
+impl Core {
+    /// A store has a copy of an extent from now on; `weakest` counts it when the meta store has a root that says so. The
+    /// extent's range is the caller's alone.
+    pub(super) async fn add(
+        &self,
+        index: u32,
+        placed: &Rc<Placed>,
+        store: StoreNumber,
+    ) -> Result<(), VolumeError> {
+        placed.unsaid.borrow_mut().push(store);
+        placed.stores.borrow_mut().push(store);
+        if let Err(error) = self.enter(index, placed).await {
+            placed.unsaid.borrow_mut().retain(|one| *one != store);
+            placed.stores.borrow_mut().retain(|one| *one != store);
+            return Err(error);
+        }
+        let added = (Rc::clone(placed), store);
+        self.unsaid.borrow_mut().added.push(added);
+        Ok(())
+    }
+
+    pub(super) fn forgotten(&self, index: u32) {
+        self.unsaid.borrow_mut().forgotten.insert(index);
+    }
+
+    /// Is it gone, and the meta store may not know?
+    pub(super) fn is_forgotten(&self, index: u32) -> bool {
+        let all = [&self.unsaid, &self.written];
+        all.iter().any(|it| it.borrow().forgotten.contains(&index))
+    }
+
+    /// Makes durable what changed in the map.
+    pub(super) async fn commit(&self) -> Result<(), VolumeError> {
+        let _one = self.committing.acquire(1).await;
+        self.usable()?;
+        if self.map.is_dirty() {
+            self.write_map().await?;
+        }
+        let root = self.map.root();
+        if self.head.borrow().record.root == root {
+            return Ok(());
+        }
+        self.count_nodes().await?;
+        let since = self.hand_in(root).await?;
+        self.map.set_since(since);
+        let said = std::mem::take(&mut *self.written.borrow_mut());
+        for (placed, store) in said.added {
+            let mut unsaid = placed.unsaid.borrow_mut();
+            let at = unsaid.iter().position(|one| *one == store);
+            unsaid.swap_remove(at.expect("noted when it was added"));
+        }
+        self.count(|figures| figures.commits += 1);
+        let replaced = std::mem::take(&mut *self.owed.borrow_mut());
+        self.nodes.remove(&replaced.nodes);
+        self.free(replaced.later_than(since)).await
+    }
+
+    async fn write_map(&self) -> Result<(), VolumeError> {
+        self.change_record(|_| Ok(true)).await?;
+        // One step with the change of the record: whatever is named from here on is born in the new generation.
+        let generation = Generation(self.generation().0 - 1);
+        let begun = self.map.begin(generation);
+        let begun = begun.map_err(|error| self.map_error(&error))?;
+        let taken = std::mem::take(&mut *self.unsaid.borrow_mut());
+        let Commit {
+            written,
+            places,
+            replaced,
+            ..
+        } = match begun.write().await {
+            Ok(commit) => commit,
+            Err(error) => {
+                self.unsaid.borrow_mut().join(taken);
+                return Err(self.map_error(&error));
+            }
+        };
+        self.written.borrow_mut().join(taken);
+        self.nodes.add(written.into_iter().zip(places));
+        self.owed.borrow_mut().join(replaced);
+        Ok(())
+    }
+
+    /// Before a root names them: whoever opens the volume must know how few copies a node may have.
+    async fn count_nodes(&self) -> Result<(), VolumeError> {
+        let out = self.record.borrow().0.out.clone();
+        if self.nodes.weakest(&out) == Some(0) {
+            self.renew_thin_nodes(&out, 1).await?;
+            return Err(VolumeError::Map {
+                volume: self.id,
+                why: "the stores that got its nodes went out of sync".to_owned(),
+            });
+        }
+        self.change_record(|record| {
+            let weakest = self.weakest(&record.out, record.copies).max(1);
+            let less = weakest < record.weakest;
+            record.weakest = record.weakest.min(weakest);
+            Ok(less)
+        })
+        .await
+    }
+
+    /// Gives the head its root; answers the generation up to which the head shares what it has.
+    async fn hand_in(&self, root: Root) -> Result<Generation, VolumeError> {
+        let _one = self.changing.acquire(1).await;
+        let deadline = env::now() + self.settings.deadline;
+        loop {
+            self.usable()?;
+            let head = self.head.borrow().clone();
+            if head.record.root == root {
+                return Ok(head.record.since);
+            }
+            let (record, changed) = self.record.borrow().clone();
+            let volume = Known {
+                record,
+                changed: Some(changed),
+            };
+            let (new_head, change) = image::commit(&volume, &head, root).map_err(|error| {
+                let why = error.to_string();
+                let volume = self.id;
+                VolumeError::Map { volume, why }
+            })?;
+            match self.meta.txn(change.compares, change.ops).await {
+                Ok(Outcome::Done(revision)) => {
+                    *self.head.borrow_mut() = Known {
+                        record: new_head,
+                        changed: Some(revision),
+                    };
+                }
+                Ok(Outcome::Refused(found)) => {
+                    self.learn(found.first().and_then(Option::as_ref))?;
+                    self.learn_head(found.get(1).and_then(Option::as_ref))?;
+                }
+                Err(error) => {
+                    // Done, or not, or to come: what is compared lets it come about once.
+                    if let Ok(found) = self.meta.get(&self.key).await {
+                        self.learn(found.as_ref())?;
+                        let key = image_key(head.record.id);
+                        if let Ok(found) = self.meta.get(&key).await {
+                            self.learn_head(found.as_ref())?;
+                        }
+                    }
+                    if env::now() >= deadline && self.head.borrow().record.root != root {
+                        return Err(self.meta_error(error));
+                    }
+                    env::sleep(Nanos::millis(100)).await;
+                }
+            }
+        }
+    }
+
+    /// Takes what the meta store holds of the head now: a deletion beside it may have changed it.
+    pub(super) fn learn_head(&self, entry: Option<&Entry>) -> Result<(), VolumeError> {
+        let Some(entry) = entry else {
+            return Err(self.fence("its head is gone"));
+        };
+        let id = self.head.borrow().record.id;
+        let record = ImageRecord::decode(id, &entry.value)?;
+        if record.state != ImageState::Head {
+            return Err(self.fence("its head is another image now"));
+        }
+        *self.head.borrow_mut() = Known {
+            record,
+            changed: Some(entry.changed),
+        };
+        Ok(())
+    }
+
+    /// Frees copies; what stands in the way leaves them to the next audit.
+    async fn free(&self, freed: Freed) -> Result<(), VolumeError> {
+        let extents = freed.extents.iter();
+        let extents = extents.map(|(index, layer)| (layer.name(*index).to_string(), layer.stores));
+        let nodes = freed.nodes.iter();
+        let nodes = nodes.map(|node| (node.name().to_string(), node.stores));
+        for (name, stores) in extents.chain(nodes) {
+            for member in stores.iter().filter_map(|number| self.member(number)) {
+                let Some(link) = member.link() else { continue };
+                match self.within(link.delete(&name, Change::default())).await {
+                    Ok(()) | Err(LinkError::Absent(_)) => {}
+                    Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
+                    Err(error) => {
+                        tracing::debug!(volume = %self.id, name, %error, "not freed");
+                        if error.ends_link() {
+                            member.lose(&link, matches!(error, LinkError::Unknown(_)));
+                        }
+                    }
+                }
+            }
+        }
+        for node in &freed.nodes {
+            self.map.reader().cache().forget(node.name());
+        }
+        Ok(())
+    }
+
+    /// Commits now and then, as long as the volume is open.
+    pub(super) async fn keep_committed(self: Rc<Self>) {
+        while self.usable().is_ok() {
+            env::sleep(self.settings.commit_after).await;
+            if self.usable().is_err() {
+                return;
+            }
+            if let Err(error) = self.commit().await {
+                tracing::debug!(volume = %self.id, %error, "the map is not committed");
+            }
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The nodes of a volume's map in its stores, and who has them.
+//!
+//! ```text
+//! read    any store that the reference names, in-sync ones first, until a copy has the right checksum
+//! write   three stores in sync, in three failure domains where there are as many; one that fails is replaced by another
+//! ```
+//!
+//! Always true:
+//! 1. A node that was written is durable on each store that its reference names.
+//! 2. `weakest` in the record is no greater than the number of in-sync copies of any node of a root in the meta store.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::{Rc, Weak};
+
+use base::View;
+use env::sync::join_all;
+use store::Change;
+
+use super::members::{Member, Standing};
+use super::{Core, VolumeError};
+use crate::link::LinkError;
+use crate::map::node::{FANOUT, NODE, Place};
+use crate::map::{Entry, MapError, NewNode, NodeRef, Nodes, Pending, Root, Trouble};
+use crate::names::{COPIES_MAX, Generation, NodeName, StoreNumber, Stores};
+
+/// Nodes read at once when a whole map is.
+const AHEAD: usize = 32;
+
+/// A volume's stores, as its map sees them.
+#[derive(Default)]
+pub(super) struct InStores(RefCell<Weak<Core>>);
+
+impl InStores {
+    pub fn are_of(&self, core: &Rc<Core>) {
+        *self.0.borrow_mut() = Rc::downgrade(core);
+    }
+
+    fn core(&self) -> Result<Rc<Core>, Trouble> {
+        let core = self.0.borrow().upgrade();
+        core.ok_or_else(|| "the volume is in use no more".into())
+    }
+}
+
+impl Nodes for InStores {
+    fn read<'a>(&'a self, node: &'a NodeRef) -> Pending<'a, Option<View>> {
+        Box::pin(async move { self.core()?.read_node(node).await })
+    }
+
+    fn write(&self, nodes: Vec<NewNode>) -> Pending<'_, Vec<Stores>> {
+        Box::pin(async move {
+            let core = self.core()?;
+            let stores = core.write_nodes(&nodes).await?;
+            Ok(vec![stores; nodes.len()])
+        })
+    }
+}
+
+/// What a whole map has.
+#[derive(Default)]
+pub(super) struct Walked {
+    pub entries: Vec<(u32, Entry)>,
+    pub nodes: Vec<(NodeRef, Place)>,
+}
+
+/// Nodes of the volume's maps.
+#[derive(Default)]
+pub(super) struct Known(RefCell<BTreeMap<NodeName, (NodeRef, Place)>>);
+
+impl Known {
+    pub fn add(&self, nodes: impl IntoIterator<Item = (NodeRef, Place)>) {
+        let nodes = nodes.into_iter();
+        (self.0.borrow_mut()).extend(nodes.map(|(node, place)| (node.name(), (node, place))));
+    }
+
+    pub fn remove<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeRef>) {
+        let mut known = self.0.borrow_mut();
+        for node in nodes {
+            known.remove(&node.name());
+        }
+    }
+
+    /// Those that a store should have.
+    fn on(&self, store: StoreNumber) -> Vec<NodeRef> {
+        let known = self.0.borrow();
+        let on = known
+            .values()
+            .filter(|(node, _)| node.stores.contains(store));
+        on.map(|(node, _)| *node).collect()
+    }
+
+    /// The least number of copies that any has with these stores out.
+    pub fn weakest(&self, out: &BTreeMap<StoreNumber, Generation>) -> Option<u8> {
+        let known = self.0.borrow();
+        known.values().map(|(node, _)| in_sync(node, out)).min()
+    }
+
+    /// An extent below each that has fewer than `least`.
+    fn below_thin(&self, out: &BTreeMap<StoreNumber, Generation>, least: u8) -> Vec<u32> {
+        let known = self.0.borrow();
+        let thin = known
+            .values()
+            .filter(|(node, _)| in_sync(node, out) < least);
+        thin.map(|(_, place)| place.first(0) as u32).collect()
+    }
+}
+
+fn in_sync(node: &NodeRef, out: &BTreeMap<StoreNumber, Generation>) -> u8 {
+    node.stores
+        .iter()
+        .filter(|one| !out.contains_key(one))
+        .count() as u8
+}
+
+impl Core {
+    pub(super) fn map_error(&self, source: &MapError) -> VolumeError {
+        VolumeError::Map {
+            volume: self.id,
+            why: source.to_string(),
+        }
+    }
+
+    async fn read_node(&self, node: &NodeRef) -> Result<Option<View>, Trouble> {
+        let mut stores: Vec<StoreNumber> = node.stores.iter().collect();
+        stores.sort_by_key(|number| {
+            let member = self.member(*number);
+            member.map(|it| (it.standing.get() != Standing::In, !it.site.local))
+        });
+        let name = node.name().to_string();
+        let mut why: Option<Trouble> = None;
+        for number in stores {
+            let Some((member, link)) = self.member(number).and_then(|it| Some((it, it.link()?)))
+            else {
+                why = Some(format!("there is no link to store {number}").into());
+                continue;
+            };
+            match self.within(link.read(&name, 0, NODE as u64)).await {
+                Ok(bytes) if node.is_of(&bytes) => return Ok(Some(bytes.freeze())),
+                Ok(_) => why = Some(format!("store {number} has something else there").into()),
+                Err(LinkError::Absent(_)) => {}
+                Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why).into()),
+                Err(error) => {
+                    if error.ends_link() {
+                        member.lose(&link, false);
+                    }
+                    why = Some(error.into());
+                }
+            }
+        }
+        why.map_or(Ok(None), Err)
+    }
+
+    /// Stores for nodes, the one with most room first.
+    fn node_homes(&self) -> Vec<&Member> {
+        let fit = |it: &&Member| it.standing.get() == Standing::In && it.link().is_some();
+        let mut all: Vec<&Member> = self.members.values().filter(fit).collect();
+        all.sort_by_key(|it| std::cmp::Reverse(it.free.get()));
+        all
+    }
+
+    async fn write_nodes(&self, nodes: &[NewNode]) -> Result<Stores, Trouble> {
+        let mut chosen: Vec<&Member> = Vec::new();
+        let mut tried = BTreeSet::new();
+        let mut why: Trouble = "no store is in sync and has a link".into();
+        loop {
+            let mut next: Vec<&Member> = Vec::new();
+            for member in self.node_homes() {
+                let mut domains = chosen.iter().chain(&next).map(|it| it.site.domain);
+                let more = chosen.len() + next.len() < COPIES_MAX;
+                let fresh = !domains.any(|domain| domain == member.site.domain);
+                if more && fresh && tried.insert(member.site.number) {
+                    next.push(member);
+                }
+            }
+            if next.is_empty() {
+                break;
+            }
+            let writes = next.iter().map(|member| self.write_nodes_to(member, nodes));
+            let answers = join_all(writes.collect::<Vec<_>>()).await;
+            for (member, answer) in next.iter().zip(answers) {
+                match answer {
+                    Ok(()) => chosen.push(member),
+                    Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why).into()),
+                    Err(error) => why = error.into(),
+                }
+            }
+        }
+        // Who was put out meanwhile counts no more.
+        chosen.retain(|member| member.standing.get() == Standing::In);
+        let numbers: Vec<StoreNumber> = chosen.iter().map(|it| it.site.number).collect();
+        Stores::new(&numbers).ok_or(why)
+    }
+
+    async fn write_nodes_to(&self, member: &Member, nodes: &[NewNode]) -> Result<(), LinkError> {
+        let Some(link) = member.link() else {
+            let why = format!("there is no link to store {}", member.site.number);
+            return Err(LinkError::Gone(why));
+        };
+        for node in nodes {
+            let name = node.name.to_string();
+            let write = link.write(&name, 0, node.bytes.clone(), Change::FUA.creating());
+            if let Err(error) = self.within(write).await {
+                if error.ends_link() {
+                    member.lose(&link, matches!(error, LinkError::Unknown(_)));
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// All that a map has, but for what lies below nodes that are `known`.
+    pub(super) async fn walk(
+        &self,
+        root: Root,
+        known: &BTreeSet<NodeName>,
+    ) -> Result<Walked, MapError> {
+        let place = Place {
+            level: root.level,
+            nth: 0,
+        };
+        let mut walked = Walked::default();
+        let mut ahead: Vec<(NodeRef, Place)> =
+            root.node.map(|it| (it, place)).into_iter().collect();
+        while !ahead.is_empty() {
+            let some = ahead.split_off(ahead.len().saturating_sub(AHEAD));
+            let some = some
+                .into_iter()
+                .filter(|(node, _)| !known.contains(&node.name()));
+            let some: Vec<(NodeRef, Place)> = some.collect();
+            let reader = self.map.reader();
+            let reads = some.iter().map(|(node, place)| reader.node(node, *place));
+            for (node, below) in some.iter().zip(join_all(reads.collect::<Vec<_>>()).await) {
+                let (below, place) = (below?, node.1);
+                walked.nodes.push(*node);
+                for slot in
+                    (0..FANOUT as usize).filter(|slot| below.next_slot(*slot) == Some(*slot))
+                {
+                    match place.level {
+                        0 => {
+                            let entry = below.entry(slot).expect("the slot is taken");
+                            walked.entries.push((place.first(slot) as u32, entry));
+                        }
+                        _ => ahead.extend(below.child(slot).map(|it| (it, place.child(slot)))),
+                    }
+                }
+            }
+        }
+        Ok(walked)
+    }
+
+    /// Has nodes with fewer in-sync copies than `least` written anew by the next commit, if more stores would take them.
+    /// Are there any?
+    pub(super) async fn renew_thin_nodes(
+        &self,
+        out: &BTreeMap<StoreNumber, Generation>,
+        least: u8,
+    ) -> Result<bool, VolumeError> {
+        let domains: BTreeSet<_> = (self.node_homes().into_iter())
+            .filter(|it| !out.contains_key(&it.site.number))
+            .map(|it| it.site.domain)
+            .collect();
+        let least = least.min(domains.len().min(COPIES_MAX) as u8);
+        let thin = self.nodes.below_thin(out, least);
+        for index in &thin {
+            let renewed = self.map.renew(*index).await;
+            renewed.map_err(|error| self.map_error(&error))?;
+        }
+        Ok(!thin.is_empty())
+    }
+
+    /// Brings nodes that a store should have and lost.
+    pub(super) async fn bring_nodes(&self, member: &Member) -> Result<(), String> {
+        let link = member.link().ok_or("its link broke")?;
+        for node in self.nodes.on(member.site.number) {
+            let name = node.name().to_string();
+            match self.within(link.stat(&name)).await {
+                Ok(stat) if stat.size == NODE as u64 => continue,
+                Ok(_) | Err(LinkError::Absent(_)) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            let bytes = self.read_node(&node).await.map_err(|why| why.to_string())?;
+            // Gone everywhere: it was replaced meanwhile.
+            let Some(bytes) = bytes else { continue };
+            let write = link.write(&name, 0, bytes, Change::FUA.creating());
+            self.within(write)
+                .await
+                .map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+}
