@@ -106,10 +106,7 @@ fn now() -> Instant {
 fn suites(tree: &Tree) -> Result<Vec<Suite>> {
     let mut suites = Vec::new();
     for file in tree.with_extension("rs") {
-        let Some((dir, inside)) = file
-            .strip_prefix("crates/")
-            .and_then(|rest| rest.split_once('/'))
-        else {
+        let Some((dir, inside)) = crate_of(file) else {
             continue;
         };
         if !tree
@@ -127,9 +124,7 @@ fn suites(tree: &Tree) -> Result<Vec<Suite>> {
             },
             None => vec!["--lib".to_owned()],
         };
-        let manifest = tree
-            .text(&format!("crates/{dir}/Cargo.toml"))
-            .unwrap_or_default();
+        let manifest = tree.text(&format!("{dir}/Cargo.toml")).unwrap_or_default();
         let manifest: toml::Table = toml::from_str(&manifest)?;
         let package = manifest["package"]["name"].as_str().unwrap_or_default();
         suites.push(Suite {
@@ -140,6 +135,19 @@ fn suites(tree: &Tree) -> Result<Vec<Suite>> {
     suites.sort();
     suites.dedup();
     Ok(suites)
+}
+
+/// The directory of a file's crate, and where the file is in it.
+fn crate_of(file: &str) -> Option<(&str, &str)> {
+    let below = if file.starts_with("crates/") {
+        "crates/".len()
+    } else if file.starts_with("sim/") {
+        0
+    } else {
+        return None;
+    };
+    let end = below + file[below..].find('/')?;
+    Some((&file[..end], &file[end + 1..]))
 }
 
 /// The fuzz targets, where cargo-fuzz is installed; says so where it is not.
@@ -157,4 +165,19 @@ fn fuzz_targets(tree: &Tree) -> Vec<String> {
         return Vec::new();
     }
     targets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_suites_of_crates_and_of_the_whole_system_are_found() {
+        assert_eq!(
+            crate_of("crates/a/src/b/c.rs"),
+            Some(("crates/a", "src/b/c.rs"))
+        );
+        assert_eq!(crate_of("sim/tests/a.rs"), Some(("sim", "tests/a.rs")));
+        assert_eq!(crate_of("xtask/src/soak.rs"), None);
+    }
 }

@@ -184,7 +184,8 @@ fn dependencies(manifest: &toml::Table) -> Vec<String> {
 /// Every source file opens with a head comment.
 fn heads(tree: &Tree) -> Vec<Finding> {
     let sources = tree.with_extension("rs").filter(|file| {
-        (file.starts_with("crates/") || file.starts_with("xtask/")) && file.contains("/src/")
+        let roots = ["crates/", "sim/", "xtask/"];
+        roots.iter().any(|root| file.starts_with(root)) && file.contains("/src/")
     });
     let mut findings = Vec::new();
     for file in sources {
