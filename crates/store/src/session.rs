@@ -24,11 +24,14 @@
 //! 2. A reservation has at most one line with its promise at the queue.
 //! 3. The parts of the buffer memory add up to no more than there is.
 
+mod promise;
+mod work;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use base::{Buf, Bytes, Nanos, View};
+use base::{Bytes, Nanos};
 use device::Class;
 use policy::share::calendar::{BookingId, State};
 use policy::share::{
@@ -40,10 +43,10 @@ use serde::{Deserialize, Serialize};
 use crate::book::{Record, SYSTEM};
 use crate::capability::CapabilityError;
 use crate::error::StoreError;
-use crate::names::LISTING_MAX;
 use crate::node::Node;
-use crate::object::{Change, Extent, Generation, Listing, Stat};
+use crate::object::Change;
 use crate::reserve::ReservationId;
+use promise::Under;
 
 /// What somebody shows to be let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,6 +220,8 @@ pub struct Session {
     /// Who waits for more of it.
     waiting: RefCell<VecDeque<u64>>,
     peers: RefCell<Vec<String>>,
+    /// Reservations that its requests come under.
+    under: RefCell<Option<Under>>,
 }
 
 /// What a session got.
@@ -436,7 +441,7 @@ impl Node {
         }
     }
 
-    fn enter_granted(
+    pub(super) fn enter_granted(
         self: &Rc<Self>,
         record: &Record,
         now: Second,
@@ -480,6 +485,7 @@ impl Node {
             buffered: Cell::new(Bytes(0)),
             waiting: RefCell::default(),
             peers: RefCell::default(),
+            under: RefCell::default(),
         });
         session.line_up().map_err(|source| SessionError::Full {
             store: self.store.name().to_owned(),
@@ -723,14 +729,14 @@ impl Session {
 
     fn change(&self, change: Change) -> Change {
         Change {
-            class: self.class(),
+            class: self.class_of(Direction::Write),
             reservation: self.room.get(),
             ..change
         }
     }
 
     /// Does `work` from the session's room; again without it if the slot ended meanwhile and took the room along.
-    async fn with_room<T>(
+    pub(super) async fn with_room<T>(
         &self,
         change: Change,
         work: impl AsyncFn(Change) -> Result<T, StoreError>,
@@ -742,218 +748,6 @@ impl Session {
             }
             answer => Ok(answer?),
         }
-    }
-
-    // --- what it does: as for `Store`, within what it may -------------------------------------------
-
-    /// As [`crate::Store::read`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub async fn read(&self, object: &str, offset: u64, len: u64) -> Result<Buf, OperationError> {
-        self.may("read", object, Some(Direction::Read))?;
-        let store = &self.node.store;
-        Ok(store.read(object, offset, len, self.class()).await?)
-    }
-
-    /// As [`crate::Store::extents`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub fn extents(
-        &self,
-        object: &str,
-        offset: u64,
-        len: u64,
-    ) -> Result<Vec<Extent>, OperationError> {
-        self.may("look at", object, None)?;
-        Ok(self.node.store.extents(object, offset, len)?)
-    }
-
-    /// As [`crate::Store::write`]; whose it is and from which room is the session's to say.
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub async fn write(
-        &self,
-        object: &str,
-        offset: u64,
-        data: View,
-        change: Change,
-    ) -> Result<Generation, OperationError> {
-        self.may("write", object, Some(Direction::Write))?;
-        let store = &self.node.store;
-        self.with_room(change, async |change| {
-            store.write(object, offset, data.clone(), change).await
-        })
-        .await
-    }
-
-    /// As [`crate::Store::truncate`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub async fn truncate(
-        &self,
-        object: &str,
-        size: u64,
-        change: Change,
-    ) -> Result<Generation, OperationError> {
-        self.may("truncate", object, Some(Direction::Write))?;
-        let store = &self.node.store;
-        self.with_room(change, async |change| {
-            store.truncate(object, size, change).await
-        })
-        .await
-    }
-
-    /// As [`crate::Store::punch`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub async fn punch(
-        &self,
-        object: &str,
-        offset: u64,
-        len: u64,
-        change: Change,
-    ) -> Result<Generation, OperationError> {
-        self.may("punch a hole in", object, Some(Direction::Write))?;
-        let store = &self.node.store;
-        self.with_room(change, async |change| {
-            store.punch(object, offset, len, change).await
-        })
-        .await
-    }
-
-    /// As [`crate::Store::create`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub async fn create(
-        &self,
-        object: &str,
-        attributes: &[(&str, &[u8])],
-        change: Change,
-    ) -> Result<Generation, OperationError> {
-        self.may("create", object, Some(Direction::Write))?;
-        let store = &self.node.store;
-        self.with_room(change, async |change| {
-            store.create(object, attributes, change).await
-        })
-        .await
-    }
-
-    /// As [`crate::Store::delete`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub async fn delete(&self, object: &str, change: Change) -> Result<(), OperationError> {
-        self.may("delete", object, Some(Direction::Write))?;
-        let store = &self.node.store;
-        self.with_room(change, async |change| store.delete(object, change).await)
-            .await
-    }
-
-    /// As [`crate::Store::rename`]; both names must be its to write.
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub async fn rename(
-        &self,
-        object: &str,
-        to: &str,
-        replace: bool,
-        change: Change,
-    ) -> Result<Generation, OperationError> {
-        for name in [object, to] {
-            self.may("rename", name, Some(Direction::Write))?;
-        }
-        let store = &self.node.store;
-        self.with_room(change, async |change| {
-            store.rename(object, to, replace, change).await
-        })
-        .await
-    }
-
-    /// As [`crate::Store::stat`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub fn stat(&self, object: &str) -> Result<Stat, OperationError> {
-        self.may("look at", object, None)?;
-        Ok(self.node.store.stat(object)?)
-    }
-
-    /// As [`crate::Store::list`], without what is not its to see.
-    ///
-    /// # Errors
-    /// [`OperationError`] if nothing with this prefix can be its to see.
-    pub fn list(
-        &self,
-        prefix: &str,
-        after: Option<&str>,
-        most: usize,
-    ) -> Result<Listing, OperationError> {
-        let scope = self.granted.as_ref().map_or("", |it| &it.scope);
-        let prefix = match scope.starts_with(prefix) {
-            true => scope,
-            false => prefix,
-        };
-        self.may("list", prefix, None)?;
-        let most = most.clamp(1, LISTING_MAX);
-        let mut found = Listing::default();
-        let mut after = after.map(str::to_owned);
-        loop {
-            let wanted = most - found.objects.len();
-            let part = self.node.store.list(prefix, after.as_deref(), wanted);
-            let visible = |it: &Stat| !it.name.starts_with(SYSTEM);
-            found
-                .objects
-                .extend(part.objects.into_iter().filter(visible));
-            match part.next {
-                Some(next) if found.objects.len() < most => after = Some(next),
-                next => {
-                    found.next = next;
-                    return Ok(found);
-                }
-            }
-        }
-    }
-
-    /// As [`crate::Store::attributes`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub fn attributes(&self, object: &str) -> Result<Vec<(String, Vec<u8>)>, OperationError> {
-        self.may("look at", object, None)?;
-        Ok(self.node.store.attributes(object)?)
-    }
-
-    /// As [`crate::Store::set_attributes`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub async fn set_attributes(
-        &self,
-        object: &str,
-        changes: &[(&str, Option<&[u8]>)],
-        change: Change,
-    ) -> Result<Generation, OperationError> {
-        self.may("set attributes of", object, Some(Direction::Write))?;
-        let store = &self.node.store;
-        self.with_room(change, async |change| {
-            store.set_attributes(object, changes, change).await
-        })
-        .await
-    }
-
-    /// As [`crate::Store::flush`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub async fn flush(&self) -> Result<(), OperationError> {
-        Ok(self.node.store.flush().await?)
     }
 }
 

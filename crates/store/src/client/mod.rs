@@ -544,6 +544,15 @@ impl Client {
         }
     }
 
+    /// As [`crate::session::Session::come_under`], for what this connection asks from here on.
+    ///
+    /// # Errors
+    /// As for [`Client::create`].
+    pub async fn come_under(&self, holder: Option<&str>) -> Result<(), ClientError> {
+        let holder = holder.map(str::to_owned);
+        self.done(Ask::Under { holder }).await
+    }
+
     /// How long the store's queue was when that was last heard.
     pub fn state(&self) -> Option<State> {
         self.shared().state.get()
@@ -778,6 +787,7 @@ fn changes_nothing(op: Op) -> bool {
         Op::Open
             | Op::Ping
             | Op::Tell
+            | Op::Under
             | Op::Guard
             | Op::Read
             | Op::List

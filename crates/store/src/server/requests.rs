@@ -188,6 +188,11 @@ async fn on_objects(session: &Session, ask: Ask, data: View) -> Result<Answer, F
         }
         // The connection has it already.
         Ask::Guard { .. } => Answer::Done,
+        Ask::Under { holder } => {
+            let under = session.come_under(holder.as_deref());
+            under.map_err(|why| Failure::refused(RefusedKind::NodeKeyOnly, why))?;
+            Answer::Done
+        }
         Ask::Tell { .. } => Answer::State(Some(session.node().state())),
         Ask::Seal { object, mark } => {
             session.seal(&object, mark).await?;

@@ -13,7 +13,7 @@ use policy::share::{
 use super::node::{CREATE, ask, reserved};
 use super::{pattern, small};
 use crate::calibrate::{CalibrateError, Plan};
-use crate::node::{Calibration, Node, NodeOptions, ScrubOptions};
+use crate::node::{Ask, Calibration, Node, NodeOptions, ScrubOptions};
 use crate::session::{Access, Session};
 use crate::{Settings, Store};
 
@@ -136,8 +136,13 @@ fn greedy(node: &Rc<Node>, depth: u64) -> Rc<Session> {
 
 /// Asks for its rate, no more and no less, whatever becomes of it.
 async fn at_its_rate(session: Rc<Session>, seconds: u64) {
+    let rate = session.promised();
+    at_rate(session, rate, seconds).await;
+}
+
+async fn at_rate(session: Rc<Session>, rate: BytesPerSec, seconds: u64) {
     let piece = 256 << 10;
-    let every = session.promised().time_for(Bytes(piece));
+    let every = rate.time_for(Bytes(piece));
     let begun = env::now();
     let mut at = 0;
     let mut under_way = Vec::new();
@@ -185,6 +190,47 @@ fn reservations_of_two_to_one_get_their_rates_beside_a_greedy_client() {
         assert!(rest > 25 * 10 * 1_000_000, "{rest}");
         let space = node.store().space();
         assert_eq!(space.free + space.reserved + space.used, space.total);
+    });
+}
+
+#[test]
+fn who_has_the_node_key_and_comes_under_a_holders_reservation_gets_its_rate_as_long_as_it_lasts() {
+    env::Runtime::simulated(1).block_on(async {
+        let disk = Slow::new(Bytes::mib(24), BytesPerSec::mb(100));
+        let node = node_on(&disk, options(BytesPerSec::mb(100))).await;
+        let _other = greedy(&node, 16);
+        let engine = node.open_session(Access::NodeKey).unwrap();
+        let rate = BytesPerSec::mb(60);
+        let late = async |seconds| {
+            let begun = env::now();
+            at_rate(Rc::clone(&engine), rate, seconds).await;
+            env::now().since(begun) > Nanos::secs(seconds) + Nanos::millis(100)
+        };
+        assert!(late(5).await, "best effort is half at most");
+        engine.come_under(Some("disk")).unwrap();
+        assert!(late(5).await, "nothing is reserved yet");
+        let wanted = ask(&node, Direction::Read, 60).holder("disk");
+        let slot = Slot::new(node.now(), 12);
+        let (id, capability) = reserved(&node, &Ask { slot, ..wanted }).await;
+        env::sleep(Nanos::secs(1)).await;
+        assert!(!late(5).await);
+        // Who shows the capability is in the same line.
+        let shown = node.open_session(Access::Capability(&capability)).unwrap();
+        let report = shown.report();
+        assert_eq!(report.reservation, Some(id.0));
+        assert!(report.delivered_bytes >= 5 * 59_000_000, "{report:?}");
+        assert_eq!((report.windows.capacity, report.windows.scheduler), (0, 0));
+        assert!(
+            shown.come_under(Some("disk")).is_err(),
+            "it is under its own"
+        );
+        drop(shown);
+        engine
+            .write("film", 0, pattern(0, 4096), CREATE)
+            .await
+            .unwrap();
+        env::sleep(Nanos::secs(8)).await;
+        assert!(late(5).await, "its time is over");
     });
 }
 

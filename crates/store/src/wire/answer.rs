@@ -287,6 +287,7 @@ impl Answer {
             }),
             Op::Ping
             | Op::Guard
+            | Op::Under
             | Op::Seal
             | Op::Delete
             | Op::Flush

@@ -45,6 +45,8 @@ ops! {
     Guard = 3, "guard";
     /// Who asks from now on, for those who choose between copies, and how often the queue's state is to come along.
     Tell = 4, "tell";
+    /// Whose reservations the requests come under from now on.
+    Under = 5, "come under";
     /// Make an object.
     Create = 16, "create";
     /// Write bytes.
@@ -185,6 +187,9 @@ pub enum Ask {
         caller: Caller,
         /// At most so often; never more than ten times a millisecond.
         every: Nanos,
+    },
+    Under {
+        holder: Option<String>,
     },
     Offer(Wanted),
     Hold {
@@ -361,6 +366,7 @@ impl Ask {
             Ask::Guard { .. } => Op::Guard,
             Ask::Seal { .. } => Op::Seal,
             Ask::Tell { .. } => Op::Tell,
+            Ask::Under { .. } => Op::Under,
             Ask::Offer(_) => Op::Offer,
             Ask::Hold { .. } => Op::Hold,
             Ask::Commit(_) => Op::Commit,
@@ -499,6 +505,10 @@ impl Ask {
                 out.u32(penalties.from_higher.0);
                 out.u32(penalties.from_lower.0);
                 out.u64(every.0);
+            }
+            Ask::Under { holder } => {
+                out.flag(holder.is_some());
+                out.text(holder.as_deref().unwrap_or(""));
             }
             Ask::Offer(wanted) => put_wanted(&mut out, wanted),
             Ask::Hold {
@@ -644,6 +654,15 @@ impl Ask {
                 },
                 every: Nanos(fields.u64()?),
             },
+            Op::Under => {
+                let (is_some, holder) = (fields.flag()?, fields.text()?);
+                if !is_some && !holder.is_empty() {
+                    return fields.refuse("a holder is given and not announced");
+                }
+                Ask::Under {
+                    holder: is_some.then_some(holder),
+                }
+            }
             Op::Offer => Ask::Offer(wanted(fields)?),
             Op::Hold => Ask::Hold {
                 wanted: wanted(fields)?,

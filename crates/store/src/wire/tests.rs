@@ -161,6 +161,9 @@ fn ask(op: Op, rng: &mut Rng) -> Ask {
             },
             every: Nanos(number(rng)),
         },
+        Op::Under => Ask::Under {
+            holder: rng.chance(0.5).then(|| text(rng)),
+        },
         Op::Offer => Ask::Offer(wanted(rng)),
         Op::Hold => Ask::Hold {
             wanted: wanted(rng),
@@ -209,6 +212,7 @@ fn answer(op: Op, rng: &mut Rng) -> Answer {
         }),
         Op::Ping
         | Op::Guard
+        | Op::Under
         | Op::Seal
         | Op::Delete
         | Op::Flush

@@ -1,0 +1,98 @@
+//! A session of a node that comes under reservations: whose requests are whose promise?
+//!
+//! ```text
+//! node key, under(holder) -> reads:  the reservation of that holder for reads, as long as it is promised, else best effort
+//!                            writes: the one for writes, the same
+//! ```
+//!
+//! So the engine of virtual disks, which may do everything everywhere, does it in the lines of those who reserved for the
+//! disk. All who come under a reservation share its session, with those who show its capability, too: it is promised once.
+//!
+//! Always true: a reservation that is over, or not there yet, is looked for again at most once a second.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use device::Class;
+use policy::share::calendar::State;
+use policy::share::{Direction, Second};
+
+use super::{Phase, Session};
+
+/// Under whose reservations.
+pub(super) struct Under {
+    holder: String,
+    reads: RefCell<Found>,
+    writes: RefCell<Found>,
+}
+
+#[derive(Default)]
+struct Found {
+    session: Option<Rc<Session>>,
+    looked: Option<Second>,
+}
+
+impl Session {
+    /// Lets its requests come under what `holder` has reserved here, now or later; for sessions that may do everything.
+    /// `None`: under nothing any more.
+    ///
+    /// # Errors
+    /// Why not, if the session is a reservation's own.
+    pub fn come_under(&self, holder: Option<&str>) -> Result<(), String> {
+        if self.granted.is_some() {
+            return Err(
+                "a session with a capability is under its own reservation; come with the node key"
+                    .to_owned(),
+            );
+        }
+        *self.under.borrow_mut() = holder.map(|holder| Under {
+            holder: holder.to_owned(),
+            reads: RefCell::default(),
+            writes: RefCell::default(),
+        });
+        Ok(())
+    }
+
+    /// Whose its requests of a direction are at the device's queue.
+    pub(super) fn class_of(&self, direction: Direction) -> Class {
+        let under = self.under.borrow();
+        let Some(under) = &*under else {
+            return self.class();
+        };
+        let mut found = match direction {
+            Direction::Read => under.reads.borrow_mut(),
+            Direction::Write => under.writes.borrow_mut(),
+        };
+        let lives = |session: &Rc<Session>| session.phase() != Phase::Over;
+        let now = self.node.now();
+        if !found.session.as_ref().is_some_and(lives) && found.looked != Some(now) {
+            *found = Found {
+                session: self.promised_to(&under.holder, direction, now),
+                looked: Some(now),
+            };
+        }
+        match found.session.as_ref() {
+            Some(session) if session.phase() == Phase::Promised => session.class(),
+            _ => self.class(),
+        }
+    }
+
+    /// The session of the reservation that `holder` has for `direction` now, or the next one.
+    fn promised_to(&self, holder: &str, direction: Direction, now: Second) -> Option<Rc<Session>> {
+        let record = {
+            let records = self.node.records.borrow();
+            let fits = records.values().filter(|record| {
+                let contract = &record.contract;
+                record.state == State::Committed
+                    && record.holder == holder
+                    && contract.direction == direction
+                    && now < contract.slot.end
+            });
+            fits.min_by_key(|record| (record.contract.slot.start, record.id))
+                .cloned()?
+        };
+        let open = self.node.open_sessions();
+        let known = (open.into_iter()).find(|it| it.reservation() == Some(record.id));
+        known.or_else(|| self.node.enter_granted(&record, now).ok())
+    }
+}
