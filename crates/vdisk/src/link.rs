@@ -151,6 +151,10 @@ pub trait Link {
     fn tell(&self, _caller: Caller) -> Pending<'_, ()> {
         Box::pin(async { Ok(()) })
     }
+    /// Lets what is asked come under what `holder` has reserved at the store.
+    fn come_under<'a>(&'a self, _holder: &'a str) -> Pending<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
     /// How long the store's queue is, as it was last heard.
     fn state(&self) -> Option<State> {
         None
@@ -247,6 +251,10 @@ impl Link for Local {
         self.0.tell(caller);
         Box::pin(async { Ok(()) })
     }
+    fn come_under<'a>(&'a self, holder: &'a str) -> Pending<'a, ()> {
+        let under = self.0.session().come_under(Some(holder));
+        Box::pin(async move { under.map_err(LinkError::Refused) })
+    }
     fn state(&self) -> Option<State> {
         Some(self.0.session().node().state())
     }
@@ -330,6 +338,9 @@ impl Link for Remote {
     fn tell(&self, caller: Caller) -> Pending<'_, ()> {
         Box::pin(async move { Ok(self.0.tell(caller, TOLD_EVERY).await.map(drop)?) })
     }
+    fn come_under<'a>(&'a self, holder: &'a str) -> Pending<'a, ()> {
+        Box::pin(async move { Ok(self.0.come_under(Some(holder)).await?) })
+    }
     fn state(&self) -> Option<State> {
         self.0.state()
     }
@@ -343,8 +354,8 @@ mod tests {
     use device::Memory;
     use env::net::{Listener, sim};
     use policy::place::{Class, ClientId, Origin, Penalties};
-    use policy::share::{BytesPerSec, Costs};
-    use store::node::NodeOptions;
+    use policy::share::{BytesPerSec, Costs, Direction, Second, Slot};
+    use store::node::{Ask, NodeOptions};
     use store::server::{Limits, Server};
     use store::{Settings, Store};
 
@@ -418,6 +429,41 @@ mod tests {
             far.stat("v/1").await.unwrap();
             for heard in [near.state().unwrap(), far.state().unwrap()] {
                 assert_eq!(heard.requests, 0, "{heard:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn what_a_link_asks_comes_under_its_holders_reservation_here_and_over_the_network() {
+        env::Runtime::simulated(2).block_on(async {
+            let node = site().await;
+            let slot = Slot::new(node.now(), 60);
+            for direction in [Direction::Read, Direction::Write] {
+                let wanted = Ask::new(direction, BytesPerSec::mb(10), slot).holder("vm-1");
+                let soon = Second(node.now().0 + 10);
+                let held = node.hold(&wanted, None, soon).await.unwrap();
+                node.commit(held).await.unwrap();
+            }
+            let there = RemoteDoor {
+                address: "10.0.0.1:7400".parse().unwrap(),
+                credentials: Credentials::NodeKey(KEY),
+                options: ClientOptions::default(),
+            };
+            let far = link(&there, "g/1", 1).await;
+            let near = link(&LocalDoor(Rc::clone(&node)), "g/2", 2).await;
+            let data = View::copy_of(&[1; 65_536]);
+            for (nth, link) in [far, near].iter().enumerate() {
+                let object = format!("v/{nth}");
+                let change = Change::FUA.creating();
+                link.come_under("vm-1").await.unwrap();
+                link.write(&object, 0, data.clone(), change).await.unwrap();
+                link.read(&object, 0, 65_536).await.unwrap();
+                let sessions = node.sessions();
+                let promised = sessions.iter().filter(|it| it.reservation.is_some());
+                let delivered: Vec<u64> = promised.map(|it| it.delivered_bytes).collect();
+                let each = 65_536 * (nth as u64 + 1);
+                assert_eq!(delivered.len(), 2);
+                assert!(delivered.iter().all(|got| *got >= each), "{delivered:?}");
             }
         });
     }

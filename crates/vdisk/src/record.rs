@@ -170,7 +170,7 @@ pub struct VolumeRecord {
     /// How seeks between them and others are weighed; `None`: as everywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub penalties: Option<PenaltiesPermille>,
-    /// The throughput that is reserved for it, as the stores know it.
+    /// Who holds the reservations, at each store, that its requests come under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<String>,
 

@@ -344,13 +344,25 @@ impl Core {
         Ok(())
     }
 
-    /// Says at a store whose requests will come.
+    /// Says at a store whose requests will come, and under whose reservations.
     async fn introduce(&self, link: &Rc<dyn Link>) -> Result<(), LinkError> {
         let caller = Caller {
             origin: self.settings.origin,
             penalties: self.settings.penalties,
         };
-        self.within(link.tell(caller)).await
+        self.within(link.tell(caller)).await?;
+        let reservation = self.record.borrow().0.reservation.clone();
+        let Some(holder) = reservation else {
+            return Ok(());
+        };
+        match self.within(link.come_under(&holder)).await {
+            // A store that knows no such thing promises nothing.
+            Err(LinkError::Refused(why)) => {
+                tracing::warn!(volume = %self.id, why, "no promise at a store");
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// Opens a link to `member` under its mark.
