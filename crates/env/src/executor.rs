@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
-use base::{Instant, Map};
+use base::{Instant, Map, Nanos};
 
 use crate::real::wake::Wake;
 use crate::real::{Reactor, RealConfig};
@@ -55,6 +55,28 @@ struct Slot {
     future: Option<BoxedTask>,
 }
 
+/// A host's clock: right at one moment, and faster or slower from there on.
+#[derive(Clone, Copy)]
+struct HostClock {
+    from: Instant,
+    shown: Instant,
+    /// What it moves on while a million nanoseconds pass.
+    rate: u64,
+}
+
+impl HostClock {
+    fn shown(self, now: Instant) -> Instant {
+        let passed = u128::from(now.since(self.from).0) * u128::from(self.rate) / 1_000_000;
+        self.shown + Nanos(passed as u64)
+    }
+
+    /// The first moment at which it shows `moment`.
+    fn truly(self, moment: Instant) -> Instant {
+        let left = u128::from(moment.since(self.shown).0) * 1_000_000;
+        self.from + Nanos(left.div_ceil(u128::from(self.rate)) as u64)
+    }
+}
+
 /// One executor; lives on one thread.
 pub(crate) struct Core {
     // Fixed.
@@ -73,6 +95,10 @@ pub(crate) struct Core {
     streams: RefCell<Map<String, u64>>,
     /// The host of the task that runs now; tasks it spawns are born there.
     host: Cell<u32>,
+    /// Clocks that are not the virtual one, by host.
+    clocks: RefCell<Map<u32, HostClock>>,
+    /// Are there any?
+    drifts: Cell<bool>,
     /// Typed per-run state of other parts of this crate (the simulated network).
     pub(crate) extras: RefCell<Vec<Rc<dyn Any>>>,
 }
@@ -333,8 +359,48 @@ impl Core {
         }
     }
 
+    /// What the clock of the host shows whose task runs now.
     pub(crate) fn now(&self) -> Instant {
+        let now = self.driver.now();
+        if !self.drifts.get() {
+            return now;
+        }
+        let clocks = self.clocks.borrow();
+        clocks
+            .get(&self.host.get())
+            .map_or(now, |clock| clock.shown(now))
+    }
+
+    /// The moment itself, whatever hosts' clocks show.
+    pub(crate) fn true_now(&self) -> Instant {
         self.driver.now()
+    }
+
+    /// When the clock of the present host will show `moment`.
+    pub(crate) fn true_moment(&self, moment: Instant) -> Instant {
+        if !self.drifts.get() {
+            return moment;
+        }
+        let clocks = self.clocks.borrow();
+        clocks
+            .get(&self.host.get())
+            .map_or(moment, |clock| clock.truly(moment))
+    }
+
+    /// From now on the clock of `host` goes so much faster than it should, in parts per million.
+    pub(crate) fn set_drift(&self, host: u32, parts_per_million: i32) {
+        let now = self.driver.now();
+        let mut clocks = self.clocks.borrow_mut();
+        let shown = clocks.get(&host).map_or(now, |clock| clock.shown(now));
+        let rate = 1_000_000 + i64::from(parts_per_million);
+        assert!(rate > 0, "a clock that stands still or goes backwards");
+        let clock = HostClock {
+            from: now,
+            shown,
+            rate: rate as u64,
+        };
+        clocks.insert(host, clock);
+        self.drifts.set(true);
     }
 
     pub(crate) fn id(&self) -> u16 {
@@ -499,6 +565,8 @@ impl Runtime {
                 steps: Cell::new(0),
                 streams: RefCell::default(),
                 host: Cell::new(0),
+                clocks: RefCell::default(),
+                drifts: Cell::new(false),
                 extras: RefCell::default(),
             }),
         }
@@ -712,9 +780,15 @@ pub fn cancel_scope<T>(task: Task<T>) -> CancelOnDrop<T> {
     CancelOnDrop(task)
 }
 
-/// The present moment of this thread's runtime.
+/// The present moment of this thread's runtime: what the clock of this host shows.
 pub fn now() -> Instant {
-    with_current(|core| core.driver.now())
+    with_current(|core| core.now())
+}
+
+/// The present moment whatever the clock of this host shows; the same as [`now`] unless clocks were made to drift
+/// ([`crate::net::sim::set_drift`]). For what stands beside all hosts: measures, and meta stores of simulations.
+pub fn true_now() -> Instant {
+    with_current(|core| core.true_now())
 }
 
 /// Does this thread's runtime run in virtual time?

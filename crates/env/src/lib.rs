@@ -30,7 +30,8 @@ mod timers;
 
 pub use chance::{Rng, rng};
 pub use executor::{
-    CancelOnDrop, Remote, Runtime, Task, cancel_scope, events, is_simulated, now, spawn, yield_now,
+    CancelOnDrop, Remote, Runtime, Task, cancel_scope, events, is_simulated, now, spawn, true_now,
+    yield_now,
 };
 pub use mailbox::{Mailbox, Poster, mailbox};
 pub use real::{Choice, RealConfig};

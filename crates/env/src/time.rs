@@ -29,7 +29,10 @@ impl VirtualClock {
 
 /// Waits for a moment; see [`sleep_until`].
 pub struct Sleep {
+    /// By the clock of the host that waits.
     deadline: Instant,
+    /// When that is; known from the first poll on.
+    due: Option<Instant>,
     /// The executor and its timer, while one waits.
     timer: Option<(u16, TimerId)>,
 }
@@ -38,7 +41,9 @@ impl Future for Sleep {
     type Output = ();
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         with_current(|core| {
-            if core.now() >= self.deadline {
+            let deadline = self.deadline;
+            let due = *self.due.get_or_insert_with(|| core.true_moment(deadline));
+            if core.true_now() >= due {
                 if core.is_simulated() {
                     // All timers due come before any task runs. In real time a poll may overtake the
                     // timer, which then goes with the drop.
@@ -47,7 +52,7 @@ impl Future for Sleep {
                 return Poll::Ready(());
             }
             match self.timer {
-                None => self.timer = Some((core.id(), core.at(self.deadline, cx.waker()))),
+                None => self.timer = Some((core.id(), core.at(due, cx.waker()))),
                 Some((_, timer)) => core.rewaken(timer, cx.waker()),
             }
             Poll::Pending
@@ -71,6 +76,16 @@ impl Drop for Sleep {
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep {
         deadline,
+        due: None,
+        timer: None,
+    }
+}
+
+/// Waits until `moment`, whatever the clock of this host shows.
+pub(crate) fn sleep_until_truly(moment: Instant) -> Sleep {
+    Sleep {
+        deadline: moment,
+        due: Some(moment),
         timer: None,
     }
 }

@@ -623,3 +623,41 @@ fn the_traffic_of_one_link_does_not_change_what_happens_on_another() {
     };
     assert_eq!(heard(false), heard(true));
 }
+
+#[test]
+fn clocks_of_hosts_drift_apart_and_what_travels_keeps_true_time() {
+    let [a, b, _] = hosts();
+    run(async move {
+        sim::set_drift(a, 250_000);
+        sim::set_drift(b, -500_000);
+        let slept = |host| {
+            on_host(host, async {
+                let start = now();
+                sleep(Nanos::secs(1)).await;
+                now().since(start)
+            })
+        };
+        let start = now();
+        assert_eq!(slept(a).await, Nanos::secs(1));
+        assert_eq!(now().since(start), Nanos::millis(800));
+        assert_eq!(slept(b).await, Nanos::secs(1));
+        assert_eq!(now().since(start), Nanos::millis(2800));
+        // Clocks never jump when their pace changes, and sleeps that have begun end as they would have.
+        let sleeping = spawn(slept(b));
+        env::yield_now().await;
+        let before = on_host(b, async { now() }).await;
+        sim::set_drift(b, 0);
+        assert_eq!(on_host(b, async { now() }).await, before);
+        let start = now();
+        assert_eq!(sleeping.await, Nanos::secs(2));
+        assert_eq!(now().since(start), Nanos::secs(2));
+        // One millisecond under way, by the clock of somebody who has a right one.
+        sim::set_link(a, b, PLAIN);
+        let receiver = on_host(b, async { socket(7) }).await;
+        let start = now();
+        let send = async { socket(0).send_to(&[1], SocketAddr::new(b, 7)).await };
+        on_host(a, send).await.unwrap();
+        receiver.receive(Buf::for_read(4)).await.unwrap();
+        assert_eq!(now().since(start), Nanos::millis(1));
+    });
+}

@@ -13,6 +13,7 @@
 //! 2. Datagrams may be lost, doubled and overtaken. A stream's bytes only come late: a loss costs a
 //!    retransmission, a partition stalls them until it heals.
 //! 3. What is in flight when a link is cut still arrives.
+//! 4. A host's clock may drift; what travels keeps true time.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -31,8 +32,8 @@ use base::{Buf, Instant, Nanos, View};
 use super::{Address, aborted};
 use crate::executor::with_current;
 use crate::sync::Event;
-use crate::time::{Sleep, sleep, sleep_until};
-use crate::{Rng, now};
+use crate::time::{Sleep, sleep_until_truly};
+use crate::{Rng, now, true_now};
 
 /// How long a message is under way, its size aside.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -197,7 +198,7 @@ impl State {
     fn arrival(&mut self, way: Way, len: usize) -> Instant {
         let link = self.link(way);
         let direction = self.direction(way);
-        let mut start = now();
+        let mut start = true_now();
         if let Some(rate) = link.bandwidth {
             let sending = len as u128 * 1_000_000_000 / u128::from(rate.max(1));
             start = direction.busy_until.max(start) + Nanos(sending as u64);
@@ -357,6 +358,34 @@ pub fn set_link(from: IpAddr, to: IpAddr, link: Link) {
     network().state.borrow_mut().links.insert((from, to), link);
 }
 
+/// From now on the clock of `host` goes `parts_per_million` faster than it should, or slower where that is below zero: what its
+/// tasks read and how long they sleep. Sleeps that have begun end as they would have. The network keeps true time.
+///
+/// # Panics
+/// If the clock would stand still or go backwards.
+///
+/// # Example
+/// ```
+/// use base::Nanos;
+/// use env::net::sim;
+/// env::Runtime::simulated(7).block_on(async {
+///     let late = "10.0.0.1".parse().unwrap();
+///     sim::set_drift(late, -100_000);
+///     let start = env::now();
+///     let slept = sim::on_host(late, async {
+///         let start = env::now();
+///         env::sleep(Nanos::secs(9)).await;
+///         env::now().since(start)
+///     })
+///     .await;
+///     assert_eq!((slept, env::now().since(start)), (Nanos::secs(9), Nanos::secs(10)));
+/// });
+/// ```
+pub fn set_drift(host: IpAddr, parts_per_million: i32) {
+    let number = host_number(host);
+    with_current(|core| core.set_drift(number, parts_per_million));
+}
+
 /// Cuts the way from `from` to `to`; the way back stays.
 pub fn cut(from: IpAddr, to: IpAddr) {
     network().state.borrow_mut().cut.insert((from, to));
@@ -484,7 +513,7 @@ fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
 
 /// Waits until `place`, which this fills with a waker, is emptied by a wake, or until the moment.
 async fn news(place: impl Fn(&mut dyn FnMut(&mut Option<Waker>)), until: Option<Instant>) {
-    let mut sleep: Option<Sleep> = until.map(sleep_until);
+    let mut sleep: Option<Sleep> = until.map(sleep_until_truly);
     let mut asked = false;
     poll_fn(|cx| {
         let mut woken = false;
@@ -719,7 +748,7 @@ impl Connection {
 
     /// Takes in what has arrived at `end`; when the next will arrive.
     fn settle(&mut self, end: usize) -> Option<Instant> {
-        let now = now();
+        let now = true_now();
         let pipe = &mut self.pipes[1 - end];
         while let Some((arrival, _)) = pipe.flight.front() {
             if *arrival > now {
@@ -781,9 +810,10 @@ impl Stream {
         let (there, back) = {
             let mut state = network.state.borrow_mut();
             let there = state.segment_arrival((from, to), 0);
-            (there, state.segment_arrival((to, from), 0).since(now()))
+            let back = state.segment_arrival((to, from), 0).since(true_now());
+            (there, back)
         };
-        sleep_until(there).await;
+        sleep_until_truly(there).await;
         let listener = {
             let state = network.state.borrow();
             let listener = state.listeners.get(&(to, port));
@@ -792,7 +822,7 @@ impl Stream {
                 .map(Rc::clone)
         };
         let Some(listener) = listener else {
-            sleep(back).await;
+            sleep_until_truly(true_now() + back).await;
             return Err(io::Error::new(
                 io::ErrorKind::ConnectionRefused,
                 format!("connecting to {address} from host {from}: nobody listens there"),
@@ -827,7 +857,7 @@ impl Stream {
         listener.queue.borrow_mut().push_back(theirs);
         let waiter = listener.waiter.borrow_mut().take();
         wake_all(waiter);
-        sleep(back).await;
+        sleep_until_truly(true_now() + back).await;
         Ok(ours)
     }
 
@@ -1103,7 +1133,7 @@ impl Datagram {
             let next = {
                 let mut queue = self.inbox.queue.borrow_mut();
                 let next = queue.peek().map(|Reverse((arrival, ..))| *arrival);
-                if next.is_some_and(|next| next <= now())
+                if next.is_some_and(|next| next <= true_now())
                     && let Some(Reverse((_, _, from, data))) = queue.pop()
                 {
                     let count = data.len().min(buf.len());

@@ -5,7 +5,7 @@
 //!        <--answer: delay, loss---
 //! ```
 //!
-//! Each client has faults of its own, so that one node can be cut off while others go on. A request that is on its way
+//! It keeps true time, whatever the clocks of its clients' hosts show. Each client has faults of its own, so that one node can be cut off while others go on. A request that is on its way
 //! arrives even if its client is gone.
 //!
 //! Always true:
@@ -165,7 +165,7 @@ impl Twin {
 
     /// As after a restart of the store: each lease has its whole time again, all changes so far are forgotten.
     pub fn restart(&self) {
-        self.inner.state.borrow_mut().restart(env::now());
+        self.inner.state.borrow_mut().restart(env::true_now());
         self.inner.todo.notify_all();
         self.inner.changed.notify_all();
     }
@@ -180,10 +180,10 @@ impl Twin {
 async fn serve(inner: Rc<Inner>) {
     loop {
         let news = inner.todo.wait();
-        match inner.work(env::now()) {
+        match inner.work(env::true_now()) {
             None => news.await,
             Some(next) => {
-                let _ = env::timeout(next.since(env::now()), news).await;
+                let _ = env::timeout(next.since(env::true_now()), news).await;
             }
         }
     }
@@ -253,7 +253,7 @@ impl TwinClient {
         }
         let (reply, mut answer) = channel();
         if !link.lost(faults.requests_lost) {
-            let at = env::now() + link.delay();
+            let at = env::true_now() + link.delay();
             let sent = inner.sent.get();
             inner.sent.set(sent + 1);
             let request: Request = Box::new(move |state, now| {
