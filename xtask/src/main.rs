@@ -60,7 +60,7 @@ enum Chore {
         #[arg(long, default_value_t = 60)]
         minutes: u64,
         /// Seeds of the first round, per suite
-        #[arg(long, default_value_t = 1000)]
+        #[arg(long, default_value_t = 2000)]
         seeds: u64,
     },
 }

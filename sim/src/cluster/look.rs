@@ -1,0 +1,95 @@
+//! What the stores have when nobody uses the volume, past every link: is each extent where its map says, and the same everywhere?
+
+use std::rc::Rc;
+
+use base::{Bytes, View};
+use device::Class;
+use vdisk::image_meta::Images;
+use vdisk::map::cache::Cache;
+use vdisk::map::node::NODE;
+use vdisk::map::reader::Reader;
+use vdisk::map::{Entry, Map, NewNode, NodeRef, Nodes, Pending};
+use vdisk::record::extents;
+use vdisk::{EXTENT, Generation, StoreNumber, Stores, VolumeId};
+
+use super::Cluster;
+use super::disk::StoreNode;
+
+/// The stores, to read from alone.
+struct Direct(Rc<Cluster>);
+
+impl Cluster {
+    fn node(&self, number: StoreNumber) -> Option<&Rc<StoreNode>> {
+        self.nodes.iter().find(|it| it.number == number.0)
+    }
+}
+
+impl Nodes for Direct {
+    fn read<'a>(&'a self, node: &'a NodeRef) -> Pending<'a, Option<View>> {
+        Box::pin(async move {
+            let name = node.name().to_string();
+            for number in node.stores.iter() {
+                let there = self.0.node(number).ok_or("there is no such store")?.store();
+                let read = there.store().read(&name, 0, NODE as u64, Class::Foreground);
+                if let Ok(bytes) = read.await
+                    && node.is_of(&bytes)
+                {
+                    return Ok(Some(bytes.freeze()));
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    fn write(&self, _: Vec<NewNode>) -> Pending<'_, Vec<Stores>> {
+        Box::pin(async { Err("nobody writes here".into()) })
+    }
+}
+
+/// Every extent of every image has `copies` copies where its map says, and they are equal. More copies may be there, which no map names.
+///
+/// # Errors
+/// What is not so.
+pub async fn alike(cluster: &Rc<Cluster>, copies: u8) -> Result<(), String> {
+    let meta = cluster.twin.client();
+    let images = Images { meta }.all().await.map_err(|why| why.to_string())?;
+    let direct = Rc::new(Direct(Rc::clone(cluster)));
+    let reader = Reader::new(direct, Cache::new(Bytes::mib(4)));
+    for known in images.values() {
+        let image = &known.record;
+        let size = extents(image.size);
+        let map = Map::open(reader.clone(), VolumeId(0), image.root, size, Generation(0));
+        let mut from = 0;
+        while let Some((index, entry)) = map.next(from).await.map_err(|it| it.to_string())? {
+            from = index + 1;
+            for layer in Entry::layers(&entry) {
+                let stores: Vec<StoreNumber> = layer.stores.iter().collect();
+                let name = layer.name(index).to_string();
+                same(cluster, &name, &stores).await?;
+                if stores.len() != usize::from(copies) {
+                    return Err(format!("{name} is on {stores:?} alone"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn same(cluster: &Cluster, name: &str, stores: &[StoreNumber]) -> Result<(), String> {
+    let mut first: Option<Vec<u8>> = None;
+    for number in stores {
+        let node = cluster
+            .node(*number)
+            .ok_or("there is no such store")?
+            .store();
+        let read = node.store().read(name, 0, EXTENT, Class::Foreground);
+        let mut bytes = read.await.map_err(|why| why.to_string())?.to_vec();
+        bytes.resize(EXTENT as usize, 0);
+        match &first {
+            None => first = Some(bytes),
+            Some(first) if *first == bytes => {}
+            Some(_) => return Err(format!("the copies of {name} differ on {stores:?}")),
+        }
+    }
+    Ok(())
+}
