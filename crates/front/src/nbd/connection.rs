@@ -38,6 +38,7 @@ use super::proto::{self, ALLOCATION_ID, Ask, CLIENT_FLAGS_LEN, Errno, OPTION_LEN
 use super::proto::{Request, chunk};
 use super::requests::{Answer, Part, charge};
 use super::server::{Limits, Server, Shelf};
+use super::supply::Prepared;
 use super::tls::TlsMode;
 use super::wire::{TlsWire, Wire};
 
@@ -258,6 +259,7 @@ impl Connection {
             Some(_) => TlsState::Offered,
         };
         let mut negotiation = Negotiation::new(flags, tls).map_err(io::Error::other)?;
+        let mut prepared = Prepared::default();
         loop {
             let head = inbox.take::<OPTION_LEN>().await?;
             let Some((option, len)) = proto::option_head(&head) else {
@@ -269,15 +271,19 @@ impl Connection {
                 negotiation.oversized(option, len, &mut out)
             } else {
                 inbox.need(len as usize).await?;
+                // All of it is here: what takes time from now on is not the client's.
+                self.reading.end();
                 let data = &inbox.here()[..len as usize];
-                let step = negotiation.option(option, data, server, &mut out);
+                let wanted = negotiation.wanted(option, data);
+                prepared.prepare(server, wanted).await;
+                let step = negotiation.option(option, data, &prepared.catalogue(server), &mut out);
                 inbox.skip(len as usize);
                 step
             };
             self.reading.end();
             // Held from here on: an export removed while the reply is sent ends this connection too.
             let shelf = match &step {
-                Step::Enter(agreement) => server.shelf(&agreement.offer.name),
+                Step::Enter(agreement) => prepared.shelf(server, &agreement.offer.name),
                 _ => None,
             };
             self.shelf.borrow_mut().clone_from(&shelf);

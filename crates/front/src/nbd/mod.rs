@@ -23,10 +23,12 @@ pub mod negotiate;
 pub mod proto;
 mod requests;
 mod server;
+mod supply;
 mod tls;
 mod wire;
 
 pub use client::{Client, ClientError, ClientOptions, Listed};
 pub use figures::{ConnectionFigures, Counts, ExportFigures, Figures};
 pub use server::{Config, Export, ExportError, Limits, Server};
+pub use supply::{Soon, Supplied, Supply};
 pub use tls::{ClientTls, Tls, TlsError, TlsMode};

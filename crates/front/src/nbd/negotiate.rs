@@ -86,6 +86,21 @@ pub trait Catalogue {
     fn closing(&self) -> bool {
         false
     }
+    /// Why an export that should be there cannot be had now.
+    fn why_not(&self, _name: &str) -> Option<String> {
+        None
+    }
+}
+
+/// What an option asks about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted<'a> {
+    /// No export.
+    Nothing,
+    /// All of them.
+    List,
+    /// The one of this name.
+    Export(&'a str),
 }
 
 /// Where the connection stands with TLS.
@@ -188,6 +203,23 @@ impl Negotiation {
         self.tls = TlsState::Active;
         self.structured = false;
         self.context_of = None;
+    }
+
+    /// What the answer to an option will be about, before it is given: what has to be opened first can be. Nothing is told
+    /// or done here.
+    pub fn wanted<'a>(&self, option: u32, data: &'a [u8]) -> Wanted<'a> {
+        if self.tls == TlsState::Required || (!self.fixed && option != opt::EXPORT_NAME) {
+            return Wanted::Nothing;
+        }
+        let name = match option {
+            opt::LIST if data.is_empty() => return Wanted::List,
+            opt::EXPORT_NAME => proto::text(data),
+            opt::INFO | opt::GO | opt::LIST_META_CONTEXT | opt::SET_META_CONTEXT => {
+                Fields(data).string()
+            }
+            _ => None,
+        };
+        name.map_or(Wanted::Nothing, Wanted::Export)
     }
 
     /// An option whose data (`len` bytes) the server will not hold; the caller drops them unread.
@@ -306,7 +338,9 @@ impl Negotiation {
 
     fn find(exports: &dyn Catalogue, name: &str) -> Result<Offer, No> {
         exports.find(name).ok_or_else(|| {
-            let why = if name.is_empty() {
+            let why = if let Some(why) = exports.why_not(name) {
+                why
+            } else if name.is_empty() {
                 "there is no default export; ask for one by name (LIST tells)".to_owned()
             } else {
                 format!("there is no export named '{}'", shortened(name, 256))

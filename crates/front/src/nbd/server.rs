@@ -24,6 +24,7 @@ use super::figures::{ConnectionFigures, ExportFigures, Figures, Tally};
 use super::negotiate::{Catalogue, Offer};
 use super::proto::{self, STRING_MAX};
 use super::requests::Target;
+use super::supply::Supply;
 use super::tls::Tls;
 
 /// How much the server takes on, and how long it waits.
@@ -129,6 +130,8 @@ pub(super) struct Shelf {
     pub(super) export: Export,
     pub(super) target: Target,
     pub(super) tally: Tally,
+    /// Of one that was opened for a client: dropped with it.
+    pub(super) _hold: Option<Box<dyn std::any::Any>>,
 }
 
 /// Totals of the server's life.
@@ -172,6 +175,7 @@ pub struct Server {
     // Per run.
     shelves: RefCell<Vec<Rc<Shelf>>>,
     default: RefCell<Option<String>>,
+    supply: RefCell<Option<Rc<dyn Supply>>>,
     connections: Rc<Crowd<Connection>>,
     /// Bytes all connections may hold beyond their allowances.
     pub(super) pool: Rc<Semaphore>,
@@ -187,6 +191,7 @@ impl Server {
             tls: config.tls,
             shelves: RefCell::default(),
             default: RefCell::default(),
+            supply: RefCell::default(),
             connections: Rc::default(),
             pool: Semaphore::new(limits.bytes.0),
             totals: Cell::default(),
@@ -212,6 +217,7 @@ impl Server {
             export,
             target,
             tally: Tally::default(),
+            _hold: None,
         };
         self.shelves.borrow_mut().push(Rc::new(shelf));
         Ok(())
@@ -226,6 +232,15 @@ impl Server {
             .ok_or_else(|| ExportError::Unknown(name.to_owned()))?;
         *self.default.borrow_mut() = Some(name.to_owned());
         Ok(())
+    }
+
+    /// Opens what clients ask for by name and is not among the exports, from now on.
+    pub fn set_supply(&self, supply: Rc<dyn Supply>) {
+        *self.supply.borrow_mut() = Some(supply);
+    }
+
+    pub(super) fn supply(&self) -> Option<Rc<dyn Supply>> {
+        self.supply.borrow().clone()
     }
 
     /// Takes an export away: new clients do not find it, requests in flight on it finish, further ones
@@ -332,6 +347,18 @@ impl Server {
         self.count(|totals| totals.violations += 1);
     }
 
+    /// An export as clients see it.
+    pub(super) fn offer(&self, export: &Export) -> Offer {
+        let payload_max = self.limits.payload_max.0 as u32;
+        Offer::of_device(
+            &export.name,
+            proto::shortened(&export.description, STRING_MAX),
+            &export.device.info(),
+            export.read_only,
+            payload_max,
+        )
+    }
+
     /// The export of that name; the empty name asks for the default one.
     pub(super) fn shelf(&self, name: &str) -> Option<Rc<Shelf>> {
         let shelves = self.shelves.borrow();
@@ -350,16 +377,7 @@ impl Server {
 
 impl Catalogue for Server {
     fn find(&self, name: &str) -> Option<Offer> {
-        let shelf = self.shelf(name)?;
-        let export = &shelf.export;
-        let payload_max = self.limits.payload_max.0 as u32;
-        Some(Offer::of_device(
-            &export.name,
-            proto::shortened(&export.description, STRING_MAX),
-            &export.device.info(),
-            export.read_only,
-            payload_max,
-        ))
+        Some(self.offer(&self.shelf(name)?.export))
     }
 
     fn list(&self) -> Vec<(String, String)> {

@@ -2,5 +2,6 @@
 
 mod common;
 mod hostile;
+mod supply;
 mod tls;
 mod virtual_time;

@@ -1,0 +1,146 @@
+//! Exports that are opened when a client asks for them, and closed when it leaves.
+//!
+//! ```text
+//! option names an export -> not on the server's own list -> Supply::open -> held by the connection -> dropped at its end
+//! ```
+//!
+//! Always true:
+//! 1. Nothing is opened for a client that has yet to start TLS where that is required.
+//! 2. A connection holds at most one opened export.
+
+use std::any::Any;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use device::Device;
+
+use super::figures::Tally;
+use super::negotiate::{Catalogue, Offer, Wanted};
+use super::requests::Target;
+use super::server::{Export, Server, Shelf};
+
+/// Something that takes a while.
+pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// An export that was opened for a client.
+pub struct Supplied {
+    /// What is served.
+    pub device: Rc<dyn Device>,
+    /// A description for people; may be empty.
+    pub description: String,
+    /// Refuse writes even if the device takes them.
+    pub read_only: bool,
+    /// Dropped when the client is gone.
+    pub hold: Box<dyn Any>,
+}
+
+/// Opens exports by their names. Held as `Rc<dyn Supply>`.
+pub trait Supply {
+    /// The export of that name, for one client; `None` if there is none.
+    ///
+    /// # Errors
+    /// The sentence that the client is told.
+    fn open<'a>(&'a self, name: &'a str) -> Soon<'a, Result<Option<Supplied>, String>>;
+
+    /// Name and description of every export there is now.
+    fn list(&self) -> Soon<'_, Vec<(String, String)>>;
+}
+
+/// What was opened or looked up for one negotiation.
+#[derive(Default)]
+pub(super) struct Prepared {
+    shelf: Option<Rc<Shelf>>,
+    listed: Vec<(String, String)>,
+    /// Why the export of this name cannot be had.
+    refused: Option<(String, String)>,
+}
+
+impl Prepared {
+    /// Opens or lists what the next answer needs.
+    pub async fn prepare(&mut self, server: &Server, wanted: Wanted<'_>) {
+        let Some(supply) = server.supply() else {
+            return;
+        };
+        match wanted {
+            Wanted::Nothing => {}
+            Wanted::List => self.listed = supply.list().await,
+            Wanted::Export(name) => {
+                let has = |shelf: &Rc<Shelf>| shelf.export.name == name;
+                if server.shelf(name).is_some() || self.shelf.as_ref().is_some_and(has) {
+                    return;
+                }
+                self.shelf = None;
+                self.refused = None;
+                match supply.open(name).await {
+                    Ok(Some(opened)) => self.shelf = Some(shelf(name, opened)),
+                    Ok(None) => {}
+                    Err(why) => self.refused = Some((name.to_owned(), why)),
+                }
+            }
+        }
+    }
+
+    /// The export of that name, for the transmission.
+    pub fn shelf(&self, server: &Server, name: &str) -> Option<Rc<Shelf>> {
+        let own = self.shelf.as_ref().filter(|it| it.export.name == name);
+        server.shelf(name).or(own.cloned())
+    }
+
+    /// All exports as the client sees them.
+    pub fn catalogue<'a>(&'a self, server: &'a Server) -> impl Catalogue + 'a {
+        View {
+            server,
+            prepared: self,
+        }
+    }
+}
+
+fn shelf(name: &str, opened: Supplied) -> Rc<Shelf> {
+    Rc::new(Shelf {
+        target: Target::new(Rc::clone(&opened.device)),
+        export: Export {
+            name: name.to_owned(),
+            description: opened.description,
+            device: opened.device,
+            read_only: opened.read_only,
+        },
+        tally: Tally::default(),
+        _hold: Some(opened.hold),
+    })
+}
+
+/// The server's own exports, and what was prepared.
+struct View<'a> {
+    server: &'a Server,
+    prepared: &'a Prepared,
+}
+
+impl Catalogue for View<'_> {
+    fn find(&self, name: &str) -> Option<Offer> {
+        if let Some(offer) = self.server.find(name) {
+            return Some(offer);
+        }
+        let shelf = self.prepared.shelf(self.server, name)?;
+        Some(self.server.offer(&shelf.export))
+    }
+
+    fn list(&self) -> Vec<(String, String)> {
+        let mut all = self.server.list();
+        for (name, description) in &self.prepared.listed {
+            if all.iter().all(|(known, _)| known != name) {
+                all.push((name.clone(), description.clone()));
+            }
+        }
+        all
+    }
+
+    fn closing(&self) -> bool {
+        self.server.closing()
+    }
+
+    fn why_not(&self, name: &str) -> Option<String> {
+        let (refused, why) = self.prepared.refused.as_ref()?;
+        (refused == name).then(|| why.clone())
+    }
+}

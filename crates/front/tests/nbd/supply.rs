@@ -1,0 +1,122 @@
+//! Exports that are there when somebody asks for them.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use base::{Bytes, Nanos, Sector, View};
+use device::{Device, DeviceExt};
+use env::Runtime;
+use env::net::Listener;
+use front::nbd::{Client, ClientOptions, Config, Limits, Server, Soon, Supplied, Supply};
+
+use crate::common::{address, export, memory};
+
+/// One disk, opened slowly, and one that cannot be.
+struct Disks {
+    disk: Rc<dyn Device>,
+    opened: Cell<u64>,
+    open: Rc<Cell<u64>>,
+    asked: RefCell<Vec<String>>,
+}
+
+/// Counts those that are open.
+struct Hold(Rc<Cell<u64>>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl Supply for Disks {
+    fn open<'a>(&'a self, name: &'a str) -> Soon<'a, Result<Option<Supplied>, String>> {
+        Box::pin(async move {
+            self.asked.borrow_mut().push(name.to_owned());
+            env::sleep(Nanos::secs(20)).await;
+            match name {
+                "vm1" => {
+                    self.opened.set(self.opened.get() + 1);
+                    self.open.set(self.open.get() + 1);
+                    Ok(Some(Supplied {
+                        device: Rc::clone(&self.disk),
+                        description: "a disk".into(),
+                        read_only: false,
+                        hold: Box::new(Hold(Rc::clone(&self.open))),
+                    }))
+                }
+                "vm2" => Err("node n7 has vm2 open".into()),
+                _ => Ok(None),
+            }
+        })
+    }
+
+    fn list(&self) -> Soon<'_, Vec<(String, String)>> {
+        Box::pin(async {
+            let entry = |name: &str| (name.to_owned(), String::new());
+            vec![entry("vm1"), entry("vm2"), entry("vol0")]
+        })
+    }
+}
+
+fn asks_for(name: &str) -> ClientOptions {
+    ClientOptions {
+        export: name.into(),
+        patience: Nanos::secs(60),
+        ..ClientOptions::default()
+    }
+}
+
+#[test]
+fn an_export_is_opened_for_a_client_that_names_it_and_let_go_when_it_leaves() {
+    Runtime::simulated(7).block_on(async {
+        let limits = Limits {
+            negotiation: Nanos::secs(60),
+            ..Limits::default()
+        };
+        let server = Server::new(Config { limits, tls: None });
+        server
+            .add_export(export("vol0", memory(Bytes::mib(1))))
+            .unwrap();
+        let disks = Rc::new(Disks {
+            disk: memory(Bytes::mib(2)),
+            opened: Cell::new(0),
+            open: Rc::default(),
+            asked: RefCell::default(),
+        });
+        server.set_supply(disks.clone());
+        server.serve(Listener::bind(&address()).unwrap());
+
+        let one = Client::connect(&address(), &asks_for("vm1")).await.unwrap();
+        let other = Client::connect(&address(), &asks_for("vm1")).await.unwrap();
+        // However often a negotiation names it, it is opened once for each client.
+        assert_eq!((disks.opened.get(), disks.open.get()), (2, 2));
+        assert_eq!(one.info().size, Bytes::mib(2));
+        assert!(one.knows_allocation());
+        one.write_at(Sector(0), View::copy_of(&[5; 512]))
+            .await
+            .unwrap();
+        let read = other.read_at(Sector(0), Bytes(512)).await.unwrap();
+        assert_eq!(read[0], 5);
+        one.close().await;
+        other.close().await;
+        env::sleep(Nanos::secs(5)).await;
+        assert_eq!(disks.open.get(), 0);
+
+        let refused = Client::connect(&address(), &asks_for("vm2")).await;
+        let told = refused.map(drop).unwrap_err().to_string();
+        assert!(told.contains("node n7 has vm2 open"), "{told}");
+        let refused = Client::connect(&address(), &asks_for("vm3")).await;
+        let told = refused.map(drop).unwrap_err().to_string();
+        assert!(told.contains("there is no export named 'vm3'"), "{told}");
+        // The server's own come first, and nobody is asked about them.
+        let own = Client::connect(&address(), &asks_for("vol0"))
+            .await
+            .unwrap();
+        assert_eq!(own.info().size, Bytes::mib(1));
+        assert!(!disks.asked.borrow().contains(&"vol0".to_owned()));
+        let listed = Client::list(&address(), None).await.unwrap();
+        let names: Vec<&str> = listed.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["vol0", "vm1", "vm2"]);
+        server.drain().await;
+    });
+}
