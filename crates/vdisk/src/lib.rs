@@ -7,6 +7,7 @@
 //! ```
 //!
 //! - [`announce`] how long the stores' queues are, sent unasked.
+//! - [`cluster`] what one node knows and does as a whole.
 //! - [`choice`] which copy is asked, and what when it is late or fails.
 //! - [`volume`] a volume in use; [`link`] one store as it sees it.
 //! - [`meta`] small records that all nodes agree on. [`record`] what they agree on about a volume.
@@ -20,6 +21,7 @@
 
 pub mod announce;
 pub mod choice;
+pub mod cluster;
 pub mod image;
 pub mod image_audit;
 pub mod image_gc;

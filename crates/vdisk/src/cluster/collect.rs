@@ -1,0 +1,390 @@
+//! Deleted images are freed, and maps and stores compared, by one node at a time.
+//!
+//! ```text
+//! collector (a key under a lease: who) + collector-epoch (how often) -> seal g/collector with it at every store
+//!    -> image_gc, image_audit over links under that mark
+//! ```
+//!
+//! Always true:
+//! 1. When a node collects, nothing that an earlier collector asked of a store is under way there, nor will be.
+//! 2. Whoever cannot keep the lease stops.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use base::{Nanos, View};
+use env::net::message::either;
+use store::Change;
+
+use super::stores::StoreRecord;
+use super::{Cluster, ClusterError};
+use crate::image::{ImageRecord, ImageState};
+use crate::image_audit::{Loss, Report};
+use crate::image_gc::{Collector, Objects};
+use crate::image_meta::ImagesError;
+use crate::link::{Door, Link, LinkError};
+use crate::map::node::NODE;
+use crate::map::reader::Reader;
+use crate::map::{NewNode, NodeRef, Nodes, Pending, Trouble};
+use crate::meta::{Compare, LeaseId, MetaError, Op, Revision};
+use crate::names::{StoreNumber, Stores};
+use crate::record::{Name, RecordError};
+use crate::volume::{Condition, Health};
+
+const WHO: &str = "collector";
+const EPOCH: &str = "collector-epoch";
+const GUARD: &str = "g/collector";
+
+/// The stores' objects under one guard.
+struct Objective {
+    doors: BTreeMap<StoreNumber, Rc<dyn Door>>,
+    mark: u64,
+    patience: Nanos,
+    links: RefCell<BTreeMap<StoreNumber, Rc<dyn Link>>>,
+}
+
+impl Objective {
+    async fn within<T>(
+        &self,
+        asked: impl Future<Output = Result<T, LinkError>>,
+    ) -> Result<T, LinkError> {
+        let answer = env::timeout(self.patience, asked).await;
+        answer.unwrap_or_else(|late| Err(LinkError::Unknown(format!("{late} from a store"))))
+    }
+
+    /// `None`: the store has left the cluster.
+    async fn link(&self, store: StoreNumber) -> Result<Option<Rc<dyn Link>>, LinkError> {
+        if let Some(link) = self.links.borrow().get(&store) {
+            return Ok(Some(Rc::clone(link)));
+        }
+        let Some(door) = self.doors.get(&store) else {
+            return Ok(None);
+        };
+        let link = self.within(door.open(GUARD, self.mark)).await?;
+        self.links.borrow_mut().insert(store, Rc::clone(&link));
+        Ok(Some(link))
+    }
+
+    /// A link that broke is opened anew the next time.
+    fn judged<T>(&self, store: StoreNumber, answer: Result<T, LinkError>) -> Result<T, LinkError> {
+        if answer.as_ref().is_err_and(LinkError::ends_link) {
+            self.links.borrow_mut().remove(&store);
+        }
+        answer
+    }
+
+    async fn list_page(
+        &self,
+        store: StoreNumber,
+        prefix: &str,
+        after: &str,
+        most: usize,
+    ) -> Result<Vec<String>, LinkError> {
+        let Some(link) = self.link(store).await? else {
+            return Ok(Vec::new());
+        };
+        let after = Some(after).filter(|after| !after.is_empty());
+        let page = self.within(link.list(prefix, after)).await;
+        let page = self.judged(store, page)?;
+        let names = page.objects.into_iter().take(most);
+        Ok(names.map(|stat| stat.name).collect())
+    }
+}
+
+impl Objects for Objective {
+    fn stores(&self) -> Vec<StoreNumber> {
+        self.doors.keys().copied().collect()
+    }
+
+    fn delete<'a>(&'a self, store: StoreNumber, name: &'a str) -> Pending<'a, ()> {
+        Box::pin(async move {
+            let Some(link) = self.link(store).await? else {
+                return Ok(());
+            };
+            let deleted = self.within(link.delete(name, Change::default())).await;
+            match self.judged(store, deleted) {
+                Err(LinkError::Absent(_)) => Ok(()),
+                other => Ok(other?),
+            }
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        store: StoreNumber,
+        prefix: &'a str,
+        after: &'a str,
+        most: usize,
+    ) -> Pending<'a, Vec<String>> {
+        Box::pin(async move { Ok(self.list_page(store, prefix, after, most).await?) })
+    }
+}
+
+impl Nodes for Objective {
+    fn read<'a>(&'a self, node: &'a NodeRef) -> Pending<'a, Option<View>> {
+        Box::pin(async move {
+            let name = node.name().to_string();
+            let mut trouble: Option<Trouble> = None;
+            for store in node.stores.iter() {
+                let read = async {
+                    let Some(link) = self.link(store).await? else {
+                        return Err(LinkError::Absent(format!("store {store} has left")));
+                    };
+                    let read = self.within(link.read(&name, 0, NODE as u64)).await;
+                    self.judged(store, read)
+                };
+                match read.await {
+                    Ok(bytes) if node.is_of(&bytes) => return Ok(Some(bytes.freeze())),
+                    Ok(_) => trouble = Some("no copy of it is whole".into()),
+                    Err(LinkError::Absent(_)) => {}
+                    Err(error) => trouble = Some(error.into()),
+                }
+            }
+            trouble.map_or(Ok(None), Err)
+        })
+    }
+
+    fn write(&self, _nodes: Vec<NewNode>) -> Pending<'_, Vec<Stores>> {
+        Box::pin(async { Err("whoever frees and audits writes no maps".into()) })
+    }
+}
+
+/// What was found and done about one volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repaired {
+    /// How it is now.
+    pub health: Health,
+    /// What its engine has done since the volume was opened.
+    pub figures: crate::volume::Figures,
+    /// Of what its images need: copies that are not there.
+    pub losses: Vec<Loss>,
+    /// Stores of which nothing is known.
+    pub unknown: Vec<StoreNumber>,
+    /// Copies that no map needs, of all volumes; freed if that was asked.
+    pub leaks: usize,
+}
+
+/// May the collector do something for it?
+fn is_deleted(image: &ImageRecord) -> bool {
+    match image.state {
+        ImageState::Ghost { swept } => !swept,
+        ImageState::Deleting => true,
+        _ => false,
+    }
+}
+
+impl Cluster {
+    /// Frees what deleted images alone had. What stores that do not answer have waits for the next call.
+    ///
+    /// # Errors
+    /// [`ClusterError::Collecting`] if another node does; [`ClusterError`] if something could not be freed yet.
+    pub async fn collect(&self) -> Result<(), ClusterError> {
+        self.as_collector(async |collector| collector.run().await)
+            .await
+    }
+
+    /// Compares all maps with all stores; with `free`, what no map needs is deleted.
+    ///
+    /// # Errors
+    /// [`ClusterError::Collecting`] if another node looks through the stores; [`ClusterError`] if records or maps cannot be
+    /// read now.
+    pub async fn audit(&self, free: bool) -> Result<Report, ClusterError> {
+        self.as_collector(async |collector| collector.audit(free).await)
+            .await
+    }
+
+    /// Opens a volume, waits at most `patience` until its copies are equal and complete, and looks whether all are there.
+    ///
+    /// # Errors
+    /// [`ClusterError`] if it cannot be opened, or the stores not be looked through.
+    pub async fn repair(
+        &self,
+        name: &Name,
+        patience: Nanos,
+        free: bool,
+    ) -> Result<Repaired, ClusterError> {
+        let (in_use, id) = self.in_use(name).await?;
+        let until = env::now() + patience;
+        let health = loop {
+            let health = in_use.volume().health();
+            let over = match health.condition {
+                Condition::Healthy => true,
+                // It may have no lease for a moment.
+                Condition::Offline => in_use.is_over().await,
+                _ => false,
+            };
+            if over || env::now() >= until {
+                break health;
+            }
+            env::sleep(Nanos::millis(200)).await;
+        };
+        let report = self.audit(free).await?;
+        let images = self.images.all().await?;
+        let own = |loss: &Loss| {
+            let image = images.get(&loss.image);
+            image.is_some_and(|image| image.record.volume == id)
+        };
+        Ok(Repaired {
+            health,
+            figures: in_use.volume().figures(),
+            losses: report.losses.into_iter().filter(own).collect(),
+            unknown: report.unknown,
+            leaks: report.leaks.len(),
+        })
+    }
+
+    pub(super) async fn collect_now_and_then(&self) {
+        let images = match self.images.all().await {
+            Ok(images) => images,
+            Err(error) => return tracing::debug!(%error, "the images were not read"),
+        };
+        let any = images.values().any(|known| is_deleted(&known.record));
+        let lonely = |known: &&crate::image::Known<ImageRecord>| {
+            matches!(known.record.state, ImageState::Ghost { .. })
+                && images
+                    .values()
+                    .filter(|it| it.record.parent == Some(known.record.id))
+                    .count()
+                    < 2
+        };
+        if !any && !images.values().any(|known| lonely(&known)) {
+            return;
+        }
+        match self.collect().await {
+            Ok(()) => {}
+            Err(ClusterError::Collecting { .. }) => {}
+            Err(error) => tracing::warn!(%error, "deleted images are not all freed yet"),
+        }
+    }
+
+    /// Does `work` as the only collector of the cluster.
+    async fn as_collector<T>(
+        &self,
+        work: impl AsyncFnOnce(&Collector) -> Result<T, ImagesError>,
+    ) -> Result<T, ClusterError> {
+        let _one = self.collecting.acquire(1).await;
+        let (lease, mark) = self.become_collector().await?;
+        let stores = self.stores().await?;
+        let doors = stores.values().map(|(record, _)| {
+            let (door, _) = self.ways.way(record);
+            (record.number, door)
+        });
+        let objects = Rc::new(Objective {
+            doors: doors.collect(),
+            mark,
+            patience: self.settings.patience,
+            links: RefCell::default(),
+        });
+        let collector = Collector {
+            images: self.images.clone(),
+            reader: Reader::new(objects.clone(), Rc::clone(&self.cache)),
+            objects,
+        };
+        let working = async { Ok(work(&collector).await?) };
+        let done = either(working, self.keep_collecting(lease)).await;
+        // What is left of the lease runs out by itself.
+        let _ = self.images.meta.revoke(lease).await;
+        done
+    }
+
+    /// Keeps the lease; ends if that cannot be done.
+    async fn keep_collecting<T>(&self, lease: LeaseId) -> Result<T, ClusterError> {
+        let mut kept = env::now();
+        loop {
+            env::sleep(Nanos(self.settings.lease.0 / 4)).await;
+            let asked = env::now();
+            match self.images.meta.keep(lease).await {
+                Ok(_) => kept = asked,
+                Err(error @ MetaError::NoLease { .. }) => return Err(error.into()),
+                Err(error) if env::now().since(kept) >= self.settings.lease => {
+                    return Err(error.into());
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn become_collector(&self) -> Result<(LeaseId, u64), ClusterError> {
+        let meta = &self.images.meta;
+        if let Some(who) = meta.get(WHO).await? {
+            let node = String::from_utf8_lossy(&who.value).into_owned();
+            return Err(ClusterError::Collecting { node });
+        }
+        let found = meta.get(EPOCH).await?;
+        let epoch = match &found {
+            None => 0,
+            Some(entry) => std::str::from_utf8(&entry.value)
+                .ok()
+                .and_then(|text| text.parse::<u64>().ok())
+                .ok_or_else(|| RecordError::malformed(EPOCH, "it is no number"))?,
+        };
+        let next = epoch + 1;
+        let lease = meta.lease(self.settings.lease).await?;
+        let node = self.node().as_str().as_bytes().to_vec();
+        let compares = vec![
+            Compare::Absent(WHO.to_owned()),
+            Compare::Unchanged(EPOCH.to_owned(), found.map_or(Revision(0), |it| it.changed)),
+        ];
+        let ops = vec![
+            Op::Put {
+                key: WHO.to_owned(),
+                value: node,
+                lease: Some(lease),
+            },
+            Op::Put {
+                key: EPOCH.to_owned(),
+                value: next.to_string().into_bytes(),
+                lease: None,
+            },
+        ];
+        match self.txn(compares, ops).await {
+            Ok(()) => Ok((lease, next)),
+            Err(error) => {
+                let _ = meta.revoke(lease).await;
+                match error.is_conflict() {
+                    true => Err(ClusterError::Collecting {
+                        node: "another".to_owned(),
+                    }),
+                    false => Err(error),
+                }
+            }
+        }
+    }
+
+    /// Has the store neither extents nor nodes?
+    pub(super) async fn check_empty(&self, record: &StoreRecord) -> Result<(), ClusterError> {
+        let silent = |error: LinkError| ClusterError::Silent {
+            name: record.name.clone(),
+            why: error.to_string(),
+        };
+        let (lease, mark) = self.become_collector().await?;
+        let (door, _) = self.ways.way(record);
+        let objects = Objective {
+            doors: BTreeMap::from([(record.number, door)]),
+            mark,
+            patience: self.settings.patience,
+            links: RefCell::default(),
+        };
+        let mut found = Ok(());
+        for prefix in ["v/", "m/"] {
+            match objects.list_page(record.number, prefix, "", 1).await {
+                Ok(names) => {
+                    if let Some(first) = names.into_iter().next() {
+                        found = Err(ClusterError::NotEmpty {
+                            name: record.name.clone(),
+                            found: first,
+                        });
+                        break;
+                    }
+                }
+                Err(error) => {
+                    found = Err(silent(error));
+                    break;
+                }
+            }
+        }
+        let _ = self.images.meta.revoke(lease).await;
+        found
+    }
+}

@@ -1,0 +1,212 @@
+//! Why a cluster did not do what it was asked. Behind the semicolon each says what to do.
+
+use crate::image::ImageError;
+use crate::image_meta::ImagesError;
+use crate::meta::MetaError;
+use crate::names::StoreNumber;
+use crate::record::{Name, RecordError};
+use crate::volume::VolumeError;
+
+/// Why a cluster did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClusterError {
+    /// The meta store.
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+    /// A record that cannot be read.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// Images.
+    #[error(transparent)]
+    Images(ImagesError),
+    /// A volume in use.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// No such volume.
+    #[error("there is no volume {name}; there are {}", listed(known))]
+    NoVolume {
+        /// As asked.
+        name: Name,
+        /// Those that there are.
+        known: Vec<Name>,
+    },
+    /// No such snapshot.
+    #[error("volume {volume} has no snapshot {name}; it has {}", listed(known))]
+    NoSnapshot {
+        /// Of which volume.
+        volume: Name,
+        /// As asked.
+        name: Name,
+        /// Those that it has.
+        known: Vec<Name>,
+    },
+    /// The name is taken.
+    #[error("there is a volume {0} already; choose another name, or remove that one first")]
+    Exists(Name),
+    /// The snapshot's name is taken.
+    #[error("volume {volume} has a snapshot {name} already; choose another name, or delete it")]
+    SnapshotExists {
+        /// Of which volume.
+        volume: Name,
+        /// As asked.
+        name: Name,
+    },
+    /// Clients of this node use it.
+    #[error(
+        "cannot {asked} volume {volume}: it is in use here ({users} users); disconnect its clients first"
+    )]
+    Busy {
+        /// What was asked.
+        asked: &'static str,
+        /// Which.
+        volume: Name,
+        /// How many there are.
+        users: u64,
+    },
+    /// Another node has it.
+    #[error(
+        "cannot {asked} volume {volume}: node {node} has it open; ask there, or disconnect its clients there first"
+    )]
+    Elsewhere {
+        /// What was asked.
+        asked: &'static str,
+        /// Which.
+        volume: Name,
+        /// Who has it.
+        node: String,
+    },
+    /// What lies behind the new end would have to be freed.
+    #[error(
+        "cannot make volume {volume} smaller than its {size} bytes: that is not carried out yet; export it and import it into \
+         a smaller one"
+    )]
+    Smaller {
+        /// Which.
+        volume: Name,
+        /// Its size.
+        size: u64,
+    },
+    /// Fewer failure domains than copies.
+    #[error(
+        "cannot keep {copies} copies: stores that take new data are in {domains} failure domains; ask for fewer copies, \
+         or add a store in another domain"
+    )]
+    TooFewDomains {
+        /// As asked.
+        copies: u8,
+        /// There are.
+        domains: usize,
+    },
+    /// No such store.
+    #[error("there is no store {name}; there are {}", listed(known))]
+    NoStore {
+        /// As asked.
+        name: Name,
+        /// Those that there are.
+        known: Vec<Name>,
+    },
+    /// Another store has the name.
+    #[error(
+        "cannot register store {name}: another store of that name is registered, at {address} on node {node}; give this \
+         one another name, or remove the other (`tanada node remove`) if it is gone for good"
+    )]
+    StoreTaken {
+        /// The name.
+        name: Name,
+        /// Of the one that is there.
+        address: String,
+        /// Of the one that is there.
+        node: Name,
+    },
+    /// A number that cannot be given.
+    #[error(
+        "cannot register store {name} as number {number}: numbers below {next} were given already, and none is given twice; \
+         leave the number out"
+    )]
+    NumberTaken {
+        /// Of which store.
+        name: Name,
+        /// As asked.
+        number: StoreNumber,
+        /// The next one.
+        next: u32,
+    },
+    /// It has data.
+    #[error(
+        "cannot remove store {name}: it has {found} and maybe more; drain it first, or, if it is gone for good, say so \
+         (--lost)"
+    )]
+    NotEmpty {
+        /// Which.
+        name: Name,
+        /// The first object found.
+        found: String,
+    },
+    /// It does not answer, and nobody said it is gone for good.
+    #[error(
+        "cannot remove store {name}: it does not answer ({why}), so nobody knows what it has; bring it back, or, if it is \
+         gone for good, say so (--lost)"
+    )]
+    Silent {
+        /// Which.
+        name: Name,
+        /// Its last words.
+        why: String,
+    },
+    /// Volumes need it.
+    #[error(
+        "cannot remove store {name}: volume {volume} counts it as in sync, so what was written last may be there alone; open \
+         the volume once (`tanada volume repair {volume}`), which puts the store out, and ask again"
+    )]
+    StillInSync {
+        /// Which store.
+        name: Name,
+        /// A volume.
+        volume: Name,
+    },
+    /// Another node collects.
+    #[error("node {node} looks through the stores now; ask again in a minute")]
+    Collecting {
+        /// Which.
+        node: String,
+    },
+    /// This node stops.
+    #[error("this node is stopping; ask again when it is back")]
+    Stopping,
+}
+
+impl From<ImagesError> for ClusterError {
+    fn from(error: ImagesError) -> ClusterError {
+        match error {
+            ImagesError::Meta(error) => ClusterError::Meta(error),
+            ImagesError::Record(error) => ClusterError::Record(error),
+            other => ClusterError::Images(other),
+        }
+    }
+}
+
+impl From<ImageError> for ClusterError {
+    fn from(error: ImageError) -> ClusterError {
+        ClusterError::Images(ImagesError::Image(error))
+    }
+}
+
+impl ClusterError {
+    /// Did somebody else change something meanwhile?
+    pub(super) fn is_conflict(&self) -> bool {
+        matches!(self, ClusterError::Images(ImagesError::Conflict(_)))
+    }
+}
+
+fn listed(names: &[Name]) -> String {
+    const SHOWN: usize = 20;
+    if names.is_empty() {
+        return "none".to_owned();
+    }
+    let mut shown: Vec<&str> = names.iter().take(SHOWN).map(Name::as_str).collect();
+    if names.len() > SHOWN {
+        shown.push("...");
+    }
+    shown.join(", ")
+}

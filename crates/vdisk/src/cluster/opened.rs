@@ -1,0 +1,241 @@
+//! Volumes in use on this node: one engine each, shared by all their users.
+//!
+//! ```text
+//! open -> another node has it? wait a little -> engine -> InUse, counted -> nobody for some seconds -> closed
+//! ```
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use base::{Instant, Nanos};
+use device::{Device, DeviceError};
+use policy::place::{ClientId, Origin, Penalties, Permille};
+
+use super::stores::{AllStores, domains};
+use super::{Cluster, ClusterError};
+use crate::choice::Choice;
+use crate::names::VolumeId;
+use crate::record::{Name, VolumeRecord};
+use crate::volume::{self, Site, Volume, VolumeError};
+
+/// How long an engine may take to say that it is over.
+const OVER: Nanos = Nanos::millis(500);
+/// Between two looks at a record that another node is about to let go.
+const LOOK: Nanos = Nanos::millis(250);
+
+/// A volume that is open here.
+pub(super) struct Slot {
+    id: VolumeId,
+    volume: Rc<Volume>,
+    users: Cell<u64>,
+    /// Since when nobody uses it.
+    idle_since: Cell<Instant>,
+}
+
+impl Slot {
+    pub fn id(&self) -> VolumeId {
+        self.id
+    }
+
+    pub fn name(&self) -> Name {
+        self.volume.record().name
+    }
+
+    pub fn volume(&self) -> &Rc<Volume> {
+        &self.volume
+    }
+
+    pub fn users(&self) -> u64 {
+        self.users.get()
+    }
+
+    pub fn is_idle(&self, after: Nanos) -> bool {
+        self.users.get() == 0 && env::now().since(self.idle_since.get()) >= after
+    }
+
+    /// Has somebody else taken it, so that this one is of no more use?
+    async fn is_over(&self) -> bool {
+        let flushed = env::timeout(OVER, self.volume.flush()).await;
+        matches!(flushed, Ok(Err(DeviceError::Gone { .. })))
+    }
+}
+
+/// A volume that somebody here uses; given back when it is dropped.
+pub struct InUse(Rc<Slot>);
+
+impl InUse {
+    fn new(slot: &Rc<Slot>) -> InUse {
+        slot.users.set(slot.users.get() + 1);
+        InUse(Rc::clone(slot))
+    }
+
+    /// The engine; a `Device`.
+    pub fn volume(&self) -> &Rc<Volume> {
+        &self.0.volume
+    }
+
+    /// Has somebody else taken it?
+    pub async fn is_over(&self) -> bool {
+        self.0.is_over().await
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        let slot = &self.0;
+        slot.users.set(slot.users.get() - 1);
+        slot.idle_since.set(env::now());
+    }
+}
+
+impl Cluster {
+    /// Opens a volume, or joins those who use it here already.
+    ///
+    /// # Errors
+    /// [`ClusterError::NoVolume`]; [`ClusterError::Elsewhere`] if another node that is up has it; [`ClusterError::Volume`] if
+    /// it cannot be opened now.
+    pub async fn open(&self, name: &Name) -> Result<InUse, ClusterError> {
+        let own = self.own.upgrade().ok_or(ClusterError::Stopping)?;
+        let name = name.clone();
+        // To its end, whether or not somebody waits: what was taken is let go in good order then.
+        let opening = async move {
+            let id = own.find(&name).await?;
+            let _alone = own.alone(id).await;
+            own.open_alone(id).await
+        };
+        env::spawn(opening).await
+    }
+
+    /// The same for who is alone with the volume.
+    pub(super) async fn open_alone(&self, id: VolumeId) -> Result<InUse, ClusterError> {
+        if self.stopping.get() {
+            return Err(ClusterError::Stopping);
+        }
+        if let Some(slot) = self.slot(id) {
+            if !slot.is_over().await {
+                return Ok(InUse::new(&slot));
+            }
+            self.open.borrow_mut().remove(&id);
+        }
+        self.wait_for_others("open", id).await?;
+        let stores = self.stores().await?;
+        let volume = self.images.volume(id).await?;
+        let settings = self.settings_for(&volume.record);
+        let sites = self.sites(&stores);
+        let choice = Choice::new(self.shared.part());
+        let meta = Rc::clone(&self.images.meta);
+        let volume = Volume::open(id, meta, choice, sites, settings).await?;
+        tracing::info!(volume = %volume.record().name, "opened");
+        let slot = Rc::new(Slot {
+            id,
+            volume,
+            users: Cell::new(0),
+            idle_since: Cell::new(env::now()),
+        });
+        self.open.borrow_mut().insert(id, Rc::clone(&slot));
+        Ok(InUse::new(&slot))
+    }
+
+    pub(super) fn slot(&self, id: VolumeId) -> Option<Rc<Slot>> {
+        self.open.borrow().get(&id).cloned()
+    }
+
+    fn settings_for(&self, volume: &VolumeRecord) -> volume::Settings {
+        let origin = Origin {
+            client: ClientId(u64::from(volume.id.0)),
+            class: volume.priority.into(),
+        };
+        let penalties = volume.penalties.map(|it| Penalties {
+            other: Permille(it.other),
+            from_higher: Permille(it.from_higher),
+            from_lower: Permille(it.from_lower),
+        });
+        volume::Settings {
+            origin,
+            penalties: penalties.unwrap_or(self.settings.volume.penalties),
+            ..self.settings.volume.clone()
+        }
+    }
+
+    fn sites(&self, stores: &AllStores) -> Vec<Site> {
+        let domains = domains(stores);
+        let site = |(record, _): &(super::StoreRecord, _)| {
+            let (door, local) = self.ways.way(record);
+            Site {
+                number: record.number,
+                domain: domains[&record.domain],
+                local,
+                rotating: record.rotating,
+                door,
+            }
+        };
+        stores.values().map(site).collect()
+    }
+
+    /// Waits until no other node that is up has the volume, a little while.
+    async fn wait_for_others(&self, asked: &'static str, id: VolumeId) -> Result<(), ClusterError> {
+        let deadline = env::now() + self.settings.handover;
+        loop {
+            let record = self.images.volume(id).await?.record;
+            let own = self.settings.node.as_str();
+            let Some(writer) = record.writer.filter(|it| it.node != own) else {
+                return Ok(());
+            };
+            if !self.alive().await?.contains(&writer.node) {
+                return Ok(());
+            }
+            if env::now() >= deadline {
+                return Err(ClusterError::Elsewhere {
+                    asked,
+                    volume: record.name,
+                    node: writer.node,
+                });
+            }
+            env::sleep(LOOK).await;
+        }
+    }
+
+    /// Closes a volume here, and forgets it.
+    pub(super) async fn close_slot(&self, slot: &Rc<Slot>) -> Result<(), VolumeError> {
+        let closed = slot.volume.close().await;
+        let mut open = self.open.borrow_mut();
+        if open.get(&slot.id).is_some_and(|it| Rc::ptr_eq(it, slot)) {
+            open.remove(&slot.id);
+        }
+        tracing::info!(volume = %slot.name(), "closed");
+        match closed {
+            // It is somebody else's.
+            Err(VolumeError::Fenced { .. } | VolumeError::Closed(_)) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Sees to it that nobody has the volume open, for who is alone with it: one that nobody uses here is closed, and what a
+    /// node that is gone left behind is brought to its end.
+    pub(super) async fn closed(
+        &self,
+        asked: &'static str,
+        id: VolumeId,
+    ) -> Result<(), ClusterError> {
+        let in_use = match self.slot(id) {
+            Some(slot) => slot,
+            None => {
+                if self.images.volume(id).await?.record.writer.is_none() {
+                    return Ok(());
+                }
+                self.wait_for_others(asked, id).await?;
+                // Whoever it was is gone: one opening settles what he left.
+                self.open_alone(id).await?;
+                self.slot(id).expect("just opened")
+            }
+        };
+        if in_use.users() > 0 {
+            return Err(ClusterError::Busy {
+                asked,
+                volume: in_use.name(),
+                users: in_use.users(),
+            });
+        }
+        Ok(self.close_slot(&in_use).await?)
+    }
+}

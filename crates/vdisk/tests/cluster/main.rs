@@ -1,0 +1,421 @@
+//! Several nodes on one meta store, in virtual time, with stores in memory.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Nanos, Sector, View};
+use device::{Class, Device, DeviceExt, Memory};
+use policy::place::{Kind, Options, build};
+use policy::share::{BytesPerSec, Costs};
+use store::Store;
+use store::node::{Node, NodeOptions};
+
+use vdisk::StoreNumber;
+use vdisk::cluster::stores::{NewStore, StoreRecord, StoreState};
+use vdisk::cluster::volumes::{NewVolume, Use};
+use vdisk::cluster::{Cluster, ClusterError, Settings, Ways};
+use vdisk::link::{Door, Link, LinkError, LocalDoor, Pending};
+use vdisk::meta::{LeaseId, MetaStore, Op, Redb, Twin};
+use vdisk::record::{Name, PriorityClass};
+use vdisk::volume::{Condition, Volume};
+
+const SIZE: u64 = 12 << 20;
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+/// A store that can be out of reach.
+struct Place {
+    node: Rc<Node>,
+    down: Cell<bool>,
+}
+
+struct Gate(Rc<Place>);
+
+impl Door for Gate {
+    fn open<'a>(&'a self, guard: &'a str, mark: u64) -> Pending<'a, Rc<dyn Link>> {
+        Box::pin(async move {
+            match self.0.down.get() {
+                true => Err(LinkError::Gone("it is down".to_owned())),
+                false => LocalDoor(Rc::clone(&self.0.node)).open(guard, mark).await,
+            }
+        })
+    }
+}
+
+/// All stores, by their names.
+#[derive(Default)]
+struct Places(RefCell<BTreeMap<String, Rc<Place>>>);
+
+impl Ways for Places {
+    fn way(&self, store: &StoreRecord) -> (Rc<dyn Door>, bool) {
+        let places = self.0.borrow();
+        (Rc::new(Gate(Rc::clone(&places[store.name.as_str()]))), true)
+    }
+}
+
+impl Places {
+    async fn add(&self, cluster: &Cluster, called: &str, domain: &str) -> StoreRecord {
+        let disk = Memory::new(called, Bytes::mib(64));
+        let settings = store::Settings {
+            name: called.to_owned(),
+            ..store::Settings::default()
+        };
+        let made = Store::format(disk.clone(), settings).await.unwrap();
+        made.close().await.unwrap();
+        let options = NodeOptions {
+            node_key: Some([7; 32]),
+            scrub: None,
+            ..NodeOptions::new(Costs::flat(BytesPerSec::mb(1000)), [9; 32])
+        };
+        let node = Node::open(disk, options).await.unwrap();
+        let new = registration(called, node.uuid(), domain);
+        let place = Place {
+            node,
+            down: Cell::new(false),
+        };
+        self.0
+            .borrow_mut()
+            .insert(called.to_owned(), Rc::new(place));
+        cluster.register(&new).await.unwrap()
+    }
+
+    /// Extents that a store has.
+    fn extents(&self, called: &str) -> usize {
+        self.count(called, "v/")
+    }
+
+    /// Extents and nodes of maps.
+    fn objects(&self, called: &str) -> usize {
+        self.extents(called) + self.count(called, "m/")
+    }
+
+    fn count(&self, called: &str, prefix: &str) -> usize {
+        let store = self.0.borrow()[called].node.store().clone();
+        store.list(prefix, None, 1000).objects.len()
+    }
+}
+
+fn registration(called: &str, uuid: u128, domain: &str) -> NewStore {
+    NewStore {
+        name: name(called),
+        uuid,
+        node: name("n1"),
+        address: format!("unix:{called}"),
+        domain: name(domain),
+        rotating: false,
+        leased: true,
+        number: None,
+    }
+}
+
+fn cluster(node: &str, meta: Rc<dyn MetaStore>, places: &Rc<Places>) -> Rc<Cluster> {
+    let settings = Settings {
+        collect_every: Nanos::secs(3),
+        ..Settings::new(name(node))
+    };
+    let policy = build(Kind::Tanada, &Options::default());
+    let ways: Rc<dyn Ways> = places.clone();
+    Cluster::new(settings, meta, ways, policy)
+}
+
+/// Two stores in domains of their own, and the node that has them.
+async fn two_stores() -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
+    let twin = Twin::new("meta");
+    let places = Rc::new(Places::default());
+    let cluster = cluster("n1", twin.client(), &places);
+    cluster.start();
+    places.add(&cluster, "a", "da").await;
+    places.add(&cluster, "b", "db").await;
+    (twin, places, cluster)
+}
+
+fn vm(called: &str) -> NewVolume {
+    NewVolume {
+        name: name(called),
+        size: SIZE,
+        copies: None,
+        min_isr: None,
+        priority: PriorityClass::Normal,
+        holder: None,
+    }
+}
+
+async fn write(volume: &Volume, at: u64, byte: u8) {
+    let data = View::copy_of(&[byte; 4096]);
+    volume.write_at(Sector(at / 512), data).await.unwrap();
+}
+
+async fn read(volume: &Volume, at: u64) -> u8 {
+    let buf = Buf::for_read(4096);
+    let read = volume.read(Sector(at / 512), buf, Class::Foreground).await;
+    let buf = read.unwrap();
+    assert!(buf.iter().all(|byte| *byte == buf[0]));
+    buf[0]
+}
+
+fn told<T>(answer: Result<T, ClusterError>) -> String {
+    answer.map(drop).unwrap_err().to_string()
+}
+
+#[test]
+fn a_volume_is_made_seen_renamed_grown_and_removed_and_its_room_comes_back() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_twin, places, cluster) = two_stores().await;
+        let new = NewVolume {
+            priority: PriorityClass::High,
+            holder: Some("ann".to_owned()),
+            ..vm("vm1")
+        };
+        let made = cluster.create(&new).await.unwrap();
+        assert_eq!((made.record.copies, made.record.min_isr), (2, 1));
+        assert_eq!(made.record.priority, PriorityClass::High);
+        assert_eq!(made.record.reservation.as_deref(), Some("ann"));
+        assert_eq!((made.size, made.used), (SIZE, Use::Closed));
+        assert!(told(cluster.create(&new).await).contains("there is a volume vm1 already"));
+        let missing = told(cluster.overview(&name("vm2")).await);
+        assert_eq!(missing, "there is no volume vm2; there are vm1");
+
+        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        write(in_use.volume(), 0, 7).await;
+        write(in_use.volume(), SIZE - 4096, 8).await;
+        assert_eq!((places.extents("a"), places.extents("b")), (2, 2));
+        let refused = told(cluster.resize(&name("vm1"), 2 * SIZE).await);
+        assert!(refused.contains("in use here (1 users)"), "{refused}");
+        drop(in_use);
+        let larger = cluster.resize(&name("vm1"), 2 * SIZE).await.unwrap();
+        assert_eq!((larger.size, larger.used), (2 * SIZE, Use::Closed));
+        let refused = told(cluster.resize(&name("vm1"), SIZE).await);
+        assert!(refused.contains("smaller"), "{refused}");
+        cluster.rename(&name("vm1"), &name("vm2")).await.unwrap();
+        let in_use = cluster.open(&name("vm2")).await.unwrap();
+        assert_eq!(in_use.volume().info().size, Bytes(2 * SIZE));
+        assert_eq!(read(in_use.volume(), SIZE - 4096).await, 8);
+        assert_eq!(read(in_use.volume(), SIZE).await, 0);
+        assert!(told(cluster.remove(&name("vm2")).await).contains("cannot remove volume vm2"));
+        drop(in_use);
+
+        cluster.remove(&name("vm2")).await.unwrap();
+        assert!(cluster.list().await.unwrap().is_empty());
+        cluster.create(&vm("vm2")).await.unwrap();
+        env::sleep(Nanos::secs(10)).await;
+        assert_eq!((places.objects("a"), places.objects("b")), (0, 0));
+    });
+}
+
+#[test]
+fn users_share_one_engine_and_it_is_closed_seconds_after_the_last_one_left() {
+    env::Runtime::simulated(2).block_on(async {
+        let (_twin, _places, cluster) = two_stores().await;
+        cluster.create(&vm("vm1")).await.unwrap();
+        let opened = [0; 3].map(|_| async { cluster.open(&name("vm1")).await.unwrap() });
+        let mut users = env::sync::join_all(opened).await;
+        assert!(
+            users
+                .iter()
+                .all(|it| Rc::ptr_eq(it.volume(), users[0].volume()))
+        );
+        let seen = async || cluster.overview(&name("vm1")).await.unwrap();
+        assert_eq!(seen().await.used, Use::Here(3));
+        users.truncate(1);
+        env::sleep(Nanos::secs(60)).await;
+        assert_eq!(seen().await.used, Use::Here(1));
+        users.clear();
+        env::sleep(Nanos::secs(3)).await;
+        assert_eq!(seen().await.used, Use::Here(0));
+        env::sleep(Nanos::secs(5)).await;
+        let now = seen().await;
+        assert_eq!((now.used, now.record.writer), (Use::Closed, None));
+    });
+}
+
+#[test]
+fn a_volume_is_not_taken_from_a_node_that_is_up_and_is_from_one_that_is_gone() {
+    env::Runtime::simulated(3).block_on(async {
+        let (twin, places, first) = two_stores().await;
+        let second = cluster("n2", twin.client(), &places);
+        second.start();
+        first.create(&vm("vm1")).await.unwrap();
+        let in_use = first.open(&name("vm1")).await.unwrap();
+        write(in_use.volume(), 0, 5).await;
+        let refused = told(second.open(&name("vm1")).await);
+        assert!(refused.contains("node n1 has it open"), "{refused}");
+        let seen = second.overview(&name("vm1")).await.unwrap();
+        assert_eq!(seen.used, Use::Node("n1".to_owned()));
+        assert!(told(second.remove(&name("vm1")).await).contains("node n1"));
+        // One that is about to close it is waited for.
+        drop(in_use);
+        let taken = second.open(&name("vm1")).await.unwrap();
+        assert_eq!(read(taken.volume(), 0).await, 5);
+        write(taken.volume(), 0, 6).await;
+        // Its end, without a word.
+        drop(second);
+        env::sleep(Nanos::secs(15)).await;
+        let back = first.open(&name("vm1")).await.unwrap();
+        assert_eq!(read(back.volume(), 0).await, 6);
+        let gone = taken.volume().write_at(Sector(0), View::copy_of(&[1; 512]));
+        assert!(gone.await.is_err());
+    });
+}
+
+#[test]
+fn a_store_is_known_by_its_identity_and_its_number_is_never_given_again() {
+    env::Runtime::simulated(4).block_on(async {
+        let (_twin, places, cluster) = two_stores().await;
+        let other = told(cluster.register(&registration("a", 99, "da")).await);
+        assert!(other.contains("another store of that name"), "{other}");
+        let uuid = places.0.borrow()["b"].node.uuid();
+        let moved = cluster
+            .register(&registration("b", uuid, "dc"))
+            .await
+            .unwrap();
+        assert_eq!((moved.number, moved.domain), (StoreNumber(2), name("dc")));
+        cluster.remove_store(&name("b"), false).await.unwrap();
+        let again = places.add(&cluster, "c", "dc").await;
+        assert_eq!(again.number, StoreNumber(3));
+        let mut early = registration("d", 5, "dd");
+        early.number = Some(StoreNumber(2));
+        let refused = told(cluster.register(&early).await);
+        assert!(refused.contains("numbers below 4"), "{refused}");
+        early.number = Some(StoreNumber(40));
+        let taken = cluster.register(&early).await.unwrap();
+        assert_eq!(taken.number, StoreNumber(40));
+    });
+}
+
+#[test]
+fn a_store_that_is_drained_gets_nothing_new_and_one_that_has_something_is_not_removed() {
+    env::Runtime::simulated(5).block_on(async {
+        let (_twin, places, cluster) = two_stores().await;
+        cluster.create(&vm("vm1")).await.unwrap();
+        let refused = told(cluster.set_state(&name("a"), StoreState::Draining).await);
+        assert!(refused.contains("1 failure domains"), "{refused}");
+        places.add(&cluster, "c", "dc").await;
+        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        // While it is in use.
+        cluster
+            .set_state(&name("a"), StoreState::Draining)
+            .await
+            .unwrap();
+        for extent in 0..3 {
+            write(in_use.volume(), extent << 22, 1).await;
+        }
+        let found = ["a", "b", "c"].map(|it| places.extents(it));
+        assert_eq!(found, [0, 3, 3]);
+        let refused = told(cluster.remove_store(&name("b"), false).await);
+        assert!(refused.contains("it has v/00000001/"), "{refused}");
+        let refused = told(cluster.remove_store(&name("b"), true).await);
+        assert!(
+            refused.contains("volume vm1 counts it as in sync"),
+            "{refused}"
+        );
+        cluster.remove_store(&name("a"), false).await.unwrap();
+        let gone = told(cluster.set_state(&name("a"), StoreState::Active).await);
+        assert_eq!(gone, "there is no store a; there are b, c");
+    });
+}
+
+#[test]
+fn of_two_nodes_that_make_one_name_at_once_one_is_told_that_it_is_taken() {
+    env::Runtime::simulated(6).block_on(async {
+        let (twin, places, first) = two_stores().await;
+        let second = cluster("n2", twin.client(), &places);
+        let (one, other) = (vm("vm1"), vm("vm1"));
+        let both = env::sync::join_all([first.create(&one), second.create(&other)]).await;
+        let made = both.iter().filter(|it| it.is_ok()).count();
+        assert_eq!(made, 1);
+        let refused = both.into_iter().find_map(Result::err).unwrap();
+        assert!(matches!(refused, ClusterError::Exists(_)), "{refused}");
+        // Different names pass, whoever was first with the numbers.
+        let names: Vec<NewVolume> = (0..8).map(|n| vm(&format!("x{n}"))).collect();
+        let made = names.iter().enumerate().map(|(n, it)| match n % 2 {
+            0 => first.create(it),
+            _ => second.create(it),
+        });
+        for made in env::sync::join_all(made.collect::<Vec<_>>()).await {
+            made.unwrap();
+        }
+    });
+}
+
+#[test]
+fn one_node_at_a_time_looks_through_the_stores() {
+    env::Runtime::simulated(7).block_on(async {
+        let (twin, _places, cluster) = two_stores().await;
+        let meta = twin.client();
+        let lease: LeaseId = meta.lease(Nanos::secs(5)).await.unwrap();
+        let other = Op::Put {
+            key: "collector".to_owned(),
+            value: b"n9".to_vec(),
+            lease: Some(lease),
+        };
+        meta.txn(Vec::new(), vec![other]).await.unwrap();
+        let refused = told(cluster.audit(false).await);
+        assert!(refused.starts_with("node n9 looks through"), "{refused}");
+        env::sleep(Nanos::secs(6)).await;
+        cluster.audit(false).await.unwrap();
+        cluster.audit(false).await.unwrap();
+    });
+}
+
+#[test]
+fn a_store_that_was_away_is_told_of_and_repair_waits_until_it_has_everything() {
+    env::Runtime::simulated(8).block_on(async {
+        let (_twin, places, cluster) = two_stores().await;
+        cluster.create(&vm("vm1")).await.unwrap();
+        let away = Rc::clone(&places.0.borrow()["b"]);
+        away.down.set(true);
+        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        write(in_use.volume(), 0, 3).await;
+        let seen = cluster.overview(&name("vm1")).await.unwrap();
+        assert_eq!(seen.health.condition, Condition::Degraded);
+        assert!(seen.health.why.contains("store 2"), "{}", seen.health.why);
+        drop(in_use);
+        env::sleep(Nanos::secs(10)).await;
+        // Its record says the same when nobody has it open.
+        let seen = cluster.overview(&name("vm1")).await.unwrap();
+        assert_eq!(
+            (seen.used, seen.health.condition),
+            (Use::Closed, Condition::Degraded)
+        );
+        away.down.set(false);
+        let repaired = cluster
+            .repair(&name("vm1"), Nanos::secs(60), false)
+            .await
+            .unwrap();
+        assert_eq!(repaired.health.condition, Condition::Healthy);
+        assert_eq!((repaired.losses.len(), repaired.unknown.len()), (0, 0));
+        assert_eq!(places.extents("b"), 1);
+    });
+}
+
+#[test]
+fn a_cluster_of_one_node_keeps_its_volumes_in_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("meta.redb");
+    for round in 0..2 {
+        let redb = Redb::open(&path).unwrap();
+        let handle = redb.handle();
+        let runtime = env::Runtime::real(env::RealConfig::default()).unwrap();
+        runtime.block_on(async move {
+            let places = Rc::new(Places::default());
+            let cluster = cluster("n1", handle.client(), &places);
+            if round == 0 {
+                places.add(&cluster, "a", "da").await;
+                let made = cluster.create(&vm("vm1")).await.unwrap();
+                // All in one failure domain.
+                assert_eq!(made.record.copies, 1);
+                let in_use = cluster.open(&name("vm1")).await.unwrap();
+                write(in_use.volume(), 4096, 9).await;
+                assert_eq!(read(in_use.volume(), 4096).await, 9);
+                drop(in_use);
+            }
+            let all = cluster.list().await.unwrap();
+            assert_eq!((all.len(), all[0].size), (1, SIZE));
+            assert_eq!(cluster.stores().await.unwrap().len(), 1);
+            assert!(cluster.stop().await.is_empty());
+        });
+    }
+}
