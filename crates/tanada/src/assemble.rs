@@ -4,6 +4,7 @@
 //! configuration -> trees: what shares a device, hybrid or NBD address lives on one thread
 //!
 //!   export    front::nbd::Server   one per address, all exports of that address
+//!   cluster   vdisk::cluster       virtual disks with copies in stores, here and elsewhere (cluster_tree)
 //!   store     store::server        objects and reservations (store_tree)
 //!                 |
 //!   volume    Meter                figures of what clients ask
@@ -27,8 +28,10 @@ use env::net::{Address, Listener};
 use front::nbd;
 use tokio::sync::oneshot;
 
+use crate::cluster_tree::OpenCluster;
 use crate::config::{
-    Backing, Config, DeviceConfig, ExportConfig, HybridConfig, Kind, StoreConfig, TlsConfig,
+    Backing, ClusterConfig, Config, DeviceConfig, ExportConfig, HybridConfig, Kind, StoreConfig,
+    TlsConfig,
 };
 use crate::registry::Registry;
 use crate::serve::plain;
@@ -40,6 +43,9 @@ const PATIENCE: Nanos = Nanos::secs(2);
 /// Seed of a modelled device's chance (where its heads stand at the start, and such).
 const MODEL_SEED: u64 = 1;
 
+/// The group of this node's part of a cluster; a name has no colon.
+const CLUSTER: &str = "cluster:";
+
 /// What one data thread is to build.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
@@ -47,6 +53,7 @@ pub struct Plan {
     pub devices: Vec<DeviceConfig>,
     pub hybrids: Vec<HybridConfig>,
     pub stores: Vec<StoreConfig>,
+    pub cluster: Option<ClusterConfig>,
     pub exports: Vec<ExportConfig>,
 }
 
@@ -55,7 +62,8 @@ impl Plan {
     pub fn names(&self) -> Vec<String> {
         let exports = self.exports.iter().map(|export| export.device.clone());
         let stores = self.stores.iter().map(|store| store.name.clone());
-        let tops: Vec<String> = exports.chain(stores).collect();
+        let cluster = self.cluster.iter().map(|cluster| cluster.node.clone());
+        let tops: Vec<String> = exports.chain(stores).chain(cluster).collect();
         match tops.is_empty() {
             true => self.devices.iter().map(|d| d.name.clone()).collect(),
             false => tops,
@@ -72,6 +80,17 @@ pub struct Started {
     pub sizes: Vec<(String, u64)>,
     pub exports: Vec<StartedExport>,
     pub stores: Vec<StartedStore>,
+    pub cluster: Option<StartedCluster>,
+}
+
+/// A node of a cluster with the addresses it really has.
+#[derive(Debug)]
+pub struct StartedCluster {
+    pub node: String,
+    /// Where its records are, for people.
+    pub meta: String,
+    pub nbd: Vec<Address>,
+    pub tls: bool,
 }
 
 /// An export with the addresses it really has.
@@ -152,6 +171,15 @@ pub fn trees(config: &Config) -> Vec<Plan> {
         groups.join(&store.device, &format!("store:{}", store.name));
         used.push(&store.device);
     }
+    if let Some(cluster) = &config.cluster {
+        // Its stores live where it does: what is here needs no protocol.
+        for store in &cluster.stores {
+            groups.join(CLUSTER, &format!("store:{store}"));
+        }
+        for address in &cluster.nbd {
+            groups.join(CLUSTER, &format!("nbd:{address}"));
+        }
+    }
     for export in &config.exports {
         used.push(&export.device);
         for address in &export.nbd {
@@ -178,6 +206,10 @@ pub fn trees(config: &Config) -> Vec<Plan> {
     for store in &config.stores {
         let tree = groups.of(&store.device);
         plans.entry(tree).or_default().stores.push(store.clone());
+    }
+    if let Some(cluster) = &config.cluster {
+        let tree = groups.of(CLUSTER);
+        plans.entry(tree).or_default().cluster = Some(cluster.clone());
     }
     for export in &config.exports {
         let tree = groups.of(&export.device);
@@ -212,6 +244,7 @@ pub fn start(
     let names = plan.names();
     let volumes: Vec<String> = plan.hybrids.iter().map(|h| h.name().to_owned()).collect();
     let stores: Vec<String> = plan.stores.iter().map(|store| store.name.clone()).collect();
+    let cluster = plan.cluster.is_some();
     let (poster, mailbox) = env::mailbox();
     // The kernel shows 15 bytes of a thread's name.
     let name: String = format!("data {}", names.first().map_or("", String::as_str))
@@ -244,7 +277,9 @@ pub fn start(
             });
         })
         .context("cannot start a thread")?;
-    Ok(TreeHandle::new(names, volumes, stores, poster, thread))
+    Ok(TreeHandle::new(
+        names, volumes, stores, cluster, poster, thread,
+    ))
 }
 
 /// Builds one tree, bottom to top. What was opened before a failure is closed again.
@@ -282,6 +317,13 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
         }
         doors.push(listeners);
     }
+    let mut entrances = Vec::new();
+    let cluster_tls = plan.cluster.as_ref().and_then(|it| it.tls.as_ref());
+    let cluster_tls = cluster_tls.map(read_tls).transpose()?;
+    for address in plan.cluster.iter().flat_map(|cluster| &cluster.nbd) {
+        let what = ("NBD clients", "[cluster] nbd");
+        entrances.push((address.clone(), listen(address, what).await?));
+    }
     let (devices, hybrids) = (plan.devices.clone(), plan.hybrids.clone());
     for config in plan.devices {
         let meter = Meter::new(open(&config, tree).await?);
@@ -305,6 +347,10 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
         let costs = believed(&config, &devices, &hybrids, device.info().rotational);
         let store = OpenStore::open(config, device, costs, &plan.data_dir, listeners).await?;
         tree.stores.push(store);
+    }
+    if let Some(config) = plan.cluster {
+        let open = OpenCluster::open(config, &tree.stores, cluster_tls, entrances).await?;
+        tree.cluster = Some(open);
     }
     tree.exports = plan.exports;
     for (configured, listener, tls) in listeners {

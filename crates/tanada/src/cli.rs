@@ -31,9 +31,12 @@ pub enum Command {
     /// List a daemon's devices; list and measure device models.
     #[command(subcommand)]
     Device(Device),
-    /// Look at and command the volumes of a running daemon.
+    /// Make, look at and command volumes: hybrids of a daemon, and virtual disks of its cluster.
     #[command(subcommand)]
     Volume(Volume),
+    /// Look at and command the nodes of a cluster.
+    #[command(subcommand)]
+    Node(crate::cluster_commands::Node),
     /// Make, check, serve and command object stores.
     #[command(subcommand)]
     Store(crate::store_commands::Store),
@@ -176,7 +179,7 @@ pub enum Device {
 
 #[derive(Subcommand)]
 pub enum Volume {
-    /// List the volumes.
+    /// List the volumes, hybrids and virtual disks.
     List(Ask),
     /// Show one volume in full.
     Show {
@@ -228,6 +231,8 @@ pub enum Volume {
     Heat(Heat),
     /// Show the log of moves of a volume's tier: what moved, when, why, and how it ended.
     Moves(Moves),
+    #[command(flatten)]
+    Disk(crate::cluster_commands::Disk),
 }
 
 #[derive(Args)]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! command line -> serve:                config -> assemble -> data threads + admin API
-//!              -> status, volume, store, reserve, top: one question to a running daemon's admin API
+//!              -> status, volume, node, store, reserve, top: one question to a running daemon's admin API
 //!              -> object:               a client of a store
 //!              -> device, doctor, experiment, trace: work of their own, no daemon needed
 //! ```
@@ -18,8 +18,11 @@ mod assemble;
 mod bench_commands;
 mod cli;
 mod client;
+mod cluster_commands;
+mod cluster_tree;
 mod config;
 mod device_commands;
+mod disk_copy;
 mod doctor;
 mod experiment;
 mod frame;
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::Status(ask) => show::status(&ask),
         Command::Device(command) => device_commands::run(command),
         Command::Volume(command) => volume_commands::run(command),
+        Command::Node(command) => cluster_commands::run_node(command),
         Command::Store(command) => store_commands::run(command),
         Command::Object(command) => object_commands::run(command),
         Command::Reserve(command) => reserve_commands::run(command),

@@ -25,7 +25,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::admin::guard::Guard;
 use crate::admin::{self, Control};
-use crate::assemble::{self, Started, StartedStore};
+use crate::assemble::{self, Started, StartedCluster, StartedStore};
 use crate::cli::{LogFormat, Serve};
 use crate::config::{self, Config, DATA_DIR, Kind};
 use crate::log;
@@ -474,6 +474,9 @@ fn print_welcome(config: &Config, ready: &[Started], admin: &[Address]) -> io::R
     for store in &stores {
         print_store(&mut text, store, admin.first());
     }
+    for cluster in ready.iter().filter_map(|started| started.cluster.as_ref()) {
+        print_cluster(&mut text, cluster, admin.first());
+    }
     if exports.is_empty() && stores.is_empty() {
         text.push_str("\nNothing is exported: add an [[export]] to let clients in.\n");
     }
@@ -558,6 +561,25 @@ pub fn nbd_uri(address: &Address, export: &str, tls: bool) -> String {
             escape(export),
             escape(&absolute(path).display().to_string())
         ),
+    }
+}
+
+/// How virtual disks are made here, and where clients find them.
+fn print_cluster(text: &mut String, cluster: &StartedCluster, admin: Option<&Address>) {
+    let _ = writeln!(
+        text,
+        "\nNode {} of a cluster; its records are in {}:",
+        cluster.node, cluster.meta
+    );
+    let asks = match admin {
+        Some(first) if first.to_string() != config::ADMIN => format!(" --admin {first}"),
+        _ => String::new(),
+    };
+    let _ = writeln!(text, "  tanada volume create vm1 --size 10GiB{asks}");
+    let _ = writeln!(text, "  tanada node list{asks}");
+    for address in &cluster.nbd {
+        let uri = shell_word(&nbd_uri(address, "vm1", cluster.tls));
+        let _ = writeln!(text, "  qemu-img info {uri}");
     }
 }
 

@@ -42,6 +42,8 @@ pub struct OpenStore {
     pub config: StoreConfig,
     pub node: Rc<Node>,
     pub addresses: Vec<Address>,
+    /// Does the device have heads to move?
+    pub rotating: bool,
     server: Rc<Server>,
     /// The key that signs capabilities.
     signing_key: PathBuf,
@@ -72,6 +74,7 @@ impl OpenStore {
         listeners: Vec<Listener>,
     ) -> anyhow::Result<Rc<OpenStore>> {
         let what = || format!("store {}", config.name);
+        let rotating = device.info().rotational;
         let signing_key = signing_key_of(data_dir, &config.name);
         let mut options = NodeOptions::new(costs, secrets::read_or_make(&signing_key)?);
         options.node_key = Some(secrets::read_or_make(&config.node_key_file)?);
@@ -108,6 +111,7 @@ impl OpenStore {
             config,
             node,
             addresses,
+            rotating,
             server,
             signing_key,
             scrub: RefCell::default(),

@@ -23,7 +23,8 @@ use tokio::sync::oneshot;
 use crate::admin::api::{self, Attach, Change, Refusal};
 use crate::admin::learn::Known;
 use crate::admin::tier;
-use crate::assemble::{Started, StartedExport, StartedStore};
+use crate::assemble::{Started, StartedCluster, StartedExport, StartedStore};
+use crate::cluster_tree::OpenCluster;
 use crate::config::{Backing, DeviceConfig, ExportConfig, Kind};
 use crate::store_tree::OpenStore;
 
@@ -73,6 +74,8 @@ pub enum Letter {
         store: String,
         job: Box<dyn FnOnce(Rc<OpenStore>) + Send>,
     },
+    /// Something to be done with this node of a cluster; as with a store.
+    Cluster(Box<dyn FnOnce(Rc<OpenCluster>) + Send>),
     /// Close everything and end; answers with what went wrong.
     Stop(Reply<Vec<String>>),
 }
@@ -121,6 +124,8 @@ pub struct TreeHandle {
     pub names: Vec<String>,
     pub volumes: Vec<String>,
     pub stores: Vec<String>,
+    /// Does this node's part of a cluster live here?
+    pub cluster: bool,
     poster: Poster<Letter>,
     thread: JoinHandle<()>,
 }
@@ -130,6 +135,7 @@ impl TreeHandle {
         names: Vec<String>,
         volumes: Vec<String>,
         stores: Vec<String>,
+        cluster: bool,
         poster: Poster<Letter>,
         thread: JoinHandle<()>,
     ) -> TreeHandle {
@@ -137,6 +143,7 @@ impl TreeHandle {
             names,
             volumes,
             stores,
+            cluster,
             poster,
             thread,
         }
@@ -176,6 +183,7 @@ pub struct Tree {
     /// In the order they were made: each after those it stands on.
     pub volumes: Vec<OpenVolume>,
     pub stores: Vec<Rc<OpenStore>>,
+    pub cluster: Option<Rc<OpenCluster>>,
     pub exports: Vec<ExportConfig>,
     pub servers: Vec<OpenServer>,
 }
@@ -187,6 +195,7 @@ impl Tree {
             devices: Vec::new(),
             volumes: Vec::new(),
             stores: Vec::new(),
+            cluster: None,
             exports: Vec::new(),
             servers: Vec::new(),
         }
@@ -289,6 +298,12 @@ impl Tree {
                     bytes: store.node.store().space().total.0,
                 })
                 .collect(),
+            cluster: self.cluster.as_ref().map(|open| StartedCluster {
+                node: open.config.node.clone(),
+                meta: open.config.meta.describe(),
+                nbd: open.addresses(),
+                tls: open.config.tls.is_some(),
+            }),
         }
     }
 
@@ -360,6 +375,11 @@ impl Tree {
                         job(Rc::clone(store));
                     }
                 }
+                Ok(Letter::Cluster(job)) => {
+                    if let Some(cluster) = &self.cluster {
+                        job(Rc::clone(cluster));
+                    }
+                }
                 Ok(Letter::Stop(reply)) => {
                     let troubles = self.close().await;
                     drop(reply.send(troubles));
@@ -426,7 +446,11 @@ impl Tree {
             volumes: self.volumes.iter().map(OpenVolume::report).collect(),
             stores: self.stores.iter().map(|store| store.report()).collect(),
             exports: self.exports.iter().map(|e| self.report_export(e)).collect(),
-            nbd: self.servers.iter().map(report_server).collect(),
+            nbd: {
+                let volumes = self.cluster.iter().flat_map(|open| &open.servers);
+                let servers = self.servers.iter().chain(volumes);
+                servers.map(report_server).collect()
+            },
         }
     }
 
@@ -507,6 +531,9 @@ impl Tree {
     pub async fn close(&self) -> Vec<String> {
         let mut troubles = Vec::new();
         env::sync::join_all(self.servers.iter().map(|server| server.server.drain())).await;
+        if let Some(cluster) = &self.cluster {
+            troubles.extend(cluster.close().await);
+        }
         troubles.extend(
             env::sync::join_all(self.stores.iter().map(|store| store.close()))
                 .await

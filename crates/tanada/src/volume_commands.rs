@@ -7,6 +7,7 @@ use hyper::Method;
 use serde_json::{Map, Value};
 
 use crate::admin::api::{Attach, Change, Share, Trace, Volume};
+use crate::admin::cluster::Disk;
 use crate::admin::tier::{Tier, TierSettings};
 use crate::cli::{self, Usage};
 use crate::client::Client;
@@ -18,23 +19,8 @@ use crate::table::{count, megabytes_per_second, share, size, span};
 /// Runs one of them.
 pub fn run(command: cli::Volume) -> anyhow::Result<()> {
     match command {
-        cli::Volume::List(ask) => {
-            let volumes: Vec<Volume> = Client::new(ask.admin)?.get("/v1/volumes")?;
-            match ask.json {
-                true => show::json(&volumes),
-                false if volumes.is_empty() => {
-                    show::text("This daemon has no volumes: its configuration has no [[hybrid]].\n")
-                }
-                false => show::text(&show::volumes(&volumes)),
-            }
-        }
-        cli::Volume::Show { name, ask } => {
-            let volume: Volume = Client::new(ask.admin)?.get(&path(&name, "")?)?;
-            match ask.json {
-                true => show::json(&volume),
-                false => show::text(&page(&volume)),
-            }
-        }
+        cli::Volume::List(ask) => list(ask),
+        cli::Volume::Show { name, ask } => show_one(&name, ask),
         cli::Volume::Detach { name, ask } => {
             let client = Client::new(ask.admin)?;
             if !ask.json {
@@ -86,6 +72,59 @@ pub fn run(command: cli::Volume) -> anyhow::Result<()> {
         }
         cli::Volume::Heat(arguments) => crate::volume_heat::run(&arguments),
         cli::Volume::Moves(arguments) => crate::volume_moves::run(&arguments),
+        cli::Volume::Disk(command) => crate::cluster_commands::run(command),
+    }
+}
+
+/// Both kinds, hybrids first.
+fn list(ask: cli::Ask) -> anyhow::Result<()> {
+    let client = Client::new(ask.admin)?;
+    let volumes: Vec<Volume> = client.get("/v1/volumes")?;
+    let disks: Vec<Disk> = client.get("/v1/cluster/volumes")?;
+    if ask.json {
+        let mut all: Vec<Value> = Vec::new();
+        for volume in &volumes {
+            all.push(serde_json::to_value(volume)?);
+        }
+        for disk in &disks {
+            all.push(serde_json::to_value(disk)?);
+        }
+        return show::json(&all);
+    }
+    let mut text = String::new();
+    if !volumes.is_empty() {
+        text.push_str(&show::volumes(&volumes));
+    }
+    if !disks.is_empty() {
+        text.push_str(if text.is_empty() { "" } else { "\n" });
+        text.push_str(&crate::cluster_commands::disks(&disks));
+    }
+    if text.is_empty() {
+        text.push_str(
+            "There are no volumes: the configuration has no [[hybrid]], and no virtual disk was made \
+             (`tanada volume create`).\n",
+        );
+    }
+    show::text(&text)
+}
+
+fn show_one(name: &str, ask: cli::Ask) -> anyhow::Result<()> {
+    let client = Client::new(ask.admin)?;
+    let volumes: Vec<Volume> = client.get("/v1/volumes")?;
+    let own = path(name, "")?;
+    if !volumes.iter().any(|volume| volume.name == name) {
+        let disks: Vec<Disk> = client.get("/v1/cluster/volumes")?;
+        if let Some(disk) = disks.iter().find(|disk| disk.name == name) {
+            return match ask.json {
+                true => show::json(disk),
+                false => show::text(&crate::cluster_commands::page(disk)),
+            };
+        }
+    }
+    let volume: Volume = client.get(&own)?;
+    match ask.json {
+        true => show::json(&volume),
+        false => show::text(&page(&volume)),
     }
 }
 

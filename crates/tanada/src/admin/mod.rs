@@ -8,6 +8,7 @@
 //! the thread that owns the device, and every refusal is JSON that says what to do.
 
 pub mod api;
+pub mod cluster;
 pub mod guard;
 pub mod learn;
 pub mod metrics;
@@ -23,7 +24,7 @@ use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, patch, post};
 use axum::{Json, Router};
 use tokio::sync::oneshot;
 use utoipa::OpenApi;
@@ -35,6 +36,8 @@ use tier::{Ask, Heat, Moves};
 
 /// How long a data thread may take to say how it is.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long figures wait for the meta store.
+const METRICS_PATIENCE: Duration = Duration::from_secs(3);
 /// No request of this API is longer.
 const BODY_MAX: usize = 64 * 1024;
 
@@ -218,6 +221,19 @@ fn gone(tree: &TreeHandle) -> Failure {
         reserve::offer_reservation,
         reserve::get_reservation,
         reserve::cancel_reservation,
+        cluster::get_cluster,
+        cluster::get_disks,
+        cluster::create_disk,
+        cluster::get_disk,
+        cluster::change_disk,
+        cluster::remove_disk,
+        cluster::clone_snapshot,
+        cluster::roll_back,
+        cluster::remove_snapshot,
+        cluster::repair_disk,
+        cluster::add_store,
+        cluster::change_store,
+        cluster::remove_store,
         get_exports,
         get_metrics,
         get_health
@@ -268,6 +284,7 @@ pub fn router(control: Arc<Control>, guard: Guard) -> Router {
             "/v1/reservations/{store}/{number}",
             get(reserve::get_reservation).delete(reserve::cancel_reservation),
         )
+        .merge(cluster_routes())
         .route("/v1/exports", get(get_exports))
         .route("/metrics", get(get_metrics))
         .route("/healthz", get(get_health))
@@ -296,6 +313,32 @@ pub fn router(control: Arc<Control>, guard: Guard) -> Router {
             stand_guard,
         ))
         .with_state(control)
+}
+
+fn cluster_routes() -> Router<Arc<Control>> {
+    let volume = "/v1/cluster/volumes/{name}";
+    let snapshot = "/v1/cluster/volumes/{name}/snapshots/{snapshot}";
+    Router::new()
+        .route("/v1/cluster", get(cluster::get_cluster))
+        .route(
+            "/v1/cluster/volumes",
+            get(cluster::get_disks).post(cluster::create_disk),
+        )
+        .route(
+            volume,
+            get(cluster::get_disk)
+                .patch(cluster::change_disk)
+                .delete(cluster::remove_disk),
+        )
+        .route(&format!("{volume}/repair"), post(cluster::repair_disk))
+        .route(snapshot, delete(cluster::remove_snapshot))
+        .route(&format!("{snapshot}/clone"), post(cluster::clone_snapshot))
+        .route(&format!("{snapshot}/rollback"), post(cluster::roll_back))
+        .route("/v1/cluster/stores", post(cluster::add_store))
+        .route(
+            "/v1/cluster/stores/{name}",
+            patch(cluster::change_store).delete(cluster::remove_store),
+        )
 }
 
 async fn stand_guard(
@@ -531,7 +574,10 @@ async fn get_exports(State(control): State<Arc<Control>>) -> Answer<Vec<Export>>
     (status = 200, body = String, content_type = "application/openmetrics-text"),
 ))]
 async fn get_metrics(State(control): State<Arc<Control>>) -> Result<Response, Failure> {
-    let text = metrics::encode(control.status().await?).map_err(|error| {
+    // The meta store may be silent while everything else goes on.
+    let disks = tokio::time::timeout(METRICS_PATIENCE, control.disks()).await;
+    let disks = disks.ok().and_then(Result::ok).unwrap_or_default();
+    let text = metrics::encode(control.status().await?, &disks).map_err(|error| {
         Failure::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             format!("the figures cannot be written: {error}"),

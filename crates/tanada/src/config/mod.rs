@@ -12,6 +12,7 @@
 //! 2. `hybrids` come after what they are made of.
 //! 3. Listening beyond this machine was asked for in so many words.
 
+pub mod cluster;
 pub mod keys;
 pub mod store;
 pub mod tier;
@@ -21,6 +22,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use base::{Bytes, Map, Nanos};
+pub use cluster::ClusterConfig;
 use device::striped;
 use env::fs::Direct;
 use env::net::Address;
@@ -37,6 +39,7 @@ pub struct Config {
     /// In the order they can be made.
     pub hybrids: Vec<HybridConfig>,
     pub stores: Vec<StoreConfig>,
+    pub cluster: Option<ClusterConfig>,
     pub exports: Vec<ExportConfig>,
     pub admin: AdminConfig,
 }
@@ -253,6 +256,7 @@ fn read_root(mut root: Keys<'_, '_>, data_dir: Option<&Path>) -> Config {
         stores.extend(store);
         keys.finish();
     }
+    let cluster = cluster::read_cluster(&mut root, &data_dir, &mut stores, &admin);
     let mut exports = Vec::new();
     for mut keys in root.tables("export") {
         if let Some(export) = read_export(&mut keys, &things, &exports, &admin) {
@@ -261,7 +265,10 @@ fn read_root(mut root: Keys<'_, '_>, data_dir: Option<&Path>) -> Config {
         }
         keys.finish();
     }
-    if things.names.is_empty() {
+    if let Some(cluster) = &cluster {
+        cluster::check_against_exports(&root, cluster, &exports);
+    }
+    if things.names.is_empty() && cluster.is_none() {
         root.complain(
             "",
             "there is no [[device]], so there is nothing to serve; \
@@ -274,6 +281,7 @@ fn read_root(mut root: Keys<'_, '_>, data_dir: Option<&Path>) -> Config {
         devices,
         hybrids,
         stores,
+        cluster,
         exports,
         admin,
     }
@@ -677,6 +685,24 @@ fn in_order(mut waiting: Vec<(usize, HybridConfig)>, root: &Keys<'_, '_>) -> Vec
     ordered
 }
 
+fn read_tls_table(mut tls: Keys<'_, '_>) -> Option<TlsConfig> {
+    let certificate = tls.take::<PathBuf>("certificate");
+    let key = tls.take::<PathBuf>("key");
+    let client_ca = tls.take::<PathBuf>("client_ca");
+    if certificate.is_none() || key.is_none() {
+        tls.complain(
+            "",
+            "certificate and key are both needed: the paths of two PEM files",
+        );
+    }
+    tls.finish();
+    Some(TlsConfig {
+        certificate: certificate?.value,
+        key: key?.value,
+        client_ca: client_ca.map(|at| at.value),
+    })
+}
+
 fn read_export(
     keys: &mut Keys<'_, '_>,
     things: &Things,
@@ -687,23 +713,7 @@ fn read_export(
     let nbd = keys.parse_list("nbd", str::parse::<Address>);
     let name = keys.take::<String>("name");
     let read_only = keys.take::<bool>("read_only").is_some_and(|at| at.value);
-    let tls = keys.table("tls").map(|mut tls| {
-        let certificate = tls.take::<PathBuf>("certificate");
-        let key = tls.take::<PathBuf>("key");
-        let client_ca = tls.take::<PathBuf>("client_ca");
-        if certificate.is_none() || key.is_none() {
-            tls.complain(
-                "",
-                "certificate and key are both needed: the paths of two PEM files",
-            );
-        }
-        tls.finish();
-        Some(TlsConfig {
-            certificate: certificate?.value,
-            key: key?.value,
-            client_ca: client_ca.map(|at| at.value),
-        })
-    });
+    let tls = keys.table("tls").map(read_tls_table);
 
     let Some(At { value: device, at }) = device else {
         keys.complain(

@@ -54,6 +54,10 @@ pub struct StoreConfig {
     pub node_key_file: PathBuf,
     /// Let in who shows nothing, as best effort.
     pub unauthenticated: bool,
+    /// In a cluster: where other nodes reach it, if not at its first address.
+    pub advertise: Option<Address>,
+    /// In a cluster: what it fails together with.
+    pub domain: Option<String>,
 }
 
 /// Reads one `[[store]]`.
@@ -81,6 +85,8 @@ pub(super) fn read_store(
     let clock_skew = keys.parse("clock_skew", read_span);
     let node_key_file = keys.take::<PathBuf>("node_key_file").map(|at| at.value);
     let unauthenticated = keys.take::<bool>("unauthenticated");
+    let advertise = keys.parse("advertise", str::parse::<Address>);
+    let domain = keys.parse("domain", |text| check_name(text).map(|()| text.to_owned()));
 
     if let Some(At { value: unit, at }) = unit
         && !(unit.0.is_power_of_two() && (Bytes::kib(64)..=Bytes::mib(16)).contains(&unit))
@@ -141,6 +147,8 @@ pub(super) fn read_store(
         memory: memory.map_or(MEMORY, |at| at.value),
         clock_skew: clock_skew.map_or(CLOCK_SKEW, |at| at.value),
         unauthenticated: is_open,
+        advertise: advertise.map(|at| at.value),
+        domain: domain.map(|at| at.value),
     })
 }
 

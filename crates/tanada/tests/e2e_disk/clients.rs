@@ -11,7 +11,7 @@ use env::Rng;
 use crate::daemon::{Daemon, SIZE, config};
 
 /// Is the tool there? If not, the test ends here.
-fn have(tool: &str) -> bool {
+pub fn have(tool: &str) -> bool {
     if Command::new(tool).arg("--version").output().is_ok() {
         return true;
     }
@@ -22,7 +22,7 @@ fn have(tool: &str) -> bool {
 }
 
 /// Runs the tool in `dir`; it must succeed. What it printed.
-fn tool(dir: &Path, name: &str, arguments: &[&str]) -> String {
+pub fn tool(dir: &Path, name: &str, arguments: &[&str]) -> String {
     let output = Command::new(name).current_dir(dir).args(arguments).output();
     let output = output.expect("the tool starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -36,7 +36,7 @@ fn tool(dir: &Path, name: &str, arguments: &[&str]) -> String {
 }
 
 /// A file of the volume's size: random data, and holes.
-fn random_image(path: &Path, seed: u64) {
+pub fn random_image(path: &Path, seed: u64) {
     let mut bytes = vec![0; SIZE as usize];
     let mut rng = Rng::from_seed(seed);
     for piece in bytes.chunks_mut(64 << 10) {
@@ -47,7 +47,7 @@ fn random_image(path: &Path, seed: u64) {
     std::fs::write(path, &bytes).expect("the directory is ours");
 }
 
-fn same(one: &Path, other: &Path) {
+pub fn same(one: &Path, other: &Path) {
     let (one_bytes, other_bytes) = (std::fs::read(one), std::fs::read(other));
     let (one_bytes, other_bytes) = (one_bytes.expect("read"), other_bytes.expect("read"));
     assert_eq!(one_bytes.len(), other_bytes.len());

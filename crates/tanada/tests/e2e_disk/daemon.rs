@@ -118,6 +118,22 @@ impl Daemon {
         String::from_utf8(output.stdout).expect("output is text")
     }
 
+    /// The same for output that is no text.
+    pub fn command_bytes(&self, arguments: &[&str]) -> Vec<u8> {
+        let output = tanada(&self.dir).args(arguments).output();
+        let output = output.expect("the program starts");
+        assert!(output.status.success(), "tanada {arguments:?}");
+        output.stdout
+    }
+
+    /// What another command of the program says that must fail.
+    pub fn refused(&self, arguments: &[&str]) -> String {
+        let output = tanada(&self.dir).args(arguments).output();
+        let output = output.expect("the program starts");
+        assert_eq!(output.status.code(), Some(1), "tanada {arguments:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
     /// Begins another command of the program, which may or may not get an answer.
     pub fn begin(&self, arguments: &[&str]) -> Child {
         tanada(&self.dir)

@@ -1,5 +1,6 @@
 //! The whole program as a disk: is what clients wrote what they read, with real tools and after `kill -9`?
 
 mod clients;
+mod cluster;
 mod daemon;
 mod kill9;

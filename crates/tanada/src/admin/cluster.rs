@@ -1,0 +1,720 @@
+//! Virtual disks over the admin API: made, looked at, cloned, removed; and the stores they are kept in.
+//!
+//! ```text
+//! request -> letter to the thread of this node's cluster -> vdisk::cluster -> JSON
+//! ```
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use base::Nanos;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+use utoipa::{IntoParams, ToSchema};
+use vdisk::cluster::ClusterError;
+use vdisk::cluster::stores::{NewStore, StoreRecord, StoreState};
+use vdisk::cluster::volumes::{NewVolume, Overview, Use, condition_name};
+use vdisk::image::ImageError;
+use vdisk::image_meta::ImagesError;
+use vdisk::meta::MetaError;
+use vdisk::record::{Name, PriorityClass};
+use vdisk::volume::Condition;
+use vdisk::{StoreNumber, cluster};
+
+use super::api::Refusal;
+use super::{Answer, Control, Failure, body, gone};
+use crate::cluster_tree::OpenCluster;
+use crate::tree::Letter;
+
+/// A repair waits so long at most for copies to be brought back.
+const REPAIR_SECONDS: u64 = 300;
+
+/// No holder's name is longer.
+const HOLDER_MAX: usize = 64;
+
+/// A virtual disk.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Disk {
+    /// `virtual`.
+    pub kind: String,
+    pub name: String,
+    /// Its number, as names of objects have it.
+    pub id: String,
+    pub size_bytes: u64,
+    /// Copies of each extent, and how many a write must reach at least.
+    pub copies: u8,
+    pub min_copies: u8,
+    /// `low`, `normal` or `high`.
+    pub priority: String,
+    /// Who holds the reservations that its requests come under.
+    pub holder: Option<String>,
+    /// `healthy`, `degraded`, `resyncing`, `read-only` or `offline`.
+    pub health: String,
+    /// Why it is not healthy.
+    pub why: String,
+    /// The node that has it open.
+    pub open_on: Option<String>,
+    /// NBD clients of it, where it is open on this node.
+    pub clients: u64,
+    /// The snapshot it goes on from.
+    pub from: Option<String>,
+    /// Oldest first.
+    pub snapshots: Vec<Snapshot>,
+    /// Numbers of stores that miss writes, and the generation since which they do.
+    pub out: Vec<Out>,
+    /// The least number of in-sync copies any extent may have.
+    pub weakest: u8,
+    pub generation: u64,
+    pub epoch: u64,
+    /// Where clients of this node find it.
+    pub nbd: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Out {
+    pub store: u16,
+    pub since_generation: u64,
+}
+
+/// A snapshot of a virtual disk.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Snapshot {
+    pub name: String,
+    pub size_bytes: u64,
+    /// Volumes that were cloned from it.
+    pub clones: Vec<String>,
+}
+
+/// A volume to be made.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NewDisk {
+    pub name: String,
+    pub size_bytes: u64,
+    /// 1 to 3; none: 2, or 1 where all stores are in one failure domain.
+    pub copies: Option<u8>,
+    /// How many a write must reach at least; none: 1 of up to 2, 2 of 3.
+    pub min_copies: Option<u8>,
+    /// `low`, `normal` or `high`.
+    pub priority: Option<String>,
+    /// Its requests come under what this holder has reserved at the stores.
+    pub holder: Option<String>,
+}
+
+/// A change of a volume.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DiskChange {
+    pub name: Option<String>,
+    pub size_bytes: Option<u64>,
+}
+
+/// A name for what is to be made.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Called {
+    pub name: String,
+}
+
+/// What a repair may do.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RepairAsk {
+    /// How long is waited for copies to be brought back [300].
+    pub patience_seconds: Option<u64>,
+    /// Delete what no map needs, of all volumes.
+    pub free: bool,
+}
+
+/// What a repair found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Repaired {
+    pub volume: Disk,
+    /// Since the volume was opened.
+    pub reconciled_extents: u64,
+    pub resynced_extents: u64,
+    pub mended_copies: u64,
+    /// Copies that maps need and that are not there, one line each.
+    pub losses: Vec<String>,
+    /// Numbers of stores of which nothing is known.
+    pub unknown_stores: Vec<u16>,
+    /// Copies that no map needs, of all volumes.
+    pub leaked_copies: u64,
+    pub freed: bool,
+}
+
+/// A store of the cluster.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterStore {
+    pub name: String,
+    pub number: u16,
+    pub node: String,
+    /// Does its node keep its lease? None: it is one that keeps none.
+    pub node_up: Option<bool>,
+    pub address: String,
+    /// What it fails together with.
+    pub domain: String,
+    pub rotating: bool,
+    /// `active` or `draining`.
+    pub state: String,
+    /// Its identity.
+    pub uuid: String,
+}
+
+/// A store to be registered by hand.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreAsk {
+    pub name: String,
+    pub node: String,
+    pub address: String,
+    /// None: the node.
+    pub domain: Option<String>,
+    pub number: Option<u16>,
+    pub rotating: bool,
+}
+
+/// Another state of a store.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreChange {
+    /// `active` or `draining`.
+    pub state: String,
+}
+
+/// How a store is removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+pub struct RemoveAsk {
+    /// It is gone for good.
+    pub lost: bool,
+}
+
+/// This node of a cluster.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Here {
+    pub node: String,
+    /// Where its records are.
+    pub meta: String,
+    /// Where every volume is exported by its name.
+    pub nbd: Vec<String>,
+    pub tls: bool,
+    /// Stores of this node that could not be registered yet, and why.
+    pub unregistered: Vec<String>,
+    pub stores: Vec<ClusterStore>,
+}
+
+/// Done.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Done {
+    pub done: bool,
+}
+
+const DONE: Json<Done> = Json(Done { done: true });
+
+fn failure(error: &ClusterError) -> Failure {
+    let status = match error {
+        ClusterError::NoVolume { .. }
+        | ClusterError::NoSnapshot { .. }
+        | ClusterError::NoStore { .. } => StatusCode::NOT_FOUND,
+        ClusterError::Images(ImagesError::Image(
+            ImageError::Size { .. } | ImageError::Copies { .. },
+        ))
+        | ClusterError::TooFewDomains { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        ClusterError::Meta(MetaError::Unavailable { .. } | MetaError::Unknown { .. })
+        | ClusterError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        ClusterError::Record(_) | ClusterError::Meta(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        _ => StatusCode::CONFLICT,
+    };
+    let said = error.to_string();
+    let (error, todo) = match said.rsplit_once("; ") {
+        Some(parts) => parts,
+        None => (
+            said.as_str(),
+            "`tanada volume list` and `tanada node list` show what there is",
+        ),
+    };
+    Failure::new(status, error, todo)
+}
+
+fn unprocessable(error: impl Into<String>, todo: impl Into<String>) -> Failure {
+    Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error, todo)
+}
+
+fn called(text: &str) -> Result<Name, Failure> {
+    text.parse().map_err(|error: vdisk::record::BadName| {
+        unprocessable(error.to_string(), "choose another name")
+    })
+}
+
+/// `low`, `normal` or `high`.
+pub fn priority(text: &str) -> Result<PriorityClass, String> {
+    match text {
+        "low" => Ok(PriorityClass::Low),
+        "normal" => Ok(PriorityClass::Normal),
+        "high" => Ok(PriorityClass::High),
+        other => Err(format!(
+            "'{other}' is no priority; write low, normal or high"
+        )),
+    }
+}
+
+impl Control {
+    /// Does this daemon take part in a cluster?
+    pub fn has_cluster(&self) -> bool {
+        self.trees.iter().any(|tree| tree.cluster)
+    }
+
+    /// Has `work` done with this node's cluster, on the thread it lives on.
+    pub(super) async fn at_cluster<T: Send + 'static>(
+        &self,
+        work: impl AsyncFnOnce(Rc<OpenCluster>) -> Result<T, ClusterError> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let Some(tree) = self.trees.iter().find(|tree| tree.cluster) else {
+            return Err(Failure::new(
+                StatusCode::NOT_FOUND,
+                "this daemon is in no cluster: its configuration has no [cluster]",
+                "add one; docs/virtual-disks.md begins with an example",
+            ));
+        };
+        let (reply, answer) = oneshot::channel();
+        let job = move |open: Rc<OpenCluster>| {
+            env::spawn(async move {
+                // Who asked may be gone; what was asked is done all the same.
+                let done = work(open).await.map_err(|error| failure(&error));
+                let _ = reply.send(done);
+            });
+        };
+        tree.post(Letter::Cluster(Box::new(job)))
+            .map_err(|_| gone(tree))?;
+        answer.await.map_err(|_| gone(tree))?
+    }
+
+    /// All virtual disks; none without a cluster.
+    pub(super) async fn disks(&self) -> Result<Vec<Disk>, Failure> {
+        if !self.has_cluster() {
+            return Ok(Vec::new());
+        }
+        self.at_cluster(async |open| {
+            let all = open.cluster.list().await?;
+            Ok(all.iter().map(|it| disk(&open, it)).collect())
+        })
+        .await
+    }
+}
+
+fn disk(open: &OpenCluster, of: &Overview) -> Disk {
+    let record = &of.record;
+    let name = record.name.to_string();
+    let open_on = match &of.used {
+        Use::Closed => None,
+        Use::Here(_) => Some(open.config.node.clone()),
+        Use::Node(node) => Some(node.clone()),
+    };
+    let snapshot = |it: &cluster::volumes::Snapshot| Snapshot {
+        name: it.name.to_string(),
+        size_bytes: it.size,
+        clones: it.clones.iter().map(Name::to_string).collect(),
+    };
+    let tls = open.config.tls.is_some();
+    let uri = |address: &env::net::Address| crate::serve::nbd_uri(address, &name, tls);
+    Disk {
+        kind: "virtual".to_owned(),
+        id: record.id.to_string(),
+        size_bytes: of.size,
+        copies: record.copies,
+        min_copies: record.min_isr,
+        priority: match record.priority {
+            PriorityClass::Low => "low",
+            PriorityClass::Normal => "normal",
+            PriorityClass::High => "high",
+        }
+        .to_owned(),
+        holder: record.reservation.clone(),
+        health: condition_name(of.health.condition).to_owned(),
+        why: of.health.why.clone(),
+        open_on,
+        clients: open.clients(&name),
+        from: of.from.clone(),
+        snapshots: of.snapshots.iter().map(snapshot).collect(),
+        out: record
+            .out
+            .iter()
+            .map(|(store, since)| Out {
+                store: store.0,
+                since_generation: since.0,
+            })
+            .collect(),
+        weakest: record.weakest,
+        generation: record.generation.0,
+        epoch: record.epoch.0,
+        nbd: open.addresses().iter().map(uri).collect(),
+        name,
+    }
+}
+
+// --- volumes ------------------------------------------------------------------------------------------
+
+/// The virtual disks of the cluster.
+#[utoipa::path(get, path = "/v1/cluster/volumes", responses((status = 200, body = Vec<Disk>)))]
+pub async fn get_disks(State(control): State<Arc<Control>>) -> Answer<Vec<Disk>> {
+    control.disks().await.map(Json)
+}
+
+/// Makes a volume with nothing in it.
+#[utoipa::path(post, path = "/v1/cluster/volumes", request_body = NewDisk, responses(
+    (status = 200, body = Disk),
+    (status = 409, description = "The name is taken", body = Refusal),
+    (status = 422, description = "A size, or a number of copies, that cannot be", body = Refusal),
+))]
+pub async fn create_disk(
+    State(control): State<Arc<Control>>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<Disk> {
+    let ask: NewDisk = body(
+        &headers,
+        &text,
+        r#"{"name": "vm1", "size_bytes": 10737418240}"#,
+    )?;
+    let class = ask.priority.as_deref().map(priority).transpose();
+    if ask
+        .holder
+        .as_ref()
+        .is_some_and(|it| it.is_empty() || it.len() > HOLDER_MAX)
+    {
+        let error = format!("a holder has 1 to {HOLDER_MAX} bytes");
+        return Err(unprocessable(
+            error,
+            "write it as in `tanada reserve add --holder`",
+        ));
+    }
+    let new = NewVolume {
+        name: called(&ask.name)?,
+        size: ask.size_bytes,
+        copies: ask.copies,
+        min_isr: ask.min_copies,
+        priority: class
+            .map_err(|why| unprocessable(why, "leave it out for normal"))?
+            .unwrap_or_default(),
+        holder: ask.holder,
+    };
+    let made = control.at_cluster(async move |open| {
+        let made = open.cluster.create(&new).await?;
+        Ok(disk(&open, &made))
+    });
+    made.await.map(Json)
+}
+
+/// One virtual disk.
+#[utoipa::path(get, path = "/v1/cluster/volumes/{name}", params(("name" = String, Path)), responses(
+    (status = 200, body = Disk), (status = 404, body = Refusal),
+))]
+pub async fn get_disk(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+) -> Answer<Disk> {
+    let name = called(&name)?;
+    let found = control.at_cluster(async move |open| {
+        let found = open.cluster.overview(&name).await?;
+        Ok(disk(&open, &found))
+    });
+    found.await.map(Json)
+}
+
+/// Gives a volume another size, or another name.
+#[utoipa::path(patch, path = "/v1/cluster/volumes/{name}", params(("name" = String, Path)),
+    request_body = DiskChange, responses(
+    (status = 200, description = "The volume as it is now", body = Disk),
+    (status = 404, body = Refusal),
+    (status = 409, description = "It is in use", body = Refusal),
+))]
+pub async fn change_disk(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<Disk> {
+    let ask: DiskChange = body(&headers, &text, r#"{"size_bytes": 10737418240}"#)?;
+    let mut name = called(&name)?;
+    let new = ask.name.as_deref().map(called).transpose()?;
+    let changed = control.at_cluster(async move |open| {
+        if let Some(size) = ask.size_bytes {
+            open.cluster.resize(&name, size).await?;
+        }
+        if let Some(new) = new {
+            open.cluster.rename(&name, &new).await?;
+            name = new;
+        }
+        let now = open.cluster.overview(&name).await?;
+        Ok(disk(&open, &now))
+    });
+    changed.await.map(Json)
+}
+
+/// Removes a volume without snapshots that nobody uses; its room comes back by and by.
+#[utoipa::path(delete, path = "/v1/cluster/volumes/{name}", params(("name" = String, Path)), responses(
+    (status = 200, body = Done),
+    (status = 404, body = Refusal),
+    (status = 409, description = "It is in use, or has snapshots", body = Refusal),
+))]
+pub async fn remove_disk(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+) -> Answer<Done> {
+    let name = called(&name)?;
+    let removed = control.at_cluster(async move |open| open.cluster.remove(&name).await);
+    removed.await.map(|()| DONE)
+}
+
+/// Makes a volume that begins as a snapshot is.
+#[utoipa::path(post, path = "/v1/cluster/volumes/{name}/snapshots/{snapshot}/clone",
+    params(("name" = String, Path), ("snapshot" = String, Path)), request_body = Called, responses(
+    (status = 200, body = Disk),
+    (status = 404, body = Refusal),
+    (status = 409, description = "The name is taken", body = Refusal),
+))]
+pub async fn clone_snapshot(
+    State(control): State<Arc<Control>>,
+    Path((name, snapshot)): Path<(String, String)>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<Disk> {
+    let ask: Called = body(&headers, &text, r#"{"name": "vm2"}"#)?;
+    let (name, snapshot, new) = (called(&name)?, called(&snapshot)?, called(&ask.name)?);
+    let cloned = control.at_cluster(async move |open| {
+        let cloned = open.cluster.clone_volume(&name, &snapshot, &new).await?;
+        Ok(disk(&open, &cloned))
+    });
+    cloned.await.map(Json)
+}
+
+/// Lets a volume that nobody uses go on from one of its snapshots.
+#[utoipa::path(post, path = "/v1/cluster/volumes/{name}/snapshots/{snapshot}/rollback",
+    params(("name" = String, Path), ("snapshot" = String, Path)), responses(
+    (status = 200, body = Disk),
+    (status = 404, body = Refusal),
+    (status = 409, description = "It is in use", body = Refusal),
+))]
+pub async fn roll_back(
+    State(control): State<Arc<Control>>,
+    Path((name, snapshot)): Path<(String, String)>,
+) -> Answer<Disk> {
+    let (name, snapshot) = (called(&name)?, called(&snapshot)?);
+    let back = control.at_cluster(async move |open| {
+        let back = open.cluster.rollback(&name, &snapshot).await?;
+        Ok(disk(&open, &back))
+    });
+    back.await.map(Json)
+}
+
+/// Deletes a snapshot; what only it has is freed by and by.
+#[utoipa::path(delete, path = "/v1/cluster/volumes/{name}/snapshots/{snapshot}",
+    params(("name" = String, Path), ("snapshot" = String, Path)), responses(
+    (status = 200, body = Done), (status = 404, body = Refusal),
+))]
+pub async fn remove_snapshot(
+    State(control): State<Arc<Control>>,
+    Path((name, snapshot)): Path<(String, String)>,
+) -> Answer<Done> {
+    let (name, snapshot) = (called(&name)?, called(&snapshot)?);
+    let removed =
+        control.at_cluster(async move |open| open.cluster.remove_snapshot(&name, &snapshot).await);
+    removed.await.map(|()| DONE)
+}
+
+/// Opens a volume, waits until its copies are equal and complete, and looks whether all are there.
+#[utoipa::path(post, path = "/v1/cluster/volumes/{name}/repair", params(("name" = String, Path)),
+    request_body = RepairAsk, responses(
+    (status = 200, body = Repaired),
+    (status = 404, body = Refusal),
+    (status = 409, description = "It cannot be opened here", body = Refusal),
+))]
+pub async fn repair_disk(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<Repaired> {
+    let ask: RepairAsk = body(&headers, &text, r#"{"free": true}"#)?;
+    let name = called(&name)?;
+    let patience = Nanos::secs(
+        ask.patience_seconds
+            .unwrap_or(REPAIR_SECONDS)
+            .min(24 * 3600),
+    );
+    let repaired = control.at_cluster(async move |open| {
+        let found = open.cluster.repair(&name, patience, ask.free).await?;
+        let now = open.cluster.overview(&name).await?;
+        let loss = |it: &vdisk::image_audit::Loss| {
+            format!("{} on store {}: {} copies left", it.name, it.store, it.left)
+        };
+        let volume = Disk {
+            health: condition_name(found.health.condition).to_owned(),
+            why: found.health.why.clone(),
+            ..disk(&open, &now)
+        };
+        Ok(Repaired {
+            volume,
+            reconciled_extents: found.figures.reconciled,
+            resynced_extents: found.figures.resynced,
+            mended_copies: found.figures.mended,
+            losses: found.losses.iter().map(loss).collect(),
+            unknown_stores: found.unknown.iter().map(|it| it.0).collect(),
+            leaked_copies: found.leaks as u64,
+            freed: ask.free,
+        })
+    });
+    repaired.await.map(Json)
+}
+
+// --- nodes and stores ---------------------------------------------------------------------------------
+
+fn store(record: &StoreRecord, up: Option<bool>) -> ClusterStore {
+    ClusterStore {
+        name: record.name.to_string(),
+        number: record.number.0,
+        node: record.node.to_string(),
+        node_up: up,
+        address: record.address.clone(),
+        domain: record.domain.to_string(),
+        rotating: record.rotating,
+        state: match record.state {
+            StoreState::Active => "active",
+            StoreState::Draining => "draining",
+        }
+        .to_owned(),
+        uuid: record.uuid.clone(),
+    }
+}
+
+/// This node, and the stores of the cluster.
+#[utoipa::path(get, path = "/v1/cluster", responses(
+    (status = 200, body = Here),
+    (status = 404, description = "No cluster is configured", body = Refusal),
+))]
+pub async fn get_cluster(State(control): State<Arc<Control>>) -> Answer<Here> {
+    let here = control.at_cluster(async |open| {
+        let stores = open.cluster.stores().await?;
+        let alive = open.cluster.alive().await?;
+        let stores = stores.values().map(|(record, _)| {
+            let up = record.leased.then(|| alive.contains(record.node.as_str()));
+            store(record, up)
+        });
+        Ok(Here {
+            node: open.config.node.clone(),
+            meta: open.config.meta.describe(),
+            nbd: open.addresses().iter().map(ToString::to_string).collect(),
+            tls: open.config.tls.is_some(),
+            unregistered: open
+                .unregistered()
+                .into_iter()
+                .map(|(name, why)| format!("{name}: {why}"))
+                .collect(),
+            stores: stores.collect(),
+        })
+    });
+    here.await.map(Json)
+}
+
+/// Registers a store of a node that does so not by itself. It is asked for its identity, so it must answer.
+#[utoipa::path(post, path = "/v1/cluster/stores", request_body = StoreAsk, responses(
+    (status = 200, body = ClusterStore),
+    (status = 409, description = "The name or number is taken, or it does not answer", body = Refusal),
+))]
+pub async fn add_store(
+    State(control): State<Arc<Control>>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<ClusterStore> {
+    let example = r#"{"name": "s9", "node": "n9", "address": "10.0.0.9:10881"}"#;
+    let ask: StoreAsk = body(&headers, &text, example)?;
+    let (name, node) = (called(&ask.name)?, called(&ask.node)?);
+    let domain = ask.domain.as_deref().map(called).transpose()?;
+    let address = ask.address.parse::<env::net::Address>();
+    let address = address.map_err(|why| unprocessable(why.to_string(), "name where it listens"))?;
+    let to = address.clone();
+    let asked = control.at_cluster(async move |open| Ok(open.identity(&to).await));
+    let uuid = asked.await?.map_err(|why| {
+        let error = format!("cannot register store {}: {why}", ask.name);
+        let todo = "let it run, with the cluster's key as its node_key_file, and ask again";
+        Failure::new(StatusCode::CONFLICT, error, todo)
+    })?;
+    let new = NewStore {
+        domain: domain.unwrap_or_else(|| node.clone()),
+        name,
+        uuid,
+        node,
+        address: ask.address,
+        rotating: ask.rotating,
+        leased: false,
+        number: ask.number.map(StoreNumber),
+    };
+    let added = control.at_cluster(async move |open| {
+        let record = open.cluster.register(&new).await?;
+        Ok(store(&record, None))
+    });
+    added.await.map(Json)
+}
+
+/// Lets no new data go to a store (`draining`), or lets them go there again (`active`).
+#[utoipa::path(patch, path = "/v1/cluster/stores/{name}", params(("name" = String, Path)),
+    request_body = StoreChange, responses(
+    (status = 200, body = ClusterStore), (status = 404, body = Refusal),
+    (status = 422, description = "Volumes could not be written any more", body = Refusal),
+))]
+pub async fn change_store(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<ClusterStore> {
+    let ask: StoreChange = body(&headers, &text, r#"{"state": "draining"}"#)?;
+    let name = called(&name)?;
+    let state = match ask.state.as_str() {
+        "active" => StoreState::Active,
+        "draining" => StoreState::Draining,
+        other => {
+            let error = format!("'{other}' is no state of a store");
+            return Err(unprocessable(error, "write active or draining"));
+        }
+    };
+    let changed = control.at_cluster(async move |open| {
+        let record = open.cluster.set_state(&name, state).await?;
+        Ok(store(&record, None))
+    });
+    changed.await.map(Json)
+}
+
+/// Forgets a store that has no data, or, with `lost`, one that is gone for good.
+#[utoipa::path(delete, path = "/v1/cluster/stores/{name}", params(("name" = String, Path), RemoveAsk),
+    responses((status = 200, body = Done), (status = 404, body = Refusal), (status = 409, body = Refusal)))]
+pub async fn remove_store(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    query: Result<Query<RemoveAsk>, QueryRejection>,
+) -> Answer<Done> {
+    let name = called(&name)?;
+    let Query(ask) =
+        query.map_err(|error| unprocessable(error.body_text(), "the key is lost=true"))?;
+    let removed =
+        control.at_cluster(async move |open| open.cluster.remove_store(&name, ask.lost).await);
+    removed.await.map(|()| DONE)
+}
+
+/// How bad it is, for figures: 0 healthy to 4 offline.
+pub fn severity(health: &str) -> u64 {
+    let all = [
+        Condition::Healthy,
+        Condition::Resyncing,
+        Condition::Degraded,
+        Condition::ReadOnly,
+        Condition::Offline,
+    ];
+    let place = all.iter().position(|it| condition_name(*it) == health);
+    place.unwrap_or(all.len()) as u64
+}

@@ -1,0 +1,360 @@
+//! This node of a cluster, on the data thread of its stores: volumes are opened here and exported by their names.
+//!
+//! ```text
+//! meta store (file | etcd) -> Cluster -> volumes -> NBD clients, by name
+//!                                \ ways: this thread's stores directly, others over their protocol
+//! ```
+//!
+//! Always true:
+//! 1. A store of this node is registered before it is used; until the meta store answers that is tried again and again.
+//! 2. Closing goes from the top down: NBD clients, volumes, and only then stores.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+
+use anyhow::{Context, anyhow};
+use base::Nanos;
+use device::Device;
+use env::net::{Address, Listener};
+use front::nbd::{self, Soon, Supplied, Supply};
+use policy::place::{Kind, Options, build};
+use store::client::{Client, ClientOptions, Credentials};
+use store::node::Node;
+use vdisk::cluster::stores::{NewStore, StoreRecord};
+use vdisk::cluster::{Cluster, ClusterError, Settings, Ways};
+use vdisk::link::{Door, Link, LinkError, LocalDoor, Pending, RemoteDoor};
+use vdisk::meta::{Etcd, EtcdConfig, EtcdTls, MetaStore, Redb};
+use vdisk::record::Name;
+
+use crate::config::ClusterConfig;
+use crate::config::cluster::{self, MetaConfig};
+use crate::secrets;
+use crate::store_tree::OpenStore;
+use crate::tree::OpenServer;
+
+/// Between two tries to register stores.
+const REGISTER_AGAIN: Nanos = Nanos::secs(2);
+/// A client waits so long at most until its volume is open: another node's lease may have to run out.
+const NEGOTIATION: Nanos = Nanos::secs(90);
+
+/// The meta store, as long as it is used.
+enum Meta {
+    Redb(Redb),
+    Etcd(Etcd),
+}
+
+impl Meta {
+    fn open(config: &MetaConfig) -> anyhow::Result<Meta> {
+        let etcd = match config {
+            MetaConfig::Redb(path) => {
+                if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+                    std::fs::create_dir_all(dir).with_context(|| {
+                        format!("[cluster] meta: cannot make {}", dir.display())
+                    })?;
+                }
+                return Ok(Meta::Redb(Redb::open(path)?));
+            }
+            MetaConfig::Etcd(etcd) => etcd,
+        };
+        Ok(Meta::Etcd(Etcd::new(&etcd_config(etcd)?)?))
+    }
+
+    fn client(&self) -> Rc<dyn MetaStore> {
+        match self {
+            Meta::Redb(redb) => redb.handle().client(),
+            Meta::Etcd(etcd) => etcd.handle().client(),
+        }
+    }
+}
+
+fn etcd_config(etcd: &cluster::EtcdConfig) -> anyhow::Result<EtcdConfig> {
+    let read = |path: &std::path::PathBuf| {
+        let said = || format!("[cluster] meta: cannot read {}", path.display());
+        std::fs::read(path).with_context(said)
+    };
+    let own = match &etcd.own {
+        Some((certificate, key)) => Some((read(certificate)?, read(key)?)),
+        None => None,
+    };
+    let tls = match &etcd.authority {
+        Some(authority) => Some(EtcdTls {
+            authority: read(authority)?,
+            own,
+        }),
+        None => None,
+    };
+    let user = match &etcd.user {
+        Some((user, file)) => {
+            let password = String::from_utf8(read(file)?)
+                .with_context(|| format!("[cluster] meta: {} is no text", file.display()))?;
+            Some((user.clone(), password.trim_end().to_owned()))
+        }
+        None => None,
+    };
+    Ok(EtcdConfig {
+        endpoints: etcd.endpoints.clone(),
+        prefix: etcd.prefix.clone(),
+        tls,
+        user,
+        ..EtcdConfig::default()
+    })
+}
+
+/// A store at an address that is none.
+struct NoDoor(String);
+
+impl Door for NoDoor {
+    fn open<'a>(&'a self, _guard: &'a str, _mark: u64) -> Pending<'a, Rc<dyn Link>> {
+        Box::pin(async { Err(LinkError::Gone(self.0.clone())) })
+    }
+}
+
+/// The ways to stores: here, or by their addresses.
+struct Reach {
+    /// By identity.
+    local: BTreeMap<String, Rc<Node>>,
+    key: secrets::Key,
+}
+
+impl Ways for Reach {
+    fn way(&self, store: &StoreRecord) -> (Rc<dyn Door>, bool) {
+        if let Some(node) = self.local.get(&store.uuid) {
+            return (Rc::new(LocalDoor(Rc::clone(node))), true);
+        }
+        let door: Rc<dyn Door> = match store.address.parse::<Address>() {
+            Ok(address) => Rc::new(RemoteDoor {
+                address,
+                credentials: Credentials::NodeKey(self.key),
+                options: ClientOptions {
+                    opening: Nanos::secs(4),
+                    ..ClientOptions::default()
+                },
+            }),
+            Err(error) => Rc::new(NoDoor(format!("store {}: {error}", store.name))),
+        };
+        (door, false)
+    }
+}
+
+/// This node, open.
+pub struct OpenCluster {
+    pub config: ClusterConfig,
+    pub cluster: Rc<Cluster>,
+    pub servers: Vec<OpenServer>,
+    /// Stores that are not registered yet, and why.
+    waiting: RefCell<Vec<(NewStore, String)>>,
+    /// Closed last.
+    _meta: Meta,
+}
+
+impl OpenCluster {
+    /// Opens the meta store, registers the stores and lets clients in.
+    pub async fn open(
+        config: ClusterConfig,
+        stores: &[Rc<OpenStore>],
+        tls: Option<nbd::Tls>,
+        listeners: Vec<(Address, Listener)>,
+    ) -> anyhow::Result<Rc<OpenCluster>> {
+        let meta = Meta::open(&config.meta).context("[cluster] meta")?;
+        let own = stores
+            .iter()
+            .filter(|it| config.stores.contains(&it.config.name));
+        let own: Vec<&Rc<OpenStore>> = own.collect();
+        let uuid = |store: &OpenStore| format!("{:032x}", store.node.uuid());
+        let local = own.iter().map(|it| (uuid(it), Rc::clone(&it.node)));
+        let ways = Rc::new(Reach {
+            local: local.collect(),
+            key: secrets::read_or_make(&config.key_file)?,
+        });
+        let node: Name = config.node.parse().context("[cluster] node")?;
+        let mut waiting = Vec::new();
+        for store in own {
+            let why = "the meta store was not asked yet".to_owned();
+            waiting.push((registration(&config, &node, store)?, why));
+        }
+        let options = Options {
+            seed: env::rng("choice").bits(),
+            ..Options::default()
+        };
+        let policy = build(Kind::Tanada, &options);
+        let cluster = Cluster::new(Settings::new(node), meta.client(), ways, policy);
+        let mut servers = Vec::new();
+        for (configured, listener) in listeners {
+            let limits = nbd::Limits {
+                negotiation: NEGOTIATION,
+                ..nbd::Limits::default()
+            };
+            let server = nbd::Server::new(nbd::Config {
+                limits,
+                tls: tls.clone(),
+            });
+            server.set_supply(Rc::new(Volumes(Rc::clone(&cluster))));
+            let address = listener.address().clone();
+            server.serve(listener);
+            servers.push(OpenServer {
+                configured,
+                address,
+                server,
+            });
+        }
+        let open = Rc::new(OpenCluster {
+            config,
+            cluster,
+            servers,
+            waiting: RefCell::new(waiting),
+            _meta: meta,
+        });
+        match open.register().await {
+            Ok(()) => {}
+            // It may come later than this node.
+            Err(error @ ClusterError::Meta(_)) => {
+                tracing::warn!(%error, "the cluster's meta store does not answer yet");
+            }
+            Err(error) => return Err(anyhow!("[cluster]: {error}")),
+        }
+        open.cluster.start();
+        env::spawn(keep_registering(Rc::downgrade(&open)));
+        Ok(open)
+    }
+
+    /// Registers what is not registered yet.
+    async fn register(&self) -> Result<(), ClusterError> {
+        loop {
+            let next = self.waiting.borrow().first().map(|(new, _)| new.clone());
+            let Some(new) = next else { return Ok(()) };
+            match self.cluster.register(&new).await {
+                Ok(_) => drop(self.waiting.borrow_mut().remove(0)),
+                Err(error) => {
+                    self.waiting.borrow_mut()[0].1 = error.to_string();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// The identity of the store at `address`.
+    pub async fn identity(&self, address: &Address) -> Result<u128, String> {
+        let key = secrets::read(&self.config.key_file).map_err(|error| format!("{error:#}"))?;
+        let credentials = Credentials::NodeKey(key);
+        let asked = Client::connect_with(address, credentials, &ClientOptions::default()).await;
+        let client = asked.map_err(|error| error.to_string())?;
+        let uuid = client.store_uuid();
+        client.close().await;
+        Ok(uuid)
+    }
+
+    /// Stores of this node that are not registered yet, and why.
+    pub fn unregistered(&self) -> Vec<(String, String)> {
+        let waiting = self.waiting.borrow();
+        let pair = |(new, why): &(NewStore, String)| (new.name.to_string(), why.clone());
+        waiting.iter().map(pair).collect()
+    }
+
+    /// Where clients connect.
+    pub fn addresses(&self) -> Vec<Address> {
+        self.servers.iter().map(|it| it.address.clone()).collect()
+    }
+
+    /// Clients of a volume here now.
+    pub fn clients(&self, volume: &str) -> u64 {
+        let figures = self.servers.iter().map(|it| it.server.figures());
+        let of = |figures: nbd::Figures| {
+            let theirs = figures.connections.into_iter();
+            theirs
+                .filter(|it| it.export.as_deref() == Some(volume))
+                .count() as u64
+        };
+        figures.map(of).sum()
+    }
+
+    /// Lets clients finish, and closes volumes; says what went wrong.
+    pub async fn close(&self) -> Vec<String> {
+        env::sync::join_all(self.servers.iter().map(|it| it.server.drain())).await;
+        self.cluster.stop().await
+    }
+}
+
+fn registration(
+    config: &ClusterConfig,
+    node: &Name,
+    store: &Rc<OpenStore>,
+) -> anyhow::Result<NewStore> {
+    let name = &store.config.name;
+    let advertised = store.config.advertise.as_ref().or(store.addresses.first());
+    let address = advertised.with_context(|| format!("store {name} listens nowhere"))?;
+    // A path is looked up from wherever the other one was started.
+    let address = match address {
+        Address::Unix(path) => format!("unix:{}", std::path::absolute(path)?.display()),
+        tcp => tcp.to_string(),
+    };
+    Ok(NewStore {
+        name: name.parse()?,
+        uuid: store.node.uuid(),
+        node: node.clone(),
+        address,
+        domain: config.domains[name].parse()?,
+        rotating: store.rotating,
+        leased: true,
+        number: None,
+    })
+}
+
+async fn keep_registering(open: Weak<OpenCluster>) {
+    loop {
+        {
+            let Some(open) = open.upgrade() else { return };
+            if open.waiting.borrow().is_empty() {
+                return;
+            }
+            if let Err(error) = open.register().await {
+                tracing::debug!(%error, "a store is not registered yet");
+            }
+        }
+        env::sleep(REGISTER_AGAIN).await;
+    }
+}
+
+/// Every volume, opened for whoever asks for it.
+struct Volumes(Rc<Cluster>);
+
+impl Supply for Volumes {
+    fn open<'a>(&'a self, name: &'a str) -> Soon<'a, Result<Option<Supplied>, String>> {
+        Box::pin(async move {
+            let Ok(name) = name.parse::<Name>() else {
+                return Ok(None);
+            };
+            match self.0.open(&name).await {
+                Ok(in_use) => {
+                    let device: Rc<dyn Device> = in_use.volume().clone();
+                    Ok(Some(Supplied {
+                        device,
+                        description: String::new(),
+                        read_only: false,
+                        hold: Box::new(in_use),
+                    }))
+                }
+                Err(ClusterError::NoVolume { .. }) => Ok(None),
+                Err(error) => {
+                    tracing::warn!(volume = %name, %error, "a client asked for a volume that cannot be opened");
+                    Err(error.to_string())
+                }
+            }
+        })
+    }
+
+    fn list(&self) -> Soon<'_, Vec<(String, String)>> {
+        Box::pin(async {
+            match self.0.list().await {
+                Ok(all) => {
+                    let names = all.into_iter().map(|it| it.record.name.to_string());
+                    names.map(|name| (name, String::new())).collect()
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a client asked for the volumes");
+                    Vec::new()
+                }
+            }
+        })
+    }
+}

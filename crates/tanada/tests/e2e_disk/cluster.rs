@@ -1,0 +1,417 @@
+//! Virtual disks through the whole program: a node by itself with its records in a file, and three nodes with etcd.
+//!
+//! ```text
+//! [cluster] -> volume create -> NBD by name -> kill -9 -> start -> what was written
+//! three nodes -> one client writes and remembers -> a node is killed, then the one it writes through -> read at the third
+//! ```
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+
+use base::{Buf, Nanos, Sector, View};
+use device::{Class, Device, WriteFlags};
+use env::net::Address;
+use env::{RealConfig, Rng, Runtime};
+use front::nbd::{Client, ClientOptions};
+use serde_json::Value;
+
+use crate::clients::{have, random_image, same, tool};
+use crate::daemon::Daemon;
+
+/// Two stores of one node, each by itself what fails.
+const ONE: &str = r#"
+[[device]]
+name = "d0"
+path = "d0.img"
+size = "256MiB"
+[[device]]
+name = "d1"
+path = "d1.img"
+size = "256MiB"
+[[store]]
+name = "s0"
+device = "d0"
+listen = "unix:s0.sock"
+create = true
+[[store]]
+name = "s1"
+device = "d1"
+listen = "unix:s1.sock"
+create = true
+[cluster]
+node = "n1"
+nbd = "unix:disks.sock"
+[admin]
+listen = "unix:admin.sock"
+"#;
+
+fn uri(dir: &Path, volume: &str) -> String {
+    format!(
+        "nbd+unix:///{volume}?socket={}",
+        dir.join("disks.sock").display()
+    )
+}
+
+fn json(daemon: &Daemon, arguments: &[&str]) -> Value {
+    serde_json::from_str(&daemon.command(arguments)).expect("output is JSON")
+}
+
+#[test]
+fn a_virtual_disk_is_made_listed_grown_and_removed_by_commands_and_mistakes_are_answered() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(dir.path(), ONE);
+    let made = json(
+        &daemon,
+        &[
+            "volume",
+            "create",
+            "vm1",
+            "--size",
+            "64MiB",
+            "--priority",
+            "high",
+            "--json",
+        ],
+    );
+    assert_eq!(made["copies"], 2);
+    assert_eq!(made["priority"], "high");
+    let taken = daemon.refused(&["volume", "create", "vm1", "--size", "64MiB"]);
+    assert!(
+        taken.contains("there is a volume vm1 already; choose another name"),
+        "{taken}"
+    );
+    let odd = daemon.refused(&["volume", "create", "vm2", "--size", "1000"]);
+    assert!(odd.contains("no whole number of 4096"), "{odd}");
+    let many = daemon.refused(&["volume", "create", "vm2", "--size", "1MiB", "--copies", "3"]);
+    assert!(
+        many.contains("2 failure domains; ask for fewer copies"),
+        "{many}"
+    );
+    let none = daemon.refused(&["volume", "resize", "vm3", "1GiB"]);
+    assert!(
+        none.contains("there is no volume vm3; there are vm1"),
+        "{none}"
+    );
+    daemon.command(&["volume", "resize", "vm1", "128MiB"]);
+    daemon.command(&["volume", "rename", "vm1", "vm2"]);
+    let listed = daemon.command(&["volume", "list"]);
+    assert!(
+        listed.contains("vm2") && listed.contains("128.0 MiB") && listed.contains("healthy"),
+        "{listed}"
+    );
+    let shown = daemon.command(&["volume", "show", "vm2"]);
+    assert!(shown.contains("a write reaches at least 1"), "{shown}");
+    let nodes = daemon.command(&["node", "list"]);
+    assert!(
+        nodes.contains("n1 (this)") && nodes.contains("s1"),
+        "{nodes}"
+    );
+    let drained = daemon.refused(&["node", "drain", "s1"]);
+    assert!(drained.contains("1 failure domains"), "{drained}");
+    let busy = daemon.refused(&["node", "remove", "s9"]);
+    assert!(
+        busy.contains("there is no store s9; there are s0, s1"),
+        "{busy}"
+    );
+    let repaired = json(&daemon, &["volume", "repair", "vm2", "--json"]);
+    assert_eq!(repaired["volume"]["health"], "healthy");
+    daemon.command(&["volume", "rm", "vm2"]);
+    assert_eq!(
+        json(&daemon, &["volume", "list", "--json"]),
+        Value::Array(Vec::new())
+    );
+    daemon.stop();
+}
+
+#[test]
+fn what_tools_write_to_a_virtual_disk_is_there_after_kill_9_and_in_the_file_it_is_exported_to() {
+    if !have("nbdcopy") || !have("qemu-img") {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path();
+    random_image(&dir.join("in.img"), 7);
+    let daemon = Daemon::start(dir, ONE);
+    daemon.command(&["volume", "create", "vm1", "--size", "64MiB"]);
+    tool(dir, "nbdcopy", &["--flush", "in.img", &uri(dir, "vm1")]);
+    daemon.kill();
+    let daemon = Daemon::start(dir, ONE);
+    // The writer before did not close it: his lease is awaited.
+    tool(dir, "nbdcopy", &[&uri(dir, "vm1"), "out.img"]);
+    same(&dir.join("in.img"), &dir.join("out.img"));
+
+    daemon.command(&["volume", "export", "vm1", "raw.img"]);
+    same(&dir.join("in.img"), &dir.join("raw.img"));
+    // A file with holes: one extent of data far out.
+    let sparse = fs::File::create(dir.join("sparse.img")).expect("the directory is ours");
+    sparse.set_len(48 << 20).expect("sparse");
+    let mut data = vec![0; 1 << 20];
+    Rng::from_seed(3).fill(&mut data);
+    std::os::unix::fs::FileExt::write_all_at(&sparse, &data, 40 << 20).expect("written");
+    drop(sparse);
+    let copied = json(
+        &daemon,
+        &["volume", "import", "sparse.img", "vm2", "--json"],
+    );
+    assert_eq!(copied["size_bytes"], 48 << 20);
+    assert!(
+        copied["data_bytes"]
+            .as_u64()
+            .is_some_and(|it| it <= 2 << 20),
+        "{copied}"
+    );
+    let copied = json(&daemon, &["volume", "export", "vm2", "back.img", "--json"]);
+    assert!(
+        copied["data_bytes"]
+            .as_u64()
+            .is_some_and(|it| it <= 4 << 20),
+        "{copied}"
+    );
+    same(&dir.join("sparse.img"), &dir.join("back.img"));
+    let blocks = fs::metadata(dir.join("back.img"))
+        .expect("it is there")
+        .blocks();
+    assert!(blocks * 512 <= 6 << 20, "{blocks} blocks");
+    // Over something else: holes of the file are zeroes of the disk.
+    daemon.command(&["volume", "import", "sparse.img", "vm1"]);
+    tool(
+        dir,
+        "qemu-img",
+        &[
+            "convert",
+            "-f",
+            "raw",
+            "-O",
+            "raw",
+            &uri(dir, "vm1"),
+            "vm1.img",
+        ],
+    );
+    let vm1 = fs::read(dir.join("vm1.img")).expect("it is there");
+    let mut expected = fs::read(dir.join("sparse.img")).expect("it is there");
+    expected.resize(64 << 20, 0);
+    assert!(vm1 == expected);
+    let piped = daemon.command_bytes(&["volume", "export", "vm2", "-"]);
+    assert!(piped == fs::read(dir.join("sparse.img")).expect("it is there"));
+    daemon.stop();
+}
+
+// --- three nodes --------------------------------------------------------------------------------------
+
+/// Kills etcd when its input ends, however the test does.
+const KEEPER: &str = "etcd \"$@\" >\"$DIR/etcd.log\" 2>&1 & pid=$!; echo $pid; read -r last; kill -9 $pid; wait $pid";
+
+struct Etcd(Child);
+
+impl Etcd {
+    fn start(dir: &Path, port: u16) -> Etcd {
+        let peer = format!("http://127.0.0.1:{}", free_port());
+        let url = format!("http://127.0.0.1:{port}");
+        let data = dir.join("etcd");
+        let mut child = Command::new("sh")
+            .args(["-c", KEEPER, "keeper", "--data-dir"])
+            .arg(data)
+            .args([
+                "--listen-client-urls",
+                &url,
+                "--advertise-client-urls",
+                &url,
+            ])
+            .args([
+                "--listen-peer-urls",
+                &peer,
+                "--initial-advertise-peer-urls",
+                &peer,
+            ])
+            .args(["--initial-cluster", &format!("default={peer}")])
+            .env("DIR", dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let mut line = String::new();
+        let said = child.stdout.take().expect("piped");
+        BufReader::new(said)
+            .read_line(&mut line)
+            .expect("its number");
+        Etcd(child)
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        if let Some(mut input) = self.0.stdin.take() {
+            let _ = input.write_all(b"\n");
+        }
+        let _ = self.0.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+fn node(root: &Path, name: &str, etcd: u16) -> String {
+    format!(
+        r#"
+[[device]]
+name = "d"
+path = "d.img"
+size = "256MiB"
+[[store]]
+name = "s-{name}"
+device = "d"
+listen = "unix:s.sock"
+create = true
+[cluster]
+node = "{name}"
+meta = {{ etcd = ["http://127.0.0.1:{etcd}"] }}
+key_file = "{}/cluster.node"
+nbd = "unix:disks.sock"
+[admin]
+listen = "unix:admin.sock"
+"#,
+        root.display()
+    )
+}
+
+async fn connect(dir: &Path) -> Rc<Client> {
+    let options = ClientOptions {
+        export: "vm1".to_owned(),
+        patience: Nanos::secs(90),
+        ..ClientOptions::default()
+    };
+    let address = Address::Unix(dir.join("disks.sock"));
+    let mut last = String::new();
+    for _ in 0..60 {
+        match Client::connect(&address, &options).await {
+            Ok(client) => return Rc::new(client),
+            // Another node's lease has to run out.
+            Err(error) => last = error.to_string(),
+        }
+        env::sleep(Nanos::millis(500)).await;
+    }
+    panic!("no way to the volume: {last}");
+}
+
+/// Writes numbers into blocks, one after the other; answers what is known to be in each.
+async fn write_some(
+    client: &Client,
+    blocks: &mut [u64],
+    next: &mut u64,
+    count: u64,
+    rng: &mut Rng,
+) {
+    for _ in 0..count {
+        let block = rng.below(blocks.len() as u64);
+        *next += 1;
+        let data = View::copy_of(&next.to_le_bytes().repeat(512));
+        let written = client
+            .write(Sector(block * 8), data, WriteFlags::default())
+            .await;
+        written.expect("a write through a node that is up is done");
+        blocks[block as usize] = *next;
+    }
+    client.flush().await.expect("flushed");
+}
+
+async fn check(client: &Client, blocks: &[u64]) {
+    for (block, number) in blocks.iter().enumerate() {
+        let place = Sector(block as u64 * 8);
+        let read = client
+            .read(place, Buf::for_read(4096), Class::Foreground)
+            .await;
+        let read = read.expect("read");
+        assert!(
+            read[..] == number.to_le_bytes().repeat(512),
+            "block {block} is not write {number}"
+        );
+    }
+}
+
+#[test]
+fn of_three_nodes_any_one_may_be_killed_and_no_write_that_was_answered_is_lost() {
+    if !have("etcd") {
+        return;
+    }
+    let root = tempfile::tempdir().expect("a directory");
+    let root = root.path();
+    let port = free_port();
+    let _etcd = Etcd::start(root, port);
+    let start = |name: &str| {
+        let dir = root.join(name);
+        fs::create_dir_all(&dir).expect("the directory is ours");
+        Daemon::start(&dir, &node(root, name, port))
+    };
+    let (n1, n2, n3) = (start("n1"), start("n2"), start("n3"));
+    let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
+    let dirs = (root.join("n1"), root.join("n3"));
+    let (first, third) = dirs;
+    runtime.block_on(async move {
+        // etcd may come up later than the nodes.
+        for _ in 0..100 {
+            let here: Value = json(&n1, &["node", "list", "--json"]);
+            if here["stores"].as_array().is_some_and(|all| all.len() == 3) {
+                break;
+            }
+            env::sleep(Nanos::millis(200)).await;
+        }
+        n1.command(&[
+            "volume",
+            "create",
+            "vm1",
+            "--size",
+            "32MiB",
+            "--copies",
+            "3",
+            "--min-copies",
+            "2",
+        ]);
+        let mut rng = Rng::from_seed(11);
+        let (mut blocks, mut next) = (vec![0; 2048], 0);
+        let client = connect(&first).await;
+        write_some(&client, &mut blocks, &mut next, 300, &mut rng).await;
+        // A node with copies, and no client.
+        n2.kill();
+        write_some(&client, &mut blocks, &mut next, 300, &mut rng).await;
+        let health = json(&n1, &["volume", "show", "vm1", "--json"]);
+        assert_eq!(health["health"], "degraded", "{health}");
+        let n2 = start_again(&first, "n2");
+        for _ in 0..120 {
+            let health = json(&n1, &["volume", "show", "vm1", "--json"]);
+            if health["health"] == "healthy" {
+                break;
+            }
+            env::sleep(Nanos::millis(500)).await;
+        }
+        let health = json(&n1, &["volume", "show", "vm1", "--json"]);
+        assert_eq!(health["health"], "healthy", "{health}");
+        // The one that the client writes through.
+        n1.kill();
+        drop(client);
+        let client = connect(&third).await;
+        check(&client, &blocks).await;
+        write_some(&client, &mut blocks, &mut next, 100, &mut rng).await;
+        check(&client, &blocks).await;
+        Rc::try_unwrap(client)
+            .ok()
+            .expect("ours alone")
+            .close()
+            .await;
+        n2.stop();
+        n3.stop();
+    });
+}
+
+/// With the configuration that is there.
+fn start_again(beside: &Path, name: &str) -> Daemon {
+    let dir = beside.parent().expect("it has one").join(name);
+    let config = fs::read_to_string(dir.join("tanada.toml")).expect("it is there");
+    Daemon::start(&dir, &config)
+}
