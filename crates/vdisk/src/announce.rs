@@ -11,7 +11,7 @@
 //! Source: COST 3.2 (each disk multicasts cost' and h' periodically). Choice: the paper gives no period; and a disk whose
 //! state did not change keeps silent but for once in a second.
 //!
-//! Always true: of each store the states that are handed on rise in (run, sequence).
+//! Always true: of each store the states that are handed on rise in (run, sequence), but for a run after ten seconds of silence.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,6 +28,8 @@ use crate::names::StoreNumber;
 
 /// What did not change is told so often all the same.
 const SILENT: Nanos = Nanos::secs(1);
+/// A run that was not heard of for so long is over.
+const FORGOTTEN: Nanos = Nanos::secs(10);
 /// Stores whose last datagram is remembered.
 const STORES_MAX: usize = 65_536;
 
@@ -117,6 +119,21 @@ fn is_as(before: &State, state: &State) -> bool {
     queue(before) == queue(state) && state.requests == 0
 }
 
+/// What was heard of a store last.
+struct Last {
+    run: u64,
+    sequence: u64,
+    at: Instant,
+}
+
+impl Last {
+    /// Is it news? After so long a silence that of an earlier run is, too: the clock of a node may have been set back.
+    fn follows(&self, before: &Last) -> bool {
+        let later = (self.run, self.sequence) > (before.run, before.sequence);
+        later || (self.run != before.run && self.at.since(before.at) > FORGOTTEN)
+    }
+}
+
 /// Hears states, and hands on those that are news; never ends.
 ///
 /// # Errors
@@ -127,16 +144,20 @@ pub async fn hear(
     news: impl Fn(StoreNumber, &State),
 ) -> io::Result<std::convert::Infallible> {
     let socket = route.socket()?;
-    let mut heard: BTreeMap<u16, (u64, u64)> = BTreeMap::new();
+    let mut heard: BTreeMap<u16, Last> = BTreeMap::new();
     let mut buf = Buf::for_read(DATAGRAM_MAX + 1);
     loop {
         let (len, _, back) = socket.receive(buf).await?;
         let announced = Announced::decode(&back[..len], &key, env::now());
         buf = back;
         let Some(announced) = announced else { continue };
-        let last = heard.get(&announced.store).copied();
-        let now = (announced.run, announced.sequence);
-        if last.is_some_and(|last| last >= now) || heard.len() >= STORES_MAX {
+        let now = Last {
+            run: announced.run,
+            sequence: announced.sequence,
+            at: announced.state.at,
+        };
+        let last = heard.get(&announced.store);
+        if last.is_some_and(|last| !now.follows(last)) || heard.len() >= STORES_MAX {
             continue;
         }
         heard.insert(announced.store, now);
@@ -299,8 +320,22 @@ mod tests {
                 socket.send_to(&bytes[1..], group).await.unwrap();
                 env::sleep(Nanos::millis(1)).await;
             }
-            let heard: Vec<u32> = heard.borrow().iter().map(|(_, it)| it.requests).collect();
-            assert_eq!(heard, [0, 3, 4, 7]);
+            let told =
+                || -> Vec<u32> { heard.borrow().iter().map(|(_, it)| it.requests).collect() };
+            assert_eq!(told(), [0, 3, 4, 7]);
+            // Its clock was set back while it was away.
+            env::sleep(Nanos::secs(11)).await;
+            let state = State::idle(policy::place::Weights::default());
+            let announced = Announced {
+                store: 1,
+                run: 1,
+                sequence: 1,
+                state,
+            };
+            let bytes = announced.encode(&KEY);
+            socket.send_to(&bytes, group).await.unwrap();
+            env::sleep(Nanos::millis(1)).await;
+            assert_eq!(told().len(), 5);
         });
     }
 

@@ -8,7 +8,7 @@
 //! So the engine of virtual disks, which may do everything everywhere, does it in the lines of those who reserved for the
 //! disk. All who come under a reservation share its session, with those who show its capability, too: it is promised once.
 //!
-//! Always true: a reservation that is over, or not there yet, is looked for again at most once a second.
+//! Always true: while nothing is promised it is looked for the next reservation, at most once a second.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -63,9 +63,10 @@ impl Session {
             Direction::Read => under.reads.borrow_mut(),
             Direction::Write => under.writes.borrow_mut(),
         };
-        let lives = |session: &Rc<Session>| session.phase() != Phase::Over;
+        // One that has not begun may not be the next any more.
+        let keeps = |session: &Rc<Session>| session.phase() == Phase::Promised;
         let now = self.node.now();
-        if !found.session.as_ref().is_some_and(lives) && found.looked != Some(now) {
+        if !found.session.as_ref().is_some_and(keeps) && found.looked != Some(now) {
             *found = Found {
                 session: self.promised_to(&under.holder, direction, now),
                 looked: Some(now),

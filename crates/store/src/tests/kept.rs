@@ -210,6 +210,12 @@ fn who_has_the_node_key_and_comes_under_a_holders_reservation_gets_its_rate_as_l
         engine.come_under(Some("disk")).unwrap();
         assert!(late(5).await, "nothing is reserved yet");
         let wanted = ask(&node, Direction::Read, 60).holder("disk");
+        // One for tomorrow does not stand before one for now.
+        let slot = Slot::new(Second(node.now().0 + 86_400), 60);
+        let tomorrow = wanted.clone();
+        reserved(&node, &Ask { slot, ..tomorrow }).await;
+        env::sleep(Nanos::secs(1)).await;
+        engine.read("film", 0, 4096).await.unwrap();
         let slot = Slot::new(node.now(), 12);
         let (id, capability) = reserved(&node, &Ask { slot, ..wanted }).await;
         env::sleep(Nanos::secs(1)).await;
