@@ -140,6 +140,14 @@ pub trait Link {
     fn stamp<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()>;
     fn create<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()>;
     fn delete<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()>;
+    /// With `replace`, what has the name `to` is deleted in the same step.
+    fn rename<'a>(
+        &'a self,
+        object: &'a str,
+        to: &'a str,
+        replace: bool,
+        change: Change,
+    ) -> Pending<'a, ()>;
     fn stat<'a>(&'a self, object: &'a str) -> Pending<'a, Stat>;
     fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>) -> Pending<'a, Listing>;
     fn extents<'a>(&'a self, object: &'a str, offset: u64, len: u64) -> Pending<'a, Vec<Extent>>;
@@ -229,6 +237,15 @@ impl Link for Local {
     fn delete<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
         here!(self.0.delete(object, change))
     }
+    fn rename<'a>(
+        &'a self,
+        object: &'a str,
+        to: &'a str,
+        replace: bool,
+        change: Change,
+    ) -> Pending<'a, ()> {
+        here!(self.0.rename(object, to, replace, change))
+    }
     fn stat<'a>(&'a self, object: &'a str) -> Pending<'a, Stat> {
         Box::pin(async move { Ok(self.0.stat(object)?) })
     }
@@ -316,6 +333,15 @@ impl Link for Remote {
     }
     fn delete<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
         here!(self.0.delete(object, change))
+    }
+    fn rename<'a>(
+        &'a self,
+        object: &'a str,
+        to: &'a str,
+        replace: bool,
+        change: Change,
+    ) -> Pending<'a, ()> {
+        here!(self.0.rename(object, to, replace, change))
     }
     fn stat<'a>(&'a self, object: &'a str) -> Pending<'a, Stat> {
         Box::pin(async move { Ok(self.0.stat(object).await?) })

@@ -17,14 +17,14 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use base::Nanos;
-use store::Change;
 
 use super::{Core, Placed, VolumeError};
-use crate::image::{self, ImageRecord, ImageState, Known, image_key};
+use crate::image::{self, Change, ImageRecord, ImageState, Known, image_key};
 use crate::link::LinkError;
 use crate::map::{Commit, Freed, Root};
 use crate::meta::{Entry, Outcome};
 use crate::names::{Generation, StoreNumber};
+use crate::record::VolumeRecord;
 
 /// Of the map what the meta store does not have yet.
 #[derive(Default)]
@@ -43,22 +43,23 @@ impl Unsaid {
 }
 
 impl Core {
-    /// A store has a copy of an extent from now on; `weakest` counts it when the meta store has a root that says so. The
+    /// A store has a copy of a layer of an extent from now on; `weakest` counts it when the meta store has a root that says so. The
     /// extent's range is the caller's alone.
     pub(super) async fn add(
         &self,
         index: u32,
         placed: &Rc<Placed>,
+        layer: &Rc<Placed>,
         store: StoreNumber,
     ) -> Result<(), VolumeError> {
-        placed.unsaid.borrow_mut().push(store);
-        placed.stores.borrow_mut().push(store);
+        layer.unsaid.borrow_mut().push(store);
+        layer.stores.borrow_mut().push(store);
         if let Err(error) = self.enter(index, placed).await {
-            placed.unsaid.borrow_mut().retain(|one| *one != store);
-            placed.stores.borrow_mut().retain(|one| *one != store);
+            layer.unsaid.borrow_mut().retain(|one| *one != store);
+            layer.stores.borrow_mut().retain(|one| *one != store);
             return Err(error);
         }
-        let added = (Rc::clone(placed), store);
+        let added = (Rc::clone(layer), store);
         self.unsaid.borrow_mut().added.push(added);
         Ok(())
     }
@@ -145,24 +146,47 @@ impl Core {
 
     /// Gives the head its root; answers the generation up to which the head shares what it has.
     async fn hand_in(&self, root: Root) -> Result<Generation, VolumeError> {
+        self.change_head(|volume, head| {
+            if head.record.root == root {
+                return Ok(None);
+            }
+            let made = image::commit(volume, head, root);
+            made.map(Some).map_err(|error| {
+                let why = error.to_string();
+                let volume = self.id;
+                VolumeError::Map { volume, why }
+            })
+        })
+        .await?;
+        Ok(self.head.borrow().record.since)
+    }
+
+    /// Changes the head's record: `make` makes the change, or nothing if the head is as it should be. It is asked again for
+    /// what the meta store has then, until it makes nothing.
+    pub(super) async fn change_head(
+        &self,
+        make: impl Fn(
+            &Known<VolumeRecord>,
+            &Known<ImageRecord>,
+        ) -> Result<Option<(ImageRecord, Change)>, VolumeError>,
+    ) -> Result<(), VolumeError> {
         let _one = self.changing.acquire(1).await;
         let deadline = env::now() + self.settings.deadline;
+        let mut last = None;
         loop {
             self.usable()?;
             let head = self.head.borrow().clone();
-            if head.record.root == root {
-                return Ok(head.record.since);
-            }
             let (record, changed) = self.record.borrow().clone();
             let volume = Known {
                 record,
                 changed: Some(changed),
             };
-            let (new_head, change) = image::commit(&volume, &head, root).map_err(|error| {
-                let why = error.to_string();
-                let volume = self.id;
-                VolumeError::Map { volume, why }
-            })?;
+            let Some((new_head, change)) = make(&volume, &head)? else {
+                return Ok(());
+            };
+            if let Some(error) = last.take_if(|_| env::now() >= deadline) {
+                return Err(self.meta_error(error));
+            }
             match self.meta.txn(change.compares, change.ops).await {
                 Ok(Outcome::Done(revision)) => {
                     *self.head.borrow_mut() = Known {
@@ -176,15 +200,13 @@ impl Core {
                 }
                 Err(error) => {
                     // Done, or not, or to come: what is compared lets it come about once.
+                    last = Some(error);
                     if let Ok(found) = self.meta.get(&self.key).await {
                         self.learn(found.as_ref())?;
                         let key = image_key(head.record.id);
                         if let Ok(found) = self.meta.get(&key).await {
                             self.learn_head(found.as_ref())?;
                         }
-                    }
-                    if env::now() >= deadline && self.head.borrow().record.root != root {
-                        return Err(self.meta_error(error));
                     }
                     env::sleep(Nanos::millis(100)).await;
                 }
@@ -218,7 +240,10 @@ impl Core {
         for (name, stores) in extents.chain(nodes) {
             for member in stores.iter().filter_map(|number| self.member(number)) {
                 let Some(link) = member.link() else { continue };
-                match self.within(link.delete(&name, Change::default())).await {
+                match self
+                    .within(link.delete(&name, store::Change::default()))
+                    .await
+                {
                     Ok(()) | Err(LinkError::Absent(_)) => {}
                     Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
                     Err(error) => {

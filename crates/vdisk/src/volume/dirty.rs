@@ -258,6 +258,7 @@ impl Core {
                 });
                 // One of which nothing was answered may be nowhere: its bit says so to whoever opens the volume.
                 let young = self.placed(**index).is_some_and(|it| it.young.get());
+                let young = young || self.is_forgotten(**index);
                 quiet && !young && !self.is_doubtful(**index)
             });
             clean.copied().collect()

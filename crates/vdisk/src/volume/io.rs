@@ -17,10 +17,12 @@ use policy::place::{Candidate, Op, Reply, Request};
 use store::{Change, place_of};
 
 use super::members::{Member, Standing};
+use super::overlay::BLOCK;
 use super::{Core, Placed, VolumeError};
 use crate::choice::Told;
 use crate::link::{Link, LinkError};
 use crate::names::{EXTENT, ExtentName, Generation, StoreNumber};
+use crate::record::VolumeRecord;
 
 /// A stretch of one extent.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +41,12 @@ impl Piece {
             from,
             len: len.min(EXTENT - from).min(longest - from % longest),
         }
+    }
+
+    /// The bytes in the volume of all blocks it touches.
+    fn blocks(&self) -> Range<u64> {
+        let bytes = self.range(false);
+        bytes.start / BLOCK * BLOCK..bytes.end.next_multiple_of(BLOCK)
     }
 
     /// Its bytes in the volume; with `whole` those of its extent.
@@ -64,7 +72,7 @@ fn pieces(at: u64, len: u64, longest: u64) -> Vec<(u64, Piece)> {
 }
 
 /// What became of one try.
-enum Tried {
+pub(super) enum Tried {
     Done,
     /// Not yet; why.
     Again(VolumeError),
@@ -133,10 +141,11 @@ impl Core {
             if held.is_some() && self.is_doubtful(piece.index) {
                 continue;
             }
+            self.within_size(piece.range(false).end)?;
             let Some(placed) = self.placed(piece.index) else {
                 return Ok(None);
             };
-            match self.read_copy(&placed, piece).await {
+            match self.read_layers(&placed, piece).await {
                 Ok(data) => return Ok(Some(data)),
                 Err(error) if !error.passes() || env::now() >= deadline => return Err(error),
                 Err(_) => {}
@@ -148,7 +157,7 @@ impl Core {
     }
 
     /// From the copy that the policy chooses, or another one.
-    async fn read_copy(
+    pub(super) async fn read_copy(
         self: &Rc<Self>,
         placed: &Rc<Placed>,
         piece: Piece,
@@ -242,13 +251,21 @@ impl Core {
         let deadline = env::now() + self.settings.deadline;
         loop {
             self.settled(piece.index, deadline).await?;
-            // Nobody else is at an extent that no change of was answered yet.
-            let is_young = || self.placed(piece.index).is_none_or(|it| it.young.get());
-            let young = is_young();
-            let held = self.ranges.take(piece.range(young), true).await;
-            if self.is_doubtful(piece.index) || is_young() != young {
+            // Nobody else is at an extent that no change of was answered yet, or at a block of an overlay.
+            let index = piece.index;
+            let (begins, overlay) = (self.begins(index), self.is_overlay(index));
+            let range = match overlay && !begins {
+                true => piece.blocks(),
+                false => piece.range(begins),
+            };
+            let held = self.ranges.take(range, true).await;
+            if self.is_doubtful(index) || self.begins(index) != begins {
                 continue;
             }
+            if self.is_overlay(index) && !overlay && !begins {
+                continue;
+            }
+            self.within_size(piece.range(false).end)?;
             if data.is_none() && self.placed(piece.index).is_none() {
                 return Ok(());
             }
@@ -266,32 +283,59 @@ impl Core {
         }
     }
 
-    async fn try_change(
+    pub(super) async fn try_change(
         self: &Rc<Self>,
         piece: Piece,
         data: Option<View>,
     ) -> Result<Tried, VolumeError> {
         self.usable()?;
         let found = self.placed(piece.index);
-        let new = found.as_ref().is_none_or(|placed| placed.young.get());
-        let (copies, least) = {
-            let record = &self.record.borrow().0;
-            (record.copies, record.min_isr)
-        };
-        let _dirty = match copies > 1 || new {
+        let copies = self.record.borrow().0.copies;
+        let _dirty = match copies > 1 || self.begins(piece.index) {
             true => Some(self.note_dirty(piece.index).await?),
             false => None,
         };
         let placed = match found {
-            Some(placed) => placed,
-            None => self.place(piece).await?,
+            Some(placed) if placed.young.get() || !self.is_shared(&placed) => placed,
+            Some(placed) if placed.base().is_some() => self.merge(piece.index, &placed).await?,
+            shared => self.place(piece, shared).await?,
         };
+        self.count_copies(&placed).await?;
+        match placed.base() {
+            None => self.spread(&placed, piece, data).await,
+            Some(_) => self.change_overlay(&placed, piece, data).await,
+        }
+    }
+
+    /// Whoever opens the volume must know how few copies there may be.
+    async fn count_copies(&self, placed: &Placed) -> Result<(), VolumeError> {
+        let fewer = |record: &VolumeRecord| placed.in_sync(&record.out) < record.weakest;
+        if !fewer(&self.record.borrow().0) {
+            return Ok(());
+        }
+        self.change_record(|record| {
+            let fewer = fewer(record);
+            let count = placed.in_sync(&record.out).max(1);
+            record.weakest = record.weakest.min(count);
+            Ok(fewer && count < self.record.borrow().0.weakest)
+        })
+        .await
+    }
+
+    /// Sends a change to all copies of one object.
+    pub(super) async fn spread(
+        self: &Rc<Self>,
+        placed: &Rc<Placed>,
+        piece: Piece,
+        data: Option<View>,
+    ) -> Result<Tried, VolumeError> {
+        let least = self.record.borrow().0.min_isr;
         let numbers = placed.stores.borrow().clone();
         let needed = self.needed(&numbers);
         if needed.len() < usize::from(least) {
             if placed.young.get() {
                 // Others may do.
-                self.forget(piece.index, &placed).await?;
+                self.forget(piece.index, placed).await?;
             }
             return Ok(Tried::Again(self.read_only(needed.len())));
         }
@@ -302,8 +346,7 @@ impl Core {
             .collect();
         let all = needed.iter().chain(&followers);
         let young = placed.young.get();
-        let sent =
-            all.map(|member| self.send(member, &placed, piece, &data, under_way.mark, young));
+        let sent = all.map(|member| self.send(member, placed, piece, &data, under_way.mark, young));
         let mut answers = join_all(sent.collect::<Vec<_>>()).await;
         let fenced = answers.iter().find_map(|answer| match answer {
             Err(LinkError::Fenced { why, .. }) => Some(why.clone()),
@@ -332,7 +375,7 @@ impl Core {
         }
         let took = |member: &&&Member| failed.iter().all(|(it, _)| !std::ptr::eq(*it, **member));
         let done = needed.iter().filter(took).count();
-        self.missed(piece, &placed, done, failed).await
+        self.missed(piece, placed, done, failed).await
     }
 
     /// Some stores did not take the change: may it be answered all the same?
@@ -442,7 +485,7 @@ impl Core {
     }
 
     /// Stores for a new extent, as many as there should be copies, or as there are.
-    fn choose(&self, len: u64) -> Result<Vec<StoreNumber>, VolumeError> {
+    pub(super) fn choose(&self, len: u64) -> Result<Vec<StoreNumber>, VolumeError> {
         let (copies, least) = {
             let record = &self.record.borrow().0;
             (usize::from(record.copies), usize::from(record.min_isr))
@@ -463,28 +506,27 @@ impl Core {
         Err(self.no_room(&why))
     }
 
-    /// A new extent: in the map and in the table before the first byte of it is sent. Its range is the caller's alone.
-    async fn place(&self, piece: Piece) -> Result<Rc<Placed>, VolumeError> {
+    /// A new extent, or an overlay on one that is shared: in the map and in the table before the first byte of it is sent. Its
+    /// range is the caller's alone.
+    async fn place(
+        &self,
+        piece: Piece,
+        base: Option<Rc<Placed>>,
+    ) -> Result<Rc<Placed>, VolumeError> {
         let index = piece.index;
         if self.is_forgotten(index) {
             // Else whoever opens the volume takes the one before for something that is still there.
             self.commit().await?;
         }
         let stores = self.choose(piece.len)?;
-        let count = stores.len() as u8;
-        // Before anything is written: whoever opens the volume must know how few copies there may be.
-        self.change_record(|record| {
-            let less = count < record.weakest;
-            record.weakest = record.weakest.min(count);
-            Ok(less)
-        })
-        .await?;
         let name = ExtentName {
             owner: self.id,
             born: self.generation(),
             index,
         };
         let placed = Placed::new(name, stores, true);
+        *placed.base.borrow_mut() = base;
+        placed.blocks.known.set(true);
         self.enter(index, &placed).await?;
         self.extents.borrow_mut().insert(index, Rc::clone(&placed));
         self.count(|figures| figures.allocated += 1);
@@ -501,10 +543,19 @@ impl Core {
     /// An extent of which nothing was answered, nor read, is given up. Its range is the caller's alone.
     pub(super) async fn forget(&self, index: u32, placed: &Placed) -> Result<(), VolumeError> {
         debug_assert!(placed.young.get());
-        let removed = self.map.remove(index).await;
+        let base = placed.base();
+        let entry = base.as_ref().and_then(|base| base.entry());
+        let removed = match entry {
+            Some(entry) => self.map.set(index, entry).await,
+            None => self.map.remove(index).await,
+        };
         removed.map_err(|error| self.map_error(&error))?;
         self.forgotten(index);
-        self.extents.borrow_mut().remove(&index);
+        let mut extents = self.extents.borrow_mut();
+        match base {
+            Some(base) => extents.insert(index, base),
+            None => extents.remove(&index),
+        };
         Ok(())
     }
 }

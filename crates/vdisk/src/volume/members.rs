@@ -167,7 +167,7 @@ impl Core {
     }
 
     /// The record the meta store holds now; another epoch means somebody else has the volume.
-    fn check_epoch(&self, entry: Option<&Entry>) -> Result<VolumeRecord, VolumeError> {
+    pub(super) fn check_epoch(&self, entry: Option<&Entry>) -> Result<VolumeRecord, VolumeError> {
         let Some(entry) = entry else {
             return Err(self.fence("its record is gone"));
         };

@@ -83,10 +83,14 @@ impl Core {
     }
 
     /// Makes the copies of an extent equal. Its range is the caller's alone.
-    async fn reconcile(&self, index: u32) -> Result<(), VolumeError> {
+    pub(super) async fn reconcile(&self, index: u32) -> Result<(), VolumeError> {
         let Some(placed) = self.placed(index) else {
             return Ok(());
         };
+        if self.is_shared(&placed) {
+            // Its copies were equal when it became so; what was doubtful above it was never named.
+            return Ok(());
+        }
         let numbers = placed.stores.borrow().clone();
         // Who is out and was brought this before must be brought it again before it joins.
         for member in numbers.iter().filter_map(|one| self.member(*one)) {
@@ -98,6 +102,7 @@ impl Core {
         let Some((source, size)) = source else {
             // Nobody has it, so nobody was told that it was written. Its bit stays.
             placed.young.set(true);
+            placed.blocks.doubt();
             return Ok(());
         };
         // From here on it may be read.
@@ -108,7 +113,9 @@ impl Core {
                 true => Ok(()),
                 false => {
                     let whole = size..EXTENT;
-                    let copied = self.copy(&placed, &source, &copies, link, under_way.mark);
+                    let object = &placed.object;
+                    let mark = under_way.mark;
+                    let copied = self.copy(object, object, &source, &copies, link, mark);
                     match copied.await {
                         Ok(()) if !whole.is_empty() => {
                             let change = marked(under_way.mark, false);
@@ -146,6 +153,11 @@ impl Core {
             }
         }
         self.count(|figures| figures.reconciled += 1);
+        #[cfg(test)]
+        if self.planted(super::Bug::StaleBlocks) {
+            return Ok(());
+        }
+        placed.blocks.doubt();
         Ok(())
     }
 
@@ -171,17 +183,17 @@ impl Core {
         Ok(None)
     }
 
-    /// Brings what `source` has of an object to `to`; where it is damaged, what another of `copies` has.
+    /// Brings what `source` has of an object to `to`, as `as_object`; where it is damaged, what another of `copies` has.
     async fn copy(
         &self,
-        placed: &Placed,
+        object: &str,
+        as_object: &str,
         source: &Rc<dyn Link>,
         copies: &[Copy<'_>],
         to: &Rc<dyn Link>,
         mark: Generation,
     ) -> Result<(), LinkError> {
-        let object = &placed.object;
-        match self.within(to.create(object, marked(mark, false))).await {
+        match self.within(to.create(as_object, marked(mark, false))).await {
             Ok(()) | Err(LinkError::Refused(_)) => {}
             Err(error) => return Err(error),
         }
@@ -189,7 +201,7 @@ impl Core {
         for extent in extents {
             if !extent.data {
                 let change = marked(mark, false);
-                let hole = to.punch(object, extent.offset, extent.len, change);
+                let hole = to.punch(as_object, extent.offset, extent.len, change);
                 self.within(hole).await?;
                 continue;
             }
@@ -198,7 +210,7 @@ impl Core {
             while at < end {
                 let len = CHUNK.min(end - at).min(self.piece.get());
                 let data = self.read_any(object, source, copies, at, len).await?;
-                let write = to.write(object, at, data, marked(mark, false));
+                let write = to.write(as_object, at, data, marked(mark, false));
                 self.within(write).await?;
                 at += len;
             }
@@ -271,6 +283,12 @@ impl Core {
         if !numbers.contains(&store) || self.is_doubtful(piece.index) {
             return Ok(());
         }
+        let layers = self.placed(piece.index).into_iter();
+        let mut layers = layers.flat_map(|placed| placed.layers());
+        if !layers.any(|layer| std::ptr::eq(&*layer, placed)) {
+            return Ok(());
+        }
+        let shared = self.is_shared(placed);
         let under_way = self.begin();
         let others: Vec<Copy<'_>> = (self.needed(&numbers).into_iter())
             .filter(|other| other.site.number != store)
@@ -289,7 +307,11 @@ impl Core {
                 if data.is_empty() {
                     break;
                 }
-                let write = link.write(&placed.object, at, data, marked(under_way.mark, true));
+                let change = match shared {
+                    true => Change::FUA,
+                    false => marked(under_way.mark, true),
+                };
+                let write = link.write(&placed.object, at, data, change);
                 self.within(write).await?;
                 at += len;
             }
@@ -352,15 +374,24 @@ impl Core {
         member.set_link(Rc::clone(&link));
         self.delete_strays(number, &link).await.map_err(said)?;
         self.bring_nodes(member).await?;
-        while let Some((index, placed)) = self.next_to_bring(member) {
-            self.bring(member, &link, index, &placed, since).await?;
+        let mut from = 0;
+        loop {
+            let Some((index, _)) = self.next_to_bring(member, from) else {
+                match from {
+                    0 => break,
+                    _ => from = 0,
+                }
+                continue;
+            };
+            self.bring(member, &link, index, since).await?;
+            from = index.saturating_add(1);
         }
         self.within(link.flush()).await.map_err(said)?;
         if !member.link().is_some_and(|own| Rc::ptr_eq(&own, &link)) {
             return Err("its link broke".to_owned());
         }
         // From here on changes need it: nobody is told of one that misses it before it is out again.
-        if self.next_to_bring(member).is_some() {
+        if self.next_to_bring(member, 0).is_some() {
             return Err("a change missed it while it was brought back".to_owned());
         }
         member.standing.set(Standing::Joining);
@@ -389,13 +420,14 @@ impl Core {
         Ok(())
     }
 
-    /// An extent of this store that it was not brought yet.
-    fn next_to_bring(&self, member: &Member) -> Option<(u32, Rc<Placed>)> {
+    /// An extent of this store from there on that it was not brought yet.
+    fn next_to_bring(&self, member: &Member, from: u32) -> Option<(u32, Rc<Placed>)> {
         let synced = member.synced.borrow();
         let extents = self.extents.borrow();
         let number = member.site.number;
-        let next = extents.iter().find(|(index, placed)| {
-            !synced.contains(index) && placed.stores.borrow().contains(&number)
+        let next = extents.range(from..).find(|(index, placed)| {
+            let mut layers = placed.layers();
+            !synced.contains(index) && layers.any(|it| it.stores.borrow().contains(&number))
         });
         next.map(|(index, placed)| (*index, Rc::clone(placed)))
     }
@@ -406,7 +438,6 @@ impl Core {
         member: &Member,
         link: &Rc<dyn Link>,
         index: u32,
-        placed: &Rc<Placed>,
         since: Generation,
     ) -> Result<(), String> {
         let deadline = env::now() + self.settings.deadline;
@@ -414,14 +445,32 @@ impl Core {
         settled.map_err(|error| error.to_string())?;
         let start = u64::from(index) * EXTENT;
         let _held = self.ranges.take(start..start + EXTENT, true).await;
-        if self.is_doubtful(index) || self.placed(index).is_none() {
+        let Some(placed) = self.placed(index).filter(|_| !self.is_doubtful(index)) else {
             return Ok(());
-        }
+        };
         if !member.link().is_some_and(|own| Rc::ptr_eq(&own, link)) {
             return Err("its link broke".to_owned());
         }
-        let numbers = placed.stores.borrow().clone();
-        let copies: Vec<Copy<'_>> = (self.needed(&numbers).into_iter())
+        for layer in placed.layers() {
+            let numbers = layer.stores.borrow().clone();
+            // One that nobody has yet is made by its first change.
+            if numbers.contains(&member.site.number) && !layer.young.get() {
+                self.bring_layer(link, &layer, &numbers, since).await?;
+            }
+        }
+        member.synced.borrow_mut().insert(index);
+        Ok(())
+    }
+
+    /// Brings one object to a store that is out. Nobody changes it meanwhile.
+    async fn bring_layer(
+        &self,
+        link: &Rc<dyn Link>,
+        placed: &Placed,
+        numbers: &[StoreNumber],
+        since: Generation,
+    ) -> Result<(), String> {
+        let copies: Vec<Copy<'_>> = (self.needed(numbers).into_iter())
             .filter_map(|other| Some((other, other.link()?)))
             .collect();
         let source = self.source(placed, &copies).await;
@@ -440,23 +489,47 @@ impl Core {
         let there = self.within(link.stat(&placed.object)).await;
         // A copy that is not whole has the mark 0.
         let whole = there.is_ok_and(|there| there.mark > 0);
-        if stat.mark > since.0 || !whole {
-            match self
-                .within(link.delete(&placed.object, marked_none()))
-                .await
-            {
-                Ok(()) | Err(LinkError::Absent(_)) => {}
-                Err(error) => return Err(error.to_string()),
-            }
-            let copied = self.copy(placed, &source, &copies, link, Generation(0));
-            copied.await.map_err(said)?;
-            let mark = marked(Generation(stat.mark), false);
-            let stamp = self.within(link.stamp(&placed.object, mark)).await;
-            stamp.map_err(said)?;
-            self.count(|figures| figures.resynced += 1);
+        if stat.mark <= since.0 && whole {
+            return Ok(());
         }
-        member.synced.borrow_mut().insert(index);
-        Ok(())
+        self.count(|figures| figures.resynced += 1);
+        let mark = marked(Generation(stat.mark), false);
+        if self.is_shared(placed) {
+            let put = self.put_beside(placed, &source, &copies, link, mark);
+            return put.await.map_err(said);
+        }
+        match self
+            .within(link.delete(&placed.object, marked_none()))
+            .await
+        {
+            Ok(()) | Err(LinkError::Absent(_)) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        let object = &placed.object;
+        let copied = self.copy(object, object, &source, &copies, link, Generation(0));
+        copied.await.map_err(said)?;
+        let stamp = self.within(link.stamp(object, mark)).await;
+        stamp.map_err(said)
+    }
+
+    /// Puts a copy of a shared object on a store, in one step: somebody may be reading what is there.
+    async fn put_beside(
+        &self,
+        placed: &Placed,
+        source: &Rc<dyn Link>,
+        copies: &[Copy<'_>],
+        to: &Rc<dyn Link>,
+        change: Change,
+    ) -> Result<(), LinkError> {
+        let beside = self.beside(placed);
+        match self.within(to.delete(&beside, marked_none())).await {
+            Ok(()) | Err(LinkError::Absent(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let object = &placed.object;
+        self.copy(object, &beside, source, copies, to, Generation(0))
+            .await?;
+        self.within(to.rename(&beside, object, true, change)).await
     }
 
     /// Looks through what a returning store has and was named since the volume was opened, or a snapshot taken: what no
@@ -473,8 +546,10 @@ impl Core {
             for stat in &part.objects {
                 let name = ExtentName::parse(&stat.name);
                 let placed = name.and_then(|name| self.placed(name.index));
-                let known = placed.filter(|placed| Some(placed.name) == name);
-                if !known.is_some_and(|placed| placed.stores.borrow().contains(&number)) {
+                let layers = placed.into_iter().flat_map(|placed| placed.layers());
+                let mut known = layers.filter(|layer| Some(layer.name) == name);
+                let keep = known.any(|layer| layer.stores.borrow().contains(&number));
+                if name.is_some() && !keep {
                     match self.within(link.delete(&stat.name, marked_none())).await {
                         Ok(()) | Err(LinkError::Absent(_)) => {}
                         Err(error) => return Err(error),
@@ -527,8 +602,8 @@ impl Core {
     /// many. One that nothing can be done about does not keep the others waiting.
     async fn fill_up(&self) -> Result<(), VolumeError> {
         let mut from = 0;
-        while let Some((index, placed)) = self.next_uneven(from) {
-            match self.even_out(index, &placed).await {
+        while let Some((index, _)) = self.next_uneven(from) {
+            match self.even_out(index).await {
                 Err(error) if error.passes() => {
                     tracing::debug!(volume = %self.id, index, %error, "not the copies it should have");
                 }
@@ -544,7 +619,8 @@ impl Core {
         let copies = usize::from(self.record.borrow().0.copies);
         let extents = self.extents.borrow();
         let mut all = extents.range(from..).filter(|(index, placed)| {
-            placed.stores.borrow().len() != copies
+            let mut layers = placed.layers();
+            layers.any(|it| it.stores.borrow().len() != copies)
                 && !placed.young.get()
                 && !self.is_doubtful(**index)
         });
@@ -552,17 +628,32 @@ impl Core {
             .map(|(index, placed)| (*index, Rc::clone(placed)))
     }
 
-    async fn even_out(&self, index: u32, placed: &Rc<Placed>) -> Result<(), VolumeError> {
+    async fn even_out(&self, index: u32) -> Result<(), VolumeError> {
         let copies = usize::from(self.record.borrow().0.copies);
         let start = u64::from(index) * EXTENT;
         let _held = self.ranges.take(start..start + EXTENT, true).await;
-        let numbers = placed.stores.borrow().clone();
-        if self.is_doubtful(index) || numbers.len() == copies {
+        let Some(placed) = self.placed(index).filter(|_| !self.is_doubtful(index)) else {
             return Ok(());
+        };
+        for layer in placed.layers().filter(|layer| !layer.young.get()) {
+            let count = layer.stores.borrow().len();
+            if count > copies && Rc::ptr_eq(&layer, &placed) && !self.is_shared(&layer) {
+                self.take_away(index, &layer, copies).await?;
+            } else if count < copies {
+                self.fill_one(index, &placed, &layer).await?;
+            }
         }
-        if numbers.len() > copies {
-            return self.take_away(index, placed, copies).await;
-        }
+        Ok(())
+    }
+
+    /// Gives one layer of an extent another copy. The extent's range is the caller's alone.
+    async fn fill_one(
+        &self,
+        index: u32,
+        placed: &Rc<Placed>,
+        layer: &Rc<Placed>,
+    ) -> Result<(), VolumeError> {
+        let numbers = layer.stores.borrow().clone();
         let Some(number) = self.choose_one(&numbers) else {
             return Ok(());
         };
@@ -570,35 +661,41 @@ impl Core {
         let sources: Vec<Copy<'_>> = (self.needed(&numbers).into_iter())
             .filter_map(|other| Some((other, other.link()?)))
             .collect();
-        let (Some(link), Some((source, _))) = (member.link(), self.source(placed, &sources).await?)
+        let (Some(link), Some((source, _))) = (member.link(), self.source(layer, &sources).await?)
         else {
             return Ok(());
         };
-        let mark = marked(self.generation(), true);
-        let stamping = Cell::new(false);
+        let named = Cell::new(false);
+        let shared = self.is_shared(layer);
+        let object = &layer.object;
         let copied = async {
-            match self
-                .within(link.delete(&placed.object, marked_none()))
-                .await
-            {
+            if shared {
+                let mark = self.within(source.stat(object)).await?.mark;
+                let change = marked(Generation(mark), true);
+                return self
+                    .put_beside(layer, &source, &sources, &link, change)
+                    .await;
+            }
+            match self.within(link.delete(object, marked_none())).await {
                 Ok(()) | Err(LinkError::Absent(_)) => {}
                 Err(error) => return Err(error),
             }
             // Not whole, and of no account, until it has its mark.
-            self.copy(placed, &source, &sources, &link, Generation(0))
+            self.copy(object, object, &source, &sources, &link, Generation(0))
                 .await?;
-            stamping.set(true);
-            self.within(link.stamp(&placed.object, mark)).await
+            named.set(true);
+            let mark = marked(self.generation(), true);
+            self.within(link.stamp(object, mark)).await
         };
         match copied.await {
-            // The store was put out meanwhile: it looks through all it has when it comes back.
             Ok(()) if member.standing.get() == Standing::In => {
-                let added = self.add(index, placed, number).await;
-                if added.is_err() {
-                    self.rid(placed, number).await?;
+                let added = self.add(index, placed, layer, number).await;
+                if added.is_err() && !shared {
+                    self.rid(layer, number).await?;
                 }
                 added
             }
+            // The store was put out meanwhile: it looks through all it has when it comes back.
             Ok(()) => Ok(()),
             Err(LinkError::Fenced { why, .. }) => Err(self.fence(why)),
             Err(error) => {
@@ -606,9 +703,9 @@ impl Core {
                 if error.ends_link() {
                     member.lose(&link, matches!(error, LinkError::Unknown(_)));
                 }
-                match stamping.get() {
-                    true => self.rid(placed, number).await?,
-                    // It is not whole: of no account.
+                match named.get() {
+                    true => self.rid(layer, number).await?,
+                    // It is not whole, or as all others are: of no account.
                     false if error.ends_link() => {
                         if !self.put_out(&[number]).await? {
                             self.renew().await?;

@@ -15,11 +15,12 @@
 //!
 //! - `nodes` where the map's nodes are; `commit` how the map becomes durable.
 //! - `open` from a record to a volume. `members` stores and the record. `io` reads and writes. `ranges` who is where.
+//!   `overlay` what is shared with other images; `snapshot` how it becomes so, and other sizes.
 //!   `dirty` which extents' copies may differ after a crash. `mend` what makes copies equal again.
 //!
 //! The map is read when a volume is opened, and what was allocated since its last commit is found by listing; it is in memory
-//! while the volume is open, and committed beside reads and writes. Not here yet: snapshots and overlays; background requests
-//! in a class of their own; a record that is seen to be older than the stores; a list of the stores that may have copies.
+//! while the volume is open, and committed beside reads and writes. Not here yet: background requests in a class of
+//! their own; a record that is seen to be older than the stores; a list of the stores that may have copies.
 //!
 //! Source: COST 3.2 (reads by cost, new extents on the cheapest disks, overwrites go to their copies, a write is answered
 //! when all copies are on disk); who may write, who is in sync and what happens after faults is ours.
@@ -39,7 +40,9 @@ mod members;
 mod mend;
 mod nodes;
 mod open;
+mod overlay;
 mod ranges;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
@@ -198,6 +201,22 @@ pub enum VolumeError {
         /// What stood in the way.
         why: String,
     },
+    /// What is asked of its images cannot be.
+    #[error("volume {volume}: {why}")]
+    Image {
+        /// Which.
+        volume: VolumeId,
+        /// What stood in the way.
+        why: String,
+    },
+    /// It became smaller.
+    #[error("volume {volume} ends at byte {size} now; ask for what lies before")]
+    Beyond {
+        /// Which.
+        volume: VolumeId,
+        /// Its size in bytes.
+        size: u64,
+    },
     /// Nowhere to put a new extent.
     #[error("volume {volume} has no room for a new extent: {why}")]
     NoRoom {
@@ -239,7 +258,10 @@ impl VolumeError {
     fn passes(&self) -> bool {
         !matches!(
             self,
-            VolumeError::Fenced { .. } | VolumeError::Closed(_) | VolumeError::Record(_)
+            VolumeError::Fenced { .. }
+                | VolumeError::Closed(_)
+                | VolumeError::Record(_)
+                | VolumeError::Beyond { .. }
         )
     }
 }
@@ -283,6 +305,8 @@ pub struct Figures {
     pub reconciled: u64,
     /// Extents allocated.
     pub allocated: u64,
+    /// Overlays and their bases made one.
+    pub merged: u64,
     /// Roots given to the meta store.
     pub commits: u64,
 }
@@ -297,6 +321,37 @@ pub(crate) struct Placed {
     unsaid: RefCell<Vec<StoreNumber>>,
     /// No change of it was answered, nor anything of it read: copies may lack the object.
     young: Cell<bool>,
+    /// Holds what this one, an overlay, does not have.
+    base: RefCell<Option<Rc<Placed>>>,
+    blocks: Blocks,
+}
+
+/// The blocks an overlay has.
+#[derive(Default)]
+struct Blocks {
+    /// Those that were written, and those that were found.
+    has: Cell<u64>,
+    /// Were they looked for?
+    known: Cell<bool>,
+    /// How often that was forgotten.
+    doubts: Cell<u64>,
+}
+
+impl Blocks {
+    fn add(&self, more: u64) {
+        self.has.set(self.has.get() | more);
+    }
+
+    fn are_known(&self) -> bool {
+        self.known.get()
+    }
+
+    /// Copies may differ: what they have is to be looked for again.
+    fn doubt(&self) {
+        self.has.set(0);
+        self.known.set(false);
+        self.doubts.set(self.doubts.get() + 1);
+    }
 }
 
 impl Placed {
@@ -307,7 +362,18 @@ impl Placed {
             stores: RefCell::new(stores),
             unsaid: RefCell::default(),
             young: Cell::new(young),
+            base: RefCell::default(),
+            blocks: Blocks::default(),
         })
+    }
+
+    fn base(&self) -> Option<Rc<Placed>> {
+        self.base.borrow().clone()
+    }
+
+    /// Its layers, the overlay first.
+    fn layers(self: &Rc<Self>) -> impl Iterator<Item = Rc<Placed>> + use<> {
+        [Some(Rc::clone(self)), self.base()].into_iter().flatten()
     }
 
     /// As the map has it: of copies too many those that were there first.
@@ -325,11 +391,16 @@ impl Placed {
     fn in_sync(&self, out: &BTreeMap<StoreNumber, Generation>) -> u8 {
         let (stores, unsaid) = (self.stores.borrow(), self.unsaid.borrow());
         let counts = |one: &&StoreNumber| !out.contains_key(one) && !unsaid.contains(one);
-        stores.iter().filter(counts).count() as u8
+        let own = stores.iter().filter(counts).count() as u8;
+        self.base().map_or(own, |base| own.min(base.in_sync(out)))
     }
 
     fn entry(&self) -> Option<Entry> {
-        self.layer().map(Entry::full)
+        let top = self.layer()?;
+        Some(match self.base() {
+            None => Entry::full(top),
+            Some(base) => Entry::overlay(top, base.layer()?),
+        })
     }
 }
 
@@ -355,6 +426,12 @@ pub(crate) enum Bug {
     NoSeal,
     /// A store leaves an extent before a root without it is in the meta store.
     NoCommit,
+    /// A write to a part of a block that an overlay lacks leaves out the rest.
+    HalfBlock,
+    /// Which blocks an overlay has is not looked for again when its copies were made equal.
+    StaleBlocks,
+    /// A snapshot is taken of what is in doubt.
+    UnsettledSnapshot,
 }
 
 /// What all tasks of a volume share.
@@ -470,6 +547,15 @@ impl Core {
         Bytes(self.head.borrow().record.size)
     }
 
+    /// Refuses what lies behind the end: it may have moved while its range was waited for.
+    fn within_size(&self, end: u64) -> Result<(), VolumeError> {
+        let (volume, size) = (self.id, self.size().0);
+        match end <= size {
+            true => Ok(()),
+            false => Err(VolumeError::Beyond { volume, size }),
+        }
+    }
+
     fn generation(&self) -> Generation {
         self.record.borrow().0.generation
     }
@@ -499,6 +585,9 @@ impl Core {
     /// One more piece of the extent may differ from copy to copy.
     fn doubt(&self, index: u32) {
         *self.doubtful.borrow_mut().entry(index).or_default() += 1;
+        if let Some(placed) = self.placed(index) {
+            placed.blocks.doubt();
+        }
     }
 
     /// One piece that said so does not differ any more.

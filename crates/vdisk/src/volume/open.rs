@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use base::{Bytes, Instant};
 use env::sync::{Event, Semaphore, join_all};
-use store::Change;
+use store::{Change, Stat};
 
 use super::dirty::{self, Dirty};
 use super::members::{Member, Standing};
@@ -351,7 +351,8 @@ impl Core {
                 let part = self.within(link.list(&prefix, after.as_deref())).await;
                 let part = part.map_err(failed)?;
                 // What was not copied to its end has the mark 0: it is nobody's copy.
-                for part in part.objects.iter().filter(|stat| stat.mark == 0) {
+                let ours = |stat: &&Stat| ExtentName::parse(&stat.name).is_some();
+                for part in part.objects.iter().filter(ours).filter(|it| it.mark == 0) {
                     let gone = self.within(link.delete(&part.name, Change::default()));
                     gone.await.map_err(failed)?;
                 }
@@ -400,6 +401,9 @@ impl Core {
         for (index, (name, stores)) in found {
             debug_assert!(name.born < epoch);
             let placed = Placed::new(name, stores, false);
+            // Over a single object stands an overlay: what takes the place of two has all that both had.
+            let below = self.placed(index).filter(|below| below.base().is_none());
+            *placed.base.borrow_mut() = below;
             let entry = placed.entry().expect("found on a store at least");
             let set = self.map.set(index, entry).await;
             set.map_err(|error| self.map_error(&error))?;
@@ -452,5 +456,10 @@ impl Core {
 /// An extent as the map has it.
 fn hydrated((index, entry): (u32, Entry)) -> (u32, Rc<Placed>) {
     let stores = entry.top.stores.as_slice().to_vec();
-    (index, Placed::new(entry.top.name(index), stores, false))
+    let placed = Placed::new(entry.top.name(index), stores, false);
+    *placed.base.borrow_mut() = entry.base.map(|base| {
+        let stores = base.stores.as_slice().to_vec();
+        Placed::new(base.name(index), stores, false)
+    });
+    (index, placed)
 }

@@ -273,6 +273,16 @@ impl Link for FarLink {
     fn delete<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
         far!(self, object, link => link.delete(&object, change))
     }
+    fn rename<'a>(
+        &'a self,
+        object: &'a str,
+        to: &'a str,
+        replace: bool,
+        change: Change,
+    ) -> Pending<'a, ()> {
+        let to = to.to_owned();
+        far!(self, object, link => link.rename(&object, &to, replace, change))
+    }
     fn stat<'a>(&'a self, object: &'a str) -> Pending<'a, Stat> {
         far!(self, object, link => link.stat(&object))
     }
@@ -337,9 +347,20 @@ impl Cluster {
         VolumeRecord::decode(VOLUME, &found.value).expect("it is whole")
     }
 
-    /// Opens the volume on host `node`.
+    /// Opens the first volume on host `node`.
     pub async fn open(
         &self,
+        node: u16,
+        meta: Rc<TwinClient>,
+        bug: Option<Bug>,
+    ) -> Result<Rc<Volume>, VolumeError> {
+        self.open_one(VOLUME, node, meta, bug).await
+    }
+
+    /// Opens a volume on host `node`.
+    pub async fn open_one(
+        &self,
+        id: VolumeId,
         node: u16,
         meta: Rc<TwinClient>,
         bug: Option<Bug>,
@@ -354,7 +375,7 @@ impl Cluster {
                 seals: bug != Some(Bug::NoSeal),
             }),
         });
-        self.open_at(node, meta, bug, sites.collect()).await
+        self.open_at(id, node, meta, bug, sites.collect()).await
     }
 
     /// As [`Cluster::open`], by the protocol between nodes.
@@ -374,11 +395,13 @@ impl Cluster {
                 options: ClientOptions::default(),
             }),
         });
-        self.open_at(node, meta, None, sites.collect()).await
+        self.open_at(VOLUME, node, meta, None, sites.collect())
+            .await
     }
 
     async fn open_at(
         &self,
+        id: VolumeId,
         node: u16,
         meta: Rc<TwinClient>,
         bug: Option<Bug>,
@@ -407,7 +430,7 @@ impl Cluster {
         // Any copy at any time, so that copies that differ show.
         let choice = Choice::new(build(Kind::Random, &options));
         let opening = async move {
-            let volume = Volume::open(VOLUME, meta, choice, sites, settings).await?;
+            let volume = Volume::open(id, meta, choice, sites, settings).await?;
             volume.core.planted.set(bug);
             Ok(volume)
         };

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod direct;
+mod images;
 mod maps;
 mod single;
 mod storm;

@@ -1,0 +1,409 @@
+//! Snapshots, clones, sizes and deletions beside plain copies of what every image should hold.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Nanos, Sector, Span, View};
+use device::{Class, Device, DeviceError, DeviceExt, WriteFlags};
+use env::Rng;
+
+use super::cluster::{Cluster, SIZE, VOLUME};
+use super::direct::{alike, collector};
+use crate::image;
+use crate::image_meta::{Images, ImagesError};
+use crate::names::{EXTENT, ImageId, VolumeId};
+use crate::record::Name;
+use crate::volume::{Bug, Condition, Volume, VolumeError};
+
+/// A cluster, its volumes in use, and what all images hold.
+struct World {
+    cluster: Rc<Cluster>,
+    bug: Option<Bug>,
+    nodes: u16,
+    named: u32,
+    volumes: BTreeMap<VolumeId, (Rc<Volume>, Vec<u8>)>,
+    snapshots: Vec<(ImageId, VolumeId, Vec<u8>)>,
+}
+
+fn filled(byte: u8, len: usize) -> View {
+    View::copy_of(&vec![byte; len])
+}
+
+async fn read(volume: &Volume, at: u64, len: usize) -> Buf {
+    let buf = Buf::for_read(len);
+    let read = volume.read(Sector(at / 512), buf, Class::Foreground).await;
+    read.unwrap()
+}
+
+async fn healthy(volume: &Volume) {
+    for _ in 0..1000 {
+        if volume.health().condition == Condition::Healthy {
+            return;
+        }
+        env::sleep(Nanos::millis(20)).await;
+    }
+    panic!("{:?}", volume.health());
+}
+
+impl World {
+    async fn new(stores: u16, copies: u8, bug: Option<Bug>) -> World {
+        let cluster = Cluster::new(stores, copies, 1, Bytes::mib(256)).await;
+        let mut world = World {
+            cluster,
+            bug,
+            nodes: 0,
+            named: 0,
+            volumes: BTreeMap::new(),
+            snapshots: Vec::new(),
+        };
+        world.open(VOLUME, vec![0; SIZE.usize()]).await;
+        world
+    }
+
+    fn images(&self) -> Images {
+        Images {
+            meta: self.cluster.twin.client(),
+        }
+    }
+
+    fn name(&mut self) -> Name {
+        self.named += 1;
+        format!("n{}", self.named).parse().unwrap()
+    }
+
+    fn volume(&self) -> &Rc<Volume> {
+        &self.volumes[&VOLUME].0
+    }
+
+    async fn open(&mut self, id: VolumeId, twin: Vec<u8>) {
+        self.nodes += 1;
+        let meta = self.cluster.twin.client();
+        let volume = self.cluster.open_one(id, self.nodes, meta, self.bug).await;
+        self.volumes.insert(id, (volume.unwrap(), twin));
+    }
+
+    async fn snapshot(&mut self, id: VolumeId) -> ImageId {
+        let name = self.name();
+        let (volume, twin) = &self.volumes[&id];
+        let image = volume.snapshot(name).await.unwrap();
+        self.snapshots.push((image, id, twin.clone()));
+        image
+    }
+
+    async fn clone(&mut self, which: usize) -> VolumeId {
+        let name = self.name();
+        let (image, of, twin) = self.snapshots[which].clone();
+        let images = self.images();
+        let id = loop {
+            let numbers = images.numbers().await.unwrap();
+            let source = images.image(image).await.unwrap();
+            let of = images.volume(of).await.unwrap();
+            let (volume, change) = image::clone(&numbers, &source, &of, name.clone()).unwrap();
+            match images.change(change).await {
+                Ok(()) => break volume.id,
+                // Its parent is in use.
+                Err(ImagesError::Conflict(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        };
+        self.open(id, twin).await;
+        id
+    }
+
+    async fn delete_snapshot(&mut self, which: usize) {
+        let (image, ..) = self.snapshots.remove(which);
+        let images = self.images();
+        let known = images.image(image).await.unwrap();
+        let change = image::delete_snapshot(&known).unwrap();
+        images.change(change).await.unwrap();
+        self.collect().await;
+    }
+
+    /// Frees what is deleted, beside writers that commit.
+    async fn collect(&self) {
+        loop {
+            match collector(&self.cluster).run().await {
+                Ok(()) => return,
+                Err(ImagesError::Map(error)) => println!("{error}"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    async fn rollback(&mut self, which: usize) {
+        let (image, id, twin) = self.snapshots[which].clone();
+        let Some((volume, _)) = self.volumes.remove(&id) else {
+            return;
+        };
+        volume.close().await.unwrap();
+        let images = self.images();
+        let numbers = images.numbers().await.unwrap();
+        let of = images.volume(id).await.unwrap();
+        let head = images.image(of.record.head).await.unwrap();
+        let target = images.image(image).await.unwrap();
+        let (_, change) = image::rollback(&numbers, &of, &head, &target).unwrap();
+        images.change(change).await.unwrap();
+        self.collect().await;
+        self.open(id, twin).await;
+    }
+
+    async fn delete_volume(&mut self, id: VolumeId) {
+        let (volume, _) = self.volumes.remove(&id).unwrap();
+        volume.close().await.unwrap();
+        let images = self.images();
+        let count = images.snapshots(id).await.unwrap();
+        let of = images.volume(id).await.unwrap();
+        let head = images.image(of.record.head).await.unwrap();
+        let change = image::delete_volume(&of, &head, count).unwrap();
+        images.change(change).await.unwrap();
+        self.collect().await;
+    }
+
+    /// Writes, zeroes or reads somewhere.
+    async fn request(&mut self, id: VolumeId, rng: &mut Rng) -> Result<(), String> {
+        let (volume, twin) = self.volumes.get_mut(&id).unwrap();
+        let len = match rng.below(3) {
+            0 => 512 * (1 + rng.below(8)),
+            1 => 4096 * (1 + rng.below(30)),
+            _ => 65_536 * (1 + rng.below(40)),
+        };
+        let len = len.min(twin.len() as u64);
+        let at = rng.below((twin.len() as u64 - len) / 512 + 1) * 512;
+        let range = at as usize..(at + len) as usize;
+        match rng.below(5) {
+            0 | 1 => {
+                let mut data = vec![0; len as usize];
+                rng.fill(&mut data);
+                let view = View::copy_of(&data);
+                volume.write_at(Sector(at / 512), view).await.unwrap();
+                twin[range].copy_from_slice(&data);
+            }
+            2 => {
+                let span = Span::bytes(at, len);
+                let flags = WriteFlags::default();
+                volume.write_zeroes(span, flags).await.unwrap();
+                twin[range].fill(0);
+            }
+            _ => {
+                let found = read(volume, at, len as usize).await;
+                if found[..] != twin[range] {
+                    return Err(format!("volume {id}: {len} at {at} differ"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn check(&self, id: VolumeId) -> Result<(), String> {
+        let (volume, twin) = &self.volumes[&id];
+        for at in (0..twin.len()).step_by(1 << 20) {
+            let len = (twin.len() - at).min(1 << 20);
+            let found = read(volume, at as u64, len).await;
+            if let Some(first) = (0..len).find(|i| found[*i] != twin[at + i]) {
+                return Err(format!("volume {id}: byte {} differs", at + first));
+            }
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self, rng: &mut Rng) -> Result<(), String> {
+        let ids: Vec<VolumeId> = self.volumes.keys().copied().collect();
+        let id = ids[rng.below(ids.len() as u64) as usize];
+        let which = rng.below(self.snapshots.len().max(1) as u64) as usize;
+        let some = !self.snapshots.is_empty();
+        match rng.below(40) {
+            0 | 1 if self.snapshots.len() < 5 => drop(self.snapshot(id).await),
+            2 if some && ids.len() < 3 => drop(self.clone(which).await),
+            3 if some => self.delete_snapshot(which).await,
+            4 | 5 => {
+                // Its node crashes, or it is closed.
+                let (volume, twin) = self.volumes.remove(&id).unwrap();
+                if rng.chance(0.5) {
+                    volume.close().await.unwrap();
+                }
+                drop(volume);
+                self.open(id, twin).await;
+                self.check(id).await?;
+            }
+            6 => {
+                let size = 4096 * (1 + rng.below(4 * EXTENT / 4096));
+                let (volume, twin) = self.volumes.get_mut(&id).unwrap();
+                volume.resize(Bytes(size)).await.unwrap();
+                twin.resize(size as usize, 0);
+            }
+            7 if some && rng.chance(0.3) => self.rollback(which).await,
+            8 if ids.len() > 1 && rng.chance(0.3) => {
+                let images = self.images();
+                if id != VOLUME && images.snapshots(id).await.unwrap() == 0 {
+                    self.delete_volume(id).await;
+                }
+            }
+            9 => env::sleep(Nanos::millis(rng.below(200))).await,
+            _ => self.request(id, rng).await?,
+        }
+        Ok(())
+    }
+
+    /// Every image is what it should be, every copy too, and nothing is left over.
+    async fn end(mut self, copies: u8) -> Result<(), String> {
+        let ids: Vec<VolumeId> = self.volumes.keys().copied().collect();
+        for id in ids {
+            self.check(id).await?;
+        }
+        for which in 0..self.snapshots.len() {
+            let id = self.clone(which).await;
+            self.check(id).await?;
+            self.delete_volume(id).await;
+        }
+        for (volume, _) in self.volumes.values() {
+            healthy(volume).await;
+            volume.close().await.map_err(|why| why.to_string())?;
+        }
+        alike(&self.cluster, copies).await?;
+        let report = collector(&self.cluster).audit(false).await.unwrap();
+        let left = report.leaks.len() + report.extra.len();
+        match left {
+            0 => Ok(()),
+            _ => Err(format!("left over: {report:?}")),
+        }
+    }
+}
+
+async fn beside_twins(seed: u64, bug: Option<Bug>) -> Result<(), String> {
+    let mut rng = Rng::from_seed(seed ^ 0x1a6e);
+    let copies = 1 + (seed % 3) as u8;
+    let mut world = World::new(3, copies, bug).await;
+    for _ in 0..150 {
+        world.step(&mut rng).await?;
+    }
+    world.end(copies).await
+}
+
+fn run(seed: u64, bug: Option<Bug>) -> Result<(), String> {
+    env::Runtime::simulated(seed).block_on(beside_twins(seed, bug))
+}
+
+#[test]
+fn volumes_and_all_their_images_are_what_their_twins_are() {
+    let number = |variable: &str| std::env::var(variable).ok()?.parse().ok();
+    let seeds = match number("TANADA_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => {
+            let from = number("TANADA_FROM").unwrap_or(0);
+            from..from + number("TANADA_SEEDS").unwrap_or(12)
+        }
+    };
+    for seed in seeds {
+        if let Err(why) = run(seed, None) {
+            panic!("seed {seed}: {why}; replay with TANADA_SEED={seed}");
+        }
+    }
+}
+
+#[test]
+fn a_write_that_skips_the_rest_of_a_block_is_caught() {
+    let caught = (0..20).find_map(|seed| run(seed, Some(Bug::HalfBlock)).err());
+    println!("{}", caught.expect("it went unseen"));
+}
+
+#[test]
+fn a_clone_reads_its_parent_and_writes_beside_it_block_by_block() {
+    env::Runtime::simulated(41).block_on(async {
+        let mut world = World::new(3, 2, None).await;
+        let all = filled(1, EXTENT as usize);
+        world.volume().write_at(Sector(0), all).await.unwrap();
+        world.volumes.get_mut(&VOLUME).unwrap().1[..EXTENT as usize].fill(1);
+        world.snapshot(VOLUME).await;
+        let id = world.clone(0).await;
+        let clone = Rc::clone(&world.volumes[&id].0);
+        clone.write_at(Sector(9), filled(2, 512)).await.unwrap();
+        assert_eq!(read(&clone, 8 * 512, 1536).await[510..514], [1, 1, 2, 2]);
+        assert_eq!(read(&clone, 65_535 / 512 * 512, 1024).await[..], [1; 1024]);
+        world.volumes.get_mut(&id).unwrap().1[9 * 512..10 * 512].fill(2);
+        world.check(VOLUME).await.unwrap();
+        // One block of 64 KiB on two stores is all that was written.
+        let names = |prefix: &str| {
+            let stats = world.cluster.servers.iter().flat_map(|server| {
+                let node = server.node();
+                node.store().list(prefix, None, 100).objects
+            });
+            stats.map(|stat| stat.size).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&format!("v/{id}/")), [65_536, 65_536]);
+        // All others: the base is needed no more.
+        for block in 0..64_u64 {
+            let at = block * 65_536;
+            let data = filled(3, 65_536);
+            clone.write_at(Sector(at / 512), data).await.unwrap();
+        }
+        world.volumes.get_mut(&id).unwrap().1[..EXTENT as usize].fill(3);
+        clone.close().await.unwrap();
+        let map = collector(&world.cluster);
+        let head = world.images().volume(id).await.unwrap().record.head;
+        let root = world.images().image(head).await.unwrap().record.root;
+        let map = crate::map::Map::open(map.reader, id, root, 3, Default::default());
+        assert_eq!(map.get(0).await.unwrap().unwrap().base, None);
+        world.volumes.remove(&id);
+        let twin = [
+            vec![3; EXTENT as usize],
+            vec![0; (SIZE.0 - EXTENT) as usize],
+        ]
+        .concat();
+        world.open(id, twin).await;
+        world.end(2).await.unwrap();
+    });
+}
+
+#[test]
+fn a_third_layer_is_never_made() {
+    env::Runtime::simulated(42).block_on(async {
+        let mut world = World::new(3, 2, None).await;
+        for round in 1..=4_u8 {
+            let at = u64::from(round) * 70_000 / 512;
+            let write = world.volume().write_at(Sector(at), filled(round, 9_216));
+            write.await.unwrap();
+            let at = (at * 512) as usize;
+            world.volumes.get_mut(&VOLUME).unwrap().1[at..at + 9_216].fill(round);
+            world.check(VOLUME).await.unwrap();
+            world.snapshot(VOLUME).await;
+        }
+        // The first is whole, the second an overlay, the third whole again, the fourth an overlay.
+        assert_eq!(world.volume().figures().merged, 1);
+        world.end(2).await.unwrap();
+    });
+}
+
+#[test]
+fn what_lies_behind_the_end_is_gone_when_the_volume_grows_again() {
+    env::Runtime::simulated(43).block_on(async {
+        let mut world = World::new(3, 2, None).await;
+        let volume = Rc::clone(world.volume());
+        let all = filled(1, SIZE.usize());
+        volume.write_at(Sector(0), all).await.unwrap();
+        volume.resize(Bytes(EXTENT + 12_288)).await.unwrap();
+        assert_eq!(volume.info().size, Bytes(EXTENT + 12_288));
+        let late = volume.read(Sector(EXTENT / 256), Buf::for_read(512), Class::Foreground);
+        assert!(matches!(late.await, Err(DeviceError::OutOfRange { .. })));
+        volume.resize(SIZE).await.unwrap();
+        let kept = (EXTENT + 12_288) as usize;
+        let twin = [vec![1; kept], vec![0; SIZE.usize() - kept]].concat();
+        world.volumes.get_mut(&VOLUME).unwrap().1 = twin;
+        let refused = volume.resize(Bytes(1)).await.unwrap_err();
+        assert!(refused.to_string().contains("whole number"), "{refused}");
+        world.end(2).await.unwrap();
+    });
+}
+
+#[test]
+fn a_snapshot_has_a_name_that_no_other_has() {
+    env::Runtime::simulated(44).block_on(async {
+        let world = World::new(2, 2, None).await;
+        let name: Name = "before".parse().unwrap();
+        world.volume().snapshot(name.clone()).await.unwrap();
+        let refused = world.volume().snapshot(name).await.unwrap_err();
+        assert!(matches!(refused, VolumeError::Image { .. }), "{refused}");
+        let volume = world.volume();
+        volume.write_at(Sector(0), filled(1, 512)).await.unwrap();
+        assert_eq!(read(volume, 0, 512).await[0], 1);
+    });
+}
