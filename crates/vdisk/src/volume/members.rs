@@ -7,7 +7,7 @@
 //! 3. A link with a change in doubt is never used again; the store's next one has a greater mark.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ use store::Caller;
 use super::{Condition, Core, Health, Site, VolumeError, stores};
 use crate::link::{Link, LinkError};
 use crate::meta::{Compare, Entry, LeaseId, MetaError, Op, Outcome};
-use crate::names::{Generation, StoreNumber};
+use crate::names::{ExtentName, Generation, StoreNumber};
 use crate::record::{VolumeRecord, Writer};
 
 /// Where a store stands with this volume; see the module's arrows.
@@ -39,7 +39,9 @@ pub(super) struct Member {
     /// The mark of its next link.
     mark: Cell<Generation>,
     /// While it is out: extents that resync has brought it, and that changes keep up to date.
-    pub synced: RefCell<std::collections::BTreeSet<u32>>,
+    pub synced: RefCell<BTreeSet<u32>>,
+    /// The same of what older images have.
+    pub brought: RefCell<BTreeSet<ExtentName>>,
     /// Room it had when it was last asked.
     pub free: Cell<Bytes>,
     pub total: Cell<Bytes>,
@@ -54,6 +56,7 @@ impl Member {
             tainted: Cell::new(false),
             mark: Cell::new(mark),
             synced: RefCell::default(),
+            brought: RefCell::default(),
             free: Cell::new(Bytes(0)),
             total: Cell::new(Bytes(0)),
         }
@@ -251,7 +254,7 @@ impl Core {
         Generation(oldest.0.saturating_sub(1))
     }
 
-    /// The least number of in-sync copies of any extent or node with these stores out, as whoever opens the volume finds them;
+    /// The least number of in-sync copies of any extent or node, of older images too, with these stores out, as whoever opens the volume finds them;
     /// as many as there should be if there is none.
     /// No more than the homes of dirty bits among them: whoever opens the volume must find one.
     pub(super) fn weakest(&self, out: &BTreeMap<StoreNumber, Generation>, copies: u8) -> u8 {
@@ -260,6 +263,7 @@ impl Core {
         let least = all.map(|it| it.in_sync(out)).min();
         let least = least.unwrap_or(copies).min(copies);
         let least = least.min(self.nodes.weakest(out).unwrap_or(copies));
+        let least = least.min(self.kept.weakest(out).unwrap_or(copies));
         match self.homes_but(out) {
             Some(homes) if copies > 1 => least.min(homes as u8),
             _ => least,
@@ -277,6 +281,7 @@ impl Core {
         let last_copy = Cell::new(false);
         let change = |record: &mut VolumeRecord| {
             let since = self.complete(record);
+            let before = record.out.len();
             let mut anything = false;
             for number in numbers {
                 anything |= record.out.insert(*number, since).is_none_or(|before| {
@@ -285,7 +290,8 @@ impl Core {
                     false
                 });
             }
-            let weakest = self.weakest(&record.out, record.copies);
+            let newly = record.out.len() - before;
+            let weakest = self.weakest_of_all(record, newly);
             last_copy.set(anything && weakest == 0);
             record.weakest = record.weakest.min(weakest);
             Ok(anything && weakest > 0)

@@ -371,8 +371,10 @@ impl Core {
         let since = self.record.borrow().0.out.get(&number).copied();
         let since = since.ok_or("the record does not say since when it is out")?;
         member.synced.borrow_mut().clear();
+        member.brought.borrow_mut().clear();
         member.set_link(Rc::clone(&link));
         self.delete_strays(number, &link).await.map_err(said)?;
+        self.read_kept().await.map_err(|error| error.to_string())?;
         self.bring_nodes(member).await?;
         let mut from = 0;
         loop {
@@ -386,12 +388,13 @@ impl Core {
             self.bring(member, &link, index, since).await?;
             from = index.saturating_add(1);
         }
+        self.bring_kept(member, &link, since).await?;
         self.within(link.flush()).await.map_err(said)?;
         if !member.link().is_some_and(|own| Rc::ptr_eq(&own, &link)) {
             return Err("its link broke".to_owned());
         }
         // From here on changes need it: nobody is told of one that misses it before it is out again.
-        if self.next_to_bring(member, 0).is_some() {
+        if self.next_to_bring(member, 0).is_some() || self.next_kept(member).is_some() {
             return Err("a change missed it while it was brought back".to_owned());
         }
         member.standing.set(Standing::Joining);
@@ -400,7 +403,11 @@ impl Core {
                 // Who missed a change while this waited its turn is out again.
                 let joins = member.standing.get() == Standing::Joining;
                 let was_out = joins && record.out.remove(&number).is_some();
-                record.weakest = self.weakest(&record.out, record.copies).max(1);
+                let weakest = self.weakest(&record.out, record.copies).max(1);
+                record.weakest = match self.kept.is_known() {
+                    true => weakest,
+                    false => weakest.min(record.weakest),
+                };
                 Ok(was_out)
             });
             match taken.await {
@@ -456,6 +463,7 @@ impl Core {
             // One that nobody has yet is made by its first change.
             if numbers.contains(&member.site.number) && !layer.young.get() {
                 self.bring_layer(link, &layer, &numbers, since).await?;
+                member.brought.borrow_mut().insert(layer.name);
             }
         }
         member.synced.borrow_mut().insert(index);
@@ -463,7 +471,7 @@ impl Core {
     }
 
     /// Brings one object to a store that is out. Nobody changes it meanwhile.
-    async fn bring_layer(
+    pub(super) async fn bring_layer(
         &self,
         link: &Rc<dyn Link>,
         placed: &Placed,
@@ -567,7 +575,9 @@ impl Core {
 
     /// Settles what is in doubt and clears what is clean, as long as the volume is open.
     pub(super) async fn keep_clean(self: Rc<Self>) {
+        let mut turn = 0_u64;
         while self.usable().is_ok() {
+            turn += 1;
             let doubtful: Vec<u32> = self.doubtful.borrow().keys().copied().take(16).collect();
             for index in &doubtful {
                 let deadline = env::now() + self.settings.patience;
@@ -581,6 +591,7 @@ impl Core {
             self.ask_for_room().await;
             let filled = async {
                 self.find_homes().await?;
+                self.keep_kept(turn).await?;
                 self.fill_up().await?;
                 let (out, copies) = {
                     let record = &self.record.borrow().0;
@@ -802,7 +813,10 @@ impl Core {
     async fn tell_weakest(&self) -> Result<(), VolumeError> {
         self.change_record(|record| {
             let weakest = self.weakest(&record.out, record.copies);
-            let more = weakest > record.weakest;
+            let more = weakest > record.weakest && self.kept.is_known();
+            if !more {
+                return Ok(false);
+            }
             record.weakest = weakest.max(record.weakest);
             Ok(more)
         })

@@ -13,7 +13,7 @@
 //! Joining -> Out      a change missed it
 //! ```
 //!
-//! - `nodes` where the map's nodes are; `commit` how the map becomes durable.
+//! - `kept` what older images have. `nodes` where the map's nodes are; `commit` how the map becomes durable.
 //! - `open` from a record to a volume. `members` stores and the record. `io` reads and writes. `ranges` who is where.
 //!   `overlay` what is shared with other images; `snapshot` how it becomes so, and other sizes.
 //!   `dirty` which extents' copies may differ after a crash. `mend` what makes copies equal again.
@@ -36,6 +36,7 @@
 mod commit;
 mod dirty;
 mod io;
+mod kept;
 mod members;
 mod mend;
 mod nodes;
@@ -64,6 +65,7 @@ use crate::names::{COPIES_MAX, ExtentName, Generation, StoreNumber, Stores, Volu
 use crate::record::{RecordError, VolumeRecord};
 use commit::Unsaid;
 use dirty::Dirty;
+use kept::Kept;
 use members::Member;
 use ranges::Ranges;
 
@@ -432,6 +434,8 @@ pub(crate) enum Bug {
     StaleBlocks,
     /// A snapshot is taken of what is in doubt.
     UnsettledSnapshot,
+    /// Stores that come back are brought what the head has, and nothing of snapshots.
+    HeadOnlyResync,
 }
 
 /// What all tasks of a volume share.
@@ -455,6 +459,8 @@ pub(crate) struct Core {
     map: Map,
     /// The map's nodes.
     nodes: nodes::Known,
+    /// What older images have.
+    kept: Kept,
     committing: Rc<Semaphore>,
     /// Changed in the map since the last commit began; and by commits whose root the meta store may not have.
     unsaid: RefCell<Unsaid>,

@@ -80,6 +80,14 @@ impl Known {
         }
     }
 
+    pub fn add_all(&self, other: &Known) {
+        self.0.borrow_mut().extend(other.0.borrow().clone());
+    }
+
+    pub fn become_those_of(&self, other: Known) {
+        *self.0.borrow_mut() = other.0.into_inner();
+    }
+
     /// Those that a store should have.
     fn on(&self, store: StoreNumber) -> Vec<NodeRef> {
         let known = self.0.borrow();
@@ -272,7 +280,10 @@ impl Core {
     /// Brings nodes that a store should have and lost.
     pub(super) async fn bring_nodes(&self, member: &Member) -> Result<(), String> {
         let link = member.link().ok_or("its link broke")?;
-        for node in self.nodes.on(member.site.number) {
+        let number = member.site.number;
+        let mut nodes = self.nodes.on(number);
+        nodes.extend(self.kept.nodes().on(number));
+        for node in nodes {
             let name = node.name().to_string();
             match self.within(link.stat(&name)).await {
                 Ok(stat) if stat.size == NODE as u64 => continue,

@@ -22,6 +22,7 @@ use env::sync::{Event, Semaphore, join_all};
 use store::{Change, Stat};
 
 use super::dirty::{self, Dirty};
+use super::kept::Kept;
 use super::members::{Member, Standing};
 use super::nodes::{self, InStores};
 use super::{Core, Placed, Settings, Site, Stand, Volume, VolumeError};
@@ -236,6 +237,7 @@ impl Core {
             changing: Semaphore::new(1),
             map,
             nodes: nodes::Known::default(),
+            kept: Kept::default(),
             committing: Semaphore::new(1),
             unsaid: RefCell::default(),
             written: RefCell::default(),

@@ -67,6 +67,7 @@ impl Core {
         let since = self.head.borrow().record.since;
         self.map.set_since(since);
         self.floor.set(self.floor.get().max(since));
+        self.all_is_kept();
         Ok(kept)
     }
 

@@ -123,6 +123,9 @@ pub(super) async fn alike(cluster: &Rc<Cluster>, copies: u8) -> Result<(), Strin
     let mut seen = BTreeMap::new();
     for known in collector.images.all().await.map_err(said)?.values() {
         let image = &known.record;
+        if !image.is_live() {
+            continue;
+        }
         let size = extents(image.size);
         let map = Map::open(
             collector.reader.clone(),

@@ -2,8 +2,10 @@
 //! that crash or are taken over, at any instant.
 //!
 //! ```text
-//! a round: open on a new node -> clients at work, faults -> the writer crashes, or is taken over while it runs, or closes
-//! the end: all faults stop -> opens, heals, answers -> every block twice -> every copy of every extent beside the others
+//! a round: open on a new node -> clients at work, snapshots, faults -> the writer crashes, or is taken over while it runs
+//!          a snapshot is deleted, another cloned: from then on the clone is opened and worked on beside its parent
+//! the end: all faults stop -> opens, heals, answers -> every block twice, of snapshots too -> every copy of every extent
+//!          beside the others
 //! ```
 //!
 //! Each block of 4 KiB is a register with one client: it holds the last write that was answered, or one behind it that was
@@ -17,9 +19,13 @@ use device::{Class, Device, DeviceExt, WriteFlags};
 use env::Rng;
 use env::net::sim;
 
-use super::cluster::{Cluster, host};
-use super::direct::alike;
+use super::cluster::{Cluster, VOLUME, host};
+use super::direct::{alike, collector};
+use crate::image::{self, snapshot_key};
+use crate::image_meta::{Images, ImagesError};
 use crate::meta::{Faults, TwinClient};
+use crate::names::{ImageId, VolumeId};
+use crate::record::Name;
 use crate::volume::{Bug, Condition, Volume};
 
 const BLOCK: u64 = 4096;
@@ -47,6 +53,17 @@ struct World {
     answered: Cell<u64>,
     /// The block that somebody began to write last.
     hot: Cell<(usize, Sector)>,
+    snaps: RefCell<Vec<Rc<Snap>>>,
+}
+
+/// A snapshot that was asked for, and for each block what it may hold.
+struct Snap {
+    name: Name,
+    /// By this writer, who has not been answered yet.
+    active: Cell<Option<u64>>,
+    /// It was answered.
+    taken: Cell<bool>,
+    blocks: RefCell<Vec<Vec<u64>>>,
 }
 
 /// Zeroes are written here alone: elsewhere each tag is greater than the ones before.
@@ -76,6 +93,37 @@ impl World {
             .borrow_mut()
             .resize_with(count, Register::default);
         Rc::new(world)
+    }
+
+    /// That of a clone of a snapshot.
+    fn of(&self, snap: &Snap) -> Rc<World> {
+        let world = World::new();
+        world.tags.set(self.tags.get() + 1_000_000);
+        let mut blocks = world.blocks.borrow_mut();
+        for (block, may) in blocks.iter_mut().zip(snap.blocks.borrow().iter()) {
+            block.known = may[0];
+            block.maybe = may[1..].to_vec();
+        }
+        drop(blocks);
+        world
+    }
+
+    /// A write begins.
+    fn begin(&self, index: usize, tag: u64, owner: u64) {
+        self.blocks.borrow_mut()[index].maybe.push(tag);
+        for snap in self.snaps.borrow().iter() {
+            if snap.active.get() == Some(owner) {
+                snap.blocks.borrow_mut()[index].push(tag);
+            }
+        }
+    }
+
+    /// A new writer: what the one before did not hear of in time may have come about.
+    fn own(&self, owner: u64) {
+        self.owner.set(owner);
+        for snap in self.snaps.borrow().iter() {
+            snap.active.set(None);
+        }
     }
 
     fn fail(&self, why: String) {
@@ -134,7 +182,7 @@ async fn client(volume: Rc<Volume>, world: Rc<World>, number: u64, owner: u64, m
                 world.hot.set((index, sector));
             }
             if !late {
-                world.blocks.borrow_mut()[index].maybe.push(tag);
+                world.begin(index, tag, owner);
             }
             let span = Span::new(sector, Bytes(BLOCK));
             let wrote = match zero {
@@ -189,6 +237,125 @@ async fn client(volume: Rc<Volume>, world: Rc<World>, number: u64, owner: u64, m
     }
 }
 
+/// Takes a snapshot while clients are at work.
+async fn snapshot(volume: Rc<Volume>, world: Rc<World>, owner: u64, wait: Nanos) {
+    env::sleep(wait).await;
+    let blocks = {
+        let blocks = world.blocks.borrow();
+        let may = |block: &Register| [&[block.known], &block.maybe[..]].concat();
+        blocks.iter().map(may).collect()
+    };
+    let count = world.snaps.borrow().len();
+    let snap = Rc::new(Snap {
+        name: format!("s{count}-{owner}").parse().expect("a name"),
+        active: Cell::new(Some(owner)),
+        taken: Cell::new(false),
+        blocks: RefCell::new(blocks),
+    });
+    world.snaps.borrow_mut().push(Rc::clone(&snap));
+    let answer = volume.snapshot(snap.name.clone()).await;
+    if world.owner.get() == owner {
+        snap.active.set(None);
+        snap.taken.set(answer.is_ok());
+    }
+}
+
+/// The snapshot's image, if it is there.
+async fn image_of(images: &Images, snap: &Snap) -> Result<Option<ImageId>, String> {
+    let key = snapshot_key(VOLUME, &snap.name);
+    let found = images.meta.get(&key).await.map_err(|it| it.to_string())?;
+    match found {
+        None if snap.taken.get() => Err(format!("snapshot {} is gone", snap.name)),
+        None => Ok(None),
+        Some(found) => {
+            let text = String::from_utf8(found.value).expect("a number");
+            let number = u32::from_str_radix(&text, 16).expect("a number");
+            Ok(Some(ImageId(number)))
+        }
+    }
+}
+
+/// A new volume that begins as the snapshot, if that is there.
+async fn cloned(cluster: &Cluster, world: &World, which: usize) -> Result<Option<Branch>, String> {
+    let images = Images {
+        meta: cluster.twin.client(),
+    };
+    let snap = Rc::clone(&world.snaps.borrow()[which]);
+    let Some(image) = image_of(&images, &snap).await? else {
+        return Ok(None);
+    };
+    loop {
+        let told = |error: ImagesError| error.to_string();
+        let numbers = images.numbers().await.map_err(told)?;
+        let source = images.image(image).await.map_err(told)?;
+        let of = images.volume(VOLUME).await.map_err(told)?;
+        let name = format!("c{}", numbers.record.volume)
+            .parse()
+            .expect("a name");
+        let made = image::clone(&numbers, &source, &of, name);
+        let (volume, change) = made.map_err(|it| it.to_string())?;
+        match images.change(change).await {
+            Ok(()) => return Ok(Some((volume.id, world.of(&snap)))),
+            Err(ImagesError::Conflict(_)) => {}
+            Err(error) => return Err(told(error)),
+        }
+    }
+}
+
+/// A volume, and what it should hold.
+type Branch = (VolumeId, Rc<World>);
+
+/// Takes the name of a snapshot away, and frees what can be reached.
+async fn delete(cluster: &Rc<Cluster>, world: &World, which: usize) -> Result<(), String> {
+    let collector = collector(cluster);
+    let snap = Rc::clone(&world.snaps.borrow()[which]);
+    if let Some(image) = image_of(&collector.images, &snap).await? {
+        let told = |error: ImagesError| error.to_string();
+        loop {
+            let known = collector.images.image(image).await.map_err(told)?;
+            let change = image::delete_snapshot(&known).map_err(|it| it.to_string())?;
+            match collector.images.change(change).await {
+                Ok(()) => break,
+                Err(ImagesError::Conflict(_)) => {}
+                Err(error) => return Err(told(error)),
+            }
+        }
+    }
+    world.snaps.borrow_mut().remove(which);
+    // What it cannot do now it does in the end.
+    let _ = collector.run().await;
+    Ok(())
+}
+
+/// Every block, twice.
+async fn look(volume: &Volume, world: &World) -> Result<(), String> {
+    for _ in 0..2 {
+        for client in 0..CLIENTS {
+            for place in 0..PLACES.len() {
+                let (index, sector) = at(client, place);
+                let buf = Buf::for_read(BLOCK as usize);
+                let read = volume.read(sector, buf, Class::Foreground).await;
+                let buf = read.map_err(|why| format!("faults are over, and yet: {why}"))?;
+                world.seen(index, &buf);
+            }
+        }
+    }
+    match world.broken.borrow().clone() {
+        Some(why) => Err(why),
+        None => Ok(()),
+    }
+}
+
+async fn healthy(volume: &Volume) -> Result<(), String> {
+    for _ in 0..1_000 {
+        if volume.health().condition == Condition::Healthy {
+            return Ok(());
+        }
+        env::sleep(Nanos::millis(50)).await;
+    }
+    Err(format!("faults are over, and yet: {:?}", volume.health()))
+}
+
 /// Something goes wrong, or right again.
 async fn fault(cluster: &Cluster, meta: &TwinClient, node: u64, rng: &mut Rng) {
     let server = &cluster.servers[rng.below(cluster.servers.len() as u64) as usize];
@@ -216,6 +383,7 @@ async fn fault(cluster: &Cluster, meta: &TwinClient, node: u64, rng: &mut Rng) {
 /// Opens the volume on a new node, mending what stands in the way if it does not open otherwise.
 async fn opened(
     cluster: &Rc<Cluster>,
+    id: VolumeId,
     world: &World,
     bug: Option<Bug>,
 ) -> Result<(Rc<Volume>, Rc<TwinClient>, u64), String> {
@@ -223,7 +391,7 @@ async fn opened(
         let node = world.owner.get() + 1 + 1_000 * attempt;
         let meta = cluster.twin.client();
         let (there, to) = (Rc::clone(cluster), Rc::clone(&meta));
-        match there.open(node as u16, to, bug).await {
+        match there.open_one(id, node as u16, to, bug).await {
             Ok(volume) => return Ok((volume, meta, node)),
             Err(_) if attempt < 3 => env::sleep(Nanos::millis(300)).await,
             Err(_) => cluster.heal().await,
@@ -235,72 +403,105 @@ async fn opened(
 async fn story(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut rng = Rng::from_seed(seed ^ 0x5eed);
     let copies = 2 + (seed % 2) as u8;
-    let cluster = Cluster::new(4, copies, 1, Bytes::mib(64)).await;
-    let world = World::new();
+    let cluster = Cluster::new(4, copies, 1, Bytes::mib(128)).await;
+    let mut all: Vec<Branch> = vec![(VOLUME, World::new())];
+    let main = Rc::clone(&all[0].1);
     let rounds = 3 + rng.below(3);
-    let mut old: Option<u64> = None;
+    let mut old: Vec<u64> = Vec::new();
     for _ in 0..rounds {
-        let (volume, meta, node) = opened(&cluster, &world, bug).await?;
-        world.owner.set(node);
-        let home = host(1000 + node as u16);
-        for number in 0..CLIENTS {
-            let work = client(
-                Rc::clone(&volume),
-                Rc::clone(&world),
-                number,
-                node,
-                env::rng("client"),
-            );
-            sim::on_host(home, async { drop(env::spawn(work)) }).await;
+        let mut open = Vec::new();
+        for (nth, (id, world)) in all.iter().enumerate() {
+            let (volume, meta, node) = opened(&cluster, *id, world, bug).await?;
+            world.own(node);
+            let home = host(1000 + node as u16);
+            for number in 0..CLIENTS {
+                let (volume, world) = (Rc::clone(&volume), Rc::clone(world));
+                let work = client(volume, world, number, node, env::rng("client"));
+                sim::on_host(home, async { drop(env::spawn(work)) }).await;
+            }
+            if nth == 0 && rng.chance(0.7) {
+                let wait = Nanos::micros(rng.below(200_000));
+                let work = snapshot(Rc::clone(&volume), Rc::clone(world), node, wait);
+                sim::on_host(home, async { drop(env::spawn(work)) }).await;
+            }
+            open.push((volume, meta, node));
         }
         for _ in 0..rng.below(8) {
             env::sleep(Nanos::micros(rng.below(60_000))).await;
-            fault(&cluster, &meta, node, &mut rng).await;
+            let (_, meta, node) = &open[rng.below(open.len() as u64) as usize];
+            fault(&cluster, meta, *node, &mut rng).await;
         }
         env::sleep(Nanos::micros(rng.below(200_000))).await;
-        if let Some(old) = old.take() {
+        for old in old.drain(..) {
             sim::crash_host(host(1000 + old as u16));
         }
-        match rng.below(3) {
-            // Taken over while it runs: it learns that by itself.
-            0 => old = Some(node),
-            _ => sim::crash_host(home),
+        for (_, _, node) in &open {
+            match rng.below(3) {
+                // Taken over while it runs: it learns that by itself.
+                0 => old.push(*node),
+                _ => sim::crash_host(host(1000 + *node as u16)),
+            }
         }
-        if let Some(why) = world.broken.borrow().clone() {
-            return Err(why);
+        for (_, world) in &all {
+            if let Some(why) = world.broken.borrow().clone() {
+                return Err(why);
+            }
+        }
+        let snaps = main.snaps.borrow().len() as u64;
+        if snaps > 0 && all.len() < 2 && rng.chance(0.6) {
+            let clone = cloned(&cluster, &main, rng.below(snaps) as usize).await?;
+            all.extend(clone);
+        } else if snaps > 0 && rng.chance(0.4) {
+            delete(&cluster, &main, rng.below(snaps) as usize).await?;
         }
     }
     cluster.heal().await;
-    let (volume, _, node) = opened(&cluster, &world, bug).await?;
-    world.owner.set(node);
-    for _ in 0..2 {
-        for client in 0..CLIENTS {
-            for place in 0..PLACES.len() {
-                let (index, sector) = at(client, place);
-                let buf = Buf::for_read(BLOCK as usize);
-                let read = volume.read(sector, buf, Class::Foreground).await;
-                let buf = read.map_err(|why| format!("faults are over, and yet: {why}"))?;
-                world.seen(index, &buf);
-            }
+    let mut open = Vec::new();
+    for (id, world) in &all {
+        let (volume, _, node) = opened(&cluster, *id, world, bug).await?;
+        world.own(node);
+        look(&volume, world).await?;
+        open.push(volume);
+    }
+    // What snapshots hold, again from other copies.
+    for which in 0..main.snaps.borrow().len() {
+        if let Some((id, world)) = cloned(&cluster, &main, which).await? {
+            world.owner.set(40_000 + which as u64);
+            let (volume, _, _) = opened(&cluster, id, &world, bug).await?;
+            look(&volume, &world).await?;
+            volume.close().await.map_err(|why| why.to_string())?;
+            gone(&cluster, id).await?;
         }
     }
-    let mut left = 1_000;
-    while volume.health().condition != Condition::Healthy {
-        left -= 1;
-        if left == 0 {
-            return Err(format!("faults are over, and yet: {:?}", volume.health()));
-        }
-        env::sleep(Nanos::millis(50)).await;
+    while !main.snaps.borrow().is_empty() {
+        delete(&cluster, &main, 0).await?;
+    }
+    for volume in &open {
+        healthy(volume).await?;
     }
     // A copy too many goes as well.
     env::sleep(Nanos::secs(1)).await;
-    volume.close().await.map_err(|why| why.to_string())?;
-    alike(&cluster, copies).await?;
-    match world.broken.borrow().clone() {
-        Some(why) => Err(why),
-        None if world.answered.get() == 0 => Err("nobody was ever answered".to_owned()),
-        None => Ok(()),
+    for (volume, (_, world)) in open.iter().zip(&all) {
+        look(volume, world).await?;
+        volume.close().await.map_err(|why| why.to_string())?;
     }
+    alike(&cluster, copies).await?;
+    match main.answered.get() {
+        0 => Err("nobody was ever answered".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// Removes a volume that nobody has open.
+async fn gone(cluster: &Cluster, id: VolumeId) -> Result<(), String> {
+    let images = Images {
+        meta: cluster.twin.client(),
+    };
+    let told = |error: ImagesError| error.to_string();
+    let of = images.volume(id).await.map_err(told)?;
+    let head = images.image(of.record.head).await.map_err(told)?;
+    let change = image::delete_volume(&of, &head, 0).map_err(|it| it.to_string())?;
+    images.change(change).await.map_err(told)
 }
 
 fn run(seed: u64, bug: Option<Bug>) -> Result<(), String> {
@@ -356,6 +557,21 @@ fn an_extent_that_is_not_noted_as_dirty_is_caught() {
 #[test]
 fn stores_that_are_not_sealed_are_caught() {
     catch(Bug::NoSeal);
+}
+
+#[test]
+fn a_snapshot_of_what_is_in_doubt_is_caught() {
+    catch(Bug::UnsettledSnapshot);
+}
+
+#[test]
+fn stores_that_are_brought_nothing_of_snapshots_are_caught() {
+    catch(Bug::HeadOnlyResync);
+}
+
+#[test]
+fn blocks_of_an_overlay_that_are_not_looked_for_again_are_caught() {
+    catch(Bug::StaleBlocks);
 }
 
 #[test]

@@ -1,0 +1,154 @@
+//! What older images of the volume have: nobody changes it, but it counts, and stores that come back get it.
+//!
+//! ```text
+//! opened, a store comes back, now and then  -> records of the volume's images -> their maps, shared nodes once -> tables
+//! a snapshot is taken                       -> all that the head has goes into the tables
+//! ```
+//!
+//! Always true:
+//! 1. While the tables are not known, no store is put out that `weakest` in the record does not spare, and `weakest` does not
+//!    grow.
+//! 2. What is there too much (an image was deleted meanwhile) makes `weakest` smaller than it could be, and no greater.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use super::members::Member;
+use super::nodes::Known;
+use super::{Core, Placed, VolumeError};
+use crate::image_meta::Images;
+use crate::link::Link;
+use crate::names::{ExtentName, Generation, NodeName, StoreNumber};
+use crate::record::VolumeRecord;
+
+/// What the images before the head have.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// Are the tables whole?
+    known: Cell<bool>,
+    extents: RefCell<BTreeMap<ExtentName, Vec<StoreNumber>>>,
+    nodes: Known,
+}
+
+impl Kept {
+    pub fn is_known(&self) -> bool {
+        self.known.get()
+    }
+
+    pub fn nodes(&self) -> &Known {
+        &self.nodes
+    }
+
+    /// The least number of copies that anything has with these stores out.
+    pub fn weakest(&self, out: &BTreeMap<StoreNumber, Generation>) -> Option<u8> {
+        let extents = self.extents.borrow();
+        let counts = extents.values().map(|stores| {
+            let in_sync = stores.iter().filter(|one| !out.contains_key(one));
+            in_sync.count() as u8
+        });
+        counts.chain(self.nodes.weakest(out)).min()
+    }
+}
+
+impl Core {
+    /// Reads anew what the images before the head have.
+    pub(super) async fn read_kept(&self) -> Result<(), VolumeError> {
+        let head = self.head.borrow().record.id;
+        let failed = |why: &dyn std::fmt::Display| VolumeError::Image {
+            volume: self.id,
+            why: why.to_string(),
+        };
+        let images = Images {
+            meta: Rc::clone(&self.meta),
+        };
+        let all = images.all().await.map_err(|error| failed(&error))?;
+        let own = all.values().map(|known| &known.record);
+        let older = own.filter(|it| it.volume == self.id && it.id != head && it.is_live());
+        let mut seen: BTreeSet<NodeName> = BTreeSet::new();
+        let (mut extents, nodes) = (BTreeMap::new(), Known::default());
+        for image in older {
+            let walked = self.walk(image.root, &seen).await;
+            let walked = walked.map_err(|error| failed(&error))?;
+            seen.extend(walked.nodes.iter().map(|(node, _)| node.name()));
+            nodes.add(walked.nodes);
+            for (index, entry) in walked.entries {
+                for layer in entry.layers() {
+                    let stores = layer.stores.as_slice().to_vec();
+                    extents.insert(layer.name(index), stores);
+                }
+            }
+        }
+        if self.head.borrow().record.id != head {
+            return Err(failed(&"a snapshot was taken while its images were read"));
+        }
+        *self.kept.extents.borrow_mut() = extents;
+        self.kept.nodes.become_those_of(nodes);
+        self.kept.known.set(true);
+        Ok(())
+    }
+
+    /// Reads it if it is not known, or may be too much.
+    pub(super) async fn keep_kept(&self, turn: u64) -> Result<(), VolumeError> {
+        let (out, copies) = {
+            let record = &self.record.borrow().0;
+            (record.out.clone(), record.copies)
+        };
+        let thin = self.kept.weakest(&out).is_some_and(|least| least < copies);
+        match !self.kept.is_known() || (thin && turn.is_multiple_of(64)) {
+            true => self.read_kept().await,
+            false => Ok(()),
+        }
+    }
+
+    /// A snapshot was taken: all that the head has is the snapshot's too.
+    pub(super) fn all_is_kept(&self) {
+        let mut kept = self.kept.extents.borrow_mut();
+        for placed in self.extents.borrow().values() {
+            for layer in placed.layers() {
+                kept.insert(layer.name, layer.stores.borrow().clone());
+            }
+        }
+        self.kept.nodes.add_all(&self.nodes);
+    }
+
+    /// `weakest` when `newly` more stores are out than the record says; what is not known is as weak as the record says.
+    pub(super) fn weakest_of_all(&self, record: &VolumeRecord, newly: usize) -> u8 {
+        let weakest = self.weakest(&record.out, record.copies);
+        match self.kept.is_known() {
+            true => weakest,
+            false => weakest.min(record.weakest.saturating_sub(newly as u8)),
+        }
+    }
+
+    /// Something of older images that a store should have, and was not brought yet.
+    pub(super) fn next_kept(&self, member: &Member) -> Option<(ExtentName, Vec<StoreNumber>)> {
+        #[cfg(test)]
+        if self.planted(super::Bug::HeadOnlyResync) {
+            return None;
+        }
+        let (number, brought) = (member.site.number, member.brought.borrow());
+        let kept = self.kept.extents.borrow();
+        let mut all = kept.iter().filter(|(_, stores)| stores.contains(&number));
+        let next = all.find(|(name, _)| !brought.contains(name));
+        next.map(|(name, stores)| (*name, stores.clone()))
+    }
+
+    /// Brings to a store that is out what the images before the head have there.
+    pub(super) async fn bring_kept(
+        &self,
+        member: &Member,
+        link: &Rc<dyn Link>,
+        since: Generation,
+    ) -> Result<(), String> {
+        while let Some((name, stores)) = self.next_kept(member) {
+            let placed = Placed::new(name, stores.clone(), false);
+            // Else it is the head's alone by now, which brings it extent by extent.
+            if self.is_shared(&placed) {
+                self.bring_layer(link, &placed, &stores, since).await?;
+            }
+            member.brought.borrow_mut().insert(name);
+        }
+        Ok(())
+    }
+}
