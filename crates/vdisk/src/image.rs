@@ -495,6 +495,7 @@ pub fn clone(
     volume.generation = from.generation;
     volume.epoch = Generation(0);
     volume.out = from.out.clone();
+    volume.stores = from.stores.clone();
     volume.weakest = from.weakest;
     let head = ImageRecord::child(image, volume.id, &source.record);
     let mut change = Change::default();

@@ -9,7 +9,7 @@
 //! 1. A record of a version that is not known, or with a field that is not, is refused: it is never written over.
 //! 2. What is read has been checked: sizes, names and numbers are such as this program writes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -187,6 +187,12 @@ pub struct VolumeRecord {
     /// Stores that miss writes, and the generation since which they do.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub out: BTreeMap<StoreNumber, Generation>,
+    /// Stores that may have something of it; each is noted before its first use. `None`: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stores: Option<BTreeSet<StoreNumber>>,
+    /// A store was found to be used in this generation already: the record is an old one, and nobody opens the volume by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub older_than: Option<Generation>,
     /// The least number of in-sync copies any extent may have.
     pub weakest: u8,
     /// Is it being removed?
@@ -320,6 +326,8 @@ impl VolumeRecord {
             epoch: Generation(0),
             writer: None,
             out: BTreeMap::new(),
+            stores: Some(BTreeSet::new()),
+            older_than: None,
             weakest: copies,
             state: VolumeState::Live,
         }

@@ -107,6 +107,15 @@ impl Link for BentLink {
     fn delete<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
         self.link.delete(object, change)
     }
+    fn rename<'a>(
+        &'a self,
+        object: &'a str,
+        to: &'a str,
+        replace: bool,
+        change: Change,
+    ) -> Pending<'a, ()> {
+        self.link.rename(object, to, replace, change)
+    }
     fn stat<'a>(&'a self, object: &'a str) -> Pending<'a, Stat> {
         Box::pin(async move {
             let mut stat = self.link.stat(object).await?;

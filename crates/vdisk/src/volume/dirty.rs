@@ -148,6 +148,7 @@ impl Core {
             let more = fit.iter().filter(|one| !homes.contains(one)).copied();
             let more: Vec<StoreNumber> = more.take(copies.saturating_sub(old)).collect();
             homes.extend(more);
+            self.list_stores(&homes).await?;
             let writes = homes.iter().enumerate().map(|(at, home)| {
                 let pages = pages(if at < old { changed } else { bits });
                 async move { (*home, self.write_pages(*home, bits, pages).await) }

@@ -519,6 +519,7 @@ impl Core {
             self.commit().await?;
         }
         let stores = self.choose(piece.len)?;
+        self.list_stores(&stores).await?;
         let name = ExtentName {
             owner: self.id,
             born: self.generation(),

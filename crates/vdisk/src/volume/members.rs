@@ -320,6 +320,25 @@ impl Core {
         Ok(true)
     }
 
+    /// Notes in the record that stores may have something of the volume, before they have: whoever opens it must seal them.
+    pub(super) async fn list_stores(&self, numbers: &[StoreNumber]) -> Result<(), VolumeError> {
+        let lacks = |record: &VolumeRecord| {
+            let listed = record.stores.as_ref();
+            listed.is_some_and(|it| numbers.iter().any(|one| !it.contains(one)))
+        };
+        if !lacks(&self.record.borrow().0) {
+            return Ok(());
+        }
+        self.change_record(|record| {
+            let lacks = lacks(record);
+            if let Some(listed) = &mut record.stores {
+                listed.extend(numbers);
+            }
+            Ok(lacks)
+        })
+        .await
+    }
+
     /// Has nodes of which these stores have the last in-sync copies written elsewhere, where extents can do without them.
     async fn spare_nodes(&self, numbers: &[StoreNumber]) -> Result<(), VolumeError> {
         let mut out = self.record.borrow().0.out.clone();

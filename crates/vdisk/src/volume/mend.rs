@@ -589,9 +589,11 @@ impl Core {
                 tracing::debug!(volume = %self.id, %error, "dirty bits stay");
             }
             self.ask_for_room().await;
+            if let Err(error) = self.keep_kept(turn).await {
+                tracing::debug!(volume = %self.id, %error, "what older images have is not known");
+            }
             let filled = async {
                 self.find_homes().await?;
-                self.keep_kept(turn).await?;
                 self.fill_up().await?;
                 let (out, copies) = {
                     let record = &self.record.borrow().0;
@@ -658,7 +660,7 @@ impl Core {
     }
 
     /// Gives one layer of an extent another copy. The extent's range is the caller's alone.
-    async fn fill_one(
+    pub(super) async fn fill_one(
         &self,
         index: u32,
         placed: &Rc<Placed>,
@@ -668,6 +670,7 @@ impl Core {
         let Some(number) = self.choose_one(&numbers) else {
             return Ok(());
         };
+        self.list_stores(&[number]).await?;
         let member = self.member(number).expect("chosen from the members");
         let sources: Vec<Copy<'_>> = (self.needed(&numbers).into_iter())
             .filter_map(|other| Some((other, other.link()?)))

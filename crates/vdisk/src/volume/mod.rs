@@ -20,7 +20,7 @@
 //!
 //! The map is read when a volume is opened, and what was allocated since its last commit is found by listing; it is in memory
 //! while the volume is open, and committed beside reads and writes. Not here yet: background requests in a class of
-//! their own; a record that is seen to be older than the stores; a list of the stores that may have copies.
+//! their own.
 //!
 //! Source: COST 3.2 (reads by cost, new extents on the cheapest disks, overwrites go to their copies, a write is answered
 //! when all copies are on disk); who may write, who is in sync and what happens after faults is ours.
@@ -178,6 +178,21 @@ pub enum VolumeError {
         missing: Vec<StoreNumber>,
         /// What the first said.
         why: String,
+    },
+    /// The record is older than the stores.
+    #[error(
+        "volume {volume} is not opened: its record is at generation {generation}, and store {store} was used in {found} \
+         already; the meta store is older than the stores: bring back the newer one"
+    )]
+    OldMeta {
+        /// Which.
+        volume: VolumeId,
+        /// Of the record.
+        generation: Generation,
+        /// A store that is ahead of it.
+        store: StoreNumber,
+        /// Where that is.
+        found: u64,
     },
     /// Too few in-sync copies to write.
     #[error(
@@ -591,6 +606,10 @@ impl Core {
     /// One more piece of the extent may differ from copy to copy.
     fn doubt(&self, index: u32) {
         *self.doubtful.borrow_mut().entry(index).or_default() += 1;
+        #[cfg(test)]
+        if self.planted(Bug::StaleBlocks) {
+            return;
+        }
         if let Some(placed) = self.placed(index) {
             placed.blocks.doubt();
         }

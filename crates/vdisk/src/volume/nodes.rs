@@ -183,6 +183,8 @@ impl Core {
             if next.is_empty() {
                 break;
             }
+            let numbers: Vec<StoreNumber> = next.iter().map(|it| it.site.number).collect();
+            self.list_stores(&numbers).await?;
             let writes = next.iter().map(|member| self.write_nodes_to(member, nodes));
             let answers = join_all(writes.collect::<Vec<_>>()).await;
             for (member, answer) in next.iter().zip(answers) {

@@ -33,7 +33,7 @@ use crate::map::cache::Cache;
 use crate::map::reader::Reader;
 use crate::map::{Entry, Map};
 use crate::meta::{Compare, LeaseId, MetaError, MetaStore, Op, Outcome, Revision};
-use crate::names::{ExtentName, StoreNumber, VolumeId};
+use crate::names::{ExtentName, Generation, StoreNumber, VolumeId};
 use crate::record::{RecordError, VolumeRecord, VolumeState, Writer, extents, volume_key};
 
 /// Bytes of a bitmap read at once.
@@ -74,6 +74,10 @@ impl Volume {
         below.are_of(&core);
         let sealed = core.seal(&before).await?;
         let doubtful = core.recover(&sealed).await?;
+        if let Err(error) = core.read_kept().await {
+            // Until it is, nobody is put out that something older may need.
+            tracing::warn!(volume = %id, %error, "what older images have is not known yet");
+        }
         core.dirty.preset(doubtful.clone());
         *core.doubtful.borrow_mut() = doubtful.into_iter().map(|index| (index, 1)).collect();
         core.settle_homes().await?;
@@ -127,7 +131,19 @@ async fn take(
         let why = "it is being deleted".to_owned();
         return Err(VolumeError::Settings { volume: id, why });
     }
+    if let Some(seen) = before.older_than.filter(|seen| *seen > before.generation) {
+        // It was told once; nothing is changed any more.
+        return Err(VolumeError::Settings {
+            volume: id,
+            why: format!(
+                "its record is at generation {}, and a store was used in {seen} already; the meta store is older than the \
+                 stores: bring back the newer one",
+                before.generation
+            ),
+        });
+    }
     let mut record = before.clone();
+    record.older_than = None;
     record.generation = before.generation.next();
     record.epoch = record.generation;
     record.writer = Some(Writer {
@@ -267,13 +283,26 @@ impl Core {
         let needed = self.members.values().filter(|member| member.is_needed());
         let opened =
             needed.map(|member| async move { (member.site.number, self.open_link(member).await) });
+        let listed = before.stores.clone();
+        let is_used = |number: &StoreNumber| listed.as_ref().is_none_or(|it| it.contains(number));
         let mut sealed = Vec::new();
-        let mut missing = Vec::new();
-        let mut why = String::new();
+        // What may have something and was not named cannot be sealed either.
+        let unnamed = listed.iter().flatten().filter(|number| {
+            !before.out.contains_key(number) && !self.members.contains_key(number)
+        });
+        let mut missing: Vec<StoreNumber> = unnamed.copied().collect();
+        let mut why = match missing.is_empty() {
+            true => String::new(),
+            false => "not all stores that may have something of it were named".to_owned(),
+        };
         for (number, link) in join_all(opened.collect::<Vec<_>>()).await {
             match link {
                 Ok(link) => sealed.push((number, link)),
-                Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
+                Err(LinkError::Fenced { found, why }) => {
+                    return Err(self.behind(number, found, why).await);
+                }
+                // It has nothing, and is used when it answers.
+                Err(_) if !is_used(&number) => {}
                 Err(error) => {
                     if missing.is_empty() {
                         why = error.to_string();
@@ -283,7 +312,8 @@ impl Core {
             }
         }
         let weakest = self.record.borrow().0.weakest;
-        if missing.len() >= usize::from(weakest) || sealed.is_empty() {
+        let nobody = sealed.is_empty() && listed.as_ref().is_none_or(|it| !it.is_empty());
+        if missing.len() >= usize::from(weakest) || nobody {
             return Err(VolumeError::Offline {
                 volume: self.id,
                 weakest,
@@ -301,6 +331,7 @@ impl Core {
                     .max(4096),
             );
         }
+        sealed.retain(|(number, _)| is_used(number));
         if missing.is_empty() {
             return Ok(sealed);
         }
@@ -319,8 +350,9 @@ impl Core {
         })
         .await?;
         for number in &missing {
-            let member = self.member(*number).expect("asked just now");
-            member.standing.set(Standing::Out);
+            if let Some(member) = self.member(*number) {
+                member.standing.set(Standing::Out);
+            }
         }
         Ok(sealed)
     }
@@ -377,12 +409,47 @@ impl Core {
             // It grows when the homes have what is in doubt.
             let weakest = self.weakest(&record.out, record.copies).max(1);
             let weakest = weakest.min(record.weakest.max(1));
-            let changes = record.weakest != weakest;
+            let mut changes = record.weakest != weakest;
             record.weakest = weakest;
+            if record.stores.is_none() {
+                let all = self.members.keys().chain(record.out.keys());
+                record.stores = Some(all.copied().collect());
+                changes = true;
+            }
             Ok(changes)
         })
         .await?;
         Ok(doubtful)
+    }
+
+    /// A store has a greater mark than this opening: another one's, or the record is an old one.
+    async fn behind(&self, store: StoreNumber, found: u64, why: String) -> VolumeError {
+        let now = match self.meta.get(&self.key).await {
+            Ok(now) => now,
+            Err(error) => return self.meta_error(error),
+        };
+        let generation = match self.check_epoch(now.as_ref()) {
+            Ok(record) => record.generation,
+            Err(error) => return error,
+        };
+        if found <= generation.0 {
+            return self.fence(why);
+        }
+        // Else each try would come closer to the store's mark, until one opens the volume by an old list of who is out.
+        let told = self.change_record(|record| {
+            record.older_than = Some(Generation(found));
+            record.writer = None;
+            Ok(true)
+        });
+        match told.await {
+            Ok(()) => VolumeError::OldMeta {
+                volume: self.id,
+                generation,
+                store,
+                found,
+            },
+            Err(error) => error,
+        }
     }
 
     fn offline(&self, why: String) -> VolumeError {

@@ -242,6 +242,7 @@ impl Core {
             self.commit().await?;
         }
         let stores = self.choose(EXTENT)?;
+        self.list_stores(&stores).await?;
         let members = stores.iter().filter_map(|number| self.member(*number));
         let copies: Vec<(&Member, Rc<dyn Link>)> =
             members.filter_map(|it| Some((it, it.link()?))).collect();

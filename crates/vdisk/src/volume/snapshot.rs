@@ -26,7 +26,7 @@ impl Volume {
     /// Keeps what the volume holds now as a snapshot, and goes on. Requests wait meanwhile. Answers the snapshot's image.
     ///
     /// # Errors
-    /// [`VolumeError`]; nothing was kept then.
+    /// [`VolumeError`]; nothing was kept then. With [`VolumeError::Fenced`] and [`VolumeError::Closed`] it may have been.
     pub async fn snapshot(&self, name: Name) -> Result<ImageId, VolumeError> {
         let core = Rc::clone(&self.core);
         env::spawn(async move { core.snapshot(name).await }).await

@@ -365,13 +365,35 @@ impl Cluster {
         meta: Rc<TwinClient>,
         bug: Option<Bug>,
     ) -> Result<Rc<Volume>, VolumeError> {
-        let sites = self.servers.iter().map(|server| Site {
+        let servers = self.servers.clone();
+        self.open_by(id, node, meta, bug, servers).await
+    }
+
+    /// As [`Cluster::open`], of these stores alone.
+    pub async fn open_with(
+        &self,
+        node: u16,
+        meta: Rc<TwinClient>,
+        servers: Vec<Rc<Server>>,
+    ) -> Result<Rc<Volume>, VolumeError> {
+        self.open_by(VOLUME, node, meta, None, servers).await
+    }
+
+    async fn open_by(
+        &self,
+        id: VolumeId,
+        node: u16,
+        meta: Rc<TwinClient>,
+        bug: Option<Bug>,
+        servers: Vec<Rc<Server>>,
+    ) -> Result<Rc<Volume>, VolumeError> {
+        let sites = servers.into_iter().map(|server| Site {
             number: StoreNumber(server.number),
             domain: DomainId(u32::from(server.number)),
             local: false,
             rotating: false,
             door: Rc::new(Far {
-                server: Rc::clone(server),
+                server,
                 seals: bug != Some(Bug::NoSeal),
             }),
         });

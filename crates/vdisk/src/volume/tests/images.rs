@@ -1,13 +1,15 @@
 //! Snapshots, clones, sizes and deletions beside plain copies of what every image should hold.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use device::{Class, Device, DeviceError, DeviceExt, WriteFlags};
 use env::Rng;
+use env::net::sim;
 
-use super::cluster::{Cluster, SIZE, VOLUME};
+use super::cluster::{Cluster, SIZE, VOLUME, host};
 use super::direct::{alike, collector};
 use crate::image;
 use crate::image_meta::{Images, ImagesError};
@@ -306,6 +308,48 @@ fn a_write_that_skips_the_rest_of_a_block_is_caught() {
     println!("{}", caught.expect("it went unseen"));
 }
 
+/// Both stores have a change, and neither answers: then all goes well again.
+async fn in_doubt(world: &World, at: u64, byte: u8) {
+    for server in &world.cluster.servers {
+        server.deaf.set(1.0);
+    }
+    let data = filled(byte, 65_536);
+    let write = world.volume().write_at(Sector(at / 512), data);
+    assert!(write.await.is_err(), "somebody answered");
+    world.cluster.heal().await;
+}
+
+/// An overlay gets a block that nobody was told of. What is read then stays.
+async fn a_block_in_doubt(bug: Option<Bug>) -> Result<(), String> {
+    let mut world = World::new(2, 2, bug).await;
+    let volume = Rc::clone(world.volume());
+    volume
+        .write_at(Sector(0), filled(1, 1 << 20))
+        .await
+        .unwrap();
+    world.snapshot(VOLUME).await;
+    volume.write_at(Sector(0), filled(2, 65_536)).await.unwrap();
+    in_doubt(&world, 65_536, 3).await;
+    let before = read(&volume, 65_536, 4096).await;
+    drop((volume, world.volumes.remove(&VOLUME)));
+    world.open(VOLUME, Vec::new()).await;
+    let after = read(world.volume(), 65_536, 4096).await;
+    match before[..] == after[..] {
+        true => Ok(()),
+        false => Err(format!("{} was read, now {}", before[0], after[0])),
+    }
+}
+
+#[test]
+fn blocks_of_an_overlay_are_looked_for_again_after_a_doubt() {
+    let run = |bug| env::Runtime::simulated(46).block_on(a_block_in_doubt(bug));
+    run(None).unwrap();
+    println!(
+        "{}",
+        run(Some(Bug::StaleBlocks)).expect_err("it went unseen")
+    );
+}
+
 #[test]
 fn a_clone_reads_its_parent_and_writes_beside_it_block_by_block() {
     env::Runtime::simulated(41).block_on(async {
@@ -406,4 +450,64 @@ fn a_snapshot_has_a_name_that_no_other_has() {
         volume.write_at(Sector(0), filled(1, 512)).await.unwrap();
         assert_eq!(read(volume, 0, 512).await[0], 1);
     });
+}
+
+/// The writer's node crashes at every moment of a snapshot: it is there, whole, or not at all, and the volume goes on.
+#[test]
+fn a_snapshot_that_its_writer_does_not_survive_is_whole_or_not_there() {
+    let there = Rc::new(Cell::new([0, 0]));
+    for step in 0.. {
+        let counts = Rc::clone(&there);
+        let finished = env::Runtime::simulated(45).block_on(async move {
+            let mut world = World::new(3, 2, None).await;
+            let write = world.volume().write_at(Sector(0), filled(1, 299_520));
+            write.await.unwrap();
+            world.snapshot(VOLUME).await;
+            let write = world.volume().write_at(Sector(100), filled(2, 5_000 * 512));
+            write.await.unwrap();
+            let twin = &mut world.volumes.get_mut(&VOLUME).unwrap().1;
+            twin[..299_520].fill(1);
+            twin[51_200..51_200 + 5_000 * 512].fill(2);
+            let (volume, twin) = world.volumes.remove(&VOLUME).unwrap();
+            let done = Rc::new(Cell::new(false));
+            let (told, home) = (Rc::clone(&done), host(1000 + world.nodes));
+            let name: Name = "late".parse().unwrap();
+            let taken = async move {
+                drop(env::spawn(async move {
+                    told.set(volume.snapshot(name).await.is_ok())
+                }));
+            };
+            sim::on_host(home, taken).await;
+            env::sleep(Nanos::micros(100 * step)).await;
+            let finished = done.get();
+            sim::crash_host(home);
+            world.open(VOLUME, twin.clone()).await;
+            world.check(VOLUME).await.unwrap();
+            let key = image::snapshot_key(VOLUME, &"late".parse().unwrap());
+            let found = world.images().meta.get(&key).await.unwrap();
+            let mut seen = counts.get();
+            seen[usize::from(found.is_some())] += 1;
+            counts.set(seen);
+            assert!(found.is_some() || !finished, "it was answered");
+            if let Some(found) = found {
+                let text = String::from_utf8(found.value).unwrap();
+                let image = ImageId(u32::from_str_radix(&text, 16).unwrap());
+                world.snapshots.push((image, VOLUME, twin));
+            }
+            let volume = Rc::clone(world.volume());
+            volume
+                .write_at(Sector(0), filled(3, 70_000 / 512 * 512))
+                .await
+                .unwrap();
+            world.volumes.get_mut(&VOLUME).unwrap().1[..70_000 / 512 * 512].fill(3);
+            world.snapshots.remove(0);
+            world.end(2).await.unwrap();
+            finished
+        });
+        if finished {
+            break;
+        }
+    }
+    let [absent, whole] = there.get();
+    assert!(absent > 0 && whole > 0, "{absent} {whole}");
 }

@@ -1,5 +1,6 @@
 //! What a volume does with its map: it is read, committed, and found again.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Nanos, Sector, View};
@@ -9,8 +10,10 @@ use super::cluster::{Cluster, VOLUME};
 use super::direct::{alike, collector};
 use crate::image::{self, Known};
 use crate::map::{Entry, Layer, Map, Root};
+use crate::meta::MetaStore;
 use crate::names::{EXTENT, Generation, StoreNumber, Stores};
-use crate::volume::{Condition, Volume};
+use crate::record::{VolumeRecord, volume_key};
+use crate::volume::{Bug, Condition, Volume};
 
 fn filled(byte: u8, len: usize) -> View {
     View::copy_of(&vec![byte; len])
@@ -172,4 +175,119 @@ fn a_commit_whose_answer_is_lost_counts_and_one_that_failed_is_made_up_for() {
         volume.close().await.unwrap();
         alike(&cluster, 2).await.unwrap();
     });
+}
+
+#[test]
+fn a_store_that_may_have_something_and_is_not_named_counts_as_missing() {
+    env::Runtime::simulated(34).block_on(async {
+        let cluster = Cluster::new(3, 2, 1, Bytes::mib(64)).await;
+        assert_eq!(cluster.record().await.stores, Some(BTreeSet::new()));
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
+        healthy(&volume).await;
+        volume.close().await.unwrap();
+        let listed = cluster.record().await.stores.unwrap();
+        // Homes of the dirty bits and of nodes, and the extent's: all three.
+        assert_eq!(listed.len(), 3, "{listed:?}");
+        let some = |numbers: &[u16]| {
+            let server = |number: &u16| Rc::clone(&cluster.servers[usize::from(*number) - 1]);
+            numbers.iter().map(server).collect::<Vec<_>>()
+        };
+        let one = cluster
+            .open_with(2, cluster.twin.client(), some(&[1]))
+            .await;
+        let told = one.map(drop).unwrap_err().to_string();
+        assert!(
+            told.contains("offline") && told.contains("store 2, store 3"),
+            "{told}"
+        );
+        let volume = cluster
+            .open_with(3, cluster.twin.client(), some(&[1, 2]))
+            .await
+            .unwrap();
+        let out = cluster.record().await.out;
+        assert_eq!(out.keys().copied().collect::<Vec<_>>(), [StoreNumber(3)]);
+        assert_eq!(read(&volume, 0, 4096).await[0], 1);
+    });
+}
+
+#[test]
+fn a_record_that_is_older_than_the_stores_is_refused_however_often_it_is_tried() {
+    env::Runtime::simulated(35).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        let images = collector(&cluster).images;
+        let old = images.volume(VOLUME).await.unwrap().record;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
+        for _ in 0..5 {
+            cluster.servers[1].crash();
+            volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
+            cluster.servers[1].start().await;
+            healthy(&volume).await;
+        }
+        volume.close().await.unwrap();
+        // The meta store is restored from a backup, and its record lists the stores that are used.
+        let listed = cluster.record().await.stores;
+        let restored = VolumeRecord {
+            stores: listed,
+            ..old
+        };
+        let put = crate::meta::Op::Put {
+            key: volume_key(VOLUME),
+            value: restored.encode(),
+            lease: None,
+        };
+        let meta = cluster.twin.client();
+        meta.txn(Vec::new(), vec![put]).await.unwrap();
+        for round in 0..30 {
+            let refused = cluster.open(2 + round, cluster.twin.client(), None).await;
+            let told = refused.map(drop).unwrap_err().to_string();
+            assert!(told.contains("older than the stores"), "{told}");
+            assert_eq!(cluster.record().await.writer, None);
+        }
+    });
+}
+
+/// An extent gets a copy too many, loses it, and is written; then its writer crashes. Is every copy that is read later the
+/// last one?
+async fn a_copy_too_many(bug: Option<Bug>) -> Result<(), String> {
+    let cluster = Cluster::new(3, 2, 1, Bytes::mib(64)).await;
+    let volume = cluster.open(1, cluster.twin.client(), bug).await.unwrap();
+    volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
+    healthy(&volume).await;
+    let core = &volume.core;
+    let placed = core.placed(0).unwrap();
+    core.fill_one(0, &placed, &placed).await.unwrap();
+    core.commit().await.unwrap();
+    // From here on commits are late, and dirty bits are cleared in time.
+    let hold = core.committing.acquire(1).await;
+    env::spawn(async move {
+        env::sleep(Nanos::millis(400)).await;
+        drop(hold);
+    });
+    while placed.stores.borrow().len() > 2 {
+        env::sleep(Nanos::micros(100)).await;
+    }
+    volume.write_at(Sector(0), filled(2, 4096)).await.unwrap();
+    env::sleep(Nanos::millis(150)).await;
+    drop(volume);
+    let volume = cluster.open(2, cluster.twin.client(), bug).await.unwrap();
+    for _ in 0..40 {
+        if read(&volume, 0, 4096).await[0] != 2 {
+            return Err("an older copy is read".to_owned());
+        }
+    }
+    healthy(&volume).await;
+    volume.close().await.unwrap();
+    alike(&cluster, 2).await
+}
+
+#[test]
+fn a_copy_that_an_extent_loses_is_out_of_the_map_before_it_misses_a_change() {
+    let run = |seed, bug| env::Runtime::simulated(seed).block_on(a_copy_too_many(bug));
+    for seed in 0..10 {
+        run(seed, None).unwrap();
+    }
+    let caught = (0..10).find_map(|seed| run(seed, Some(Bug::NoCommit)).err());
+    println!("{}", caught.expect("it went unseen"));
 }
