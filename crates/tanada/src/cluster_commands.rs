@@ -29,6 +29,17 @@ use crate::table::{size, table};
 pub enum Disk {
     /// Make a virtual disk: thin, with copies in several stores of the cluster.
     Create(Create),
+    /// Keep a virtual disk as it is now under a name; it may be in use.
+    Snapshot {
+        /// The volume.
+        #[arg(value_name = "VOLUME")]
+        volume: Name,
+        /// The snapshot's name.
+        #[arg(value_name = "NAME")]
+        name: Name,
+        #[command(flatten)]
+        ask: Ask,
+    },
     /// List the snapshots of a virtual disk.
     Snapshots {
         /// The volume.
@@ -55,7 +66,7 @@ pub enum Disk {
         #[command(flatten)]
         ask: Ask,
     },
-    /// Give a virtual disk that nobody uses another size.
+    /// Give a virtual disk another size; clients see it when they connect again.
     Resize {
         /// The volume.
         name: Name,
@@ -288,6 +299,17 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
                 connect(&disk)
             );
             told(&disk, create.ask.json, &said)
+        }
+        Disk::Snapshot { volume, name, ask } => {
+            let called = Called {
+                name: name.to_string(),
+            };
+            let path = path(&volume, "/snapshots");
+            let disk: Shown = Client::new(ask.admin)?.send_json(Method::POST, &path, &called)?;
+            let said = format!(
+                "{volume}@{name} is kept; `tanada volume clone {volume}@{name} NEW` makes a volume of it\n"
+            );
+            told(&disk, ask.json, &said)
         }
         Disk::Snapshots { name, ask } => {
             let disk: Shown = Client::new(ask.admin)?.get(&path(&name, ""))?;

@@ -471,6 +471,28 @@ pub async fn remove_disk(
     removed.await.map(|()| DONE)
 }
 
+/// Keeps a volume as it is now under a name; it may be in use on this node.
+#[utoipa::path(post, path = "/v1/cluster/volumes/{name}/snapshots", params(("name" = String, Path)),
+    request_body = Called, responses(
+    (status = 200, description = "The volume as it is now", body = Disk),
+    (status = 404, body = Refusal),
+    (status = 409, description = "The name is taken, or the volume cannot be opened here", body = Refusal),
+))]
+pub async fn take_snapshot(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<Disk> {
+    let ask: Called = body(&headers, &text, r#"{"name": "monday"}"#)?;
+    let (name, snapshot) = (called(&name)?, called(&ask.name)?);
+    let taken = control.at_cluster(async move |open| {
+        let now = open.cluster.snapshot(&name, &snapshot).await?;
+        Ok(disk(&open, &now))
+    });
+    taken.await.map(Json)
+}
+
 /// Makes a volume that begins as a snapshot is.
 #[utoipa::path(post, path = "/v1/cluster/volumes/{name}/snapshots/{snapshot}/clone",
     params(("name" = String, Path), ("snapshot" = String, Path)), request_body = Called, responses(

@@ -227,6 +227,7 @@ fn gone(tree: &TreeHandle) -> Failure {
         cluster::get_disk,
         cluster::change_disk,
         cluster::remove_disk,
+        cluster::take_snapshot,
         cluster::clone_snapshot,
         cluster::roll_back,
         cluster::remove_snapshot,
@@ -331,6 +332,7 @@ fn cluster_routes() -> Router<Arc<Control>> {
                 .delete(cluster::remove_disk),
         )
         .route(&format!("{volume}/repair"), post(cluster::repair_disk))
+        .route(&format!("{volume}/snapshots"), post(cluster::take_snapshot))
         .route(snapshot, delete(cluster::remove_snapshot))
         .route(&format!("{snapshot}/clone"), post(cluster::clone_snapshot))
         .route(&format!("{snapshot}/rollback"), post(cluster::roll_back))

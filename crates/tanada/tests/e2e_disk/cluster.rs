@@ -196,7 +196,18 @@ fn what_tools_write_to_a_virtual_disk_is_there_after_kill_9_and_in_the_file_it_i
     let mut expected = fs::read(dir.join("sparse.img")).expect("it is there");
     expected.resize(64 << 20, 0);
     assert!(vm1 == expected);
-    let piped = daemon.command_bytes(&["volume", "export", "vm2", "-"]);
+    // A snapshot stays as it is, its clone begins there.
+    daemon.command(&["volume", "snapshot", "vm2", "monday"]);
+    let io = ["-f", "raw", "-c", "write -P 9 0 1M"];
+    tool(dir, "qemu-io", &[&io[..], &[&uri(dir, "vm2")]].concat());
+    daemon.command(&["volume", "clone", "vm2@monday", "vm3"]);
+    tool(dir, "nbdcopy", &[&uri(dir, "vm3"), "clone.img"]);
+    same(&dir.join("sparse.img"), &dir.join("clone.img"));
+    daemon.command(&["volume", "export", "vm2@monday", "monday.img"]);
+    same(&dir.join("sparse.img"), &dir.join("monday.img"));
+    let io = ["-f", "raw", "-c", "read -P 9 0 1M"];
+    tool(dir, "qemu-io", &[&io[..], &[&uri(dir, "vm2")]].concat());
+    let piped = daemon.command_bytes(&["volume", "export", "vm2@monday", "-"]);
     assert!(piped == fs::read(dir.join("sparse.img")).expect("it is there"));
     daemon.stop();
 }

@@ -76,17 +76,6 @@ pub enum ClusterError {
         /// Who has it.
         node: String,
     },
-    /// What lies behind the new end would have to be freed.
-    #[error(
-        "cannot make volume {volume} smaller than its {size} bytes: that is not carried out yet; export it and import it into \
-         a smaller one"
-    )]
-    Smaller {
-        /// Which.
-        volume: Name,
-        /// Its size.
-        size: u64,
-    },
     /// Fewer failure domains than copies.
     #[error(
         "cannot keep {copies} copies: stores that take new data are in {domains} failure domains; ask for fewer copies, \
@@ -132,10 +121,15 @@ pub enum ClusterError {
         /// The next one.
         next: u32,
     },
+    /// Something may be on its way there.
+    #[error(
+        "cannot remove store {0}: new data may go there; drain it first (`tanada node drain {0}`)"
+    )]
+    Active(Name),
     /// It has data.
     #[error(
-        "cannot remove store {name}: it has {found} and maybe more; drain it first, or, if it is gone for good, say so \
-         (--lost)"
+        "cannot remove store {name}: it has {found} and maybe more; move or remove what it has, or, if it is gone for good, \
+         say so (--lost)"
     )]
     NotEmpty {
         /// Which.
@@ -160,6 +154,17 @@ pub enum ClusterError {
          the volume once (`tanada volume repair {volume}`), which puts the store out, and ask again"
     )]
     StillInSync {
+        /// Which store.
+        name: Name,
+        /// A volume.
+        volume: Name,
+    },
+    /// A volume in use may put something there.
+    #[error(
+        "cannot remove store {name}: volume {volume} is open and lists it as one that may have something of it; drain the store, \
+         let the volume be closed, and ask again"
+    )]
+    Noted {
         /// Which store.
         name: Name,
         /// A volume.

@@ -187,12 +187,20 @@ impl Cluster {
     }
 
     fn learn_stores(&self, stores: &AllStores) {
-        let draining = stores.values().map(|(record, _)| record);
-        let draining = draining.filter(|record| record.state == StoreState::Draining);
-        *self.shared.draining.borrow_mut() = draining
-            .map(|record| DiskId(u32::from(record.number.0)))
-            .collect();
-        self.known.borrow_mut().clone_from(stores);
+        let takes = |disk: &DiskId| {
+            let of = |(record, _): &(StoreRecord, _)| {
+                record.state == StoreState::Active && u32::from(record.number.0) == disk.0
+            };
+            stores.values().any(of)
+        };
+        // A volume that is open knows those that have left, too.
+        let mut known = self.known.borrow_mut();
+        let all = known.keys().chain(stores.keys());
+        let all: Vec<DiskId> = all.map(|number| DiskId(u32::from(number.0))).collect();
+        let mut draining = self.shared.draining.borrow_mut();
+        draining.extend(all);
+        draining.retain(|disk| !takes(disk));
+        known.clone_from(stores);
     }
 
     /// Leave to do something with a volume as a whole.

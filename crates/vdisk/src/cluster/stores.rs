@@ -21,10 +21,11 @@ use policy::place::DomainId;
 use serde::{Deserialize, Serialize};
 
 use super::{Cluster, ClusterError};
+use crate::image::Known;
 use crate::image_meta::ImagesError;
 use crate::meta::{Compare, Op, Outcome, Revision, whole_range};
 use crate::names::StoreNumber;
-use crate::record::{Name, RecordError, read};
+use crate::record::{Name, RecordError, VolumeRecord, read, volume_key};
 
 const VERSION: u32 = 1;
 const STORES: &str = "store/";
@@ -326,25 +327,29 @@ impl Cluster {
     /// Forgets a store: one without data, or, with `lost`, one that is gone for good and that no volume counts on.
     ///
     /// # Errors
-    /// [`ClusterError::NoStore`], [`ClusterError::NotEmpty`], [`ClusterError::Silent`], [`ClusterError::StillInSync`].
+    /// [`ClusterError::NoStore`], [`ClusterError::Active`], [`ClusterError::NotEmpty`], [`ClusterError::Silent`],
+    /// [`ClusterError::StillInSync`], [`ClusterError::Noted`].
     pub async fn remove_store(&self, name: &Name, lost: bool) -> Result<(), ClusterError> {
         let removed = self.again(async || {
             let (stores, number) = self.find_store(name).await?;
             let (record, revision) = &stores[&number];
-            match lost {
-                true => {
-                    let volumes = self.records().await?;
-                    let counts = |it: &&crate::image::Known<crate::record::VolumeRecord>| {
-                        !it.record.out.contains_key(&number)
-                    };
-                    if let Some(volume) = volumes.values().find(counts) {
-                        return Err(ClusterError::StillInSync {
-                            name: name.clone(),
-                            volume: volume.record.name.clone(),
-                        });
-                    }
+            if !lost && record.state == StoreState::Active {
+                return Err(ClusterError::Active(name.clone()));
+            }
+            // As they were before anybody looked into the store.
+            let counting = self.counting_on(number).await?;
+            match counting.first() {
+                Some(volume) if lost => {
+                    return Err(ClusterError::StillInSync {
+                        name: name.clone(),
+                        volume: volume.record.name.clone(),
+                    });
                 }
-                false => self.check_empty(record).await?,
+                _ if lost => {}
+                _ => self.check_empty(record).await?,
+            }
+            for volume in &counting {
+                self.forget_in(volume, record).await?;
             }
             let compares = vec![Compare::Unchanged(key(number), *revision)];
             let ops = vec![
@@ -358,6 +363,42 @@ impl Cluster {
         removed.await?;
         self.stores().await?;
         Ok(())
+    }
+
+    /// Volumes that may have something on a store, and count it as in sync.
+    async fn counting_on(
+        &self,
+        store: StoreNumber,
+    ) -> Result<Vec<Known<VolumeRecord>>, ClusterError> {
+        let counts = |record: &VolumeRecord| {
+            let may = record
+                .stores
+                .as_ref()
+                .is_none_or(|all| all.contains(&store));
+            may && !record.out.contains_key(&store)
+        };
+        let volumes = self.records().await?.into_values();
+        Ok(volumes.filter(|it| counts(&it.record)).collect())
+    }
+
+    /// Takes a store that was found empty from what a volume's record lists, unless the volume was opened since.
+    async fn forget_in(
+        &self,
+        volume: &Known<VolumeRecord>,
+        store: &StoreRecord,
+    ) -> Result<(), ClusterError> {
+        let mut record = volume.record.clone();
+        let Some(listed) = record.stores.as_mut().filter(|_| record.writer.is_none()) else {
+            return Err(ClusterError::Noted {
+                name: store.name.clone(),
+                volume: record.name,
+            });
+        };
+        listed.remove(&store.number);
+        let own = volume_key(record.id);
+        let changed = volume.changed.expect("it was read");
+        let compares = vec![Compare::Unchanged(own.clone(), changed)];
+        self.txn(compares, vec![put(own, record.encode())]).await
     }
 
     /// One transaction.

@@ -7,15 +7,20 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use base::Bytes;
+
 use super::opened::InUse;
 use super::stores::active_domains;
 use super::{Cluster, ClusterError};
-use crate::image::{self, Change, ImageRecord, ImageState, Known, snapshot_key, snapshots};
+use crate::image::{
+    self, Change, ImageError, ImageRecord, ImageState, Known, snapshot_key, snapshots,
+};
 use crate::image_meta::AllImages;
 use crate::meta::{Compare, Op, whole_range};
 use crate::names::{ImageId, VolumeId, hex};
 use crate::record::{
-    Name, PriorityClass, RecordError, VolumeRecord, VolumeState, volume_key, volume_name_key,
+    Name, PriorityClass, RecordError, VolumeRecord, VolumeState, check_size, volume_key,
+    volume_name_key,
 };
 use crate::volume::{Condition, Health};
 
@@ -403,28 +408,46 @@ impl Cluster {
         .await
     }
 
-    /// Gives a volume another size.
+    /// Keeps a volume as it is now under a name; it may be in use here.
     ///
     /// # Errors
-    /// [`ClusterError::Busy`], [`ClusterError::Elsewhere`]; [`ClusterError::Images`] for a size that cannot be, or a smaller
-    /// one.
+    /// [`ClusterError::SnapshotExists`], [`ClusterError::Elsewhere`]; [`ClusterError::Volume`] if it cannot be opened, or not
+    /// everything be made durable.
+    pub async fn snapshot(&self, volume: &Name, name: &Name) -> Result<Overview, ClusterError> {
+        let id = self.find(volume).await?;
+        let _alone = self.alone(id).await;
+        if self
+            .images
+            .meta
+            .get(&snapshot_key(id, name))
+            .await?
+            .is_some()
+        {
+            return Err(ClusterError::SnapshotExists {
+                volume: volume.clone(),
+                name: name.clone(),
+            });
+        }
+        let in_use = self.open_alone(id).await?;
+        in_use.volume().snapshot(name.clone()).await?;
+        drop(in_use);
+        self.overview(volume).await
+    }
+
+    /// Gives a volume another size; it may be in use here. What lies behind the end of a smaller one is gone.
+    ///
+    /// # Errors
+    /// [`ClusterError::Elsewhere`]; [`ClusterError::Images`] for a size that cannot be; [`ClusterError::Volume`].
     pub async fn resize(&self, name: &Name, size: u64) -> Result<Overview, ClusterError> {
         let id = self.find(name).await?;
+        if let Err(why) = check_size(size) {
+            let name = name.clone();
+            return Err(ImageError::Size { name, why }.into());
+        }
         let _alone = self.alone(id).await;
-        self.closed("resize", id).await?;
-        let resized = self.again(async || {
-            let volume = self.images.volume(id).await?;
-            let head = self.images.image(volume.record.head).await?;
-            if size < head.record.size {
-                return Err(ClusterError::Smaller {
-                    volume: name.clone(),
-                    size: head.record.size,
-                });
-            }
-            let (_, change) = image::resize(&volume, &head, size)?;
-            Ok(self.images.change(change).await?)
-        });
-        resized.await?;
+        let in_use = self.open_alone(id).await?;
+        in_use.volume().resize(Bytes(size)).await?;
+        drop(in_use);
         self.overview(name).await
     }
 

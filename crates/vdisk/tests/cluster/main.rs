@@ -182,13 +182,13 @@ fn a_volume_is_made_seen_renamed_grown_and_removed_and_its_room_comes_back() {
         write(in_use.volume(), 0, 7).await;
         write(in_use.volume(), SIZE - 4096, 8).await;
         assert_eq!((places.extents("a"), places.extents("b")), (2, 2));
-        let refused = told(cluster.resize(&name("vm1"), 2 * SIZE).await);
+        let refused = told(cluster.rename(&name("vm1"), &name("vm2")).await);
         assert!(refused.contains("in use here (1 users)"), "{refused}");
-        drop(in_use);
         let larger = cluster.resize(&name("vm1"), 2 * SIZE).await.unwrap();
-        assert_eq!((larger.size, larger.used), (2 * SIZE, Use::Closed));
-        let refused = told(cluster.resize(&name("vm1"), SIZE).await);
-        assert!(refused.contains("smaller"), "{refused}");
+        assert_eq!((larger.size, larger.used), (2 * SIZE, Use::Here(1)));
+        let refused = told(cluster.resize(&name("vm1"), 1000).await);
+        assert!(refused.contains("no whole number"), "{refused}");
+        drop(in_use);
         cluster.rename(&name("vm1"), &name("vm2")).await.unwrap();
         let in_use = cluster.open(&name("vm2")).await.unwrap();
         assert_eq!(in_use.volume().info().size, Bytes(2 * SIZE));
@@ -272,6 +272,10 @@ fn a_store_is_known_by_its_identity_and_its_number_is_never_given_again() {
             .await
             .unwrap();
         assert_eq!((moved.number, moved.domain), (StoreNumber(2), name("dc")));
+        let early = told(cluster.remove_store(&name("b"), false).await);
+        assert!(early.contains("drain it first"), "{early}");
+        let drained = cluster.set_state(&name("b"), StoreState::Draining).await;
+        assert_eq!(drained.unwrap().state, StoreState::Draining);
         cluster.remove_store(&name("b"), false).await.unwrap();
         let again = places.add(&cluster, "c", "dc").await;
         assert_eq!(again.number, StoreNumber(3));
@@ -305,12 +309,21 @@ fn a_store_that_is_drained_gets_nothing_new_and_one_that_has_something_is_not_re
         let found = ["a", "b", "c"].map(|it| places.extents(it));
         assert_eq!(found, [0, 3, 3]);
         let refused = told(cluster.remove_store(&name("b"), false).await);
-        assert!(refused.contains("it has v/00000001/"), "{refused}");
+        assert!(refused.contains("drain it first"), "{refused}");
         let refused = told(cluster.remove_store(&name("b"), true).await);
         assert!(
             refused.contains("volume vm1 counts it as in sync"),
             "{refused}"
         );
+        let refused = told(cluster.remove_store(&name("a"), false).await);
+        assert!(refused.contains("volume vm1 is open"), "{refused}");
+        drop(in_use);
+        env::sleep(Nanos::secs(10)).await;
+        // Nodes of the map went there when it was committed.
+        let refused = told(cluster.remove_store(&name("a"), false).await);
+        assert!(refused.contains("it has m/00000001/"), "{refused}");
+        cluster.remove(&name("vm1")).await.unwrap();
+        env::sleep(Nanos::secs(10)).await;
         cluster.remove_store(&name("a"), false).await.unwrap();
         let gone = told(cluster.set_state(&name("a"), StoreState::Active).await);
         assert_eq!(gone, "there is no store a; there are b, c");
@@ -418,4 +431,65 @@ fn a_cluster_of_one_node_keeps_its_volumes_in_a_file() {
             assert!(cluster.stop().await.is_empty());
         });
     }
+}
+
+#[test]
+fn a_clone_has_what_its_snapshot_had_and_a_rollback_brings_it_back() {
+    env::Runtime::simulated(9).block_on(async {
+        let (_twin, places, cluster) = two_stores().await;
+        cluster.create(&vm("vm1")).await.unwrap();
+        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        write(in_use.volume(), 0, 1).await;
+        write(in_use.volume(), 8 << 20, 2).await;
+        let taken = cluster
+            .snapshot(&name("vm1"), &name("monday"))
+            .await
+            .unwrap();
+        assert_eq!(taken.snapshots[0].name, name("monday"));
+        let again = told(cluster.snapshot(&name("vm1"), &name("monday")).await);
+        assert!(again.contains("has a snapshot monday already"), "{again}");
+        write(in_use.volume(), 0, 3).await;
+        let (vm1, vm2) = (name("vm1"), name("vm2"));
+        let cloned = cluster.clone_volume(&vm1, &name("monday"), &vm2).await;
+        assert_eq!(cloned.unwrap().from.as_deref(), Some("vm1@monday"));
+        let missing = told(
+            cluster
+                .clone_volume(&vm1, &name("sunday"), &name("vm3"))
+                .await,
+        );
+        assert_eq!(missing, "volume vm1 has no snapshot sunday; it has monday");
+        let clone = cluster.open(&name("vm2")).await.unwrap();
+        assert_eq!(read(clone.volume(), 0).await, 1);
+        write(clone.volume(), 8 << 20, 4).await;
+        assert_eq!(read(clone.volume(), 8 << 20).await, 4);
+        assert_eq!(read(in_use.volume(), 8 << 20).await, 2);
+        assert_eq!(read(in_use.volume(), 0).await, 3);
+        let busy = told(cluster.rollback(&name("vm1"), &name("monday")).await);
+        assert!(busy.contains("cannot roll back volume vm1"), "{busy}");
+        drop(in_use);
+        cluster
+            .rollback(&name("vm1"), &name("monday"))
+            .await
+            .unwrap();
+        let back = cluster.open(&name("vm1")).await.unwrap();
+        assert_eq!(read(back.volume(), 0).await, 1);
+        assert_eq!(read(back.volume(), 8 << 20).await, 2);
+        drop((back, clone));
+
+        let kept = told(cluster.remove(&name("vm1")).await);
+        assert!(kept.contains("it has 1 snapshots"), "{kept}");
+        cluster
+            .remove_snapshot(&name("vm1"), &name("monday"))
+            .await
+            .unwrap();
+        cluster.remove(&name("vm1")).await.unwrap();
+        env::sleep(Nanos::secs(10)).await;
+        let clone = cluster.open(&name("vm2")).await.unwrap();
+        assert_eq!(read(clone.volume(), 0).await, 1);
+        assert_eq!(read(clone.volume(), 8 << 20).await, 4);
+        drop(clone);
+        cluster.remove(&name("vm2")).await.unwrap();
+        env::sleep(Nanos::secs(10)).await;
+        assert_eq!((places.objects("a"), places.objects("b")), (0, 0));
+    });
 }
