@@ -66,9 +66,20 @@ pub fn kinds(seed: u64, rng: &mut Rng) -> Vec<Fault> {
 }
 
 /// Does one thing after the other, now and then mending what is broken.
-pub async fn inject(cluster: Rc<Cluster>, kinds: Vec<Fault>, over: Rc<Cell<bool>>, mut rng: Rng) {
+pub async fn inject(
+    cluster: Rc<Cluster>,
+    kinds: Vec<Fault>,
+    over: Rc<Cell<bool>>,
+    harder: bool,
+    mut rng: Rng,
+) {
+    // Of the harder runs some have a fault every 5 ms, some every 80.
+    let most = match harder {
+        true => Nanos::millis(10 << rng.below(5)),
+        false => Nanos::millis(150),
+    };
     while !over.get() {
-        env::sleep(Nanos::micros(rng.below(150_000))).await;
+        env::sleep(Nanos(rng.below(most.0))).await;
         if over.get() {
             return;
         }

@@ -64,11 +64,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A volume with so many copies, on so many store nodes.
+    /// A volume with so many copies, of which a write must reach `min_isr`, on so many store nodes.
     ///
     /// # Panics
     /// If it cannot be made.
-    pub async fn new(stores: u16, copies: u8, bug: Option<Bug>) -> Rc<Cluster> {
+    pub async fn new(stores: u16, copies: u8, min_isr: u8, bug: Option<Bug>) -> Rc<Cluster> {
         let mut nodes = Vec::new();
         for number in 1..=stores {
             nodes.push(StoreNode::new(number, bug == Some(Bug::DisksLie)).await);
@@ -80,7 +80,7 @@ impl Cluster {
         };
         numbers.record.volume = VOLUME.0;
         let name = "vm".parse().expect("a name");
-        let created = image::create(&numbers, name, SIZE.0, copies, 1);
+        let created = image::create(&numbers, name, SIZE.0, copies, min_isr);
         let (_, change) = created.expect("it can be");
         let meta = twin.client();
         let made = Images { meta }.change(change).await;

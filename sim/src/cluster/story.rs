@@ -28,6 +28,13 @@ const DRIFT: u64 = 80_000;
 /// What everything takes at most once faults are over.
 const WELL_AGAIN: Nanos = Nanos::secs(60);
 
+/// Seeds from here on are those from 0 on, with more faults and writers, and writes that must reach two copies.
+pub const HARDER: u64 = 1 << 20;
+
+fn harder(seed: u64) -> bool {
+    seed >= HARDER
+}
+
 /// What is left of a run: the same seed gives the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ran {
@@ -63,7 +70,7 @@ impl Ran {
 /// # Errors
 /// What was promised and does not hold.
 pub fn run(seed: u64, bug: Option<Bug>) -> Result<Ran, String> {
-    let runtime = env::Runtime::simulated(seed);
+    let runtime = env::Runtime::simulated(seed % HARDER);
     let ran = runtime.block_on(async move {
         let story = async {
             match bug {
@@ -111,6 +118,7 @@ impl Injector {
             Rc::clone(cluster),
             kinds,
             Rc::clone(&over),
+            harder(seed),
             env::rng("faults"),
         );
         Injector {
@@ -126,16 +134,18 @@ impl Injector {
 }
 
 async fn story(seed: u64, bug: Option<Bug>) -> Result<Ran, String> {
-    let mut rng = Rng::from_seed(seed ^ 0x5eed);
+    let mut rng = Rng::from_seed((seed % HARDER) ^ 0x5eed);
     let stores = 3 + rng.below(2) as u16;
     let copies = 2 + rng.below(2) as u8;
-    let cluster = Cluster::new(stores, copies, bug).await;
+    // With three copies a write may have to reach two of them.
+    let min_isr = 1 + u8::from(harder(seed) && copies == 3 && rng.chance(0.5));
+    let cluster = Cluster::new(stores, copies, min_isr, bug).await;
     drift(&cluster, &mut rng, DRIFT);
     let world = Rc::new(World::default());
     let mut injector = Injector::start(&cluster, seed, &mut rng);
     let mut number = 0;
     let mut ran = Ran::default();
-    for _ in 0..2 + rng.below(3) {
+    for _ in 0..2 + rng.below(if harder(seed) { 5 } else { 3 }) {
         let mut opened = cluster.open(number).await;
         for _ in 0..2 {
             if opened.is_err() {
@@ -236,8 +246,8 @@ async fn well_again(
 /// A writer loses the meta store, and goes on while somebody else takes over. Either he loses all stores but one as well and reads
 /// there while his lease lasts, or he sends writes of which he can answer none. His clock is slow and his successor's is fast.
 async fn split(seed: u64, drift: i32, bug: Option<Bug>) -> Result<Ran, String> {
-    let mut rng = Rng::from_seed(seed ^ 0x5eed);
-    let cluster = Cluster::new(3, 2, bug).await;
+    let mut rng = Rng::from_seed((seed % HARDER) ^ 0x5eed);
+    let cluster = Cluster::new(3, 2, 1, bug).await;
     sim::set_drift(host(0), -drift);
     sim::set_drift(host(1), drift);
     let world = Rc::new(World::default());
