@@ -407,11 +407,16 @@ impl Hybrid {
         let _managing = self.manage("change the settings of")?;
         let inner = &self.inner;
         let old = self.settings();
-        let settings = Settings {
+        let mut settings = Settings {
             name: old.name.clone(),
             fast_bytes: old.fast_bytes,
             ..settings
         };
+        // What was not asked for stays as it is.
+        settings.tier.extent = settings.tier.extent.or_else(|| {
+            let extent = old.tier.extent?;
+            Some(extent.min(settings.tier.region))
+        });
         let cache = inner.live_cache();
         if let Some(cache) = &cache {
             inner.check_block_for(cache, settings.block)?;

@@ -203,11 +203,12 @@ impl Hybrid {
     /// }).unwrap();
     /// ```
     pub async fn create(
-        settings: Settings,
+        mut settings: Settings,
         slow: Rc<dyn Device>,
         fast: Rc<dyn Device>,
         ties: Ties,
     ) -> Result<Hybrid, OpenError> {
+        settings.fit(&*fast);
         settings.check()?;
         let inner = Inner::new(settings, Slow::new(slow));
         inner.format(fast, &ties).await?;
@@ -219,11 +220,12 @@ impl Hybrid {
     /// # Errors
     /// [`OpenError`]; nothing was written then.
     pub async fn open(
-        settings: Settings,
+        mut settings: Settings,
         slow: Rc<dyn Device>,
         fast: Rc<dyn Device>,
         ties: Ties,
     ) -> Result<Hybrid, OpenError> {
+        settings.fit(&*fast);
         settings.check()?;
         let inner = Inner::new(settings, Slow::new(slow));
         let label = match Label::read(&fast).await? {
@@ -239,11 +241,12 @@ impl Hybrid {
     /// # Errors
     /// [`OpenError`]; with `ties.force`, what stands in the way on `fast` is destroyed instead.
     pub async fn open_or_create(
-        settings: Settings,
+        mut settings: Settings,
         slow: Rc<dyn Device>,
         fast: Rc<dyn Device>,
         ties: Ties,
     ) -> Result<Hybrid, OpenError> {
+        settings.fit(&*fast);
         settings.check()?;
         let found = Label::read(&fast).await?;
         let inner = Inner::new(settings, Slow::new(slow));
@@ -305,6 +308,10 @@ impl Hybrid {
                 why: "it has one; detach that first".to_owned(),
             });
         }
+        let mut settings = self.settings();
+        settings.fit(&*fast);
+        settings.check()?;
+        *inner.settings.borrow_mut() = settings;
         inner.close_gate().await;
         let answer = match inner.drain_buffer().await {
             Ok(()) => inner.format(fast, &ties).await,

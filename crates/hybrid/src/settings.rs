@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use base::{Bytes, Nanos};
+use device::Device;
 use policy::cache::Kind;
 use serde::{Deserialize, Serialize};
 
@@ -226,6 +227,13 @@ pub enum SettingsError {
 }
 
 impl Settings {
+    /// Chooses what was not asked for as fits the fast device.
+    pub(crate) fn fit(&mut self, fast: &dyn Device) {
+        let size = fast.info().size;
+        self.tier
+            .fit(self.fast_bytes.map_or(size, |limit| limit.min(size)));
+    }
+
     /// Refuses choices that make no sense.
     ///
     /// # Errors

@@ -473,7 +473,7 @@ fn tier(rng: &mut Rng, plan: Plan) -> Tier {
             ..Parameters::default()
         },
         region,
-        extent,
+        extent: Some(extent),
         copy_back: if rng.chance(0.3) {
             CopyBack::All
         } else {
@@ -1166,7 +1166,7 @@ impl Stage {
                 mode: Mode::Tier,
                 tier: Tier {
                     region: Bytes::mib(1),
-                    extent: Bytes::mib(1),
+                    extent: Some(Bytes::mib(1)),
                     lazy_down: false,
                     flow_control: false,
                     break_even: false,

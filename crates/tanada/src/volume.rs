@@ -301,7 +301,7 @@ impl OpenVolume {
             terms: Terms {
                 kind: choices.policy,
                 room: Bytes(room),
-                extent: choices.extent,
+                extent: choices.extent(),
                 costs: Costs::default(),
             },
             due,

@@ -123,6 +123,9 @@ pub enum CopyBack {
     Nothing,
 }
 
+/// The smallest extent there is.
+const EXTENT_LEAST: Bytes = Bytes::mib(1);
+
 /// The choices for the tier.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tier {
@@ -132,8 +135,9 @@ pub struct Tier {
     pub parameters: Parameters,
     /// What is counted and judged together: a power of two from 1 MiB to 1 GiB.
     pub region: Bytes,
-    /// What is moved together: a power of two from 1 MiB to the region.
-    pub extent: Bytes,
+    /// What is moved together: a power of two from 1 MiB to the region. `None`: as fits the fast device ([`Tier::fit`]); where
+    /// the disk is open it is set.
+    pub extent: Option<Bytes>,
     /// How regions are moved.
     pub mover: Mover,
     /// Where the published mover buffers writes.
@@ -178,7 +182,7 @@ impl Default for Tier {
                 ..Parameters::default()
             },
             region: Bytes::gib(1),
-            extent: Bytes::mib(1),
+            extent: None,
             mover: Mover::Direct,
             buffer: Buffer::Fast,
             copy_back: CopyBack::Changed,
@@ -259,6 +263,24 @@ impl Tier {
         Schedule::new(windows.collect())
     }
 
+    /// What is moved together.
+    pub fn extent(&self) -> Bytes {
+        self.extent.unwrap_or(EXTENT_LEAST).min(self.region)
+    }
+
+    /// Sets an extent that was not asked for: so large that a fast device of this size has 4,096 of them, 1 MiB at least
+    /// and 16 MiB at most.
+    ///
+    /// Choice: a large extent brings in what will be read next to what was, and a small one less that never is. On the
+    /// two workloads of the paper's kind (24 GiB of SSD) 4 MiB move a larger part of the requests than 1 MiB;
+    /// recorded traces with an SSD of a GiB or so lose by it.
+    pub fn fit(&mut self, fast: Bytes) {
+        let fitting = Bytes((fast.0 / 4096).max(1));
+        let power = Bytes(1 << fitting.0.ilog2());
+        self.extent
+            .get_or_insert(power.clamp(EXTENT_LEAST, Bytes::mib(16)).min(self.region));
+    }
+
     /// Refuses choices that make no sense.
     ///
     /// # Errors
@@ -268,9 +290,10 @@ impl Tier {
         if !self.region.0.is_power_of_two() || !(least..=most).contains(&self.region) {
             return Err(TierError::Region(self.region));
         }
-        if !self.extent.0.is_power_of_two() || !(least..=self.region).contains(&self.extent) {
+        let extent = self.extent.unwrap_or(EXTENT_LEAST);
+        if !extent.0.is_power_of_two() || !(least..=self.region).contains(&extent) {
             return Err(TierError::Extent {
-                extent: self.extent,
+                extent,
                 region: self.region,
             });
         }
@@ -288,8 +311,8 @@ impl Tier {
             }
         }
         let extents = |span: &Span| {
-            let first = span.start.byte() / self.extent.0;
-            first..span.end().byte().div_ceil(self.extent.0)
+            let first = span.start.byte() / extent.0;
+            first..span.end().byte().div_ceil(extent.0)
         };
         for pinned in &self.pinned {
             for barred in &self.barred {
@@ -298,7 +321,7 @@ impl Tier {
                     return Err(TierError::Contradiction {
                         pinned: pinned.start.byte(),
                         barred: barred.start.byte(),
-                        extent: self.extent,
+                        extent,
                     });
                 }
             }
@@ -315,6 +338,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_extent_that_nobody_asked_for_fits_the_fast_device() {
+        let on = |fast: Bytes| {
+            let mut tier = Tier::default();
+            tier.fit(fast);
+            tier.extent()
+        };
+        assert_eq!(on(Bytes(0)), Bytes::mib(1));
+        assert_eq!(on(Bytes::gib(8) - Bytes(1)), Bytes::mib(1));
+        assert_eq!(on(Bytes::gib(8)), Bytes::mib(2));
+        assert_eq!(on(Bytes::gib(24)), Bytes::mib(4));
+        assert_eq!(on(Bytes::gib(4096)), Bytes::mib(16));
+        let mut tier = Tier {
+            region: Bytes::mib(2),
+            ..Tier::default()
+        };
+        tier.fit(Bytes::gib(24));
+        assert_eq!(tier.extent, Some(Bytes::mib(2)), "not more than the region");
+        tier.region = Bytes::gib(1);
+        tier.fit(Bytes::gib(100));
+        assert_eq!(tier.extent, Some(Bytes::mib(2)), "what is set stays");
+    }
+
+    #[test]
     fn senseless_choices_are_refused_by_name() {
         let refused = |change: fn(&mut Tier)| {
             let mut tier = Tier::default();
@@ -322,8 +368,8 @@ mod tests {
             tier.check().expect_err("senseless").to_string()
         };
         assert!(refused(|t| t.region = Bytes::mib(3)).starts_with("region = 3"));
-        assert!(refused(|t| t.extent = Bytes::gib(2)).starts_with("extent = 2"));
-        assert!(refused(|t| t.extent = Bytes::kib(512)).starts_with("extent = "));
+        assert!(refused(|t| t.extent = Some(Bytes::gib(2))).starts_with("extent = 2"));
+        assert!(refused(|t| t.extent = Some(Bytes::kib(512))).starts_with("extent = "));
         assert!(refused(|t| t.parameters.timeout = 0).starts_with("timeout is 0"));
         assert!(refused(|t| t.share = Some(100)).starts_with("share = 100 %"));
         assert!(refused(|t| t.windows = vec![(Nanos(5), Nanos(5))]).starts_with("windows: "));

@@ -81,7 +81,7 @@ fn touched_by(span: Span, extent: u64) -> Range<u64> {
 impl Table {
     /// A volume of `pages` whole pages with everything on the slow device.
     pub fn new(pages: u64, tier: &Tier) -> Table {
-        let extent = tier.extent.0 / PAGE;
+        let extent = tier.extent().0 / PAGE;
         assert!(extent.is_multiple_of(UNIT_PAGES), "extents are whole MiBs");
         let ranges = |spans: &[Span]| spans.iter().map(|span| touched_by(*span, extent)).collect();
         Table {
@@ -102,7 +102,7 @@ impl Table {
     /// to lower what is barred now.
     pub fn set(&mut self, tier: &Tier) {
         assert_eq!(
-            tier.extent.0 / PAGE,
+            tier.extent().0 / PAGE,
             self.extent,
             "extents are as they were"
         );
@@ -403,7 +403,7 @@ mod tests {
     fn tier(extent: u64, region: u64) -> Tier {
         Tier {
             region: Bytes::mib(region),
-            extent: Bytes::mib(extent),
+            extent: Some(Bytes::mib(extent)),
             ..Tier::default()
         }
     }

@@ -29,7 +29,7 @@ fn published(buffer: Buffer, copy_back: CopyBack) -> Settings {
                 ..Parameters::default()
             },
             region: Bytes(REGION),
-            extent: Bytes(REGION),
+            extent: Some(Bytes(REGION)),
             mover: Mover::Published,
             buffer,
             copy_back,
@@ -174,7 +174,7 @@ fn barred_extents_of_a_region_that_moves_stay_where_they_are() {
             slow.load(base::Sector(0), &contents);
             slow.set_latency(Nanos::millis(50));
             let mut settings = published(buffer, CopyBack::All);
-            settings.tier.extent = Bytes::mib(1);
+            settings.tier.extent = Some(Bytes::mib(1));
             // The third MiB of the second region.
             let barred = Span::bytes(REGION + (2 << 20), 1 << 20);
             settings.tier.barred = vec![barred];
@@ -276,7 +276,7 @@ fn on_the_papers_devices_a_region_takes_the_papers_times() {
         let (slow, fast) = paper_devices();
         let mut settings = published(Buffer::Memory, CopyBack::All);
         settings.tier.region = Bytes::gib(1);
-        settings.tier.extent = Bytes::gib(1);
+        settings.tier.extent = Some(Bytes::gib(1));
         settings.tier.parameters.period = Nanos::secs(60);
         settings.tier.parameters.iops_min = 0.01;
         let disk = make(settings, slow, fast).await;

@@ -33,7 +33,7 @@ fn tiered(mode: Mode) -> Settings {
                 ..Parameters::default()
             },
             region: Bytes::mib(4),
-            extent: Bytes::mib(1),
+            extent: Some(Bytes::mib(1)),
             break_even: false,
             ..Tier::default()
         },
@@ -304,7 +304,7 @@ fn extents_of_another_size_come_back_where_all_of_them_was_up() {
         put(&disk, pages(2500, 10), 77).await;
         disk.close().await.unwrap();
         let mut settings = tiered(Mode::Tier);
-        settings.tier.extent = Bytes::mib(4);
+        settings.tier.extent = Some(Bytes::mib(4));
         let disk = Hybrid::open(
             settings.clone(),
             slow.clone(),
@@ -318,7 +318,7 @@ fn extents_of_another_size_come_back_where_all_of_them_was_up() {
             (1, 4 << 20)
         );
         // While it is in use, too.
-        settings.tier.extent = Bytes::mib(8);
+        settings.tier.extent = Some(Bytes::mib(8));
         settings.tier.region = Bytes::mib(8);
         disk.set(settings).await.unwrap();
         assert_eq!(tier(&disk).regions_up, 0, "half of the new one was up");
@@ -487,7 +487,7 @@ fn a_promotion_that_lost_its_readers_is_cancelled_in_the_log() {
         let mut settings = tiered(Mode::Tier);
         settings.tier.break_even = true;
         settings.tier.region = Bytes::mib(16);
-        settings.tier.extent = Bytes::mib(16);
+        settings.tier.extent = Some(Bytes::mib(16));
         settings.tier.parameters.timeout = 1000;
         let disk = make(settings, slow.clone(), fast).await;
         slow.set_latency(Nanos::millis(50));
@@ -558,7 +558,7 @@ fn a_large_extent_is_emptied_while_others_have_their_turn() {
         let fast = Memory::new("ssd0", Bytes::mib(96));
         let mut settings = tiered(Mode::Tier);
         settings.tier.region = Bytes::mib(64);
-        settings.tier.extent = Bytes::mib(64);
+        settings.tier.extent = Some(Bytes::mib(64));
         settings.tier.lazy_down = false;
         let disk = make(settings, slow, fast).await;
         for _ in 0..40 {
@@ -861,7 +861,7 @@ fn tiers() -> impl Strategy<Value = Settings> {
                     ..Parameters::default()
                 },
                 region: extent * (1 << grains.1),
-                extent,
+                extent: Some(extent),
                 lazy_down,
                 flow_control,
                 break_even,

@@ -68,7 +68,7 @@ impl From<&hybrid::Tier> for TierSettings {
             timeout: parameters.timeout,
             look_back_seconds: parameters.window.map(Nanos::secs_f64),
             region_bytes: tier.region.0,
-            extent_bytes: tier.extent.0,
+            extent_bytes: tier.extent().0,
             mover: tier.mover.to_string(),
             lazy_down: tier.lazy_down,
             flow_control: tier.flow_control,

@@ -222,7 +222,10 @@ impl TierKeys {
             }),
         );
         set("region", read(&self.region, &mut new.region, grain));
-        set("extent", read(&self.extent, &mut new.extent, grain));
+        set(
+            "extent",
+            read(&self.extent, &mut new.extent, |text| grain(text).map(Some)),
+        );
         set("mover", read(&self.mover, &mut new.mover, word));
         set(
             "lazy_down",
@@ -247,7 +250,7 @@ impl TierKeys {
         }
         // A smaller region takes smaller extents with it, unless they were asked for.
         if self.extent.is_none() {
-            new.extent = new.extent.min(new.region);
+            new.extent = new.extent.map(|extent| extent.min(new.region));
         }
         together(&new)?;
         Ok(new)
@@ -269,7 +272,7 @@ impl TierKeys {
             timeout: said(&parameters.timeout),
             look_back: said(&parameters.window.map_or("auto".to_owned(), time_text)),
             region: said(&size_text(tier.region)),
-            extent: said(&size_text(tier.extent)),
+            extent: tier.extent.map(|extent| Said(size_text(extent))),
             mover: said(&tier.mover),
             lazy_down: said(&tier.lazy_down),
             flow_control: said(&tier.flow_control),
@@ -308,10 +311,10 @@ fn together(tier: &Tier) -> Result<(), Vec<Wrong>> {
         };
         wrong.push((key, text));
     }
-    if tier.extent > tier.region {
+    if let Some(extent) = tier.extent.filter(|extent| *extent > tier.region) {
         let what = format!(
-            "{} is more than a region of {}; what is moved together is judged together",
-            tier.extent, tier.region
+            "{extent} is more than a region of {}; what is moved together is judged together",
+            tier.region
         );
         wrong.push(("extent", what));
     }
@@ -550,7 +553,7 @@ mod tests {
                 window: Some(hours(1)),
             },
             region: Bytes::mib(8),
-            extent: Bytes::mib(2),
+            extent: Some(Bytes::mib(2)),
             mover: hybrid::Mover::Published,
             lazy_down: false,
             flow_control: false,
@@ -580,7 +583,7 @@ mod tests {
         let settings = configured("[hybrid.tier]\nregion = \"1MiB\"\n").unwrap();
         assert_eq!(settings.mode, hybrid::Mode::Cache);
         assert_eq!(
-            (settings.tier.region, settings.tier.extent),
+            (settings.tier.region, settings.tier.extent()),
             (Bytes::mib(1), Bytes::mib(1))
         );
     }
@@ -735,7 +738,7 @@ mod tests {
                     window: None,
                 },
                 region: Bytes::mib(1 << region),
-                extent: Bytes::mib(1 << grains.0.min(grains.1)),
+                extent: Some(Bytes::mib(1 << grains.0.min(grains.1))),
                 mover: hybrid::Mover::ALL[usize::from(choices[0])],
                 lazy_down: choices[5],
                 flow_control: choices[1],

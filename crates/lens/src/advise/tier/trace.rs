@@ -261,7 +261,8 @@ impl TierAdviser {
             Bytes(eighth.0.next_multiple_of(1 << 20))
                 .clamp(Bytes::mib(64), options.fast.size.max(Bytes::mib(64)))
         });
-        let usual = Tier::default();
+        let mut usual = Tier::default();
+        usual.fit(size);
         let present = Setting {
             region: usual.region,
             parameters: match usual.parameters.period.0.is_multiple_of(history.period.0) {
@@ -272,7 +273,7 @@ impl TierAdviser {
         let terms = Terms {
             kind: usual.policy,
             room: size,
-            extent: usual.extent,
+            extent: usual.extent(),
             costs: Costs::default(),
         };
         let learned = learn(&history, &present, &terms, Freedom::All);
@@ -364,7 +365,6 @@ fn row(
     if let Some(setting) = setting {
         tier.region = setting.region;
         tier.parameters = setting.parameters;
-        tier.extent = tier.extent.min(tier.region);
     }
     let outcome = engine.outcome(Settings {
         mode,

@@ -81,7 +81,7 @@ fn published() -> Tier {
     Tier {
         parameters: Parameters::default(),
         region: REGION,
-        extent: REGION,
+        extent: Some(REGION),
         mover: Mover::Published,
         buffer: Buffer::Memory,
         copy_back: CopyBack::All,
@@ -172,7 +172,7 @@ pub(super) fn setups() -> Vec<Setup> {
         "and moves yield to the users of the disks",
         tiered(tier.clone()),
     ));
-    tier.extent = Bytes::mib(16);
+    tier.extent = Some(Bytes::mib(16));
     tier.break_even = true;
     all.push(setup(
         &["+extents"],
