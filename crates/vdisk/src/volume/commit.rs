@@ -70,7 +70,7 @@ impl Core {
 
     /// Is it gone, and the meta store may not know?
     pub(super) fn is_forgotten(&self, index: u32) -> bool {
-        let all = [&self.unsaid, &self.written];
+        let all = [&self.unsaid, &self.writing, &self.written];
         all.iter().any(|it| it.borrow().forgotten.contains(&index))
     }
 
@@ -107,12 +107,15 @@ impl Core {
         let begun = self.map.begin(generation);
         let begun = begun.map_err(|error| self.map_error(&error))?;
         let taken = std::mem::take(&mut *self.unsaid.borrow_mut());
+        self.writing.borrow_mut().join(taken);
+        let written = begun.write().await;
+        let taken = std::mem::take(&mut *self.writing.borrow_mut());
         let Commit {
             written,
             places,
             replaced,
             ..
-        } = match begun.write().await {
+        } = match written {
             Ok(commit) => commit,
             Err(error) => {
                 self.unsaid.borrow_mut().join(taken);

@@ -22,7 +22,7 @@ use base::{Buf, Instant, View};
 use env::sync::{Semaphore, join_all};
 use store::Change;
 
-use super::members::Standing;
+use super::members::{Member, Standing};
 use super::{Core, VolumeError};
 use crate::link::LinkError;
 use crate::names::{Generation, StoreNumber, VolumeId};
@@ -136,18 +136,7 @@ impl Core {
         loop {
             self.usable()?;
             let copies = usize::from(self.record.borrow().0.copies);
-            let fit: Vec<StoreNumber> = self
-                .members
-                .values()
-                .filter(|it| it.standing.get() == Standing::In)
-                .map(|it| it.site.number)
-                .collect();
-            let mut homes = self.dirty.homes.borrow().clone();
-            homes.retain(|home| fit.contains(home));
-            let old = homes.len();
-            let more = fit.iter().filter(|one| !homes.contains(one)).copied();
-            let more: Vec<StoreNumber> = more.take(copies.saturating_sub(old)).collect();
-            homes.extend(more);
+            let (homes, old) = self.next_homes(copies);
             self.list_stores(&homes).await?;
             let writes = homes.iter().enumerate().map(|(at, home)| {
                 let pages = pages(if at < old { changed } else { bits });
@@ -155,15 +144,23 @@ impl Core {
             });
             let answers = join_all(writes.collect::<Vec<_>>()).await;
             let mut failed = Vec::new();
-            for (home, answer) in answers {
+            // Those that have what is set, if not what is to be set.
+            let mut have = homes.clone();
+            for (at, (home, answer)) in answers.into_iter().enumerate() {
                 match answer {
                     Ok(()) => {}
                     Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
-                    Err(error) => failed.push((home, error)),
+                    Err(error) => {
+                        if at >= old {
+                            have.retain(|one| *one != home);
+                        }
+                        failed.push((home, error));
+                    }
                 }
             }
+            // New ones count before an old one goes: else the last of the old ones would never be spared.
+            *self.dirty.homes.borrow_mut() = have;
             if failed.is_empty() {
-                *self.dirty.homes.borrow_mut() = homes;
                 return Ok(());
             }
             let numbers: Vec<StoreNumber> = failed.iter().map(|(home, _)| *home).collect();
@@ -172,6 +169,35 @@ impl Core {
                 self.renew().await?;
                 return Err(self.no_copy(0, &failed[0].1));
             }
+        }
+    }
+
+    /// The homes there are that are in sync, with more of other failure domains if they can be had; and how many were there
+    /// before.
+    fn next_homes(&self, copies: usize) -> (Vec<StoreNumber>, usize) {
+        let fit = |it: &&Member| it.standing.get() == Standing::In;
+        let fit: Vec<&Member> = self.members.values().filter(fit).collect();
+        let mut homes = self.dirty.homes.borrow().clone();
+        homes.retain(|home| fit.iter().any(|it| it.site.number == *home));
+        let old = homes.len();
+        loop {
+            let (own, left): (Vec<&Member>, Vec<&Member>) =
+                (fit.iter()).partition(|it| homes.contains(&it.site.number));
+            let domains: Vec<_> = own.iter().map(|it| it.site.domain).collect();
+            let cost = |it: &&Member| (it.link().is_none(), domains.contains(&it.site.domain));
+            let Some(next) = left.into_iter().min_by_key(cost) else {
+                return (homes, old);
+            };
+            // One that cannot be reached does not do in place of one that can.
+            let linked = own.iter().filter(|it| it.link().is_some()).count();
+            let enough = match next.link() {
+                Some(_) => linked >= copies,
+                None => own.len() >= copies,
+            };
+            if enough {
+                return (homes, old);
+            }
+            homes.push(next.site.number);
         }
     }
 

@@ -266,10 +266,13 @@ impl Core {
                 continue;
             }
             self.within_size(piece.range(false).end)?;
-            if data.is_none() && self.placed(piece.index).is_none() {
-                return Ok(());
-            }
-            let error = match self.try_change(piece, data.clone()).await {
+            let tried = match data.is_none() && self.placed(index).is_none() {
+                // What was given up and never answered must not come back after that.
+                true if self.is_forgotten(index) => self.commit().await.map(|()| Tried::Done),
+                true => return Ok(()),
+                false => self.try_change(piece, data.clone()).await,
+            };
+            let error = match tried {
                 Ok(Tried::Done) => return Ok(()),
                 Ok(Tried::Again(error)) => error,
                 Err(error) if error.passes() => error,
@@ -307,10 +310,11 @@ impl Core {
         }
     }
 
-    /// Whoever opens the volume must know how few copies there may be.
+    /// Whoever opens the volume must know how few copies there may be. Of a new extent that is asked behind all changes of
+    /// the record under way: they counted without it.
     async fn count_copies(&self, placed: &Placed) -> Result<(), VolumeError> {
         let fewer = |record: &VolumeRecord| placed.in_sync(&record.out) < record.weakest;
-        if !fewer(&self.record.borrow().0) {
+        if !placed.uncounted.get() && !fewer(&self.record.borrow().0) {
             return Ok(());
         }
         self.change_record(|record| {
@@ -319,7 +323,9 @@ impl Core {
             record.weakest = record.weakest.min(count);
             Ok(fewer && count < self.record.borrow().0.weakest)
         })
-        .await
+        .await?;
+        placed.uncounted.set(false);
+        Ok(())
     }
 
     /// Sends a change to all copies of one object.
@@ -526,10 +532,19 @@ impl Core {
             index,
         };
         let placed = Placed::new(name, stores, true);
-        *placed.base.borrow_mut() = base;
+        *placed.base.borrow_mut() = base.clone();
         placed.blocks.known.set(true);
-        self.enter(index, &placed).await?;
+        // Whoever counts copies from here on counts it.
+        placed.uncounted.set(true);
         self.extents.borrow_mut().insert(index, Rc::clone(&placed));
+        if let Err(error) = self.enter(index, &placed).await {
+            let mut extents = self.extents.borrow_mut();
+            match base {
+                Some(base) => extents.insert(index, base),
+                None => extents.remove(&index),
+            };
+            return Err(error);
+        }
         self.count(|figures| figures.allocated += 1);
         Ok(placed)
     }

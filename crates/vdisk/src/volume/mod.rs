@@ -338,6 +338,8 @@ pub(crate) struct Placed {
     unsaid: RefCell<Vec<StoreNumber>>,
     /// No change of it was answered, nor anything of it read: copies may lack the object.
     young: Cell<bool>,
+    /// It came after the record's `weakest` was last known to hold for it: no change of it is sent before that is so again.
+    uncounted: Cell<bool>,
     /// Holds what this one, an overlay, does not have.
     base: RefCell<Option<Rc<Placed>>>,
     blocks: Blocks,
@@ -379,6 +381,7 @@ impl Placed {
             stores: RefCell::new(stores),
             unsaid: RefCell::default(),
             young: Cell::new(young),
+            uncounted: Cell::new(false),
             base: RefCell::default(),
             blocks: Blocks::default(),
         })
@@ -477,8 +480,10 @@ pub(crate) struct Core {
     /// What older images have.
     kept: Kept,
     committing: Rc<Semaphore>,
-    /// Changed in the map since the last commit began; and by commits whose root the meta store may not have.
+    /// Changed in the map since the last commit began; by the one whose nodes are being written; and by commits whose root
+    /// the meta store may not have.
     unsaid: RefCell<Unsaid>,
+    writing: RefCell<Unsaid>,
     written: RefCell<Unsaid>,
     /// What those commits replaced.
     owed: RefCell<Freed>,

@@ -256,6 +256,7 @@ impl Core {
             kept: Kept::default(),
             committing: Semaphore::new(1),
             unsaid: RefCell::default(),
+            writing: RefCell::default(),
             written: RefCell::default(),
             owed: RefCell::default(),
             floor: Cell::new(root.generation.max(since)),
@@ -468,7 +469,15 @@ impl Core {
     ) -> Result<(), VolumeError> {
         let epoch = self.record.borrow().0.epoch;
         for (index, (name, stores)) in found {
-            debug_assert!(name.born < epoch);
+            if name.born >= epoch {
+                // It would hide what is newer, and be in the way of all commits.
+                return Err(VolumeError::OldMeta {
+                    volume: self.id,
+                    generation: self.generation(),
+                    store: stores[0],
+                    found: name.born.0,
+                });
+            }
             let placed = Placed::new(name, stores, false);
             // Over a single object stands an overlay: what takes the place of two has all that both had.
             let below = self.placed(index).filter(|below| below.base().is_none());

@@ -282,6 +282,7 @@ impl Core {
                 .await?;
             return Err(error);
         }
+        merged.uncounted.set(true);
         self.extents.borrow_mut().insert(index, Rc::clone(&merged));
         self.count(|figures| figures.merged += 1);
         Ok(merged)

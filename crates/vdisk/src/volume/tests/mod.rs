@@ -6,3 +6,4 @@ mod images;
 mod maps;
 mod single;
 mod storm;
+mod unlucky;
