@@ -168,7 +168,7 @@ pub struct Kept {
 pub enum Node {
     /// List the cluster's stores and the nodes they are on.
     List(Ask),
-    /// Register a store of a node that does not do so by itself (`tanada store serve`). Nodes with a [cluster] need no such thing.
+    /// Register a store of a node that does not do so by itself (`tanada store serve`). Nodes with a `[cluster]` need no such thing.
     Add {
         /// What the node is called.
         node: Name,

@@ -124,7 +124,7 @@ pub struct Called {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RepairAsk {
-    /// How long is waited for copies to be brought back [300].
+    /// How long is waited for copies to be brought back (300 s unless said).
     pub patience_seconds: Option<u64>,
     /// Delete what no map needs, of all volumes.
     pub free: bool,
