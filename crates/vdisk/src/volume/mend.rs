@@ -78,8 +78,16 @@ impl Core {
                 return Err(self.no_copy(index, &why));
             }
         }
-        let copies = linked.into_iter().filter_map(|it| Some((it, it.link()?)));
-        Ok(copies.collect())
+        let copies: Vec<Copy<'_>> = (linked.iter())
+            .filter_map(|it| Some((*it, it.link()?)))
+            .collect();
+        if copies.len() < linked.len() || copies.is_empty() {
+            // Who could not be asked may have it: that nobody does is only known when all were.
+            self.renew().await?;
+            let why = LinkError::Gone("a link broke meanwhile".to_owned());
+            return Err(self.no_copy(index, &why));
+        }
+        Ok(copies)
     }
 
     /// Makes the copies of an extent equal. Its range is the caller's alone.
