@@ -109,9 +109,9 @@ fn list(ask: cli::Ask) -> anyhow::Result<()> {
 }
 
 fn show_one(name: &str, ask: cli::Ask) -> anyhow::Result<()> {
+    let own = path(name, "")?;
     let client = Client::new(ask.admin)?;
     let volumes: Vec<Volume> = client.get("/v1/volumes")?;
-    let own = path(name, "")?;
     if !volumes.iter().any(|volume| volume.name == name) {
         let disks: Vec<Disk> = client.get("/v1/cluster/volumes")?;
         if let Some(disk) = disks.iter().find(|disk| disk.name == name) {
