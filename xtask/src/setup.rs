@@ -36,7 +36,7 @@ pub struct Tool {
 }
 
 /// Everything the tests and benchmarks run.
-pub const TOOLS: [Tool; 11] = [
+pub const TOOLS: [Tool; 15] = [
     Tool {
         name: "nbdinfo",
         wanted_for: "tests",
@@ -125,6 +125,49 @@ pub const TOOLS: [Tool; 11] = [
         fedora: "etcd",
         suse: "etcd",
         arch: "etcd",
+    },
+    Tool {
+        name: "nbdfuse",
+        wanted_for: "tests",
+        probes: &[&["nbdfuse", "--version"]],
+        debian: "libnbd-bin",
+        fedora: "nbdfuse",
+        suse: "libnbd",
+        arch: "libnbd",
+    },
+    Tool {
+        name: "losetup",
+        wanted_for: "tests",
+        probes: &[
+            &["losetup", "--version"],
+            &["/usr/sbin/losetup", "--version"],
+        ],
+        debian: "mount",
+        fedora: "util-linux",
+        suse: "util-linux-systemd",
+        arch: "util-linux",
+    },
+    Tool {
+        name: "mkfs.ext4",
+        wanted_for: "tests",
+        probes: &[&["mkfs.ext4", "-V"], &["/usr/sbin/mkfs.ext4", "-V"]],
+        debian: "e2fsprogs",
+        fedora: "e2fsprogs",
+        suse: "e2fsprogs",
+        arch: "e2fsprogs",
+    },
+    Tool {
+        name: "mariadbd",
+        wanted_for: "tests",
+        probes: &[
+            &["mariadbd", "--version"],
+            &["/usr/sbin/mariadbd", "--version"],
+            &["/usr/libexec/mariadbd", "--version"],
+        ],
+        debian: "mariadb-server-core",
+        fedora: "mariadb-server",
+        suse: "mariadb",
+        arch: "mariadb",
     },
     Tool {
         name: "nbdkit with its file and memory plugins",

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! bench device TARGET -> may it be written? -> fio, job by job -> RAW/*.json -> data set -> `tanada predict`
+//! bench app TARGET    -> bench_app
 //! ```
 //!
 //! Each job's output is kept as fio wrote it. What is there already is not measured again, so a run that was broken off goes on
@@ -23,6 +24,7 @@ use lens::predict::grid::{Grid, Job, SIZES, Way};
 use lens::predict::import::{self, About, Format};
 use serde::Serialize;
 
+use crate::bench_app::{self, BenchApp};
 use crate::cli::Usage;
 use crate::progress;
 use crate::show;
@@ -39,6 +41,8 @@ const PLACES: u64 = 64;
 pub enum Bench {
     /// Measure a device's own figures with fio: random reads and writes of 1 to 256 KiB.
     Device(BenchDevice),
+    /// Measure a database on a device: MariaDB under a load like YCSB's core workloads.
+    App(BenchApp),
 }
 
 #[derive(Args)]
@@ -103,6 +107,7 @@ pub enum Io {
 pub fn run(command: Bench) -> anyhow::Result<()> {
     match command {
         Bench::Device(arguments) => device(&arguments),
+        Bench::App(arguments) => bench_app::run(&arguments),
     }
 }
 
@@ -135,7 +140,7 @@ struct Figure {
 
 fn device(arguments: &BenchDevice) -> anyhow::Result<()> {
     fio_is_here()?;
-    let name = name_of(arguments)?;
+    let name = name_of(arguments.name.as_deref(), &arguments.target)?;
     let mut ways = vec![Way::Read];
     if !arguments.read_only {
         ways.push(Way::Write);
@@ -161,10 +166,7 @@ fn device(arguments: &BenchDevice) -> anyhow::Result<()> {
     {
         return Err(Usage(format!("--sizes {odd}: write multiples of 512 bytes")).into());
     }
-    let raw = arguments.raw.clone().unwrap_or_else(|| {
-        let folder = arguments.into.parent().unwrap_or(Path::new(""));
-        folder.join(format!("{name}.raw"))
-    });
+    let raw = raw_of(arguments.raw.as_deref(), &arguments.into, &name);
     fs::create_dir_all(&raw).with_context(|| format!("cannot make {}", raw.display()))?;
     let jobs = grid.jobs(&target.path.display().to_string());
     eprintln!(
@@ -212,11 +214,21 @@ fn fio_is_here() -> anyhow::Result<()> {
     }
 }
 
-fn name_of(arguments: &BenchDevice) -> anyhow::Result<String> {
-    if let Some(name) = &arguments.name {
-        return Ok(name.clone());
+/// Where outputs are kept: as asked, or beside the data set.
+pub fn raw_of(asked: Option<&Path>, into: &Path, name: &str) -> PathBuf {
+    let beside = || {
+        let folder = into.parent().unwrap_or(Path::new(""));
+        folder.join(format!("{name}.raw"))
+    };
+    asked.map_or_else(beside, Path::to_owned)
+}
+
+/// The device's name: as asked, or the last part of `target`.
+pub fn name_of(asked: Option<&str>, target: &Path) -> anyhow::Result<String> {
+    if let Some(name) = asked {
+        return Ok(name.to_owned());
     }
-    let whole = fs::canonicalize(&arguments.target).unwrap_or_else(|_| arguments.target.clone());
+    let whole = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
     match whole.file_name() {
         Some(name) => Ok(name.to_string_lossy().into_owned()),
         None => Err(Usage("name the device with --name".to_owned()).into()),
@@ -385,7 +397,7 @@ fn measure(jobs: &[Job], raw: &Path) -> anyhow::Result<Vec<PathBuf>> {
         let output = raw.join(format!("{}.json", job.name));
         bar.set_message(job.name.clone());
         if !output.exists() {
-            let text = fio(job)?;
+            let text = job.run().map_err(anyhow::Error::msg)?;
             // Whole or not at all: a broken-off run leaves no half output.
             let begun = output.with_extension("part");
             fs::write(&begun, text).with_context(|| format!("cannot write {}", begun.display()))?;
@@ -396,27 +408,6 @@ fn measure(jobs: &[Job], raw: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
     bar.finish_and_clear();
     Ok(outputs)
-}
-
-fn fio(job: &Job) -> anyhow::Result<Vec<u8>> {
-    let done = Command::new("fio")
-        .args(&job.arguments)
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot run fio")?;
-    if done.status.success() {
-        return Ok(done.stdout);
-    }
-    let said = String::from_utf8_lossy(&done.stderr);
-    let said = said.trim();
-    let hint = match said.contains("Invalid argument") {
-        true => {
-            "; a device with larger sectors takes no such small blocks (--sizes), and a memory file system \
-             none past the page cache (--io buffered)"
-        }
-        false => "",
-    };
-    bail!("fio could not do {}: {said}{hint}", job.name)
 }
 
 fn report(arguments: &BenchDevice, name: &str, data: &DataSet) -> anyhow::Result<()> {

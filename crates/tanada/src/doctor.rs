@@ -495,6 +495,7 @@ fn tools(findings: &mut Findings) {
         ("nbdfuse", "libnbd-bin", "shows an export as a file"),
         ("qemu-img", "qemu-utils", "converts and compares images"),
         ("fio", "fio", "measures"),
+        ("mariadbd", "mariadb-server", "is measured by `bench app`"),
         ("nbd-client", "nbd-client", "makes /dev/nbd0 of an export"),
     ] {
         match find(tool) {

@@ -11,6 +11,8 @@
 //!
 //! Choice: one access at a time unless told, by time and after a ramp, past the page cache.
 
+use std::process::{Command, Stdio};
+
 use base::Bytes;
 
 /// The paper's block sizes.
@@ -84,6 +86,33 @@ pub struct Job {
     pub name: String,
     /// fio's arguments.
     pub arguments: Vec<String>,
+}
+
+impl Job {
+    /// Runs it; what fio printed.
+    ///
+    /// # Errors
+    /// A sentence: fio is not there, or could not do it, and what would help.
+    pub fn run(&self) -> Result<Vec<u8>, String> {
+        let done = Command::new("fio")
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| format!("cannot run fio: {error}"))?;
+        if done.status.success() {
+            return Ok(done.stdout);
+        }
+        let said = String::from_utf8_lossy(&done.stderr);
+        let said = said.trim();
+        let hint = match said.contains("Invalid argument") {
+            true => {
+                "; a device with larger sectors takes no such small blocks (--sizes), and a memory file system \
+                 none past the page cache (--io buffered)"
+            }
+            false => "",
+        };
+        Err(format!("fio could not do {}: {said}{hint}", self.name))
+    }
 }
 
 /// A size as fio and our regressors write it: 16K.

@@ -12,6 +12,7 @@
 //! 1. No prediction comes without the left-out errors of its method and of the simple ones beside it.
 //! 2. The same data give the same answer, bit for bit; what is simulated has a fixed seed.
 
+pub mod app;
 pub mod data;
 pub mod grid;
 pub mod import;

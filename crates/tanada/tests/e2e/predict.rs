@@ -347,3 +347,136 @@ fn a_device_is_measured_with_fio_once_and_what_holds_data_is_not_written() {
     let blank = quick("blank", &["--read-only"]);
     assert!(stderr(&blank).contains("is blank"), "{}", stderr(&blank));
 }
+
+/// Is the database here? If not: skip, or fail where tools are required.
+fn has_database() -> bool {
+    let places = ["mariadbd", "/usr/sbin/mariadbd", "/usr/libexec/mariadbd"];
+    let answers = |place: &str| Command::new(place).arg("--version").output().is_ok();
+    let here = places.iter().any(|place| answers(place));
+    let required = std::env::var_os("TANADA_REQUIRE_TOOLS").is_some_and(|value| value == "1");
+    assert!(here || !required, "no MariaDB");
+    if !here {
+        println!("skipped: MariaDB is not installed");
+    }
+    here
+}
+
+/// A folder that whoever the database runs as can get to.
+fn open_folder() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(dir.path(), open).unwrap();
+    std::fs::create_dir(dir.path().join("disk")).unwrap();
+    dir
+}
+
+/// `bench app` in the folder's `disk`, small.
+fn bench_app(more: &[&'static str]) -> Vec<&'static str> {
+    let mut words = vec!["bench", "app", "disk", "--records", "2000", "--runs", "2"];
+    words.extend(["--ramp", "0", "--clients", "2", "--log", "8MiB"]);
+    words.extend(more);
+    words
+}
+
+#[test]
+fn a_database_is_measured_once_and_leaves_nothing_on_the_device() {
+    if !has_database() {
+        return;
+    }
+    let dir = open_folder();
+    let dir = dir.path();
+    let quick = ["--workloads", "a,c", "--seconds", "1", "--json"];
+    let measured = run(dir, &bench_app(&quick));
+    assert!(measured.status.success(), "{}", stderr(&measured));
+    let figures: serde_json::Value = serde_json::from_slice(&measured.stdout).unwrap();
+    let find = |workload: &str, metric: &str| {
+        let all = figures.as_array().unwrap().iter();
+        let mut found = all.filter(|it| it["workload"] == workload && it["metric"] == metric);
+        found.next().cloned()
+    };
+    let latency = find("workload-a", "write_latency").unwrap();
+    assert!(latency["median"].as_f64().unwrap() > 0.0 && latency["runs"] == 2);
+    assert!(find("workload-c", "read_latency").is_some());
+    assert!(
+        find("workload-c", "write_latency").is_none(),
+        "it only reads"
+    );
+    let left = std::fs::read_dir(dir.join("disk")).unwrap().count();
+    assert_eq!(left, 0);
+    let shown = text(dir, &["predict", "show", "data.csv"]);
+    assert!(shown.contains("workload-a"), "{shown}");
+
+    // What is there is not measured again: no database is started, the folder is not even looked at.
+    std::fs::remove_dir(dir.join("disk")).unwrap();
+    let again = run(dir, &bench_app(&quick));
+    assert_eq!(again.stdout, measured.stdout, "{}", stderr(&again));
+    assert_eq!(
+        stderr(&again).lines().count(),
+        1,
+        "a warning of the buffer pool alone"
+    );
+}
+
+#[test]
+fn a_folder_with_data_is_refused_unless_told() {
+    let dir = open_folder();
+    let dir = dir.path();
+    std::fs::write(dir.join("disk/mine"), "dear").unwrap();
+    let (status, said) = refused(dir, &bench_app(&["--seconds", "1"]));
+    assert_eq!(status, Some(1));
+    assert!(
+        said.contains("disk holds data, such as mine") || said.contains("cannot find mariadbd"),
+        "{said}"
+    );
+    let (status, said) = refused(dir, &bench_app(&["--rate", "0"]));
+    assert_eq!(status, Some(2));
+    assert!(
+        said.contains("--rate: a number of operations a second, above zero"),
+        "{said}"
+    );
+    assert_eq!(
+        std::fs::read_to_string(dir.join("disk/mine")).unwrap(),
+        "dear"
+    );
+}
+
+#[test]
+fn an_interrupted_measurement_clears_away_and_a_killed_one_is_cleared_by_the_next() {
+    if !has_database() {
+        return;
+    }
+    let dir = open_folder();
+    let dir = dir.path();
+    let long = bench_app(&["--workloads", "a", "--seconds", "600"]);
+    let folder = dir.join("disk/tanada-bench-app");
+    for (signal, status) in [("INT", Some(1)), ("KILL", None)] {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_tanada"))
+            .current_dir(dir)
+            .args(&long)
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut patience = 1_500;
+        while !folder.join("data/tanada_bench/usertable.ibd").exists() {
+            patience -= 1;
+            assert!(patience > 0, "it loads nothing");
+            std::thread::park_timeout(std::time::Duration::from_millis(20));
+        }
+        let id = program.id().to_string();
+        let sent = Command::new("kill")
+            .args(["-s", signal, &id])
+            .status()
+            .unwrap();
+        assert!(sent.success());
+        assert_eq!(program.wait().unwrap().code(), status);
+        assert_eq!(folder.exists(), signal == "KILL", "{signal}");
+    }
+    let measured = run(dir, &bench_app(&["--workloads", "a", "--seconds", "1"]));
+    let said = stderr(&measured);
+    assert!(measured.status.success(), "{said}");
+    assert!(
+        said.contains("what a run that did not end left there was cleared away"),
+        "{said}"
+    );
+    assert!(!folder.exists());
+}
