@@ -13,6 +13,8 @@ const QUICK: Options = Options {
     msr: None,
     traces: None,
     real: None,
+    slower: 1.0,
+    stop: None,
 };
 
 fn measure() -> Vec<Row> {

@@ -106,6 +106,10 @@ pub struct RunExperiment {
     /// For reserve: some of it in real time, on a file of 1 GiB in this folder or of this name, beside virtual time; ten minutes.
     #[arg(long, value_name = "PLACE", conflicts_with = "quick")]
     pub real: Option<PathBuf>,
+    /// For predict-loop: how many times slower than their sheets the devices are; what a fast one does is then not lost in what
+    /// the way there takes [default: 1]
+    #[arg(long, value_name = "TIMES")]
+    pub slower: Option<f64>,
 }
 
 /// Something asked for that makes no sense; exit status 2.

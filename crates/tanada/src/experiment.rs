@@ -6,6 +6,7 @@ use anyhow::Context;
 use lens::experiment::{self, ExperimentError, Options, Results, Row, Value};
 
 use crate::cli::{self, RunExperiment, Usage};
+use crate::interrupt;
 use crate::progress::bar;
 use crate::show;
 use crate::table::table;
@@ -26,20 +27,28 @@ pub fn run(command: cli::Experiment) -> anyhow::Result<()> {
 }
 
 fn run_one(arguments: &RunExperiment) -> anyhow::Result<()> {
+    // The others are ended by a signal as any program is: they put nothing back.
+    let stop = match arguments.name == "predict-loop" {
+        true => Some(interrupt::listen()?),
+        false => None,
+    };
     let options = Options {
         quick: arguments.quick,
         seed: arguments.seed,
         msr: arguments.msr.as_deref(),
         traces: arguments.traces.as_deref(),
         real: arguments.real.as_deref(),
+        slower: arguments.slower.unwrap_or(1.0),
+        stop: stop.as_ref(),
     };
     let own = [
-        ("--msr", options.msr, "tiering"),
-        ("--traces", options.traces, "tiering"),
-        ("--real", options.real, "reserve"),
+        ("--msr", options.msr.is_some(), "tiering"),
+        ("--traces", options.traces.is_some(), "tiering"),
+        ("--real", options.real.is_some(), "reserve"),
+        ("--slower", arguments.slower.is_some(), "predict-loop"),
     ];
     for (option, given, experiment) in own {
-        if given.is_some() && arguments.name != experiment {
+        if given && arguments.name != experiment {
             let name = &arguments.name;
             let what = format!("{option} is for the experiment {experiment}, not for {name}");
             return Err(Usage(what).into());

@@ -18,10 +18,12 @@ use serde::{Deserialize, Serialize};
 
 pub mod cache;
 pub mod predict;
+pub mod predict_loop;
 pub mod replica;
 pub mod reserve;
 pub mod tiering;
 
+use crate::predict::app::process::Stop;
 use crate::report::Section;
 use crate::sim::run::RunError;
 use crate::trace::TraceError;
@@ -112,7 +114,7 @@ fn readable(number: f64) -> String {
 }
 
 /// How an experiment is to be run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
     /// The same rows from a shorter run: smaller files, fewer seeds.
     pub quick: bool,
@@ -124,6 +126,10 @@ pub struct Options<'a> {
     pub traces: Option<&'a Path>,
     /// `reserve`: some of it in real time, on a file here (a folder, or a name that is free); none: all of it in virtual time.
     pub real: Option<&'a Path>,
+    /// `predict-loop`: how many times slower than the models its devices are.
+    pub slower: f64,
+    /// What runs in real time and has something to put back ends early when this is told.
+    pub stop: Option<&'a Stop>,
 }
 
 impl Default for Options<'_> {
@@ -134,6 +140,8 @@ impl Default for Options<'_> {
             msr: None,
             traces: None,
             real: None,
+            slower: 1.0,
+            stop: None,
         }
     }
 }
@@ -243,6 +251,14 @@ pub enum ExperimentError {
         /// What stands in the way, and what would do.
         why: String,
     },
+    /// This machine lacks something, or is not as it must be.
+    #[error("cannot run {experiment} here: {why}")]
+    Machine {
+        /// The experiment.
+        experiment: &'static str,
+        /// What is missing, and what would do.
+        why: String,
+    },
     /// What ran in real time failed.
     #[error("{case} of {method} failed: {source}")]
     Failed {
@@ -270,6 +286,7 @@ pub fn list() -> Vec<Listing> {
     vec![
         cache::LISTING,
         predict::LISTING,
+        predict_loop::LISTING,
         replica::LISTING,
         reserve::LISTING,
         tiering::LISTING,
@@ -292,6 +309,7 @@ pub fn run(
     match name {
         "cache" => cache::run(options, progress).map(rows_alone),
         "predict" => predict::run(options, progress).map(rows_alone),
+        "predict-loop" => predict_loop::run(options, progress).map(rows_alone),
         "replica" => replica::run(options, progress),
         "reserve" => reserve::run(options, progress),
         "tiering" => tiering::run(options, progress),
@@ -359,7 +377,7 @@ mod tests {
         let refusal = run("cash", Options::default(), &mut |_, _| {}).unwrap_err();
         assert_eq!(
             refusal.to_string(),
-            "there is no experiment 'cash'; choose one of cache, predict, replica, reserve, tiering"
+            "there is no experiment 'cash'; choose one of cache, predict, predict-loop, replica, reserve, tiering"
         );
     }
 }
