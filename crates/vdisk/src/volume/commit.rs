@@ -74,6 +74,12 @@ impl Core {
         all.iter().any(|it| it.borrow().forgotten.contains(&index))
     }
 
+    /// Is anything gone that the meta store may still have?
+    pub(super) fn is_anything_forgotten(&self) -> bool {
+        let all = [&self.unsaid, &self.writing, &self.written];
+        all.iter().any(|it| !it.borrow().forgotten.is_empty())
+    }
+
     /// Makes durable what changed in the map.
     pub(super) async fn commit(&self) -> Result<(), VolumeError> {
         let _one = self.committing.acquire(1).await;

@@ -126,8 +126,14 @@ impl Core {
     /// The piece's bytes, fewer where the extent's object ends before; `None`: nothing was ever written there.
     async fn read_piece(self: &Rc<Self>, piece: Piece) -> Result<Option<Buf>, VolumeError> {
         let deadline = env::now() + self.settings.deadline;
+        let mut tries = 0;
         loop {
-            self.settled(piece.index, deadline).await?;
+            if self.is_doubtful(piece.index) {
+                // To its end, whether or not somebody waits for the read: changes of copies under way are nobody's else.
+                let (core, index) = (Rc::clone(self), piece.index);
+                env::spawn(async move { core.settled(index, deadline).await }).await?;
+            }
+            self.usable()?;
             let held = {
                 #[cfg(test)]
                 let loose = self.planted(super::Bug::LooseRead);
@@ -151,8 +157,9 @@ impl Core {
                 Err(_) => {}
             }
             drop(held);
-            self.renew().await?;
-            self.pause().await;
+            let core = Rc::clone(self);
+            env::spawn(async move { core.renew().await }).await?;
+            self.pause(&mut tries).await;
         }
     }
 
@@ -249,6 +256,7 @@ impl Core {
         data: Option<View>,
     ) -> Result<(), VolumeError> {
         let deadline = env::now() + self.settings.deadline;
+        let mut tries = 0;
         loop {
             self.settled(piece.index, deadline).await?;
             // Nobody else is at an extent that no change of was answered yet, or at a block of an overlay.
@@ -282,7 +290,7 @@ impl Core {
             if env::now() >= deadline {
                 return Err(error);
             }
-            self.pause().await;
+            self.pause(&mut tries).await;
         }
     }
 

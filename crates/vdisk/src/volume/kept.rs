@@ -12,9 +12,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::rc::Rc;
 
 use super::members::Member;
+use super::mend::Held;
 use super::nodes::Known;
 use super::{Core, Placed, VolumeError};
 use crate::image_meta::Images;
@@ -121,34 +123,48 @@ impl Core {
         }
     }
 
-    /// Something of older images that a store should have, and was not brought yet.
-    pub(super) fn next_kept(&self, member: &Member) -> Option<(ExtentName, Vec<StoreNumber>)> {
+    /// Something of older images that a store should have, behind that one, and was not brought yet.
+    pub(super) fn next_kept(
+        &self,
+        member: &Member,
+        after: Option<ExtentName>,
+    ) -> Option<(ExtentName, Vec<StoreNumber>)> {
         #[cfg(test)]
         if self.planted(super::Bug::HeadOnlyResync) {
             return None;
         }
         let (number, brought) = (member.site.number, member.brought.borrow());
         let kept = self.kept.extents.borrow();
-        let mut all = kept.iter().filter(|(_, stores)| stores.contains(&number));
-        let next = all.find(|(name, _)| !brought.contains(name));
-        next.map(|(name, stores)| (*name, stores.clone()))
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut all = (kept.range((from, Bound::Unbounded)))
+            .filter(|(name, stores)| stores.contains(&number) && !brought.contains(name));
+        all.next().map(|(name, stores)| (*name, stores.clone()))
     }
 
-    /// Brings to a store that is out what the images before the head have there.
+    /// Brings to a store that is out what the images before the head have there; why something of it cannot be.
     pub(super) async fn bring_kept(
         &self,
         member: &Member,
         link: &Rc<dyn Link>,
         since: Generation,
-    ) -> Result<(), String> {
-        while let Some((name, stores)) = self.next_kept(member) {
+    ) -> Result<Option<String>, String> {
+        let (mut held, mut after) = (None, None);
+        while let Some((name, stores)) = self.next_kept(member, after) {
+            after = Some(name);
             let placed = Placed::new(name, stores.clone(), false);
             // Else it is the head's alone by now, which brings it extent by extent.
             if self.is_shared(&placed) {
-                self.bring_layer(link, &placed, &stores, since).await?;
+                match self.bring_layer(link, &placed, &stores, since).await {
+                    Ok(()) => {}
+                    Err(Held::Store(why)) => return Err(why),
+                    Err(Held::Extent(why)) => {
+                        held = Some(why);
+                        continue;
+                    }
+                }
             }
             member.brought.borrow_mut().insert(name);
         }
-        Ok(())
+        Ok(held)
     }
 }

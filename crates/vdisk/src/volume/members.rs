@@ -42,6 +42,10 @@ pub(super) struct Member {
     pub synced: RefCell<BTreeSet<u32>>,
     /// The same of what older images have.
     pub brought: RefCell<BTreeSet<ExtentName>>,
+    /// Why something cannot be brought to it.
+    pub held_up: RefCell<Option<String>>,
+    /// Copies that are being taken away from it.
+    pub leaving: Cell<u64>,
     /// Room it had when it was last asked.
     pub free: Cell<Bytes>,
     pub total: Cell<Bytes>,
@@ -57,6 +61,8 @@ impl Member {
             mark: Cell::new(mark),
             synced: RefCell::default(),
             brought: RefCell::default(),
+            held_up: RefCell::default(),
+            leaving: Cell::new(0),
             free: Cell::new(Bytes(0)),
             total: Cell::new(Bytes(0)),
         }
@@ -191,7 +197,32 @@ impl Core {
             self.record_in_doubt.set(false);
         }
         *self.record.borrow_mut() = (record, entry.changed);
+        self.heed();
         Ok(())
+    }
+
+    /// Who is out by the record is out here too: it may have become so by a change whose answer was lost. Who is joining
+    /// is so in spite of the record.
+    fn heed(&self) {
+        let out: Vec<StoreNumber> = self.record.borrow().0.out.keys().copied().collect();
+        for member in out.iter().filter_map(|number| self.member(*number)) {
+            if member.standing.get() == Standing::In {
+                self.leaves(member);
+            }
+        }
+    }
+
+    /// A store is out from here on.
+    fn leaves(&self, member: &Member) {
+        if member.standing.replace(Standing::Out) != Standing::Out {
+            tracing::warn!(volume = %self.id, store = member.site.number.0, "out of sync");
+            self.count(|figures| figures.put_out += 1);
+        }
+        member.drop_link();
+        member.synced.borrow_mut().clear();
+        // Resync opens it anew, under the mark there is then.
+        member.tainted.set(false);
+        self.news.notify_all();
     }
 
     /// Changes the record: `change` makes the new one of the old one and says whether there is anything to change. It may be
@@ -227,6 +258,7 @@ impl Core {
                 Ok(Outcome::Done(revision)) => {
                     *self.record.borrow_mut() = (next, revision);
                     self.record_in_doubt.set(false);
+                    self.heed();
                     self.news.notify_all();
                     return Ok(());
                 }
@@ -303,20 +335,9 @@ impl Core {
         if last_copy.get() {
             return Ok(false);
         }
-        for number in numbers {
-            let Some(member) = self.member(*number) else {
-                continue;
-            };
-            if member.standing.replace(Standing::Out) != Standing::Out {
-                tracing::warn!(volume = %self.id, store = number.0, "out of sync");
-                self.count(|figures| figures.put_out += 1);
-            }
-            *member.link.borrow_mut() = None;
-            member.synced.borrow_mut().clear();
-            // Resync opens it anew, under the mark there is then.
-            member.tainted.set(false);
+        for member in numbers.iter().filter_map(|number| self.member(*number)) {
+            self.leaves(member);
         }
-        self.news.notify_all();
         Ok(true)
     }
 
@@ -554,7 +575,10 @@ impl Core {
                 .is_some_and(|it| !it.synced.borrow().is_empty())
         };
         if out.iter().any(back) {
-            let why = format!("bringing back {}", stores(&out));
+            let held = out.iter().filter_map(|number| self.member(*number));
+            let held = held.filter_map(|it| it.held_up.borrow().clone()).next();
+            let held = held.map_or(String::new(), |why| format!("; {why}"));
+            let why = format!("bringing back {}{held}", stores(&out));
             return told(Condition::Resyncing, why);
         }
         if !out.is_empty() {

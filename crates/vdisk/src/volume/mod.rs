@@ -16,7 +16,8 @@
 //! - `kept` what older images have. `nodes` where the map's nodes are; `commit` how the map becomes durable.
 //! - `open` from a record to a volume. `members` stores and the record. `io` reads and writes. `ranges` who is where.
 //!   `overlay` what is shared with other images; `snapshot` how it becomes so, and other sizes.
-//!   `dirty` which extents' copies may differ after a crash. `mend` what makes copies equal again.
+//!   `dirty` which extents' copies may differ after a crash. `mend` what makes copies equal again. `back` what stores that
+//!   come back are brought. `even` what goes on by itself.
 //!
 //! The map is read when a volume is opened, and what was allocated since its last commit is found by listing; it is in memory
 //! while the volume is open, and committed beside reads and writes. Not here yet: background requests in a class of
@@ -33,8 +34,10 @@
 //!    read before they are equal.
 //! 5. Nothing is answered under a lease that may have run out, nor after a greater mark was seen.
 
+mod back;
 mod commit;
 mod dirty;
+mod even;
 mod io;
 mod kept;
 mod members;
@@ -48,7 +51,7 @@ mod snapshot;
 mod tests;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Instant, Nanos, SECTOR, Sector, Span, View};
@@ -257,6 +260,17 @@ pub enum VolumeError {
         "volume {0} cannot keep its lease: the meta store does not answer, and somebody else may have the volume"
     )]
     NoLease(VolumeId),
+    /// It was closed while requests were under way.
+    #[error(
+        "volume {volume} was closed, but requests were still under way after {waited}; whoever opens it next settles what \
+         they left"
+    )]
+    Busy {
+        /// Which.
+        volume: VolumeId,
+        /// How long they were waited for.
+        waited: Nanos,
+    },
     /// It was closed.
     #[error("volume {0} is closed; open it again")]
     Closed(VolumeId),
@@ -493,6 +507,8 @@ pub(crate) struct Core {
     /// Extents whose copies may differ, and how many pieces say so; nobody reads or writes them before they are equal.
     doubtful: RefCell<BTreeMap<u32, u64>>,
     ranges: Rc<Ranges>,
+    /// Extents that get or lose copies just now.
+    evening: RefCell<BTreeSet<u32>>,
     dirty: Dirty,
     /// Changes under way, by their mark.
     under_way: RefCell<BTreeMap<Generation, u64>>,
@@ -661,8 +677,11 @@ impl Core {
         }
     }
 
-    /// Waits for news, or a little.
-    async fn pause(&self) {
+    /// Waits a little, longer after each try, and then for news: much of it is our own, and what fails at once would be
+    /// tried without end in no time.
+    async fn pause(&self, tries: &mut u32) {
+        env::sleep(Nanos::millis(1 << (*tries).min(6))).await;
+        *tries += 1;
         let _ = env::timeout(Nanos::millis(200), self.news.wait()).await;
     }
 }

@@ -93,21 +93,21 @@ impl Volume {
         Ok(Rc::new(volume))
     }
 
-    /// Ends the use of the volume: waits for what is under way, and leaves nothing in doubt if it can.
+    /// Ends the use of the volume: waits for what is under way, no longer than a request may take, and leaves nothing in
+    /// doubt if it can.
     ///
     /// # Errors
     /// [`VolumeError`] if something is left in doubt: whoever opens the volume next settles it. It is closed all the same.
     pub async fn close(&self) -> Result<(), VolumeError> {
         let core = &self.core;
-        let _all = core.ranges.take(0..u64::MAX, true).await;
-        let committed = core.commit().await;
-        let cleared = core.clear_dirty(true).await;
-        let left = match committed.and(cleared) {
-            Ok(()) => {
-                core.change_record(|record| Ok(record.writer.take().is_some()))
-                    .await
-            }
-            error => error,
+        let waited = core.settings.deadline;
+        let all = env::timeout(waited, core.ranges.take(0..u64::MAX, true)).await;
+        let left = match &all {
+            Ok(_) => core.leave_clean().await,
+            Err(_) => Err(VolumeError::Busy {
+                volume: core.id,
+                waited,
+            }),
         };
         *core.stand.borrow_mut() = Stand::Closed;
         core.news.notify_all();
@@ -263,6 +263,7 @@ impl Core {
             extents: RefCell::default(),
             doubtful: RefCell::default(),
             ranges: Rc::default(),
+            evening: RefCell::default(),
             dirty: Dirty::new(BTreeSet::new()),
             under_way: RefCell::default(),
             floors: RefCell::default(),
@@ -490,6 +491,21 @@ impl Core {
         Ok(())
     }
 
+    /// What listings of in-sync stores say of the extents: the one allocated last, and who has it.
+    fn gather(
+        found: &mut BTreeMap<u32, (ExtentName, Vec<StoreNumber>)>,
+        name: ExtentName,
+        store: StoreNumber,
+    ) {
+        let entry = found.entry(name.index).or_insert((name, Vec::new()));
+        if name.born > entry.0.born {
+            *entry = (name, Vec::new());
+        }
+        if name == entry.0 {
+            entry.1.push(store);
+        }
+    }
+
     /// The extents that a store's bitmap names; of a page that cannot be read, all.
     async fn bitmap(&self, link: &Rc<dyn Link>, most: u32) -> Result<BTreeSet<u32>, LinkError> {
         let object = dirty::object(self.id);
@@ -518,6 +534,15 @@ impl Core {
             at += chunk;
         }
         Ok(set)
+    }
+
+    /// Leaves nothing for whoever opens the volume next: neither a map to be found by names, nor doubts, nor a writer.
+    async fn leave_clean(&self) -> Result<(), VolumeError> {
+        let committed = self.commit().await;
+        let cleared = self.clear_dirty(true).await;
+        committed.and(cleared)?;
+        self.change_record(|record| Ok(record.writer.take().is_some()))
+            .await
     }
 
     /// What goes on by itself from now on.

@@ -74,6 +74,7 @@ impl Core {
     /// Makes all copies equal of extents from there on. Their ranges are the caller's alone.
     async fn settle_from(&self, first: u32) -> Result<(), VolumeError> {
         let deadline = env::now() + self.settings.deadline;
+        let mut tries = 0;
         loop {
             self.usable()?;
             let next = self.doubtful.borrow().range(first..).next().map(|it| *it.0);
@@ -83,7 +84,7 @@ impl Core {
             match self.reconcile(index).await {
                 Ok(()) => drop(self.doubtful.borrow_mut().remove(&index)),
                 Err(error) if !error.passes() || env::now() >= deadline => return Err(error),
-                Err(_) => self.pause().await,
+                Err(_) => self.pause(&mut tries).await,
             }
         }
     }
@@ -259,6 +260,7 @@ impl Core {
             from,
             len: EXTENT - from,
         };
+        let mut tries = 0;
         while self.placed(index).is_some() {
             let error = match self.try_change(piece, None).await {
                 Ok(Tried::Done) => return Ok(()),
@@ -267,7 +269,7 @@ impl Core {
             if !error.passes() || env::now() >= deadline {
                 return Err(error);
             }
-            self.pause().await;
+            self.pause(&mut tries).await;
             self.settle_from(index).await?;
         }
         Ok(())

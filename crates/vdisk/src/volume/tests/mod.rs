@@ -4,6 +4,7 @@ mod cluster;
 mod direct;
 mod images;
 mod maps;
+mod returns;
 mod single;
 mod storm;
 mod unlucky;

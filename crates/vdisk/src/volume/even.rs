@@ -1,0 +1,337 @@
+//! What goes on by itself: doubts settled, bits cleared, as many copies of each extent as there should be.
+//!
+//! ```text
+//! too few  -> extent alone -> one more copy, named when it is whole -> counted when a root with it is in the meta store
+//! too many -> extent alone -> one is not counted any more -> freed with the root that leaves it out
+//! ```
+//!
+//! Always true:
+//! 1. A store that loses a copy does not join before the meta store has a map without it.
+//! 2. One extent that nothing can be done about keeps neither the others waiting, nor whoever closes the volume.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use base::Bytes;
+use store::Change;
+
+use super::members::{Member, Standing};
+use super::mend::{Copy, Halt, marked, marked_none};
+use super::{Core, Placed, VolumeError};
+use crate::link::LinkError;
+use crate::names::{EXTENT, Generation, StoreNumber};
+
+/// Extents whose copies are evened out at a time, when it takes long.
+const EVENING_MAX: usize = 8;
+
+/// A store loses a copy: until the meta store has a map without it, the store does not join.
+struct Leaving<'a>(&'a Member);
+
+impl Leaving<'_> {
+    fn of(member: &Member) -> Leaving<'_> {
+        member.leaving.set(member.leaving.get() + 1);
+        Leaving(member)
+    }
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.leaving.set(self.0.leaving.get() - 1);
+    }
+}
+
+impl Core {
+    /// Settles what is in doubt and clears what is clean, as long as the volume is open.
+    pub(super) async fn keep_clean(self: Rc<Self>) {
+        let mut turn = 0_u64;
+        while self.usable().is_ok() {
+            turn += 1;
+            let doubtful: Vec<u32> = self.doubtful.borrow().keys().copied().take(16).collect();
+            for index in &doubtful {
+                let deadline = env::now() + self.settings.patience;
+                if let Err(error) = self.settled(*index, deadline).await {
+                    tracing::debug!(volume = %self.id, index, %error, "still in doubt");
+                }
+            }
+            if let Err(error) = self.clear_dirty(false).await {
+                tracing::debug!(volume = %self.id, %error, "dirty bits stay");
+            }
+            self.ask_for_room().await;
+            if let Err(error) = self.keep_kept(turn).await {
+                tracing::debug!(volume = %self.id, %error, "what older images have is not known");
+            }
+            let filled = async {
+                self.find_homes().await?;
+                self.fill_up().await?;
+                let (out, copies) = {
+                    let record = &self.record.borrow().0;
+                    (record.out.clone(), record.copies)
+                };
+                self.renew_thin_nodes(&out, copies).await?;
+                self.tell_weakest().await
+            };
+            if let Err(error) = filled.await {
+                tracing::debug!(volume = %self.id, %error, "extents lack copies");
+            }
+            if doubtful.is_empty() {
+                env::sleep(self.settings.tick).await;
+            }
+        }
+    }
+
+    /// Looks at each extent once: gives those that have too few stores another one, and takes one from those that have too
+    /// many. One that takes long is gone on with beside the others.
+    async fn fill_up(self: &Rc<Self>) -> Result<(), VolumeError> {
+        let mut from = 0;
+        while let Some(index) = self.next_uneven(from) {
+            from = index + 1;
+            if self.evening.borrow().len() >= EVENING_MAX {
+                return Ok(());
+            }
+            let core = Rc::clone(self);
+            self.evening.borrow_mut().insert(index);
+            let task = env::spawn(async move {
+                let done = core.even_out(index).await;
+                core.evening.borrow_mut().remove(&index);
+                done
+            });
+            match env::timeout(self.settings.patience, task).await {
+                Ok(Err(error)) if error.passes() => {
+                    tracing::debug!(volume = %self.id, index, %error, "not the copies it should have");
+                }
+                Ok(other) => other?,
+                Err(_) => {
+                    tracing::debug!(volume = %self.id, index, "its copies take long to even out");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first extent from there on that has too few stores or too many.
+    fn next_uneven(&self, from: u32) -> Option<u32> {
+        let copies = usize::from(self.record.borrow().0.copies);
+        let extents = self.extents.borrow();
+        let mut all = extents.range(from..).filter(|(index, placed)| {
+            let mut layers = placed.layers();
+            layers.any(|it| it.stores.borrow().len() != copies)
+                && !placed.young.get()
+                && !self.is_doubtful(**index)
+                && !self.evening.borrow().contains(*index)
+        });
+        all.next().map(|(index, _)| *index)
+    }
+
+    async fn even_out(&self, index: u32) -> Result<(), VolumeError> {
+        let copies = usize::from(self.record.borrow().0.copies);
+        let start = u64::from(index) * EXTENT;
+        let _held = self.ranges.take(start..start + EXTENT, true).await;
+        let Some(placed) = self.placed(index).filter(|_| !self.is_doubtful(index)) else {
+            return Ok(());
+        };
+        for layer in placed.layers().filter(|layer| !layer.young.get()) {
+            let count = layer.stores.borrow().len();
+            if count > copies && Rc::ptr_eq(&layer, &placed) && !self.is_shared(&layer) {
+                self.take_away(index, &layer, copies).await?;
+            } else if count < copies {
+                self.fill_one(index, &placed, &layer).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives one layer of an extent another copy. The extent's range is the caller's alone.
+    pub(super) async fn fill_one(
+        &self,
+        index: u32,
+        placed: &Rc<Placed>,
+        layer: &Rc<Placed>,
+    ) -> Result<(), VolumeError> {
+        let numbers = layer.stores.borrow().clone();
+        let Some(number) = self.choose_one(&numbers) else {
+            return Ok(());
+        };
+        self.list_stores(&[number]).await?;
+        let member = self.member(number).expect("chosen from the members");
+        let sources: Vec<Copy<'_>> = (self.needed(&numbers).into_iter())
+            .filter_map(|other| Some((other, other.link()?)))
+            .collect();
+        let (Some(link), Some((source, _))) = (member.link(), self.source(layer, &sources).await?)
+        else {
+            return Ok(());
+        };
+        let named = Cell::new(false);
+        let shared = self.is_shared(layer);
+        let object = &layer.object;
+        let copied = async {
+            if shared {
+                let stat = self.within(source.stat(object)).await;
+                let mark = stat.map_err(Halt::From)?.mark;
+                let change = marked(Generation(mark), true);
+                return self
+                    .put_beside(layer, &source, &sources, &link, change)
+                    .await;
+            }
+            match self.within(link.delete(object, marked_none())).await {
+                Ok(()) | Err(LinkError::Absent(_)) => {}
+                Err(error) => return Err(Halt::To(error)),
+            }
+            // Not whole, and of no account, until it has its mark.
+            self.copy(object, object, &source, &sources, &link, Generation(0))
+                .await?;
+            named.set(true);
+            let mark = marked(self.generation(), true);
+            self.within(link.stamp(object, mark))
+                .await
+                .map_err(Halt::To)
+        };
+        match copied.await {
+            Ok(()) if member.standing.get() == Standing::In => {
+                let added = self.add(index, placed, layer, number).await;
+                if added.is_err() && !shared {
+                    self.rid(layer, number).await?;
+                }
+                added
+            }
+            // The store was put out meanwhile: it looks through all it has when it comes back.
+            Ok(()) => Ok(()),
+            Err(
+                Halt::From(LinkError::Fenced { why, .. }) | Halt::To(LinkError::Fenced { why, .. }),
+            ) => Err(self.fence(why)),
+            Err(Halt::From(error)) => {
+                tracing::debug!(volume = %self.id, index, store = number.0, %error, "no further copy");
+                if error.ends_link() {
+                    self.lose_source(&sources, &source);
+                }
+                // What is there is not whole: of no account.
+                Ok(())
+            }
+            Err(Halt::To(error)) => {
+                tracing::debug!(volume = %self.id, index, store = number.0, %error, "no further copy");
+                if error.ends_link() {
+                    member.lose(&link, matches!(error, LinkError::Unknown(_)));
+                }
+                match named.get() {
+                    true => self.rid(layer, number).await?,
+                    // It is not whole, or as all others are: of no account.
+                    false if error.ends_link() => {
+                        if !self.put_out(&[number]).await? {
+                            self.renew().await?;
+                        }
+                    }
+                    false => {}
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A store may have a whole copy of an extent that changes do not reach: waits until it is out or the copy gone. The
+    /// extent's range is the caller's alone.
+    async fn rid(&self, placed: &Placed, number: StoreNumber) -> Result<(), VolumeError> {
+        let member = self.member(number).expect("it was asked just now");
+        let mut tries = 0;
+        loop {
+            if let Some(link) = member.link() {
+                let gone = self.within(link.delete(&placed.object, Change::FUA)).await;
+                match gone {
+                    Ok(()) | Err(LinkError::Absent(_)) => return Ok(()),
+                    Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
+                    Err(error) if error.ends_link() => {
+                        member.lose(&link, matches!(error, LinkError::Unknown(_)));
+                    }
+                    Err(_) => {}
+                }
+            }
+            match self.put_out(&[number]).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => match self.renew().await {
+                    Err(error) if !error.passes() => return Err(error),
+                    _ => {}
+                },
+                Err(error) if !error.passes() => return Err(error),
+                Err(_) => {}
+            }
+            self.pause(&mut tries).await;
+        }
+    }
+
+    /// Takes a copy away that an extent has too many. Its range is the caller's alone, until a root without the copy is in
+    /// the meta store: whoever reads the map must not count one that changes do not reach.
+    pub(super) async fn take_away(
+        &self,
+        index: u32,
+        placed: &Rc<Placed>,
+        copies: usize,
+    ) -> Result<(), VolumeError> {
+        let numbers = placed.stores.borrow().clone();
+        let members = || numbers.iter().rev().filter_map(|one| self.member(*one));
+        let gone = |it: &&Member| it.standing.get() == Standing::Out;
+        let in_sync = || members().filter(|it| it.standing.get() == Standing::In);
+        let enough = || in_sync().count() > copies;
+        let member = match members().find(gone) {
+            Some(member) => member,
+            None if !enough() => return Ok(()),
+            None => in_sync().next().expect("there are enough"),
+        };
+        let number = member.site.number;
+        let _leaving = Leaving::of(member);
+        placed.stores.borrow_mut().retain(|one| *one != number);
+        // Whoever is put out from here on, or was a moment ago, is counted without this copy.
+        let counted = self.change_record(|record| {
+            let weakest = self.weakest(&record.out, record.copies);
+            let less = 0 < weakest && weakest < record.weakest;
+            record.weakest = record.weakest.min(weakest);
+            Ok(less)
+        });
+        let counted = match counted.await {
+            Ok(()) if member.standing.get() != Standing::Out && !enough() => Err(()),
+            Ok(()) => self.enter(index, placed).await.map_err(drop),
+            Err(error) if !error.passes() => return Err(error),
+            Err(_) => Err(()),
+        };
+        if counted.is_err() {
+            placed.stores.borrow_mut().push(number);
+            return Ok(());
+        }
+        #[cfg(test)]
+        if self.planted(super::Bug::NoCommit) {
+            return Ok(());
+        }
+        // What it has of it is freed with the commit. Whether one that failed comes about nobody knows: until one does not
+        // fail, nobody changes the extent.
+        let mut tries = 0;
+        loop {
+            match self.commit().await {
+                Err(error) if error.passes() => self.pause(&mut tries).await,
+                other => return other,
+            }
+        }
+    }
+
+    /// Tells the record when extents have more copies in sync than it says.
+    async fn tell_weakest(&self) -> Result<(), VolumeError> {
+        self.change_record(|record| {
+            let weakest = self.weakest(&record.out, record.copies);
+            let more = weakest > record.weakest && self.kept.is_known();
+            if !more {
+                return Ok(false);
+            }
+            record.weakest = weakest.max(record.weakest);
+            Ok(more)
+        })
+        .await
+    }
+
+    async fn ask_for_room(&self) {
+        for member in self.members.values() {
+            let Some(link) = member.link() else { continue };
+            if let Ok(space) = self.within(link.space()).await {
+                member
+                    .free
+                    .set(Bytes(space.free.0.saturating_sub(space.spare.0)));
+                member.total.set(space.total);
+            }
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Stores that come back, and what stands in their way; copies that are given up, or half made, when something else fails.
+
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Nanos, Sector, View};
+use device::fault::{Injury, Rule};
+use device::{Class, Device, DeviceExt, Op};
+use store::Change;
+
+use super::cluster::{Cluster, VOLUME, host};
+use crate::meta::{MetaStore, Op as Put};
+use crate::names::{EXTENT, StoreNumber};
+use crate::record::volume_key;
+use crate::volume::{Condition, Volume, VolumeError};
+
+const ONE: StoreNumber = StoreNumber(1);
+const TWO: StoreNumber = StoreNumber(2);
+
+fn filled(byte: u8, len: usize) -> View {
+    View::copy_of(&vec![byte; len])
+}
+
+fn sector(index: u64) -> Sector {
+    Sector(index * EXTENT / 512)
+}
+
+async fn write(volume: &Volume, index: u64, byte: u8) {
+    let wrote = volume.write_at(sector(index), filled(byte, 4096)).await;
+    wrote.unwrap_or_else(|why| panic!("extent {index}: {why}"));
+}
+
+async fn read(volume: &Volume, index: u64) -> u8 {
+    let buf = Buf::for_read(4096);
+    let read = volume.read(sector(index), buf, Class::Foreground).await;
+    read.unwrap()[0]
+}
+
+/// Waits until it is so.
+async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    for _ in 0..10_000 {
+        if is_so().await {
+            return;
+        }
+        env::sleep(Nanos::millis(1)).await;
+    }
+    panic!("never: {what}");
+}
+
+async fn is_out(cluster: &Cluster, store: StoreNumber) -> bool {
+    cluster.record().await.out.contains_key(&store)
+}
+
+fn object(volume: &Volume, index: u32) -> String {
+    volume.core.placed(index).unwrap().object.clone()
+}
+
+/// Is it in that store, and what is its mark?
+async fn mark(cluster: &Cluster, store: StoreNumber, object: &str) -> Option<u64> {
+    let node = cluster.servers[usize::from(store.0) - 1].node();
+    node.store().stat(object).ok().map(|stat| stat.mark)
+}
+
+/// Two stores; what these extents hold is in the map, and store 1 misses what they hold now.
+async fn one_is_behind(extents: u64) -> (Rc<Cluster>, Rc<Volume>) {
+    let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+    let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+    for index in 0..extents {
+        write(&volume, index, 1).await;
+    }
+    volume.close().await.unwrap();
+    let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+    cluster.servers[0].crash();
+    for index in 0..extents {
+        write(&volume, index, 2).await;
+    }
+    assert!(is_out(&cluster, ONE).await);
+    // Nothing is in doubt any more.
+    env::sleep(Nanos::millis(300)).await;
+    (cluster, volume)
+}
+
+#[test]
+fn what_nobody_was_answered_does_not_come_back_with_a_store() {
+    env::Runtime::simulated(41).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let _its_bit = volume.core.note_dirty(0).await.unwrap();
+        // Store 1 never does it, store 2 does it and nobody hears of it.
+        cluster.servers[0].stalled.set(true);
+        cluster.servers[1].deaf.set(1.0);
+        let wrote = volume.write_at(Sector(0), filled(1, 4096)).await;
+        assert!(wrote.is_err());
+        let object = object(&volume, 0);
+        cluster.servers[0].crash();
+        cluster.servers[0].heal().await;
+        cluster.servers[1].crash();
+        assert_eq!(mark(&cluster, ONE, &object).await, None);
+        assert_eq!(read(&volume, 0).await, 0);
+        cluster.servers[1].heal().await;
+        assert!(mark(&cluster, TWO, &object).await.is_some(), "it has it");
+        let joined = async || !is_out(&cluster, TWO).await;
+        until("store 2 comes back", joined).await;
+        for _ in 0..20 {
+            assert_eq!(read(&volume, 0).await, 0);
+        }
+    });
+}
+
+#[test]
+fn an_extent_that_cannot_be_read_keeps_nothing_else_from_a_store_that_comes_back() {
+    env::Runtime::simulated(42).block_on(async {
+        let (cluster, volume) = one_is_behind(3).await;
+        let core = Rc::clone(&volume.core);
+        let rot = Injury::Rot {
+            bits: 3,
+            lasting: true,
+        };
+        let rule = Rule::new(rot).on(&[Op::Read]).times(1);
+        cluster.servers[1].book().add(rule);
+        let buf = Buf::for_read(4096);
+        let read_it = volume.read(sector(0), buf, Class::Foreground).await;
+        assert!(read_it.is_err(), "its only copy is damaged");
+        cluster.servers[0].heal().await;
+        let member = core.member(ONE).unwrap();
+        let brought = async || (1..3).all(|index| member.synced.borrow().contains(&index));
+        until("all but the damaged one are brought", brought).await;
+        env::sleep(Nanos::secs(2)).await;
+        assert!(brought().await, "and not given up again");
+        assert!(is_out(&cluster, ONE).await);
+        let health = volume.health();
+        assert_eq!(health.condition, Condition::Resyncing);
+        assert!(health.why.contains(&object(&volume, 0)), "{}", health.why);
+        let resynced = volume.figures().resynced;
+        write(&volume, 1, 3).await;
+        // What was damaged is written over, and nothing else is brought again.
+        write(&volume, 0, 4).await;
+        let joined = async || !is_out(&cluster, ONE).await;
+        until("store 1 comes back", joined).await;
+        assert_eq!(volume.figures().resynced, resynced + 1);
+        cluster.servers[1].crash();
+        assert_eq!(
+            [
+                read(&volume, 0).await,
+                read(&volume, 1).await,
+                read(&volume, 2).await
+            ],
+            [4, 3, 2]
+        );
+    });
+}
+
+/// Not later than in two seconds.
+async fn the_writer_dies_when_one_joins(cluster: &Cluster, volume: Rc<Volume>) {
+    for _ in 0..20_000 {
+        if !is_out(cluster, ONE).await {
+            break;
+        }
+        env::sleep(Nanos::micros(100)).await;
+    }
+    env::net::sim::crash_host(host(1002));
+    drop(volume);
+    cluster.heal().await;
+}
+
+#[test]
+fn a_store_does_not_join_while_the_map_still_says_that_it_has_a_copy_it_was_not_brought() {
+    env::Runtime::simulated(43).block_on(async {
+        let (cluster, volume) = one_is_behind(1).await;
+        // No commit comes about: the only store that takes nodes of the map does not move.
+        cluster.servers[1].stalled.set(true);
+        let core = Rc::clone(&volume.core);
+        let placed = core.placed(0).unwrap();
+        let leaves = async move {
+            let _held = core.ranges.take(0..EXTENT, true).await;
+            core.take_away(0, &placed, 1).await
+        };
+        drop(env::spawn(leaves));
+        cluster.servers[0].heal().await;
+        the_writer_dies_when_one_joins(&cluster, volume).await;
+        let volume = cluster.open(3, cluster.twin.client(), None).await.unwrap();
+        for _ in 0..20 {
+            assert_eq!(read(&volume, 0).await, 2);
+        }
+    });
+}
+
+#[test]
+fn a_store_does_not_join_while_the_map_still_has_an_extent_that_was_dropped() {
+    env::Runtime::simulated(44).block_on(async {
+        let (cluster, volume) = one_is_behind(3).await;
+        // No commit comes about: the only store that takes nodes of the map has no room.
+        let full = cluster.servers[1].node();
+        let space = full.store().space();
+        let left = Bytes(space.free.0 - space.spare.0);
+        let taken = full.store().reserve(left).await.unwrap();
+        let resized = volume.resize(Bytes(EXTENT)).await;
+        assert!(
+            resized.is_err(),
+            "extents 1 and 2 are gone, but for the map"
+        );
+        cluster.servers[0].heal().await;
+        the_writer_dies_when_one_joins(&cluster, volume).await;
+        full.store().release(taken).await.unwrap();
+        let volume = cluster.open(3, cluster.twin.client(), None).await.unwrap();
+        for _ in 0..20 {
+            assert_eq!(read(&volume, 2).await, 2);
+        }
+    });
+}
+
+#[test]
+fn closing_does_not_wait_for_a_copy_that_cannot_be_taken_away() {
+    env::Runtime::simulated(45).block_on(async {
+        let (cluster, volume) = one_is_behind(1).await;
+        cluster.servers[1].stalled.set(true);
+        let core = Rc::clone(&volume.core);
+        let placed = core.placed(0).unwrap();
+        let leaves = async move {
+            let _held = core.ranges.take(0..EXTENT, true).await;
+            core.take_away(0, &placed, 1).await
+        };
+        let leaves = env::spawn(leaves);
+        env::sleep(Nanos::millis(1)).await;
+        let closed = env::timeout(Nanos::secs(20), volume.close()).await;
+        let told = closed.expect("it ends").unwrap_err();
+        assert!(matches!(told, VolumeError::Busy { .. }), "{told}");
+        assert!(told.to_string().contains("3.00 s"), "{told}");
+        let left = env::timeout(Nanos::secs(20), leaves).await;
+        assert!(left.expect("it ends as well").is_err());
+    });
+}
+
+#[test]
+fn a_copy_that_is_half_made_is_not_taken_for_a_whole_one_after_a_crash() {
+    // Whichever is asked first.
+    for gone in [ONE, TWO] {
+        env::Runtime::simulated(46).block_on(half_made(gone));
+    }
+}
+
+async fn half_made(gone: StoreNumber) {
+    let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+    let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+    for mib in 0..4 {
+        let wrote = volume.write_at(Sector(mib << 11), filled(7, 1 << 20)).await;
+        wrote.unwrap();
+    }
+    let object = object(&volume, 0);
+    // The map names both. The writer dies, the extent is in doubt, and one copy is lost.
+    let core = Rc::clone(&volume.core);
+    let _in_use = core.note_dirty(0).await.unwrap();
+    env::sleep(Nanos::millis(200)).await;
+    env::net::sim::crash_host(host(1001));
+    drop(volume);
+    let node = cluster.servers[usize::from(gone.0) - 1].node();
+    let deleted = node.store().delete(&object, Change::FUA).await;
+    deleted.unwrap();
+    let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+    let size = || node.store().stat(&object).map_or(0, |stat| stat.size);
+    // It is made again by itself: so far.
+    while size() == 0 {
+        env::sleep(Nanos::micros(50)).await;
+    }
+    assert!(size() < EXTENT);
+    env::net::sim::crash_host(host(1002));
+    drop(volume);
+    let volume = cluster.open(3, cluster.twin.client(), None).await.unwrap();
+    for mib in 0..4 {
+        let buf = Buf::for_read(4096);
+        let read = volume.read(Sector(mib << 11), buf, Class::Foreground).await;
+        assert_eq!(
+            read.unwrap()[0],
+            7,
+            "the {mib}. MiB without the copy of store {gone}"
+        );
+    }
+}
+
+#[test]
+fn a_read_that_is_given_up_leaves_nobody_elses_changes_under_way() {
+    env::Runtime::simulated(47).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        write(&volume, 0, 7).await;
+        env::net::sim::crash_host(host(1001));
+        drop(volume);
+        let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        let core = &volume.core;
+        assert!(core.is_doubtful(0));
+        let buf = Buf::for_read(4096);
+        let reads = volume.read(Sector(0), buf, Class::Foreground);
+        let given_up = env::timeout(Nanos::micros(1_500), reads).await;
+        assert!(given_up.is_err() && core.is_doubtful(0));
+        // A change of a copy may be at its store: whoever is next must not be there before it is over.
+        assert!(!core.under_way.borrow().is_empty());
+        let next = core.ranges.take(0..EXTENT, true);
+        let next = env::timeout(Nanos::micros(100), next).await;
+        assert!(next.is_err(), "the extent is free");
+        assert_eq!(read(&volume, 0).await, 7);
+    });
+}
+
+#[test]
+fn a_store_that_went_out_without_an_answer_comes_back_all_the_same() {
+    env::Runtime::simulated(33).block_on(async {
+        let cluster = Cluster::new(3, 2, 1, Bytes::mib(64)).await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        write(&volume, 0, 1).await;
+        let mut record = cluster.record().await;
+        // As if an answer that was given up came about after all.
+        record.generation = record.generation.next();
+        record.out.insert(StoreNumber(3), record.generation);
+        record.weakest = 1;
+        let put = Put::Put {
+            key: volume_key(VOLUME),
+            value: record.encode(),
+            lease: None,
+        };
+        let done = cluster.twin.client().txn(Vec::new(), vec![put]).await;
+        done.unwrap();
+        write(&volume, 0, 2).await;
+        write(&volume, 1, 2).await;
+        env::sleep(Nanos::secs(3)).await;
+        assert_eq!(volume.health().condition, Condition::Healthy);
+        assert!(cluster.record().await.out.is_empty());
+    });
+}
