@@ -16,11 +16,15 @@
 //! - *search*, for all others: after each event, all the states that a block could be in, in a window of the operations
 //!   under way. A read that fits a state is taken at once, which never harms.
 //!
+//! - [`moment`] whether what a snapshot holds was all there at one moment.
+//!
 //! Source: Gibbons and Korach, "Testing shared memories", 1997 (zones); Wing and Gong, 1993, and Lowe, 2017 (search).
 //!
 //! Always true:
 //! 1. The answer is that of trying every order: the tests hold both ways against just that.
 //! 2. Only the order of moments counts; the answer does not depend on the order in which operations are listed.
+
+pub mod moment;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -52,6 +52,16 @@ fn what_was_once_lost_is_there() {
     }
 }
 
+/// Harder stories that once went on for minutes: what failed was tried again at once, for as long as it might.
+#[test]
+fn what_once_went_on_and_on_comes_to_an_end() {
+    for seed in [1_049_136, 1_049_139] {
+        if let Err(why) = run(seed, None) {
+            panic!("seed {seed}: {why}");
+        }
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run() {
     let one = run(3, None).unwrap();
@@ -98,4 +108,9 @@ fn disks_that_lie_about_what_is_durable_are_caught() {
 #[test]
 fn clocks_that_drift_beyond_the_margin_are_caught() {
     caught(Bug::ClocksDrift);
+}
+
+#[test]
+fn a_snapshot_of_two_moments_is_caught() {
+    caught(Bug::TornSnapshot);
 }

@@ -36,6 +36,14 @@ fn sector(block: u64) -> Sector {
 }
 
 impl World {
+    /// That of a clone.
+    pub fn of_clone(nth: u64) -> World {
+        World {
+            history: History::of_clone(nth),
+            over: Cell::new(false),
+        }
+    }
+
     /// Reads blocks, and remembers what they hold.
     ///
     /// # Errors

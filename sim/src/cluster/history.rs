@@ -2,7 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::linear::{Act, Impossible, Moment, Operation, Tag, check};
+use crate::linear::moment::at_one_moment;
+use crate::linear::{Act, Impossible, Moment, Operation, Tag, ZERO, check};
+
+/// What a clone began as was there by then.
+const BEFORE: Moment = 2;
 
 /// Grows while clients work.
 #[derive(Default)]
@@ -72,6 +76,55 @@ impl History {
             let ended = self.tick();
             self.operations.borrow_mut()[*at].ended = Some(ended);
         }
+    }
+
+    /// That of a clone: what is written there is nowhere else, and what it began as comes before all.
+    pub fn of_clone(nth: u64) -> History {
+        let history = History::default();
+        history.tags.set(nth << 32);
+        history.clock.set(BEFORE);
+        history
+    }
+
+    /// What a clone began as.
+    pub fn begins_as(&self, holds: &[(u64, Tag)]) {
+        for (block, tag) in holds.iter().filter(|(_, tag)| *tag != ZERO) {
+            self.operations.borrow_mut().push(Operation {
+                began: 1,
+                ended: Some(BEFORE),
+                block: *block,
+                act: Act::Write(*tag),
+                who: 0,
+            });
+        }
+    }
+
+    /// This moment.
+    pub fn moment(&self) -> Moment {
+        self.tick()
+    }
+
+    /// A snapshot that was asked for at the first of these moments, and there at the second, holds these tags.
+    ///
+    /// # Errors
+    /// If it is torn.
+    pub fn kept(
+        &self,
+        who: u32,
+        between: (Moment, Moment),
+        holds: &[(u64, Tag)],
+    ) -> Result<(), String> {
+        at_one_moment(&self.operations.borrow(), between, holds)?;
+        for (block, tag) in holds {
+            self.operations.borrow_mut().push(Operation {
+                began: between.0,
+                ended: Some(between.1),
+                block: *block,
+                act: Act::Read(*tag),
+                who,
+            });
+        }
+        Ok(())
     }
 
     /// A block that nobody can have written.

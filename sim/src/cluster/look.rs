@@ -4,6 +4,8 @@ use std::rc::Rc;
 
 use base::{Bytes, View};
 use device::Class;
+use store::{Change, StoreError};
+use vdisk::image_gc::Objects;
 use vdisk::image_meta::Images;
 use vdisk::map::cache::Cache;
 use vdisk::map::node::NODE;
@@ -15,8 +17,8 @@ use vdisk::{EXTENT, Generation, StoreNumber, Stores, VolumeId};
 use super::Cluster;
 use super::disk::StoreNode;
 
-/// The stores, to read from alone.
-struct Direct(Rc<Cluster>);
+/// The stores, without any way between: to read from, and to free what nobody has any more.
+pub struct Direct(pub Rc<Cluster>);
 
 impl Cluster {
     fn node(&self, number: StoreNumber) -> Option<&Rc<StoreNode>> {
@@ -46,7 +48,38 @@ impl Nodes for Direct {
     }
 }
 
-/// Every extent of every image has `copies` copies where its map says, and they are equal. More copies may be there, which no map names.
+impl Objects for Direct {
+    fn stores(&self) -> Vec<StoreNumber> {
+        let all = self.0.nodes.iter();
+        all.map(|node| StoreNumber(node.number)).collect()
+    }
+
+    fn delete<'a>(&'a self, store: StoreNumber, name: &'a str) -> Pending<'a, ()> {
+        Box::pin(async move {
+            let there = self.0.node(store).ok_or("there is no such store")?.store();
+            match there.store().delete(name, Change::default()).await {
+                Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        store: StoreNumber,
+        prefix: &'a str,
+        after: &'a str,
+        most: usize,
+    ) -> Pending<'a, Vec<String>> {
+        Box::pin(async move {
+            let there = self.0.node(store).ok_or("there is no such store")?.store();
+            let listing = there.store().list(prefix, Some(after), most);
+            Ok(listing.objects.into_iter().map(|it| it.name).collect())
+        })
+    }
+}
+
+/// Every extent of every image that somebody may read has `copies` copies where its map says, and they are equal. More copies may be there, which no map names.
 ///
 /// # Errors
 /// What is not so.
@@ -57,6 +90,9 @@ pub async fn alike(cluster: &Rc<Cluster>, copies: u8) -> Result<(), String> {
     let reader = Reader::new(direct, Cache::new(Bytes::mib(4)));
     for known in images.values() {
         let image = &known.record;
+        if !image.is_live() {
+            continue;
+        }
         let size = extents(image.size);
         let map = Map::open(reader.clone(), VolumeId(0), image.root, size, Generation(0));
         let mut from = 0;

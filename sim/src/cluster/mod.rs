@@ -11,12 +11,14 @@
 //! - [`disk`] a store node: its disk's stack, power cuts, restarts.
 //! - [`planted`] mistakes, put in at the engine's edges.
 //! - [`history`] what clients did and saw. [`clients`] what they do.
+//! - [`images`] snapshots, clones and other sizes.
 //! - [`faults`] what goes wrong. [`story`] a whole run. [`look`] what is in the stores after it.
 
 pub mod clients;
 pub mod disk;
 pub mod faults;
 pub mod history;
+pub mod images;
 pub mod look;
 pub mod planted;
 pub mod story;
@@ -120,6 +122,14 @@ impl Cluster {
     /// # Errors
     /// [`VolumeError`], such as faults bring about.
     pub async fn open(&self, number: usize) -> Result<Rc<Volume>, VolumeError> {
+        self.open_one(VOLUME, number).await
+    }
+
+    /// Opens a volume on a host, whoever has it.
+    ///
+    /// # Errors
+    /// [`VolumeError`], such as faults bring about.
+    pub async fn open_one(&self, id: VolumeId, number: usize) -> Result<Rc<Volume>, VolumeError> {
         let client = self.twin.client();
         {
             let (clients, faults) = &mut self.ways.borrow_mut()[number];
@@ -148,7 +158,7 @@ impl Cluster {
         };
         // Any copy at any time, so that copies that differ show.
         let choice = Choice::new(build(Kind::Random, &options));
-        let opening = Volume::open(VOLUME, meta, choice, self.sites(), settings);
+        let opening = Volume::open(id, meta, choice, self.sites(), settings);
         // What the volume does by itself lives on its host.
         sim::on_host(host(number), opening).await
     }

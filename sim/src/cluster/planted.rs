@@ -31,6 +31,8 @@ pub enum Bug {
     DisksLie,
     /// Clocks drift by more than the lease's margin.
     ClocksDrift,
+    /// Of a snapshot one extent is as of one moment, and the others as of another.
+    TornSnapshot,
 }
 
 /// A way to a store, with the mistake in it.

@@ -11,13 +11,16 @@ use std::rc::Rc;
 use base::Nanos;
 use env::Rng;
 use env::net::sim::{self, Delay, Link};
+use env::sync::Sender;
+use vdisk::VolumeId;
 use vdisk::volume::{Condition, Figures, Volume};
 
 use super::clients::{PLACES, World, client};
 use super::faults::{inject, kinds};
+use super::images::Branches;
 use super::look::alike;
 use super::planted::Bug;
-use super::{Cluster, HOSTS, host};
+use super::{Cluster, HOSTS, SIZE, VOLUME, host};
 
 /// Clients of each writer.
 const CLIENTS: u32 = 3;
@@ -27,6 +30,10 @@ const LAST: usize = HOSTS - 1;
 const DRIFT: u64 = 80_000;
 /// What everything takes at most once faults are over.
 const WELL_AGAIN: Nanos = Nanos::secs(60);
+/// No run takes longer: writers come and go seven times at most, each within some seconds.
+const LONGEST: Nanos = Nanos::secs(600);
+/// Nor has more events: what is tried without end in no time has.
+const EVENTS_MAX: u64 = 20_000_000;
 
 /// Seeds from here on are those from 0 on, with more faults and writers, and writes that must reach two copies.
 pub const HARDER: u64 = 1 << 20;
@@ -40,6 +47,8 @@ fn harder(seed: u64) -> bool {
 pub struct Ran {
     /// Of all events.
     pub hash: u64,
+    /// How many there were; of several runs the most of one.
+    pub events: u64,
     /// Requests that were answered.
     pub answered: u64,
     /// What the volumes did.
@@ -50,6 +59,7 @@ impl Ran {
     /// Adds what another run did.
     pub fn add(&mut self, other: &Ran) {
         self.answered += other.answered;
+        self.events = self.events.max(other.events);
         self.volume(&other.figures);
     }
 
@@ -61,6 +71,7 @@ impl Ran {
         all.resynced += other.resynced;
         all.reconciled += other.reconciled;
         all.allocated += other.allocated;
+        all.merged += other.merged;
         all.commits += other.commits;
     }
 }
@@ -72,21 +83,58 @@ impl Ran {
 pub fn run(seed: u64, bug: Option<Bug>) -> Result<Ran, String> {
     let runtime = env::Runtime::simulated(seed % HARDER);
     let ran = runtime.block_on(async move {
-        let story = async {
-            match bug {
-                Some(Bug::ClocksDrift) => split(seed, 400_000, bug).await,
-                Some(Bug::NoSeal) => split(seed, DRIFT as i32, bug).await,
-                _ if seed % 8 == 1 => split(seed, DRIFT as i32, bug).await,
-                _ => story(seed, bug).await,
-            }
-        };
-        let ended = env::timeout(Nanos::secs(3600), story).await;
-        ended.unwrap_or_else(|_| Err("it never ends".to_owned()))
-    })?;
+        let (ended, mut first) = env::sync::channel();
+        let stage = Stage::default();
+        env::spawn(watch(stage.clone(), ended.clone()));
+        env::spawn(async move {
+            let told = match bug {
+                Some(Bug::ClocksDrift) => split(seed, 400_000, bug, &stage).await,
+                Some(Bug::NoSeal) => split(seed, DRIFT as i32, bug, &stage).await,
+                _ if seed % 8 == 1 => split(seed, DRIFT as i32, bug, &stage).await,
+                _ => story(seed, bug, &stage).await,
+            };
+            let _ = ended.send(told);
+        });
+        let told = first.receive().await;
+        let told = told.unwrap_or_else(|_| Err("nobody said how it ended".to_owned()));
+        told.map(|ran| (ran, env::events()))
+    });
+    let (ran, events) = ran?;
     Ok(Ran {
         hash: runtime.trace_hash(),
+        events,
         ..ran
     })
+}
+
+/// How far a run is.
+#[derive(Clone)]
+struct Stage(Rc<Cell<&'static str>>);
+
+impl Default for Stage {
+    fn default() -> Stage {
+        Stage(Rc::new(Cell::new("writers come and go")))
+    }
+}
+
+impl Stage {
+    fn is(&self, what: &'static str) {
+        self.0.set(what);
+    }
+}
+
+/// Ends a run that goes on and on, and says where it was.
+async fn watch(stage: Stage, ended: Sender<Result<Ran, String>>) {
+    let start = env::true_now();
+    loop {
+        env::sleep(Nanos::millis(10)).await;
+        let (took, events) = (env::true_now().since(start), env::events());
+        if took > LONGEST || events > EVENTS_MAX {
+            let why = format!("no end after {took} and {events} events: {}", stage.0.get());
+            let _ = ended.send(Err(why));
+            return;
+        }
+    }
 }
 
 /// One writer's clients, on its host.
@@ -133,7 +181,7 @@ impl Injector {
     }
 }
 
-async fn story(seed: u64, bug: Option<Bug>) -> Result<Ran, String> {
+async fn story(seed: u64, bug: Option<Bug>, stage: &Stage) -> Result<Ran, String> {
     let mut rng = Rng::from_seed((seed % HARDER) ^ 0x5eed);
     let stores = 3 + rng.below(2) as u16;
     let copies = 2 + rng.below(2) as u8;
@@ -142,6 +190,7 @@ async fn story(seed: u64, bug: Option<Bug>) -> Result<Ran, String> {
     let cluster = Cluster::new(stores, copies, min_isr, bug).await;
     drift(&cluster, &mut rng, DRIFT);
     let world = Rc::new(World::default());
+    let branches = with_images(seed, bug).then(|| Rc::new(Branches::default()));
     let mut injector = Injector::start(&cluster, seed, &mut rng);
     let mut number = 0;
     let mut ran = Ran::default();
@@ -156,41 +205,129 @@ async fn story(seed: u64, bug: Option<Bug>) -> Result<Ran, String> {
         if opened.is_err() {
             injector.stop().await;
             cluster.heal().await;
-            opened = patiently(&cluster, number).await;
+            opened = patiently(&cluster, VOLUME, number).await;
             injector = Injector::start(&cluster, seed, &mut rng);
         }
         let volume = opened.map_err(|why| format!("nothing is wrong, and yet: {why}"))?;
         work(&volume, &world, number, CLIENTS, true).await;
+        let mut all = vec![Rc::clone(&volume)];
+        if let Some(branches) = &branches {
+            keep_some(branches, (&volume, &world), number, &mut rng, bug).await;
+            all.extend(work_on_clones(&cluster, branches, number).await);
+        }
         env::sleep(Nanos::millis(50 + rng.below(900))).await;
         ran.volume(&volume.figures());
         match rng.below(6) {
             // Taken over while it runs: it learns that by itself.
             0..3 => {}
-            3 => drop(volume.close().await),
+            3 => {
+                for volume in all {
+                    drop(volume.close().await);
+                }
+            }
             _ => {
-                drop(volume);
+                drop((volume, all));
                 cluster.crash_host(number);
             }
+        }
+        if let Some(branches) = branches.as_ref().filter(|_| rng.chance(0.5)) {
+            branches.branch(&cluster, rng.below(8)).await?;
         }
         number = (number + rng.below(2) as usize) % LAST;
     }
     injector.stop().await;
     cluster.heal().await;
-    well_again(&cluster, &world, copies, ran).await
+    if let Some(branches) = branches.as_deref() {
+        stage.is("faults are over, and snapshots and clones are looked at");
+        world.over.set(true);
+        clones_are_well(&cluster, branches).await?;
+        let looked = sim::on_host(host(LAST), branches.end(&cluster, &world, LAST));
+        looked
+            .await
+            .map_err(|why| format!("faults are over, and yet: {why}"))?;
+    }
+    well_again(&cluster, &world, copies, ran, stage).await
+}
+
+/// Is this run about snapshots, clones and sizes too?
+fn with_images(seed: u64, bug: Option<Bug>) -> bool {
+    bug == Some(Bug::TornSnapshot) || seed % 8 >= 6
+}
+
+/// A snapshot or two and other sizes, beside the clients of a writer.
+async fn keep_some(
+    branches: &Rc<Branches>,
+    (volume, world): (&Rc<Volume>, &Rc<World>),
+    number: usize,
+    rng: &mut Rng,
+    bug: Option<Bug>,
+) {
+    if rng.chance(0.7) {
+        let wait = Nanos::millis(rng.below(300));
+        let (volume, world) = (Rc::clone(volume), Rc::clone(world));
+        let work = Rc::clone(branches).snapshot(volume, world, wait, bug);
+        sim::on_host(host(number), async { drop(env::spawn(work)) }).await;
+    }
+    if rng.chance(0.3) {
+        let wait = Nanos::millis(rng.below(200));
+        let work = Branches::resize(Rc::clone(volume), Rc::clone(world), wait);
+        sim::on_host(host(number), async { drop(env::spawn(work)) }).await;
+    }
+}
+
+/// Opens the clones on a host beside their parent, if they can be, and has clients work on them.
+async fn work_on_clones(cluster: &Cluster, branches: &Branches, number: usize) -> Vec<Rc<Volume>> {
+    let mut open = Vec::new();
+    for clone in branches.clones() {
+        if let Ok(volume) = cluster.open_one(clone.id, number).await {
+            work(&volume, &clone.world, number, CLIENTS, true).await;
+            open.push(volume);
+        }
+    }
+    open
+}
+
+/// Faults are over: clones open, and each block can be read and written.
+async fn clones_are_well(cluster: &Cluster, branches: &Branches) -> Result<(), String> {
+    let failed = |why: &dyn std::fmt::Display| format!("faults are over, and yet a clone: {why}");
+    for clone in branches.clones() {
+        let volume = patiently(cluster, clone.id, LAST).await;
+        let volume = volume.map_err(|why| failed(&why))?;
+        clone.world.over.set(true);
+        volume.resize(SIZE).await.map_err(|why| failed(&why))?;
+        look_and_write(&clone.world, &volume).await?;
+        volume.close().await.map_err(|why| failed(&why))?;
+    }
+    Ok(())
+}
+
+/// Each block twice, and once more with something new in it.
+async fn look_and_write(world: &World, volume: &Volume) -> Result<(), String> {
+    let failed = |why| format!("faults are over, and yet: {why}");
+    let who = LAST as u32 * 100;
+    for block in PLACES {
+        for _ in 0..2 {
+            world.read(volume, who, block, 1).await.map_err(failed)?;
+        }
+        world.write(volume, who, block, 1).await.map_err(failed)?;
+        world.read(volume, who, block, 1).await.map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Opens when nothing is wrong any more; connections that were cut may take a moment to be given up.
 async fn patiently(
     cluster: &Cluster,
+    id: VolumeId,
     number: usize,
 ) -> Result<Rc<Volume>, vdisk::volume::VolumeError> {
-    let mut opened = cluster.open(number).await;
+    let mut opened = cluster.open_one(id, number).await;
     for _ in 0..10 {
         if opened.is_ok() {
             break;
         }
         env::sleep(Nanos::millis(300)).await;
-        opened = cluster.open(number).await;
+        opened = cluster.open_one(id, number).await;
     }
     opened
 }
@@ -208,20 +345,18 @@ async fn well_again(
     world: &Rc<World>,
     copies: u8,
     mut ran: Ran,
+    stage: &Stage,
 ) -> Result<Ran, String> {
+    stage.is("faults are over, and the volume is to open");
     cluster.are_up()?;
-    let volume = patiently(cluster, LAST).await;
+    let volume = patiently(cluster, VOLUME, LAST).await;
     let volume = volume.map_err(|why| format!("faults are over, and yet: {why}"))?;
     world.over.set(true);
-    let who = LAST as u32 * 100;
-    let failed = |why| format!("faults are over, and yet: {why}");
-    for block in PLACES {
-        for _ in 0..2 {
-            world.read(&volume, who, block, 1).await.map_err(failed)?;
-        }
-        world.write(&volume, who, block, 1).await.map_err(failed)?;
-        world.read(&volume, who, block, 1).await.map_err(failed)?;
-    }
+    stage.is("faults are over, and blocks are to be read and written");
+    let resized = volume.resize(SIZE).await;
+    resized.map_err(|why| format!("faults are over, and yet: {why}"))?;
+    look_and_write(world, &volume).await?;
+    stage.is("faults are over, and all copies are to be there again");
     let start = env::now();
     while volume.health().condition != Condition::Healthy {
         if env::now().since(start) > WELL_AGAIN {
@@ -232,6 +367,7 @@ async fn well_again(
     // A copy too many goes as well.
     env::sleep(Nanos::secs(1)).await;
     world.history.judge()?;
+    stage.is("faults are over, and the volume is to close");
     let closed = sim::on_host(host(LAST), volume.close()).await;
     closed.map_err(|why| why.to_string())?;
     alike(cluster, copies).await?;
@@ -245,7 +381,7 @@ async fn well_again(
 
 /// A writer loses the meta store, and goes on while somebody else takes over. Either he loses all stores but one as well and reads
 /// there while his lease lasts, or he sends writes of which he can answer none. His clock is slow and his successor's is fast.
-async fn split(seed: u64, drift: i32, bug: Option<Bug>) -> Result<Ran, String> {
+async fn split(seed: u64, drift: i32, bug: Option<Bug>, stage: &Stage) -> Result<Ran, String> {
     let mut rng = Rng::from_seed((seed % HARDER) ^ 0x5eed);
     let cluster = Cluster::new(3, 2, 1, bug).await;
     sim::set_drift(host(0), -drift);
@@ -287,5 +423,5 @@ async fn split(seed: u64, drift: i32, bug: Option<Bug>) -> Result<Ran, String> {
     cluster.crash_host(0);
     cluster.crash_host(1);
     cluster.heal().await;
-    well_again(&cluster, &world, 2, Ran::default()).await
+    well_again(&cluster, &world, 2, Ran::default(), stage).await
 }
