@@ -96,6 +96,26 @@ fn is_dead_ones(path: &str) -> bool {
     !text.trim().parse().is_ok_and(lives)
 }
 
+/// Removes the folders of runs that died, where nothing is mounted any more.
+pub fn sweep() {
+    if !leftovers().is_empty() {
+        return;
+    }
+    for entry in fs::read_dir(std::env::temp_dir())
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        let owner = fs::read_to_string(entry.path().join(OWNER)).unwrap_or_default();
+        // One without an owner may just be made.
+        let dead = owner.trim().parse().is_ok_and(|pid| !lives(pid));
+        if ours && dead {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// Runs a program of the system; what it printed.
 fn call(program: &str, arguments: &[&str]) -> Result<String, String> {
     let answer = Command::new(program)

@@ -28,7 +28,7 @@ use device::model::{Kind, Spec};
 
 use super::{ExperimentError, Listing, Options, Progress, Row};
 use crate::predict::app::mariadb::{Server, Settings, Tools};
-use crate::predict::app::process::Stop;
+use crate::predict::app::process::{Stop, room};
 use crate::predict::app::work::{Records, Workload};
 use crate::predict::app::{self, Home, Plan};
 use crate::predict::data::DataSet;
@@ -200,6 +200,7 @@ pub fn run(options: Options<'_>, progress: &mut Progress<'_>) -> Result<Vec<Row>
     if let Some(why) = hindrance() {
         return Err(refused(why));
     }
+    disk::sweep();
     let extent = Extent::of(&options);
     let never = Stop::default();
     let bench = Bench {
@@ -250,13 +251,7 @@ impl Bench<'_> {
 
     /// A loaded database that is shut down: every device gets the same one.
     fn template(&self) -> Result<tempfile::TempDir, Trouble> {
-        let folder = tempfile::Builder::new()
-            .prefix("tanada-template-")
-            .tempdir();
-        let folder = folder.map_err(|error| format!("cannot make a folder: {error}"))?;
-        // The database's user walks through it.
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o711);
-        std::fs::set_permissions(folder.path(), mode).map_err(|error| error.to_string())?;
+        let folder = room("template").map_err(|error| format!("cannot make a folder: {error}"))?;
         let data = folder.path().join("data");
         let plan = &self.extent.plan;
         app::prepare(&Tools::find()?, &data, plan, self.stop, &mut |_, _| {})?;

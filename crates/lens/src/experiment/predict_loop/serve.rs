@@ -8,8 +8,9 @@
 //! Untimed is for what is not measured (making a file system, copying a database), and for the floor: what everything around the
 //! model takes by itself.
 //!
-//! Choice: the thread looks for its timers without sleeping for the last quarter of a millisecond: a sleeping processor wakes tens of
-//! microseconds late, more than a fast device takes. What it keeps is measured here, at the model, and told beside the rest.
+//! Choice: the thread looks for its timers without sleeping for as long as a processor takes to wake, so that what a fast device takes is
+//! kept to the microsecond; what a slow one takes comes later by that much. What was kept is measured here, at the model, and told beside the
+//! rest.
 //!
 //! Always true:
 //! 1. What was written untimed is read timed, and the other way round.
@@ -28,8 +29,8 @@ use front::nbd::{Config, Export, Server};
 
 /// The export's name.
 pub const EXPORT: &str = "disk";
-/// Longer than a processor takes to wake.
-const AWAKE: Nanos = Nanos::micros(250);
+/// About what a processor takes to wake. Longer, and on a machine of few cores the thread takes the time of those it serves.
+const AWAKE: Nanos = Nanos::micros(60);
 
 /// `spec` as many times slower: latencies longer, bytes a second fewer.
 pub fn slowed(spec: &Spec, times: f64) -> Spec {

@@ -23,7 +23,7 @@ use mysql::{Conn, OptsBuilder};
 use serde::{Deserialize, Serialize};
 
 use super::AppError;
-use super::process::{Identity, Process, Stop, await_that, bound, find_program};
+use super::process::{Identity, Process, Stop, await_that, bound, find_program, room};
 
 /// How long it may take until it answers.
 const START: Duration = Duration::from_secs(120);
@@ -203,7 +203,7 @@ impl Server {
     ) -> Result<Server, AppError> {
         let identity = identity(settings.user.as_deref())?;
         // Names of sockets are short, those of folders need not be: it has a room of its own.
-        let room = tempfile::Builder::new().prefix("tanada-db-").tempdir();
+        let room = room("db");
         let room = room.map_err(|source| AppError::folder("make", Path::new("/tmp"), source))?;
         let private = fs::set_permissions(room.path(), fs::Permissions::from_mode(0o700));
         private

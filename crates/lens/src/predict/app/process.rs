@@ -10,6 +10,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -193,6 +194,32 @@ pub fn lives(pid: u32) -> bool {
     std::path::Path::new(&format!("/proc/{pid}")).exists()
 }
 
+/// A temporary folder that others may walk through, gone when it is dropped. Those of the same `kind` whose owner died before
+/// that are removed.
+///
+/// # Errors
+/// The system's.
+pub fn room(kind: &str) -> io::Result<tempfile::TempDir> {
+    let prefix = format!("tanada-{kind}-");
+    let entries = std::fs::read_dir(std::env::temp_dir())?;
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| {
+            let (pid, _) = name.strip_prefix(&prefix)?.split_once('-')?;
+            pid.parse().ok()
+        });
+        if owner.is_some_and(|pid| !lives(pid)) {
+            // Somebody else's stays.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    let folder = tempfile::Builder::new()
+        .prefix(&format!("{prefix}{}-", std::process::id()))
+        .tempdir()?;
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o711))?;
+    Ok(folder)
+}
+
 /// A process, other than this one, that was started with `words` in its command line.
 pub fn started_with(words: &str) -> Option<u32> {
     let entries = std::fs::read_dir("/proc").ok()?.flatten();
@@ -219,6 +246,16 @@ mod tests {
         assert!(lives(id));
         drop(process);
         assert!(!lives(id));
+    }
+
+    #[test]
+    fn the_rooms_of_the_dead_are_cleared_and_those_of_the_living_stay() {
+        let mine = room("test").unwrap();
+        // No process has this number: the largest there can be is 2^22.
+        let dead = std::env::temp_dir().join("tanada-test-4194305-x");
+        std::fs::create_dir(&dead).unwrap();
+        let other = room("test").unwrap();
+        assert!(!dead.exists() && mine.path().exists() && other.path().exists());
     }
 
     #[test]
