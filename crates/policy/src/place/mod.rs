@@ -57,7 +57,7 @@ pub use queue::{DiskQueue, QueueFull, QueueOptions};
 pub use queue_cost::{Oracle, QueueCost};
 pub use queued_amount::QueuedAmount;
 pub use suspicion::EjectOptions;
-pub use tanada::{HedgeDisks, HedgeOptions, PowerOfChoices, Tanada, TanadaOptions};
+pub use tanada::{HedgeDisks, HedgeOptions, PowerOfChoices, Tanada, TanadaOptions, YieldOptions};
 pub use term::{Penalties, PerByte, Permille, Tail, Weights, term};
 pub use turns::{Random, RoundRobin};
 
@@ -93,6 +93,11 @@ pub enum Class {
     Normal,
     /// Preferred.
     High,
+}
+
+impl Class {
+    /// All, lowest first.
+    pub const ALL: [Class; 3] = [Class::Low, Class::Normal, Class::High];
 }
 
 /// Who asks.
@@ -213,6 +218,8 @@ pub struct State {
     pub requests: u32,
     /// The highest class among those queued.
     pub foremost: Option<Class>,
+    /// The mean length of those of normal or higher class that are queued; zero if there are none.
+    pub mean: Bytes,
 }
 
 impl State {
@@ -229,6 +236,7 @@ impl State {
             queued: Bytes(0),
             requests: 0,
             foremost: None,
+            mean: Bytes(0),
         }
     }
 

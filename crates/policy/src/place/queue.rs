@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use base::{Bytes, Instant, Nanos};
 
 use super::measure::Measure;
-use super::{At, Penalties, Permille, Request, State, Tail, Ticket, Weights, term};
+use super::{At, Class, Penalties, Permille, Request, State, Tail, Ticket, Weights, term};
 
 /// The parameters of a disk's queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -125,7 +125,8 @@ pub struct DiskQueue {
     entries: VecDeque<Entry>,
     cost: Nanos,
     work: Nanos,
-    queued: Bytes,
+    /// How many of each class, and their length.
+    classes: [(u64, Bytes); 3],
     /// What the first entry is behind.
     head: Tail,
     tail: Tail,
@@ -170,7 +171,7 @@ impl DiskQueue {
             entries: VecDeque::new(),
             cost: Nanos(0),
             work: Nanos(0),
-            queued: Bytes(0),
+            classes: [(0, Bytes(0)); 3],
             head: start,
             tail: start,
             first_since: Instant(0),
@@ -292,9 +293,10 @@ impl DiskQueue {
             work: self.left(now),
             work_mean: Nanos(self.means.work.round() as u64),
             utilisation: Permille((self.means.busy * 1_000.0).round() as u32),
-            queued: self.queued,
+            queued: self.classes.iter().map(|(_, length)| *length).sum(),
             requests: self.entries.len() as u32,
-            foremost: self.entries.iter().map(|it| it.request.origin.class).max(),
+            foremost: (Class::ALL.into_iter().rev()).find(|it| self.classes[*it as usize].0 > 0),
+            mean: self.mean(),
         }
     }
 
@@ -311,13 +313,23 @@ impl DiskQueue {
     fn count(&mut self, entry: &Entry) {
         self.cost += entry.cost;
         self.work += entry.work;
-        self.queued += entry.request.bytes;
+        let (number, length) = &mut self.classes[entry.request.origin.class as usize];
+        *number += 1;
+        *length += entry.request.bytes;
     }
 
     fn discount(&mut self, entry: &Entry) {
         self.cost -= entry.cost;
         self.work -= entry.work;
-        self.queued -= entry.request.bytes;
+        let (number, length) = &mut self.classes[entry.request.origin.class as usize];
+        *number -= 1;
+        *length -= entry.request.bytes;
+    }
+
+    fn mean(&self) -> Bytes {
+        let [_, normal, high] = self.classes;
+        let number = (normal.0 + high.0).max(1);
+        Bytes((normal.1 + high.1).0 / number)
     }
 
     /// Work left, without what is done of the first request. One that takes longer than it should is expected to take as

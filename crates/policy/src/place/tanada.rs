@@ -5,6 +5,7 @@
 //!         aged state, own        measured a and b,        measured hop
 //!         requests since         q by class and age
 //! -> read: any within `epsilon` of the least      place: the k least of d drawn, with room and headroom
+//!    small: the most that is not late              alone: as C3
 //! -> late: a second copy is asked                 slower than it should be: avoided, unless it is the last copy
 //! ```
 //!
@@ -15,7 +16,8 @@
 //!
 //! Choice: the published method needs states no older than about one service time. With older ones all clients run to
 //! the disk that was idle, and back. So states come with every answer, own requests are added, what is old decays to the
-//! disk's mean, and among equals chance decides.
+//! disk's mean, and among equals chance decides. A cost says how much a request disturbs others; who is alone disturbs
+//! nobody and is faster by using all copies at once.
 //!
 //! Always true:
 //! 1. With the same seed the same calls give the same answers.
@@ -24,6 +26,7 @@
 
 use base::{Bytes, Instant, Nanos};
 
+use super::c3::C3;
 use super::chance::Chance;
 use super::disks::{Disks, Flights};
 use super::spread::{cheapest, first_apart, with_room};
@@ -54,6 +57,11 @@ pub struct TanadaOptions {
     pub presence: bool,
     /// h' is believed so long; `None`: always.
     pub fresh: Option<Nanos>,
+    /// A client that was alone at a block's disks so long ago at most disturbs nobody, and uses them all as [`C3`] does; `None`: it
+    /// goes by their cost, too.
+    pub alone: Option<Nanos>,
+    /// Small reads leave the emptier disks to larger ones.
+    pub yielding: Option<YieldOptions>,
     /// Scores within this of the least are alike, and chance decides; `None`: the first of the least.
     pub epsilon: Option<Permille>,
     /// New copies go to the best of a few; `None`: of all, without regard to room and headroom.
@@ -73,6 +81,31 @@ pub struct PowerOfChoices {
     pub full: Nanos,
     /// What a disk whose whole time is reserved costs more.
     pub reserved: Nanos,
+}
+
+/// Small reads leave the emptier disks to larger ones.
+///
+/// At the emptier of two disks a read of 1 MiB and one of 4 KiB gain the same milliseconds, and the small ones come more
+/// often. So a small read takes the fullest disk at which it is answered about as soon as others of its kind, and the
+/// emptiest only if it would be late elsewhere: its tail stays short.
+///
+/// Choice: the paper's clients all take the least. Preferred clients do not yield, and nobody yields to those of low class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct YieldOptions {
+    /// A read is small if what waits at the disks is so many times as long, on the average.
+    pub smaller: u32,
+    /// It is late so many deviations above what small reads cost where they cost least, on the average.
+    pub deviations: Permille,
+}
+
+impl Default for YieldOptions {
+    /// A quarter of the mean; 1.2 deviations.
+    fn default() -> Self {
+        YieldOptions {
+            smaller: 4,
+            deviations: Permille(1_200),
+        }
+    }
 }
 
 /// Which disks' late reads are sent a second time.
@@ -125,6 +158,8 @@ impl Default for TanadaOptions {
             class_memory: Some(Nanos::secs(1)),
             presence: true,
             fresh: Some(Nanos::millis(20)),
+            alone: Some(Nanos::secs(1)),
+            yielding: Some(YieldOptions::default()),
             epsilon: Some(Permille(50)),
             choices: Some(PowerOfChoices {
                 drawn: 6,
@@ -150,6 +185,8 @@ impl TanadaOptions {
             class_memory: None,
             presence: false,
             fresh: None,
+            alone: None,
+            yielding: None,
             epsilon: None,
             choices: None,
             hedge: None,
@@ -172,6 +209,25 @@ struct Flight {
     rotating: bool,
     /// It is a second, or has one.
     hedged: bool,
+}
+
+/// What something costs on the average, and how far from that as a rule; nanoseconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct Usual {
+    mean: Option<f64>,
+    deviation: f64,
+}
+
+impl Usual {
+    /// With one more `cost`: so many `deviations` above the mean.
+    fn learn(&mut self, cost: Nanos, deviations: Permille) -> Nanos {
+        let cost = cost.0 as f64;
+        let mean = self.mean.get_or_insert(cost);
+        let off = cost - *mean;
+        *mean += Tanada::NEWEST * off;
+        self.deviation += Tanada::NEWEST * (off.abs() - self.deviation);
+        Nanos((*mean + deviations.as_f64() * self.deviation).round() as u64)
+    }
 }
 
 /// What is known of one disk.
@@ -309,9 +365,17 @@ pub struct Tanada {
     chance: Chance,
     /// Seconds that may be sent, in thousandths.
     hedges: u32,
+    /// The length of what waits at the disks, and what small reads cost at best; averaged.
+    waiting_bytes: f64,
+    small_costs: Usual,
+    /// Who decides for a client that is alone.
+    own: C3,
 }
 
 impl Tanada {
+    /// Of what is averaged over requests, at each.
+    const NEWEST: f64 = 1.0 / 64.0;
+
     /// A client that has heard nothing; unknown disks have `weights`, chance comes from `seed`.
     pub fn new(weights: Weights, options: TanadaOptions, seed: u64) -> Tanada {
         Tanada {
@@ -320,6 +384,9 @@ impl Tanada {
             disks: Disks::default(),
             chance: Chance::new(seed),
             hedges: 0,
+            waiting_bytes: 0.0,
+            small_costs: Usual::default(),
+            own: C3::new(1),
         }
     }
 
@@ -379,6 +446,39 @@ impl Tanada {
             return false;
         };
         view.suspicion.ejected(now) || view.overdue(now, options)
+    }
+
+    fn learn_length(&mut self, state: &State) {
+        if state.mean > Bytes(0) {
+            self.waiting_bytes += Tanada::NEWEST * (state.mean.0 as f64 - self.waiting_bytes);
+        }
+    }
+
+    /// Did nobody else's request wait at this disk when it was heard of, which is not long ago?
+    fn is_alone(&self, now: Instant, request: &Request, disk: DiskId) -> bool {
+        let (Some(memory), Some(view)) = (self.options.alone, self.disks.get(disk)) else {
+            return false;
+        };
+        view.state.is_some_and(|state| {
+            let own = (state.tail.last).is_none_or(|it| it.client == request.origin.client);
+            own && now.since(state.at) <= memory && state.requests as usize <= view.under_way.len()
+        })
+    }
+
+    /// For a read that yields: the fullest disk at which it is not late, or else the emptiest.
+    fn yielded(&mut self, now: Instant, request: &Request, copies: &[Candidate]) -> Option<DiskId> {
+        let options = self.options.yielding?;
+        let small = request.bytes.0 as f64 * f64::from(options.smaller) <= self.waiting_bytes;
+        if !small || request.origin.class == Class::High {
+            return None;
+        }
+        let score = |it: &Candidate| (self.score(now, request, it), it.disk);
+        let mut scores: Vec<(Nanos, DiskId)> = copies.iter().map(score).collect();
+        scores.sort_by_key(|(score, _)| *score);
+        let (least, emptiest) = *scores.first()?;
+        let late = self.small_costs.learn(least, options.deviations);
+        let in_time = scores.iter().rfind(|(score, _)| *score <= late);
+        Some(in_time.map_or(emptiest, |(_, disk)| *disk))
     }
 
     /// The least score; among those alike chance decides.
@@ -473,6 +573,16 @@ impl ReplicaPolicy for Tanada {
     fn read(&mut self, now: Instant, request: &Request, copies: &[Candidate]) -> DiskId {
         let trusted = copies.iter().filter(|it| !self.avoided(now, it.disk));
         let trusted: Vec<Candidate> = trusted.copied().collect();
+        if !trusted.is_empty()
+            && trusted
+                .iter()
+                .all(|it| self.is_alone(now, request, it.disk))
+        {
+            return self.own.read(now, request, &trusted);
+        }
+        if let Some(disk) = self.yielded(now, request, &trusted) {
+            return disk;
+        }
         let best = self.best(now, request, &trusted);
         let best = best.or_else(|| self.best(now, request, copies));
         best.expect("a block has at least one copy")
@@ -504,6 +614,7 @@ impl ReplicaPolicy for Tanada {
     }
 
     fn sent(&mut self, now: Instant, sent: &Sent) {
+        self.own.sent(now, sent);
         let Sent {
             candidate, request, ..
         } = sent;
@@ -538,12 +649,17 @@ impl ReplicaPolicy for Tanada {
     }
 
     fn answered(&mut self, now: Instant, disk: DiskId, ticket: Ticket, reply: &Reply) {
+        self.own.answered(now, disk, ticket, reply);
         let Some(view) = self.disks.get_mut(disk) else {
             return;
         };
         if let (true, Some(state)) = (self.options.piggyback, &reply.state) {
             view.take_state(state);
+            self.learn_length(state);
         }
+        let Some(view) = self.disks.get_mut(disk) else {
+            return;
+        };
         let Some(flight) = view.under_way.take(ticket) else {
             return;
         };
@@ -559,6 +675,7 @@ impl ReplicaPolicy for Tanada {
     }
 
     fn failed(&mut self, now: Instant, disk: DiskId, ticket: Ticket, fault: bool) {
+        self.own.failed(now, disk, ticket, fault);
         let Some(view) = self.disks.get_mut(disk) else {
             return;
         };
@@ -574,6 +691,7 @@ impl ReplicaPolicy for Tanada {
 
     fn heard(&mut self, _now: Instant, disk: DiskId, state: &State) {
         self.disks.entry(disk, View::default).take_state(state);
+        self.learn_length(state);
     }
 
     fn hedge_at(&self, disk: DiskId, ticket: Ticket) -> Option<Instant> {

@@ -1,6 +1,6 @@
 //! A queue's state as fields, beside answers and in datagrams.
 //!
-//! A reader takes what it knows: version 1 is these fields, and what a later version adds comes behind them. What it cannot
+//! A reader takes what it knows: each version's own fields come behind those of the one before. What it cannot
 //! read is no state, and no error: nobody needs one.
 
 use base::{Bytes, Instant, Nanos};
@@ -10,7 +10,7 @@ use super::auth::{NodeKey, TAG_LEN};
 use super::fields::{Fields, Malformed, Put};
 
 /// The version of a state that this program writes.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// The most bytes that are looked at.
 pub(crate) const STATE_MAX: usize = 256;
 
@@ -68,6 +68,8 @@ pub(crate) fn encode(state: &State) -> Vec<u8> {
     if let Some(foremost) = state.foremost {
         put_class(&mut out, foremost);
     }
+    // Version 2.
+    out.u64(state.mean.0);
     out
 }
 
@@ -79,7 +81,8 @@ pub(crate) fn decode(meta: &[u8], at: Instant) -> Option<State> {
 }
 
 fn state(fields: &mut Fields<'_>, at: Instant) -> Result<State, Malformed> {
-    if fields.u8()? < VERSION {
+    let version = fields.u8()?;
+    if version == 0 {
         return fields.refuse("there is no version 0");
     }
     let (cost, work) = (Nanos(fields.u64()?), Nanos(fields.u64()?));
@@ -105,6 +108,10 @@ fn state(fields: &mut Fields<'_>, at: Instant) -> Result<State, Malformed> {
         true => Some(class(fields)?),
         false => None,
     };
+    let mean = match version {
+        1 => Bytes(0),
+        _ => Bytes(fields.u64()?),
+    };
     Ok(State {
         at,
         cost,
@@ -119,6 +126,7 @@ fn state(fields: &mut Fields<'_>, at: Instant) -> Result<State, Malformed> {
         queued,
         requests,
         foremost,
+        mean,
     })
 }
 
@@ -204,6 +212,7 @@ mod tests {
             queued: Bytes::mib(3),
             requests: 17,
             foremost: Some(Class::Low),
+            mean: Bytes::kib(64),
         }
     }
 
@@ -216,10 +225,26 @@ mod tests {
         for state in [full(), idle] {
             let mut bytes = encode(&state);
             assert_eq!(decode(&bytes, Instant(7)), Some(state));
-            bytes[0] = 2;
+            bytes[0] = 3;
             bytes.extend([1, 2, 3]);
             assert_eq!(decode(&bytes, Instant(7)), Some(state));
         }
+    }
+
+    #[test]
+    fn a_state_of_the_first_version_is_read_without_what_the_second_added() {
+        let mut bytes = encode(&full());
+        bytes.truncate(bytes.len() - 8);
+        assert_eq!(decode(&bytes, Instant(7)), None, "version 2, cut off");
+        bytes[0] = 1;
+        let told = decode(&bytes, Instant(7));
+        assert_eq!(
+            told,
+            Some(State {
+                mean: Bytes(0),
+                ..full()
+            })
+        );
     }
 
     #[test]

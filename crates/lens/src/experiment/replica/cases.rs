@@ -226,6 +226,8 @@ fn parts() -> Vec<Method> {
         Method::ours("no-ageing", |it| it.ageing = None),
         Method::ours("no-presence", |it| it.presence = false),
         Method::ours("no-class-memory", |it| it.class_memory = None),
+        Method::ours("no-alone", |it| it.alone = None),
+        Method::ours("no-yielding", |it| it.yielding = None),
         Method::ours("no-epsilon", |it| it.epsilon = None),
         Method::ours("no-eject", |it| it.eject = None),
         Method::of(Kind::Oracle),

@@ -161,6 +161,7 @@ fn compare(options: TanadaOptions, events: &[Event]) -> Result<usize, String> {
                     utilisation: Permille((cost * 3 % 1_000) as u32),
                     queued: Bytes(cost % 9),
                     requests: *cost as u32 % 5,
+                    mean: Bytes(*cost * 1_000),
                     foremost: [None, Some(Class::Normal), Some(Class::High)][*cost as usize % 3],
                     weights: weights(),
                 };
@@ -336,6 +337,20 @@ fn every_part_switched_on_alone_decides_otherwise() {
             "fresh",
             TanadaOptions {
                 fresh: on.fresh,
+                ..off
+            },
+        ),
+        (
+            "alone",
+            TanadaOptions {
+                alone: on.alone,
+                ..off
+            },
+        ),
+        (
+            "yielding",
+            TanadaOptions {
+                yielding: on.yielding,
                 ..off
             },
         ),

@@ -631,6 +631,151 @@ fn what_is_done_of_the_first_request_is_no_work_any_more() {
 }
 
 #[test]
+fn a_queue_tells_how_long_requests_are_that_are_not_of_low_class() {
+    let mut queue = DiskQueue::new(QueueOptions::default());
+    let mean = |queue: &mut DiskQueue| queue.report(ms(0)).mean;
+    assert_eq!(mean(&mut queue), Bytes(0));
+    let requests = [
+        (Class::Low, 4_000_000),
+        (Class::Normal, 4_000),
+        (Class::High, 8_000),
+    ];
+    for (ticket, (class, bytes)) in (1..).zip(requests) {
+        queue
+            .enqueue(ms(0), Ticket(ticket), &read_of(1, class, bytes), None, true)
+            .unwrap();
+    }
+    assert_eq!(mean(&mut queue), Bytes(6_000));
+    assert_eq!(queue.report(ms(0)).queued, Bytes(4_012_000));
+    queue.complete(ms(1), Ticket(3), Nanos::millis(1));
+    assert_eq!(mean(&mut queue), Bytes(4_000));
+    queue.cancel(ms(1), Ticket(2));
+    assert_eq!(mean(&mut queue), Bytes(0), "one of low class is left");
+}
+
+/// Disks with so much to do, where requests of 1 MiB wait, at `at`.
+fn told_of(policy: &mut Tanada, at: u64, disks: &[(u32, u64)]) {
+    for (disk, millis) in disks {
+        let state = State {
+            at: ms(at),
+            mean: Bytes::mib(1),
+            ..busy(0, *millis)
+        };
+        policy.heard(ms(at), DiskId(*disk), &state);
+    }
+}
+
+#[test]
+fn a_small_read_leaves_the_emptier_disk_to_larger_ones_unless_it_would_be_late() {
+    let mut policy = with(TanadaOptions {
+        yielding: Some(YieldOptions::default()),
+        ..TanadaOptions::published()
+    });
+    let copies = [copy(1, 1 << 30), copy(2, 1 << 30)];
+    let read = |policy: &mut Tanada, request: &Request| policy.read(ms(0), request, &copies).0;
+    // 20 to 60 ms until it is answered at best: 40 as a rule, and 20 ms from that.
+    for _ in 0..400 {
+        for millis in [12, 52] {
+            told_of(&mut policy, 0, &[(1, millis), (2, 400)]);
+            assert_eq!(read(&mut policy, &small()), 1, "400 ms are late");
+        }
+    }
+    told_of(&mut policy, 0, &[(1, 32), (2, 52)]);
+    assert_eq!(read(&mut policy, &small()), 2);
+    let large = read_of(1, Class::Normal, 1 << 20);
+    let preferred = read_of(1, Class::High, 4_096);
+    assert_eq!(
+        read(&mut policy, &large),
+        1,
+        "who is not small takes the least"
+    );
+    assert_eq!(
+        read(&mut policy, &preferred),
+        1,
+        "nor do the preferred yield"
+    );
+    // 40 and 1.2 times 20 are 64: 68 is late.
+    told_of(&mut policy, 0, &[(1, 32), (2, 60)]);
+    assert_eq!(read(&mut policy, &small()), 1);
+    // All are later than usual: the least late.
+    told_of(&mut policy, 0, &[(1, 90), (2, 80)]);
+    assert_eq!(read(&mut policy, &small()), 2);
+}
+
+#[test]
+fn among_requests_of_one_length_nobody_yields() {
+    let mut policy = with(TanadaOptions {
+        yielding: Some(YieldOptions::default()),
+        ..TanadaOptions::published()
+    });
+    for (disk, millis) in [(1, 32), (2, 37)] {
+        let state = State {
+            mean: Bytes(4_096 * 3),
+            ..busy(0, millis)
+        };
+        for _ in 0..1_000 {
+            policy.heard(ms(0), DiskId(disk), &state);
+        }
+    }
+    let copies = [copy(1, 1 << 30), copy(2, 1 << 30)];
+    assert_eq!(policy.read(ms(0), &small(), &copies), DiskId(1));
+}
+
+#[test]
+fn who_is_alone_uses_both_disks_and_who_is_not_keeps_to_the_cheaper() {
+    let options = TanadaOptions {
+        alone: Some(Nanos::secs(1)),
+        ..TanadaOptions::published()
+    };
+    let mut policy = with(options);
+    let copies = [copy(1, 4_096), copy(2, 1 << 30)];
+    let last = |client| Tail {
+        end: Some(At {
+            object: 0,
+            byte: 4_096,
+        }),
+        last: Some(Origin {
+            client: ClientId(client),
+            class: Class::Normal,
+        }),
+    };
+    let hear = |policy: &mut Tanada, at, client| {
+        for disk in [1, 2] {
+            let state = State {
+                tail: last(client),
+                ..busy(at * 1_000_000, 0)
+            };
+            policy.heard(ms(at), DiskId(disk), &state);
+        }
+    };
+    let answer = |policy: &mut Tanada, disk, ticket| {
+        policy.sent(ms(0), &sent(ticket, disk, small()));
+        policy.answered(ms(5), DiskId(disk), Ticket(ticket), &reply(5, None));
+    };
+    answer(&mut policy, 1, 1);
+    answer(&mut policy, 2, 2);
+    hear(&mut policy, 5, 1);
+    // It would follow on at the first disk, where one of its own is under way.
+    policy.sent(ms(5), &sent(3, 1, small()));
+    assert_eq!(policy.read(ms(5), &small(), &copies), DiskId(2));
+    // Long ago: nobody knows who is there.
+    assert_eq!(policy.read(ms(2_000), &small(), &copies), DiskId(1));
+    // Somebody else was there last.
+    hear(&mut policy, 2_000, 7);
+    assert_eq!(policy.read(ms(2_000), &small(), &copies), DiskId(1));
+    // Nor is it alone where more wait than its own.
+    hear(&mut policy, 3_000, 1);
+    assert_eq!(policy.read(ms(3_000), &small(), &copies), DiskId(2));
+    let crowded = State {
+        requests: 2,
+        tail: last(1),
+        ..busy(3_001_000_000, 0)
+    };
+    policy.heard(ms(3_001), DiskId(1), &crowded);
+    assert_eq!(policy.read(ms(3_001), &small(), &copies), DiskId(1));
+}
+
+#[test]
 fn a_queue_that_is_full_says_so() {
     let mut queue = DiskQueue::new(QueueOptions {
         queued_max: 1,
