@@ -66,12 +66,15 @@ pub enum Disk {
         #[command(flatten)]
         ask: Ask,
     },
-    /// Give a virtual disk another size; clients see it when they connect again.
+    /// Give a virtual disk another size; clients see it when they connect again. A smaller one needs --shrink.
     Resize {
         /// The volume.
         name: Name,
         /// Such as 20GiB.
         size: Bytes,
+        /// It may become smaller: what lies behind its new end is gone then.
+        #[arg(long)]
+        shrink: bool,
         #[command(flatten)]
         ask: Ask,
     },
@@ -339,9 +342,15 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
                 &format!("{} goes on from {target}\n", target.volume),
             )
         }
-        Disk::Resize { name, size, ask } => {
+        Disk::Resize {
+            name,
+            size,
+            shrink,
+            ask,
+        } => {
             let change = DiskChange {
                 size_bytes: Some(size.0),
+                shrink,
                 ..DiskChange::default()
             };
             let path = path(&name, "");
@@ -688,18 +697,33 @@ fn stores(here: &Here) -> String {
                 store.number.to_string(),
                 store.state.clone(),
                 store.domain.clone(),
+                heard(store, here),
                 store.address.clone(),
             ]
         })
         .collect();
     let head = [
-        "NODE", "IS", "STORE", "NUMBER", "STATE", "DOMAIN", "ADDRESS",
+        "NODE", "IS", "STORE", "NUMBER", "STATE", "DOMAIN", "HEARD", "ADDRESS",
     ];
     let mut text = table(&head, &rows);
+    if let Some(why) = &here.deaf {
+        let _ = writeln!(text, "other nodes' queues are not heard of: {why}");
+    }
     for why in &here.unregistered {
         let _ = writeln!(text, "not registered yet: {why}");
     }
     text
+}
+
+/// When it last said unasked how long its queue is.
+fn heard(store: &ClusterStore, here: &Here) -> String {
+    match store.heard_ago_ms {
+        _ if store.node == here.node => "-".to_owned(),
+        Some(ago) if ago < 10_000 => format!("{ago} ms ago"),
+        Some(ago) => format!("{} s ago", ago / 1000),
+        None if here.announce.is_some() => "never".to_owned(),
+        None => "-".to_owned(),
+    }
 }
 
 // --- nodes --------------------------------------------------------------------------------------------

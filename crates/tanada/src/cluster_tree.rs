@@ -3,6 +3,7 @@
 //! ```text
 //! meta store (file | etcd) -> Cluster -> volumes -> NBD clients, by name
 //!                                \ ways: this thread's stores directly, others over their protocol
+//! announce: queues of this node's stores -> datagrams -> other nodes' policies, and theirs -> ours
 //! ```
 //!
 //! Always true:
@@ -10,7 +11,7 @@
 //! 2. Closing goes from the top down: NBD clients, volumes, and only then stores.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 
 use anyhow::{Context, anyhow};
@@ -18,9 +19,12 @@ use base::Nanos;
 use device::Device;
 use env::net::{Address, Listener};
 use front::nbd::{self, Soon, Supplied, Supply};
-use policy::place::{Kind, Options, build};
+use policy::place::{Kind, Options, State, build};
 use store::client::{Client, ClientOptions, Credentials};
 use store::node::Node;
+use store::wire::NodeKey;
+use vdisk::StoreNumber;
+use vdisk::announce;
 use vdisk::cluster::stores::{NewStore, StoreRecord};
 use vdisk::cluster::{Cluster, ClusterError, Settings, Ways};
 use vdisk::link::{Door, Link, LinkError, LocalDoor, Pending, RemoteDoor};
@@ -35,6 +39,8 @@ use crate::tree::OpenServer;
 
 /// Between two tries to register stores.
 const REGISTER_AGAIN: Nanos = Nanos::secs(2);
+/// Between two tries to tell or hear, where there is no socket.
+const ANNOUNCE_AGAIN: Nanos = Nanos::secs(5);
 /// A client waits so long at most until its volume is open: another node's lease may have to run out.
 const NEGOTIATION: Nanos = Nanos::secs(90);
 
@@ -144,6 +150,15 @@ pub struct OpenCluster {
     pub servers: Vec<OpenServer>,
     /// Stores that are not registered yet, and why.
     waiting: RefCell<Vec<(NewStore, String)>>,
+    /// This node's own, by their identities.
+    own: BTreeMap<u128, Rc<Node>>,
+    /// The numbers of those that tell how long their queues are.
+    told: RefCell<BTreeSet<StoreNumber>>,
+    node_key: NodeKey,
+    /// Ends with them: telling, and hearing others.
+    telling: RefCell<Vec<env::CancelOnDrop<()>>>,
+    /// Why nobody is heard.
+    deaf: RefCell<Option<String>>,
     /// Closed last.
     _meta: Meta,
 }
@@ -163,10 +178,13 @@ impl OpenCluster {
         let own: Vec<&Rc<OpenStore>> = own.collect();
         let uuid = |store: &OpenStore| format!("{:032x}", store.node.uuid());
         let local = own.iter().map(|it| (uuid(it), Rc::clone(&it.node)));
+        let key = secrets::read_or_make(&config.key_file)?;
         let ways = Rc::new(Reach {
             local: local.collect(),
-            key: secrets::read_or_make(&config.key_file)?,
+            key,
         });
+        let mine = own.iter().map(|it| (it.node.uuid(), Rc::clone(&it.node)));
+        let mine: Vec<(u128, Rc<Node>)> = mine.collect();
         let node: Name = config.node.parse().context("[cluster] node")?;
         let mut waiting = Vec::new();
         for store in own {
@@ -203,8 +221,14 @@ impl OpenCluster {
             cluster,
             servers,
             waiting: RefCell::new(waiting),
+            own: mine.into_iter().collect(),
+            told: RefCell::default(),
+            node_key: NodeKey(key),
+            telling: RefCell::default(),
+            deaf: RefCell::default(),
             _meta: meta,
         });
+        open.begin_to_hear();
         match open.register().await {
             Ok(()) => {}
             // It may come later than this node.
@@ -224,13 +248,75 @@ impl OpenCluster {
             let next = self.waiting.borrow().first().map(|(new, _)| new.clone());
             let Some(new) = next else { return Ok(()) };
             match self.cluster.register(&new).await {
-                Ok(_) => drop(self.waiting.borrow_mut().remove(0)),
+                Ok(record) => {
+                    self.waiting.borrow_mut().remove(0);
+                    self.begin_to_tell(record.number, new.uuid);
+                }
                 Err(error) => {
                     self.waiting.borrow_mut()[0].1 = error.to_string();
                     return Err(error);
                 }
             }
         }
+    }
+
+    /// From here on the others hear how long this store's queue is, if that is wanted.
+    fn begin_to_tell(&self, number: StoreNumber, uuid: u128) {
+        let (Some(config), Some(node)) = (&self.config.announce, self.own.get(&uuid)) else {
+            return;
+        };
+        let (route, every, node) = (config.route.clone(), config.every, Rc::clone(node));
+        let key = self.node_key.clone();
+        self.told.borrow_mut().insert(number);
+        let telling = env::spawn(async move {
+            loop {
+                let stores = vec![(number, Rc::clone(&node))];
+                let Err(error) =
+                    announce::announce(route.clone(), key.clone(), stores, every).await;
+                tracing::warn!(%error, "the other nodes are not told how long the queues are");
+                env::sleep(ANNOUNCE_AGAIN).await;
+            }
+        });
+        self.telling.borrow_mut().push(env::cancel_scope(telling));
+    }
+
+    /// From here on what the others' stores say reaches the policy, if that is wanted.
+    fn begin_to_hear(self: &Rc<Self>) {
+        let Some(config) = &self.config.announce else {
+            return;
+        };
+        let (route, key) = (config.route.clone(), self.node_key.clone());
+        let open = Rc::downgrade(self);
+        let hearing = env::spawn(async move {
+            loop {
+                let cluster = open.clone();
+                let news = move |store, state: &State| {
+                    if let Some(open) = cluster.upgrade() {
+                        open.deaf.take();
+                        open.heard(store, state);
+                    }
+                };
+                let Err(error) = announce::hear(route.clone(), key.clone(), news).await;
+                tracing::warn!(%error, "other nodes' queues are not heard of");
+                let Some(open) = open.upgrade() else { return };
+                *open.deaf.borrow_mut() = Some(error.to_string());
+                drop(open);
+                env::sleep(ANNOUNCE_AGAIN).await;
+            }
+        });
+        self.telling.borrow_mut().push(env::cancel_scope(hearing));
+    }
+
+    /// What comes back of this node's own says nothing: they are looked at directly.
+    fn heard(&self, store: StoreNumber, state: &State) {
+        if !self.told.borrow().contains(&store) {
+            self.cluster.heard(store, state);
+        }
+    }
+
+    /// Why nobody is heard, though it is wanted.
+    pub fn deaf(&self) -> Option<String> {
+        self.deaf.borrow().clone()
     }
 
     /// The identity of the store at `address`.
@@ -270,6 +356,7 @@ impl OpenCluster {
 
     /// Lets clients finish, and closes volumes; says what went wrong.
     pub async fn close(&self) -> Vec<String> {
+        self.telling.borrow_mut().clear();
         env::sync::join_all(self.servers.iter().map(|it| it.server.drain())).await;
         self.cluster.stop().await
     }

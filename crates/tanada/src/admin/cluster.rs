@@ -15,9 +15,10 @@ use base::Nanos;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use utoipa::{IntoParams, ToSchema};
-use vdisk::cluster::ClusterError;
+use vdisk::cluster::heard::Heard;
 use vdisk::cluster::stores::{NewStore, StoreRecord, StoreState};
 use vdisk::cluster::volumes::{NewVolume, Overview, Use, condition_name};
+use vdisk::cluster::{Cluster, ClusterError};
 use vdisk::image::ImageError;
 use vdisk::image_meta::ImagesError;
 use vdisk::meta::MetaError;
@@ -111,6 +112,8 @@ pub struct NewDisk {
 pub struct DiskChange {
     pub name: Option<String>,
     pub size_bytes: Option<u64>,
+    /// It may become smaller: what lies behind its new end is gone then.
+    pub shrink: bool,
 }
 
 /// A name for what is to be made.
@@ -163,6 +166,9 @@ pub struct ClusterStore {
     pub state: String,
     /// Its identity.
     pub uuid: String,
+    /// How often it said how long its queue is without being asked, since this node began; and how long ago it did so last.
+    pub states_heard: u64,
+    pub heard_ago_ms: Option<u64>,
 }
 
 /// A store to be registered by hand.
@@ -203,8 +209,19 @@ pub struct Here {
     /// Where every volume is exported by its name.
     pub nbd: Vec<String>,
     pub tls: bool,
+    /// Who is told unasked how long the stores' queues are; none: nobody is.
+    pub announce: Option<String>,
+    /// Why other nodes are not heard, though that is wanted.
+    pub deaf: Option<String>,
     /// Stores of this node that could not be registered yet, and why.
     pub unregistered: Vec<String>,
+    pub stores: Vec<ClusterStore>,
+}
+
+/// Of the cluster what figures are made of.
+#[derive(Debug, Default)]
+pub struct Seen {
+    pub disks: Vec<Disk>,
     pub stores: Vec<ClusterStore>,
 }
 
@@ -224,6 +241,7 @@ fn failure(error: &ClusterError) -> Failure {
         ClusterError::Images(ImagesError::Image(
             ImageError::Size { .. } | ImageError::Copies { .. },
         ))
+        | ClusterError::Shrinks { .. }
         | ClusterError::TooFewDomains { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         ClusterError::Meta(MetaError::Unavailable { .. } | MetaError::Unknown { .. })
         | ClusterError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
@@ -294,17 +312,36 @@ impl Control {
         answer.await.map_err(|_| gone(tree))?
     }
 
-    /// All virtual disks; none without a cluster.
-    pub(super) async fn disks(&self) -> Result<Vec<Disk>, Failure> {
+    /// Has something done that ends with a volume; answers that.
+    async fn answer_disk(
+        &self,
+        work: impl AsyncFnOnce(&Cluster) -> Result<Overview, ClusterError> + Send + 'static,
+    ) -> Answer<Disk> {
+        let done = self.at_cluster(async move |open| {
+            let now = work(&open.cluster).await?;
+            Ok(disk(&open, &now))
+        });
+        done.await.map(Json)
+    }
+
+    /// What there is for figures; nothing without a cluster.
+    pub(super) async fn cluster_seen(&self) -> Result<Seen, Failure> {
         if !self.has_cluster() {
-            return Ok(Vec::new());
+            return Ok(Seen::default());
         }
         self.at_cluster(async |open| {
-            let all = open.cluster.list().await?;
-            Ok(all.iter().map(|it| disk(&open, it)).collect())
+            Ok(Seen {
+                disks: disks(&open).await?,
+                stores: stores(&open).await?,
+            })
         })
         .await
     }
+}
+
+async fn disks(open: &OpenCluster) -> Result<Vec<Disk>, ClusterError> {
+    let all = open.cluster.list().await?;
+    Ok(all.iter().map(|it| disk(open, it)).collect())
 }
 
 fn disk(open: &OpenCluster, of: &Overview) -> Disk {
@@ -362,7 +399,11 @@ fn disk(open: &OpenCluster, of: &Overview) -> Disk {
 /// The virtual disks of the cluster.
 #[utoipa::path(get, path = "/v1/cluster/volumes", responses((status = 200, body = Vec<Disk>)))]
 pub async fn get_disks(State(control): State<Arc<Control>>) -> Answer<Vec<Disk>> {
-    control.disks().await.map(Json)
+    if !control.has_cluster() {
+        return Ok(Json(Vec::new()));
+    }
+    let found = control.at_cluster(async |open| disks(&open).await);
+    found.await.map(Json)
 }
 
 /// Makes a volume with nothing in it.
@@ -403,11 +444,8 @@ pub async fn create_disk(
             .unwrap_or_default(),
         holder: ask.holder,
     };
-    let made = control.at_cluster(async move |open| {
-        let made = open.cluster.create(&new).await?;
-        Ok(disk(&open, &made))
-    });
-    made.await.map(Json)
+    let made = control.answer_disk(async move |cluster| cluster.create(&new).await);
+    made.await
 }
 
 /// One virtual disk.
@@ -419,11 +457,8 @@ pub async fn get_disk(
     Path(name): Path<String>,
 ) -> Answer<Disk> {
     let name = called(&name)?;
-    let found = control.at_cluster(async move |open| {
-        let found = open.cluster.overview(&name).await?;
-        Ok(disk(&open, &found))
-    });
-    found.await.map(Json)
+    let found = control.answer_disk(async move |cluster| cluster.overview(&name).await);
+    found.await
 }
 
 /// Gives a volume another size, or another name.
@@ -432,6 +467,7 @@ pub async fn get_disk(
     (status = 200, description = "The volume as it is now", body = Disk),
     (status = 404, body = Refusal),
     (status = 409, description = "It is in use", body = Refusal),
+    (status = 422, description = "It would become smaller, and nobody said that it may", body = Refusal),
 ))]
 pub async fn change_disk(
     State(control): State<Arc<Control>>,
@@ -442,18 +478,17 @@ pub async fn change_disk(
     let ask: DiskChange = body(&headers, &text, r#"{"size_bytes": 10737418240}"#)?;
     let mut name = called(&name)?;
     let new = ask.name.as_deref().map(called).transpose()?;
-    let changed = control.at_cluster(async move |open| {
+    let changed = control.answer_disk(async move |cluster| {
         if let Some(size) = ask.size_bytes {
-            open.cluster.resize(&name, size).await?;
+            cluster.resize(&name, size, ask.shrink).await?;
         }
         if let Some(new) = new {
-            open.cluster.rename(&name, &new).await?;
+            cluster.rename(&name, &new).await?;
             name = new;
         }
-        let now = open.cluster.overview(&name).await?;
-        Ok(disk(&open, &now))
+        cluster.overview(&name).await
     });
-    changed.await.map(Json)
+    changed.await
 }
 
 /// Removes a volume without snapshots that nobody uses; its room comes back by and by.
@@ -486,11 +521,8 @@ pub async fn take_snapshot(
 ) -> Answer<Disk> {
     let ask: Called = body(&headers, &text, r#"{"name": "monday"}"#)?;
     let (name, snapshot) = (called(&name)?, called(&ask.name)?);
-    let taken = control.at_cluster(async move |open| {
-        let now = open.cluster.snapshot(&name, &snapshot).await?;
-        Ok(disk(&open, &now))
-    });
-    taken.await.map(Json)
+    let taken = control.answer_disk(async move |cluster| cluster.snapshot(&name, &snapshot).await);
+    taken.await
 }
 
 /// Makes a volume that begins as a snapshot is.
@@ -508,11 +540,9 @@ pub async fn clone_snapshot(
 ) -> Answer<Disk> {
     let ask: Called = body(&headers, &text, r#"{"name": "vm2"}"#)?;
     let (name, snapshot, new) = (called(&name)?, called(&snapshot)?, called(&ask.name)?);
-    let cloned = control.at_cluster(async move |open| {
-        let cloned = open.cluster.clone_volume(&name, &snapshot, &new).await?;
-        Ok(disk(&open, &cloned))
-    });
-    cloned.await.map(Json)
+    let cloned = control
+        .answer_disk(async move |cluster| cluster.clone_volume(&name, &snapshot, &new).await);
+    cloned.await
 }
 
 /// Lets a volume that nobody uses go on from one of its snapshots.
@@ -527,11 +557,8 @@ pub async fn roll_back(
     Path((name, snapshot)): Path<(String, String)>,
 ) -> Answer<Disk> {
     let (name, snapshot) = (called(&name)?, called(&snapshot)?);
-    let back = control.at_cluster(async move |open| {
-        let back = open.cluster.rollback(&name, &snapshot).await?;
-        Ok(disk(&open, &back))
-    });
-    back.await.map(Json)
+    let back = control.answer_disk(async move |cluster| cluster.rollback(&name, &snapshot).await);
+    back.await
 }
 
 /// Deletes a snapshot; what only it has is freed by and by.
@@ -596,8 +623,10 @@ pub async fn repair_disk(
 
 // --- nodes and stores ---------------------------------------------------------------------------------
 
-fn store(record: &StoreRecord, up: Option<bool>) -> ClusterStore {
+fn store(record: &StoreRecord, up: Option<bool>, heard: Option<Heard>) -> ClusterStore {
     ClusterStore {
+        states_heard: heard.map_or(0, |it| it.states),
+        heard_ago_ms: heard.map(|it| env::now().since(it.last).0 / 1_000_000),
         name: record.name.to_string(),
         number: record.number.0,
         node: record.node.to_string(),
@@ -621,26 +650,32 @@ fn store(record: &StoreRecord, up: Option<bool>) -> ClusterStore {
 ))]
 pub async fn get_cluster(State(control): State<Arc<Control>>) -> Answer<Here> {
     let here = control.at_cluster(async |open| {
-        let stores = open.cluster.stores().await?;
-        let alive = open.cluster.alive().await?;
-        let stores = stores.values().map(|(record, _)| {
-            let up = record.leased.then(|| alive.contains(record.node.as_str()));
-            store(record, up)
-        });
         Ok(Here {
             node: open.config.node.clone(),
             meta: open.config.meta.describe(),
             nbd: open.addresses().iter().map(ToString::to_string).collect(),
             tls: open.config.tls.is_some(),
+            announce: open.config.announce.as_ref().map(|it| it.describe()),
+            deaf: open.deaf(),
             unregistered: open
                 .unregistered()
                 .into_iter()
                 .map(|(name, why)| format!("{name}: {why}"))
                 .collect(),
-            stores: stores.collect(),
+            stores: stores(&open).await?,
         })
     });
     here.await.map(Json)
+}
+
+async fn stores(open: &OpenCluster) -> Result<Vec<ClusterStore>, ClusterError> {
+    let stores = open.cluster.stores().await?;
+    let alive = open.cluster.alive().await?;
+    let stores = stores.values().map(|(record, _)| {
+        let up = record.leased.then(|| alive.contains(record.node.as_str()));
+        store(record, up, open.cluster.heard_of(record.number))
+    });
+    Ok(stores.collect())
 }
 
 /// Registers a store of a node that does so not by itself. It is asked for its identity, so it must answer.
@@ -678,7 +713,7 @@ pub async fn add_store(
     };
     let added = control.at_cluster(async move |open| {
         let record = open.cluster.register(&new).await?;
-        Ok(store(&record, None))
+        Ok(store(&record, None, None))
     });
     added.await.map(Json)
 }
@@ -707,7 +742,7 @@ pub async fn change_store(
     };
     let changed = control.at_cluster(async move |open| {
         let record = open.cluster.set_state(&name, state).await?;
-        Ok(store(&record, None))
+        Ok(store(&record, None, None))
     });
     changed.await.map(Json)
 }

@@ -11,7 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::api::{Cache, Device, Figures, Latency, Operation, Status, Volume};
-use super::cluster::{Disk, severity};
+use super::cluster::Seen;
 use super::store::Store;
 use super::tier::Tier;
 
@@ -39,24 +39,24 @@ const BOUNDS_NS: [u64; 19] = [
 ];
 
 /// Writes `status` down.
-pub fn encode(status: Status, disks: &[Disk]) -> Result<String, Error> {
+pub fn encode(status: Status, cluster: Seen) -> Result<String, Error> {
     let mut registry = Registry::with_prefix("tanada");
-    registry.register_collector(Box::new(Page(status, disks.to_vec())));
+    registry.register_collector(Box::new(Page(status, cluster)));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
     Ok(text)
 }
 
 #[derive(Debug)]
-struct Page(Status, Vec<Disk>);
+struct Page(Status, Seen);
 
-type Labels<'a> = Vec<(&'static str, &'a str)>;
+pub(super) type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 /// One family of counters or gauges being written.
-struct Family<'a>(MetricEncoder<'a>);
+pub(super) struct Family<'a>(pub MetricEncoder<'a>);
 
 impl Family<'_> {
-    fn counter(&mut self, labels: &Labels<'_>, value: u64) -> Result<(), Error> {
+    pub fn counter(&mut self, labels: &Labels<'_>, value: u64) -> Result<(), Error> {
         self.0
             .encode_family(labels)?
             .encode_counter::<NoLabelSet, u64, u64>(&value, None)
@@ -68,7 +68,7 @@ impl Family<'_> {
             .encode_counter::<NoLabelSet, f64, u64>(&value, None)
     }
 
-    fn gauge(&mut self, labels: &Labels<'_>, value: f64) -> Result<(), Error> {
+    pub fn gauge(&mut self, labels: &Labels<'_>, value: f64) -> Result<(), Error> {
         self.0.encode_family(labels)?.encode_gauge(&value)
     }
 }
@@ -88,7 +88,7 @@ impl Collector for Page {
             )?
             .encode_gauge(&status.uptime_seconds)?;
 
-        virtual_disks(&mut encoder, &self.1)?;
+        super::cluster_metrics::cluster(&mut encoder, &self.1)?;
         let devices = |device: &Device| (device.name.clone(), device.figures.clone());
         let devices: Vec<_> = status.devices.iter().map(devices).collect();
         requests(&mut encoder, "device", &devices)?;
@@ -195,40 +195,6 @@ fn requests(
                 true => family.gauge(&labels, value(figures))?,
                 false => family.counter_f64(&labels, value(figures))?,
             }
-        }
-    }
-    Ok(())
-}
-
-fn virtual_disks(encoder: &mut DescriptorEncoder<'_>, disks: &[Disk]) -> Result<(), Error> {
-    type Value = fn(&Disk) -> f64;
-    let all: [(&str, &str, Value); 5] = [
-        (
-            "disk_health",
-            "A virtual disk: 0 healthy, 1 resyncing, 2 degraded, 3 read-only, 4 offline",
-            |disk| severity(&disk.health) as f64,
-        ),
-        ("disk_size_bytes", "What its clients see", |disk| {
-            disk.size_bytes as f64
-        }),
-        (
-            "disk_in_sync_copies_min",
-            "In-sync copies that any of its extents may have at least",
-            |disk| f64::from(disk.weakest),
-        ),
-        ("disk_stores_out", "Stores that miss writes of it", |disk| {
-            disk.out.len() as f64
-        }),
-        (
-            "disk_clients",
-            "NBD clients of it on this node now",
-            |disk| disk.clients as f64,
-        ),
-    ];
-    for (name, help, value) in all.into_iter().filter(|_| !disks.is_empty()) {
-        let mut family = Family(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?);
-        for disk in disks {
-            family.gauge(&vec![("disk", disk.name.as_str())], value(disk))?;
         }
     }
     Ok(())

@@ -9,6 +9,7 @@
 
 pub mod api;
 pub mod cluster;
+mod cluster_metrics;
 pub mod guard;
 pub mod learn;
 pub mod metrics;
@@ -577,9 +578,9 @@ async fn get_exports(State(control): State<Arc<Control>>) -> Answer<Vec<Export>>
 ))]
 async fn get_metrics(State(control): State<Arc<Control>>) -> Result<Response, Failure> {
     // The meta store may be silent while everything else goes on.
-    let disks = tokio::time::timeout(METRICS_PATIENCE, control.disks()).await;
-    let disks = disks.ok().and_then(Result::ok).unwrap_or_default();
-    let text = metrics::encode(control.status().await?, &disks).map_err(|error| {
+    let seen = tokio::time::timeout(METRICS_PATIENCE, control.cluster_seen()).await;
+    let seen = seen.ok().and_then(Result::ok).unwrap_or_default();
+    let text = metrics::encode(control.status().await?, seen).map_err(|error| {
         Failure::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             format!("the figures cannot be written: {error}"),

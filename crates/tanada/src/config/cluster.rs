@@ -1,21 +1,33 @@
 //! `[cluster]`: this node among those that keep virtual disks together.
 //!
 //! ```text
-//! node, meta -> which of the [[store]]s belong to it -> what each fails together with -> where clients connect
+//! node, meta -> which of the [[store]]s belong to it -> what each fails together with -> where clients connect -> who is told
 //! ```
 //!
 //! Always true of a `ClusterConfig`:
 //! 1. Its stores are stores of this configuration, and other nodes can reach them if there are other nodes.
 //! 2. Nothing else listens at its addresses.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use base::Map;
+use base::{Map, Nanos};
 use env::net::Address;
+use serde::Deserialize;
+use vdisk::announce::Route;
 
 use super::keys::{At, Keys, instead};
 use super::store::node_key_file_of;
-use super::{AdminConfig, ExportConfig, StoreConfig, TlsConfig, check_name, read_tls_table};
+use super::{
+    AdminConfig, ExportConfig, StoreConfig, TlsConfig, check_name, read_span, read_tls_table,
+};
+
+/// Between two announcements of a store whose queue changes.
+pub const ANNOUNCE_EVERY: Nanos = Nanos::millis(10);
+/// The bounds of what may be asked for.
+const EVERY: std::ops::RangeInclusive<Nanos> = Nanos::millis(1)..=Nanos::secs(1);
+/// Nodes that are told one by one.
+const PEERS_MAX: usize = 256;
 
 /// This node of a cluster.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +43,28 @@ pub struct ClusterConfig {
     pub tls: Option<TlsConfig>,
     /// The key by which nodes come in at each other's stores.
     pub key_file: PathBuf,
+    pub announce: Option<AnnounceConfig>,
+}
+
+/// Who is told unasked how long the stores' queues are.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AnnounceConfig {
+    pub route: Route,
+    /// A store says so little apart at least.
+    pub every: Nanos,
+}
+
+impl AnnounceConfig {
+    /// For people.
+    pub fn describe(&self) -> String {
+        match &self.route {
+            Route::Multicast(group) => format!("the group {group}"),
+            Route::Unicast { own, peers } => {
+                let peers: Vec<String> = peers.iter().map(ToString::to_string).collect();
+                format!("{} one by one, heard at {own}", peers.join(", "))
+            }
+        }
+    }
 }
 
 /// Where the records are that all nodes agree on.
@@ -69,19 +103,21 @@ pub(super) fn read_cluster(
     admin: &AdminConfig,
 ) -> Option<ClusterConfig> {
     let mut keys = root.table("cluster")?;
+    let named = keys.has("node");
     let node = keys.parse("node", |text| check_name(text).map(|()| text.to_owned()));
     let meta = read_meta(&mut keys, data_dir);
-    let named = keys.parse_list("stores", |text| Ok::<_, String>(text.to_owned()));
+    let listed = keys.parse_list("stores", |text| Ok::<_, String>(text.to_owned()));
     let domain = keys.parse("domain", |text| check_name(text).map(|()| text.to_owned()));
     let nbd = keys.parse_list("nbd", str::parse::<Address>);
     let tls = keys.table("tls").map(read_tls_table);
     let key_file = keys.take::<PathBuf>("key_file").map(|at| at.value);
-    if node.is_none() {
+    let announce = read_announce(&mut keys, meta.as_ref());
+    if !named {
         let what = "node is missing; say what this node is called: node = \"n1\"";
         keys.complain("", what);
     }
     let known: Vec<&str> = stores.iter().map(|store| store.name.as_str()).collect();
-    let chosen = match named {
+    let chosen = match listed {
         None => known.iter().map(|name| (*name).to_owned()).collect(),
         Some(At { value, at }) => {
             for name in value.iter().filter(|name| !known.contains(&name.as_str())) {
@@ -132,7 +168,113 @@ pub(super) fn read_cluster(
         nbd: nbd.value,
         tls: tls.flatten(),
         key_file,
+        announce,
     })
+}
+
+/// As it is written.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a multicast group, such as \"239.1.2.3:10882\", or, without multicast, \
+                 { listen = \"10.0.0.1:10882\", peers = [\"10.0.0.2:10882\"] }"
+)]
+enum Announce {
+    Group(String),
+    Each(Each),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Each {
+    listen: String,
+    peers: Vec<String>,
+}
+
+fn read_announce(keys: &mut Keys<'_, '_>, meta: Option<&MetaConfig>) -> Option<AnnounceConfig> {
+    let given = keys.take::<Announce>("announce");
+    let every = keys.parse("announce_every", |text| match read_span(text)? {
+        span if EVERY.contains(&span) => Ok(span),
+        span => Err(format!("{span} is not within 1 ms and 1 s")),
+    });
+    let Some(given) = given else {
+        if let Some(every) = every {
+            let what = "nobody is told: announce names a group, or who listens";
+            keys.complain_at(every.at, "announce_every", what);
+        }
+        return None;
+    };
+    if let Some(MetaConfig::Redb(_)) = meta {
+        let what = "a cluster with its records in a file has one node, and nobody to tell; leave it out, or put the \
+                    records into etcd";
+        keys.complain_at(given.at, "announce", what);
+    }
+    let route = match given.value {
+        Announce::Group(group) => group_of(&group).map(Route::Multicast),
+        Announce::Each(each) => peers_of(&each),
+    };
+    match route {
+        Ok(route) => Some(AnnounceConfig {
+            route,
+            every: every.map_or(ANNOUNCE_EVERY, |at| at.value),
+        }),
+        Err(what) => {
+            keys.complain_at(given.at, "announce", what);
+            None
+        }
+    }
+}
+
+fn socket_of(text: &str) -> Result<SocketAddr, String> {
+    let wrong = || format!("'{text}' is no address; write IP:PORT, such as \"10.0.0.1:10882\"");
+    let socket: SocketAddr = text.parse().map_err(|_| wrong())?;
+    match socket.port() {
+        0 => Err(format!(
+            "{socket}: port 0 is none that others could send to"
+        )),
+        _ => Ok(socket),
+    }
+}
+
+fn group_of(text: &str) -> Result<SocketAddr, String> {
+    let group = socket_of(text)?;
+    match group.ip().is_multicast() {
+        true => Ok(group),
+        false => Err(format!(
+            "{group} is no multicast group (239.0.0.0 to 239.255.255.255 are for such use); to tell nodes one by one write \
+             {{ listen = \"IP:PORT\", peers = [\"{group}\"] }}"
+        )),
+    }
+}
+
+fn peers_of(each: &Each) -> Result<Route, String> {
+    let own = socket_of(&each.listen)?;
+    let peers = each.peers.iter().map(|text| socket_of(text));
+    let peers = peers.collect::<Result<Vec<_>, _>>()?;
+    for one in peers.iter().chain([&own]) {
+        if one.ip().is_multicast() {
+            return Err(format!(
+                "{one} is a multicast group; write announce = \"{one}\""
+            ));
+        }
+        if one.is_ipv4() != own.is_ipv4() {
+            return Err(format!(
+                "{own} and {one} are of two kinds; use IPv4 or IPv6 for all"
+            ));
+        }
+    }
+    if let Some(any) = peers.iter().find(|it| it.ip().is_unspecified()) {
+        return Err(format!("{any} is no address of another node"));
+    }
+    // The same list may stand on all nodes.
+    let peers: Vec<SocketAddr> = peers.into_iter().filter(|it| *it != own).collect();
+    match peers.len() {
+        0 => Err("peers names no other node".to_owned()),
+        1..=PEERS_MAX => Ok(Route::Unicast { own, peers }),
+        many => Err(format!(
+            "{many} peers are more than {PEERS_MAX}; use a multicast group"
+        )),
+    }
 }
 
 fn read_meta(keys: &mut Keys<'_, '_>, data_dir: &Path) -> Option<MetaConfig> {
@@ -253,3 +395,7 @@ pub(super) fn check_against_exports(
         }
     }
 }
+
+#[cfg(test)]
+#[path = "cluster_tests.rs"]
+mod tests;

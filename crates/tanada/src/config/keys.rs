@@ -138,6 +138,11 @@ impl<'m, 't> Keys<'m, 't> {
         self.mistakes.add(Some(at), &self.title, key, what);
     }
 
+    /// Is there something under `key` that was not taken yet?
+    pub fn has(&self, key: &str) -> bool {
+        self.table.iter().any(|(name, _)| name.get_ref() == key)
+    }
+
     fn remove(&mut self, key: &'static str) -> Option<(usize, Spanned<DeValue<'t>>)> {
         self.known.borrow_mut().push(key);
         let (name, value) = self.table.remove_entry(key)?;

@@ -97,7 +97,13 @@ fn a_virtual_disk_is_made_listed_grown_and_removed_by_commands_and_mistakes_are_
         none.contains("there is no volume vm3; there are vm1"),
         "{none}"
     );
-    daemon.command(&["volume", "resize", "vm1", "128MiB"]);
+    daemon.command(&["volume", "resize", "vm1", "256MiB"]);
+    let smaller = daemon.refused(&["volume", "resize", "vm1", "128MiB"]);
+    assert!(
+        smaller.contains("all that lies behind would be gone; say so (--shrink)"),
+        "{smaller}"
+    );
+    daemon.command(&["volume", "resize", "vm1", "128MiB", "--shrink"]);
     daemon.command(&["volume", "rename", "vm1", "vm2"]);
     let listed = daemon.command(&["volume", "list"]);
     assert!(
@@ -418,6 +424,66 @@ fn of_three_nodes_any_one_may_be_killed_and_no_write_that_was_answered_is_lost()
         n2.stop();
         n3.stop();
     });
+}
+
+#[test]
+fn nodes_tell_each_other_by_datagram_how_long_their_queues_are_until_they_stop() {
+    if !have("etcd") {
+        return;
+    }
+    let root = tempfile::tempdir().expect("a directory");
+    let root = root.path();
+    let port = free_port();
+    let _etcd = Etcd::start(root, port);
+    let (one, two) = (free_udp_port(), free_udp_port());
+    let peers = format!("peers = [\"127.0.0.1:{one}\", \"127.0.0.1:{two}\"]");
+    let start = |name: &str, own: u16| {
+        let dir = root.join(name);
+        fs::create_dir_all(&dir).expect("the directory is ours");
+        let announce = format!("announce = {{ listen = \"127.0.0.1:{own}\", {peers} }}\n[admin]");
+        Daemon::start(&dir, &node(root, name, port).replace("[admin]", &announce))
+    };
+    let (n1, n2) = (start("n1", one), start("n2", two));
+    let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
+    runtime.block_on(async move {
+        for _ in 0..300 {
+            if heard(&n1, "n2") >= 3 {
+                break;
+            }
+            env::sleep(Nanos::millis(100)).await;
+        }
+        // An idle store says once in a second that it is idle.
+        assert!(heard(&n1, "n2") >= 3 && heard(&n2, "n1") > 0);
+        assert_eq!(
+            heard(&n1, "n1"),
+            0,
+            "of its own stores it needs no datagrams"
+        );
+        let listed = n1.command(&["node", "list"]);
+        assert!(listed.contains("ms ago"), "{listed}");
+        let figures = n1.page("/metrics");
+        let counts = "tanada_store_states_heard_total{store=\"s-n2\"}";
+        assert!(figures.contains(counts), "{figures}");
+        // Who has stopped says nothing more.
+        n2.stop();
+        let last = heard(&n1, "n2");
+        env::sleep(Nanos::millis(2500)).await;
+        assert_eq!(heard(&n1, "n2"), last);
+        n1.stop();
+    });
+}
+
+/// How often `daemon` heard of the stores of a node.
+fn heard(daemon: &Daemon, of: &str) -> u64 {
+    let here = json(daemon, &["node", "list", "--json"]);
+    let stores = here["stores"].as_array().expect("a list").iter();
+    let of = stores.filter(|it| it["node"] == of);
+    of.filter_map(|it| it["states_heard"].as_u64()).sum()
+}
+
+fn free_udp_port() -> u16 {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    socket.local_addr().expect("an address").port()
 }
 
 /// With the configuration that is there.

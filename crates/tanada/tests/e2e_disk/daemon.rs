@@ -1,7 +1,7 @@
 //! A real daemon over two small files in a directory of its own, on Unix sockets.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
@@ -142,6 +142,17 @@ impl Daemon {
             .stderr(Stdio::null())
             .spawn()
             .expect("the program starts")
+    }
+
+    /// A page of its admin API.
+    pub fn page(&self, path: &str) -> String {
+        let mut stream = std::os::unix::net::UnixStream::connect(self.dir.join("admin.sock"))
+            .expect("it listens there");
+        let asked = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
+        stream.write_all(asked.as_bytes()).expect("asked");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("text");
+        answer
     }
 
     /// A figure of the volume's cache.

@@ -28,7 +28,7 @@ use crate::map::node::NODE;
 use crate::map::reader::Reader;
 use crate::map::{NewNode, NodeRef, Nodes, Pending, Trouble};
 use crate::meta::{Compare, LeaseId, MetaError, Op, Revision};
-use crate::names::{StoreNumber, Stores};
+use crate::names::{ImageId, StoreNumber, Stores};
 use crate::record::{Name, RecordError};
 use crate::volume::{Condition, Health};
 
@@ -239,16 +239,16 @@ impl Cluster {
             Ok(images) => images,
             Err(error) => return tracing::debug!(%error, "the images were not read"),
         };
-        let any = images.values().any(|known| is_deleted(&known.record));
-        let lonely = |known: &&crate::image::Known<ImageRecord>| {
-            matches!(known.record.state, ImageState::Ghost { .. })
-                && images
-                    .values()
-                    .filter(|it| it.record.parent == Some(known.record.id))
-                    .count()
-                    < 2
+        let mut children: BTreeMap<ImageId, usize> = BTreeMap::new();
+        for parent in images.values().filter_map(|known| known.record.parent) {
+            *children.entry(parent).or_default() += 1;
+        }
+        let children = |id| children.get(&id).copied().unwrap_or(0);
+        let is_lonely = |image: &ImageRecord| {
+            matches!(image.state, ImageState::Ghost { .. }) && children(image.id) < 2
         };
-        if !any && !images.values().any(|known| lonely(&known)) {
+        let mut all = images.values().map(|known| &known.record);
+        if !all.any(|image| is_deleted(image) || is_lonely(image)) {
             return;
         }
         match self.collect().await {

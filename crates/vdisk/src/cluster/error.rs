@@ -1,5 +1,7 @@
 //! Why a cluster did not do what it was asked. Behind the semicolon each says what to do.
 
+use base::Bytes;
+
 use crate::image::ImageError;
 use crate::image_meta::ImagesError;
 use crate::meta::MetaError;
@@ -51,6 +53,18 @@ pub enum ClusterError {
         volume: Name,
         /// As asked.
         name: Name,
+    },
+    /// Nobody said that it may become smaller.
+    #[error(
+        "volume {volume} has {now}, and {asked} are less: all that lies behind would be gone; say so (--shrink), or ask for more"
+    )]
+    Shrinks {
+        /// Which.
+        volume: Name,
+        /// Its size.
+        now: Bytes,
+        /// As asked.
+        asked: Bytes,
     },
     /// Clients of this node use it.
     #[error(

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - [`stores`] stores and nodes. [`volumes`] what people do with volumes. [`opened`] volumes in use. [`collect`] freeing,
-//!   audit, repair. `shared` one policy for all volumes of the node.
+//!   audit, repair. `shared` one policy for all volumes of the node; [`heard`] what stores tell it unasked.
 //!
 //! Always true:
 //! 1. A volume has one engine here at most, and one operation on it as a whole runs at a time.
@@ -16,6 +16,7 @@
 
 pub mod collect;
 mod error;
+pub mod heard;
 pub mod opened;
 mod shared;
 pub mod stores;
@@ -33,11 +34,12 @@ use crate::image_meta::Images;
 use crate::link::Door;
 use crate::map::cache::Cache;
 use crate::meta::{LeaseId, MetaError, MetaStore, Op};
-use crate::names::VolumeId;
+use crate::names::{StoreNumber, VolumeId};
 use crate::record::Name;
 use crate::volume;
 
 pub use error::ClusterError;
+use heard::Heard;
 use opened::Slot;
 use shared::Shared;
 use stores::{AllStores, StoreRecord, StoreState, alive_key};
@@ -110,6 +112,7 @@ pub struct Cluster {
     /// One operation on a volume as a whole at a time.
     alone: RefCell<BTreeMap<VolumeId, Rc<Semaphore>>>,
     known: RefCell<AllStores>,
+    heard: RefCell<BTreeMap<StoreNumber, Heard>>,
     lease: Cell<Option<LeaseId>>,
     stopping: Cell<bool>,
     collecting: Rc<Semaphore>,
@@ -133,6 +136,7 @@ impl Cluster {
             open: RefCell::default(),
             alone: RefCell::default(),
             known: RefCell::default(),
+            heard: RefCell::default(),
             lease: Cell::new(None),
             stopping: Cell::new(false),
             collecting: Semaphore::new(1),

@@ -40,6 +40,11 @@ impl Shared {
         }
     }
 
+    /// A disk told of its queue unasked.
+    pub fn heard(&self, disk: DiskId, state: &State) {
+        self.policy.borrow_mut().heard(env::now(), disk, state);
+    }
+
     /// For one more volume.
     pub fn part(&self) -> Box<dyn ReplicaPolicy> {
         let nth = self.given.get();

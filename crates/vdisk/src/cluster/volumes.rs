@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::Bytes;
+use device::Device;
 
 use super::opened::InUse;
 use super::stores::active_domains;
@@ -434,11 +435,18 @@ impl Cluster {
         self.overview(volume).await
     }
 
-    /// Gives a volume another size; it may be in use here. What lies behind the end of a smaller one is gone.
+    /// Gives a volume another size; it may be in use here. What lies behind the end of a smaller one is gone, so that is to be
+    /// allowed with `shrink`.
     ///
     /// # Errors
-    /// [`ClusterError::Elsewhere`]; [`ClusterError::Images`] for a size that cannot be; [`ClusterError::Volume`].
-    pub async fn resize(&self, name: &Name, size: u64) -> Result<Overview, ClusterError> {
+    /// [`ClusterError::Shrinks`]; [`ClusterError::Elsewhere`]; [`ClusterError::Images`] for a size that cannot be;
+    /// [`ClusterError::Volume`].
+    pub async fn resize(
+        &self,
+        name: &Name,
+        size: u64,
+        shrink: bool,
+    ) -> Result<Overview, ClusterError> {
         let id = self.find(name).await?;
         if let Err(why) = check_size(size) {
             let name = name.clone();
@@ -446,7 +454,12 @@ impl Cluster {
         }
         let _alone = self.alone(id).await;
         let in_use = self.open_alone(id).await?;
-        in_use.volume().resize(Bytes(size)).await?;
+        let (now, asked) = (in_use.volume().info().size, Bytes(size));
+        if asked < now && !shrink {
+            let volume = name.clone();
+            return Err(ClusterError::Shrinks { volume, now, asked });
+        }
+        in_use.volume().resize(asked).await?;
         drop(in_use);
         self.overview(name).await
     }

@@ -57,7 +57,7 @@ use std::rc::Rc;
 use base::{Buf, Bytes, Instant, Nanos, SECTOR, Sector, Span, View};
 use device::{Class, Device, DeviceError, Info, Op, Pending, WriteFlags};
 use env::sync::{Event, Semaphore};
-use policy::place::{DiskId, DomainId, Origin, Penalties, PlaceError, State};
+use policy::place::{DomainId, Origin, Penalties, PlaceError};
 
 use crate::choice::Choice;
 use crate::image::{ImageRecord, Known};
@@ -709,14 +709,6 @@ impl Volume {
     /// How it is, and why.
     pub fn health(&self) -> Health {
         self.core.health()
-    }
-
-    /// A store's queue is so long now: told unasked, such as by [`crate::announce`].
-    pub fn heard(&self, store: StoreNumber, state: &State) {
-        let disk = DiskId(u32::from(store.0));
-        if self.core.member_of(disk).is_some() {
-            self.core.choice.heard(disk, state);
-        }
     }
 
     /// What it has done since it was opened.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use base::{Buf, Bytes, Nanos, Sector, View};
 use device::{Class, Device, DeviceExt, Memory};
-use policy::place::{Kind, Options, build};
+use policy::place::{Kind, Options, State, Weights, build};
 use policy::share::{BytesPerSec, Costs};
 use store::Store;
 use store::node::{Node, NodeOptions};
@@ -29,6 +29,7 @@ fn name(text: &str) -> Name {
 /// A store that can be out of reach.
 struct Place {
     node: Rc<Node>,
+    disk: Rc<Memory>,
     down: Cell<bool>,
 }
 
@@ -70,10 +71,11 @@ impl Places {
             scrub: None,
             ..NodeOptions::new(Costs::flat(BytesPerSec::mb(1000)), [9; 32])
         };
-        let node = Node::open(disk, options).await.unwrap();
+        let node = Node::open(disk.clone(), options).await.unwrap();
         let new = registration(called, node.uuid(), domain);
         let place = Place {
             node,
+            disk,
             down: Cell::new(false),
         };
         self.0
@@ -184,9 +186,20 @@ fn a_volume_is_made_seen_renamed_grown_and_removed_and_its_room_comes_back() {
         assert_eq!((places.extents("a"), places.extents("b")), (2, 2));
         let refused = told(cluster.rename(&name("vm1"), &name("vm2")).await);
         assert!(refused.contains("in use here (1 users)"), "{refused}");
-        let larger = cluster.resize(&name("vm1"), 2 * SIZE).await.unwrap();
+        let larger = cluster.resize(&name("vm1"), 2 * SIZE, false).await;
+        let larger = larger.unwrap();
         assert_eq!((larger.size, larger.used), (2 * SIZE, Use::Here(1)));
-        let refused = told(cluster.resize(&name("vm1"), 1000).await);
+        write(in_use.volume(), SIZE + 4096, 9).await;
+        let refused = told(cluster.resize(&name("vm1"), SIZE, false).await);
+        assert!(
+            refused.contains("24.0 MiB, and 12.0 MiB are less"),
+            "{refused}"
+        );
+        assert_eq!(read(in_use.volume(), SIZE + 4096).await, 9);
+        cluster.resize(&name("vm1"), SIZE, true).await.unwrap();
+        cluster.resize(&name("vm1"), 2 * SIZE, false).await.unwrap();
+        assert_eq!(read(in_use.volume(), SIZE + 4096).await, 0);
+        let refused = told(cluster.resize(&name("vm1"), 1000, true).await);
         assert!(refused.contains("no whole number"), "{refused}");
         drop(in_use);
         cluster.rename(&name("vm1"), &name("vm2")).await.unwrap();
@@ -401,6 +414,41 @@ fn a_store_that_was_away_is_told_of_and_repair_waits_until_it_has_everything() {
         assert_eq!(repaired.health.condition, Condition::Healthy);
         assert_eq!((repaired.losses.len(), repaired.unknown.len()), (0, 0));
         assert_eq!(places.extents("b"), 1);
+    });
+}
+
+/// How long a read takes.
+async fn timed(volume: &Volume) -> Nanos {
+    let begun = env::now();
+    read(volume, 0).await;
+    env::now().since(begun)
+}
+
+#[test]
+fn what_a_store_says_of_its_queue_unasked_decides_which_copy_is_read() {
+    env::Runtime::simulated(11).block_on(async {
+        let (_twin, places, cluster) = two_stores().await;
+        cluster.create(&vm("vm1")).await.unwrap();
+        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        write(in_use.volume(), 0, 3).await;
+        for (called, latency) in [("a", 2), ("b", 3)] {
+            let latency = Nanos::millis(latency);
+            places.0.borrow()[called].disk.set_latency(latency);
+        }
+        for (busy, idle, took) in [(1, 2, 3), (2, 1, 2), (1, 2, 3)] {
+            // What was measured and heard before is old by then.
+            env::sleep(Nanos::secs(5)).await;
+            let mut state = State::idle(Weights::default());
+            state.at = env::now();
+            cluster.heard(StoreNumber(idle), &state);
+            state.requests = 50;
+            (state.cost, state.work) = (Nanos::millis(500), Nanos::millis(500));
+            cluster.heard(StoreNumber(busy), &state);
+            assert_eq!(timed(in_use.volume()).await, Nanos::millis(took));
+        }
+        assert_eq!(cluster.heard_of(StoreNumber(1)).unwrap().states, 3);
+        cluster.heard(StoreNumber(9), &State::idle(Weights::default()));
+        assert_eq!(cluster.heard_of(StoreNumber(9)), None);
     });
 }
 
