@@ -193,17 +193,23 @@ pub enum Node {
         #[command(flatten)]
         ask: Ask,
     },
-    /// Let no new data go to a node's stores, or to one of them; with --undo, let them go there again.
+    /// Move what is on a node's stores, or on one of them, to others; with --undo, let new data go there again.
+    #[command(
+        after_help = "It goes on by itself, also after restarts; `tanada node list` shows how far it is."
+    )]
     Drain {
         /// The node, or a store.
         name: Name,
         /// Let new data go there again.
         #[arg(long)]
         undo: bool,
+        /// Wait until nothing is left there.
+        #[arg(long, conflicts_with = "undo")]
+        wait: bool,
         #[command(flatten)]
         ask: Ask,
     },
-    /// Forget a node's stores, or one of them: those without data, or with --lost those that are gone for good.
+    /// Forget a node's stores, or one of them: those that were drained, or with --lost those that are gone for good.
     Remove {
         /// The node, or a store.
         name: Name,
@@ -695,7 +701,7 @@ fn stores(here: &Here) -> String {
                 up.to_owned(),
                 store.name.clone(),
                 store.number.to_string(),
-                store.state.clone(),
+                drained(store),
                 store.domain.clone(),
                 heard(store, here),
                 store.address.clone(),
@@ -713,6 +719,16 @@ fn stores(here: &Here) -> String {
         let _ = writeln!(text, "not registered yet: {why}");
     }
     text
+}
+
+/// Active, or how far it is with being drained.
+fn drained(store: &ClusterStore) -> String {
+    match store.volumes_left.as_ref().map(Vec::len) {
+        None => store.state.clone(),
+        Some(0) => "drained".to_owned(),
+        Some(1) => "draining (1 volume)".to_owned(),
+        Some(count) => format!("draining ({count} volumes)"),
+    }
 }
 
 /// When it last said unasked how long its queue is.
@@ -766,7 +782,12 @@ pub fn run_node(command: Node) -> anyhow::Result<()> {
                 )),
             }
         }
-        Node::Drain { name, undo, ask } => drain(&name, undo, ask),
+        Node::Drain {
+            name,
+            undo,
+            wait,
+            ask,
+        } => drain(&name, undo, wait, ask),
         Node::Remove { name, lost, ask } => {
             let client = Client::new(ask.admin)?;
             let removed = named(&client, &name)?;
@@ -782,7 +803,7 @@ pub fn run_node(command: Node) -> anyhow::Result<()> {
     }
 }
 
-fn drain(name: &Name, undo: bool, ask: Ask) -> anyhow::Result<()> {
+fn drain(name: &Name, undo: bool, wait: bool, ask: Ask) -> anyhow::Result<()> {
     let client = Client::new(ask.admin)?;
     let state = if undo { "active" } else { "draining" };
     let mut changed = Vec::new();
@@ -794,17 +815,48 @@ fn drain(name: &Name, undo: bool, ask: Ask) -> anyhow::Result<()> {
         let store: ClusterStore = client.send_json(Method::PATCH, &path, &wanted)?;
         changed.push(store);
     }
+    if wait {
+        changed = wait_until_empty(&client, &changed)?;
+    }
     if ask.json {
         return show::json(&changed);
     }
     let names: Vec<&str> = changed.iter().map(|it| it.name.as_str()).collect();
     let names = names.join(", ");
-    show::text(&match undo {
-        true => format!("new data go to {names} again\n"),
-        false => format!(
-            "no new data go to {names}; what is there stays there: moving it away is not carried out yet\n"
+    show::text(&match (undo, wait) {
+        (true, _) => format!("new data go to {names} again\n"),
+        (_, true) => format!("nothing is left on {names}; `tanada node remove` forgets it\n"),
+        _ => format!(
+            "new data go elsewhere, and what is on {names} leaves; `tanada node list` shows how far it is\n"
         ),
     })
+}
+
+/// The stores as they are when no volume has anything on them; says how far it is whenever that changes.
+fn wait_until_empty(client: &Client, stores: &[ClusterStore]) -> anyhow::Result<Vec<ClusterStore>> {
+    let mut said = String::new();
+    loop {
+        let here: Here = client.get("/v1/cluster")?;
+        let mut now = here.stores;
+        now.retain(|it| stores.iter().any(|store| store.name == it.name));
+        let lines = now.iter().filter_map(|it| {
+            let left = it.volumes_left.as_ref().filter(|left| !left.is_empty())?;
+            Some(format!(
+                "{} has something of {}\n",
+                it.name,
+                left.join(", ")
+            ))
+        });
+        let text: String = lines.collect();
+        if text.is_empty() {
+            return Ok(now);
+        }
+        if text != said {
+            eprint!("{text}");
+            said = text;
+        }
+        client.wait(std::time::Duration::from_secs(1));
+    }
 }
 
 /// The stores of a node, or the store of that name.

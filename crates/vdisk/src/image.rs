@@ -444,6 +444,25 @@ pub fn commit(
     Ok((new_head, change))
 }
 
+/// Gives an image that is no head a map that says the same, with other places. `numbers` is what the record of the numbers was
+/// at before anybody looked who the image's children are: each new one takes a number.
+pub fn rehome(
+    volume: &Known<VolumeRecord>,
+    image: &Known<ImageRecord>,
+    numbers: Revision,
+    root: Root,
+) -> Change {
+    let elsewhere = ImageRecord {
+        root,
+        ..image.record.clone()
+    };
+    let mut change = Change::default();
+    change.unchanged(volume_key(volume.record.id), volume.changed);
+    change.unchanged(NUMBERS_KEY.to_owned(), Some(numbers));
+    change.image(image, &elsewhere);
+    change
+}
+
 /// Keeps the head as it was last committed under `name`; the volume goes on with a new head on the same map. What was
 /// written since the commit began and is older than it must not be changed until this is done.
 ///

@@ -169,6 +169,9 @@ pub struct ClusterStore {
     /// How often it said how long its queue is without being asked, since this node began; and how long ago it did so last.
     pub states_heard: u64,
     pub heard_ago_ms: Option<u64>,
+    /// While it is drained: volumes that may still have something there, and what those have that are open on this node.
+    pub volumes_left: Option<Vec<String>>,
+    pub extents_left_here: u64,
 }
 
 /// A store to be registered by hand.
@@ -640,6 +643,8 @@ fn store(record: &StoreRecord, up: Option<bool>, heard: Option<Heard>) -> Cluste
         }
         .to_owned(),
         uuid: record.uuid.clone(),
+        volumes_left: None,
+        extents_left_here: 0,
     }
 }
 
@@ -671,11 +676,25 @@ pub async fn get_cluster(State(control): State<Arc<Control>>) -> Answer<Here> {
 async fn stores(open: &OpenCluster) -> Result<Vec<ClusterStore>, ClusterError> {
     let stores = open.cluster.stores().await?;
     let alive = open.cluster.alive().await?;
-    let stores = stores.values().map(|(record, _)| {
+    let records = stores.values().map(|(record, _)| record);
+    let drained = records
+        .clone()
+        .filter(|it| it.state == StoreState::Draining);
+    let drained: Vec<StoreNumber> = drained.map(|record| record.number).collect();
+    let progress = open.cluster.progress(&drained).await?;
+    let of = |record: &StoreRecord| {
         let up = record.leased.then(|| alive.contains(record.node.as_str()));
-        store(record, up, open.cluster.heard_of(record.number))
-    });
-    Ok(stores.collect())
+        let all = drained.iter().zip(&progress);
+        let left = all
+            .into_iter()
+            .find(|(number, _)| **number == record.number);
+        ClusterStore {
+            volumes_left: left.map(|(_, it)| it.volumes.iter().map(Name::to_string).collect()),
+            extents_left_here: left.map_or(0, |(_, it)| it.here.extents),
+            ..store(record, up, open.cluster.heard_of(record.number))
+        }
+    };
+    Ok(records.map(of).collect())
 }
 
 /// Registers a store of a node that does so not by itself. It is asked for its identity, so it must answer.
@@ -718,7 +737,7 @@ pub async fn add_store(
     added.await.map(Json)
 }
 
-/// Lets no new data go to a store (`draining`), or lets them go there again (`active`).
+/// Lets no new data go to a store, and what is there leave (`draining`); or lets new data go there again (`active`).
 #[utoipa::path(patch, path = "/v1/cluster/stores/{name}", params(("name" = String, Path)),
     request_body = StoreChange, responses(
     (status = 200, body = ClusterStore), (status = 404, body = Refusal),
@@ -747,7 +766,7 @@ pub async fn change_store(
     changed.await.map(Json)
 }
 
-/// Forgets a store that has no data, or, with `lost`, one that is gone for good.
+/// Forgets a store that was drained and has nothing, or, with `lost`, one that is gone for good.
 #[utoipa::path(delete, path = "/v1/cluster/stores/{name}", params(("name" = String, Path), RemoveAsk),
     responses((status = 200, body = Done), (status = 404, body = Refusal), (status = 409, body = Refusal)))]
 pub async fn remove_store(

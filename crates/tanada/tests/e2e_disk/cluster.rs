@@ -218,15 +218,54 @@ fn what_tools_write_to_a_virtual_disk_is_there_after_kill_9_and_in_the_file_it_i
     daemon.stop();
 }
 
+#[test]
+fn a_disk_that_was_drained_is_taken_out_and_what_was_on_it_is_there() {
+    if !have("nbdcopy") {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path();
+    random_image(&dir.join("in.img"), 9);
+    let third = "[[device]]\nname = \"d2\"\npath = \"d2.img\"\nsize = \"256MiB\"\n[[store]]\nname = \"s2\"\ndevice = \"d2\"\n\
+                 listen = \"unix:s2.sock\"\ncreate = true\n[cluster]";
+    let config = ONE.replace("[cluster]", third);
+    let daemon = Daemon::start(dir, &config);
+    daemon.command(&["volume", "create", "vm1", "--size", "64MiB"]);
+    tool(dir, "nbdcopy", &["--flush", "in.img", &uri(dir, "vm1")]);
+    let early = daemon.refused(&["node", "remove", "s0"]);
+    assert!(early.contains("drain it first"), "{early}");
+    // What it began goes on after this.
+    daemon.command(&["node", "drain", "s0"]);
+    daemon.kill();
+    let daemon = Daemon::start(dir, &config);
+    let empty = daemon.command(&["node", "drain", "s0", "--wait"]);
+    assert!(empty.contains("nothing is left on s0"), "{empty}");
+    let listed = daemon.command(&["node", "list"]);
+    assert!(listed.contains("drained"), "{listed}");
+    daemon.command(&["node", "remove", "s0"]);
+    daemon.stop();
+    // Its disk is gone.
+    fs::remove_file(dir.join("d0.img")).expect("it was there");
+    let without = config.replace("[cluster]\n", "[cluster]\nstores = [\"s1\", \"s2\"]\n");
+    let daemon = Daemon::start(dir, &without);
+    tool(dir, "nbdcopy", &[&uri(dir, "vm1"), "out.img"]);
+    same(&dir.join("in.img"), &dir.join("out.img"));
+    let repaired = json(&daemon, &["volume", "repair", "vm1", "--json"]);
+    assert_eq!(repaired["volume"]["health"], "healthy", "{repaired}");
+    assert_eq!(repaired["leaked_copies"], 0, "{repaired}");
+    daemon.stop();
+}
+
 // --- three nodes --------------------------------------------------------------------------------------
 
 /// Kills etcd when its input ends, however the test does.
 const KEEPER: &str = "etcd \"$@\" >\"$DIR/etcd.log\" 2>&1 & pid=$!; echo $pid; read -r last; kill -9 $pid; wait $pid";
 
-struct Etcd(Child);
+/// One member of etcd by itself.
+pub struct Etcd(Child);
 
 impl Etcd {
-    fn start(dir: &Path, port: u16) -> Etcd {
+    pub fn start(dir: &Path, port: u16) -> Etcd {
         let peer = format!("http://127.0.0.1:{}", free_port());
         let url = format!("http://127.0.0.1:{port}");
         let data = dir.join("etcd");
@@ -269,7 +308,7 @@ impl Drop for Etcd {
     }
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").port()
 }
@@ -296,6 +335,28 @@ listen = "unix:admin.sock"
 "#,
         root.display()
     )
+}
+
+/// A node in a directory of its own.
+pub fn start_node(root: &Path, name: &str, etcd: u16) -> Daemon {
+    let dir = root.join(name);
+    fs::create_dir_all(&dir).expect("the directory is ours");
+    Daemon::start(&dir, &node(root, name, etcd))
+}
+
+/// Waits until so many stores are registered: etcd may come up later than the nodes.
+pub async fn has_all_stores(daemon: &Daemon, count: usize) {
+    for _ in 0..100 {
+        let here: Value = json(daemon, &["node", "list", "--json"]);
+        if here["stores"]
+            .as_array()
+            .is_some_and(|all| all.len() == count)
+        {
+            return;
+        }
+        env::sleep(Nanos::millis(200)).await;
+    }
+    panic!("there are no {count} stores");
 }
 
 async fn connect(dir: &Path) -> Rc<Client> {
@@ -361,24 +422,12 @@ fn of_three_nodes_any_one_may_be_killed_and_no_write_that_was_answered_is_lost()
     let root = root.path();
     let port = free_port();
     let _etcd = Etcd::start(root, port);
-    let start = |name: &str| {
-        let dir = root.join(name);
-        fs::create_dir_all(&dir).expect("the directory is ours");
-        Daemon::start(&dir, &node(root, name, port))
-    };
-    let (n1, n2, n3) = (start("n1"), start("n2"), start("n3"));
+    let [n1, n2, n3] = ["n1", "n2", "n3"].map(|name| start_node(root, name, port));
     let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
     let dirs = (root.join("n1"), root.join("n3"));
     let (first, third) = dirs;
     runtime.block_on(async move {
-        // etcd may come up later than the nodes.
-        for _ in 0..100 {
-            let here: Value = json(&n1, &["node", "list", "--json"]);
-            if here["stores"].as_array().is_some_and(|all| all.len() == 3) {
-                break;
-            }
-            env::sleep(Nanos::millis(200)).await;
-        }
+        has_all_stores(&n1, 3).await;
         n1.command(&[
             "volume",
             "create",
@@ -487,7 +536,7 @@ fn free_udp_port() -> u16 {
 }
 
 /// With the configuration that is there.
-fn start_again(beside: &Path, name: &str) -> Daemon {
+pub fn start_again(beside: &Path, name: &str) -> Daemon {
     let dir = beside.parent().expect("it has one").join(name);
     let config = fs::read_to_string(dir.join("tanada.toml")).expect("it is there");
     Daemon::start(&dir, &config)

@@ -17,7 +17,6 @@ use base::{Nanos, View};
 use env::net::message::either;
 use store::Change;
 
-use super::stores::StoreRecord;
 use super::{Cluster, ClusterError};
 use crate::image::{ImageRecord, ImageState};
 use crate::image_audit::{Loss, Report};
@@ -350,41 +349,5 @@ impl Cluster {
                 }
             }
         }
-    }
-
-    /// Has the store neither extents nor nodes?
-    pub(super) async fn check_empty(&self, record: &StoreRecord) -> Result<(), ClusterError> {
-        let silent = |error: LinkError| ClusterError::Silent {
-            name: record.name.clone(),
-            why: error.to_string(),
-        };
-        let (lease, mark) = self.become_collector().await?;
-        let (door, _) = self.ways.way(record);
-        let objects = Objective {
-            doors: BTreeMap::from([(record.number, door)]),
-            mark,
-            patience: self.settings.patience,
-            links: RefCell::default(),
-        };
-        let mut found = Ok(());
-        for prefix in ["v/", "m/"] {
-            match objects.list_page(record.number, prefix, "", 1).await {
-                Ok(names) => {
-                    if let Some(first) = names.into_iter().next() {
-                        found = Err(ClusterError::NotEmpty {
-                            name: record.name.clone(),
-                            found: first,
-                        });
-                        break;
-                    }
-                }
-                Err(error) => {
-                    found = Err(silent(error));
-                    break;
-                }
-            }
-        }
-        let _ = self.images.meta.revoke(lease).await;
-        found
     }
 }

@@ -140,27 +140,19 @@ pub enum ClusterError {
         "cannot remove store {0}: new data may go there; drain it first (`tanada node drain {0}`)"
     )]
     Active(Name),
-    /// It has data.
+    /// Volumes have something there.
     #[error(
-        "cannot remove store {name}: it has {found} and maybe more; move or remove what it has, or, if it is gone for good, \
-         say so (--lost)"
+        "cannot remove store {name}: {} something there; it is being moved, `tanada node list` shows how far; ask again \
+         then, or, if the store is gone for good, say so (--lost)",
+        having(volume, *others)
     )]
     NotEmpty {
         /// Which.
         name: Name,
-        /// The first object found.
-        found: String,
-    },
-    /// It does not answer, and nobody said it is gone for good.
-    #[error(
-        "cannot remove store {name}: it does not answer ({why}), so nobody knows what it has; bring it back, or, if it is \
-         gone for good, say so (--lost)"
-    )]
-    Silent {
-        /// Which.
-        name: Name,
-        /// Its last words.
-        why: String,
+        /// A volume.
+        volume: Name,
+        /// How many there are besides.
+        others: usize,
     },
     /// Volumes need it.
     #[error(
@@ -168,17 +160,6 @@ pub enum ClusterError {
          the volume once (`tanada volume repair {volume}`), which puts the store out, and ask again"
     )]
     StillInSync {
-        /// Which store.
-        name: Name,
-        /// A volume.
-        volume: Name,
-    },
-    /// A volume in use may put something there.
-    #[error(
-        "cannot remove store {name}: volume {volume} is open and lists it as one that may have something of it; drain the store, \
-         let the volume be closed, and ask again"
-    )]
-    Noted {
         /// Which store.
         name: Name,
         /// A volume.
@@ -215,6 +196,13 @@ impl ClusterError {
     /// Did somebody else change something meanwhile?
     pub(super) fn is_conflict(&self) -> bool {
         matches!(self, ClusterError::Images(ImagesError::Conflict(_)))
+    }
+}
+
+fn having(volume: &Name, others: usize) -> String {
+    match others {
+        0 => format!("volume {volume} has"),
+        _ => format!("volume {volume} and {others} more have"),
     }
 }
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - [`stores`] stores and nodes. [`volumes`] what people do with volumes. [`opened`] volumes in use. [`collect`] freeing,
-//!   audit, repair. `shared` one policy for all volumes of the node; [`heard`] what stores tell it unasked.
+//!   audit, repair. [`drain`] stores are emptied. `shared` one policy for all volumes of the node; [`heard`] what stores tell it unasked.
 //!
 //! Always true:
 //! 1. A volume has one engine here at most, and one operation on it as a whole runs at a time.
@@ -15,6 +15,7 @@
 //! 3. A store that left the cluster has no data that any volume counts on.
 
 pub mod collect;
+pub mod drain;
 mod error;
 pub mod heard;
 pub mod opened;
@@ -26,7 +27,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
-use base::{Bytes, Nanos};
+use base::{Bytes, Instant, Nanos};
 use env::sync::{Permit, Semaphore};
 use policy::place::{DiskId, ReplicaPolicy};
 
@@ -116,6 +117,8 @@ pub struct Cluster {
     lease: Cell<Option<LeaseId>>,
     stopping: Cell<bool>,
     collecting: Rc<Semaphore>,
+    /// Closed volumes that could not be emptied of drained stores, and until when they are left alone.
+    stuck: RefCell<BTreeMap<VolumeId, Instant>>,
 }
 
 impl Cluster {
@@ -140,6 +143,7 @@ impl Cluster {
             lease: Cell::new(None),
             stopping: Cell::new(false),
             collecting: Semaphore::new(1),
+            stuck: RefCell::default(),
         })
     }
 
@@ -154,6 +158,11 @@ impl Cluster {
             self.own.clone(),
             self.settings.tick,
             Keep::Volumes,
+        ));
+        env::spawn(Cluster::keep(
+            self.own.clone(),
+            self.settings.tick,
+            Keep::Drained,
         ));
         let pause = self.settings.collect_every;
         env::spawn(Cluster::keep(self.own.clone(), pause, Keep::Deleted));
@@ -205,6 +214,11 @@ impl Cluster {
         draining.extend(all);
         draining.retain(|disk| !takes(disk));
         known.clone_from(stores);
+        drop((known, draining));
+        let drained = self.drained();
+        for slot in self.open.borrow().values() {
+            slot.volume().drain(drained.clone());
+        }
     }
 
     /// Leave to do something with a volume as a whole.
@@ -244,6 +258,7 @@ impl Cluster {
                 Keep::Lease => cluster.keep_lease().await,
                 Keep::Volumes => cluster.look_around().await,
                 Keep::Deleted => cluster.collect_now_and_then().await,
+                Keep::Drained => cluster.drain_now_and_then().await,
             }
             drop(cluster);
             env::sleep(pause).await;
@@ -309,4 +324,5 @@ enum Keep {
     Lease,
     Volumes,
     Deleted,
+    Drained,
 }

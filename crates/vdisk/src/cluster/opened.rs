@@ -153,6 +153,7 @@ impl Cluster {
         volume::Settings {
             origin,
             penalties: penalties.unwrap_or(self.settings.volume.penalties),
+            drained: self.drained(),
             ..self.settings.volume.clone()
         }
     }

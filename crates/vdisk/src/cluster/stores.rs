@@ -6,9 +6,10 @@
 //! ```
 //!
 //! ```text
-//! Active   -> Draining   drain    no new data goes there
+//! Active   -> Draining   drain    no new data goes there, and what is there leaves
 //! Draining -> Active     undrain
-//! either   -> (nothing)  remove   it has no data, or is gone for good and no volume counts on it
+//! Draining -> (nothing)  remove   no volume lists it
+//! either   -> (nothing)  remove   it is gone for good, and no volume counts on it
 //! ```
 //!
 //! Always true:
@@ -20,8 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use policy::place::DomainId;
 use serde::{Deserialize, Serialize};
 
+use super::volumes::AllVolumes;
 use super::{Cluster, ClusterError};
-use crate::image::Known;
 use crate::image_meta::ImagesError;
 use crate::meta::{Compare, Op, Outcome, Revision, whole_range};
 use crate::names::StoreNumber;
@@ -31,6 +32,8 @@ const VERSION: u32 = 1;
 const STORES: &str = "store/";
 const NEXT: &str = "store-next";
 const ALIVE: &str = "alive/";
+/// Records compared in one transaction, besides the store's.
+const COMPARED_MAX: usize = 100;
 
 /// What a store is good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -39,7 +42,7 @@ pub enum StoreState {
     /// It takes new data.
     #[default]
     Active,
-    /// No new data goes there.
+    /// No new data goes there, and what is there leaves.
     Draining,
 }
 
@@ -170,6 +173,40 @@ pub(super) fn active_domains(stores: &AllStores, but: Option<StoreNumber>) -> us
     domains.len()
 }
 
+/// May a volume have something on a store?
+pub(super) fn lists(record: &VolumeRecord, store: StoreNumber) -> bool {
+    let listed = record.stores.as_ref();
+    listed.is_none_or(|all| all.contains(&store))
+}
+
+/// Refuses to forget a store that is gone, while a volume counts it as in sync.
+fn check_lost(volumes: &AllVolumes, store: &StoreRecord) -> Result<(), ClusterError> {
+    let counts = |record: &&VolumeRecord| {
+        lists(record, store.number) && !record.out.contains_key(&store.number)
+    };
+    match volumes.values().map(|it| &it.record).find(counts) {
+        None => Ok(()),
+        Some(record) => Err(ClusterError::StillInSync {
+            name: store.name.clone(),
+            volume: record.name.clone(),
+        }),
+    }
+}
+
+/// Refuses to forget a store on which a volume has something.
+fn check_left(volumes: &AllVolumes, store: &StoreRecord) -> Result<(), ClusterError> {
+    let left = volumes.values().map(|it| &it.record);
+    let mut left = left.filter(|record| lists(record, store.number));
+    match left.next() {
+        None => Ok(()),
+        Some(record) => Err(ClusterError::NotEmpty {
+            name: store.name.clone(),
+            volume: record.name.clone(),
+            others: left.count(),
+        }),
+    }
+}
+
 impl Cluster {
     /// All stores.
     ///
@@ -287,7 +324,7 @@ impl Cluster {
         }
     }
 
-    /// Lets no new data go to a store, or lets them go there again.
+    /// Lets no new data go to a store, and what is there leave; or lets them go there again.
     ///
     /// # Errors
     /// [`ClusterError::NoStore`]; [`ClusterError::TooFewDomains`] if volumes could not be written any more.
@@ -324,11 +361,11 @@ impl Cluster {
         Ok(record)
     }
 
-    /// Forgets a store: one without data, or, with `lost`, one that is gone for good and that no volume counts on.
+    /// Forgets a store: one that was drained and that no volume has anything on, or, with `lost`, one that is gone for good and
+    /// that no volume counts on.
     ///
     /// # Errors
-    /// [`ClusterError::NoStore`], [`ClusterError::Active`], [`ClusterError::NotEmpty`], [`ClusterError::Silent`],
-    /// [`ClusterError::StillInSync`], [`ClusterError::Noted`].
+    /// [`ClusterError::NoStore`], [`ClusterError::Active`], [`ClusterError::NotEmpty`], [`ClusterError::StillInSync`].
     pub async fn remove_store(&self, name: &Name, lost: bool) -> Result<(), ClusterError> {
         let removed = self.again(async || {
             let (stores, number) = self.find_store(name).await?;
@@ -336,22 +373,21 @@ impl Cluster {
             if !lost && record.state == StoreState::Active {
                 return Err(ClusterError::Active(name.clone()));
             }
-            // As they were before anybody looked into the store.
-            let counting = self.counting_on(number).await?;
-            match counting.first() {
-                Some(volume) if lost => {
-                    return Err(ClusterError::StillInSync {
-                        name: name.clone(),
-                        volume: volume.record.name.clone(),
-                    });
+            let volumes = self.records().await?;
+            let mut compares = vec![Compare::Unchanged(key(number), *revision)];
+            match lost {
+                true => check_lost(&volumes, record)?,
+                false => {
+                    check_left(&volumes, record)?;
+                    // Whoever has a volume open may note it again.
+                    let open = volumes.values().filter(|it| it.record.writer.is_some());
+                    let open = open.take(COMPARED_MAX);
+                    compares.extend(open.map(|it| {
+                        let changed = it.changed.expect("it was read");
+                        Compare::Unchanged(volume_key(it.record.id), changed)
+                    }));
                 }
-                _ if lost => {}
-                _ => self.check_empty(record).await?,
             }
-            for volume in &counting {
-                self.forget_in(volume, record).await?;
-            }
-            let compares = vec![Compare::Unchanged(key(number), *revision)];
             let ops = vec![
                 Op::Delete { key: key(number) },
                 Op::Delete {
@@ -363,42 +399,6 @@ impl Cluster {
         removed.await?;
         self.stores().await?;
         Ok(())
-    }
-
-    /// Volumes that may have something on a store, and count it as in sync.
-    async fn counting_on(
-        &self,
-        store: StoreNumber,
-    ) -> Result<Vec<Known<VolumeRecord>>, ClusterError> {
-        let counts = |record: &VolumeRecord| {
-            let may = record
-                .stores
-                .as_ref()
-                .is_none_or(|all| all.contains(&store));
-            may && !record.out.contains_key(&store)
-        };
-        let volumes = self.records().await?.into_values();
-        Ok(volumes.filter(|it| counts(&it.record)).collect())
-    }
-
-    /// Takes a store that was found empty from what a volume's record lists, unless the volume was opened since.
-    async fn forget_in(
-        &self,
-        volume: &Known<VolumeRecord>,
-        store: &StoreRecord,
-    ) -> Result<(), ClusterError> {
-        let mut record = volume.record.clone();
-        let Some(listed) = record.stores.as_mut().filter(|_| record.writer.is_none()) else {
-            return Err(ClusterError::Noted {
-                name: store.name.clone(),
-                volume: record.name,
-            });
-        };
-        listed.remove(&store.number);
-        let own = volume_key(record.id);
-        let changed = volume.changed.expect("it was read");
-        let compares = vec![Compare::Unchanged(own.clone(), changed)];
-        self.txn(compares, vec![put(own, record.encode())]).await
     }
 
     /// One transaction.

@@ -23,7 +23,7 @@ use crate::image::{self, Change, ImageRecord, ImageState, Known, image_key};
 use crate::link::LinkError;
 use crate::map::{Commit, Freed, Root};
 use crate::meta::{Entry, Outcome};
-use crate::names::{Generation, StoreNumber};
+use crate::names::{COPIES_MAX, Generation, StoreNumber};
 use crate::record::VolumeRecord;
 
 /// Of the map what the meta store does not have yet.
@@ -53,7 +53,12 @@ impl Core {
         store: StoreNumber,
     ) -> Result<(), VolumeError> {
         layer.unsaid.borrow_mut().push(store);
-        layer.stores.borrow_mut().push(store);
+        {
+            // Before one that is about to go: the map has no room for more.
+            let mut stores = layer.stores.borrow_mut();
+            let at = stores.len().min(COPIES_MAX - 1);
+            stores.insert(at, store);
+        }
         if let Err(error) = self.enter(index, placed).await {
             layer.unsaid.borrow_mut().retain(|one| *one != store);
             layer.stores.borrow_mut().retain(|one| *one != store);
@@ -241,7 +246,7 @@ impl Core {
     }
 
     /// Frees copies; what stands in the way leaves them to the next audit.
-    async fn free(&self, freed: Freed) -> Result<(), VolumeError> {
+    pub(super) async fn free(&self, freed: Freed) -> Result<(), VolumeError> {
         let extents = freed.extents.iter();
         let extents = extents.map(|(index, layer)| (layer.name(*index).to_string(), layer.stores));
         let nodes = freed.nodes.iter();

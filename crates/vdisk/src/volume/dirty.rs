@@ -70,6 +70,11 @@ impl Dirty {
         *self.bits.borrow_mut() = bits;
     }
 
+    /// Does a store have all bits?
+    pub fn is_home(&self, store: StoreNumber) -> bool {
+        self.homes.borrow().contains(&store)
+    }
+
     /// What pages of a bitmap say.
     pub fn parse(bytes: &[u8], from: u64) -> impl Iterator<Item = u32> + '_ {
         let set = bytes.iter().enumerate().filter(|(_, byte)| **byte != 0);
@@ -179,20 +184,35 @@ impl Core {
         let fit: Vec<&Member> = self.members.values().filter(fit).collect();
         let mut homes = self.dirty.homes.borrow().clone();
         homes.retain(|home| fit.iter().any(|it| it.site.number == *home));
+        let stays = |it: &&&Member| !self.is_drained(it.site.number);
+        let there = |it: &&&Member| homes.contains(&it.site.number) && it.link().is_some();
+        if fit.iter().filter(stays).filter(there).count() >= copies {
+            // The others have all bits.
+            homes.retain(|home| !self.is_drained(*home));
+        }
         let old = homes.len();
         loop {
             let (own, left): (Vec<&Member>, Vec<&Member>) =
                 (fit.iter()).partition(|it| homes.contains(&it.site.number));
             let domains: Vec<_> = own.iter().map(|it| it.site.domain).collect();
-            let cost = |it: &&Member| (it.link().is_none(), domains.contains(&it.site.domain));
+            let cost = |it: &&Member| {
+                let drained = self.is_drained(it.site.number);
+                (
+                    drained,
+                    it.link().is_none(),
+                    domains.contains(&it.site.domain),
+                )
+            };
             let Some(next) = left.into_iter().min_by_key(cost) else {
                 return (homes, old);
             };
             // One that cannot be reached does not do in place of one that can.
-            let linked = own.iter().filter(|it| it.link().is_some()).count();
+            // Nor one that is about to go in place of one that stays.
+            let counts = |it: &&&Member| stays(it) || !stays(&&next);
+            let own = || own.iter().filter(counts);
             let enough = match next.link() {
-                Some(_) => linked >= copies,
-                None => own.len() >= copies,
+                Some(_) => own().filter(|it| it.link().is_some()).count() >= copies,
+                None => own().count() >= copies,
             };
             if enough {
                 return (homes, old);
@@ -257,15 +277,23 @@ impl Core {
             member.is_some_and(|it| it.standing.get() == Standing::In)
         };
         let copies = usize::from(self.record.borrow().0.copies);
-        let most = self.members.keys().filter(|one| in_sync(one)).count();
-        let homes = self
-            .dirty
-            .homes
-            .borrow()
-            .iter()
-            .filter(|one| in_sync(one))
-            .count();
-        match homes < copies.min(most) {
+        let stays = |number: &StoreNumber| in_sync(number) && !self.is_drained(*number);
+        let (most, stay) = {
+            let all = || self.members.keys();
+            let most = all().filter(|one| in_sync(one)).count();
+            (most, all().filter(|one| stays(one)).count())
+        };
+        let few = || {
+            let homes = self.dirty.homes.borrow();
+            let drained = homes.iter().any(|one| self.is_drained(*one));
+            let in_sync = homes.iter().filter(|one| in_sync(one)).count();
+            in_sync < copies.min(most) || (drained && stay >= copies)
+        };
+        if few() {
+            self.settle_homes().await?;
+        }
+        // A drained one goes when the others have all bits.
+        match few() {
             true => self.settle_homes().await,
             false => Ok(()),
         }

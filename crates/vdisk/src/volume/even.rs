@@ -25,10 +25,10 @@ use crate::names::{EXTENT, Generation, StoreNumber};
 const EVENING_MAX: usize = 8;
 
 /// A store loses a copy: until the meta store has a map without it, the store does not join.
-struct Leaving<'a>(&'a Member);
+pub(super) struct Leaving<'a>(&'a Member);
 
 impl Leaving<'_> {
-    fn of(member: &Member) -> Leaving<'_> {
+    pub(super) fn of(member: &Member) -> Leaving<'_> {
         member.leaving.set(member.leaving.get() + 1);
         Leaving(member)
     }
@@ -148,7 +148,10 @@ impl Core {
         layer: &Rc<Placed>,
     ) -> Result<(), VolumeError> {
         let numbers = layer.stores.borrow().clone();
-        let Some(number) = self.choose_one(&numbers) else {
+        // Where one goes away another may come.
+        let mut stay = numbers.clone();
+        stay.retain(|one| !self.is_drained(*one));
+        let Some(number) = self.choose_one(&stay) else {
             return Ok(());
         };
         self.list_stores(&[number]).await?;
@@ -266,7 +269,8 @@ impl Core {
     ) -> Result<(), VolumeError> {
         let numbers = placed.stores.borrow().clone();
         let members = || numbers.iter().rev().filter_map(|one| self.member(*one));
-        let gone = |it: &&Member| it.standing.get() == Standing::Out;
+        let gone =
+            |it: &&Member| it.standing.get() == Standing::Out || self.is_drained(it.site.number);
         let in_sync = || members().filter(|it| it.standing.get() == Standing::In);
         let enough = || in_sync().count() > copies;
         let member = match members().find(gone) {

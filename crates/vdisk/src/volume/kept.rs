@@ -42,6 +42,12 @@ impl Kept {
         &self.nodes
     }
 
+    /// Extents of which a store has a copy.
+    pub fn count_on(&self, store: StoreNumber) -> usize {
+        let extents = self.extents.borrow();
+        extents.values().filter(|on| on.contains(&store)).count()
+    }
+
     /// The least number of copies that anything has with these stores out.
     pub fn weakest(&self, out: &BTreeMap<StoreNumber, Generation>) -> Option<u8> {
         let extents = self.extents.borrow();

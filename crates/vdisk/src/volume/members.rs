@@ -147,6 +147,7 @@ impl Core {
             member.standing.get() == Standing::In
                 && member.link().is_some()
                 && !taken.contains(&member.site.domain)
+                && !self.is_drained(member.site.number)
         });
         fit.map(Member::target).collect()
     }

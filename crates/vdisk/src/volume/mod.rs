@@ -17,7 +17,8 @@
 //! - `open` from a record to a volume. `members` stores and the record. `io` reads and writes. `ranges` who is where.
 //!   `overlay` what is shared with other images; `snapshot` how it becomes so, and other sizes.
 //!   `dirty` which extents' copies may differ after a crash. `mend` what makes copies equal again. `back` what stores that
-//!   come back are brought. `even` what goes on by itself.
+//!   come back are brought. `even` what goes on by itself. `drain` what leaves stores that are to be empty,
+//!   `rehome` the same for older images.
 //!
 //! The map is read when a volume is opened, and what was allocated since its last commit is found by listing; it is in memory
 //! while the volume is open, and committed beside reads and writes. Not here yet: background requests in a class of
@@ -37,6 +38,7 @@
 mod back;
 mod commit;
 mod dirty;
+mod drain;
 mod even;
 mod io;
 mod kept;
@@ -46,6 +48,7 @@ mod nodes;
 mod open;
 mod overlay;
 mod ranges;
+mod rehome;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -68,6 +71,7 @@ use crate::names::{COPIES_MAX, ExtentName, Generation, StoreNumber, Stores, Volu
 use crate::record::{RecordError, VolumeRecord};
 use commit::Unsaid;
 use dirty::Dirty;
+pub use drain::Left;
 use kept::Kept;
 use members::Member;
 use ranges::Ranges;
@@ -110,6 +114,8 @@ pub struct Settings {
     pub origin: Origin,
     /// How other clients before it in a queue count.
     pub penalties: Penalties,
+    /// Stores that are being drained: nothing goes there, and what is there leaves.
+    pub drained: BTreeSet<StoreNumber>,
 }
 
 impl Settings {
@@ -126,6 +132,7 @@ impl Settings {
             tick: Nanos::secs(1),
             origin,
             penalties: Penalties::default(),
+            drained: BTreeSet::new(),
         }
     }
 }
@@ -480,6 +487,9 @@ pub(crate) struct Core {
     meta: Rc<dyn MetaStore>,
     choice: Choice,
     members: BTreeMap<StoreNumber, Member>,
+    /// Those that are to be empty, and those that the record may list no more.
+    drained: RefCell<BTreeSet<StoreNumber>>,
+    unlisting: RefCell<BTreeSet<StoreNumber>>,
     /// The longest change of one object in bytes.
     piece: Cell<u64>,
     // As it goes.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! read    any store that the reference names, in-sync ones first, until a copy has the right checksum
-//! write   three stores in sync, in three failure domains where there are as many; one that fails is replaced by another
+//! write   three stores in sync, in three failure domains where there are as many; one that fails is replaced by another.
+//!         Stores that are drained or full come last, and only where there would be fewer nodes than extents
 //! ```
 //!
 //! Always true:
@@ -13,7 +14,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 
-use base::View;
+use base::{Bytes, View};
 use env::sync::join_all;
 use store::Change;
 
@@ -24,6 +25,8 @@ use crate::map::node::{FANOUT, NODE, Place};
 use crate::map::{Entry, MapError, NewNode, NodeRef, Nodes, Pending, Root, Trouble};
 use crate::names::{COPIES_MAX, Generation, NodeName, StoreNumber, Stores};
 
+/// A store with less is full: 64 nodes.
+const ROOM: Bytes = Bytes::mib(1);
 /// Nodes read at once when a whole map is.
 const AHEAD: usize = 32;
 
@@ -88,8 +91,12 @@ impl Known {
         *self.0.borrow_mut() = other.0.into_inner();
     }
 
+    pub fn names(&self) -> BTreeSet<NodeName> {
+        self.0.borrow().keys().copied().collect()
+    }
+
     /// Those that a store should have.
-    fn on(&self, store: StoreNumber) -> Vec<NodeRef> {
+    pub fn on(&self, store: StoreNumber) -> Vec<NodeRef> {
         let known = self.0.borrow();
         let on = known
             .values()
@@ -101,6 +108,14 @@ impl Known {
     pub fn weakest(&self, out: &BTreeMap<StoreNumber, Generation>) -> Option<u8> {
         let known = self.0.borrow();
         known.values().map(|(node, _)| in_sync(node, out)).min()
+    }
+
+    /// An extent below each that one of these stores has.
+    fn below_on(&self, stores: &BTreeSet<StoreNumber>) -> Vec<u32> {
+        let known = self.0.borrow();
+        let on = |node: &NodeRef| node.stores.iter().any(|one| stores.contains(&one));
+        let all = known.values().filter(|(node, _)| on(node));
+        all.map(|(_, place)| place.first(0) as u32).collect()
     }
 
     /// An extent below each that has fewer than `least`.
@@ -158,12 +173,32 @@ impl Core {
         why.map_or(Ok(None), Err)
     }
 
-    /// Stores for nodes, the one with most room first.
+    /// Stores for nodes, the one with most room first; those that should get none last.
     fn node_homes(&self) -> Vec<&Member> {
         let fit = |it: &&Member| it.standing.get() == Standing::In && it.link().is_some();
         let mut all: Vec<&Member> = self.members.values().filter(fit).collect();
-        all.sort_by_key(|it| std::cmp::Reverse(it.free.get()));
+        all.sort_by_key(|it| (self.is_last_resort(it), std::cmp::Reverse(it.free.get())));
         all
+    }
+
+    /// Is it drained or full?
+    fn is_last_resort(&self, member: &Member) -> bool {
+        let full = member.total.get() > Bytes(0) && member.free.get() < ROOM;
+        full || self.is_drained(member.site.number)
+    }
+
+    /// In how many failure domains nodes would be, written now.
+    fn node_domains(&self, out: &BTreeMap<StoreNumber, Generation>) -> usize {
+        let homes = self.node_homes().into_iter();
+        let homes: Vec<&Member> = homes
+            .filter(|it| !out.contains_key(&it.site.number))
+            .collect();
+        let count = |last: bool| {
+            let fit = homes.iter().filter(|it| last || !self.is_last_resort(it));
+            fit.map(|it| it.site.domain).collect::<BTreeSet<_>>().len()
+        };
+        let copies = usize::from(self.record.borrow().0.copies);
+        count(false).max(count(true).min(copies)).min(COPIES_MAX)
     }
 
     async fn write_nodes(&self, nodes: &[NewNode]) -> Result<Stores, Trouble> {
@@ -174,7 +209,11 @@ impl Core {
             let mut next: Vec<&Member> = Vec::new();
             for member in self.node_homes() {
                 let mut domains = chosen.iter().chain(&next).map(|it| it.site.domain);
-                let more = chosen.len() + next.len() < COPIES_MAX;
+                let most = match self.is_last_resort(member) {
+                    true => usize::from(self.record.borrow().0.copies),
+                    false => COPIES_MAX,
+                };
+                let more = chosen.len() + next.len() < most;
                 let fresh = !domains.any(|domain| domain == member.site.domain);
                 if more && fresh && tried.insert(member.site.number) {
                     next.push(member);
@@ -266,17 +305,32 @@ impl Core {
         out: &BTreeMap<StoreNumber, Generation>,
         least: u8,
     ) -> Result<bool, VolumeError> {
-        let domains: BTreeSet<_> = (self.node_homes().into_iter())
-            .filter(|it| !out.contains_key(&it.site.number))
-            .map(|it| it.site.domain)
-            .collect();
-        let least = least.min(domains.len().min(COPIES_MAX) as u8);
+        let least = least.min(self.node_domains(out) as u8);
         let thin = self.nodes.below_thin(out, least);
         for index in &thin {
             let renewed = self.map.renew(*index).await;
             renewed.map_err(|error| self.map_error(&error))?;
         }
         Ok(!thin.is_empty())
+    }
+
+    /// Has nodes on these stores written anew elsewhere by the next commit, if others would take as many. Are there any?
+    pub(super) async fn renew_nodes_on(
+        &self,
+        stores: &BTreeSet<StoreNumber>,
+    ) -> Result<bool, VolumeError> {
+        let homes = self.node_homes().into_iter();
+        let homes = homes.filter(|it| !self.is_last_resort(it));
+        let domains: BTreeSet<_> = homes.map(|it| it.site.domain).collect();
+        if domains.len() < usize::from(self.record.borrow().0.copies) {
+            return Ok(false);
+        }
+        let below = self.nodes.below_on(stores);
+        for index in &below {
+            let renewed = self.map.renew(*index).await;
+            renewed.map_err(|error| self.map_error(&error))?;
+        }
+        Ok(!below.is_empty())
     }
 
     /// Brings nodes that a store should have and lost.

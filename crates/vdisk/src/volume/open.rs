@@ -243,6 +243,8 @@ impl Core {
             id,
             guard: format!("g/{id}"),
             key: volume_key(id),
+            drained: RefCell::new(settings.drained.clone()),
+            unlisting: RefCell::default(),
             settings,
             meta,
             choice,
@@ -550,6 +552,7 @@ impl Core {
         env::spawn(Rc::clone(self).keep_links());
         env::spawn(Rc::clone(self).keep_clean());
         env::spawn(Rc::clone(self).keep_committed());
+        env::spawn(Rc::clone(self).keep_drained());
         for number in self.members.keys() {
             env::spawn(Rc::clone(self).keep_in_sync(*number));
         }

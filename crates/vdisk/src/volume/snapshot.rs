@@ -43,7 +43,7 @@ impl Volume {
 }
 
 impl Core {
-    fn image_error(&self, why: &impl ToString) -> VolumeError {
+    pub(super) fn image_error(&self, why: &impl ToString) -> VolumeError {
         VolumeError::Image {
             volume: self.id,
             why: why.to_string(),

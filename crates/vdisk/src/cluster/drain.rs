@@ -1,0 +1,147 @@
+//! Stores that are being drained are emptied.
+//!
+//! ```text
+//! open volumes     their engines are told which stores are drained
+//! closed volumes   one node opens them for a while, one after the other: the first by name of those that are up
+//! ```
+//!
+//! How far it is, the volumes' records say: each lists the stores that may have something of it. So it goes on after any crash,
+//! on whatever node is up then.
+
+use std::collections::BTreeSet;
+
+use base::Nanos;
+
+use super::stores::{StoreState, lists};
+use super::{Cluster, ClusterError};
+use crate::names::{StoreNumber, VolumeId};
+use crate::record::{Name, VolumeRecord};
+use crate::volume::Left;
+
+/// A closed volume is open for so long at a time: less than who wants to open it elsewhere waits.
+const AT_A_TIME: Nanos = Nanos::secs(4);
+/// Between two looks at how far it is.
+const LOOK: Nanos = Nanos::millis(200);
+
+/// What there still is on a store.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Volumes that may have something there.
+    pub volumes: Vec<Name>,
+    /// What those have that are open on this node.
+    pub here: Left,
+}
+
+impl Cluster {
+    /// Stores that get nothing new: drained ones, and those that left while volumes had them.
+    pub(super) fn drained(&self) -> BTreeSet<StoreNumber> {
+        let draining = self.shared.draining.borrow();
+        draining
+            .iter()
+            .map(|disk| StoreNumber(disk.0 as u16))
+            .collect()
+    }
+
+    /// How far each of these stores is.
+    ///
+    /// # Errors
+    /// [`ClusterError::Meta`], [`ClusterError::Record`].
+    pub async fn progress(&self, stores: &[StoreNumber]) -> Result<Vec<Progress>, ClusterError> {
+        if stores.is_empty() {
+            return Ok(Vec::new());
+        }
+        let volumes = self.records().await?;
+        let of = |store: &StoreNumber| {
+            let listing = volumes.values().filter(|it| lists(&it.record, *store));
+            let mut here = Left::default();
+            for slot in self.open.borrow().values() {
+                let left = slot.volume().left_on(*store);
+                here.extents += left.extents;
+                here.nodes += left.nodes;
+            }
+            Progress {
+                volumes: listing.map(|it| it.record.name.clone()).collect(),
+                here,
+            }
+        };
+        Ok(stores.iter().map(of).collect())
+    }
+
+    pub(super) async fn drain_now_and_then(&self) {
+        if let Err(error) = self.drain_closed().await {
+            tracing::debug!(%error, "drained stores are not empty yet");
+        }
+    }
+
+    /// Opens volumes that nobody has open and that have something on drained stores.
+    async fn drain_closed(&self) -> Result<(), ClusterError> {
+        let drained: BTreeSet<StoreNumber> = {
+            let known = self.known.borrow();
+            let all = known.values().map(|(record, _)| record);
+            let all = all.filter(|record| record.state == StoreState::Draining);
+            all.map(|record| record.number).collect()
+        };
+        let alive = match drained.is_empty() {
+            true => return Ok(()),
+            false => self.alive().await?,
+        };
+        if alive
+            .first()
+            .is_none_or(|first| first != self.node().as_str())
+        {
+            return Ok(());
+        }
+        for known in self.records().await?.into_values() {
+            let record = known.record;
+            let elsewhere = record.writer.as_ref().filter(|it| alive.contains(&it.node));
+            if !has_any(&record, &drained) || elsewhere.is_some() || self.is_left_alone(record.id) {
+                continue;
+            }
+            if self.slot(record.id).is_none() {
+                self.visit(&record, &drained).await;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_left_alone(&self, id: VolumeId) -> bool {
+        let stuck = self.stuck.borrow();
+        stuck.get(&id).is_some_and(|until| env::now() < *until)
+    }
+
+    /// Has a volume open for a while, and its engine empty the stores.
+    async fn visit(&self, record: &VolumeRecord, drained: &BTreeSet<StoreNumber>) {
+        let moved = match self.open(&record.name).await {
+            Ok(in_use) => {
+                let volume = in_use.volume();
+                let left = || {
+                    let of = drained.iter().map(|store| volume.left_on(*store));
+                    of.map(|left| left.extents + left.nodes).sum::<u64>()
+                };
+                let (before, until) = (left(), env::now() + AT_A_TIME);
+                while has_any(&volume.record(), drained) && env::now() < until {
+                    env::sleep(LOOK).await;
+                }
+                left() < before || !has_any(&volume.record(), drained)
+            }
+            Err(error) => {
+                tracing::debug!(volume = %record.name, %error, "it is not emptied");
+                false
+            }
+        };
+        if !moved {
+            let until = env::now() + self.settings.collect_every;
+            self.stuck.borrow_mut().insert(record.id, until);
+        }
+        let _alone = self.alone(record.id).await;
+        if let Some(slot) = self.slot(record.id).filter(|slot| slot.users() == 0)
+            && let Err(error) = self.close_slot(&slot).await
+        {
+            tracing::debug!(volume = %record.name, %error, "closed, and something is left in doubt");
+        }
+    }
+}
+
+fn has_any(record: &VolumeRecord, stores: &BTreeSet<StoreNumber>) -> bool {
+    stores.iter().any(|store| lists(record, *store))
+}

@@ -1,0 +1,280 @@
+//! Stores that are drained: what is there leaves, while volumes are written, closed, cloned, and nodes crash.
+
+use super::*;
+
+/// Three stores in domains of their own.
+async fn three_stores() -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
+    let (twin, places, cluster) = two_stores().await;
+    places.add(&cluster, "c", "dc").await;
+    (twin, places, cluster)
+}
+
+/// All that a store has, but for its guards.
+fn all_of(places: &Places, called: &str) -> usize {
+    places.objects(called) + places.count(called, "d/")
+}
+
+async fn drain(cluster: &Cluster, store: &str) {
+    let drained = cluster.set_state(&name(store), StoreState::Draining).await;
+    drained.unwrap();
+}
+
+/// Waits until no volume has anything on a store.
+async fn emptied(cluster: &Cluster, number: u16) {
+    let deadline = env::now() + Nanos::secs(300);
+    loop {
+        let progress = cluster.progress(&[StoreNumber(number)]).await.unwrap();
+        if progress[0].volumes.is_empty() {
+            return;
+        }
+        assert!(env::now() < deadline, "left: {progress:?}");
+        env::sleep(Nanos::secs(1)).await;
+    }
+}
+
+/// Writes a number into one block after the other until `stop`, and remembers what was answered.
+struct Writer {
+    blocks: RefCell<BTreeMap<u64, u8>>,
+    stop: Cell<bool>,
+}
+
+impl Writer {
+    fn start(volume: Rc<Volume>, seed: u64) -> (Rc<Writer>, env::Task<()>) {
+        let writer = Rc::new(Writer {
+            blocks: RefCell::default(),
+            stop: Cell::new(false),
+        });
+        let own = Rc::clone(&writer);
+        let task = env::spawn(async move {
+            let mut rng = env::Rng::from_seed(seed);
+            let mut next = 0_u8;
+            while !own.stop.get() {
+                let block = rng.below(SIZE / 4096);
+                next = next.wrapping_add(1).max(1);
+                own.blocks.borrow_mut().remove(&block);
+                let data = View::copy_of(&[next; 4096]);
+                if volume.write_at(Sector(block * 8), data).await.is_err() {
+                    return;
+                }
+                own.blocks.borrow_mut().insert(block, next);
+                env::sleep(Nanos::millis(3)).await;
+            }
+        });
+        (writer, task)
+    }
+
+    async fn check(&self, volume: &Volume) {
+        let blocks = self.blocks.borrow().clone();
+        assert!(blocks.len() > 100, "{}", blocks.len());
+        for (block, byte) in blocks {
+            assert_eq!(read(volume, block * 4096).await, byte, "block {block}");
+        }
+    }
+}
+
+#[test]
+fn a_drained_store_is_emptied_under_a_writer_leaves_and_nothing_misses_it() {
+    env::Runtime::simulated(21).block_on(async {
+        let (_twin, places, cluster) = three_stores().await;
+        cluster.create(&vm("vm1")).await.unwrap();
+        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        let (writer, task) = Writer::start(Rc::clone(in_use.volume()), 1);
+        env::sleep(Nanos::secs(5)).await;
+        let before = ["a", "b", "c"].map(|it| places.extents(it));
+        assert_eq!(before.iter().sum::<usize>(), 6);
+        // One of those that have something.
+        let (gone, number) = if before[0] > 0 { ("a", 1) } else { ("b", 2) };
+        let early = told(cluster.remove_store(&name(gone), false).await);
+        assert!(early.contains("drain it first"), "{early}");
+        drain(&cluster, gone).await;
+        let early = told(cluster.remove_store(&name(gone), false).await);
+        assert!(early.contains("volume vm1 has something there"), "{early}");
+        emptied(&cluster, number).await;
+        assert_eq!(all_of(&places, gone), 0, "{gone}");
+        cluster.remove_store(&name(gone), false).await.unwrap();
+        places.0.borrow()[gone].down.set(true);
+        env::sleep(Nanos::secs(5)).await;
+        assert_eq!(in_use.volume().health().condition, Condition::Healthy);
+        writer.stop.set(true);
+        task.await;
+        writer.check(in_use.volume()).await;
+        drop(in_use);
+        env::sleep(Nanos::secs(10)).await;
+        let again = cluster.open(&name("vm1")).await.unwrap();
+        writer.check(again.volume()).await;
+        assert_eq!(again.volume().health().condition, Condition::Healthy);
+        assert_eq!(all_of(&places, gone), 0, "{gone}");
+    });
+}
+
+#[test]
+fn what_a_node_that_died_was_moving_another_one_moves_on() {
+    let mut midway = 0;
+    for (seed, after) in [(31, 10), (32, 60), (33, 200), (34, 500), (35, 1_500)] {
+        midway += env::Runtime::simulated(seed).block_on(async move {
+            let (twin, places, first) = three_stores().await;
+            let second = cluster("n2", twin.client(), &places);
+            second.start();
+            for store in ["a", "b", "c"] {
+                places.0.borrow()[store]
+                    .disk
+                    .set_latency(Nanos::micros(300));
+            }
+            first.create(&vm("vm1")).await.unwrap();
+            let in_use = first.open(&name("vm1")).await.unwrap();
+            let (writer, task) = Writer::start(Rc::clone(in_use.volume()), seed);
+            env::sleep(Nanos::secs(5)).await;
+            let gone = if places.extents("a") > 0 { "a" } else { "b" };
+            let number = places.0.borrow()[gone].number.0;
+            let before = places.extents(gone) as u64;
+            drain(&first, gone).await;
+            env::sleep(Nanos::millis(after)).await;
+            let progress = first.progress(&[StoreNumber(number)]).await.unwrap();
+            let left = progress[0].here.extents;
+            // Its end, without a word.
+            drop(cancel(task));
+            drop((in_use, first));
+            // Nobody uses the volume: who is up opens it, as soon as the other is seen to be gone.
+            emptied(&second, number).await;
+            second.remove_store(&name(gone), false).await.unwrap();
+            places.0.borrow()[gone].down.set(true);
+            env::sleep(Nanos::secs(15)).await;
+            let seen = second.overview(&name("vm1")).await.unwrap();
+            assert_eq!(seen.used, Use::Closed, "it is closed again");
+            let again = second.open(&name("vm1")).await.unwrap();
+            writer.check(again.volume()).await;
+            assert_eq!(again.volume().health().condition, Condition::Healthy);
+            assert_eq!(all_of(&places, gone), 0, "{gone} after {after} ms");
+            u32::from((1..before).contains(&left))
+        });
+    }
+    assert!(midway > 0, "a node died while it moved something");
+}
+
+fn cancel(task: env::Task<()>) -> env::CancelOnDrop<()> {
+    env::cancel_scope(task)
+}
+
+#[test]
+fn snapshots_and_clones_leave_a_drained_store_and_nothing_is_left_behind_in_the_end() {
+    env::Runtime::simulated(41).block_on(async {
+        let (_twin, places, cluster) = three_stores().await;
+        let (vm1, vm2) = (name("vm1"), name("vm2"));
+        cluster.create(&vm("vm1")).await.unwrap();
+        let in_use = cluster.open(&vm1).await.unwrap();
+        for extent in 0..3 {
+            write(in_use.volume(), extent << 22, 1).await;
+        }
+        cluster.snapshot(&vm1, &name("monday")).await.unwrap();
+        write(in_use.volume(), 1 << 22, 2).await;
+        cluster.snapshot(&vm1, &name("tuesday")).await.unwrap();
+        write(in_use.volume(), 2 << 22, 3).await;
+        drop(in_use);
+        cluster
+            .clone_volume(&vm1, &name("monday"), &vm2)
+            .await
+            .unwrap();
+        let clone = cluster.open(&vm2).await.unwrap();
+        write(clone.volume(), 0, 4).await;
+        drop(clone);
+        env::sleep(Nanos::secs(10)).await;
+        // Both that have most of it, one after the other.
+        for (gone, number) in [("a", 1), ("b", 2)] {
+            if gone == "b" {
+                places.add(&cluster, "d", "dd").await;
+            }
+            drain(&cluster, gone).await;
+            emptied(&cluster, number).await;
+            cluster.remove_store(&name(gone), false).await.unwrap();
+            assert_eq!(all_of(&places, gone), 0, "{gone}");
+            places.0.borrow()[gone].down.set(true);
+        }
+        let expected = [
+            (&vm1, None, [1, 2, 3]),
+            (&vm1, Some("tuesday"), [1, 2, 1]),
+            (&vm1, Some("monday"), [1, 1, 1]),
+            (&vm2, None, [4, 1, 1]),
+        ];
+        for (volume, snapshot, bytes) in expected {
+            let looked = match snapshot {
+                None => volume.clone(),
+                Some(snapshot) => {
+                    let clone = name("look");
+                    let made = cluster.clone_volume(volume, &name(snapshot), &clone).await;
+                    made.unwrap();
+                    clone
+                }
+            };
+            let in_use = cluster.open(&looked).await.unwrap();
+            for (extent, byte) in bytes.into_iter().enumerate() {
+                let found = read(in_use.volume(), (extent as u64) << 22).await;
+                assert_eq!(found, byte, "{volume} {snapshot:?} {extent}");
+            }
+            assert_eq!(in_use.volume().health().condition, Condition::Healthy);
+            drop(in_use);
+            if snapshot.is_some() {
+                cluster.remove(&looked).await.unwrap();
+            }
+        }
+        let report = cluster.audit(false).await.unwrap();
+        assert!(
+            report.losses.is_empty() && report.unknown.is_empty(),
+            "{report:?}"
+        );
+        for snapshot in ["monday", "tuesday"] {
+            cluster
+                .remove_snapshot(&vm1, &name(snapshot))
+                .await
+                .unwrap();
+        }
+        cluster.remove(&vm1).await.unwrap();
+        cluster.remove(&vm2).await.unwrap();
+        env::sleep(Nanos::secs(20)).await;
+        cluster.audit(true).await.unwrap();
+        assert_eq!((places.objects("c"), places.objects("d")), (0, 0));
+    });
+}
+
+#[test]
+fn a_store_that_is_gone_for_good_is_made_up_for_on_the_others() {
+    env::Runtime::simulated(51).block_on(async {
+        let (_twin, places, cluster) = three_stores().await;
+        cluster.create(&vm("vm1")).await.unwrap();
+        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        for extent in 0..3 {
+            write(in_use.volume(), extent << 22, 5).await;
+        }
+        let gone = if places.extents("a") > 0 { "a" } else { "b" };
+        places.0.borrow()[gone].down.set(true);
+        drop(in_use);
+        env::sleep(Nanos::secs(10)).await;
+        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        for extent in 0..3 {
+            write(in_use.volume(), extent << 22, 6).await;
+        }
+        cluster.remove_store(&name(gone), true).await.unwrap();
+        env::sleep(Nanos::secs(30)).await;
+        for extent in 0..3 {
+            assert_eq!(read(in_use.volume(), extent << 22).await, 6);
+        }
+        drop(in_use);
+        env::sleep(Nanos::secs(10)).await;
+        let repaired = cluster
+            .repair(&name("vm1"), Nanos::secs(60), false)
+            .await
+            .unwrap();
+        assert_eq!(
+            repaired.health.condition,
+            Condition::Healthy,
+            "{}",
+            repaired.health.why
+        );
+        assert!(repaired.losses.is_empty());
+        let left: usize = ["a", "b", "c"]
+            .iter()
+            .filter(|it| **it != gone)
+            .map(|it| places.extents(it))
+            .sum();
+        assert_eq!(left, 6);
+    });
+}
