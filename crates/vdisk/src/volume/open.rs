@@ -56,6 +56,7 @@ impl Volume {
         sites: Vec<Site>,
         settings: Settings,
     ) -> Result<Rc<Volume>, VolumeError> {
+        let asked = env::now();
         let (record, revision, before) = take(id, &*meta, &settings).await?;
         // From here on no lease of an earlier writer is made longer.
         let alone = env::now() + settings.lease;
@@ -72,6 +73,9 @@ impl Volume {
             Rc::clone(&below),
         )?);
         below.are_of(&core);
+        // The record's lease was asked for after that, and nobody has taken the volume since without waiting for its end.
+        let lease = core.settings.lease.saturating_sub(core.settings.margin);
+        core.leased_until.set(asked + lease);
         let sealed = core.seal(&before).await?;
         let doubtful = core.recover(&sealed).await?;
         if let Err(error) = core.read_kept().await {

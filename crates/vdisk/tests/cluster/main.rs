@@ -229,6 +229,10 @@ fn users_share_one_engine_and_it_is_closed_seconds_after_the_last_one_left() {
     env::Runtime::simulated(2).block_on(async {
         let (_twin, _places, cluster) = two_stores().await;
         cluster.create(&vm("vm1")).await.unwrap();
+        let opened = cluster.open(&name("vm1")).await.unwrap();
+        // From the first moment on.
+        assert_eq!(opened.volume().health().condition, Condition::Healthy);
+        drop(opened);
         let opened = [0; 3].map(|_| async { cluster.open(&name("vm1")).await.unwrap() });
         let mut users = env::sync::join_all(opened).await;
         assert!(
