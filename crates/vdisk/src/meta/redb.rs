@@ -149,6 +149,10 @@ impl Redb {
     /// [`RedbError`] tells.
     pub fn open(path: &Path) -> Result<Redb, RedbError> {
         let (database, found) = open(path)?;
+        Redb::serve(database, found, path)
+    }
+
+    fn serve(database: Database, found: Found, path: &Path) -> Result<Redb, RedbError> {
         let (poster, mailbox) = env::mailbox();
         let (tell, durable) = watch::channel(found.revision.0);
         let (ready, started) = std::sync::mpsc::channel();
@@ -215,11 +219,19 @@ fn open(path: &Path) -> Result<(Database, Found), RedbError> {
         },
     };
     let database = Database::create(path).map_err(|error| failed(error.into()))?;
-    if is_new(&database).map_err(failed)? {
-        format(&database).map_err(failed)?;
-    }
-    let found = read(&database, path, &failed)?;
+    let found = find(&database, path, &failed)?;
     Ok((database, found))
+}
+
+fn find(
+    database: &Database,
+    path: &Path,
+    failed: &impl Fn(::redb::Error) -> RedbError,
+) -> Result<Found, RedbError> {
+    if is_new(database).map_err(failed)? {
+        format(database).map_err(failed)?;
+    }
+    read(database, path, failed)
 }
 
 fn is_new(database: &Database) -> Result<bool, ::redb::Error> {
@@ -654,5 +666,121 @@ impl FileWatch {
 impl Watch for FileWatch {
     fn next(&mut self) -> Pending<'_, Vec<Event>> {
         Box::pin(self.wait())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use ::redb::StorageBackend;
+
+    use super::*;
+
+    /// A file in memory, on a disk that can be full.
+    #[derive(Debug, Clone, Default)]
+    struct File {
+        bytes: Arc<Mutex<Vec<u8>>>,
+        full: Arc<AtomicBool>,
+    }
+
+    impl File {
+        fn room(&self) -> io::Result<()> {
+            match self.full.load(Ordering::SeqCst) {
+                true => Err(io::Error::from(io::ErrorKind::StorageFull)),
+                false => Ok(()),
+            }
+        }
+
+        fn open(&self) -> Redb {
+            let path = Path::new("meta.redb");
+            let failed = |source: ::redb::Error| RedbError::Database {
+                path: path.to_owned(),
+                source: Box::new(source),
+            };
+            let mut builder = Database::builder();
+            // What is written goes to the file at once.
+            let builder = builder.set_cache_size(0);
+            let database = builder.create_with_backend(self.clone()).unwrap();
+            let found = find(&database, path, &failed).unwrap();
+            Redb::serve(database, found, path).unwrap()
+        }
+    }
+
+    impl StorageBackend for File {
+        fn len(&self) -> io::Result<u64> {
+            Ok(self.bytes.lock().unwrap().len() as u64)
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            let bytes = self.bytes.lock().unwrap();
+            let from = offset as usize;
+            let found = bytes.get(from..from + out.len());
+            out.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+            Ok(())
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.room()?;
+            self.bytes.lock().unwrap().resize(len as usize, 0);
+            Ok(())
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            self.room()
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.room()?;
+            let from = offset as usize;
+            self.bytes.lock().unwrap()[from..from + data.len()].copy_from_slice(data);
+            Ok(())
+        }
+    }
+
+    fn put(key: &str) -> Vec<Op> {
+        vec![Op::Put {
+            key: key.to_owned(),
+            value: b"1".to_vec(),
+            lease: None,
+        }]
+    }
+
+    #[test]
+    fn a_file_on_a_full_disk_says_so_and_nothing_is_answered_that_is_not_in_it() {
+        let file = File::default();
+        let redb = file.open();
+        let (handle, disk) = (redb.handle(), file.clone());
+        let runtime = Runtime::real(RealConfig::default()).unwrap();
+        runtime.block_on(async move {
+            let meta = handle.client();
+            meta.txn(Vec::new(), put("a")).await.unwrap();
+            disk.full.store(true, Ordering::SeqCst);
+            let error = meta.txn(Vec::new(), put("b")).await.unwrap_err();
+            assert!(matches!(error, MetaError::Unknown { .. }), "{error:?}");
+            let said = error.to_string();
+            assert!(said.contains("the file cannot be written"), "{said}");
+            // What is in memory may be more than is in the file.
+            for key in ["a", "b"] {
+                let error = meta.get(key).await.unwrap_err();
+                assert!(matches!(error, MetaError::Unavailable { .. }), "{error:?}");
+            }
+            let error = meta.lease(Nanos::secs(5)).await.unwrap_err();
+            assert!(error.to_string().contains("cannot be written"), "{error}");
+        });
+        drop(redb);
+        // Room was made, and it was started again.
+        file.full.store(false, Ordering::SeqCst);
+        let redb = file.open();
+        let handle = redb.handle();
+        let runtime = Runtime::real(RealConfig::default()).unwrap();
+        runtime.block_on(async move {
+            let meta = handle.client();
+            assert_eq!(meta.get("a").await.unwrap().unwrap().value, b"1");
+            assert_eq!(meta.get("b").await.unwrap(), None);
+            meta.txn(Vec::new(), put("b")).await.unwrap();
+        });
     }
 }
