@@ -93,7 +93,10 @@ impl Cluster {
         }
         for known in self.records().await?.into_values() {
             let record = known.record;
-            let elsewhere = record.writer.as_ref().filter(|it| alive.contains(&it.node));
+            let elsewhere = record.writer.as_ref();
+            // What this node itself left before it was started again is for it to settle.
+            let elsewhere = elsewhere.filter(|it| it.node != self.node().as_str());
+            let elsewhere = elsewhere.filter(|it| alive.contains(&it.node));
             if !has_any(&record, &drained) || elsewhere.is_some() || self.is_left_alone(record.id) {
                 continue;
             }
