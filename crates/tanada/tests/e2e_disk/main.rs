@@ -3,4 +3,5 @@
 mod clients;
 mod cluster;
 mod daemon;
+mod guest;
 mod kill9;
