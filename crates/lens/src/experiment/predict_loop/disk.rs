@@ -73,16 +73,31 @@ pub fn leftovers() -> Vec<String> {
     let is_fuse = |point: &&str| point.ends_with("/fuse");
     let (fuse, others): (Vec<&str>, Vec<&str>) = points.into_iter().partition(is_fuse);
     commands.extend(others.iter().map(|point| format!("umount {point}")));
+    commands.extend(devices_of(&mounts));
     for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
         let file = entry.path().join("loop/backing_file");
         let backing = fs::read_to_string(file).unwrap_or_default();
-        if is_dead_ones(backing.trim()) {
-            let name = entry.file_name();
-            commands.push(format!("losetup -d /dev/{}", name.to_string_lossy()));
+        let command = format!("losetup -d /dev/{}", entry.file_name().to_string_lossy());
+        if is_dead_ones(backing.trim()) && !commands.contains(&command) {
+            commands.push(command);
         }
     }
     commands.extend(fuse.iter().map(|point| format!("umount {point}")));
     commands
+}
+
+/// The loop devices under what the dead left mounted: one whose file went with its server no longer tells whose it was.
+fn devices_of(mounts: &str) -> Vec<String> {
+    let lines = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        Some((words.next()?, words.next()?))
+    });
+    let of_the_dead =
+        |(device, point): &(&str, &str)| device.starts_with("/dev/loop") && is_dead_ones(point);
+    lines
+        .filter(of_the_dead)
+        .map(|(device, _)| format!("losetup -d {device}"))
+        .collect()
 }
 
 /// Does `path` lie in a folder of ours whose owner has ended?
@@ -299,4 +314,25 @@ pub fn copy(from: &Path, to: &Path) -> Result<(), String> {
     let (from, to) = (from.display().to_string(), to.display().to_string());
     call("cp", &["-a", "--sparse=never", &from, &to])?;
     call("sync", &["-f", &to]).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_device_is_named_by_what_is_mounted_from_it() {
+        let of = |owner: &str| {
+            let folder = tempfile::Builder::new().prefix(PREFIX).tempdir().unwrap();
+            fs::write(folder.path().join(OWNER), owner).unwrap();
+            let shown = folder.path().display();
+            let mounts = format!(
+                "/dev/loop3 {shown}/mnt ext4 rw 0 0\n/dev/fuse {shown}/fuse fuse rw 0 0\n/dev/loop4 /mnt ext4 rw 0 0\n"
+            );
+            devices_of(&mounts)
+        };
+        // No process has this number: the largest there can be is 2^22.
+        assert_eq!(of("4194305"), ["losetup -d /dev/loop3"]);
+        assert_eq!(of(&std::process::id().to_string()), Vec::<String>::new());
+    }
 }
