@@ -62,6 +62,9 @@ enum Chore {
         /// Seeds of the first round, per suite
         #[arg(long, default_value_t = 2000)]
         seeds: u64,
+        /// Only this package's suites, and no fuzz targets
+        #[arg(short, long)]
+        package: Option<String>,
     },
 }
 
@@ -92,7 +95,11 @@ fn main() -> ExitCode {
         }),
         Chore::Papers { check: false } => Tree::of_project().and_then(|tree| papers::write(&tree)),
         Chore::Bench { name, args } => bench::bench(name.as_deref(), &args),
-        Chore::Soak { minutes, seeds } => soak::soak(minutes, seeds),
+        Chore::Soak {
+            minutes,
+            seeds,
+            package,
+        } => soak::soak(minutes, seeds, package.as_deref()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -29,17 +29,23 @@ struct Suite {
     target: Vec<String>,
 }
 
-/// Runs every randomized suite with `seeds` seeds, then more, and the fuzz targets, for `minutes`.
+/// Runs every randomized suite with `seeds` seeds, then more, and the fuzz targets, for `minutes`; of one `package` alone if
+/// there is one, without fuzzing.
 ///
 /// # Errors
 /// At the first failing round; the test has printed how to replay it.
-pub fn soak(minutes: u64, seeds: u64) -> Result<()> {
+pub fn soak(minutes: u64, seeds: u64, package: Option<&str>) -> Result<()> {
     let tree = Tree::of_project()?;
-    let suites = suites(&tree)?;
+    let mut suites = suites(&tree)?;
+    suites.retain(|suite| package.is_none_or(|one| suite.package == one));
     if suites.is_empty() {
-        bail!("no test reads TANADA_SEEDS: there is nothing to soak");
+        let of = package.map_or(String::new(), |one| format!(" of {one}"));
+        bail!("no test{of} reads TANADA_SEEDS: there is nothing to soak");
     }
-    let fuzz_targets = fuzz_targets(&tree);
+    let fuzz_targets = match package {
+        Some(_) => Vec::new(),
+        None => fuzz_targets(&tree),
+    };
     for suite in &suites {
         // Building is not what a round's time is spent on.
         run(suite.command().arg("--no-run"))?;
