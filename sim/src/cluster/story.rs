@@ -240,7 +240,7 @@ async fn story(seed: u64, bug: Option<Bug>, stage: &Stage) -> Result<Ran, String
     if let Some(branches) = branches.as_deref() {
         stage.is("faults are over, and snapshots and clones are looked at");
         world.over.set(true);
-        clones_are_well(&cluster, branches).await?;
+        sim::on_host(host(LAST), clones_are_well(&cluster, branches)).await?;
         let looked = sim::on_host(host(LAST), branches.end(&cluster, &world, LAST));
         looked
             .await
@@ -353,17 +353,25 @@ async fn well_again(
     let volume = volume.map_err(|why| format!("faults are over, and yet: {why}"))?;
     world.over.set(true);
     stage.is("faults are over, and blocks are to be read and written");
-    let resized = volume.resize(SIZE).await;
-    resized.map_err(|why| format!("faults are over, and yet: {why}"))?;
-    look_and_write(world, &volume).await?;
+    // By the clock of its host.
+    let used = async {
+        let resized = volume.resize(SIZE).await;
+        resized.map_err(|why| format!("faults are over, and yet: {why}"))?;
+        look_and_write(world, &volume).await
+    };
+    sim::on_host(host(LAST), used).await?;
     stage.is("faults are over, and all copies are to be there again");
-    let start = env::now();
-    while volume.health().condition != Condition::Healthy {
-        if env::now().since(start) > WELL_AGAIN {
-            return Err(format!("faults are over, and yet: {:?}", volume.health()));
+    let healthy = async {
+        let start = env::now();
+        while volume.health().condition != Condition::Healthy {
+            if env::now().since(start) > WELL_AGAIN {
+                return Err(format!("faults are over, and yet: {:?}", volume.health()));
+            }
+            env::sleep(Nanos::millis(50)).await;
         }
-        env::sleep(Nanos::millis(50)).await;
-    }
+        Ok(())
+    };
+    sim::on_host(host(LAST), healthy).await?;
     // A copy too many goes as well.
     env::sleep(Nanos::secs(1)).await;
     world.history.judge()?;

@@ -76,6 +76,10 @@ pub(super) enum Tried {
     Done,
     /// Not yet; why.
     Again(VolumeError),
+    /// Not yet, and some of its copies may have it.
+    InDoubt(VolumeError),
+    /// All in-sync copies have it, but they are fewer than must.
+    TooFew(VolumeError),
 }
 
 impl Core {
@@ -282,7 +286,12 @@ impl Core {
             };
             let error = match tried {
                 Ok(Tried::Done) => return Ok(()),
-                Ok(Tried::Again(error)) => error,
+                Ok(Tried::TooFew(error)) => {
+                    let placed = self.placed(index);
+                    drop(held);
+                    return self.enough(placed, error, deadline).await;
+                }
+                Ok(Tried::Again(error) | Tried::InDoubt(error)) => error,
                 Err(error) if error.passes() => error,
                 Err(error) => return Err(error),
             };
@@ -292,6 +301,31 @@ impl Core {
             }
             self.pause(&mut tries).await;
         }
+    }
+
+    /// A change is on all in-sync copies of an extent: waits until those are as many as must be, which get it when they come
+    /// back. It is not done again: others may be there by now.
+    async fn enough(
+        &self,
+        placed: Option<Rc<Placed>>,
+        error: VolumeError,
+        deadline: Instant,
+    ) -> Result<(), VolumeError> {
+        let Some(placed) = placed else {
+            return Ok(());
+        };
+        let mut tries = 0;
+        while env::now() < deadline {
+            self.usable()?;
+            let numbers = placed.stores.borrow().clone();
+            let members = numbers.iter().filter_map(|number| self.member(*number));
+            let in_sync = members.filter(|it| it.standing.get() == Standing::In);
+            if in_sync.count() >= usize::from(self.record.borrow().0.min_isr) {
+                return Ok(());
+            }
+            self.pause(&mut tries).await;
+        }
+        Err(error)
     }
 
     pub(super) async fn try_change(
@@ -336,17 +370,59 @@ impl Core {
         Ok(())
     }
 
-    /// Sends a change to all copies of one object.
+    /// Sends a change to all copies of one object, for as long as a request may take once some copies may have it: if its range
+    /// were free meanwhile somebody might see it, and write something else, and the next try would bring it back.
     pub(super) async fn spread(
         self: &Rc<Self>,
         placed: &Rc<Placed>,
         piece: Piece,
         data: Option<View>,
     ) -> Result<Tried, VolumeError> {
+        let deadline = env::now() + self.settings.deadline;
+        let (mut doubts, mut tries) = (0, 0);
+        loop {
+            let tried = self.try_to_spread(placed, piece, data.clone(), doubts > 0);
+            let tried = tried.await;
+            #[cfg(test)]
+            if self.planted(super::Bug::FreeRange)
+                && let Ok(Tried::InDoubt(error) | Tried::TooFew(error)) = tried
+            {
+                return Ok(Tried::Again(error));
+            }
+            let error = match tried {
+                Ok(done @ (Tried::Done | Tried::TooFew(_))) => {
+                    (0..doubts).for_each(|_| self.believe(piece.index));
+                    return Ok(done);
+                }
+                Ok(Tried::InDoubt(error)) => {
+                    doubts += 1;
+                    error
+                }
+                Ok(Tried::Again(error)) => error,
+                Err(error) if doubts > 0 && error.passes() => error,
+                Err(error) => return Err(error),
+            };
+            let there = self.placed(piece.index);
+            let given_up = there.is_none_or(|it| !Rc::ptr_eq(&it, placed));
+            if doubts == 0 || given_up || env::now() >= deadline {
+                return Ok(Tried::Again(error));
+            }
+            self.pause(&mut tries).await;
+        }
+    }
+
+    /// Once. `begun`: some copies may have it, so that all must get it, however few they are.
+    async fn try_to_spread(
+        self: &Rc<Self>,
+        placed: &Rc<Placed>,
+        piece: Piece,
+        data: Option<View>,
+        begun: bool,
+    ) -> Result<Tried, VolumeError> {
         let least = self.record.borrow().0.min_isr;
         let numbers = placed.stores.borrow().clone();
         let needed = self.needed(&numbers);
-        if needed.len() < usize::from(least) {
+        if needed.len() < usize::from(least) && !begun {
             if placed.young.get() {
                 // Others may do.
                 self.forget(piece.index, placed).await?;
@@ -385,7 +461,10 @@ impl Core {
         }
         if failed.is_empty() {
             placed.young.set(false);
-            return Ok(Tried::Done);
+            return Ok(match needed.len() < usize::from(least) {
+                true => Tried::TooFew(self.read_only(needed.len())),
+                false => Tried::Done,
+            });
         }
         let took = |member: &&&Member| failed.iter().all(|(it, _)| !std::ptr::eq(*it, **member));
         let done = needed.iter().filter(took).count();
@@ -419,23 +498,34 @@ impl Core {
                 why: why.to_string(),
             }));
         }
-        if done == 0 || !self.put_out(&numbers).await? {
+        let out = match done {
+            0 => Ok(false),
+            _ => self.put_out(&numbers).await,
+        };
+        let out = match out {
+            Err(error) if error.passes() => return Ok(Tried::InDoubt(error)),
+            other => other?,
+        };
+        if !out {
             if done == 0 && full {
                 let why = why.to_string();
                 self.believe(piece.index);
                 let volume = self.id;
                 return Err(VolumeError::NoRoom { volume, why });
             }
-            self.renew().await?;
-            return Ok(Tried::Again(self.no_copy(piece.index, why)));
+            return match self.renew().await {
+                Err(error) if !error.passes() => Err(error),
+                _ => Ok(Tried::InDoubt(self.no_copy(piece.index, why))),
+            };
         }
-        let least = self.record.borrow().0.min_isr;
-        if done < usize::from(least) {
-            return Ok(Tried::Again(self.read_only(done)));
-        }
+        // Whoever is in sync has it.
         self.believe(piece.index);
         placed.young.set(false);
-        Ok(Tried::Done)
+        let least = self.record.borrow().0.min_isr;
+        Ok(match done < usize::from(least) {
+            true => Tried::TooFew(self.read_only(done)),
+            false => Tried::Done,
+        })
     }
 
     fn read_only(&self, copies: usize) -> VolumeError {

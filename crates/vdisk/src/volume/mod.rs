@@ -473,6 +473,10 @@ pub(crate) enum Bug {
     StaleBlocks,
     /// A snapshot is taken of what is in doubt.
     UnsettledSnapshot,
+    /// A change that is tried again lets others to its range meanwhile.
+    FreeRange,
+    /// What lies behind the end stays when a volume becomes smaller.
+    KeepsBehind,
     /// Stores that come back are brought what the head has, and nothing of snapshots.
     HeadOnlyResync,
 }

@@ -544,6 +544,8 @@ impl Core {
 
     /// Leaves nothing for whoever opens the volume next: neither a map to be found by names, nor doubts, nor a writer.
     async fn leave_clean(&self) -> Result<(), VolumeError> {
+        // Extents of which nothing was answered may be nowhere, and whoever reads the map cannot know.
+        self.drop_young().await?;
         let committed = self.commit().await;
         let cleared = self.clear_dirty(true).await;
         committed.and(cleared)?;

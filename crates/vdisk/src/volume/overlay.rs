@@ -156,6 +156,8 @@ impl Core {
         data: Option<View>,
     ) -> Result<Tried, VolumeError> {
         let longest = self.piece.get();
+        let deadline = env::now() + self.settings.deadline;
+        let mut too_few = None;
         let mut done = 0;
         while done < piece.len {
             let from = piece.from + done;
@@ -166,12 +168,22 @@ impl Core {
             };
             let own = data.as_ref();
             let own = own.map(|data| data.slice(done as usize, part.len as usize));
-            done += part.len;
-            let (part, bytes) = self.whole_blocks(placed, part, own).await?;
-            match self.spread(placed, part, Some(bytes)).await? {
-                Tried::Done => placed.blocks.add(touched(part.from, part.len)),
-                again => return Ok(again),
+            let mut tries = 0;
+            loop {
+                let tried = self.change_part(placed, part, own.clone()).await;
+                match tried {
+                    Ok(Tried::Done) => break,
+                    Ok(Tried::TooFew(error)) => {
+                        too_few = Some(error);
+                        break;
+                    }
+                    Err(error) if !error.passes() => return Err(error),
+                    // What is done of it already must not be done again when others were there.
+                    _ if done > 0 && env::now() < deadline => self.pause(&mut tries).await,
+                    other => return other,
+                }
             }
+            done += part.len;
         }
         if placed.blocks.has.get() == u64::MAX {
             // Nothing of the base is seen any more.
@@ -182,7 +194,21 @@ impl Core {
                 Err(error) => tracing::debug!(volume = %self.id, %error, "a base stays"),
             }
         }
-        Ok(Tried::Done)
+        Ok(too_few.map_or(Tried::Done, Tried::TooFew))
+    }
+
+    async fn change_part(
+        self: &Rc<Self>,
+        placed: &Rc<Placed>,
+        part: Piece,
+        data: Option<View>,
+    ) -> Result<Tried, VolumeError> {
+        let (part, bytes) = self.whole_blocks(placed, part, data).await?;
+        let tried = self.spread(placed, part, Some(bytes)).await?;
+        if matches!(tried, Tried::Done | Tried::TooFew(_)) {
+            placed.blocks.add(touched(part.from, part.len));
+        }
+        Ok(tried)
     }
 
     /// The piece and its bytes, with the rest of the blocks at its ends that the overlay lacks.

@@ -11,7 +11,7 @@ use super::cluster::{Cluster, VOLUME, host};
 use crate::meta::{MetaStore, Op as Put};
 use crate::names::{EXTENT, StoreNumber};
 use crate::record::volume_key;
-use crate::volume::{Condition, Volume, VolumeError};
+use crate::volume::{Bug, Condition, Volume, VolumeError};
 
 const ONE: StoreNumber = StoreNumber(1);
 const TWO: StoreNumber = StoreNumber(2);
@@ -274,6 +274,65 @@ async fn half_made(gone: StoreNumber) {
             "the {mib}. MiB without the copy of store {gone}"
         );
     }
+}
+
+#[test]
+fn a_volume_that_was_closed_has_no_extent_that_is_nowhere() {
+    env::Runtime::simulated(48).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let its_bit = volume.core.note_dirty(0).await.unwrap();
+        for server in &cluster.servers {
+            server.stalled.set(true);
+        }
+        let wrote = volume.write_at(Sector(0), filled(1, 4096)).await;
+        assert!(wrote.is_err() && volume.core.placed(0).is_some());
+        for server in &cluster.servers {
+            server.crash();
+        }
+        cluster.heal().await;
+        drop(its_bit);
+        assert_eq!(read(&volume, 0).await, 0);
+        volume.close().await.unwrap();
+        let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        assert!(
+            volume.core.placed(0).is_none(),
+            "the map names what nobody has"
+        );
+    });
+}
+
+/// A write that one store of two does not take, where both must: what is read while it is tried again, and what is there
+/// in the end, when somebody else wrote after that.
+async fn overtaken(bug: Option<Bug>, wait: Nanos) -> (u8, u8) {
+    let cluster = Cluster::new(2, 2, 2, Bytes::mib(64)).await;
+    let volume = cluster.open(1, cluster.twin.client(), bug).await.unwrap();
+    write(&volume, 0, 1).await;
+    cluster.servers[1].stalled.set(true);
+    let first = volume.clone();
+    let first = env::spawn(async move { write(&first, 0, 2).await });
+    env::sleep(Nanos::millis(350)).await;
+    let reader = volume.clone();
+    let reader = env::spawn(async move { read(&reader, 0).await });
+    env::sleep(wait).await;
+    cluster.servers[1].heal().await;
+    let seen = reader.await;
+    write(&volume, 0, 3).await;
+    first.await;
+    (seen, read(&volume, 0).await)
+}
+
+#[test]
+fn a_write_that_was_seen_is_not_done_again_over_what_was_written_since() {
+    let run = |bug, wait| {
+        let runtime = env::Runtime::simulated(49);
+        runtime.block_on(overtaken(bug, Nanos::millis(wait)))
+    };
+    for wait in 0..40 {
+        assert_eq!(run(None, 10 * wait), (2, 3));
+    }
+    let freely = (0..40).map(|wait| run(Some(Bug::FreeRange), 10 * wait));
+    assert!(freely.into_iter().any(|it| it == (2, 2)), "it would show");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! that crash or are taken over, at any instant.
 //!
 //! ```text
-//! a round: open on a new node -> clients at work, snapshots, faults -> the writer crashes, or is taken over while it runs
+//! a round: open on a new node -> clients at work, snapshots, other sizes, faults -> the writer crashes, or is taken over while it runs
 //!          a snapshot is deleted, another cloned: from then on the clone is opened and worked on beside its parent
 //! the end: all faults stop -> opens, heals, answers -> every block twice, of snapshots too -> every copy of every extent
 //!          beside the others
@@ -19,7 +19,7 @@ use device::{Class, Device, DeviceExt, WriteFlags};
 use env::Rng;
 use env::net::sim;
 
-use super::cluster::{Cluster, VOLUME, host};
+use super::cluster::{Cluster, SIZE, VOLUME, host};
 use super::direct::{alike, collector};
 use crate::image::{self, snapshot_key};
 use crate::image_meta::{Images, ImagesError};
@@ -54,6 +54,8 @@ struct World {
     /// The block that somebody began to write last.
     hot: Cell<(usize, Sector)>,
     snaps: RefCell<Vec<Rc<Snap>>>,
+    /// It is made smaller, or was and nobody knows how that ended.
+    smaller: Cell<bool>,
 }
 
 /// A snapshot that was asked for, and for each block what it may hold.
@@ -68,6 +70,9 @@ struct Snap {
 
 /// Zeroes are written here alone: elsewhere each tag is greater than the ones before.
 const ZEROED: usize = 5;
+
+/// The volume may become so small: what is zeroed lies behind.
+const SMALLER: Bytes = Bytes(PLACES[ZEROED] * BLOCK);
 
 /// A client's block: three in a row at each place, one for each client.
 fn at(client: u64, place: usize) -> (usize, Sector) {
@@ -118,9 +123,20 @@ impl World {
         }
     }
 
+    /// A block holds that tag for certain, unless the volume becomes smaller just now.
+    fn holds(&self, index: usize, block: &mut Register, tag: u64) {
+        block.known = tag;
+        block.maybe.clear();
+        if self.smaller.get() && index / CLIENTS as usize == ZEROED {
+            block.maybe.push(0);
+        }
+        block.newest = block.newest.max(tag);
+    }
+
     /// A new writer: what the one before did not hear of in time may have come about.
     fn own(&self, owner: u64) {
         self.owner.set(owner);
+        self.smaller.set(false);
         for snap in self.snaps.borrow().iter() {
             snap.active.set(None);
         }
@@ -144,9 +160,7 @@ impl World {
                 "block {index} holds {tag}; {known} was answered or read, {maybe:?} may be there"
             ));
         }
-        block.known = tag;
-        block.maybe.clear();
-        block.newest = block.newest.max(tag);
+        self.holds(index, block, tag);
     }
 
     /// Somebody else's block, which may be written at this moment: no older than what was seen before the read began.
@@ -190,10 +204,7 @@ async fn client(volume: Rc<Volume>, world: Rc<World>, number: u64, owner: u64, m
                 false => volume.write_at(sector, tagged(tag)).await,
             };
             if wrote.is_ok() && world.owner.get() == owner {
-                let block = &mut world.blocks.borrow_mut()[index];
-                block.known = tag;
-                block.maybe.clear();
-                block.newest = block.newest.max(tag);
+                world.holds(index, &mut world.blocks.borrow_mut()[index], tag);
             }
             wrote
         } else if place != ZEROED && rng.chance(0.5) {
@@ -257,6 +268,40 @@ async fn snapshot(volume: Rc<Volume>, world: Rc<World>, owner: u64, wait: Nanos)
     if world.owner.get() == owner {
         snap.active.set(None);
         snap.taken.set(answer.is_ok());
+    }
+}
+
+/// Makes the volume smaller while clients are at work, and then as large as it was: what lay behind is zero from then on.
+async fn resize(volume: Rc<Volume>, world: Rc<World>, owner: u64, wait: Nanos) {
+    env::sleep(wait).await;
+    if world.owner.get() != owner {
+        return;
+    }
+    world.smaller.set(true);
+    let behind: Vec<usize> = (0..CLIENTS).map(|client| at(client, ZEROED).0).collect();
+    for index in &behind {
+        world.begin(*index, 0, owner);
+    }
+    let known = |world: &World| -> Vec<u64> {
+        let blocks = world.blocks.borrow();
+        behind.iter().map(|index| blocks[*index].known).collect()
+    };
+    let before = known(&world);
+    let smaller = volume.resize(SMALLER).await;
+    if smaller.is_err() || world.owner.get() != owner {
+        return;
+    }
+    let same = known(&world);
+    for ((index, before), same) in behind.iter().zip(before).zip(same) {
+        let block = &mut world.blocks.borrow_mut()[*index];
+        // Nobody wrote there meanwhile, nor is about to.
+        if before == same && block.maybe.iter().all(|tag| *tag == 0) {
+            block.known = 0;
+        }
+    }
+    env::sleep(wait).await;
+    if volume.resize(SIZE).await.is_ok() && world.owner.get() == owner {
+        world.smaller.set(false);
     }
 }
 
@@ -329,6 +374,8 @@ async fn delete(cluster: &Rc<Cluster>, world: &World, which: usize) -> Result<()
 
 /// Every block, twice.
 async fn look(volume: &Volume, world: &World) -> Result<(), String> {
+    let resized = volume.resize(SIZE).await;
+    resized.map_err(|why| format!("faults are over, and yet: {why}"))?;
     for _ in 0..2 {
         for client in 0..CLIENTS {
             for place in 0..PLACES.len() {
@@ -422,6 +469,11 @@ async fn story(seed: u64, bug: Option<Bug>) -> Result<(), String> {
             if nth == 0 && rng.chance(0.7) {
                 let wait = Nanos::micros(rng.below(200_000));
                 let work = snapshot(Rc::clone(&volume), Rc::clone(world), node, wait);
+                sim::on_host(home, async { drop(env::spawn(work)) }).await;
+            }
+            if nth == 0 && rng.chance(0.3) {
+                let wait = Nanos::micros(rng.below(150_000));
+                let work = resize(Rc::clone(&volume), Rc::clone(world), node, wait);
                 sim::on_host(home, async { drop(env::spawn(work)) }).await;
             }
             open.push((volume, meta, node));
@@ -568,6 +620,11 @@ fn a_snapshot_of_what_is_in_doubt_is_caught() {
 #[test]
 fn stores_that_are_brought_nothing_of_snapshots_are_caught() {
     catch(Bug::HeadOnlyResync);
+}
+
+#[test]
+fn what_is_left_behind_the_end_is_caught() {
+    catch(Bug::KeepsBehind);
 }
 
 #[test]
