@@ -34,7 +34,7 @@ impl Core {
                 Ok(()) => wait = Nanos::millis(100),
                 Err(why) => {
                     tracing::debug!(volume = %self.id, store = number.0, why, "not back in sync");
-                    member.synced.borrow_mut().clear();
+                    member.lacks_all();
                     if member.standing.get() == Standing::Out {
                         member.drop_link();
                     }
@@ -55,8 +55,7 @@ impl Core {
         };
         let since = self.record.borrow().0.out.get(&number).copied();
         let since = since.ok_or("the record does not say since when it is out")?;
-        member.synced.borrow_mut().clear();
-        member.brought.borrow_mut().clear();
+        member.lacks_all();
         member.set_link(Rc::clone(&link));
         self.delete_strays(number, &link).await.map_err(said)?;
         self.read_kept().await.map_err(|error| error.to_string())?;
@@ -68,17 +67,16 @@ impl Core {
             if !member.link().is_some_and(|own| Rc::ptr_eq(&own, &link)) {
                 return Err("its link broke".to_owned());
             }
-            if member.leaving.get() == 0 {
+            // A change may have missed it meanwhile; and by the map it may still have a copy that it was not brought.
+            let lacks =
+                self.next_to_bring(member, 0).is_some() || self.next_kept(member, None).is_some();
+            if !lacks && member.leaving.get() == 0 {
                 break;
             }
-            // By the map it may still have a copy that it was not brought.
             self.usable().map_err(|error| error.to_string())?;
             self.pause(&mut tries).await;
         }
         // From here on changes need it: nobody is told of one that misses it before it is out again.
-        if self.next_to_bring(member, 0).is_some() || self.next_kept(member, None).is_some() {
-            return Err("a change missed it while it was brought back".to_owned());
-        }
         member.standing.set(Standing::Joining);
         // The same of extents that are gone, and of which it was brought nothing.
         while self.is_anything_forgotten() && member.standing.get() == Standing::Joining {
@@ -109,7 +107,7 @@ impl Core {
         }
         if member.standing.get() == Standing::Joining {
             member.standing.set(Standing::In);
-            member.synced.borrow_mut().clear();
+            member.lacks_all();
             self.count(|figures| figures.taken_in += 1);
             tracing::info!(volume = %self.id, store = number.0, "in sync again");
             self.news.notify_all();

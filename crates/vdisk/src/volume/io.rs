@@ -448,7 +448,7 @@ impl Core {
         let mut failed: Vec<(&Member, LinkError)> = Vec::new();
         for (member, answer) in followers.iter().zip(answers.drain(needed.len()..)) {
             let Err(error) = answer else { continue };
-            member.synced.borrow_mut().remove(&piece.index);
+            member.lacks(piece.index);
             // It may have begun to join since this was sent: then it needs this as any other.
             if member.is_needed() {
                 failed.push((member, error));

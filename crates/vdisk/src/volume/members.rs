@@ -96,6 +96,18 @@ impl Member {
         self.standing.get() != Standing::Out
     }
 
+    /// It misses a change of this extent: it must be brought that again before it joins, also where a snapshot has it by then.
+    pub fn lacks(&self, index: u32) {
+        self.synced.borrow_mut().remove(&index);
+        self.brought.borrow_mut().retain(|it| it.index != index);
+    }
+
+    /// Nothing counts as brought to it.
+    pub fn lacks_all(&self) {
+        self.synced.borrow_mut().clear();
+        self.brought.borrow_mut().clear();
+    }
+
     /// Its link, if it can be used.
     pub fn link(&self) -> Option<Rc<dyn Link>> {
         self.link.borrow().clone()
@@ -220,7 +232,7 @@ impl Core {
             self.count(|figures| figures.put_out += 1);
         }
         member.drop_link();
-        member.synced.borrow_mut().clear();
+        member.lacks_all();
         // Resync opens it anew, under the mark there is then.
         member.tainted.set(false);
         self.news.notify_all();

@@ -124,7 +124,7 @@ impl Core {
         let numbers = placed.stores.borrow().clone();
         // Who is out and was brought this before must be brought it again before it joins.
         for member in numbers.iter().filter_map(|one| self.member(*one)) {
-            member.synced.borrow_mut().remove(&index);
+            member.lacks(index);
         }
         let copies = self.reachable(index, &numbers).await?;
         let under_way = self.begin();

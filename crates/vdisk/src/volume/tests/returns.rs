@@ -106,6 +106,36 @@ fn what_nobody_was_answered_does_not_come_back_with_a_store() {
     });
 }
 
+/// A store that misses a change of what it was brought lacks it in the head and in the snapshot that has it by then: who looks
+/// through the head's extents only finds it there as long as the head has it.
+#[test]
+fn who_misses_a_change_of_what_it_was_brought_lacks_it_also_where_a_snapshot_keeps_it() {
+    env::Runtime::simulated(47).block_on(async {
+        let (cluster, volume) = one_is_behind(2).await;
+        let core = Rc::clone(&volume.core);
+        // It cannot join: extent 1 cannot be read.
+        let rot = Injury::Rot {
+            bits: 3,
+            lasting: true,
+        };
+        let rule = Rule::new(rot).on(&[Op::Read]).times(1);
+        cluster.servers[1].book().add(rule);
+        let buf = Buf::for_read(4096);
+        let read_it = volume.read(sector(1), buf, Class::Foreground).await;
+        assert!(read_it.is_err(), "its only copy is damaged");
+        cluster.servers[0].heal().await;
+        let member = core.member(ONE).unwrap();
+        let name = core.placed(0).unwrap().name;
+        let brought = async || member.brought.borrow().contains(&name);
+        until("extent 0 is brought", brought).await;
+        // What was in doubt is made equal on those that are in sync, without store 1.
+        let _held = core.ranges.take(0..EXTENT, true).await;
+        core.reconcile(0).await.unwrap();
+        assert!(!member.synced.borrow().contains(&0));
+        assert!(!member.brought.borrow().contains(&name));
+    });
+}
+
 #[test]
 fn an_extent_that_cannot_be_read_keeps_nothing_else_from_a_store_that_comes_back() {
     env::Runtime::simulated(42).block_on(async {
