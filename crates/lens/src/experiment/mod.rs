@@ -59,6 +59,61 @@ pub struct Row {
     pub note: String,
 }
 
+impl Row {
+    /// A row about modelled devices with no figure in it yet.
+    fn modelled(
+        experiment: &str,
+        table: &str,
+        case: &str,
+        method: &str,
+        metric: &str,
+        unit: &str,
+    ) -> Row {
+        Row {
+            experiment: experiment.to_owned(),
+            table: table.to_owned(),
+            case: case.to_owned(),
+            method: method.to_owned(),
+            metric: metric.to_owned(),
+            unit: unit.to_owned(),
+            published: None,
+            ours: None,
+            low: None,
+            high: None,
+            modelled: true,
+            note: String::new(),
+        }
+    }
+
+    fn measured(self, ours: Option<f64>) -> Row {
+        Row {
+            ours: ours.map(Value::Number),
+            ..self
+        }
+    }
+
+    fn between(self, low: Option<f64>, high: Option<f64>) -> Row {
+        Row {
+            low: low.map(Value::Number),
+            high: high.map(Value::Number),
+            ..self
+        }
+    }
+
+    /// From the least of `values` to the largest.
+    fn over(self, values: &[f64]) -> Row {
+        let values = || values.iter().copied();
+        self.between(values().reduce(f64::min), values().reduce(f64::max))
+    }
+
+    fn noted(self, note: impl Into<String>) -> Row {
+        Row {
+            note: note.into(),
+            ..self
+        }
+    }
+}
+
 /// A figure: a number, or words where the paper has only words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]

@@ -40,30 +40,12 @@ impl Spread {
 }
 
 fn row(table: &str, case: &str, method: &str, metric: &str, unit: &str, spread: Spread) -> Row {
-    Row {
-        experiment: LISTING.name.to_owned(),
-        table: table.to_owned(),
-        case: case.to_owned(),
-        method: method.to_owned(),
-        metric: metric.to_owned(),
-        unit: unit.to_owned(),
-        published: None,
-        ours: Some(Value::Number(spread.mean)),
-        low: Some(Value::Number(spread.low)),
-        high: Some(Value::Number(spread.high)),
-        modelled: true,
-        note: String::new(),
-    }
+    Row::modelled(LISTING.name, table, case, method, metric, unit)
+        .measured(Some(spread.mean))
+        .between(Some(spread.low), Some(spread.high))
 }
 
 impl Row {
-    fn noted(self, note: impl Into<String>) -> Row {
-        Row {
-            note: note.into(),
-            ..self
-        }
-    }
-
     fn beside(self, published: Value) -> Row {
         Row {
             published: Some(published),

@@ -124,18 +124,8 @@ fn near(metric: &str) -> f64 {
 
 fn row(table: &str, case: String, metric: &str, unit: &str) -> Row {
     Row {
-        experiment: LISTING.name.to_owned(),
-        table: table.to_owned(),
-        case,
-        method: PUBLISHED.to_owned(),
-        metric: metric.to_owned(),
-        unit: unit.to_owned(),
-        published: None,
-        ours: None,
-        low: None,
-        high: None,
         modelled: false,
-        note: String::new(),
+        ..Row::modelled(LISTING.name, table, &case, PUBLISHED, metric, unit)
     }
 }
 

@@ -53,28 +53,9 @@ pub struct Found {
 /// A row about modelled devices, its spread over `values`.
 fn row(table: &str, case: &str, method: &str, metric: &str, unit: &str, values: &[f64]) -> Row {
     let ours = (!values.is_empty()).then(|| REDUCE.of(values));
-    let extreme = |pick: fn(f64, f64) -> f64| values.iter().copied().reduce(pick);
-    Row {
-        experiment: LISTING.name.to_owned(),
-        table: table.to_owned(),
-        case: case.to_owned(),
-        method: method.to_owned(),
-        metric: metric.to_owned(),
-        unit: unit.to_owned(),
-        published: None,
-        ours: ours.map(Value::Number),
-        low: extreme(f64::min).map(Value::Number),
-        high: extreme(f64::max).map(Value::Number),
-        modelled: true,
-        note: String::new(),
-    }
-}
-
-fn told(row: Row, note: &str) -> Row {
-    Row {
-        note: note.to_owned(),
-        ..row
-    }
+    Row::modelled(LISTING.name, table, case, method, metric, unit)
+        .measured(ours)
+        .over(values)
 }
 
 /// Every row of the experiment.
@@ -124,10 +105,7 @@ fn served(found: &Found, slower: f64) -> Vec<Row> {
             ("floor", floor),
             ("fio", seen),
         ] {
-            rows.push(told(
-                row("served", &case, method, "latency", "us", &values),
-                &note,
-            ));
+            rows.push(row("served", &case, method, "latency", "us", &values).noted(&note));
         }
     }
     rows
@@ -181,10 +159,7 @@ fn results(found: &Found, plan: &Plan) -> Vec<Row> {
                     .filter_map(|(_, it)| figure(it))
                     .collect();
                 if !each.is_empty() {
-                    rows.push(told(
-                        row("results", &name, case.name, metric, unit, &each),
-                        &note,
-                    ));
+                    rows.push(row("results", &name, case.name, metric, unit, &each).noted(&note));
                 }
             }
         }
@@ -406,7 +381,7 @@ fn told_rows(said: &[Said], study: &Study) -> Vec<Row> {
                 "%",
                 &[value * 100.0],
             );
-            rows.push(told(one, &note));
+            rows.push(one.noted(&note));
         }
     }
     rows

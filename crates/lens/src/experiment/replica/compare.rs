@@ -46,12 +46,8 @@ fn difference(ours: &[f64], other: &[f64]) -> Estimate {
 
 impl Estimate {
     fn on(self, row: Row) -> Row {
-        Row {
-            ours: Some(Value::Number(self.mean)),
-            low: Some(Value::Number(self.low)),
-            high: Some(Value::Number(self.high)),
-            ..row
-        }
+        row.measured(Some(self.mean))
+            .between(Some(self.low), Some(self.high))
     }
 }
 

@@ -151,18 +151,5 @@ fn failed(cell: &Cell, error: BedError) -> ExperimentError {
 
 /// A row; all disks are modelled.
 fn row(table: &str, case: &str, method: &str, metric: &str, unit: &str, ours: Option<f64>) -> Row {
-    Row {
-        experiment: LISTING.name.to_owned(),
-        table: table.to_owned(),
-        case: case.to_owned(),
-        method: method.to_owned(),
-        metric: metric.to_owned(),
-        unit: unit.to_owned(),
-        published: None,
-        ours: ours.map(Value::Number),
-        low: None,
-        high: None,
-        modelled: true,
-        note: String::new(),
-    }
+    Row::modelled(LISTING.name, table, case, method, metric, unit).measured(ours)
 }

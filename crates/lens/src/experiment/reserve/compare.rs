@@ -68,7 +68,7 @@ pub(super) fn stated(rows: &[Row]) -> Vec<Row> {
             let mut row = row("statements", case, "rounds", metric, "percent", ours);
             row.published = Some(Value::Text(published.to_owned()));
             let why = if holds { "" } else { why_not(case) };
-            all.push(row.told(format!("{verdict}; {note}{why}")));
+            all.push(row.noted(format!("{verdict}; {note}{why}")));
         };
     let total = get("figure 4", "read sround=64", "total_percent_of_base");
     add(
@@ -166,7 +166,7 @@ pub(super) fn claims(rows: &[Row]) -> Vec<Row> {
         |case: &str, metric: &str, unit: &str, ours: Option<f64>, holds: bool, note: String| {
             let verdict = if holds { "holds" } else { "fails" };
             let row = row("claims", case, "tags", metric, unit, ours);
-            all.push(row.told(format!("{verdict}: {note}")));
+            all.push(row.noted(format!("{verdict}: {note}")));
         };
     let overhead =
         |case: &str, method: &str| find(rows, "overhead", case, method, "overhead_percent");
@@ -284,7 +284,7 @@ pub(super) fn claims(rows: &[Row]) -> Vec<Row> {
         );
         let case = format!("{direction}s: checksums");
         let row = row("claims", &case, "tags", "cost_percent", "percent", cost);
-        all.push(row.told(
+        all.push(row.noted(
             "not judged: below 1 % of throughput is wanted, and their speed is a constant, not measured in this run",
         ));
     }

@@ -153,7 +153,7 @@ fn part(kept: u64, all: u64) -> Option<f64> {
 }
 
 fn rows(case: &str, method: &str, set_aside: Share, kept: Option<f64>, told: &str) -> Found {
-    let row = |metric, ours| row("coverage", case, method, metric, "percent", ours).told(told);
+    let row = |metric, ours| row("coverage", case, method, metric, "percent", ours).noted(told);
     Found {
         rows: vec![
             row("overhead_percent", Some(set_aside.as_percent())),

@@ -205,43 +205,13 @@ fn side_by_side(jobs: &[Job<'_>], progress: &mut Progress<'_>) -> Vec<Found> {
 
 /// A row; the device is modelled.
 fn row(table: &str, case: &str, method: &str, metric: &str, unit: &str, ours: Option<f64>) -> Row {
-    Row {
-        experiment: LISTING.name.to_owned(),
-        table: table.to_owned(),
-        case: case.to_owned(),
-        method: method.to_owned(),
-        metric: metric.to_owned(),
-        unit: unit.to_owned(),
-        published: None,
-        ours: ours.map(Value::Number),
-        low: None,
-        high: None,
-        modelled: true,
-        note: String::new(),
-    }
+    Row::modelled(LISTING.name, table, case, method, metric, unit).measured(ours)
 }
 
 impl Row {
-    fn told(self, note: impl Into<String>) -> Row {
-        Row {
-            note: note.into(),
-            ..self
-        }
-    }
-
     fn printed(self, published: Option<f64>) -> Row {
         Row {
             published: published.map(Value::Number),
-            ..self
-        }
-    }
-
-    fn over(self, values: &[f64]) -> Row {
-        let least = values.iter().copied().reduce(f64::min);
-        let most = values.iter().copied().reduce(f64::max);
-        Row {
-            low: least.map(Value::Number),
-            high: most.map(Value::Number),
             ..self
         }
     }

@@ -177,7 +177,7 @@ fn rows_of(cell: &mut Cell<'_>, table: &str, windows: &[usize], targets: &[f64])
             let measured = needed.windows > 0;
             let mut add = |metric, unit, ours: Option<f64>| {
                 let row = row(table, &case, cell.method.name, metric, unit, ours);
-                found.rows.push(row.told(told.clone()));
+                found.rows.push(row.noted(told.clone()));
             };
             add(
                 "overhead_percent",
@@ -200,7 +200,7 @@ fn figure6(cell: &mut Cell<'_>) -> Found {
     let name = cell.method.name;
     let row = |metric, ours| {
         let told = format!("of {} windows; depth {:.1}", needed.windows, needed.depth);
-        row("figure 6", &case, name, metric, "percent", Some(ours)).told(told)
+        row("figure 6", &case, name, metric, "percent", Some(ours)).noted(told)
     };
     let curve = |what: &str, value| Curve {
         figure: 6,
@@ -254,7 +254,7 @@ pub(super) fn jobs<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Job<'a>> {
                     );
                     found
                         .rows
-                        .push(depth.told("nothing set aside; looked at every 10 ms"));
+                        .push(depth.noted("nothing set aside; looked at every 10 ms"));
                     found
                 };
                 jobs.push((name, Box::new(work)));

@@ -396,7 +396,7 @@ pub(super) fn rows_of(world: World, it: &Scenario, base: &Base, run: &Run) -> Ve
     let method = world.method(it.method.name);
     let row = |case: &str, metric: &str, unit: &str, ours: Option<f64>| Row {
         modelled: world != World::Real,
-        ..row("real time", case, &method, metric, unit, ours).told(note(world))
+        ..row("real time", case, &method, metric, unit, ours).noted(note(world))
     };
     let name = it.name();
     let mut rows = vec![
@@ -414,17 +414,17 @@ pub(super) fn rows_of(world: World, it: &Scenario, base: &Base, run: &Run) -> Ve
             let at = |overhead| violated(run, &load(base.of(direction), share(overhead), n));
             let (below, windows) = at(overhead);
             let told = format!("{}; of {windows} windows", note(world));
-            rows.push(row(&name, "violation_percent", "percent", below).told(told));
+            rows.push(row(&name, "violation_percent", "percent", below).noted(told));
             for target in TARGETS {
                 let case = case(direction, n, SECOND, target);
                 let needed = needed(&it.method, overhead, target, &|overhead| at(overhead).0);
-                rows.push(row(&case, "overhead_percent", "percent", needed.0).told(needed.1));
+                rows.push(row(&case, "overhead_percent", "percent", needed.0).noted(needed.1));
             }
         }
         What::Scene(_, about) => {
             let each: Vec<Violations> = run.got.iter().map(|got| got.broken()).collect();
             let told = format!("{}; {about}", note(world));
-            rows.push(row(&name, "violation_percent", "percent", percent(&each)).told(told));
+            rows.push(row(&name, "violation_percent", "percent", percent(&each)).noted(told));
         }
     }
     rows
@@ -496,7 +496,7 @@ fn agreement(rows: &[Row]) -> Vec<Row> {
                 let row = row("agreement", case, method.name, metric, unit, most);
                 all.push(Row {
                     modelled: one != World::Real,
-                    ..row.over(&each).told(told)
+                    ..row.over(&each).noted(told)
                 });
             };
             let parts = |one: f64, other: f64| 100.0 * (one / other - 1.0);

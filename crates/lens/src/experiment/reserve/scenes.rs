@@ -99,7 +99,7 @@ fn scene(plan: &Plan, method: &Method, (case, about, clients, times): &Scene) ->
         "{about}; {OVERHEAD} % set aside, windows of a second in which enough was asked for"
     );
     let row =
-        |metric, unit, ours| row("scenes", case, method.name, metric, unit, ours).told(&*told);
+        |metric, unit, ours| row("scenes", case, method.name, metric, unit, ours).noted(&*told);
     Found {
         rows: vec![
             row("violation_percent", "percent", percent(&each)),
@@ -134,7 +134,7 @@ fn joining(plan: &Plan, base: &Base, method: &Method, direction: Direction, n: u
     let bound = quantum + 2.0 * quantum * largest / base.of(direction).0 as f64;
     let case = format!("{direction} n={n}");
     let row = |metric, unit, ours: Option<f64>, told: &str| {
-        row("joining", &case, method.name, metric, unit, ours).told(told)
+        row("joining", &case, method.name, metric, unit, ours).noted(told)
     };
     Found {
         rows: vec![

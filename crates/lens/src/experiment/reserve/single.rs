@@ -91,7 +91,7 @@ fn table2_rows(plan: &Plan) -> Found {
         let row = |metric, published, ours| {
             row("table 2", &case, "model", metric, "MB/s", Some(ours))
                 .printed(Some(published))
-                .told(note)
+                .noted(note)
         };
         found.rows.push(row("mean_mb_s", mean, ours));
         found.rows.push(row("sd_mb_s", deviation, spread));
@@ -122,7 +122,7 @@ fn table2_rows(plan: &Plan) -> Found {
                 Some(cost),
             );
             let published = (method == "published").then_some(published);
-            found.rows.push(row.printed(published).told(note));
+            found.rows.push(row.printed(published).noted(note));
         }
     }
     found
@@ -140,8 +140,8 @@ fn figure3(plan: &Plan, direction: Direction) -> Found {
             row("figure 3", &case, "rounds", metric, "MB/s", Some(ours)).over(&rates)
         };
         let told = format!("one measurement a round, {} of them", rates.len());
-        found.rows.push(row("mean_mb_s", mean).told(&*told));
-        found.rows.push(row("sd_mb_s", deviation).told(&*told));
+        found.rows.push(row("mean_mb_s", mean).noted(&*told));
+        found.rows.push(row("sd_mb_s", deviation).noted(&*told));
         rates.sort_by(f64::total_cmp);
         let n = rates.len() as f64;
         let points = rates.iter().enumerate();

@@ -45,31 +45,13 @@ impl Spread {
 }
 
 fn row(table: &str, case: &str, method: &str, metric: &str, unit: &str) -> Row {
-    Row {
-        experiment: LISTING.name.to_owned(),
-        table: table.to_owned(),
-        case: case.to_owned(),
-        method: method.to_owned(),
-        metric: metric.to_owned(),
-        unit: unit.to_owned(),
-        published: None,
-        ours: None,
-        low: None,
-        high: None,
-        modelled: true,
-        note: String::new(),
-    }
+    Row::modelled(LISTING.name, table, case, method, metric, unit)
 }
 
 impl Row {
     fn spread(self, spread: Option<Spread>) -> Row {
-        let number = |of: fn(Spread) -> f64| spread.map(|spread| Value::Number(of(spread)));
-        Row {
-            ours: number(|spread| spread.mean),
-            low: number(|spread| spread.low),
-            high: number(|spread| spread.high),
-            ..self
-        }
+        self.measured(spread.map(|it| it.mean))
+            .between(spread.map(|it| it.low), spread.map(|it| it.high))
     }
 }
 
