@@ -53,6 +53,15 @@ fn what_was_once_lost_is_there() {
     }
 }
 
+/// Once a store joined with an old copy of what a snapshot has: an overlay was brought and counted as such, though changes did not
+/// reach it while its base could not be read.
+#[test]
+fn a_snapshot_is_the_same_on_all_its_stores() {
+    if let Err(why) = run(846, None) {
+        panic!("{why}");
+    }
+}
+
 /// Harder stories that once went on for minutes: what failed was tried again at once, for as long as it might.
 #[test]
 fn what_once_went_on_and_on_comes_to_an_end() {

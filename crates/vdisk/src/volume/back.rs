@@ -201,6 +201,7 @@ impl Core {
         if !member.link().is_some_and(|own| Rc::ptr_eq(&own, link)) {
             return Err(Held::Store("its link broke".to_owned()));
         }
+        let mut brought = Vec::new();
         for layer in placed.layers() {
             let numbers = layer.stores.borrow().clone();
             if !numbers.contains(&member.site.number) {
@@ -215,8 +216,10 @@ impl Core {
                 }
             }
             self.bring_layer(link, &layer, &numbers, since).await?;
-            member.brought.borrow_mut().insert(layer.name);
+            brought.push(layer.name);
         }
+        // All together: changes reach it from here on, and none did before.
+        member.brought.borrow_mut().extend(brought);
         member.synced.borrow_mut().insert(index);
         Ok(())
     }

@@ -297,8 +297,17 @@ impl Core {
         });
         let named = join_all(named.collect::<Vec<_>>()).await;
         let named = named.into_iter().collect::<Result<Vec<()>, LinkError>>();
+        // Who went out meanwhile may have come back already, and had it deleted as nobody's.
+        let is_there = |(member, link): &(&Member, Rc<dyn Link>)| {
+            let own = member.link().is_some_and(|own| Rc::ptr_eq(&own, link));
+            own && member.standing.get() == Standing::In
+        };
+        let named = named.and_then(|_| match copies.iter().all(is_there) {
+            true => Ok(()),
+            false => Err(LinkError::Gone("a store went out meanwhile".to_owned())),
+        });
         let entered = match named {
-            Ok(_) => self.enter(index, &merged).await,
+            Ok(()) => self.enter(index, &merged).await,
             Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
             Err(error) => Err(self.no_copy(index, &error)),
         };
