@@ -43,6 +43,11 @@ const BENCHES: &[(&str, &str, &str)] = &[
         "transactions per second of the meta stores, one client and many",
     ),
     (
+        "volume",
+        "tanada-vdisk",
+        "a volume of one copy beside the store it is in",
+    ),
+    (
         "reserve",
         "tanada",
         "what reserved clients get beside greedy ones, over TCP",
