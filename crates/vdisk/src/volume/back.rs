@@ -224,6 +224,12 @@ impl Core {
         Ok(())
     }
 
+    /// Is it one of the head's own objects? After a rollback what is younger than the head's beginning may be another image's.
+    pub(super) fn is_heads(&self, placed: &Placed) -> bool {
+        let there = self.placed(placed.name.index);
+        there.is_some_and(|it| it.layers().any(|layer| layer.name == placed.name))
+    }
+
     /// Brings one object to a store that is out. Nobody changes it meanwhile.
     pub(super) async fn bring_layer(
         &self,
@@ -260,7 +266,7 @@ impl Core {
         }
         self.count(|figures| figures.resynced += 1);
         let change = marked(Generation(mark), false);
-        if self.is_shared(placed) {
+        if self.is_shared(placed) || !self.is_heads(placed) {
             let put = self.put_beside(placed, &source, &copies, link, change);
             return put.await.map_err(held);
         }

@@ -158,18 +158,19 @@ impl Core {
         while let Some((name, stores)) = self.next_kept(member, after) {
             after = Some(name);
             let placed = Placed::new(name, stores.clone(), false);
-            // Else it is the head's alone by now, which brings it extent by extent.
-            if self.is_shared(&placed) {
-                match self.bring_layer(link, &placed, &stores, since).await {
-                    Ok(()) => {}
-                    Err(Held::Store(why)) => return Err(why),
-                    Err(Held::Extent(why)) => {
-                        held = Some(why);
-                        continue;
-                    }
+            if !self.is_shared(&placed) && self.is_heads(&placed) {
+                // It is the head's alone by now, which brings it extent by extent, or has.
+                let synced = member.synced.borrow().contains(&name.index);
+                if synced {
+                    member.brought.borrow_mut().insert(name);
                 }
+                continue;
             }
-            member.brought.borrow_mut().insert(name);
+            match self.bring_layer(link, &placed, &stores, since).await {
+                Ok(()) => drop(member.brought.borrow_mut().insert(name)),
+                Err(Held::Store(why)) => return Err(why),
+                Err(Held::Extent(why)) => held = Some(why),
+            }
         }
         Ok(held)
     }

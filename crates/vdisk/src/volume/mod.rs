@@ -116,6 +116,9 @@ pub struct Settings {
     pub penalties: Penalties,
     /// Stores that are being drained: nothing goes there, and what is there leaves.
     pub drained: BTreeSet<StoreNumber>,
+    /// Are maps of snapshots and other older images written anew when what they name is on a drained store? Freeing does not know
+    /// enough of that yet: it may delete such a map while it is needed.
+    pub rehomes: bool,
 }
 
 impl Settings {
@@ -133,6 +136,7 @@ impl Settings {
             origin,
             penalties: Penalties::default(),
             drained: BTreeSet::new(),
+            rehomes: false,
         }
     }
 }

@@ -29,7 +29,8 @@ use crate::record::extents;
 type Drained = BTreeSet<StoreNumber>;
 
 impl Core {
-    /// Has the maps of older images written anew where they name these stores; answers those that none of them names.
+    /// Has the maps of older images written anew where they name these stores, if that is allowed; answers those that none of
+    /// them names.
     pub(super) async fn rehome(self: &Rc<Self>, stores: Drained) -> Result<Drained, VolumeError> {
         let images = Images {
             meta: Rc::clone(&self.meta),
@@ -56,7 +57,9 @@ impl Core {
                 if there.is_empty() {
                     continue;
                 }
-                match self.has_heirs(&all, &known.record, &stores).await? {
+                let stays =
+                    !self.settings.rehomes || self.has_heirs(&all, &known.record, &stores).await?;
+                match stays {
                     true => left.extend(on(&there, &stores)),
                     false if self.rewrite(&all, known, numbers, &stores, there).await? => {
                         changed = true;
@@ -254,7 +257,7 @@ impl Core {
             let Some(link) = member.link() else {
                 return Ok(None);
             };
-            let brought = self.bring_layer(&link, &placed, had, Generation::MAX).await;
+            let brought = self.bring_layer(&link, &placed, had, Generation(0)).await;
             let flushed = match brought {
                 Ok(()) => self
                     .within(link.flush())

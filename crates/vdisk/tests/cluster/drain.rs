@@ -4,7 +4,11 @@ use super::*;
 
 /// Three stores in domains of their own.
 async fn three_stores() -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
-    let (twin, places, cluster) = two_stores().await;
+    three_stores_that(false).await
+}
+
+async fn three_stores_that(rehomes: bool) -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
+    let (twin, places, cluster) = two_stores_that(rehomes).await;
     places.add(&cluster, "c", "dc").await;
     (twin, places, cluster)
 }
@@ -159,7 +163,7 @@ fn cancel(task: env::Task<()>) -> env::CancelOnDrop<()> {
 #[test]
 fn snapshots_and_clones_leave_a_drained_store_and_nothing_is_left_behind_in_the_end() {
     env::Runtime::simulated(41).block_on(async {
-        let (_twin, places, cluster) = three_stores().await;
+        let (_twin, places, cluster) = three_stores_that(true).await;
         let (vm1, vm2) = (name("vm1"), name("vm2"));
         cluster.create(&vm("vm1")).await.unwrap();
         let in_use = cluster.open(&vm1).await.unwrap();
@@ -233,6 +237,45 @@ fn snapshots_and_clones_leave_a_drained_store_and_nothing_is_left_behind_in_the_
         env::sleep(Nanos::secs(20)).await;
         cluster.audit(true).await.unwrap();
         assert_eq!((places.objects("c"), places.objects("d")), (0, 0));
+    });
+}
+
+#[test]
+fn what_a_snapshot_has_keeps_a_drained_store_until_the_snapshot_is_gone() {
+    env::Runtime::simulated(43).block_on(async {
+        let (_twin, _places, cluster) = three_stores().await;
+        let vm1 = name("vm1");
+        cluster.create(&vm("vm1")).await.unwrap();
+        let in_use = cluster.open(&vm1).await.unwrap();
+        for extent in 0..3 {
+            write(in_use.volume(), extent << 22, 1).await;
+        }
+        cluster.snapshot(&vm1, &name("monday")).await.unwrap();
+        write(in_use.volume(), 0, 2).await;
+        drop(in_use);
+        drain(&cluster, "a").await;
+        env::sleep(Nanos::secs(60)).await;
+        let progress = cluster.progress(&[StoreNumber(1)]).await.unwrap();
+        assert_eq!(progress[0].volumes.len(), 1, "{progress:?}");
+        let removed = cluster.remove_store(&name("a"), false).await;
+        assert!(told(removed).contains("vm1"));
+        // What it says of then is there.
+        let look = name("look");
+        let made = cluster.clone_volume(&vm1, &name("monday"), &look).await;
+        made.unwrap();
+        let in_use = cluster.open(&look).await.unwrap();
+        assert_eq!(read(in_use.volume(), 0).await, 1);
+        drop(in_use);
+        cluster.remove(&look).await.unwrap();
+        cluster
+            .remove_snapshot(&vm1, &name("monday"))
+            .await
+            .unwrap();
+        emptied(&cluster, 1).await;
+        cluster.remove_store(&name("a"), false).await.unwrap();
+        let in_use = cluster.open(&vm1).await.unwrap();
+        assert_eq!(read(in_use.volume(), 0).await, 2);
+        assert_eq!(read(in_use.volume(), 1 << 22).await, 1);
     });
 }
 
