@@ -272,7 +272,8 @@ async fn holds(
     };
     let id = cluster.clone_of(image).await?;
     let failed = |why: VolumeError| format!("a clone of {name} does not open: {why}");
-    let volume = cluster.open_one(id, host).await.map_err(failed)?;
+    let volume = super::story::patiently(cluster, id, host).await;
+    let volume = volume.map_err(failed)?;
     let mut holds = Vec::new();
     for turn in 0..2 {
         for (at, block) in PLACES.into_iter().enumerate() {

@@ -316,7 +316,7 @@ async fn look_and_write(world: &World, volume: &Volume) -> Result<(), String> {
 }
 
 /// Opens when nothing is wrong any more; connections that were cut may take a moment to be given up.
-async fn patiently(
+pub(super) async fn patiently(
     cluster: &Cluster,
     id: VolumeId,
     number: usize,
