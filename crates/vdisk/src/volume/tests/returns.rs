@@ -60,6 +60,19 @@ async fn mark(cluster: &Cluster, store: StoreNumber, object: &str) -> Option<u64
     node.store().stat(object).ok().map(|stat| stat.mark)
 }
 
+/// Extent `index` cannot be read any more at store 2, which has its only copy.
+async fn damage(cluster: &Cluster, volume: &Volume, index: u64) {
+    let rot = Injury::Rot {
+        bits: 3,
+        lasting: true,
+    };
+    let rule = Rule::new(rot).on(&[Op::Read]).times(1);
+    cluster.servers[1].book().add(rule);
+    let buf = Buf::for_read(4096);
+    let read_it = volume.read(sector(index), buf, Class::Foreground).await;
+    assert!(read_it.is_err(), "its only copy is damaged");
+}
+
 /// Two stores; what these extents hold is in the map, and store 1 misses what they hold now.
 async fn one_is_behind(extents: u64) -> (Rc<Cluster>, Rc<Volume>) {
     let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
@@ -114,15 +127,7 @@ fn who_misses_a_change_of_what_it_was_brought_lacks_it_also_where_a_snapshot_kee
         let (cluster, volume) = one_is_behind(2).await;
         let core = Rc::clone(&volume.core);
         // It cannot join: extent 1 cannot be read.
-        let rot = Injury::Rot {
-            bits: 3,
-            lasting: true,
-        };
-        let rule = Rule::new(rot).on(&[Op::Read]).times(1);
-        cluster.servers[1].book().add(rule);
-        let buf = Buf::for_read(4096);
-        let read_it = volume.read(sector(1), buf, Class::Foreground).await;
-        assert!(read_it.is_err(), "its only copy is damaged");
+        damage(&cluster, &volume, 1).await;
         cluster.servers[0].heal().await;
         let member = core.member(ONE).unwrap();
         let name = core.placed(0).unwrap().name;
@@ -141,15 +146,7 @@ fn an_extent_that_cannot_be_read_keeps_nothing_else_from_a_store_that_comes_back
     env::Runtime::simulated(42).block_on(async {
         let (cluster, volume) = one_is_behind(3).await;
         let core = Rc::clone(&volume.core);
-        let rot = Injury::Rot {
-            bits: 3,
-            lasting: true,
-        };
-        let rule = Rule::new(rot).on(&[Op::Read]).times(1);
-        cluster.servers[1].book().add(rule);
-        let buf = Buf::for_read(4096);
-        let read_it = volume.read(sector(0), buf, Class::Foreground).await;
-        assert!(read_it.is_err(), "its only copy is damaged");
+        damage(&cluster, &volume, 0).await;
         cluster.servers[0].heal().await;
         let member = core.member(ONE).unwrap();
         let brought = async || (1..3).all(|index| member.synced.borrow().contains(&index));
