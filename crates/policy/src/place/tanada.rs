@@ -448,9 +448,9 @@ impl Tanada {
         view.suspicion.ejected(now) || view.overdue(now, options)
     }
 
-    fn learn_length(&mut self, state: &State) {
+    fn learn_length(waiting_bytes: &mut f64, state: &State) {
         if state.mean > Bytes(0) {
-            self.waiting_bytes += Tanada::NEWEST * (state.mean.0 as f64 - self.waiting_bytes);
+            *waiting_bytes += Tanada::NEWEST * (state.mean.0 as f64 - *waiting_bytes);
         }
     }
 
@@ -655,11 +655,8 @@ impl ReplicaPolicy for Tanada {
         };
         if let (true, Some(state)) = (self.options.piggyback, &reply.state) {
             view.take_state(state);
-            self.learn_length(state);
+            Tanada::learn_length(&mut self.waiting_bytes, state);
         }
-        let Some(view) = self.disks.get_mut(disk) else {
-            return;
-        };
         let Some(flight) = view.under_way.take(ticket) else {
             return;
         };
@@ -691,7 +688,7 @@ impl ReplicaPolicy for Tanada {
 
     fn heard(&mut self, _now: Instant, disk: DiskId, state: &State) {
         self.disks.entry(disk, View::default).take_state(state);
-        self.learn_length(state);
+        Tanada::learn_length(&mut self.waiting_bytes, state);
     }
 
     fn hedge_at(&self, disk: DiskId, ticket: Ticket) -> Option<Instant> {

@@ -4,7 +4,7 @@
 //! extents   another store gets a copy -> the map has it there -> the drained one's goes, extent by extent
 //! nodes     written anew elsewhere, with the next commit
 //! homes     of dirty bits: others are chosen, and have all bits, before a drained one is none any more
-//! older images   their maps are written anew, children before parents (`rehome`)
+//! older images   what they have stays until they are deleted; with `Settings::rehomes` their maps are written anew (`rehome`)
 //! record    lists the store no more, when nothing of the above is there
 //! ```
 //!

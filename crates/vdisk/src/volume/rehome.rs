@@ -1,4 +1,5 @@
-//! Older images of the volume leave drained stores, too: their maps are written anew, with what they say in other places.
+//! Older images of the volume leave drained stores, too, where `Settings::rehomes` says so: their maps are written anew, with what
+//! they say in other places.
 //!
 //! ```text
 //! own images but the head, of which no child names the store any more
