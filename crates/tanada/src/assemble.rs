@@ -28,7 +28,7 @@ use env::net::{Address, Listener};
 use front::nbd;
 use tokio::sync::oneshot;
 
-use crate::cluster_tree::OpenCluster;
+use crate::cluster_tree::{self, OpenCluster};
 use crate::config::{
     Backing, ClusterConfig, Config, DeviceConfig, ExportConfig, HybridConfig, Kind, StoreConfig,
     TlsConfig,
@@ -37,6 +37,7 @@ use crate::registry::Registry;
 use crate::serve::plain;
 use crate::store_tree::{OpenStore, believed};
 use crate::tree::{OpenDevice, OpenServer, OpenVolume, Tree, TreeHandle};
+use crate::volume_exports::AtAddress;
 
 /// How long to wait for an address that another process has.
 const PATIENCE: Nanos = Nanos::secs(2);
@@ -147,6 +148,14 @@ fn members(device: &DeviceConfig) -> &[String] {
     }
 }
 
+/// Where what an export shows is: volumes are where the cluster is.
+fn group_of(export: &ExportConfig) -> &str {
+    match &export.volume {
+        Some(_) => CLUSTER,
+        None => &export.device,
+    }
+}
+
 /// Cuts a configuration into trees that share nothing. Devices nobody uses join the first one, where
 /// they can be attached to its volumes.
 pub fn trees(config: &Config) -> Vec<Plan> {
@@ -184,7 +193,7 @@ pub fn trees(config: &Config) -> Vec<Plan> {
         used.push(&export.device);
         for address in &export.nbd {
             // A name has no colon, so an address is never mistaken for one.
-            groups.join(&export.device, &format!("nbd:{address}"));
+            groups.join(group_of(export), &format!("nbd:{address}"));
         }
     }
     // A stripe comes after its members, so what it is used for is known before they are looked at.
@@ -212,7 +221,7 @@ pub fn trees(config: &Config) -> Vec<Plan> {
         plans.entry(tree).or_default().cluster = Some(cluster.clone());
     }
     for export in &config.exports {
-        let tree = groups.of(&export.device);
+        let tree = groups.of(group_of(export));
         plans.entry(tree).or_default().exports.push(export.clone());
     }
     let mut plans: Vec<Plan> = plans.into_values().collect();
@@ -349,17 +358,22 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
         tree.stores.push(store);
     }
     if let Some(config) = plan.cluster {
-        let open = OpenCluster::open(config, &tree.stores, cluster_tls, entrances).await?;
+        let (stores, exports) = (&tree.stores, &plan.exports);
+        let open = OpenCluster::open(config, exports, stores, cluster_tls, entrances).await?;
         tree.cluster = Some(open);
     }
     tree.exports = plan.exports;
     for (configured, listener, tls) in listeners {
-        let server = nbd::Server::new(nbd::Config {
-            tls,
-            ..nbd::Config::default()
-        });
+        let here = |export: &ExportConfig| export.nbd.contains(&configured);
+        let volumes = tree.cluster.iter().flat_map(|open| &open.exports);
+        let volumes: Vec<_> = volumes.filter(|it| here(&it.config)).cloned().collect();
+        let limits = match volumes.is_empty() {
+            true => nbd::Limits::default(),
+            false => cluster_tree::limits(),
+        };
+        let server = nbd::Server::new(nbd::Config { limits, tls });
         for export in &tree.exports {
-            if export.nbd.contains(&configured) {
+            if export.volume.is_none() && here(export) {
                 server.add_export(nbd::Export {
                     name: export.name.clone(),
                     description: String::new(),
@@ -371,6 +385,10 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
             }
         }
         let address = listener.address().clone();
+        if !volumes.is_empty() {
+            volumes.iter().for_each(|it| it.found_at(&address));
+            server.set_supply(Rc::new(AtAddress(volumes)));
+        }
         server.serve(listener);
         tree.servers.push(OpenServer {
             configured,
@@ -521,6 +539,17 @@ mod tests {
              [[export]]\ndevice = \"a\"\nnbd = \"unix:a\"\n",
         );
         assert_eq!(trees, [vec!["a", "c", "e"], vec!["b", "d", "s"]]);
+    }
+
+    #[test]
+    fn an_export_of_a_volume_lives_where_the_cluster_does_with_all_at_its_address() {
+        let trees = plans(
+            "[[store]]\nname = \"o\"\ndevice = \"b\"\nlisten = \"unix:o\"\n[cluster]\nnode = \"n1\"\n\
+             [[export]]\ndevice = \"volume:vm1\"\nnbd = \"unix:x\"\n\
+             [[export]]\ndevice = \"a\"\nnbd = \"unix:a\"\n\
+             [[export]]\ndevice = \"c\"\nnbd = \"unix:x\"\n",
+        );
+        assert_eq!(trees, [vec!["a", "d", "e"], vec!["b", "c"]]);
     }
 
     #[test]

@@ -31,11 +31,12 @@ use vdisk::link::{Door, Link, LinkError, LocalDoor, Pending, RemoteDoor};
 use vdisk::meta::{Etcd, EtcdConfig, EtcdTls, MetaStore, Redb};
 use vdisk::record::Name;
 
-use crate::config::ClusterConfig;
 use crate::config::cluster::{self, MetaConfig};
+use crate::config::{ClusterConfig, ExportConfig};
 use crate::secrets;
 use crate::store_tree::OpenStore;
 use crate::tree::OpenServer;
+use crate::volume_exports::VolumeExport;
 
 /// Between two tries to register stores.
 const REGISTER_AGAIN: Nanos = Nanos::secs(2);
@@ -143,11 +144,21 @@ impl Ways for Reach {
     }
 }
 
+/// What servers take on whose exports are opened for who asks.
+pub fn limits() -> nbd::Limits {
+    nbd::Limits {
+        negotiation: NEGOTIATION,
+        ..nbd::Limits::default()
+    }
+}
+
 /// This node, open.
 pub struct OpenCluster {
     pub config: ClusterConfig,
     pub cluster: Rc<Cluster>,
     pub servers: Vec<OpenServer>,
+    /// The volumes that have exports of their own.
+    pub exports: Vec<Rc<VolumeExport>>,
     /// Stores that are not registered yet, and why.
     waiting: RefCell<Vec<(NewStore, String)>>,
     /// This node's own, by their identities.
@@ -167,6 +178,7 @@ impl OpenCluster {
     /// Opens the meta store, registers the stores and lets clients in.
     pub async fn open(
         config: ClusterConfig,
+        exports: &[ExportConfig],
         stores: &[Rc<OpenStore>],
         tls: Option<nbd::Tls>,
         listeners: Vec<(Address, Listener)>,
@@ -199,12 +211,8 @@ impl OpenCluster {
         let cluster = Cluster::new(Settings::new(node), meta.client(), ways, policy);
         let mut servers = Vec::new();
         for (configured, listener) in listeners {
-            let limits = nbd::Limits {
-                negotiation: NEGOTIATION,
-                ..nbd::Limits::default()
-            };
             let server = nbd::Server::new(nbd::Config {
-                limits,
+                limits: limits(),
                 tls: tls.clone(),
             });
             server.set_supply(Rc::new(Volumes(Rc::clone(&cluster))));
@@ -216,7 +224,10 @@ impl OpenCluster {
                 server,
             });
         }
+        let exports = exports.iter();
+        let exports = exports.filter_map(|export| VolumeExport::of(export, &cluster));
         let open = Rc::new(OpenCluster {
+            exports: exports.collect(),
             config,
             cluster,
             servers,
@@ -342,8 +353,24 @@ impl OpenCluster {
         self.servers.iter().map(|it| it.address.clone()).collect()
     }
 
+    /// The export of a volume that is configured so.
+    pub fn export(&self, config: &ExportConfig) -> Option<&Rc<VolumeExport>> {
+        self.exports.iter().find(|export| export.config == *config)
+    }
+
+    /// The exports of a volume, its name at the cluster's own addresses left out.
+    pub fn exports_of(&self, volume: &Name) -> impl Iterator<Item = &Rc<VolumeExport>> {
+        let exports = self.exports.iter();
+        exports.filter(move |export| export.volume.name == *volume)
+    }
+
     /// Clients of a volume here now.
-    pub fn clients(&self, volume: &str) -> u64 {
+    pub fn clients(&self, volume: &Name) -> u64 {
+        let exported: u64 = self.exports_of(volume).map(|export| export.clients()).sum();
+        exported + self.clients_by_name(volume.as_str())
+    }
+
+    fn clients_by_name(&self, volume: &str) -> u64 {
         let figures = self.servers.iter().map(|it| it.server.figures());
         let of = |figures: nbd::Figures| {
             let theirs = figures.connections.into_iter();
@@ -418,6 +445,7 @@ impl Supply for Volumes {
                         device,
                         description: String::new(),
                         read_only: false,
+                        account: nbd::Account::default(),
                         hold: Box::new(in_use),
                     }))
                 }

@@ -152,14 +152,18 @@ impl Frame {
         let exports = self.exports.iter().map(|export| {
             vec![
                 export.name.clone(),
+                export.device.clone(),
                 size(export.size_bytes),
+                export.priority.clone().unwrap_or_else(|| "-".to_owned()),
                 export.connections.to_string(),
                 export.errors.to_string(),
                 export.nbd.join(" "),
             ]
         });
         let exports = Rows {
-            head: vec!["EXPORT", "SIZE", "CLIENTS", "ERRORS", "ADDRESS"],
+            head: vec![
+                "EXPORT", "OF", "SIZE", "PRIORITY", "CLIENTS", "ERRORS", "ADDRESS",
+            ],
             cells: exports.collect(),
         };
         let sessions = Rows {

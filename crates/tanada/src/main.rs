@@ -54,6 +54,7 @@ mod trace_stat;
 mod tree;
 mod volume;
 mod volume_commands;
+mod volume_exports;
 mod volume_heat;
 mod volume_moves;
 mod when;

@@ -177,10 +177,19 @@ fn exports(exports: &[Export]) -> String {
             if export.tls {
                 how.push("TLS");
             }
+            let priority = export
+                .priority
+                .iter()
+                .map(|class| format!("{class} priority"));
+            let priority: Vec<String> = priority.collect();
+            how.extend(priority.iter().map(String::as_str));
             vec![
                 export.name.clone(),
                 export.device.clone(),
-                size(export.size_bytes),
+                match export.size_bytes {
+                    0 => "-".to_owned(),
+                    bytes => size(bytes),
+                },
                 export.connections.to_string(),
                 if how.is_empty() {
                     "-".to_owned()
@@ -191,10 +200,16 @@ fn exports(exports: &[Export]) -> String {
             ]
         })
         .collect();
-    table(
+    let mut text = table(
         &["EXPORT", "OF", "SIZE", "CLIENTS", "HOW", "ADDRESS"],
         &rows,
-    )
+    );
+    for export in exports {
+        if let Some(why) = &export.why {
+            text.push_str(&format!("{}: {why}\n", export.name));
+        }
+    }
+    text
 }
 
 #[cfg(test)]

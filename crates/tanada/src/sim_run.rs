@@ -228,6 +228,7 @@ fn chosen_volume(config: &Config, asked: Option<&str>) -> Result<String, String>
     let mut exported: Vec<&str> = config
         .exports
         .iter()
+        .filter(|export| export.volume.is_none())
         .map(|export| export.device.as_str())
         .collect();
     exported.sort_unstable();

@@ -499,6 +499,9 @@ impl Tree {
     }
 
     fn report_export(&self, export: &ExportConfig) -> api::Export {
+        if let Some(volume) = self.cluster.as_ref().and_then(|open| open.export(export)) {
+            return volume.report();
+        }
         let mut connections = 0;
         let mut errors = 0;
         for server in &self.servers {
@@ -522,8 +525,10 @@ impl Tree {
                 .collect(),
             read_only: export.read_only || self.is_read_only(&export.device),
             tls: export.tls.is_some(),
+            priority: None,
             connections,
             errors,
+            why: None,
         }
     }
 

@@ -30,5 +30,5 @@ mod wire;
 pub use client::{Client, ClientError, ClientOptions, Listed};
 pub use figures::{ConnectionFigures, Counts, ExportFigures, Figures};
 pub use server::{Config, Export, ExportError, Limits, Server};
-pub use supply::{Soon, Supplied, Supply};
+pub use supply::{Account, Soon, Supplied, Supply};
 pub use tls::{ClientTls, Tls, TlsError, TlsMode};

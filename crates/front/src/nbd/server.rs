@@ -129,7 +129,7 @@ pub enum ExportError {
 pub(super) struct Shelf {
     pub(super) export: Export,
     pub(super) target: Target,
-    pub(super) tally: Tally,
+    pub(super) tally: Rc<Tally>,
     /// Of one that was opened for a client: dropped with it.
     pub(super) _hold: Option<Box<dyn std::any::Any>>,
 }
@@ -216,7 +216,7 @@ impl Server {
         let shelf = Shelf {
             export,
             target,
-            tally: Tally::default(),
+            tally: Rc::default(),
             _hold: None,
         };
         self.shelves.borrow_mut().push(Rc::new(shelf));

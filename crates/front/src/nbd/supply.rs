@@ -15,13 +15,24 @@ use std::rc::Rc;
 
 use device::Device;
 
-use super::figures::Tally;
+use super::figures::{Counts, Tally};
 use super::negotiate::{Catalogue, Offer, Wanted};
 use super::requests::Target;
 use super::server::{Export, Server, Shelf};
 
 /// Something that takes a while.
 pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// The requests of all clients of one export, counted also when they are gone. Its clones count as one.
+#[derive(Clone, Default)]
+pub struct Account(Rc<Tally>);
+
+impl Account {
+    /// So far.
+    pub fn counts(&self) -> Counts {
+        self.0.counts()
+    }
+}
 
 /// An export that was opened for a client.
 pub struct Supplied {
@@ -31,6 +42,8 @@ pub struct Supplied {
     pub description: String,
     /// Refuse writes even if the device takes them.
     pub read_only: bool,
+    /// Where its requests are counted besides its connection.
+    pub account: Account,
     /// Dropped when the client is gone.
     pub hold: Box<dyn Any>,
 }
@@ -45,6 +58,11 @@ pub trait Supply {
 
     /// Name and description of every export there is now.
     fn list(&self) -> Soon<'_, Vec<(String, String)>>;
+
+    /// What a client gets that asks for no name, where the server has no exports of its own.
+    fn default_export(&self) -> Option<String> {
+        None
+    }
 }
 
 /// What was opened or looked up for one negotiation.
@@ -66,14 +84,19 @@ impl Prepared {
             Wanted::Nothing => {}
             Wanted::List => self.listed = supply.list().await,
             Wanted::Export(name) => {
-                let has = |shelf: &Rc<Shelf>| shelf.export.name == name;
-                if server.shelf(name).is_some() || self.shelf.as_ref().is_some_and(has) {
+                if server.shelf(name).is_some() {
+                    return;
+                }
+                let default = supply.default_export().filter(|_| name.is_empty());
+                let real = default.as_deref().unwrap_or(name);
+                let has = |shelf: &Rc<Shelf>| shelf.export.name == real;
+                if self.shelf.as_ref().is_some_and(has) {
                     return;
                 }
                 self.shelf = None;
                 self.refused = None;
-                match supply.open(name).await {
-                    Ok(Some(opened)) => self.shelf = Some(shelf(name, opened)),
+                match supply.open(real).await {
+                    Ok(Some(opened)) => self.shelf = Some(shelf(real, opened)),
                     Ok(None) => {}
                     Err(why) => self.refused = Some((name.to_owned(), why)),
                 }
@@ -81,9 +104,10 @@ impl Prepared {
         }
     }
 
-    /// The export of that name, for the transmission.
+    /// The export of that name, for the transmission; that which was opened last if there is none.
     pub fn shelf(&self, server: &Server, name: &str) -> Option<Rc<Shelf>> {
-        let own = self.shelf.as_ref().filter(|it| it.export.name == name);
+        let is_it = |it: &&Rc<Shelf>| name.is_empty() || it.export.name == name;
+        let own = self.shelf.as_ref().filter(is_it);
         server.shelf(name).or(own.cloned())
     }
 
@@ -105,7 +129,7 @@ fn shelf(name: &str, opened: Supplied) -> Rc<Shelf> {
             device: opened.device,
             read_only: opened.read_only,
         },
-        tally: Tally::default(),
+        tally: opened.account.0,
         _hold: Some(opened.hold),
     })
 }

@@ -7,7 +7,7 @@ use base::{Bytes, Nanos, Sector, View};
 use device::{Device, DeviceExt};
 use env::Runtime;
 use env::net::Listener;
-use front::nbd::{Client, ClientOptions, Config, Limits, Server, Soon, Supplied, Supply};
+use front::nbd::{Account, Client, ClientOptions, Config, Limits, Server, Soon, Supplied, Supply};
 
 use crate::common::{address, export, memory};
 
@@ -17,6 +17,7 @@ struct Disks {
     opened: Cell<u64>,
     open: Rc<Cell<u64>>,
     asked: RefCell<Vec<String>>,
+    account: Account,
 }
 
 /// Counts those that are open.
@@ -41,6 +42,7 @@ impl Supply for Disks {
                         device: Rc::clone(&self.disk),
                         description: "a disk".into(),
                         read_only: false,
+                        account: self.account.clone(),
                         hold: Box::new(Hold(Rc::clone(&self.open))),
                     }))
                 }
@@ -55,6 +57,10 @@ impl Supply for Disks {
             let entry = |name: &str| (name.to_owned(), String::new());
             vec![entry("vm1"), entry("vm2"), entry("vol0")]
         })
+    }
+
+    fn default_export(&self) -> Option<String> {
+        Some("vm1".into())
     }
 }
 
@@ -82,6 +88,7 @@ fn an_export_is_opened_for_a_client_that_names_it_and_let_go_when_it_leaves() {
             opened: Cell::new(0),
             open: Rc::default(),
             asked: RefCell::default(),
+            account: Account::default(),
         });
         server.set_supply(disks.clone());
         server.serve(Listener::bind(&address()).unwrap());
@@ -101,6 +108,9 @@ fn an_export_is_opened_for_a_client_that_names_it_and_let_go_when_it_leaves() {
         other.close().await;
         env::sleep(Nanos::secs(5)).await;
         assert_eq!(disks.open.get(), 0);
+        // Whoever comes later counts on where they left.
+        let counts = disks.account.counts();
+        assert_eq!((counts.reads, counts.writes, counts.in_flight), (1, 1, 0));
 
         let refused = Client::connect(&address(), &asks_for("vm2")).await;
         let told = refused.map(drop).unwrap_err().to_string();
@@ -117,6 +127,40 @@ fn an_export_is_opened_for_a_client_that_names_it_and_let_go_when_it_leaves() {
         let listed = Client::list(&address(), None).await.unwrap();
         let names: Vec<&str> = listed.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names, ["vol0", "vm1", "vm2"]);
+        server.drain().await;
+    });
+}
+
+#[test]
+fn a_client_that_names_nothing_gets_the_supplys_default_unless_the_server_has_exports_of_its_own() {
+    Runtime::simulated(8).block_on(async {
+        let limits = Limits {
+            negotiation: Nanos::secs(60),
+            ..Limits::default()
+        };
+        let server = Server::new(Config { limits, tls: None });
+        let disks = Rc::new(Disks {
+            disk: memory(Bytes::mib(2)),
+            opened: Cell::new(0),
+            open: Rc::default(),
+            asked: RefCell::default(),
+            account: Account::default(),
+        });
+        server.set_supply(disks.clone());
+        server.serve(Listener::bind(&address()).unwrap());
+        let client = Client::connect(&address(), &asks_for("")).await.unwrap();
+        assert_eq!(client.info().size, Bytes::mib(2));
+        client.read_at(Sector(0), Bytes(512)).await.unwrap();
+        let figures = server.figures();
+        assert_eq!(figures.connections[0].export.as_deref(), Some("vm1"));
+        assert_eq!(*disks.asked.borrow(), ["vm1"]);
+        client.close().await;
+        server
+            .add_export(export("vol0", memory(Bytes::mib(1))))
+            .unwrap();
+        let client = Client::connect(&address(), &asks_for("")).await.unwrap();
+        assert_eq!(client.info().size, Bytes::mib(1));
+        client.close().await;
         server.drain().await;
     });
 }

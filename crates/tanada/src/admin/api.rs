@@ -552,17 +552,22 @@ impl Cache {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Export {
     pub name: String,
-    /// The device or volume behind it.
+    /// The device or volume behind it; `volume:NAME`: a volume of the cluster.
     pub device: String,
+    /// 0 as long as it is not known.
     pub size_bytes: u64,
     /// Where clients connect.
     pub nbd: Vec<String>,
     pub read_only: bool,
     pub tls: bool,
+    /// Of a volume of the cluster: its clients beside others, `low`, `normal` or `high`.
+    pub priority: Option<String>,
     /// Clients connected now.
     pub connections: u64,
     /// Requests answered with an error, refused ones among them.
     pub errors: u64,
+    /// Why no client gets it now.
+    pub why: Option<String>,
 }
 
 /// One address at which NBD clients connect, and who did.

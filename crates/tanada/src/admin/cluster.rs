@@ -284,6 +284,15 @@ pub fn priority(text: &str) -> Result<PriorityClass, String> {
     }
 }
 
+/// As [`priority`] reads it.
+pub fn priority_name(class: PriorityClass) -> &'static str {
+    match class {
+        PriorityClass::Low => "low",
+        PriorityClass::Normal => "normal",
+        PriorityClass::High => "high",
+    }
+}
+
 impl Control {
     /// Does this daemon take part in a cluster?
     pub fn has_cluster(&self) -> bool {
@@ -362,23 +371,19 @@ fn disk(open: &OpenCluster, of: &Overview) -> Disk {
     };
     let tls = open.config.tls.is_some();
     let uri = |address: &env::net::Address| crate::serve::nbd_uri(address, &name, tls);
+    let exported = open.exports_of(&record.name).flat_map(|it| it.uris());
     Disk {
         kind: "virtual".to_owned(),
         id: record.id.to_string(),
         size_bytes: of.size,
         copies: record.copies,
         min_copies: record.min_isr,
-        priority: match record.priority {
-            PriorityClass::Low => "low",
-            PriorityClass::Normal => "normal",
-            PriorityClass::High => "high",
-        }
-        .to_owned(),
+        priority: priority_name(record.priority).to_owned(),
         holder: record.reservation.clone(),
         health: condition_name(of.health.condition).to_owned(),
         why: of.health.why.clone(),
         open_on,
-        clients: open.clients(&name),
+        clients: open.clients(&record.name),
         from: of.from.clone(),
         snapshots: of.snapshots.iter().map(snapshot).collect(),
         out: record
@@ -392,7 +397,7 @@ fn disk(open: &OpenCluster, of: &Overview) -> Disk {
         weakest: record.weakest,
         generation: record.generation.0,
         epoch: record.epoch.0,
-        nbd: open.addresses().iter().map(uri).collect(),
+        nbd: (open.addresses().iter().map(uri)).chain(exported).collect(),
         name,
     }
 }

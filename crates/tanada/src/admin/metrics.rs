@@ -717,7 +717,10 @@ fn nbd(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> Result<(), Error
         MetricType::Gauge,
     )?);
     for export in &status.exports {
-        let labels = vec![("export", export.name.as_str())];
+        let labels = vec![
+            ("export", export.name.as_str()),
+            ("of", export.device.as_str()),
+        ];
         connections.gauge(&labels, export.connections as f64)?;
     }
     let mut accepted = Family(encoder.encode_descriptor(

@@ -16,11 +16,10 @@ use env::net::Address;
 use serde::Deserialize;
 use vdisk::announce::Route;
 
+use super::export::read_tls_table;
 use super::keys::{At, Keys, instead};
 use super::store::node_key_file_of;
-use super::{
-    AdminConfig, ExportConfig, StoreConfig, TlsConfig, check_name, read_span, read_tls_table,
-};
+use super::{AdminConfig, ExportConfig, StoreConfig, TlsConfig, check_name, read_span};
 
 /// Between two announcements of a store whose queue changes.
 pub const ANNOUNCE_EVERY: Nanos = Nanos::millis(10);

@@ -70,6 +70,55 @@ fn with_etcd_a_node_fails_as_a_whole_unless_a_domain_says_otherwise() {
 }
 
 #[test]
+fn a_volume_is_exported_under_its_own_name_or_another_one_and_need_not_be_there() {
+    let text = with("node = \"n1\"\n")
+        + "[[export]]\ndevice = \"volume:vm1\"\nnbd = \"unix:a\"\n\
+           [[export]]\ndevice = \"volume:vm1\"\nname = \"look\"\nnbd = \"unix:a\"\nread_only = true\n";
+    let config = read(&text, "test", None).unwrap_or_else(|error| panic!("{error}"));
+    let [one, look] = &config.exports[..] else {
+        panic!("there are two");
+    };
+    assert_eq!((&*one.name, one.read_only), ("vm1", false));
+    assert_eq!((&*look.name, look.read_only), ("look", true));
+    for export in [one, look] {
+        let volume = export.volume.as_ref().expect("it is one");
+        assert_eq!(volume.name.as_str(), "vm1");
+    }
+}
+
+#[test]
+fn an_export_of_a_volume_that_cannot_be_is_refused_with_what_to_do() {
+    let export = |device: &str| format!("[[export]]\ndevice = \"{device}\"\nnbd = \"unix:x\"\n");
+    let alone = mistake(&format!("{STORES}{}", export("volume:vm1")));
+    assert!(
+        alone.contains("there is no [cluster] here; add one (docs/virtual-disks.md begins"),
+        "{alone}"
+    );
+    // A cluster that is wrong is one all the same.
+    let broken = mistake(&(with("node = \"a/b\"\n") + &export("volume:vm1")));
+    assert!(broken.contains("[cluster] node: "), "{broken}");
+    let good = with("node = \"n1\"\nnbd = \"unix:y\"\n");
+    for (device, said) in [
+        (
+            "volume:vm1@monday",
+            "clone it (`tanada volume clone vm1@monday NEW`) and write volume:NEW",
+        ),
+        ("volume:a/b", "write such as volume:vm1"),
+        ("volume:", "write such as volume:vm1"),
+        ("volumes:a", "called \"volumes:a\""),
+    ] {
+        let found = mistake(&(good.clone() + &export(device)));
+        assert!(found.contains(said), "{found}");
+    }
+    let taken = good + &export("volume:vm1").replace("unix:x", "unix:y");
+    let taken = mistake(&taken);
+    assert!(
+        taken.contains("unix:y is where \"vm1\" is exported; volumes have addresses of their own"),
+        "{taken}"
+    );
+}
+
+#[test]
 fn a_node_without_a_name_with_an_odd_one_or_without_stores_is_told_so() {
     says(
         "",

@@ -13,6 +13,7 @@
 //! 3. Listening beyond this machine was asked for in so many words.
 
 pub mod cluster;
+pub mod export;
 pub mod keys;
 pub mod store;
 pub mod tier;
@@ -26,6 +27,7 @@ pub use cluster::ClusterConfig;
 use device::striped;
 use env::fs::Direct;
 use env::net::Address;
+pub use export::{ExportConfig, TlsConfig, VolumeConfig};
 use keys::{At, Keys, Mistake, Mistakes, instead};
 pub use store::StoreConfig;
 use toml::de::DeTable;
@@ -103,25 +105,6 @@ pub struct HybridConfig {
     pub trace_max: Bytes,
     /// Whether a shadow watches for `tanada advise`, from the start on.
     pub advise: bool,
-}
-
-/// `[[export]]`: a device or hybrid that clients see.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ExportConfig {
-    pub device: String,
-    /// What NBD clients call it.
-    pub name: String,
-    pub nbd: Vec<Address>,
-    pub read_only: bool,
-    pub tls: Option<TlsConfig>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct TlsConfig {
-    pub certificate: PathBuf,
-    pub key: PathBuf,
-    /// Clients must show a certificate this authority signed.
-    pub client_ca: Option<PathBuf>,
 }
 
 /// `[admin]`: where the admin API and the metrics are.
@@ -256,10 +239,12 @@ fn read_root(mut root: Keys<'_, '_>, data_dir: Option<&Path>) -> Config {
         stores.extend(store);
         keys.finish();
     }
+    let has_cluster = root.has("cluster");
     let cluster = cluster::read_cluster(&mut root, &data_dir, &mut stores, &admin);
     let mut exports = Vec::new();
     for mut keys in root.tables("export") {
-        if let Some(export) = read_export(&mut keys, &things, &exports, &admin) {
+        if let Some(export) = export::read_export(&mut keys, &things, has_cluster, &exports, &admin)
+        {
             store::check_against_exports(&keys, &export, &stores);
             exports.push(export);
         }
@@ -683,109 +668,6 @@ fn in_order(mut waiting: Vec<(usize, HybridConfig)>, root: &Keys<'_, '_>) -> Vec
         root.complain_at(*at, "hybrid", what);
     }
     ordered
-}
-
-fn read_tls_table(mut tls: Keys<'_, '_>) -> Option<TlsConfig> {
-    let certificate = tls.take::<PathBuf>("certificate");
-    let key = tls.take::<PathBuf>("key");
-    let client_ca = tls.take::<PathBuf>("client_ca");
-    if certificate.is_none() || key.is_none() {
-        tls.complain(
-            "",
-            "certificate and key are both needed: the paths of two PEM files",
-        );
-    }
-    tls.finish();
-    Some(TlsConfig {
-        certificate: certificate?.value,
-        key: key?.value,
-        client_ca: client_ca.map(|at| at.value),
-    })
-}
-
-fn read_export(
-    keys: &mut Keys<'_, '_>,
-    things: &Things,
-    earlier: &[ExportConfig],
-    admin: &AdminConfig,
-) -> Option<ExportConfig> {
-    let device = keys.take::<String>("device");
-    let nbd = keys.parse_list("nbd", str::parse::<Address>);
-    let name = keys.take::<String>("name");
-    let read_only = keys.take::<bool>("read_only").is_some_and(|at| at.value);
-    let tls = keys.table("tls").map(read_tls_table);
-
-    let Some(At { value: device, at }) = device else {
-        keys.complain(
-            "",
-            "device is missing; name what to export: device = \"...\"",
-        );
-        return None;
-    };
-    if let Err(what) = things.find(&device) {
-        keys.complain_at(at, "device", what);
-        return None;
-    }
-    if let Some(whole) = things.part_of.get(&device) {
-        let instead = match whole {
-            whole if whole.starts_with("[[stripe]]") => "export the stripe instead",
-            whole if whole.starts_with("[[store]]") => "clients reach the store at its listen",
-            _ => "export the hybrid instead",
-        };
-        let what = format!(
-            "\"{device}\" is part of {whole}, and a write to one part would break the whole; {instead}"
-        );
-        keys.complain_at(at, "device", what);
-        return None;
-    }
-    let Some(nbd) = nbd else {
-        keys.complain(
-            "",
-            "nbd is missing; say where clients connect: nbd = \"127.0.0.1:10809\" \
-             or \"unix:/run/tanada.sock\"",
-        );
-        return None;
-    };
-    let (name, name_at) = match name {
-        Some(name) => (name.value, name.at),
-        None => (device.clone(), at),
-    };
-    if name.len() > 4096 || name.contains('\0') {
-        keys.complain_at(name_at, "name", "an export's name has at most 4096 bytes");
-    }
-    for address in &nbd.value {
-        // Port 0 asks for any free one, each time another.
-        let any_port = matches!(address, Address::Tcp(socket) if socket.port() == 0);
-        if admin.listen.contains(address) && !any_port {
-            let what = format!("{address} is where the admin API listens; take another one");
-            keys.complain_at(nbd.at, "nbd", what);
-        }
-        let taken = earlier
-            .iter()
-            .find(|other| other.name == name && other.nbd.contains(address));
-        if taken.is_some() {
-            let what = format!("\"{name}\" is exported at {address} already; give it another name");
-            keys.complain_at(name_at, "name", what);
-        }
-        let other_tls = earlier.iter().find(|other| {
-            other.nbd.contains(address) && Some(&other.tls) != tls.as_ref().or(Some(&None))
-        });
-        if let Some(other) = other_tls {
-            let what = format!(
-                "{address} is shared with export \"{}\", which has other tls settings; all exports \
-                 at one address have the same",
-                other.name
-            );
-            keys.complain_at(nbd.at, "nbd", what);
-        }
-    }
-    Some(ExportConfig {
-        device,
-        name,
-        nbd: nbd.value,
-        read_only,
-        tls: tls.flatten(),
-    })
 }
 
 fn read_admin(root: &mut Keys<'_, '_>, data_dir: &Path) -> AdminConfig {

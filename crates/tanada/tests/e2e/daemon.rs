@@ -315,7 +315,7 @@ fn the_metrics_are_what_prometheus_reads() {
         "tanada_volume_dirty_bytes{volume=\"vol0\"}",
         "tanada_volume_ledger_size_bytes{volume=\"vol0\"}",
         "tanada_volume_health{volume=\"vol0\",state=\"healthy\"} 1",
-        "tanada_nbd_connections{export=\"vol0\"} 0",
+        "tanada_nbd_connections{export=\"vol0\",of=\"vol0\"} 0",
         "tanada_build_info{version=",
     ] {
         assert!(text.contains(expected), "{expected} is not in\n{text}");

@@ -24,7 +24,7 @@ use crate::clients::{have, random_image, same, tool};
 use crate::daemon::Daemon;
 
 /// Two stores of one node, each by itself what fails.
-const ONE: &str = r#"
+pub const ONE: &str = r#"
 [[device]]
 name = "d0"
 path = "d0.img"
@@ -57,7 +57,7 @@ fn uri(dir: &Path, volume: &str) -> String {
     )
 }
 
-fn json(daemon: &Daemon, arguments: &[&str]) -> Value {
+pub fn json(daemon: &Daemon, arguments: &[&str]) -> Value {
     serde_json::from_str(&daemon.command(arguments)).expect("output is JSON")
 }
 
@@ -313,7 +313,7 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
-fn node(root: &Path, name: &str, etcd: u16) -> String {
+pub fn node(root: &Path, name: &str, etcd: u16) -> String {
     format!(
         r#"
 [[device]]

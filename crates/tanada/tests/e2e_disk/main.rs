@@ -3,5 +3,6 @@
 mod clients;
 mod cluster;
 mod daemon;
+mod exports;
 mod guest;
 mod kill9;

@@ -136,6 +136,17 @@ impl Cluster {
         })
     }
 
+    /// A volume's record, and its size in bytes; asks for nothing else.
+    ///
+    /// # Errors
+    /// [`ClusterError::NoVolume`], [`ClusterError::Meta`], [`ClusterError::Record`].
+    pub async fn look(&self, name: &Name) -> Result<(VolumeRecord, u64), ClusterError> {
+        let id = self.find(name).await?;
+        let record = self.images.volume(id).await?.record;
+        let head = self.images.image(record.head).await?;
+        Ok((record, head.record.size))
+    }
+
     /// The image of a snapshot, and its volume.
     async fn find_snapshot(
         &self,

@@ -1,0 +1,196 @@
+//! `[[export]]`: what clients see of a device, a hybrid or a volume of the cluster, and on what terms.
+//!
+//! ```text
+//! device -> a thing of this configuration that is part of nothing | volume:NAME, looked up when a client comes
+//! ```
+//!
+//! Always true of an `ExportConfig`:
+//! 1. A thing of this configuration that it names is there, and part of nothing else.
+//! 2. One that names a volume stands beside a `[cluster]`. Whether the volume is there nobody knows before a client asks.
+//! 3. No two have one name at one address.
+
+use std::path::PathBuf;
+
+use env::net::Address;
+use vdisk::record::Name;
+
+use super::keys::{At, Keys};
+use super::{AdminConfig, Things};
+
+/// What a volume's name stands behind.
+const VOLUME: &str = "volume:";
+
+/// `[[export]]`: a device, hybrid or volume that clients see.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExportConfig {
+    /// As it is written.
+    pub device: String,
+    /// The volume of the cluster that `device` names, if it does.
+    pub volume: Option<VolumeConfig>,
+    /// What NBD clients call it.
+    pub name: String,
+    pub nbd: Vec<Address>,
+    pub read_only: bool,
+    pub tls: Option<TlsConfig>,
+}
+
+/// A volume of the cluster, and what its export sets otherwise.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VolumeConfig {
+    pub name: Name,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct TlsConfig {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// Clients must show a certificate this authority signed.
+    pub client_ca: Option<PathBuf>,
+}
+
+pub(super) fn read_tls_table(mut tls: Keys<'_, '_>) -> Option<TlsConfig> {
+    let certificate = tls.take::<PathBuf>("certificate");
+    let key = tls.take::<PathBuf>("key");
+    let client_ca = tls.take::<PathBuf>("client_ca");
+    if certificate.is_none() || key.is_none() {
+        tls.complain(
+            "",
+            "certificate and key are both needed: the paths of two PEM files",
+        );
+    }
+    tls.finish();
+    Some(TlsConfig {
+        certificate: certificate?.value,
+        key: key?.value,
+        client_ca: client_ca.map(|at| at.value),
+    })
+}
+
+/// Reads one; `has_cluster`: there is a `[cluster]`, be it a good one or not.
+pub(super) fn read_export(
+    keys: &mut Keys<'_, '_>,
+    things: &Things,
+    has_cluster: bool,
+    earlier: &[ExportConfig],
+    admin: &AdminConfig,
+) -> Option<ExportConfig> {
+    let device = keys.take::<String>("device");
+    let nbd = keys.parse_list("nbd", str::parse::<Address>);
+    let name = keys.take::<String>("name");
+    let read_only = keys.take::<bool>("read_only").is_some_and(|at| at.value);
+    let tls = keys.table("tls").map(read_tls_table);
+
+    let Some(At { value: device, at }) = device else {
+        keys.complain(
+            "",
+            "device is missing; name what to export: device = \"...\"",
+        );
+        return None;
+    };
+    let volume = match device.strip_prefix(VOLUME) {
+        Some(name) => Some(read_volume(keys, name, at, has_cluster)?),
+        None => {
+            check_thing(keys, &device, at, things)?;
+            None
+        }
+    };
+    let volume = volume.map(|name| VolumeConfig { name });
+    let Some(nbd) = nbd else {
+        keys.complain(
+            "",
+            "nbd is missing; say where clients connect: nbd = \"127.0.0.1:10809\" \
+             or \"unix:/run/tanada.sock\"",
+        );
+        return None;
+    };
+    let (name, name_at) = match name {
+        Some(name) => (name.value, name.at),
+        None => {
+            let own = volume.as_ref().map(|volume| volume.name.to_string());
+            (own.unwrap_or_else(|| device.clone()), at)
+        }
+    };
+    if name.len() > 4096 || name.contains('\0') {
+        keys.complain_at(name_at, "name", "an export's name has at most 4096 bytes");
+    }
+    for address in &nbd.value {
+        // Port 0 asks for any free one, each time another.
+        let any_port = matches!(address, Address::Tcp(socket) if socket.port() == 0);
+        if admin.listen.contains(address) && !any_port {
+            let what = format!("{address} is where the admin API listens; take another one");
+            keys.complain_at(nbd.at, "nbd", what);
+        }
+        let taken = earlier
+            .iter()
+            .find(|other| other.name == name && other.nbd.contains(address));
+        if taken.is_some() {
+            let what = format!("\"{name}\" is exported at {address} already; give it another name");
+            keys.complain_at(name_at, "name", what);
+        }
+        let other_tls = earlier.iter().find(|other| {
+            other.nbd.contains(address) && Some(&other.tls) != tls.as_ref().or(Some(&None))
+        });
+        if let Some(other) = other_tls {
+            let what = format!(
+                "{address} is shared with export \"{}\", which has other tls settings; all exports \
+                 at one address have the same",
+                other.name
+            );
+            keys.complain_at(nbd.at, "nbd", what);
+        }
+    }
+    Some(ExportConfig {
+        device,
+        volume,
+        name,
+        nbd: nbd.value,
+        read_only,
+        tls: tls.flatten(),
+    })
+}
+
+/// A thing of this configuration that clients may have to themselves.
+fn check_thing(keys: &Keys<'_, '_>, device: &str, at: usize, things: &Things) -> Option<()> {
+    if let Err(what) = things.find(device) {
+        keys.complain_at(at, "device", what);
+        return None;
+    }
+    let Some(whole) = things.part_of.get(device) else {
+        return Some(());
+    };
+    let instead = match whole {
+        whole if whole.starts_with("[[stripe]]") => "export the stripe instead",
+        whole if whole.starts_with("[[store]]") => "clients reach the store at its listen",
+        _ => "export the hybrid instead",
+    };
+    let what = format!(
+        "\"{device}\" is part of {whole}, and a write to one part would break the whole; {instead}"
+    );
+    keys.complain_at(at, "device", what);
+    None
+}
+
+/// The volume that is named, if it can be one.
+fn read_volume(keys: &Keys<'_, '_>, name: &str, at: usize, has_cluster: bool) -> Option<Name> {
+    if let Some((volume, snapshot)) = name.split_once('@') {
+        let what = format!(
+            "\"{name}\" is a snapshot, and what is exported is a volume; clone it (`tanada volume clone \
+             {volume}@{snapshot} NEW`) and write volume:NEW, with read_only = true if it is to stay as it is"
+        );
+        keys.complain_at(at, "device", what);
+        return None;
+    }
+    let named = name.parse::<Name>();
+    if let Err(what) = &named {
+        keys.complain_at(at, "device", format!("{what}; write such as volume:vm1"));
+    }
+    if !has_cluster {
+        let what = format!(
+            "volumes are kept by a cluster, and there is no [cluster] here; add one (docs/virtual-disks.md begins with an \
+             example), or name a device instead of {VOLUME}{name}"
+        );
+        keys.complain_at(at, "device", what);
+        return None;
+    }
+    named.ok()
+}
