@@ -96,8 +96,11 @@ impl From<Name> for String {
 pub struct Writer {
     /// The node, as people know it.
     pub node: String,
-    /// Its lease in the meta store.
+    /// Its lease in the meta store. Under it is [`writer_key`], so everybody sees whether it lasts.
     pub lease: u64,
+    /// Somebody before may still answer: whoever takes the volume from this one waits as long as this one had to.
+    #[serde(default)]
+    pub waits: bool,
 }
 
 /// How much a volume's clients matter beside others.
@@ -304,6 +307,14 @@ pub fn volume_key(id: VolumeId) -> String {
     format!("volume/{id}")
 }
 
+/// Before the lease in [`writer_key`].
+pub(crate) const WRITERS: &str = "writer/";
+
+/// The key that is there as long as a writer's lease lasts.
+pub fn writer_key(lease: u64) -> String {
+    format!("{WRITERS}{lease:016x}")
+}
+
 /// The key under which a volume's number is found by its name.
 pub fn volume_name_key(name: &Name) -> String {
     format!("volume-name/{name}")
@@ -393,6 +404,7 @@ mod tests {
         record.writer = Some(Writer {
             node: "n1".to_owned(),
             lease: u64::MAX,
+            waits: true,
         });
         record
     }

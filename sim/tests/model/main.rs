@@ -12,7 +12,8 @@
 //! - *Partitions and crashes of stores.* Whatever needs an answer may as well not happen here: a message may stay under way for
 //!   ever, a writer may stop waiting for any store at any time. What a store answered is durable there: each change asks for that.
 //! - *Time*, but for leases. A tick passes on all clocks; on one whose lease runs out it may pass unseen, as often as the
-//!   margin allows. Leases are counted only from when somebody else has the record: before that they can be kept.
+//!   margin allows. Leases are counted only from when somebody else has the record: before that they can be kept. Who takes the record when the
+//!   lease before has run out in the meta store waits for nobody; that is as if all its ticks passed and nothing else happened meanwhile.
 //! - *Steps that only one party sees*: sealing several stores, copying an extent, noting dirty bits on several stores are one step.
 //!   Half of a seal fences only who is fenced already; half of a copy has the mark 0 and counts for nothing; half-noted dirty
 //!   bits are more bits than needed.

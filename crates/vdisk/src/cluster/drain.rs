@@ -15,7 +15,7 @@ use base::Nanos;
 use super::stores::{StoreState, lists};
 use super::{Cluster, ClusterError};
 use crate::names::{StoreNumber, VolumeId};
-use crate::record::{Name, VolumeRecord};
+use crate::record::{Name, VolumeRecord, writer_key};
 use crate::volume::Left;
 
 /// A closed volume is open for so long at a time: less than who wants to open it elsewhere waits.
@@ -91,12 +91,13 @@ impl Cluster {
         {
             return Ok(());
         }
+        let held = self.held().await?;
         for known in self.records().await?.into_values() {
             let record = known.record;
             let elsewhere = record.writer.as_ref();
             // What this node itself left before it was started again is for it to settle.
             let elsewhere = elsewhere.filter(|it| it.node != self.node().as_str());
-            let elsewhere = elsewhere.filter(|it| alive.contains(&it.node));
+            let elsewhere = elsewhere.filter(|it| held.contains(&writer_key(it.lease)));
             if !has_any(&record, &drained) || elsewhere.is_some() || self.is_left_alone(record.id) {
                 continue;
             }

@@ -1,10 +1,11 @@
 //! Volumes in use on this node: one engine each, shared by all their users.
 //!
 //! ```text
-//! open -> another node has it? wait a little -> engine -> InUse, counted -> nobody for some seconds -> closed
+//! open -> another node has it, and its lease lasts? wait a little -> engine -> InUse, counted -> nobody for some seconds -> closed
 //! ```
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use base::{Instant, Nanos};
@@ -14,8 +15,9 @@ use policy::place::{ClientId, Origin, Penalties, Permille};
 use super::stores::{AllStores, domains};
 use super::{Cluster, ClusterError};
 use crate::choice::Choice;
+use crate::meta::whole_range;
 use crate::names::VolumeId;
-use crate::record::{Name, VolumeRecord};
+use crate::record::{Name, VolumeRecord, WRITERS, Writer, writer_key};
 use crate::volume::{self, Site, Volume, VolumeError};
 
 /// How long an engine may take to say that it is over.
@@ -173,6 +175,18 @@ impl Cluster {
         stores.values().map(site).collect()
     }
 
+    /// Does a writer's lease last? Its node may be up and know nothing of the volume, if it was started again.
+    async fn holds(&self, writer: &Writer) -> Result<bool, ClusterError> {
+        let found = self.images.meta.get(&writer_key(writer.lease)).await?;
+        Ok(found.is_some())
+    }
+
+    /// All leases of writers that last.
+    pub(super) async fn held(&self) -> Result<BTreeSet<String>, ClusterError> {
+        let (entries, _) = whole_range(&*self.images.meta, WRITERS).await?;
+        Ok(entries.into_iter().map(|it| it.key).collect())
+    }
+
     /// Waits until no other node that is up has the volume, a little while.
     async fn wait_for_others(&self, asked: &'static str, id: VolumeId) -> Result<(), ClusterError> {
         let deadline = env::now() + self.settings.handover;
@@ -182,7 +196,7 @@ impl Cluster {
             let Some(writer) = record.writer.filter(|it| it.node != own) else {
                 return Ok(());
             };
-            if !self.alive().await?.contains(&writer.node) {
+            if !self.holds(&writer).await? {
                 return Ok(());
             }
             if env::now() >= deadline {

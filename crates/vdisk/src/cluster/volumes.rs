@@ -4,7 +4,7 @@
 //! 1. What is answered as done is in the meta store.
 //! 2. A volume that somebody uses is not changed under him but by its engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use base::Bytes;
@@ -21,7 +21,7 @@ use crate::meta::{Compare, Op, whole_range};
 use crate::names::{ImageId, VolumeId, hex};
 use crate::record::{
     Name, PriorityClass, RecordError, VolumeRecord, VolumeState, check_size, volume_key,
-    volume_name_key,
+    volume_name_key, writer_key,
 };
 use crate::volume::{Condition, Health};
 
@@ -211,7 +211,7 @@ impl Cluster {
         let volumes = self.records().await?;
         let images = self.images.all().await?;
         let stores = self.stores().await?;
-        let alive = self.alive().await?;
+        let (alive, held) = (self.alive().await?, self.held().await?);
         // Of a store whose node keeps no lease nobody knows whether it is up.
         let down = stores.values();
         let down = down.filter(|(it, _)| it.leased && !alive.contains(it.node.as_str()));
@@ -220,7 +220,7 @@ impl Cluster {
         let live = live.filter(|record| record.state == VolumeState::Live);
         let mut all: Vec<Overview> = live
             .map(|record| {
-                let used = self.used(record, |node| alive.contains(node));
+                let used = self.used(record, &held);
                 Overview {
                     size: images.get(&record.head).map_or(0, |it| it.record.size),
                     from: origin(record, &volumes, &images),
@@ -250,12 +250,15 @@ impl Cluster {
         })
     }
 
-    fn used(&self, record: &VolumeRecord, alive: impl Fn(&str) -> bool) -> Use {
+    fn used(&self, record: &VolumeRecord, held: &BTreeSet<String>) -> Use {
         if let Some(slot) = self.slot(record.id) {
             return Use::Here(slot.users());
         }
         match &record.writer {
-            Some(writer) if writer.node != self.node().as_str() && alive(&writer.node) => {
+            Some(writer)
+                if writer.node != self.node().as_str()
+                    && held.contains(&writer_key(writer.lease)) =>
+            {
                 Use::Node(writer.node.clone())
             }
             _ => Use::Closed,

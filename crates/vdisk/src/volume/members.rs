@@ -15,6 +15,7 @@ use base::{Bytes, Nanos};
 use policy::place::{At, Candidate, DiskId, Permille, Target};
 use store::Caller;
 
+use super::open::writer_lease;
 use super::{Condition, Core, Health, Site, VolumeError, stores};
 use crate::link::{Link, LinkError};
 use crate::meta::{Compare, Entry, LeaseId, MetaError, Op, Outcome};
@@ -547,16 +548,27 @@ impl Core {
 
     /// Takes a lease again, if nobody has the volume yet.
     async fn new_lease(&self) -> Result<(), VolumeError> {
-        let lease = self.meta.lease(self.settings.lease).await;
+        let lease = writer_lease(&*self.meta, &self.settings).await;
         let lease = lease.map_err(|error| self.meta_error(error))?;
-        let writer = Writer {
-            node: self.settings.node.clone(),
-            lease: lease.0,
-        };
         self.change_record(|record| {
+            let writer = Writer {
+                node: self.settings.node.clone(),
+                lease: lease.0,
+                // It is still awaited, or was: a new lease does not change that.
+                waits: record.writer.as_ref().is_some_and(|it| it.waits),
+            };
             let changes = record.writer.as_ref() != Some(&writer);
-            record.writer = Some(writer.clone());
+            record.writer = Some(writer);
             Ok(changes)
+        })
+        .await
+    }
+
+    /// Nobody before answers any more.
+    pub(super) async fn waits_no_more(&self) -> Result<(), VolumeError> {
+        self.change_record(|record| {
+            let writer = record.writer.as_mut();
+            Ok(writer.is_some_and(|it| std::mem::take(&mut it.waits)))
         })
         .await
     }

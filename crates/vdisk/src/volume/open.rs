@@ -12,6 +12,8 @@
 //! 2. Every change that was ever answered is on a store that is sealed.
 //! 3. A writer who did not close may answer, from memory or from a store that is not sealed, until his lease is over; the
 //!    volume is not open before. No lease is kept that began before another epoch: its holder reads the record each time.
+//! 4. That it is over is known from the clock, or from the meta store, in the step that gives the volume its epoch: a lease ran out there later
+//!    than its holder counts, and he himself had nobody to wait for.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +36,9 @@ use crate::map::reader::Reader;
 use crate::map::{Entry, Map};
 use crate::meta::{Compare, LeaseId, MetaError, MetaStore, Op, Outcome, Revision};
 use crate::names::{ExtentName, Generation, StoreNumber, VolumeId};
-use crate::record::{RecordError, VolumeRecord, VolumeState, Writer, extents, volume_key};
+use crate::record::{
+    RecordError, VolumeRecord, VolumeState, Writer, extents, volume_key, writer_key,
+};
 
 /// Bytes of a bitmap read at once.
 const BITMAP_CHUNK: u64 = 1 << 20;
@@ -57,7 +61,12 @@ impl Volume {
         settings: Settings,
     ) -> Result<Rc<Volume>, VolumeError> {
         let asked = env::now();
-        let (record, revision, before) = take(id, &*meta, &settings).await?;
+        let Taken {
+            record,
+            revision,
+            before,
+        } = take(id, &*meta, &settings).await?;
+        let waits = record.writer.as_ref().is_some_and(|it| it.waits);
         // From here on no lease of an earlier writer is made longer.
         let alone = env::now() + settings.lease;
         let head = head_of(&record, &*meta).await?;
@@ -89,9 +98,13 @@ impl Volume {
         let core = &volume.core;
         // From here on: a lease of our own does not run out while that of another is awaited.
         env::spawn(Rc::clone(core).keep_lease());
-        if before.writer.is_some() {
+        if waits {
             // What was never allocated he answers by himself, and from a store whose way out he never heard of he reads.
             env::sleep(alone.since(env::now())).await;
+            if let Err(error) = core.waits_no_more().await {
+                // Whoever comes next waits longer than he need.
+                tracing::debug!(volume = %id, %error, "that nobody is waited for any more is not said");
+            }
         }
         core.start();
         Ok(Rc::new(volume))
@@ -119,15 +132,38 @@ impl Volume {
     }
 }
 
-/// Makes this node the writer: the record with its new epoch, and as it was before.
+/// A volume that has a new writer.
+struct Taken {
+    record: VolumeRecord,
+    revision: Revision,
+    /// The record as it was.
+    before: VolumeRecord,
+}
+
+/// A lease that everybody sees, for whoever writes a volume.
+pub(super) async fn writer_lease(
+    meta: &dyn MetaStore,
+    settings: &Settings,
+) -> Result<LeaseId, MetaError> {
+    let lease = meta.lease(settings.lease).await?;
+    let put = Op::Put {
+        key: writer_key(lease.0),
+        value: settings.node.clone().into_bytes(),
+        lease: Some(lease),
+    };
+    meta.txn(Vec::new(), vec![put]).await?;
+    Ok(lease)
+}
+
+/// Makes this node the writer.
 async fn take(
     id: VolumeId,
     meta: &dyn MetaStore,
     settings: &Settings,
-) -> Result<(VolumeRecord, Revision, VolumeRecord), VolumeError> {
+) -> Result<Taken, VolumeError> {
     let failed = |source: MetaError| VolumeError::Meta { volume: id, source };
     let key = volume_key(id);
-    let lease = meta.lease(settings.lease).await.map_err(failed)?;
+    let lease = writer_lease(meta, settings).await.map_err(failed)?;
     let found = meta.get(&key).await.map_err(failed)?;
     let found = found.ok_or(VolumeError::Missing(id))?;
     let before = VolumeRecord::decode(id, &found.value)?;
@@ -146,6 +182,19 @@ async fn take(
             ),
         });
     }
+    let mut compares = vec![Compare::Unchanged(key.clone(), found.changed)];
+    let waits = match &before.writer {
+        None => false,
+        Some(old) => {
+            let held = writer_key(old.lease);
+            let ran_out = meta.get(&held).await.map_err(failed)?.is_none();
+            if ran_out {
+                // Once it is gone it does not come back.
+                compares.push(Compare::Absent(held));
+            }
+            old.waits || !ran_out
+        }
+    };
     let mut record = before.clone();
     record.older_than = None;
     record.generation = before.generation.next();
@@ -153,6 +202,7 @@ async fn take(
     record.writer = Some(Writer {
         node: settings.node.clone(),
         lease: lease.0,
+        waits,
     });
     let value = record.encode();
     let put = Op::Put {
@@ -160,8 +210,7 @@ async fn take(
         value: value.clone(),
         lease: None,
     };
-    let compare = Compare::Unchanged(key.clone(), found.changed);
-    let taken = match meta.txn(vec![compare], vec![put]).await {
+    let taken = match meta.txn(compares, vec![put]).await {
         Ok(Outcome::Done(revision)) => Some(revision),
         Ok(Outcome::Refused(_)) => None,
         Err(MetaError::Unknown { .. }) => {
@@ -182,7 +231,11 @@ async fn take(
             Err(error) => return Err(failed(error)),
         }
     }
-    Ok((record, revision, before))
+    Ok(Taken {
+        record,
+        revision,
+        before,
+    })
 }
 
 /// The image that the volume writes to. Nobody but its writer gives it a root.

@@ -4,10 +4,12 @@ mod drain;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Nanos, Sector, View};
 use device::{Class, Device, DeviceExt, Memory};
+use env::net::sim;
 use policy::place::{Kind, Options, State, Weights, build};
 use policy::share::{BytesPerSec, Costs};
 use store::Store;
@@ -23,6 +25,8 @@ use vdisk::record::{Name, PriorityClass};
 use vdisk::volume::{Condition, Volume};
 
 const SIZE: u64 = 12 << 20;
+/// Of the node that crashes.
+const HOME: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
 fn name(text: &str) -> Name {
     text.parse().unwrap()
@@ -274,7 +278,7 @@ fn a_volume_is_not_taken_from_a_node_that_is_up_and_is_from_one_that_is_gone() {
     env::Runtime::simulated(3).block_on(async {
         let (twin, places, first) = two_stores().await;
         let second = cluster("n2", twin.client(), &places);
-        second.start();
+        sim::on_host(HOME, async { second.start() }).await;
         first.create(&vm("vm1")).await.unwrap();
         let in_use = first.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 5).await;
@@ -285,16 +289,51 @@ fn a_volume_is_not_taken_from_a_node_that_is_up_and_is_from_one_that_is_gone() {
         assert!(told(second.remove(&name("vm1")).await).contains("node n1"));
         // One that is about to close it is waited for.
         drop(in_use);
-        let taken = second.open(&name("vm1")).await.unwrap();
-        assert_eq!(read(taken.volume(), 0).await, 5);
-        write(taken.volume(), 0, 6).await;
+        let taken = sim::on_host(HOME, async move {
+            let taken = second.open(&name("vm1")).await.unwrap();
+            assert_eq!(read(taken.volume(), 0).await, 5);
+            write(taken.volume(), 0, 6).await;
+            taken
+        });
+        let taken = taken.await;
         // Its end, without a word.
-        drop(second);
+        sim::crash_host(HOME);
         env::sleep(Nanos::secs(15)).await;
+        let begun = env::now();
         let back = first.open(&name("vm1")).await.unwrap();
+        assert!(env::now().since(begun) < Nanos::secs(1));
         assert_eq!(read(back.volume(), 0).await, 6);
         let gone = taken.volume().write_at(Sector(0), View::copy_of(&[1; 512]));
         assert!(gone.await.is_err());
+    });
+}
+
+#[test]
+fn what_a_node_had_open_before_it_was_started_again_is_taken_when_its_lease_has_run_out() {
+    env::Runtime::simulated(13).block_on(async {
+        let (twin, places, first) = two_stores().await;
+        first.create(&vm("vm1")).await.unwrap();
+        let before = sim::on_host(HOME, async {
+            let before = cluster("n2", twin.client(), &places);
+            before.start();
+            let taken = before.open(&name("vm1")).await.unwrap();
+            write(taken.volume(), 0, 5).await;
+            (before, taken)
+        });
+        let before = before.await;
+        sim::crash_host(HOME);
+        // It is up again, and nobody uses the volume there.
+        let again = cluster("n2", twin.client(), &places);
+        again.start();
+        let refused = told(first.open(&name("vm1")).await);
+        assert!(refused.contains("node n2 has it open"), "{refused}");
+        env::sleep(Nanos::secs(5)).await;
+        assert!(first.alive().await.unwrap().contains("n2"));
+        let seen = first.overview(&name("vm1")).await.unwrap();
+        assert_eq!(seen.used, Use::Closed);
+        let taken = first.open(&name("vm1")).await.unwrap();
+        assert_eq!(read(taken.volume(), 0).await, 5);
+        drop(before);
     });
 }
 

@@ -5,8 +5,9 @@ use std::rc::Rc;
 use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use device::fault::{Injury, Rule};
 use device::{Class, Device, DeviceError, DeviceExt, Op, WriteFlags};
+use env::net::sim;
 
-use super::cluster::{Cluster, SIZE, VOLUME};
+use super::cluster::{Cluster, SIZE, VOLUME, host};
 use crate::meta::{Faults, LeaseId, MetaError, MetaStore, Op as MetaOp};
 use crate::names::StoreNumber;
 use crate::record::volume_key;
@@ -334,6 +335,52 @@ fn a_writer_who_crashed_is_waited_for_and_one_who_closed_is_not() {
         let next = cluster.open(3, cluster.twin.client(), None).await.unwrap();
         assert!(env::now().since(begun) < Nanos::secs(1));
         assert_eq!(read(&next, 0, 512).await[0], 1);
+    });
+}
+
+/// His lease was over before anybody took the volume, and the meta store says so.
+#[test]
+fn a_writer_whose_lease_ran_out_is_not_waited_for_once_more() {
+    env::Runtime::simulated(23).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        let old = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        old.write_at(Sector(0), filled(1, 512)).await.unwrap();
+        sim::crash_host(host(1001));
+        env::sleep(Nanos::millis(2200)).await;
+        let begun = env::now();
+        let new = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        assert!(env::now().since(begun) < Nanos::millis(500));
+        assert!(!cluster.record().await.writer.unwrap().waits);
+        assert_eq!(read(&new, 0, 512).await[0], 1);
+    });
+}
+
+/// The first goes on, cut off; the second ends his lease, and crashes before it is over; the third finds the second's run out.
+#[test]
+fn whoever_takes_a_volume_from_one_who_still_waited_waits_himself() {
+    env::Runtime::simulated(24).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        let meta = cluster.twin.client();
+        let first = cluster.open(1, meta.clone(), None).await.unwrap();
+        assert_eq!(read(&first, 0, 512).await[0], 0);
+        let second = cluster.open(2, cluster.twin.client(), None);
+        assert!(env::timeout(Nanos::millis(300), second).await.is_err());
+        sim::crash_host(host(1002));
+        assert!(cluster.record().await.writer.unwrap().waits);
+        // As if the way to the meta store had been slow: of the first's lease nobody knows when it was kept last.
+        env::sleep(Nanos::millis(2200)).await;
+        let begun = env::now();
+        let third = cluster.open(3, cluster.twin.client(), None).await.unwrap();
+        assert!(env::now().since(begun) >= Nanos::secs(2));
+        // Nobody is left to wait for, and that is known.
+        assert!(!cluster.record().await.writer.unwrap().waits);
+        sim::crash_host(host(1003));
+        drop(third);
+        env::sleep(Nanos::millis(2200)).await;
+        let begun = env::now();
+        let next = cluster.open(4, cluster.twin.client(), None).await.unwrap();
+        assert!(env::now().since(begun) < Nanos::millis(500));
+        assert_eq!(read(&next, 0, 512).await[0], 0);
     });
 }
 

@@ -581,9 +581,9 @@ fn nothing_that_was_answered_is_lost_or_changed_whatever_fails() {
     }
 }
 
-/// A planted bug must be caught, or the checkers are blind.
+/// A planted bug must be caught, or the checkers are blind. The rarest shows in one of some 400 runs.
 fn catch(bug: Bug) {
-    for seed in 0..300 {
+    for seed in 0..1000 {
         if let Err(why) = run(seed, Some(bug)) {
             println!("{bug:?} caught at seed {seed}: {why}");
             return;
