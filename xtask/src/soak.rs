@@ -8,6 +8,7 @@
 //!
 //! - `TANADA_SEEDS=N`: run seeds 0 to N - 1; without it as many as suit every day.
 //! - `TANADA_SEED=S`: run this one alone. A failing test prints this with the command to type.
+//! - `TANADA_ROUNDS=N`: for what takes real time, as killing real daemons: so many rounds of one seed, one for each 100 seeds of the others.
 //!
 //! So rounds grow: each runs about twice the seeds of the one before, or as many as still fit.
 
@@ -21,13 +22,24 @@ use anyhow::{Result, bail};
 use crate::shell::{answer, cargo, run};
 use crate::tree::Tree;
 
-/// A test target whose tests read `TANADA_SEEDS`.
+/// A test target whose tests read `TANADA_SEEDS` or `TANADA_ROUNDS`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Suite {
     package: String,
     /// `--test NAME`, `--lib`, or nothing for all of the package's tests.
     target: Vec<String>,
+    counts: Counts,
 }
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Counts {
+    Seeds,
+    /// Real ones, of one seed.
+    Rounds,
+}
+
+/// Seeds of other suites that take as long as a real round, by and large.
+const SEEDS_PER_ROUND: u64 = 100;
 
 /// Runs every randomized suite with `seeds` seeds, then more, and the fuzz targets, for `minutes`; of one `package` alone if
 /// there is one, without fuzzing.
@@ -40,7 +52,7 @@ pub fn soak(minutes: u64, seeds: u64, package: Option<&str>) -> Result<()> {
     suites.retain(|suite| package.is_none_or(|one| suite.package == one));
     if suites.is_empty() {
         let of = package.map_or(String::new(), |one| format!(" of {one}"));
-        bail!("no test{of} reads TANADA_SEEDS: there is nothing to soak");
+        bail!("no test{of} reads TANADA_SEEDS or TANADA_ROUNDS: there is nothing to soak");
     }
     let fuzz_targets = match package {
         Some(_) => Vec::new(),
@@ -60,8 +72,24 @@ pub fn soak(minutes: u64, seeds: u64, package: Option<&str>) -> Result<()> {
         let start = now();
         for suite in &suites {
             let (package, target) = (&suite.package, suite.target.join(" "));
-            println!("soak: {package} {target}: {count} seeds");
-            run(suite.command().env("TANADA_SEEDS", count.to_string()))?;
+            match suite.counts {
+                Counts::Seeds => {
+                    println!("soak: {package} {target}: {count} seeds");
+                    run(suite.command().env("TANADA_SEEDS", count.to_string()))?;
+                }
+                Counts::Rounds => {
+                    // Another seed each time.
+                    let (rounds, seed) = (
+                        count.div_ceil(SEEDS_PER_ROUND).to_string(),
+                        count.to_string(),
+                    );
+                    println!("soak: {package} {target}: {rounds} rounds of seed {seed}");
+                    run(suite
+                        .command()
+                        .env("TANADA_ROUNDS", rounds)
+                        .env("TANADA_SEED", seed))?;
+                }
+            }
         }
         let took = (now() - start).as_secs_f64().max(1.0);
         let left = end.saturating_duration_since(now()).as_secs_f64();
@@ -115,32 +143,40 @@ fn suites(tree: &Tree) -> Result<Vec<Suite>> {
         let Some((dir, inside)) = crate_of(file) else {
             continue;
         };
-        if !tree
-            .text(file)
-            .unwrap_or_default()
-            .contains("\"TANADA_SEEDS\"")
-        {
-            continue;
-        }
-        let target = match inside.strip_prefix("tests/") {
-            Some(test) => match test.strip_suffix(".rs") {
-                Some(name) if !name.contains('/') => vec!["--test".to_owned(), name.to_owned()],
-                // A helper that several test files share: run them all.
-                _ => Vec::new(),
-            },
-            None => vec!["--lib".to_owned()],
+        let text = tree.text(file).unwrap_or_default();
+        let counts = match () {
+            () if text.contains("\"TANADA_SEEDS\"") => Counts::Seeds,
+            () if text.contains("\"TANADA_ROUNDS\"") => Counts::Rounds,
+            () => continue,
         };
+        let is_target = |path: &str| tree.has(&format!("{dir}/{path}"));
+        let target = target_of(inside, is_target);
         let manifest = tree.text(&format!("{dir}/Cargo.toml")).unwrap_or_default();
         let manifest: toml::Table = toml::from_str(&manifest)?;
         let package = manifest["package"]["name"].as_str().unwrap_or_default();
         suites.push(Suite {
             package: package.to_owned(),
             target,
+            counts,
         });
     }
     suites.sort();
     suites.dedup();
     Ok(suites)
+}
+
+/// Which of a crate's test targets has the file `inside` it; nothing if several have.
+fn target_of(inside: &str, is_there: impl Fn(&str) -> bool) -> Vec<String> {
+    let Some(test) = inside.strip_prefix("tests/") else {
+        return vec!["--lib".to_owned()];
+    };
+    let name = match test.split_once('/') {
+        None => test.strip_suffix(".rs"),
+        Some((name, _)) if is_there(&format!("tests/{name}/main.rs")) => Some(name),
+        // What several test files share.
+        Some(_) => None,
+    };
+    name.map_or_else(Vec::new, |name| vec!["--test".to_owned(), name.to_owned()])
 }
 
 /// The directory of a file's crate, and where the file is in it.
@@ -185,5 +221,14 @@ mod tests {
         );
         assert_eq!(crate_of("sim/tests/a.rs"), Some(("sim", "tests/a.rs")));
         assert_eq!(crate_of("xtask/src/soak.rs"), None);
+    }
+
+    #[test]
+    fn a_file_is_run_with_the_target_that_has_it() {
+        let target = |inside: &str| target_of(inside, |path| path == "tests/whole/main.rs");
+        assert_eq!(target("src/a.rs"), ["--lib"]);
+        assert_eq!(target("tests/a.rs"), ["--test", "a"]);
+        assert_eq!(target("tests/whole/b.rs"), ["--test", "whole"]);
+        assert!(target("tests/common/c.rs").is_empty());
     }
 }

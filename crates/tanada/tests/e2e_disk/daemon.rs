@@ -170,6 +170,26 @@ impl Daemon {
         volume["tier"]["moves_up"].as_u64().unwrap_or(0)
     }
 
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGSTOP: it does nothing at all until it is woken up.
+    pub fn pause(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    /// SIGCONT: as if no time had gone by.
+    pub fn wake(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("it is our child");
+    }
+
     /// SIGKILL: no farewell, nothing flushed, nothing closed.
     pub fn kill(mut self) {
         self.child.kill().expect("it is our child");
@@ -178,8 +198,7 @@ impl Daemon {
 
     /// SIGTERM; it must end cleanly.
     pub fn stop(mut self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is our child");
+        self.signal(rustix::process::Signal::TERM);
         let mut log = String::new();
         if let Some(mut stderr) = self.stderr.take() {
             stderr.read_to_string(&mut log).expect("its log is text");

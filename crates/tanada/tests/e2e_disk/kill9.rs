@@ -187,7 +187,7 @@ async fn check(client: &Client, oracle: &RefCell<Oracle>, what: &str) {
     }
 }
 
-fn number_from(variable: &str, default: u64) -> u64 {
+pub fn number_from(variable: &str, default: u64) -> u64 {
     let text = std::env::var(variable).ok();
     text.map_or(default, |text| text.parse().expect("a whole number"))
 }

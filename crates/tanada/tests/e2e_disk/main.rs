@@ -4,5 +4,7 @@ mod clients;
 mod cluster;
 mod daemon;
 mod exports;
+mod faults;
 mod guest;
 mod kill9;
+mod ways;
