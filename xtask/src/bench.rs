@@ -45,7 +45,7 @@ const BENCHES: &[(&str, &str, &str)] = &[
     (
         "volume",
         "tanada-vdisk",
-        "a volume of one copy beside the store it is in",
+        "a volume of one copy beside the store it is in, of three beside the slowest of them",
     ),
     (
         "reserve",

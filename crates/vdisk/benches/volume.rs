@@ -1,14 +1,17 @@
-//! What does a volume of one copy cost beside the store it is in?
+//! What does a volume cost beside the stores it is in?
 //!
 //! ```text
 //! cargo bench -p tanada-vdisk --bench volume -- [--dir DIR] [--runs N]
 //!
 //! 1 MiB in order, 4 at once | 4 KiB anywhere, 16 at once: written, each durable before it is answered, and read
 //! store: the objects of a store in this process | volume: the same store through a volume of one copy
+//!
+//! 4 KiB, 64 KiB, 1 MiB anywhere, one at a time, three copies
+//! slowest: the same to three stores at once, until the last has it | volume: a volume of three copies in them
 //! ```
 //!
-//! On a real file of a folder (the working directory unless told), written over once before anything is measured; its meta store is
-//! in memory. Figures are the median of the runs with the lowest and the highest; a ratio is one of figures of the same run.
+//! On real files of a folder (the working directory unless told), written over once before anything is measured, all in this process; the meta
+//! store is in memory. Figures are the median of the runs with the lowest and the highest; a ratio is one of figures of the same run.
 #![allow(clippy::print_stdout)]
 
 use std::cell::Cell;
@@ -146,7 +149,8 @@ async fn node(path: &Path) -> Rc<Node> {
     Node::open(disk, options).await.expect("it opens")
 }
 
-async fn volume(node: &Rc<Node>) -> Rc<Volume> {
+/// With a copy in each.
+async fn volume(nodes: &[Rc<Node>]) -> Rc<Volume> {
     let twin = Twin::new("meta");
     let numbers = Known {
         record: Numbers::first(),
@@ -154,7 +158,7 @@ async fn volume(node: &Rc<Node>) -> Rc<Volume> {
     };
     let id = VolumeId(numbers.record.volume);
     let name = "bench".parse().expect("a name");
-    let created = image::create(&numbers, name, LARGE * MIB, 1, 1);
+    let created = image::create(&numbers, name, LARGE * MIB, nodes.len() as u8, 1);
     let (_, change) = created.expect("it can be");
     let meta = twin.client();
     let made = Images { meta }.change(change).await;
@@ -163,16 +167,17 @@ async fn volume(node: &Rc<Node>) -> Rc<Volume> {
         client: ClientId(1),
         class: Class::Normal,
     };
-    let site = Site {
-        number: StoreNumber(1),
-        domain: DomainId(1),
+    let sites = (1..).zip(nodes).map(|(number, node)| Site {
+        number: StoreNumber(number),
+        domain: DomainId(u32::from(number)),
         local: true,
         rotating: false,
         door: Rc::new(LocalDoor(Rc::clone(node))),
-    };
+    });
+    let sites = sites.collect();
     let choice = Choice::new(build(Kind::Tanada, &Options::default()));
     let settings = Settings::new("bench", origin);
-    let opened = Volume::open(id, twin.client(), choice, vec![site], settings).await;
+    let opened = Volume::open(id, twin.client(), choice, sites, settings).await;
     opened.expect("it opens")
 }
 
@@ -194,7 +199,7 @@ fn run(path: &Path) -> [Figures; 2] {
                     .await
                 }
                 true => {
-                    let volume = volume(&node).await;
+                    let volume = volume(std::slice::from_ref(&node)).await;
                     let figures = of_volume(Rc::clone(&volume)).await;
                     volume.close().await.expect("a close");
                     figures
@@ -205,6 +210,97 @@ fn run(path: &Path) -> [Figures; 2] {
         })
     };
     [on(false), on(true)]
+}
+
+// --- three copies -------------------------------------------------------------------------------------
+
+const LENGTHS: [u64; 3] = [4 << 10, 64 << 10, MIB];
+/// Of each length.
+const WRITES: u64 = 1_000;
+/// What is written over: all of it is there before.
+const RANGE: u64 = 128 * MIB;
+
+/// Median and 99th percentile of writes one after the other, in microseconds.
+async fn latency<F: Future<Output = ()>>(len: u64, write: impl Fn(u64) -> F) -> [f64; 2] {
+    let mut took = Vec::new();
+    for at in 0..WRITES {
+        let begun = env::now();
+        write(anywhere(at) % RANGE / len * len).await;
+        took.push(env::now().since(begun).0 as f64 / 1e3);
+    }
+    took.sort_by(f64::total_cmp);
+    [took[took.len() / 2], took[took.len() * 99 / 100]]
+}
+
+/// For each length: at the slowest store, through the volume.
+async fn of_copies(paths: &[PathBuf]) -> Vec<[[f64; 2]; 2]> {
+    let mut nodes = Vec::new();
+    for path in paths {
+        nodes.push(node(path).await);
+    }
+    let mut links = Vec::new();
+    for node in &nodes {
+        let door = LocalDoor(Rc::clone(node));
+        links.push(door.open("g/bench", 1).await.expect("sealed"));
+    }
+    let volume = volume(&nodes).await;
+    let all = View::copy_of(&vec![7; MIB as usize]);
+    let direct = async |at: u64, data: View| {
+        let name = format!("object {}", at / EXTENT);
+        let change = Change::FUA.creating();
+        let each = links
+            .iter()
+            .map(|link| link.write(&name, at % EXTENT, data.clone(), change));
+        for wrote in join_all(each.collect::<Vec<_>>()).await {
+            wrote.expect("a write");
+        }
+    };
+    let through = async |at: u64, data: View| {
+        volume
+            .write_at(Sector(at / 512), data)
+            .await
+            .expect("a write");
+    };
+    for at in 0..RANGE / MIB {
+        direct(at * MIB, all.clone()).await;
+        through(at * MIB, all.clone()).await;
+    }
+    let mut figures = Vec::new();
+    for len in LENGTHS {
+        let data = View::copy_of(&vec![8; len as usize]);
+        figures.push([
+            latency(len, |at| direct(at, data.clone())).await,
+            latency(len, |at| through(at, data.clone())).await,
+        ]);
+    }
+    volume.close().await.expect("a close");
+    figures
+}
+
+fn print_copies(all: &[Vec<[[f64; 2]; 2]>]) {
+    for (n, len) in LENGTHS.into_iter().enumerate() {
+        for (which, name) in ["median", "p99"].into_iter().enumerate() {
+            let of = |through: usize| all.iter().map(|run| run[n][through][which]).collect();
+            let ratio = all.iter().map(|run| run[n][1][which] / run[n][0][which]);
+            println!(
+                "write {:>4} KiB x 1, three copies, {name:<6}: slowest copy {} us, volume {} us, ratio {}",
+                len >> 10,
+                spread(of(0)),
+                spread(of(1)),
+                spread(ratio.collect())
+            );
+        }
+    }
+}
+
+/// A file that is all there.
+fn filled(path: &Path, mib: u64) {
+    let mut file = std::fs::File::create(path).expect("the folder takes files");
+    for _ in 0..mib {
+        file.write_all(&vec![0; MIB as usize])
+            .expect("there is room");
+    }
+    file.sync_all().expect("the disk is well");
 }
 
 fn spread(mut values: Vec<f64>) -> String {
@@ -230,12 +326,7 @@ fn main() {
         .tempdir_in(dir)
         .expect("--dir wants a folder that takes files");
     let path = dir.path().join("disk");
-    let mut file = std::fs::File::create(&path).expect("the folder takes files");
-    for _ in 0..2 * LARGE {
-        file.write_all(&vec![0; MIB as usize])
-            .expect("there is room");
-    }
-    file.sync_all().expect("the disk is well");
+    filled(&path, 2 * LARGE);
     let all: Vec<[Figures; 2]> = (0..runs).map(|_| run(&path)).collect();
     println!("a real file, {runs} runs: median (lowest to highest)");
     let cases = [
@@ -254,4 +345,16 @@ fn main() {
             spread(ratio)
         );
     }
+    let paths: Vec<PathBuf> = (1..=3)
+        .map(|n| dir.path().join(format!("copy {n}")))
+        .collect();
+    for path in &paths {
+        filled(path, 2 * LARGE);
+    }
+    let copies = (0..runs).map(|_| {
+        let (paths, config) = (paths.clone(), env::RealConfig::default());
+        let runtime = Runtime::real(config).expect("a runtime");
+        runtime.block_on(async move { of_copies(&paths).await })
+    });
+    print_copies(&copies.collect::<Vec<_>>());
 }

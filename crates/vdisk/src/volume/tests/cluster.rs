@@ -400,22 +400,31 @@ impl Cluster {
         self.open_at(id, node, meta, bug, sites.collect()).await
     }
 
+    /// The ways to all stores by the protocol between nodes.
+    pub fn doors(&self) -> Vec<Rc<dyn Door>> {
+        let door = |server: &Rc<Server>| -> Rc<dyn Door> {
+            Rc::new(RemoteDoor {
+                address: server.address(),
+                credentials: Credentials::NodeKey(KEY),
+                options: ClientOptions::default(),
+            })
+        };
+        self.servers.iter().map(door).collect()
+    }
+
     /// As [`Cluster::open`], by the protocol between nodes.
     pub async fn open_over_the_wire(
         &self,
         node: u16,
         meta: Rc<TwinClient>,
     ) -> Result<Rc<Volume>, VolumeError> {
-        let sites = self.servers.iter().map(|server| Site {
+        let all = self.servers.iter().zip(self.doors());
+        let sites = all.map(|(server, door)| Site {
             number: StoreNumber(server.number),
             domain: DomainId(u32::from(server.number)),
             local: false,
             rotating: false,
-            door: Rc::new(RemoteDoor {
-                address: server.address(),
-                credentials: Credentials::NodeKey(KEY),
-                options: ClientOptions::default(),
-            }),
+            door,
         });
         self.open_at(VOLUME, node, meta, None, sites.collect())
             .await

@@ -3,6 +3,7 @@
 mod cluster;
 mod direct;
 mod images;
+mod latency;
 mod maps;
 mod returns;
 mod single;
