@@ -693,8 +693,8 @@ pub fn swept(ghost: &Known<ImageRecord>) -> Change {
     change
 }
 
-/// Forgets an image that was freed; its child becomes its parent's. Its volume goes with it if it was the head of one that is
-/// being removed. Ghosts beside it may now be alone with something.
+/// Forgets an image that was freed; its child becomes its parent's. Its volume, given if it was the last image of that, goes with
+/// it: until then the record says on which stores ghosts may have something. Ghosts beside it may now be alone with something.
 pub fn forget(
     gone: &Known<ImageRecord>,
     parent: Option<&Known<ImageRecord>>,
@@ -728,7 +728,7 @@ pub fn forget(
         };
         change.image(child, &adopted);
     }
-    if let Some(volume) = volume.filter(|volume| volume.record.head == gone.record.id) {
+    if let Some(volume) = volume.filter(|it| it.record.state == VolumeState::Deleting) {
         change.unchanged(volume_key(volume.record.id), volume.changed);
         change.ops.push(Op::Delete {
             key: volume_key(volume.record.id),

@@ -12,9 +12,11 @@
 //! 1. What is freed was in the map of the image and of no neighbour at that moment; so nobody will ever read it.
 //! 2. A node of the image is freed after all below it, so a node that is gone says: nothing is left to do there. (The
 //!    child's writer may have freed it too, in place of the image: what was below it then was the child's.)
-//! 3. A store that does not answer holds up the images that have something there, and no others; it is asked again by the
-//!    next run.
+//! 3. A store that does not answer holds up the images that have something there, and no others, and so does a node that is
+//!    lost; it is asked again by the next run.
 //! 4. Freeing what is gone already is no error.
+//! 5. What a head allocated after its last commit is in no map, but for the nodes with which its writer gave older images
+//!    other places: whatever an image of the same tree has stays.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -27,7 +29,7 @@ use crate::image_meta::{AllImages, Images, ImagesError};
 use crate::map::node::{FANOUT, Node, Place};
 use crate::map::reader::Reader;
 use crate::map::{Entry, Freed, MapError, NodeRef, Pending, Root, Trouble};
-use crate::names::{ExtentName, Generation, ImageId, NodeName, StoreNumber, VolumeId};
+use crate::names::{ExtentName, Generation, ImageId, NodeName, StoreNumber};
 
 /// Names asked for at once.
 const PAGE: usize = 1_000;
@@ -111,6 +113,19 @@ fn children(images: &AllImages, id: ImageId) -> Vec<ImageId> {
     std::iter::from_fn(|| children.next().map(|known| known.record.id)).collect()
 }
 
+/// Images that come from the same one as `id`, and itself.
+fn tree_of(images: &AllImages, id: ImageId) -> BTreeSet<ImageId> {
+    let first = |mut id: ImageId| {
+        while let Some(parent) = images.get(&id).and_then(|known| known.record.parent) {
+            id = parent;
+        }
+        id
+    };
+    let same = first(id);
+    let all = images.keys().copied();
+    all.filter(|other| first(*other) == same).collect()
+}
+
 /// A map beside the one that is walked through: a node, and its level.
 type Beside = (NodeRef, u8);
 
@@ -162,15 +177,15 @@ impl Objects for Answering {
     }
 }
 
-/// The first thing that a store did not do; the others go on meanwhile.
+/// The first thing that a store did not do, or a map did not tell; the others go on meanwhile.
 #[derive(Default)]
 struct Held(Option<ImagesError>);
 
 impl Held {
-    /// Keeps the error of a store, and answers any other.
+    /// Keeps the error of a store or a map, and answers any other.
     fn up<T>(&mut self, result: Result<T, ImagesError>) -> Result<Option<T>, ImagesError> {
         match result {
-            Err(error @ (ImagesError::Store { .. } | ImagesError::Map(MapError::Read { .. }))) => {
+            Err(error @ (ImagesError::Store { .. } | ImagesError::Map(_))) => {
                 self.0.get_or_insert(error);
                 Ok(None)
             }
@@ -255,13 +270,17 @@ impl Collector {
                 self.walk(known.record.root, &beside, true).await?;
                 let image = &known.record;
                 if let Some(until) = image.lost_until {
-                    self.free_lost(image.volume, image.root.generation, until)
-                        .await?;
+                    self.free_lost(images, image, until).await?;
                 }
-                let volume = match self.images.volume(image.volume).await {
-                    Ok(volume) => Some(volume),
+                let mut others = images.values().map(|known| &known.record);
+                let is_last = !others.any(|it| it.volume == image.volume && it.id != id);
+                let volume = match is_last {
+                    true => self.images.volume(image.volume).await.map(Some),
+                    false => Ok(None),
+                };
+                let volume = match volume {
                     Err(ImagesError::Missing(_)) => None,
-                    Err(error) => return Err(error),
+                    other => other?,
                 };
                 forget(known, parent, child, volume.as_ref())
             }
@@ -339,16 +358,22 @@ impl Collector {
         held.done()
     }
 
-    /// Frees what `volume` allocated after `from`, and not after `until`: what no map has, or ever will.
+    /// Frees what the volume of `head` allocated after its root's generation, and not after `until`, and no image has.
+    ///
+    /// Choice: what images have is looked up, though it costs a walk through what is younger than the root. A head that is
+    /// committed behind every map that its writer gave an older image would say the same by its generation alone, but the
+    /// two cannot be one transaction, and between them either the collector or an audit would take such a map for lost.
     ///
     /// # Errors
-    /// [`ImagesError::Store`]: some may be gone; free it again.
+    /// [`ImagesError::Store`], [`ImagesError::Map`]: some may be gone; free it again.
     pub async fn free_lost(
         &self,
-        volume: VolumeId,
-        from: Generation,
+        images: &AllImages,
+        head: &ImageRecord,
         until: Generation,
     ) -> Result<(), ImagesError> {
+        let (volume, from) = (head.volume, head.root.generation);
+        let needed = self.named_after(images, head).await?;
         // Behind all of generation `from`: '~' sorts behind every digit.
         let extents = format!("{}~", ExtentName::before(volume, from));
         let nodes = format!("{}~", NodeName::before(volume, from));
@@ -365,13 +390,71 @@ impl Collector {
             for (prefix, after) in starts {
                 let names = held.up(self.names(store, &prefix, after).await)?;
                 for name in names.into_iter().flatten() {
-                    if born(&name).is_some_and(|born| born > from && born <= until) {
+                    let is_lost = born(&name).is_some_and(|born| born > from && born <= until);
+                    if is_lost && !needed.contains(&name) {
                         held.up(self.delete([store].into_iter(), name).await)?;
                     }
                 }
             }
         }
         held.done()
+    }
+
+    /// What other images of a head's tree have that its volume allocated after the head's root.
+    async fn named_after(
+        &self,
+        images: &AllImages,
+        head: &ImageRecord,
+    ) -> Result<BTreeSet<String>, ImagesError> {
+        let mut named = BTreeSet::new();
+        let others = tree_of(images, head.id);
+        for id in others.into_iter().filter(|id| *id != head.id) {
+            self.name_after(&images[&id].record, head, &mut named)
+                .await?;
+        }
+        Ok(named)
+    }
+
+    async fn name_after(
+        &self,
+        image: &ImageRecord,
+        head: &ImageRecord,
+        named: &mut BTreeSet<String>,
+    ) -> Result<(), ImagesError> {
+        let from = head.root.generation;
+        let place = Place {
+            level: image.root.level,
+            nth: 0,
+        };
+        let top = image.root.node.map(|node| (place, node));
+        let mut ahead: Vec<(Place, NodeRef)> = top.into_iter().collect();
+        while let Some((place, node)) = ahead.pop() {
+            let own = node.owner == head.volume;
+            if own && node.born <= from {
+                // Nothing below it is younger.
+                continue;
+            }
+            let below = match self.reader.node(&node, place).await {
+                Ok(below) => below,
+                // It is being freed, after all below it.
+                Err(MapError::Absent { .. }) if image.state == ImageState::Deleting => continue,
+                Err(error) => return Err(error.into()),
+            };
+            if own {
+                named.insert(node.name().to_string());
+            }
+            for slot in (0..FANOUT as usize).filter(|slot| below.next_slot(*slot) == Some(*slot)) {
+                if place.level > 0 {
+                    ahead.extend(below.child(slot).map(|child| (place.child(slot), child)));
+                    continue;
+                }
+                let layers = below.entry(slot).into_iter().flat_map(|it| it.layers());
+                let lost = layers.filter(|it| it.owner == head.volume && it.born > from);
+                let index = place.first(slot) as u32;
+                named.extend(lost.map(|layer| layer.name(index).to_string()));
+            }
+        }
+        Ok(())
     }
 
     /// All names of a store that begin with `prefix` and come behind `after`.

@@ -38,6 +38,8 @@ enum Act {
         volume: usize,
         count: u32,
     },
+    /// A snapshot gets other nodes.
+    Rehome(usize),
     Collect,
     FailedCollect(u64),
 }
@@ -61,8 +63,9 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (nth.clone(), nth.clone()).prop_map(|(volume, snapshot)| Act::Rollback { volume, snapshot }),
         3 => nth.clone().prop_map(Act::DeleteSnapshot),
         1 => nth.clone().prop_map(Act::DeleteVolume),
-        1 => (nth, prop::sample::select(vec![1, 510, 511, 260_100, EXTENTS]))
+        1 => (nth.clone(), prop::sample::select(vec![1, 510, 511, 260_100, EXTENTS]))
             .prop_map(|(volume, count)| Act::Resize { volume, count }),
+        2 => nth.prop_map(Act::Rehome),
         2 => Just(Act::Collect),
         1 => (0..20_u64).prop_map(Act::FailedCollect),
     ]
@@ -121,6 +124,13 @@ impl Life {
                 if let Some(image) = pick(&twin.snapshots, n) {
                     world.delete_snapshot(image).await.unwrap();
                     twin.snapshots.remove(&image);
+                }
+            }
+            Act::Rehome(n) => {
+                if let Some(image) = pick(&twin.snapshots, n) {
+                    let volume = world.images.image(image).await.unwrap().record.volume;
+                    assert!(twin.now.contains_key(&volume));
+                    world.rehome(image).await.unwrap();
                 }
             }
             Act::Collect => world.collect().await.unwrap(),

@@ -79,12 +79,17 @@ impl World {
     /// Opens a volume as after a crash: what is in no map is gone.
     pub async fn reopen(&mut self, id: VolumeId) -> Result<(), ImagesError> {
         self.open.remove(&id);
+        let (_, head) = heads(&self.images, id).await?;
+        let images = self.images.all().await?;
+        let (head, all) = (head.record, Generation::MAX);
+        self.collector().free_lost(&images, &head, all).await?;
+        self.begin(id).await
+    }
+
+    async fn begin(&mut self, id: VolumeId) -> Result<(), ImagesError> {
         let (volume, change) = image::advance(&self.images.volume(id).await?);
         self.images.change(change).await?;
         let head = self.images.image(volume.head).await?.record;
-        self.collector()
-            .free_lost(id, head.root.generation, Generation::MAX)
-            .await?;
         let map = Map::open(self.reader(), id, head.root, extents(head.size), head.since);
         let open = Open {
             map,
@@ -160,7 +165,7 @@ impl World {
         let of = self.images.volume(source.record.volume).await?;
         let (volume, change) = image::clone(&numbers, &source, &of, name)?;
         self.images.change(change).await?;
-        self.reopen(volume.id).await?;
+        self.begin(volume.id).await?;
         Ok(volume.id)
     }
 
@@ -172,6 +177,59 @@ impl World {
         let (_, change) = image::rollback(&numbers, &volume, &head, &target)?;
         self.images.change(change).await?;
         self.reopen(id).await
+    }
+
+    /// Gives an image a map that says the same in other nodes, as its writer does when they are to leave a store. Nothing if
+    /// a child has any of them.
+    pub async fn rehome(&mut self, id: ImageId) -> Result<(), ImagesError> {
+        let all = self.images.all().await?;
+        let known = &all[&id];
+        let (image, nodes) = (
+            &known.record,
+            self.reachable(known.record.root, false).await,
+        );
+        for child in all.values().filter(|it| it.record.parent == Some(id)) {
+            let shared = self.reachable(child.record.root, true).await;
+            let mut shared = shared.intersection(&nodes);
+            if shared.any(|name| crate::names::NodeName::parse(name).is_some()) {
+                return Ok(());
+            }
+        }
+        let numbers = self
+            .images
+            .numbers()
+            .await?
+            .changed
+            .expect("there are some");
+        let (volume, change) = image::advance(&self.images.volume(image.volume).await?);
+        self.images.change(change).await?;
+        let open = self.open.get_mut(&image.volume).unwrap();
+        let generation = std::mem::replace(&mut open.generation, volume.generation);
+        let map = Map::open(
+            self.reader(),
+            volume.id,
+            image.root,
+            extents(image.size),
+            image.since,
+        );
+        for index in entries(&map).await.into_keys() {
+            map.renew(index).await?;
+        }
+        if !map.is_dirty() {
+            return Ok(());
+        }
+        let commit = map.commit(generation).await?;
+        let volume = self.images.volume(image.volume).await?;
+        let change = image::rehome(&volume, known, numbers, commit.root);
+        self.images.change(change).await?;
+        let mut freed = commit.replaced;
+        if let Some(parent) = image.parent {
+            let has = self.reachable(all[&parent].record.root, true).await;
+            freed
+                .nodes
+                .retain(|node| !has.contains(&node.name().to_string()));
+        }
+        self.collector().free(&freed).await
     }
 
     pub async fn delete_snapshot(&mut self, image: ImageId) -> Result<(), ImagesError> {
