@@ -315,6 +315,11 @@ pub fn writer_key(lease: u64) -> String {
     format!("{WRITERS}{lease:016x}")
 }
 
+/// The key that says that a store has left the cluster: its number is never given again.
+pub fn gone_key(store: StoreNumber) -> String {
+    format!("gone/{store}")
+}
+
 /// The key under which a volume's number is found by its name.
 pub fn volume_name_key(name: &Name) -> String {
     format!("volume-name/{name}")

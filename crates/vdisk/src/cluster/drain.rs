@@ -126,7 +126,8 @@ impl Cluster {
                 while has_any(&volume.record(), drained) && env::now() < until {
                     env::sleep(LOOK).await;
                 }
-                left() < before || !has_any(&volume.record(), drained)
+                let gone = !has_any(&volume.record(), drained);
+                gone || left() < before || volume.figures().rehomed > 0
             }
             Err(error) => {
                 tracing::debug!(volume = %record.name, %error, "it is not emptied");

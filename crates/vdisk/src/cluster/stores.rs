@@ -26,7 +26,7 @@ use super::{Cluster, ClusterError};
 use crate::image_meta::ImagesError;
 use crate::meta::{Compare, Op, Outcome, Revision, whole_range};
 use crate::names::StoreNumber;
-use crate::record::{Name, RecordError, VolumeRecord, read, volume_key};
+use crate::record::{Name, RecordError, VolumeRecord, gone_key, read, volume_key};
 
 const VERSION: u32 = 1;
 const STORES: &str = "store/";
@@ -393,6 +393,8 @@ impl Cluster {
                 Op::Delete {
                     key: name_key(name),
                 },
+                // A writer that has not heard of it yet does not put anything there.
+                put(gone_key(number), record.uuid.clone().into_bytes()),
             ];
             self.txn(compares, ops).await
         });

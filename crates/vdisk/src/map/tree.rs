@@ -176,6 +176,20 @@ impl Map {
         self.put(index, Some(entry)).await
     }
 
+    /// As [`Map::set`], if `still` holds in the very step in which the map is changed. Does it?
+    ///
+    /// # Errors
+    /// As for [`Map::set`].
+    pub async fn set_if(
+        &self,
+        index: u32,
+        entry: Entry,
+        still: impl Fn() -> bool,
+    ) -> Result<bool, MapError> {
+        let put = self.put_if(index, Some(entry), still).await?;
+        Ok(put.is_some())
+    }
+
     /// Lets nothing hold extent `index`; answers what did before.
     ///
     /// # Errors
@@ -221,6 +235,16 @@ impl Map {
     }
 
     async fn put(&self, index: u32, entry: Option<Entry>) -> Result<Option<Entry>, MapError> {
+        let put = self.put_if(index, entry, || true).await?;
+        Ok(put.expect("nothing is in its way"))
+    }
+
+    async fn put_if(
+        &self,
+        index: u32,
+        entry: Option<Entry>,
+        still: impl Fn() -> bool,
+    ) -> Result<Option<Option<Entry>>, MapError> {
         let extents = self.extents();
         if index >= extents {
             return Err(MapError::Beyond { index, extents });
@@ -230,9 +254,10 @@ impl Map {
             let missing = {
                 let state = &mut *self.state.borrow_mut();
                 match Seen::new(state, &self.reader, &hand).path(index) {
+                    Ok(_) if !still() => return Ok(None),
                     Ok(path) => {
                         state.admit(self.volume, index, held(&path, index), entry)?;
-                        return Ok(state.change(index, path, entry));
+                        return Ok(Some(state.change(index, path, entry)));
                     }
                     Err(missing) => missing,
                 }

@@ -190,8 +190,8 @@ impl Core {
         index: u32,
         since: Generation,
     ) -> Result<(), Held> {
-        let deadline = env::now() + self.settings.patience;
-        let settled = self.settled(index, deadline).await;
+        // Once: others are not to wait for what nobody can settle now.
+        let settled = self.settled(index, env::now()).await;
         settled.map_err(Held::by_extent)?;
         let start = u64::from(index) * EXTENT;
         let _held = self.ranges.take(start..start + EXTENT, true).await;

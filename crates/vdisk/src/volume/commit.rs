@@ -43,15 +43,16 @@ impl Unsaid {
 }
 
 impl Core {
-    /// A store has a copy of a layer of an extent from now on; `weakest` counts it when the meta store has a root that says so. The
-    /// extent's range is the caller's alone.
+    /// A store has a copy of a layer of an extent from now on, if `still` holds then; `weakest` counts it when the meta store has
+    /// a root that says so. Is it so? The extent's range is the caller's alone.
     pub(super) async fn add(
         &self,
         index: u32,
         placed: &Rc<Placed>,
         layer: &Rc<Placed>,
         store: StoreNumber,
-    ) -> Result<(), VolumeError> {
+        still: impl Fn() -> bool,
+    ) -> Result<bool, VolumeError> {
         layer.unsaid.borrow_mut().push(store);
         {
             // Before one that is about to go: the map has no room for more.
@@ -59,14 +60,23 @@ impl Core {
             let at = stores.len().min(COPIES_MAX - 1);
             stores.insert(at, store);
         }
-        if let Err(error) = self.enter(index, placed).await {
-            layer.unsaid.borrow_mut().retain(|one| *one != store);
-            layer.stores.borrow_mut().retain(|one| *one != store);
-            return Err(error);
+        match self.enter_if(index, placed, still).await {
+            Ok(true) => {}
+            not => {
+                layer.unsaid.borrow_mut().retain(|one| *one != store);
+                layer.stores.borrow_mut().retain(|one| *one != store);
+                // Of a map that cannot be read more will be heard.
+                return not.or(Ok(false));
+            }
         }
+        self.added(layer, store);
+        Ok(true)
+    }
+
+    /// The map has a store that a layer got, and the meta store does not yet.
+    pub(super) fn added(&self, layer: &Rc<Placed>, store: StoreNumber) {
         let added = (Rc::clone(layer), store);
         self.unsaid.borrow_mut().added.push(added);
-        Ok(())
     }
 
     pub(super) fn forgotten(&self, index: u32) {
@@ -109,6 +119,22 @@ impl Core {
         let replaced = std::mem::take(&mut *self.owed.borrow_mut());
         self.nodes.remove(&replaced.nodes);
         self.free(replaced.later_than(since)).await
+    }
+
+    /// Commits until that does not fail in passing: whether a commit that failed comes about nobody knows. The caller holds the
+    /// range of an extent that lost a copy: nobody may change it before the meta store has a map without that copy.
+    pub(super) async fn commit_surely(&self) -> Result<(), VolumeError> {
+        #[cfg(test)]
+        if self.planted(super::Bug::NoCommit) {
+            return Ok(());
+        }
+        let mut tries = 0;
+        loop {
+            match self.commit().await {
+                Err(error) if error.passes() => self.pause(&mut tries).await,
+                other => return other,
+            }
+        }
     }
 
     async fn write_map(&self) -> Result<(), VolumeError> {

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use base::{Buf, Instant, View};
-use env::sync::{Semaphore, join_all};
+use env::sync::{Permit, Semaphore, join_all};
 use store::Change;
 
 use super::members::{Member, Standing};
@@ -68,6 +68,11 @@ impl Dirty {
     /// What the bitmaps of the writer before said: set, and to be written to homes of this one.
     pub fn preset(&self, bits: BTreeSet<u32>) {
         *self.bits.borrow_mut() = bits;
+    }
+
+    /// Nobody writes bits while this is held.
+    pub async fn alone(&self) -> Permit {
+        self.one.acquire(1).await
     }
 
     /// Does a store have all bits?
@@ -180,7 +185,7 @@ impl Core {
     /// The homes there are that are in sync, with more of other failure domains if they can be had; and how many were there
     /// before.
     fn next_homes(&self, copies: usize) -> (Vec<StoreNumber>, usize) {
-        let fit = |it: &&Member| it.standing.get() == Standing::In;
+        let fit = |it: &&Member| it.standing.get() == Standing::In && !self.is_shut(it.site.number);
         let fit: Vec<&Member> = self.members.values().filter(fit).collect();
         let mut homes = self.dirty.homes.borrow().clone();
         homes.retain(|home| fit.iter().any(|it| it.site.number == *home));

@@ -4,7 +4,7 @@
 //! extents   another store gets a copy -> the map has it there -> the drained one's goes, extent by extent
 //! nodes     written anew elsewhere, with the next commit
 //! homes     of dirty bits: others are chosen, and have all bits, before a drained one is none any more
-//! older images   what they have stays until they are deleted; with `Settings::rehomes` their maps are written anew (`rehome`)
+//! older images   their maps are written anew, with what they say in other places (`rehome`)
 //! record    lists the store no more, when nothing of the above is there
 //! ```
 //!
@@ -12,7 +12,8 @@
 //!
 //! Always true:
 //! 1. The record lists a store until the meta store has no root of the volume that names it.
-//! 2. Nothing goes to a store from before it is taken from the record until it is known whether it was.
+//! 2. Nothing goes to a store from before it is taken from the record until it is known whether it was; what was on its way
+//!    there before keeps it in the record.
 //! 3. An extent has as many copies as it should have elsewhere before the one on a drained store goes.
 
 use std::collections::BTreeSet;
@@ -39,6 +40,22 @@ pub struct Left {
     pub nodes: u64,
 }
 
+/// Stores were chosen for something that no table has yet: they stay in the record.
+pub(super) struct Bound<'a>(&'a Core, Vec<StoreNumber>);
+
+impl Drop for Bound<'_> {
+    fn drop(&mut self) {
+        let mut bound = self.0.bound.borrow_mut();
+        for store in &self.1 {
+            let count = bound.get_mut(store).expect("counted when it was chosen");
+            *count -= 1;
+            if *count == 0 {
+                bound.remove(store);
+            }
+        }
+    }
+}
+
 impl Volume {
     /// From now on nothing new goes to these stores, and what is there leaves.
     pub fn drain(&self, stores: BTreeSet<StoreNumber>) {
@@ -58,9 +75,24 @@ impl Volume {
 impl Core {
     /// Is it being drained, or is it no store of the cluster any more?
     pub(super) fn is_drained(&self, number: StoreNumber) -> bool {
-        let either = [&self.drained, &self.unlisting];
+        let either = [&self.drained, &self.unlisting, &self.gone];
         let is_in = either.iter().any(|it| it.borrow().contains(&number));
         is_in || self.member(number).is_none()
+    }
+
+    /// Does nothing go there, not even where no other store is left?
+    pub(super) fn is_shut(&self, number: StoreNumber) -> bool {
+        let either = [&self.unlisting, &self.gone];
+        either.iter().any(|it| it.borrow().contains(&number))
+    }
+
+    /// Something is on its way to these stores, until the answer is dropped.
+    pub(super) fn bound_for(&self, stores: &[StoreNumber]) -> Bound<'_> {
+        let mut bound = self.bound.borrow_mut();
+        for store in stores {
+            *bound.entry(*store).or_default() += 1;
+        }
+        Bound(self, stores.to_vec())
     }
 
     fn left_on(&self, store: StoreNumber) -> Left {
@@ -80,6 +112,10 @@ impl Core {
     pub(super) async fn keep_drained(self: Rc<Self>) {
         let mut pause = LOOK;
         while self.usable().is_ok() {
+            if !self.record_in_doubt.get() {
+                // What was to be taken from the record is, or never will be.
+                self.unlisting.borrow_mut().clear();
+            }
             if self.to_empty().is_empty() {
                 let _ = env::timeout(self.settings.tick, self.news.wait()).await;
                 env::sleep(Nanos::millis(10)).await;
@@ -182,6 +218,10 @@ impl Core {
                 if !self.has_enough(&layer) {
                     self.fill_one(index, &top, &layer).await?;
                 }
+                if !layer.stores.borrow().contains(&number) {
+                    // Another one took its place.
+                    continue;
+                }
                 if !self.has_enough(&layer) {
                     break;
                 }
@@ -214,14 +254,7 @@ impl Core {
     ) -> Result<(), VolumeError> {
         let _leaving = self.member(number).map(Leaving::of);
         layer.stores.borrow_mut().retain(|one| *one != number);
-        // Whoever is put out from here on, or was a moment ago, is counted without this copy.
-        let counted = self.change_record(|record| {
-            let weakest = self.weakest(&record.out, record.copies);
-            let less = 0 < weakest && weakest < record.weakest;
-            record.weakest = record.weakest.min(weakest);
-            Ok(less)
-        });
-        let entered = match counted.await {
+        let entered = match self.tell_fewer().await {
             Ok(()) if !self.has_enough(layer) => Ok(false),
             Ok(()) => self.enter(index, top).await.map(|()| true),
             Err(error) => Err(error),
@@ -233,18 +266,45 @@ impl Core {
                 return entered.map(drop);
             }
         }
-        #[cfg(test)]
-        if self.planted(super::Bug::NoCommit) {
-            return Ok(());
+        self.commit_surely().await
+    }
+
+    /// One store takes another's place in a layer of an extent, if `still` holds when the map says so: where there are as many
+    /// copies as a map has room for, the other one must not be freed while it counts. Did it? The extent's range is the
+    /// caller's alone.
+    pub(super) async fn take_place(
+        &self,
+        index: u32,
+        top: &Rc<Placed>,
+        layer: &Rc<Placed>,
+        (new, gone): (StoreNumber, StoreNumber),
+        still: impl Fn() -> bool,
+    ) -> Result<bool, VolumeError> {
+        let _leaving = self.member(gone).map(Leaving::of);
+        let before = layer.stores.borrow().clone();
+        layer.unsaid.borrow_mut().push(new);
+        {
+            let mut stores = layer.stores.borrow_mut();
+            stores.retain(|one| *one != gone);
+            stores.push(new);
         }
-        // Whether a commit that failed comes about nobody knows: until one does not fail, nobody changes the extent.
-        let mut tries = 0;
-        loop {
-            match self.commit().await {
-                Err(error) if error.passes() => self.pause(&mut tries).await,
-                other => return other,
+        let entered = match self.tell_fewer().await {
+            Ok(()) => self.enter_if(index, top, still).await,
+            Err(error) => Err(error),
+        };
+        match entered {
+            Ok(true) => {}
+            not => {
+                *layer.stores.borrow_mut() = before;
+                layer.unsaid.borrow_mut().retain(|one| *one != new);
+                return match not {
+                    Err(error) if !error.passes() => Err(error),
+                    _ => Ok(false),
+                };
             }
         }
+        self.added(layer, new);
+        self.commit_surely().await.map(|()| true)
     }
 
     /// Takes stores that have nothing of the head from the record, if no older image has anything there either.
@@ -257,6 +317,20 @@ impl Core {
             // Of images that are there no more.
             self.read_kept().await?;
         }
+        // Bits and nodes that go to such a store where no other is left are there, or not on their way.
+        let _bits = self.dirty.alone().await;
+        let _map = self.committing.acquire(1).await;
+        // Whoever began to use one before this is seen, and nobody begins from here on.
+        self.unlisting.borrow_mut().extend(&stores);
+        let is_used = |store: &StoreNumber| {
+            let left = self.left_on(*store);
+            let bound = self.bound.borrow().contains_key(store);
+            bound || left.extents + left.nodes > 0 || self.dirty.is_home(*store)
+        };
+        if stores.iter().any(is_used) {
+            self.unlisting.borrow_mut().clear();
+            return Ok(());
+        }
         for member in stores.iter().filter_map(|one| self.member(*one)) {
             let Some(link) = member.link() else { continue };
             // Its bits are on other homes. What is left there is nobody's, and goes with the store.
@@ -265,16 +339,6 @@ impl Core {
             if let Err(error) = gone {
                 tracing::debug!(volume = %self.id, %error, "no bits were deleted");
             }
-        }
-        // Whoever began to use one before this is seen, and nobody begins from here on.
-        self.unlisting.borrow_mut().extend(&stores);
-        let is_used = |store: &StoreNumber| {
-            let left = self.left_on(*store);
-            left.extents + left.nodes > 0 || self.dirty.is_home(*store)
-        };
-        if stores.iter().any(is_used) {
-            self.unlisting.borrow_mut().clear();
-            return Ok(());
         }
         self.change_record(|record| {
             let mut changes = false;

@@ -19,10 +19,13 @@ use super::members::{Member, Standing};
 use super::mend::{Copy, Halt, marked, marked_none};
 use super::{Core, Placed, VolumeError};
 use crate::link::LinkError;
-use crate::names::{EXTENT, Generation, StoreNumber};
+use crate::names::{COPIES_MAX, EXTENT, Generation, StoreNumber};
 
 /// Extents whose copies are evened out at a time, when it takes long.
 const EVENING_MAX: usize = 8;
+
+/// Extents in doubt that are looked at before everything else goes on.
+const SETTLED_MAX: usize = 16;
 
 /// A store loses a copy: until the meta store has a map without it, the store does not join.
 pub(super) struct Leaving<'a>(&'a Member);
@@ -44,12 +47,20 @@ impl Core {
     /// Settles what is in doubt and clears what is clean, as long as the volume is open.
     pub(super) async fn keep_clean(self: Rc<Self>) {
         let mut turn = 0_u64;
+        let mut from = 0;
         while self.usable().is_ok() {
             turn += 1;
-            let doubtful: Vec<u32> = self.doubtful.borrow().keys().copied().take(16).collect();
+            let doubtful: Vec<u32> = {
+                let all = self.doubtful.borrow();
+                all.range(from..)
+                    .map(|it| *it.0)
+                    .take(SETTLED_MAX)
+                    .collect()
+            };
+            from = doubtful.last().map_or(0, |last| last.saturating_add(1));
             for index in &doubtful {
-                let deadline = env::now() + self.settings.patience;
-                if let Err(error) = self.settled(*index, deadline).await {
+                // Once: what nobody can settle now keeps nothing else waiting.
+                if let Err(error) = self.settled(*index, env::now()).await {
                     tracing::debug!(volume = %self.id, index, %error, "still in doubt");
                 }
             }
@@ -73,9 +84,7 @@ impl Core {
             if let Err(error) = filled.await {
                 tracing::debug!(volume = %self.id, %error, "extents lack copies");
             }
-            if doubtful.is_empty() {
-                env::sleep(self.settings.tick).await;
-            }
+            env::sleep(self.settings.tick).await;
         }
     }
 
@@ -131,8 +140,8 @@ impl Core {
         };
         for layer in placed.layers().filter(|layer| !layer.young.get()) {
             let count = layer.stores.borrow().len();
-            if count > copies && Rc::ptr_eq(&layer, &placed) && !self.is_shared(&layer) {
-                self.take_away(index, &layer, copies).await?;
+            if count > copies && !self.is_shared(&layer) {
+                self.take_away(index, &placed, &layer, copies).await?;
             } else if count < copies {
                 self.fill_one(index, &placed, &layer).await?;
             }
@@ -154,6 +163,7 @@ impl Core {
         let Some(number) = self.choose_one(&stay) else {
             return Ok(());
         };
+        let _bound = self.bound_for(&[number]);
         self.list_stores(&[number]).await?;
         let member = self.member(number).expect("chosen from the members");
         let sources: Vec<Copy<'_>> = (self.needed(&numbers).into_iter())
@@ -190,11 +200,20 @@ impl Core {
         };
         match copied.await {
             Ok(()) if member.standing.get() == Standing::In => {
-                let added = self.add(index, placed, layer, number).await;
-                if added.is_err() && !shared {
-                    self.rid(layer, number).await?;
+                // Who went out meanwhile may be in again, and had it deleted as nobody's.
+                let still = || member.is_in_by(&link);
+                let leaves = numbers.iter().copied().find(|one| self.is_drained(*one));
+                let named = match leaves.filter(|_| numbers.len() >= COPIES_MAX) {
+                    Some(leaves) => {
+                        let places = (number, leaves);
+                        self.take_place(index, placed, layer, places, still).await?
+                    }
+                    None => self.add(index, placed, layer, number, still).await?,
+                };
+                match named || shared {
+                    true => Ok(()),
+                    false => self.rid(layer, number).await,
                 }
-                added
             }
             // The store was put out meanwhile: it looks through all it has when it comes back.
             Ok(()) => Ok(()),
@@ -264,10 +283,11 @@ impl Core {
     pub(super) async fn take_away(
         &self,
         index: u32,
-        placed: &Rc<Placed>,
+        top: &Rc<Placed>,
+        layer: &Rc<Placed>,
         copies: usize,
     ) -> Result<(), VolumeError> {
-        let numbers = placed.stores.borrow().clone();
+        let numbers = layer.stores.borrow().clone();
         let members = || numbers.iter().rev().filter_map(|one| self.member(*one));
         let gone =
             |it: &&Member| it.standing.get() == Standing::Out || self.is_drained(it.site.number);
@@ -280,37 +300,31 @@ impl Core {
         };
         let number = member.site.number;
         let _leaving = Leaving::of(member);
-        placed.stores.borrow_mut().retain(|one| *one != number);
-        // Whoever is put out from here on, or was a moment ago, is counted without this copy.
-        let counted = self.change_record(|record| {
-            let weakest = self.weakest(&record.out, record.copies);
-            let less = 0 < weakest && weakest < record.weakest;
-            record.weakest = record.weakest.min(weakest);
-            Ok(less)
-        });
-        let counted = match counted.await {
+        layer.stores.borrow_mut().retain(|one| *one != number);
+        let counted = match self.tell_fewer().await {
             Ok(()) if member.standing.get() != Standing::Out && !enough() => Err(()),
-            Ok(()) => self.enter(index, placed).await.map_err(drop),
+            Ok(()) => self.enter(index, top).await.map_err(drop),
             Err(error) if !error.passes() => return Err(error),
             Err(_) => Err(()),
         };
         if counted.is_err() {
-            placed.stores.borrow_mut().push(number);
+            layer.stores.borrow_mut().push(number);
             return Ok(());
         }
-        #[cfg(test)]
-        if self.planted(super::Bug::NoCommit) {
-            return Ok(());
-        }
-        // What it has of it is freed with the commit. Whether one that failed comes about nobody knows: until one does not
-        // fail, nobody changes the extent.
-        let mut tries = 0;
-        loop {
-            match self.commit().await {
-                Err(error) if error.passes() => self.pause(&mut tries).await,
-                other => return other,
-            }
-        }
+        // What it has of it is freed with the commit.
+        self.commit_surely().await
+    }
+
+    /// Tells the record if something has fewer copies in sync than it says: whoever is put out from here on, or was a moment
+    /// ago, is counted without a copy that was just taken from its extent.
+    pub(super) async fn tell_fewer(&self) -> Result<(), VolumeError> {
+        self.change_record(|record| {
+            let weakest = self.weakest(&record.out, record.copies);
+            let less = 0 < weakest && weakest < record.weakest;
+            record.weakest = record.weakest.min(weakest);
+            Ok(less)
+        })
+        .await
     }
 
     /// Tells the record when extents have more copies in sync than it says.

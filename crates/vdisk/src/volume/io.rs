@@ -132,11 +132,7 @@ impl Core {
         let deadline = env::now() + self.settings.deadline;
         let mut tries = 0;
         loop {
-            if self.is_doubtful(piece.index) {
-                // To its end, whether or not somebody waits for the read: changes of copies under way are nobody's else.
-                let (core, index) = (Rc::clone(self), piece.index);
-                env::spawn(async move { core.settled(index, deadline).await }).await?;
-            }
+            self.settled_beside(piece.index, deadline).await?;
             self.usable()?;
             let held = {
                 #[cfg(test)]
@@ -623,6 +619,7 @@ impl Core {
             self.commit().await?;
         }
         let stores = self.choose(piece.len)?;
+        let _bound = self.bound_for(&stores);
         self.list_stores(&stores).await?;
         let name = ExtentName {
             owner: self.id,
@@ -652,6 +649,18 @@ impl Core {
         let entry = placed.entry().expect("it has stores");
         let set = self.map.set(index, entry).await;
         set.map(drop).map_err(|error| self.map_error(&error))
+    }
+
+    /// The same, if `still` holds when the map changes. Does it?
+    pub(super) async fn enter_if(
+        &self,
+        index: u32,
+        placed: &Placed,
+        still: impl Fn() -> bool,
+    ) -> Result<bool, VolumeError> {
+        let entry = placed.entry().expect("it has stores");
+        let set = self.map.set_if(index, entry, still).await;
+        set.map_err(|error| self.map_error(&error))
     }
 
     /// An extent of which nothing was answered, nor read, is given up. Its range is the caller's alone.

@@ -21,6 +21,8 @@ use super::nodes::Known;
 use super::{Core, Placed, VolumeError};
 use crate::image_meta::Images;
 use crate::link::Link;
+use crate::map::node::Place;
+use crate::map::{Entry, NodeRef};
 use crate::names::{ExtentName, Generation, NodeName, StoreNumber};
 use crate::record::VolumeRecord;
 
@@ -29,8 +31,25 @@ use crate::record::VolumeRecord;
 pub(super) struct Kept {
     /// Are the tables whole?
     known: Cell<bool>,
-    extents: RefCell<BTreeMap<ExtentName, Vec<StoreNumber>>>,
+    /// By object: where it is. Images may have it in different places.
+    extents: RefCell<BTreeMap<ExtentName, Places>>,
     nodes: Known,
+}
+
+/// What each of some images says of where an object is; each only once.
+type Places = Vec<Vec<StoreNumber>>;
+
+fn note(extents: &mut BTreeMap<ExtentName, Places>, name: ExtentName, stores: Vec<StoreNumber>) {
+    let places = extents.entry(name).or_default();
+    if !places.contains(&stores) {
+        places.push(stores);
+    }
+}
+
+/// All of them.
+fn union(places: &Places) -> Vec<StoreNumber> {
+    let all: BTreeSet<StoreNumber> = places.iter().flatten().copied().collect();
+    all.into_iter().collect()
 }
 
 impl Kept {
@@ -45,13 +64,42 @@ impl Kept {
     /// Extents of which a store has a copy.
     pub fn count_on(&self, store: StoreNumber) -> usize {
         let extents = self.extents.borrow();
-        extents.values().filter(|on| on.contains(&store)).count()
+        let on = |places: &&Places| places.iter().flatten().any(|one| *one == store);
+        extents.values().filter(on).count()
+    }
+
+    /// All stores that should have an object.
+    pub fn stores_of(&self, name: &ExtentName) -> Vec<StoreNumber> {
+        self.extents
+            .borrow()
+            .get(name)
+            .map(union)
+            .unwrap_or_default()
+    }
+
+    /// An image has this besides.
+    pub fn add(
+        &self,
+        entries: &BTreeMap<u32, Entry>,
+        nodes: impl IntoIterator<Item = (NodeRef, Place)>,
+    ) {
+        let extents = &mut *self.extents.borrow_mut();
+        for (index, entry) in entries {
+            for layer in entry.layers() {
+                note(
+                    extents,
+                    layer.name(*index),
+                    layer.stores.as_slice().to_vec(),
+                );
+            }
+        }
+        self.nodes.add(nodes);
     }
 
     /// The least number of copies that anything has with these stores out.
     pub fn weakest(&self, out: &BTreeMap<StoreNumber, Generation>) -> Option<u8> {
         let extents = self.extents.borrow();
-        let counts = extents.values().map(|stores| {
+        let counts = extents.values().flatten().map(|stores| {
             let in_sync = stores.iter().filter(|one| !out.contains_key(one));
             in_sync.count() as u8
         });
@@ -83,7 +131,7 @@ impl Core {
             for (index, entry) in walked.entries {
                 for layer in entry.layers() {
                     let stores = layer.stores.as_slice().to_vec();
-                    extents.insert(layer.name(index), stores);
+                    note(&mut extents, layer.name(index), stores);
                 }
             }
         }
@@ -114,7 +162,8 @@ impl Core {
         let mut kept = self.kept.extents.borrow_mut();
         for placed in self.extents.borrow().values() {
             for layer in placed.layers() {
-                kept.insert(layer.name, layer.stores.borrow().clone());
+                let stores = layer.stores.borrow().clone();
+                note(&mut kept, layer.name, stores);
             }
         }
         self.kept.nodes.add_all(&self.nodes);
@@ -142,9 +191,10 @@ impl Core {
         let (number, brought) = (member.site.number, member.brought.borrow());
         let kept = self.kept.extents.borrow();
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut all = (kept.range((from, Bound::Unbounded)))
-            .filter(|(name, stores)| stores.contains(&number) && !brought.contains(name));
-        all.next().map(|(name, stores)| (*name, stores.clone()))
+        let mut all = (kept.range((from, Bound::Unbounded))).filter(|(name, places)| {
+            places.iter().flatten().any(|one| *one == number) && !brought.contains(name)
+        });
+        all.next().map(|(name, places)| (*name, union(places)))
     }
 
     /// Brings to a store that is out what the images before the head have there; why something of it cannot be.

@@ -20,7 +20,7 @@ use super::{Condition, Core, Health, Site, VolumeError, stores};
 use crate::link::{Link, LinkError};
 use crate::meta::{Compare, Entry, LeaseId, MetaError, Op, Outcome};
 use crate::names::{ExtentName, Generation, StoreNumber};
-use crate::record::{VolumeRecord, Writer};
+use crate::record::{VolumeRecord, Writer, gone_key};
 
 /// Where a store stands with this volume; see the module's arrows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +112,13 @@ impl Member {
     /// Its link, if it can be used.
     pub fn link(&self) -> Option<Rc<dyn Link>> {
         self.link.borrow().clone()
+    }
+
+    /// Is it in sync, and this its link? Then it was never out since this became so.
+    pub fn is_in_by(&self, link: &Rc<dyn Link>) -> bool {
+        let own = self.link.borrow();
+        let same = own.as_ref().is_some_and(|own| Rc::ptr_eq(own, link));
+        same && self.standing.get() == Standing::In
     }
 
     pub fn drop_link(&self) {
@@ -245,6 +252,15 @@ impl Core {
         &self,
         change: impl Fn(&mut VolumeRecord) -> Result<bool, VolumeError>,
     ) -> Result<(), VolumeError> {
+        self.change_record_without(&[], change).await
+    }
+
+    /// The same, if none of these stores has left the cluster.
+    async fn change_record_without(
+        &self,
+        gone: &[StoreNumber],
+        change: impl Fn(&mut VolumeRecord) -> Result<bool, VolumeError>,
+    ) -> Result<(), VolumeError> {
         let _one = self.changing.acquire(1).await;
         let deadline = env::now() + self.settings.deadline;
         let mut last = None;
@@ -267,8 +283,9 @@ impl Core {
                 value: next.encode(),
                 lease: None,
             };
-            let compare = Compare::Unchanged(self.key.clone(), revision);
-            match self.meta.txn(vec![compare], vec![put]).await {
+            let mut compares = vec![Compare::Unchanged(self.key.clone(), revision)];
+            compares.extend(gone.iter().map(|one| Compare::Absent(gone_key(*one))));
+            match self.meta.txn(compares, vec![put]).await {
                 Ok(Outcome::Done(revision)) => {
                     *self.record.borrow_mut() = (next, revision);
                     self.record_in_doubt.set(false);
@@ -277,7 +294,15 @@ impl Core {
                     return Ok(());
                 }
                 Ok(Outcome::Refused(found)) => {
-                    self.learn(found.first().and_then(Option::as_ref))?
+                    self.learn(found.first().and_then(Option::as_ref))?;
+                    let left = gone.iter().zip(found.iter().skip(1));
+                    let left = left.filter_map(|(one, found)| found.as_ref().map(|_| *one));
+                    if let Some(store) = left.inspect(|one| self.leave(*one)).last() {
+                        return Err(VolumeError::NoRoom {
+                            volume: self.id,
+                            why: format!("store {store} has left the cluster"),
+                        });
+                    }
                 }
                 Err(error) => {
                     self.record_in_doubt.set(true);
@@ -355,7 +380,13 @@ impl Core {
         Ok(true)
     }
 
-    /// Notes in the record that stores may have something of the volume, before they have: whoever opens it must seal them.
+    /// A store has left the cluster, and nobody told us yet.
+    fn leave(&self, store: StoreNumber) {
+        self.gone.borrow_mut().insert(store);
+    }
+
+    /// Notes in the record that stores may have something of the volume, before they have: whoever opens it must seal them. A
+    /// store that has left the cluster meanwhile is not listed any more.
     pub(super) async fn list_stores(&self, numbers: &[StoreNumber]) -> Result<(), VolumeError> {
         let lacks = |record: &VolumeRecord| {
             let listed = record.stores.as_ref();
@@ -364,7 +395,7 @@ impl Core {
         if !lacks(&self.record.borrow().0) {
             return Ok(());
         }
-        self.change_record(|record| {
+        self.change_record_without(numbers, |record| {
             let lacks = lacks(record);
             if let Some(listed) = &mut record.stores {
                 listed.extend(numbers);

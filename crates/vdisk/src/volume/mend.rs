@@ -82,6 +82,34 @@ impl Core {
         }
     }
 
+    /// Waits until the copies of `index` are equal. One task for all who wait makes them so, to its end, whether or not they
+    /// wait so long: changes of copies under way are nobody's else.
+    pub(super) async fn settled_beside(
+        self: &Rc<Self>,
+        index: u32,
+        deadline: Instant,
+    ) -> Result<(), VolumeError> {
+        while self.is_doubtful(index) {
+            self.usable()?;
+            if env::now() >= deadline {
+                let why = "its copies may differ, and cannot be made equal now".to_owned();
+                return Err(self.no_copy(index, &LinkError::Gone(why)));
+            }
+            if self.settling.borrow_mut().insert(index) {
+                let core = Rc::clone(self);
+                env::spawn(async move {
+                    if let Err(error) = core.settled(index, deadline).await {
+                        tracing::debug!(volume = %core.id, index, %error, "still in doubt");
+                    }
+                    core.settling.borrow_mut().remove(&index);
+                    core.news.notify_all();
+                });
+            }
+            let _ = env::timeout(deadline.since(env::now()), self.news.wait()).await;
+        }
+        Ok(())
+    }
+
     /// Whoever is needed, with a link; who has none is put out, if he can be spared.
     async fn reachable(
         &self,

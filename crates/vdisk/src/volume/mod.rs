@@ -116,9 +116,6 @@ pub struct Settings {
     pub penalties: Penalties,
     /// Stores that are being drained: nothing goes there, and what is there leaves.
     pub drained: BTreeSet<StoreNumber>,
-    /// Are maps of snapshots and other older images written anew when what they name is on a drained store? Freeing does not know
-    /// enough of that yet: it may delete such a map while it is needed.
-    pub rehomes: bool,
 }
 
 impl Settings {
@@ -136,7 +133,6 @@ impl Settings {
             origin,
             penalties: Penalties::default(),
             drained: BTreeSet::new(),
-            rehomes: false,
         }
     }
 }
@@ -351,6 +347,8 @@ pub struct Figures {
     pub merged: u64,
     /// Roots given to the meta store.
     pub commits: u64,
+    /// Extents of older images that left drained stores.
+    pub rehomed: u64,
 }
 
 /// An extent that is allocated.
@@ -483,6 +481,8 @@ pub(crate) enum Bug {
     KeepsBehind,
     /// Stores that come back are brought what the head has, and nothing of snapshots.
     HeadOnlyResync,
+    /// An older image's map is written anew whoever went out meanwhile.
+    UncountedRehome,
 }
 
 /// What all tasks of a volume share.
@@ -498,6 +498,10 @@ pub(crate) struct Core {
     /// Those that are to be empty, and those that the record may list no more.
     drained: RefCell<BTreeSet<StoreNumber>>,
     unlisting: RefCell<BTreeSet<StoreNumber>>,
+    /// Those that have left the cluster, as the meta store said when they were to be listed.
+    gone: RefCell<BTreeSet<StoreNumber>>,
+    /// Stores that were chosen for something that no table has yet, and for how much.
+    bound: RefCell<BTreeMap<StoreNumber, u64>>,
     /// The longest change of one object in bytes.
     piece: Cell<u64>,
     // As it goes.
@@ -527,6 +531,8 @@ pub(crate) struct Core {
     ranges: Rc<Ranges>,
     /// Extents that get or lose copies just now.
     evening: RefCell<BTreeSet<u32>>,
+    /// Extents whose copies are made equal just now for those who want to read them.
+    settling: RefCell<BTreeSet<u32>>,
     dirty: Dirty,
     /// Changes under way, by their mark.
     under_way: RefCell<BTreeMap<Generation, u64>>,

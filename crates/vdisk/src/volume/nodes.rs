@@ -175,7 +175,10 @@ impl Core {
 
     /// Stores for nodes, the one with most room first; those that should get none last.
     fn node_homes(&self) -> Vec<&Member> {
-        let fit = |it: &&Member| it.standing.get() == Standing::In && it.link().is_some();
+        let fit = |it: &&Member| {
+            let open = !self.is_shut(it.site.number) && it.link().is_some();
+            open && it.standing.get() == Standing::In
+        };
         let mut all: Vec<&Member> = self.members.values().filter(fit).collect();
         all.sort_by_key(|it| (self.is_last_resort(it), std::cmp::Reverse(it.free.get())));
         all
@@ -314,15 +317,20 @@ impl Core {
         Ok(!thin.is_empty())
     }
 
+    /// Would as many stores take nodes as there should be copies, without drained and full ones?
+    pub(super) fn takes_nodes(&self) -> bool {
+        let homes = self.node_homes().into_iter();
+        let homes = homes.filter(|it| !self.is_last_resort(it));
+        let domains: BTreeSet<_> = homes.map(|it| it.site.domain).collect();
+        domains.len() >= usize::from(self.record.borrow().0.copies)
+    }
+
     /// Has nodes on these stores written anew elsewhere by the next commit, if others would take as many. Are there any?
     pub(super) async fn renew_nodes_on(
         &self,
         stores: &BTreeSet<StoreNumber>,
     ) -> Result<bool, VolumeError> {
-        let homes = self.node_homes().into_iter();
-        let homes = homes.filter(|it| !self.is_last_resort(it));
-        let domains: BTreeSet<_> = homes.map(|it| it.site.domain).collect();
-        if domains.len() < usize::from(self.record.borrow().0.copies) {
+        if !self.takes_nodes() {
             return Ok(false);
         }
         let below = self.nodes.below_on(stores);

@@ -268,6 +268,7 @@ impl Core {
             self.commit().await?;
         }
         let stores = self.choose(EXTENT)?;
+        let _bound = self.bound_for(&stores);
         self.list_stores(&stores).await?;
         let members = stores.iter().filter_map(|number| self.member(*number));
         let copies: Vec<(&Member, Rc<dyn Link>)> =
@@ -298,16 +299,16 @@ impl Core {
         let named = join_all(named.collect::<Vec<_>>()).await;
         let named = named.into_iter().collect::<Result<Vec<()>, LinkError>>();
         // Who went out meanwhile may have come back already, and had it deleted as nobody's.
-        let is_there = |(member, link): &(&Member, Rc<dyn Link>)| {
-            let own = member.link().is_some_and(|own| Rc::ptr_eq(&own, link));
-            own && member.standing.get() == Standing::In
-        };
-        let named = named.and_then(|_| match copies.iter().all(is_there) {
-            true => Ok(()),
-            false => Err(LinkError::Gone("a store went out meanwhile".to_owned())),
-        });
+        let still = || copies.iter().all(|(member, link)| member.is_in_by(link));
         let entered = match named {
-            Ok(()) => self.enter(index, &merged).await,
+            Ok(_) => match self.enter_if(index, &merged, still).await {
+                Ok(true) => Ok(()),
+                Ok(false) => {
+                    let why = LinkError::Gone("a store went out meanwhile".to_owned());
+                    Err(self.no_copy(index, &why))
+                }
+                Err(error) => Err(error),
+            },
             Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
             Err(error) => Err(self.no_copy(index, &error)),
         };

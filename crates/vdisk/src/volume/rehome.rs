@@ -1,53 +1,62 @@
-//! Older images of the volume leave drained stores, too, where `Settings::rehomes` says so: their maps are written anew, with what
-//! they say in other places.
+//! Older images of the volume leave drained stores, too: their maps are written anew, with what they say in other places.
 //!
 //! ```text
 //! own images but the head, of which no child names the store any more
-//!   -> copies of their extents on other stores -> a map that names those -> the image's record, by compare-and-swap
-//!   -> what the map before had, and the parent does not, is freed
+//!   -> part by part: copies of some extents on other stores -> a map that names those -> the image's record, by compare-and-swap
+//!   -> what the map before had, and no image beside it, is freed
 //! ```
 //!
-//! An image is what it was: the same objects in the same order, some of them elsewhere.
+//! An image is what it was: the same objects in the same order, some of them elsewhere. What is handed over stays so, whatever
+//! becomes of the rest.
 //!
 //! Always true:
 //! 1. The images that have a node are neighbours of each other, as `image` asks for: a node leaves an image only when none
 //!    of its children has it, and no child is made meanwhile (each takes a number, which is compared).
-//! 2. A copy that a new map names is whole and durable.
+//! 2. A copy that a new map names is whole and durable, and made for it: what else lies about is not looked at.
+//! 3. With a new map nothing has fewer in-sync copies than the record says.
+//! 4. No copy is freed of what a child of another volume has: its writer may be bringing it there again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use base::Nanos;
+
+use super::members::Standing;
 use super::mend::Held;
 use super::nodes::Walked;
 use super::{Core, Placed, VolumeError};
 use crate::image::{self, ImageRecord, ImageState, Known, NUMBERS_KEY};
 use crate::image_meta::{AllImages, Images};
-use crate::map::{Commit, Entry, Freed, Layer, Map};
+use crate::map::node::{Place, stride};
+use crate::map::{Commit, Entry, Freed, Layer, Map, MapError, Root};
 use crate::meta::{Outcome, Revision};
-use crate::names::{ExtentName, Generation, NodeName, StoreNumber, Stores};
+use crate::names::{COPIES_MAX, Generation, NodeName, StoreNumber, Stores};
 use crate::record::extents;
+
+/// Extents that are handed over at once: 64 MiB.
+const PART: usize = 16;
+/// A part ends after that time at the latest: whoever opens a volume for a while is to get somewhere.
+const PART_TIME: Nanos = Nanos::secs(1);
 
 type Drained = BTreeSet<StoreNumber>;
 
+/// All images, and what the record of the numbers was at before they were read.
+struct Seen {
+    all: AllImages,
+    numbers: Revision,
+}
+
 impl Core {
-    /// Has the maps of older images written anew where they name these stores, if that is allowed; answers those that none of
-    /// them names.
+    /// Has the maps of older images written anew where they name these stores; answers those that none of them names.
     pub(super) async fn rehome(self: &Rc<Self>, stores: Drained) -> Result<Drained, VolumeError> {
-        let images = Images {
-            meta: Rc::clone(&self.meta),
-        };
-        let failed = |why: &dyn std::fmt::Display| self.image_error(&why);
+        let mut held = BTreeSet::new();
         loop {
-            let numbers = self.meta.get(NUMBERS_KEY).await;
-            let numbers = numbers.map_err(|error| self.meta_error(error))?;
-            let numbers = numbers.map_or(Revision(0), |entry| entry.changed);
-            let all = images.all().await.map_err(|error| failed(&error))?;
+            let seen = self.see_images().await?;
             let mut left = Drained::new();
             let mut changed = false;
             let head = self.head.borrow().record.id;
-            let own = all
-                .values()
-                .filter(|it| it.record.volume == self.id && it.record.id != head);
+            let own = seen.all.values();
+            let own = own.filter(|it| it.record.volume == self.id && it.record.id != head);
             for known in own {
                 if known.record.state == ImageState::Deleting {
                     // What it has there goes in a moment.
@@ -58,16 +67,17 @@ impl Core {
                 if there.is_empty() {
                     continue;
                 }
-                let stays =
-                    !self.settings.rehomes || self.has_heirs(&all, &known.record, &stores).await?;
-                match stays {
-                    true => left.extend(on(&there, &stores)),
-                    false if self.rewrite(&all, known, numbers, &stores, there).await? => {
-                        changed = true;
-                        break;
-                    }
-                    false => left.extend(&stores),
+                let stays = held.contains(&known.record.id)
+                    || self.has_heirs(&seen.all, &known.record, &stores).await?;
+                if stays {
+                    left.extend(on(&there, &stores));
+                    continue;
                 }
+                // Once in a round: what is left of it then cannot be moved now.
+                held.insert(known.record.id);
+                self.rewrite(&seen, known, &stores, there).await?;
+                changed = true;
+                break;
             }
             if changed {
                 self.read_kept().await?;
@@ -75,6 +85,17 @@ impl Core {
             }
             return Ok(stores.difference(&left).copied().collect());
         }
+    }
+
+    async fn see_images(&self) -> Result<Seen, VolumeError> {
+        let meta = Rc::clone(&self.meta);
+        let numbers = self.meta.get(NUMBERS_KEY).await;
+        let numbers = numbers.map_err(|error| self.meta_error(error))?;
+        let all = Images { meta }.all().await;
+        Ok(Seen {
+            all: all.map_err(|error| self.image_error(&error))?,
+            numbers: numbers.map_or(Revision(0), |entry| entry.changed),
+        })
     }
 
     /// What an image names on these stores. What it shares with the head is not looked at: the head names none of them.
@@ -102,111 +123,230 @@ impl Core {
         Ok(false)
     }
 
-    /// Writes the map of an image anew. `false`: somebody changed something meanwhile, or there is no place to go.
+    /// Writes the map of an image anew, as far as that can be done now.
     async fn rewrite(
         self: &Rc<Self>,
-        all: &AllImages,
+        seen: &Seen,
         known: &Known<ImageRecord>,
-        numbers: Revision,
         stores: &Drained,
         there: Walked,
-    ) -> Result<bool, VolumeError> {
-        let image = &known.record;
+    ) -> Result<(), VolumeError> {
+        let mut known = known.clone();
+        let image = known.record.clone();
         let reader = Rc::clone(self.map.reader());
-        let map = Map::open(
-            reader,
-            self.id,
-            image.root,
-            extents(image.size),
-            image.since,
-        );
-        for (index, entry) in &there.entries {
-            let Some(entry) = self.entry_elsewhere(*index, entry, stores).await? else {
-                return Ok(false);
-            };
-            let set = map.set(*index, entry).await;
-            set.map_err(|error| self.map_error(&error))?;
+        let length = extents(image.size);
+        let map = Map::open(reader, self.id, image.root, length, image.since);
+        let mut ahead = there.entries.iter().peekable();
+        while ahead.peek().is_some() {
+            let until = env::now() + PART_TIME;
+            let mut part = BTreeMap::new();
+            while part.len() < PART && (part.is_empty() || env::now() < until) {
+                let Some((index, entry)) = ahead.next() else {
+                    break;
+                };
+                if !self.may_rehome(stores)? {
+                    return Ok(());
+                }
+                if let Some(entry) = self.entry_elsewhere(*index, entry, &image, stores).await? {
+                    let set = map.set(*index, entry).await;
+                    set.map_err(|error| self.map_error(&error))?;
+                    part.insert(*index, entry);
+                }
+            }
+            if !part.is_empty()
+                && !self
+                    .hand_over(seen, &mut known, &map, &part, stores)
+                    .await?
+            {
+                return Ok(());
+            }
         }
-        // No commit of the head comes between: what is written here is younger than the head's map until it is named.
-        let _one = self.committing.acquire(1).await;
-        for (_, place) in &there.nodes {
+        // Nodes on the way to nothing that moved.
+        let nodes = self.named(&known.record, stores).await?.nodes;
+        if nodes.is_empty() || !self.may_rehome(stores)? {
+            return Ok(());
+        }
+        for (_, place) in &nodes {
             let renewed = map.renew(place.first(0) as u32).await;
             renewed.map_err(|error| self.map_error(&error))?;
         }
-        self.change_record(|_| Ok(true)).await?;
-        let generation = Generation(self.generation().0 - 1);
-        let commit = map.commit(generation).await;
-        let commit = commit.map_err(|error| self.map_error(&error))?;
-        if commit
-            .written
-            .iter()
-            .any(|node| node.stores.iter().any(|one| stores.contains(&one)))
-        {
-            self.free(written_only(&commit)).await?;
-            return Ok(false);
-        }
-        self.hand_over(all, known, numbers, commit).await
+        let none = BTreeMap::new();
+        let all = self.hand_over(seen, &mut known, &map, &none, stores);
+        all.await.map(drop)
     }
 
-    /// Gives the image its new map, and frees what nobody has any more.
+    /// Is there a place for nodes, and are the stores to be empty still?
+    fn may_rehome(&self, stores: &Drained) -> Result<bool, VolumeError> {
+        self.usable()?;
+        Ok(self.takes_nodes() && stores.iter().all(|one| self.is_drained(*one)))
+    }
+
+    /// Gives the image what changed in its map, and frees what nobody has any more. `false`: somebody changed something
+    /// meanwhile, or too few copies are in sync.
     async fn hand_over(
-        &self,
-        all: &AllImages,
-        known: &Known<ImageRecord>,
-        numbers: Revision,
-        commit: Commit,
+        self: &Rc<Self>,
+        seen: &Seen,
+        known: &mut Known<ImageRecord>,
+        map: &Map,
+        part: &BTreeMap<u32, Entry>,
+        stores: &Drained,
     ) -> Result<bool, VolumeError> {
-        let outcome = {
-            let _one = self.changing.acquire(1).await;
-            self.usable()?;
-            let (record, changed) = self.record.borrow().clone();
-            let volume = Known {
-                record,
-                changed: Some(changed),
+        let commit = {
+            // No commit of the head comes between: what is written here is younger than the head's map until it is named.
+            let _one = self.committing.acquire(1).await;
+            self.change_record(|_| Ok(true)).await?;
+            let generation = Generation(self.generation().0 - 1);
+            let commit = map.commit(generation).await;
+            let commit = commit.map_err(|error| self.map_error(&error))?;
+            let written = commit.written.iter().flat_map(|node| node.stores.iter());
+            let entered = part.values().flat_map(crate::map::stores_of);
+            let back = written.chain(entered).any(|one| stores.contains(&one));
+            let named = match back {
+                true => None,
+                false => self.name(seen, known, &commit, part).await?,
             };
-            let change = image::rehome(&volume, known, numbers, commit.root);
-            self.meta.txn(change.compares, change.ops).await
-        };
-        match outcome {
-            Ok(Outcome::Done(_)) => {}
-            Ok(Outcome::Refused(_)) => {
+            let Some(revision) = named else {
                 self.free(written_only(&commit)).await?;
                 return Ok(false);
-            }
-            // It is looked at anew. What was written in vain an audit finds.
-            Err(error) => return Err(self.meta_error(error)),
-        }
-        tracing::info!(volume = %self.id, image = %known.record.id, "an older image has another map");
-        let parent = known.record.parent.and_then(|parent| all.get(&parent));
-        let has = match parent {
-            None => Walked::default(),
-            Some(parent) => match self.walk(parent.record.root, &BTreeSet::new()).await {
-                Ok(has) => has,
-                // It is being freed: an audit finds what is left.
-                Err(_) => return Ok(true),
-            },
+            };
+            known.record.root = commit.root;
+            known.changed = Some(revision);
+            commit
         };
-        let nodes: BTreeSet<NodeName> = has.nodes.iter().map(|(node, _)| node.name()).collect();
-        let extents = has.entries.iter();
-        let extents = extents.flat_map(|(index, entry)| entry.layers().map(|it| it.name(*index)));
-        let extents: BTreeSet<ExtentName> = extents.collect();
-        let mut replaced = commit.replaced;
-        replaced.nodes.retain(|node| !nodes.contains(&node.name()));
-        (replaced.extents).retain(|(index, layer)| !extents.contains(&layer.name(*index)));
-        self.free(replaced).await?;
+        self.count(|figures| figures.rehomed += part.len() as u64);
+        tracing::info!(volume = %self.id, image = %known.record.id, "an older image has another map");
+        let freed = self.had_alone(seen, &known.record, &commit).await;
+        self.free(freed).await?;
         Ok(true)
     }
 
-    /// The entry with copies on other stores; none if there are too few of them.
-    async fn entry_elsewhere(
+    /// One transaction: the image has this map.
+    async fn name(
         &self,
+        seen: &Seen,
+        known: &Known<ImageRecord>,
+        commit: &Commit,
+        part: &BTreeMap<u32, Entry>,
+    ) -> Result<Option<Revision>, VolumeError> {
+        let _one = self.changing.acquire(1).await;
+        self.usable()?;
+        if !self.is_enough(&known.record, commit, part) {
+            return Ok(None);
+        }
+        let (record, changed) = self.record.borrow().clone();
+        let volume = Known {
+            record,
+            changed: Some(changed),
+        };
+        let change = image::rehome(&volume, known, seen.numbers, commit.root);
+        if known.record.is_live() {
+            // Whoever is put out from here on is counted with it.
+            let nodes = commit.written.iter().copied();
+            self.kept
+                .add(part, nodes.zip(commit.places.iter().copied()));
+        }
+        match self.meta.txn(change.compares, change.ops).await {
+            Ok(Outcome::Done(revision)) => Ok(Some(revision)),
+            Ok(Outcome::Refused(_)) => Ok(None),
+            Err(error) => {
+                // It is looked at anew, and what was written in vain an audit finds. The next change of the record sees to
+                // it that it does not come about later.
+                self.record_in_doubt.set(true);
+                Err(self.meta_error(error))
+            }
+        }
+    }
+
+    /// Has everything there at least as many in-sync copies as the record says? Of what nobody reads the nodes count alone.
+    fn is_enough(&self, image: &ImageRecord, commit: &Commit, part: &BTreeMap<u32, Entry>) -> bool {
+        let record = &self.record.borrow().0;
+        let in_sync = |at: &Stores| {
+            let counts = at.iter().filter(|one| !record.out.contains_key(one));
+            counts.count()
+        };
+        let nodes = commit.written.iter().map(|node| in_sync(&node.stores));
+        let nodes = nodes.min().unwrap_or(COPIES_MAX);
+        if !image.is_live() {
+            return nodes > 0;
+        }
+        let layers = part.values().flat_map(Entry::layers);
+        let least = layers.map(|layer| in_sync(&layer.stores)).min();
+        let least = least.unwrap_or(COPIES_MAX).min(nodes);
+        #[cfg(test)]
+        if self.planted(super::Bug::UncountedRehome) {
+            return true;
+        }
+        least >= usize::from(record.weakest.max(1))
+    }
+
+    /// Of what an image's map had before what no image beside it has. What is not known stays: an audit finds it.
+    async fn had_alone(&self, seen: &Seen, image: &ImageRecord, commit: &Commit) -> Freed {
+        let parent = image.parent.and_then(|parent| seen.all.get(&parent));
+        let children = seen.all.values();
+        let others =
+            children.filter(|it| it.record.parent == Some(image.id) && it.record.volume != self.id);
+        let beside: Vec<Root> = others.chain(parent).map(|it| it.record.root).collect();
+        let mut alone = Freed::default();
+        for (index, layer) in &commit.replaced.extents {
+            let mut is_alone = true;
+            for root in &beside {
+                let has = |(_, entry): (_, Option<Entry>)| entry.is_some_and(|it| it.has(layer));
+                is_alone &= self.path(*root, *index).await.is_ok_and(|it| !has(it));
+            }
+            if is_alone {
+                alone.extents.push((*index, *layer));
+            }
+        }
+        // Children have none of them.
+        let mut nodes = BTreeSet::new();
+        for place in parent.iter().flat_map(|_| &commit.places) {
+            let root = parent.expect("there is one").record.root;
+            match self.path(root, place.first(0) as u32).await {
+                Ok((above, _)) => nodes.extend(above),
+                Err(_) => return alone,
+            }
+        }
+        let own = commit.replaced.nodes.iter().copied();
+        alone.nodes = own.filter(|it| !nodes.contains(&it.name())).collect();
+        alone
+    }
+
+    /// The nodes of a map above an extent, and what it has for it.
+    async fn path(
+        &self,
+        root: Root,
+        index: u32,
+    ) -> Result<(Vec<NodeName>, Option<Entry>), MapError> {
+        let mut names = Vec::new();
+        let mut at = root.node.map(|node| (node, root.level));
+        while let Some((node, level)) = at.filter(|(_, top)| u64::from(index) < stride(top + 1)) {
+            names.push(node.name());
+            let place = Place::of(level, index);
+            let whole = self.map.reader().node(&node, place).await?;
+            if level == 0 {
+                return Ok((names, whole.entry(place.slot(index))));
+            }
+            let child = whole.child(place.slot(index));
+            at = child.map(|child| (child, level - 1));
+        }
+        Ok((names, None))
+    }
+
+    /// The entry with copies on other stores; none if there is no place for them now, or nothing to make them of.
+    async fn entry_elsewhere(
+        self: &Rc<Self>,
         index: u32,
         entry: &Entry,
+        image: &ImageRecord,
         stores: &Drained,
     ) -> Result<Option<Entry>, VolumeError> {
         let mut layers = Vec::new();
         for layer in entry.layers() {
-            let Some(at) = self.layer_elsewhere(index, &layer, stores).await? else {
+            let at = match image.is_live() {
+                true => self.layer_elsewhere(index, &layer, stores).await?,
+                false => self.unread_elsewhere(&layer, stores),
+            };
+            let Some(at) = at else {
                 return Ok(None);
             };
             layers.push(Layer {
@@ -218,6 +358,16 @@ impl Core {
             [top, base] => Entry::overlay(top, base),
             _ => Entry::full(layers[0]),
         }))
+    }
+
+    /// Nobody reads it, and it may be freed already: what counts is its name.
+    fn unread_elsewhere(&self, layer: &Layer, stores: &Drained) -> Option<Stores> {
+        let stay = layer.stores.iter().filter(|one| !stores.contains(one));
+        let stay: Vec<StoreNumber> = stay.collect();
+        match stay[..] {
+            [] => Stores::new(&[self.choose_one(&[])?]),
+            _ => Stores::new(&stay),
+        }
     }
 
     async fn layer_elsewhere(
@@ -234,42 +384,71 @@ impl Core {
             return Ok(Some(layer.stores));
         }
         let name = layer.name(index);
-        // Where the head has it already, it need not be brought.
-        let head = self
-            .placed(index)
-            .into_iter()
-            .flat_map(|placed| placed.layers());
-        for own in head.filter(|own| own.name == name) {
-            let own = own.stores.borrow();
-            at.extend(
-                own.iter()
-                    .copied()
-                    .filter(|one| !stores.contains(one) && !had.contains(one)),
-            );
+        // Where the head or another image has it already, it need not be brought.
+        let head = self.placed(index).into_iter();
+        let head = head.flat_map(|placed| placed.layers());
+        let head = head.filter(|own| own.name == name);
+        let head = head.flat_map(|own| own.stores.borrow().clone());
+        let there: Vec<StoreNumber> = head.chain(self.kept.stores_of(&name)).collect();
+        for number in there {
+            if at.len() < copies && !had.contains(&number) && self.may_have_too(number, &at) {
+                at.push(number);
+            }
         }
-        at.truncate(copies.max(had.len()));
         let placed = Placed::new(name, had.to_vec(), false);
         while at.len() < copies {
             let Some(number) = self.choose_one(&at) else {
                 return Ok(None);
             };
-            self.list_stores(&[number]).await?;
-            let member = self.member(number).expect("chosen from the members");
-            let Some(link) = member.link() else {
+            if !self.bring_beside(number, &placed).await? {
                 return Ok(None);
-            };
-            let brought = self.bring_layer(&link, &placed, had, Generation(0)).await;
-            let flushed = match brought {
-                Ok(()) => self
-                    .within(link.flush())
-                    .await
-                    .map_err(|error| error.to_string()),
-                Err(Held::Store(why) | Held::Extent(why)) => Err(why),
-            };
-            flushed.map_err(|why| self.image_error(&why))?;
+            }
             at.push(number);
         }
         Ok(Stores::new(&at))
+    }
+
+    /// Is a store in sync, to stay, and in a failure domain of its own?
+    fn may_have_too(&self, number: StoreNumber, has: &[StoreNumber]) -> bool {
+        let Some(member) = self.member(number) else {
+            return false;
+        };
+        let domain = |one: &StoreNumber| self.member(*one).map(|it| it.site.domain);
+        member.standing.get() == Standing::In
+            && !self.is_drained(number)
+            && !has
+                .iter()
+                .any(|one| domain(one) == Some(member.site.domain))
+    }
+
+    /// Makes a copy of what nobody changes on a store. `false`: not now.
+    async fn bring_beside(
+        &self,
+        number: StoreNumber,
+        placed: &Rc<Placed>,
+    ) -> Result<bool, VolumeError> {
+        self.list_stores(&[number]).await?;
+        let member = self.member(number).expect("chosen from the members");
+        let Some(link) = member.link() else {
+            return Ok(false);
+        };
+        let had = placed.stores.borrow().clone();
+        let brought = self.bring_layer(&link, placed, &had, Generation(0)).await;
+        let brought = match brought {
+            Ok(()) => self.within(link.flush()).await.map_err(Held::by_store),
+            Err(held) => Err(held),
+        };
+        let (why, in_doubt) = match brought {
+            Ok(()) => return Ok(member.standing.get() == Standing::In),
+            Err(Held::Extent(why)) => (why, false),
+            Err(Held::Store(why)) => (why, true),
+        };
+        tracing::debug!(volume = %self.id, store = number.0, why, "what an older image has was not brought");
+        if in_doubt {
+            member.lose(&link, true);
+            self.renew().await?;
+        }
+        Ok(false)
     }
 }
 

@@ -4,11 +4,7 @@ use super::*;
 
 /// Three stores in domains of their own.
 async fn three_stores() -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
-    three_stores_that(false).await
-}
-
-async fn three_stores_that(rehomes: bool) -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
-    let (twin, places, cluster) = two_stores_that(rehomes).await;
+    let (twin, places, cluster) = two_stores().await;
     places.add(&cluster, "c", "dc").await;
     (twin, places, cluster)
 }
@@ -163,7 +159,7 @@ fn cancel(task: env::Task<()>) -> env::CancelOnDrop<()> {
 #[test]
 fn snapshots_and_clones_leave_a_drained_store_and_nothing_is_left_behind_in_the_end() {
     env::Runtime::simulated(41).block_on(async {
-        let (_twin, places, cluster) = three_stores_that(true).await;
+        let (_twin, places, cluster) = three_stores().await;
         let (vm1, vm2) = (name("vm1"), name("vm2"));
         cluster.create(&vm("vm1")).await.unwrap();
         let in_use = cluster.open(&vm1).await.unwrap();
@@ -191,7 +187,10 @@ fn snapshots_and_clones_leave_a_drained_store_and_nothing_is_left_behind_in_the_
             drain(&cluster, gone).await;
             emptied(&cluster, number).await;
             cluster.remove_store(&name(gone), false).await.unwrap();
-            assert_eq!(all_of(&places, gone), 0, "{gone}");
+            // Extents that the clone has too are not freed there: its writer may be bringing them back.
+            let left = places.extents(gone);
+            assert_eq!(all_of(&places, gone), left, "{gone}");
+            assert!(left <= 3, "{gone}: {left}");
             places.0.borrow()[gone].down.set(true);
         }
         let expected = [
@@ -240,42 +239,108 @@ fn snapshots_and_clones_leave_a_drained_store_and_nothing_is_left_behind_in_the_
     });
 }
 
+/// A volume with a snapshot whose map was written anew when store a was drained; the head was not committed after that.
+async fn a_moved_snapshot() -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
+    let (twin, places, cluster) = three_stores().await;
+    cluster.create(&vm("vm1")).await.unwrap();
+    let in_use = cluster.open(&name("vm1")).await.unwrap();
+    for extent in 0..3 {
+        write(in_use.volume(), extent << 22, 1).await;
+    }
+    let snapshot = cluster.snapshot(&name("vm1"), &name("monday")).await;
+    snapshot.unwrap();
+    write(in_use.volume(), 0, 2).await;
+    drop(in_use);
+    drain(&cluster, "a").await;
+    emptied(&cluster, 1).await;
+    cluster.remove_store(&name("a"), false).await.unwrap();
+    (twin, places, cluster)
+}
+
+async fn reads_as(cluster: &Cluster, volume: &str, bytes: [u8; 3]) {
+    let in_use = cluster.open(&name(volume)).await.unwrap();
+    for (extent, byte) in bytes.into_iter().enumerate() {
+        let found = read(in_use.volume(), (extent as u64) << 22).await;
+        assert_eq!(found, byte, "{volume} {extent}");
+    }
+}
+
+/// Copying all of it takes longer than a volume is open for at a time.
 #[test]
-fn what_a_snapshot_has_keeps_a_drained_store_until_the_snapshot_is_gone() {
-    env::Runtime::simulated(43).block_on(async {
-        let (_twin, _places, cluster) = three_stores().await;
+fn snapshots_of_a_volume_that_nobody_has_open_leave_a_slow_store_part_by_part() {
+    env::Runtime::simulated(46).block_on(async {
+        let (_twin, places, cluster) = two_stores().await;
         let vm1 = name("vm1");
-        cluster.create(&vm("vm1")).await.unwrap();
+        let large = NewVolume {
+            size: 30 << 22,
+            ..vm("vm1")
+        };
+        cluster.create(&large).await.unwrap();
         let in_use = cluster.open(&vm1).await.unwrap();
-        for extent in 0..3 {
+        for extent in 0..30 {
             write(in_use.volume(), extent << 22, 1).await;
         }
         cluster.snapshot(&vm1, &name("monday")).await.unwrap();
-        write(in_use.volume(), 0, 2).await;
+        cluster.resize(&vm1, 1 << 22, true).await.unwrap();
         drop(in_use);
+        env::sleep(Nanos::secs(10)).await;
+        places.add(&cluster, "c", "dc").await;
+        for store in ["a", "b", "c"] {
+            let slow = Nanos::millis(60);
+            places.0.borrow()[store].disk.set_latency(slow);
+        }
         drain(&cluster, "a").await;
-        env::sleep(Nanos::secs(60)).await;
-        let progress = cluster.progress(&[StoreNumber(1)]).await.unwrap();
-        assert_eq!(progress[0].volumes.len(), 1, "{progress:?}");
-        let removed = cluster.remove_store(&name("a"), false).await;
-        assert!(told(removed).contains("vm1"));
-        // What it says of then is there.
-        let look = name("look");
-        let made = cluster.clone_volume(&vm1, &name("monday"), &look).await;
-        made.unwrap();
-        let in_use = cluster.open(&look).await.unwrap();
-        assert_eq!(read(in_use.volume(), 0).await, 1);
-        drop(in_use);
-        cluster.remove(&look).await.unwrap();
-        cluster
-            .remove_snapshot(&vm1, &name("monday"))
-            .await
-            .unwrap();
         emptied(&cluster, 1).await;
+        assert_eq!(all_of(&places, "a"), 0);
+        assert_eq!(places.extents("c"), 30);
         cluster.remove_store(&name("a"), false).await.unwrap();
-        let in_use = cluster.open(&vm1).await.unwrap();
-        assert_eq!(read(in_use.volume(), 0).await, 2);
-        assert_eq!(read(in_use.volume(), 1 << 22).await, 1);
+        let report = cluster.audit(false).await.unwrap();
+        assert!(
+            report.losses.is_empty() && report.extra.is_empty(),
+            "{report:?}"
+        );
+    });
+}
+
+#[test]
+fn a_volume_goes_back_to_a_snapshot_that_left_a_drained_store() {
+    env::Runtime::simulated(44).block_on(async {
+        let (_twin, places, cluster) = a_moved_snapshot().await;
+        let (vm1, monday) = (name("vm1"), name("monday"));
+        cluster.rollback(&vm1, &monday).await.unwrap();
+        // What the head that was had is freed meanwhile.
+        env::sleep(Nanos::secs(20)).await;
+        reads_as(&cluster, "vm1", [1, 1, 1]).await;
+        let report = cluster.audit(false).await.unwrap();
+        assert!(
+            report.losses.is_empty() && report.leaks.is_empty(),
+            "{report:?}"
+        );
+        cluster.remove_snapshot(&vm1, &monday).await.unwrap();
+        cluster.remove(&vm1).await.unwrap();
+        env::sleep(Nanos::secs(20)).await;
+        assert_eq!((places.objects("b"), places.objects("c")), (0, 0));
+    });
+}
+
+#[test]
+fn a_clone_of_a_snapshot_that_left_a_drained_store_outlives_snapshot_and_volume() {
+    env::Runtime::simulated(45).block_on(async {
+        let (_twin, places, cluster) = a_moved_snapshot().await;
+        let (vm1, vm2, monday) = (name("vm1"), name("vm2"), name("monday"));
+        cluster.clone_volume(&vm1, &monday, &vm2).await.unwrap();
+        cluster.remove_snapshot(&vm1, &monday).await.unwrap();
+        cluster.remove(&vm1).await.unwrap();
+        env::sleep(Nanos::secs(20)).await;
+        reads_as(&cluster, "vm2", [1, 1, 1]).await;
+        let report = cluster.audit(false).await.unwrap();
+        assert!(
+            report.losses.is_empty() && report.leaks.is_empty(),
+            "{report:?}"
+        );
+        cluster.remove(&vm2).await.unwrap();
+        env::sleep(Nanos::secs(20)).await;
+        assert_eq!((places.objects("b"), places.objects("c")), (0, 0));
     });
 }
 

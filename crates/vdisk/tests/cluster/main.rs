@@ -124,21 +124,10 @@ fn registration(called: &str, uuid: u128, domain: &str) -> NewStore {
 }
 
 fn cluster(node: &str, meta: Rc<dyn MetaStore>, places: &Rc<Places>) -> Rc<Cluster> {
-    cluster_that(false, node, meta, places)
-}
-
-/// Maps of snapshots leave drained stores, or stay.
-fn cluster_that(
-    rehomes: bool,
-    node: &str,
-    meta: Rc<dyn MetaStore>,
-    places: &Rc<Places>,
-) -> Rc<Cluster> {
-    let mut settings = Settings {
+    let settings = Settings {
         collect_every: Nanos::secs(3),
         ..Settings::new(name(node))
     };
-    settings.volume.rehomes = rehomes;
     let policy = build(Kind::Tanada, &Options::default());
     let ways: Rc<dyn Ways> = places.clone();
     Cluster::new(settings, meta, ways, policy)
@@ -146,13 +135,9 @@ fn cluster_that(
 
 /// Two stores in domains of their own, and the node that has them.
 async fn two_stores() -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
-    two_stores_that(false).await
-}
-
-async fn two_stores_that(rehomes: bool) -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
     let twin = Twin::new("meta");
     let places = Rc::new(Places::default());
-    let cluster = cluster_that(rehomes, "n1", twin.client(), &places);
+    let cluster = cluster("n1", twin.client(), &places);
     cluster.start();
     places.add(&cluster, "a", "da").await;
     places.add(&cluster, "b", "db").await;

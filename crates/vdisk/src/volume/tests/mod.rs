@@ -5,6 +5,7 @@ mod direct;
 mod images;
 mod latency;
 mod maps;
+mod rehomes;
 mod returns;
 mod single;
 mod storm;

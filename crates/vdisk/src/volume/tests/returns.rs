@@ -199,7 +199,7 @@ fn a_store_does_not_join_while_the_map_still_says_that_it_has_a_copy_it_was_not_
         let placed = core.placed(0).unwrap();
         let leaves = async move {
             let _held = core.ranges.take(0..EXTENT, true).await;
-            core.take_away(0, &placed, 1).await
+            core.take_away(0, &placed, &placed, 1).await
         };
         drop(env::spawn(leaves));
         cluster.servers[0].heal().await;
@@ -244,7 +244,7 @@ fn closing_does_not_wait_for_a_copy_that_cannot_be_taken_away() {
         let placed = core.placed(0).unwrap();
         let leaves = async move {
             let _held = core.ranges.take(0..EXTENT, true).await;
-            core.take_away(0, &placed, 1).await
+            core.take_away(0, &placed, &placed, 1).await
         };
         let leaves = env::spawn(leaves);
         env::sleep(Nanos::millis(1)).await;
