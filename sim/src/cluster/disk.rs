@@ -40,6 +40,8 @@ pub struct StoreNode {
     lost: RefCell<Option<String>>,
     /// Room that is taken away.
     filled: Cell<Option<ReservationId>>,
+    /// It left for good.
+    gone: Cell<bool>,
 }
 
 impl StoreNode {
@@ -68,6 +70,7 @@ impl StoreNode {
             sick: Cell::new(false),
             lost: RefCell::default(),
             filled: Cell::new(None),
+            gone: Cell::new(false),
         });
         node.start().await;
         node
@@ -85,6 +88,19 @@ impl StoreNode {
     /// Is it running?
     pub fn is_up(&self) -> bool {
         self.node.borrow().is_some()
+    }
+
+    /// It never comes back, nor does anything it has.
+    pub fn leave(&self) {
+        self.gone.set(true);
+        if self.is_up() {
+            self.crash();
+        }
+    }
+
+    /// Did it leave for good?
+    pub fn is_gone(&self) -> bool {
+        self.gone.get()
     }
 
     /// The store, past everything that may be wrong on the way.
@@ -187,6 +203,9 @@ impl StoreNode {
 
     /// All is well with it from now on.
     pub async fn heal(&self) {
+        if self.is_gone() {
+            return;
+        }
         self.book.clear();
         if self.sick.replace(false) && self.is_up() {
             self.crash();

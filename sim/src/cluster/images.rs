@@ -69,7 +69,7 @@ fn told(why: impl std::fmt::Display) -> String {
 }
 
 impl Cluster {
-    fn images(&self) -> Images {
+    pub(super) fn images(&self) -> Images {
         let meta = self.twin.client();
         Images { meta }
     }

@@ -22,7 +22,8 @@ pub struct Direct(pub Rc<Cluster>);
 
 impl Cluster {
     fn node(&self, number: StoreNumber) -> Option<&Rc<StoreNode>> {
-        self.nodes.iter().find(|it| it.number == number.0)
+        let mut there = self.nodes.iter().filter(|it| !it.is_gone());
+        there.find(|it| it.number == number.0)
     }
 }
 
@@ -50,7 +51,7 @@ impl Nodes for Direct {
 
 impl Objects for Direct {
     fn stores(&self) -> Vec<StoreNumber> {
-        let all = self.0.nodes.iter();
+        let all = self.0.nodes.iter().filter(|node| !node.is_gone());
         all.map(|node| StoreNumber(node.number)).collect()
     }
 

@@ -11,11 +11,12 @@
 //! - [`disk`] a store node: its disk's stack, power cuts, restarts.
 //! - [`planted`] mistakes, put in at the engine's edges.
 //! - [`history`] what clients did and saw. [`clients`] what they do.
-//! - [`images`] snapshots, clones and other sizes.
+//! - [`images`] snapshots, clones and other sizes. [`drains`] stores that are to be empty, and leave.
 //! - [`faults`] what goes wrong. [`story`] a whole run. [`look`] what is in the stores after it.
 
 pub mod clients;
 pub mod disk;
+pub mod drains;
 pub mod faults;
 pub mod history;
 pub mod images;
@@ -24,8 +25,9 @@ pub mod planted;
 pub mod story;
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use base::{Bytes, Nanos};
 use env::net::sim;
@@ -63,6 +65,10 @@ pub struct Cluster {
     /// By volume host: its ways to the meta store, and what goes wrong on them.
     ways: RefCell<Vec<(Vec<Rc<TwinClient>>, Faults)>>,
     bug: Option<Bug>,
+    /// Stores that are to be empty.
+    drained: RefCell<BTreeSet<StoreNumber>>,
+    /// Volumes that hear of it.
+    open: RefCell<Vec<Weak<Volume>>>,
 }
 
 impl Cluster {
@@ -92,6 +98,8 @@ impl Cluster {
             twin,
             ways: RefCell::new(vec![(Vec::new(), Faults::default()); HOSTS]),
             bug,
+            drained: RefCell::default(),
+            open: RefCell::default(),
         })
     }
 
@@ -114,7 +122,8 @@ impl Cluster {
                 door: planted::door(way, self.bug),
             }
         };
-        self.nodes.iter().map(site).collect()
+        let nodes = self.nodes.iter().filter(|node| !node.is_gone());
+        nodes.map(site).collect()
     }
 
     /// Opens the volume on a host, whoever has it.
@@ -149,6 +158,7 @@ impl Cluster {
             clean_after: Nanos::millis(50),
             commit_after: Nanos::millis(60),
             tick: Nanos::millis(20),
+            drained: self.drained(),
             ..Settings::new(&format!("host-{number}"), origin)
         };
         let options = Options {
@@ -160,7 +170,9 @@ impl Cluster {
         let choice = Choice::new(build(Kind::Random, &options));
         let opening = Volume::open(id, meta, choice, self.sites(), settings);
         // What the volume does by itself lives on its host.
-        sim::on_host(host(number), opening).await
+        let volume = sim::on_host(host(number), opening).await?;
+        self.note_open(&volume);
+        Ok(volume)
     }
 
     /// What goes wrong between a volume host and the meta store from now on.

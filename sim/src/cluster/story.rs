@@ -16,6 +16,7 @@ use vdisk::VolumeId;
 use vdisk::volume::{Condition, Figures, Volume};
 
 use super::clients::{PLACES, World, client};
+use super::drains::{drain_some, one_leaves};
 use super::faults::{inject, kinds};
 use super::images::Branches;
 use super::look::alike;
@@ -73,6 +74,7 @@ impl Ran {
         all.allocated += other.allocated;
         all.merged += other.merged;
         all.commits += other.commits;
+        all.rehomed += other.rehomed;
     }
 }
 
@@ -183,7 +185,11 @@ impl Injector {
 
 async fn story(seed: u64, bug: Option<Bug>, stage: &Stage) -> Result<Ran, String> {
     let mut rng = Rng::from_seed((seed % HARDER) ^ 0x5eed);
-    let stores = 3 + rng.below(2) as u16;
+    let mut stores = 3 + rng.below(2) as u16;
+    if with_drains(seed) {
+        // One can be spared.
+        stores = 4;
+    }
     let copies = 2 + rng.below(2) as u8;
     // With three copies a write may have to reach two of them.
     let min_isr = 1 + u8::from(harder(seed) && copies == 3 && rng.chance(0.5));
@@ -192,6 +198,11 @@ async fn story(seed: u64, bug: Option<Bug>, stage: &Stage) -> Result<Ran, String
     let world = Rc::new(World::default());
     let branches = with_images(seed, bug).then(|| Rc::new(Branches::default()));
     let mut injector = Injector::start(&cluster, seed, &mut rng);
+    let drains_over = Rc::new(Cell::new(false));
+    let drains = with_drains(seed).then(|| {
+        let (cluster, over) = (Rc::clone(&cluster), Rc::clone(&drains_over));
+        env::spawn(drain_some(cluster, copies, over, env::rng("drains")))
+    });
     let mut number = 0;
     let mut ran = Ran::default();
     for _ in 0..2 + rng.below(if harder(seed) { 5 } else { 3 }) {
@@ -236,7 +247,17 @@ async fn story(seed: u64, bug: Option<Bug>, stage: &Stage) -> Result<Ran, String
         number = (number + rng.below(2) as usize) % LAST;
     }
     injector.stop().await;
+    drains_over.set(true);
     cluster.heal().await;
+    if let Some(drains) = drains {
+        drains.await;
+        stage.is("faults are over, and a store is to be emptied");
+        world.over.set(true);
+        let mut rng = env::rng("leaves");
+        let leaves = one_leaves(&cluster, branches.as_deref(), copies, LAST, &mut rng);
+        let left = sim::on_host(host(LAST), leaves).await;
+        left.map_err(|why| format!("faults are over, and yet: {why}"))?;
+    }
     if let Some(branches) = branches.as_deref() {
         stage.is("faults are over, and snapshots and clones are looked at");
         world.over.set(true);
@@ -247,6 +268,11 @@ async fn story(seed: u64, bug: Option<Bug>, stage: &Stage) -> Result<Ran, String
             .map_err(|why| format!("faults are over, and yet: {why}"))?;
     }
     well_again(&cluster, &world, copies, ran, stage).await
+}
+
+/// Is this run about stores that are drained, too?
+fn with_drains(seed: u64) -> bool {
+    seed % 8 == 7 || seed % 16 == 2
 }
 
 /// Is this run about snapshots, clones and sizes too?
