@@ -414,7 +414,8 @@ async fn well_again(
 }
 
 /// A writer loses the meta store, and goes on while somebody else takes over. Either he loses all stores but one as well and reads
-/// there while his lease lasts, or he sends writes of which he can answer none. His clock is slow and his successor's is fast.
+/// there while his lease lasts, or he sends writes of which he can answer none. His clock is slow and his successor's is fast. Some come
+/// at the end of his lease.
 async fn split(seed: u64, drift: i32, bug: Option<Bug>, stage: &Stage) -> Result<Ran, String> {
     let mut rng = Rng::from_seed((seed % HARDER) ^ 0x5eed);
     let cluster = Cluster::new(3, 2, 1, bug).await;
@@ -449,7 +450,12 @@ async fn split(seed: u64, drift: i32, bug: Option<Bug>, stage: &Stage) -> Result
         ..Default::default()
     };
     cluster.meta_faults(0, cut);
-    env::sleep(Nanos::millis(rng.below(300))).await;
+    // Who comes while his lease lasts waits for its end; who comes when it has just run out waits for nobody.
+    let wait = match rng.chance(0.7) {
+        true => rng.below(300),
+        false => 1_400 + rng.below(1_000),
+    };
+    env::sleep(Nanos::millis(wait)).await;
     let new = cluster.open(1).await.map_err(failed)?;
     work(&new, &world, 1, CLIENTS, true).await;
     env::sleep(Nanos::secs(if alone { 3 } else { 8 })).await;
