@@ -217,6 +217,7 @@ impl Cluster {
         drop((known, draining));
         let drained = self.drained();
         for slot in self.open.borrow().values() {
+            slot.volume().add_stores(self.sites(stores));
             slot.volume().drain(drained.clone());
         }
     }

@@ -160,7 +160,7 @@ impl Cluster {
         }
     }
 
-    fn sites(&self, stores: &AllStores) -> Vec<Site> {
+    pub(super) fn sites(&self, stores: &AllStores) -> Vec<Site> {
         let domains = domains(stores);
         let site = |(record, _): &(super::StoreRecord, _)| {
             let (door, local) = self.ways.way(record);

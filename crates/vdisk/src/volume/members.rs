@@ -16,7 +16,7 @@ use policy::place::{At, Candidate, DiskId, Permille, Target};
 use store::Caller;
 
 use super::open::writer_lease;
-use super::{Condition, Core, Health, Site, VolumeError, stores};
+use super::{Condition, Core, Health, Site, Volume, VolumeError, stores};
 use crate::link::{Link, LinkError};
 use crate::meta::{Compare, Entry, LeaseId, MetaError, Op, Outcome};
 use crate::names::{ExtentName, Generation, StoreNumber};
@@ -139,6 +139,26 @@ impl Member {
             // A later link, there or not yet, would have the same mark: what is in doubt may still come after its changes.
             *own = None;
             self.tainted.set(true);
+        }
+    }
+}
+
+impl Volume {
+    /// Stores that joined the cluster since the volume was opened may be used from now on; those it knows are passed over.
+    pub fn add_stores(&self, sites: Vec<Site>) {
+        let core = &self.core;
+        for site in sites {
+            let number = site.number;
+            // Its first link seals the guard with what is newest now; nobody wrote there before.
+            let member = Member::new(site, core.generation());
+            if core.record.borrow().0.out.contains_key(&number) {
+                member.standing.set(Standing::Out);
+            }
+            if core.members.add(member) {
+                tracing::info!(volume = %core.id, store = number.0, "a store more");
+                core.start_with(number);
+                core.news.notify_all();
+            }
         }
     }
 }
@@ -462,6 +482,8 @@ impl Core {
         let opened = member.site.door.open(&self.guard, mark.0);
         let link = self.within(opened).await?;
         self.introduce(&link).await?;
+        let longest = (link.write_max() / 4096 * 4096).max(4096);
+        self.piece.set(self.piece.get().min(longest));
         if let Ok(space) = self.within(link.space()).await {
             member
                 .free

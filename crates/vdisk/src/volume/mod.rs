@@ -49,6 +49,7 @@ mod open;
 mod overlay;
 mod ranges;
 mod rehome;
+mod roster;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -73,8 +74,8 @@ use commit::Unsaid;
 use dirty::Dirty;
 pub use drain::Left;
 use kept::Kept;
-use members::Member;
 use ranges::Ranges;
+use roster::Roster;
 
 /// A store of the cluster.
 #[derive(Clone)]
@@ -494,7 +495,7 @@ pub(crate) struct Core {
     key: String,
     meta: Rc<dyn MetaStore>,
     choice: Choice,
-    members: BTreeMap<StoreNumber, Member>,
+    members: Roster,
     /// Those that are to be empty, and those that the record may list no more.
     drained: RefCell<BTreeSet<StoreNumber>>,
     unlisting: RefCell<BTreeSet<StoreNumber>>,

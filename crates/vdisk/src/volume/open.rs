@@ -27,6 +27,7 @@ use super::dirty::{self, Dirty};
 use super::kept::Kept;
 use super::members::{Member, Standing};
 use super::nodes::{self, InStores};
+use super::roster::Roster;
 use super::{Core, Placed, Settings, Site, Stand, Volume, VolumeError};
 use crate::choice::Choice;
 use crate::image::{ImageRecord, ImageState, Known, image_key};
@@ -284,10 +285,9 @@ impl Core {
         let reader = Reader::new(below, Cache::new(NODES));
         let (root, since) = (head.record.root, head.record.since);
         let map = Map::open(reader, id, root, extents(head.record.size), since);
-        let mut members = BTreeMap::new();
+        let members = Roster::default();
         for site in sites {
-            let number = site.number;
-            if members.insert(number, Member::new(site, mark)).is_some() {
+            if !members.add(Member::new(site, mark)) {
                 return Err(refuse("a store is named twice"));
             }
         }
@@ -388,12 +388,6 @@ impl Core {
         for (number, link) in &sealed {
             let member = self.member(*number).expect("just sealed");
             member.set_link(Rc::clone(link));
-            self.piece.set(
-                self.piece
-                    .get()
-                    .min(link.write_max() / 4096 * 4096)
-                    .max(4096),
-            );
         }
         sealed.retain(|(number, _)| is_used(number));
         if missing.is_empty() {
@@ -609,6 +603,11 @@ impl Core {
             .await
     }
 
+    /// What goes on by itself with one store.
+    pub(super) fn start_with(self: &Rc<Self>, number: StoreNumber) {
+        env::spawn(Rc::clone(self).keep_in_sync(number));
+    }
+
     /// What goes on by itself from now on.
     fn start(self: &Rc<Self>) {
         env::spawn(Rc::clone(self).keep_links());
@@ -616,7 +615,7 @@ impl Core {
         env::spawn(Rc::clone(self).keep_committed());
         env::spawn(Rc::clone(self).keep_drained());
         for number in self.members.keys() {
-            env::spawn(Rc::clone(self).keep_in_sync(*number));
+            self.start_with(*number);
         }
     }
 }

@@ -323,6 +323,24 @@ fn what_a_node_had_open_before_it_was_started_again_is_taken_when_its_lease_has_
 }
 
 #[test]
+fn a_volume_in_use_takes_a_store_that_joins_the_cluster() {
+    env::Runtime::simulated(14).block_on(async {
+        let (_, places, cluster) = two_stores().await;
+        cluster.create(&vm("vm1")).await.unwrap();
+        places.0.borrow()["b"].down.set(true);
+        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        for at in [0, 4 << 20, 8 << 20] {
+            write(in_use.volume(), at, 5).await;
+        }
+        assert_eq!(in_use.volume().health().condition, Condition::Degraded);
+        places.add(&cluster, "c", "dc").await;
+        env::sleep(Nanos::secs(20)).await;
+        assert_eq!(places.extents("c"), 3);
+        assert_eq!(read(in_use.volume(), 8 << 20).await, 5);
+    });
+}
+
+#[test]
 fn a_store_is_known_by_its_identity_and_its_number_is_never_given_again() {
     env::Runtime::simulated(4).block_on(async {
         let (_twin, places, cluster) = two_stores().await;
