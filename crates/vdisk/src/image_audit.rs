@@ -3,8 +3,9 @@
 //! ```text
 //! begin   which generation each head was committed in           what is younger is left alone
 //! mark    every reference of every image, shared nodes once
-//! list    every extent and node of every store
+//! list    every extent, node, guard and bitmap of every store
 //! leak    an object that nobody refers to                       freed, if that was asked
+//! scrap   a copy on its way that nobody waits for, a guard or bitmap of a volume that is no more     freed as leaks are
 //! extra   a copy of one that is referred to, on another store   left alone: the map does not have it yet
 //! loss    a reference of an image people read, without object
 //! ```
@@ -16,7 +17,9 @@
 //! 1. What is called a leak was allocated no later than its volume's last commit before the audit began, and no map has
 //!    it; so no map ever will.
 //! 2. Where a node of any map is gone nothing is called a leak: what lies below it is in use.
-//! 3. A store that cannot be listed is named, and nothing is said of it.
+//! 3. What is called a scrap belongs to a volume that nobody had open, or that was gone, when the audit began. Who opens it meanwhile makes the
+//!    copy again.
+//! 4. A store that cannot be listed is named, and nothing is said of it.
 
 use std::collections::BTreeSet;
 
@@ -27,8 +30,10 @@ use crate::image_gc::Collector;
 use crate::image_meta::ImagesError;
 use crate::map::node::{FANOUT, Place};
 use crate::map::{MapError, NodeRef};
-use crate::names::{ExtentName, Generation, ImageId, NodeName, StoreNumber, Stores, VolumeId};
-use crate::record::{VolumeState, extents};
+use crate::names::{
+    ExtentName, Generation, ImageId, NodeName, StoreNumber, Stores, VolumeId, hex, volume_filling,
+};
+use crate::record::{VolumeState, extents, writer_key};
 
 /// An extent or a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,6 +66,8 @@ pub struct Report {
     pub copies: u64,
     /// Copies that nobody refers to, by store and name.
     pub leaks: Vec<(StoreNumber, ObjectName)>,
+    /// Objects that are never in a map, and of no use any more.
+    pub scraps: Vec<(StoreNumber, String)>,
     /// Copies of what a map refers to, on stores that it does not name: made a moment ago, or left over. Never freed here.
     pub extra: Vec<(StoreNumber, ObjectName)>,
     /// Copies that are not there.
@@ -69,7 +76,7 @@ pub struct Report {
     pub gone: BTreeSet<NodeName>,
     /// Stores of which nothing is known.
     pub unknown: Vec<StoreNumber>,
-    /// Are the leaks freed?
+    /// Are the leaks and scraps freed?
     pub freed: bool,
 }
 
@@ -118,6 +125,8 @@ struct Marks {
 /// Up to which generation something that nobody refers to is a leak.
 struct Limits {
     volumes: Map<VolumeId, Generation>,
+    /// Volumes that somebody has open.
+    open: Set<VolumeId>,
     /// Volumes from this one on are younger than the audit.
     next: VolumeId,
 }
@@ -127,9 +136,23 @@ impl Limits {
         let (owner, born) = name.birth();
         match self.volumes.get(&owner) {
             Some(limit) => born <= *limit,
-            // Its volume is gone for good.
-            None => owner < self.next,
+            None => self.is_gone(owner),
         }
+    }
+
+    /// Is the volume gone for good?
+    fn is_gone(&self, volume: VolumeId) -> bool {
+        !self.volumes.contains_key(&volume) && volume < self.next
+    }
+
+    /// Of an object that is neither extent nor node: is it of no use?
+    fn is_scrap(&self, name: &str) -> bool {
+        let volume = |text: &str| hex(text, 8).map(|number| VolumeId(number as u32));
+        let own = name.strip_prefix("g/").or_else(|| name.strip_prefix("d/"));
+        if let Some(own) = own {
+            return volume(own).is_some_and(|it| self.is_gone(it));
+        }
+        volume_filling(name).is_some_and(|it| !self.open.contains(&it) && it < self.next)
     }
 }
 
@@ -183,8 +206,12 @@ impl Collector {
         }
         self.find_losses(marks, &mut report).await?;
         if free {
-            for (store, name) in &report.leaks {
-                self.delete([*store].into_iter(), name.to_string()).await?;
+            let leaks = report
+                .leaks
+                .iter()
+                .map(|(store, name)| (*store, name.to_string()));
+            for (store, name) in leaks.chain(report.scraps.iter().cloned()) {
+                self.delete([store].into_iter(), name).await?;
             }
             report.freed = true;
         }
@@ -193,7 +220,7 @@ impl Collector {
 
     async fn limits(&self) -> Result<Limits, ImagesError> {
         let next = VolumeId(self.images.numbers().await?.record.volume);
-        let mut volumes = Map::default();
+        let (mut volumes, mut open) = (Map::default(), Set::default());
         // Heads that a rollback replaces meanwhile are of earlier generations than the new ones: the least counts.
         for known in self.images.all().await?.values() {
             let volume = known.record.volume;
@@ -202,6 +229,16 @@ impl Collector {
             }
             match self.images.volume(volume).await {
                 Ok(found) if found.record.state == VolumeState::Live => {
+                    if let Some(writer) = &found.record.writer
+                        && self
+                            .images
+                            .meta
+                            .get(&writer_key(writer.lease))
+                            .await?
+                            .is_some()
+                    {
+                        open.insert(volume);
+                    }
                     let head = self.images.image(found.record.head).await?;
                     volumes.insert(volume, head.record.root.generation);
                 }
@@ -211,7 +248,11 @@ impl Collector {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Limits { volumes, next })
+        Ok(Limits {
+            volumes,
+            open,
+            next,
+        })
     }
 
     /// Marks what an image has; begins again where its writer replaced the map meanwhile.
@@ -292,9 +333,14 @@ impl Collector {
         marks: &mut Marks,
         report: &mut Report,
     ) -> Result<(), ImagesError> {
-        for prefix in ["v/", "m/"] {
-            let names = self.names(store, prefix, prefix.to_owned()).await?;
-            for name in names.iter().filter_map(|name| ObjectName::parse(name)) {
+        for prefix in ["v/", "m/", "g/", "d/"] {
+            for listed in self.names(store, prefix, prefix.to_owned()).await? {
+                let Some(name) = ObjectName::parse(&listed) else {
+                    if limits.is_scrap(&listed) {
+                        report.scraps.push((store, listed));
+                    }
+                    continue;
+                };
                 report.copies += 1;
                 match marks.wanted.get_mut(&name) {
                     Some(wanted) => match wanted.stores.iter_mut().find(|(at, _)| *at == store) {

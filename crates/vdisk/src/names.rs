@@ -265,6 +265,18 @@ fn numbers(name: &str, kind: &str) -> Option<(VolumeId, Generation, u32)> {
     }
 }
 
+/// What the engine of `volume` fills before it gets the name `object`, or takes the place of what has it.
+pub(crate) fn filling(object: &str, volume: VolumeId) -> String {
+    format!("{object}.{volume}.t")
+}
+
+/// Whose engine fills, or filled, what is called `name`; `None` if it is no such name.
+pub(crate) fn volume_filling(name: &str) -> Option<VolumeId> {
+    let (object, volume) = name.strip_suffix(".t")?.rsplit_once('.')?;
+    ExtentName::parse(object)?;
+    hex(volume, 8).map(|number| VolumeId(number as u32))
+}
+
 /// Exactly `digits` lower-case hexadecimal digits.
 pub(crate) fn hex(text: &str, digits: usize) -> Option<u64> {
     let fits = text.len() == digits
@@ -299,6 +311,24 @@ mod tests {
         let before = ExtentName::before(VolumeId(1), Generation(10));
         let behind: Vec<_> = texts.iter().filter(|text| **text > before).collect();
         assert_eq!(behind, texts[1..].iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_being_filled_says_for_whom() {
+        let extent = ExtentName {
+            owner: VolumeId(1),
+            born: Generation(10),
+            index: 7,
+        };
+        let name = filling(&extent.to_string(), VolumeId(0x2a));
+        assert_eq!(volume_filling(&name), Some(VolumeId(0x2a)));
+        for other in [
+            extent.to_string(),
+            format!("{extent}.t"),
+            "x.0000002a.t".to_owned(),
+        ] {
+            assert_eq!(volume_filling(&other), None, "{other}");
+        }
     }
 
     #[test]

@@ -160,7 +160,7 @@ pub struct Repaired {
     pub losses: Vec<Loss>,
     /// Stores of which nothing is known.
     pub unknown: Vec<StoreNumber>,
-    /// Copies that no map needs, of all volumes; freed if that was asked.
+    /// Objects that nobody needs, of all volumes; freed if that was asked.
     pub leaks: usize,
 }
 
@@ -229,7 +229,7 @@ impl Cluster {
             figures: in_use.volume().figures(),
             losses: report.losses.into_iter().filter(own).collect(),
             unknown: report.unknown,
-            leaks: report.leaks.len(),
+            leaks: report.leaks.len() + report.scraps.len(),
         })
     }
 

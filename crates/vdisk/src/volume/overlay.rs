@@ -24,7 +24,7 @@ use super::io::{Piece, Tried};
 use super::members::{Member, Standing};
 use super::{Core, Placed, VolumeError};
 use crate::link::{Link, LinkError};
-use crate::names::{EXTENT, ExtentName};
+use crate::names::{EXTENT, ExtentName, filling};
 
 /// The unit in which an overlay is filled.
 pub(super) const BLOCK: u64 = 64 << 10;
@@ -46,7 +46,7 @@ impl Core {
 
     /// What is filled before it gets its name, or takes the place of what has it.
     pub(super) fn beside(&self, placed: &Placed) -> String {
-        format!("{}.{}.t", placed.object, self.id)
+        filling(&placed.object, self.id)
     }
 
     /// Must the extent have an object of its own, or has it one that nobody else looks at, for a change of it?

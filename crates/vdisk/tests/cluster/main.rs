@@ -12,8 +12,8 @@ use device::{Class, Device, DeviceExt, Memory};
 use env::net::sim;
 use policy::place::{Kind, Options, State, Weights, build};
 use policy::share::{BytesPerSec, Costs};
-use store::Store;
 use store::node::{Node, NodeOptions};
+use store::{Change, Store};
 
 use vdisk::StoreNumber;
 use vdisk::cluster::stores::{NewStore, StoreRecord, StoreState};
@@ -425,6 +425,51 @@ fn of_two_nodes_that_make_one_name_at_once_one_is_told_that_it_is_taken() {
         for made in env::sync::join_all(made.collect::<Vec<_>>()).await {
             made.unwrap();
         }
+    });
+}
+
+#[test]
+fn what_volumes_leave_behind_beside_their_maps_is_found_and_freed() {
+    env::Runtime::simulated(15).block_on(async {
+        let (_, places, cluster) = two_stores().await;
+        for called in ["gone", "stays"] {
+            cluster.create(&vm(called)).await.unwrap();
+            let in_use = cluster.open(&name(called)).await.unwrap();
+            write(in_use.volume(), 0, 5).await;
+        }
+        env::sleep(Nanos::secs(20)).await;
+        let store = places.0.borrow()["a"].node.store().clone();
+        let names = || -> Vec<String> {
+            let of = ["d/", "g/", "v/"].map(|prefix| store.list(prefix, None, 100).objects);
+            of.into_iter().flatten().map(|it| it.name).collect()
+        };
+        let before = names();
+        // As a crash in the middle of a copy leaves it, of both.
+        for object in before.iter().filter(|it| it.starts_with("v/")) {
+            for volume in ["00000001", "00000002"] {
+                let name = format!("{object}.{volume}.t");
+                let made = store.write(&name, 0, View::copy_of(&[1; 512]), Change::FUA.creating());
+                made.await.unwrap();
+            }
+        }
+        let in_use = cluster.open(&name("stays")).await.unwrap();
+        assert!(cluster.remove(&name("gone")).await.is_ok());
+        cluster.collect().await.unwrap();
+        let report = cluster.audit(true).await.unwrap();
+        let scraps: Vec<_> = report.scraps.iter().filter(|(at, _)| at.0 == 1).collect();
+        assert_eq!(scraps.len(), 4, "{scraps:?}");
+        let left = names();
+        // Of the one that is open nobody knows what is of use.
+        let open = in_use.volume().record().id.to_string();
+        let of_open = |it: &&String| it.contains(&open) || it.starts_with("g/collector");
+        assert_eq!(left.iter().filter(of_open).count(), left.len(), "{left:?}");
+        assert!(left.iter().any(|it| it.ends_with(".t")), "{left:?}");
+        drop(in_use);
+        env::sleep(Nanos::secs(10)).await;
+        assert!(!cluster.audit(true).await.unwrap().scraps.is_empty());
+        assert!(!names().iter().any(|it| it.ends_with(".t")));
+        let in_use = cluster.open(&name("stays")).await.unwrap();
+        assert_eq!(read(in_use.volume(), 0).await, 5);
     });
 }
 
