@@ -13,6 +13,7 @@ use device::fault::{Book, Done, Injury, Rule};
 use device::model::{ModelDisk, Spec, Store as Data};
 use device::{Crash, Device, Op};
 use env::net::{Address, Listener, sim};
+use env::sync::Semaphore;
 use policy::share::{BytesPerSec, Costs};
 use store::node::{Node, NodeOptions};
 use store::server::{Limits, Server};
@@ -42,6 +43,8 @@ pub struct StoreNode {
     filled: Cell<Option<ReservationId>>,
     /// It left for good.
     gone: Cell<bool>,
+    /// Who waits for something there, and who ends it.
+    one: Rc<Semaphore>,
 }
 
 impl StoreNode {
@@ -71,6 +74,7 @@ impl StoreNode {
             lost: RefCell::default(),
             filled: Cell::new(None),
             gone: Cell::new(false),
+            one: Semaphore::new(1),
         });
         node.start().await;
         node
@@ -91,8 +95,9 @@ impl StoreNode {
     }
 
     /// It never comes back, nor does anything it has.
-    pub fn leave(&self) {
+    pub async fn leave(&self) {
         self.gone.set(true);
+        let _one = self.one.acquire(1).await;
         if self.is_up() {
             self.crash();
         }
@@ -188,6 +193,7 @@ impl StoreNode {
 
     /// Takes all its room away.
     pub async fn fill(&self) {
+        let _one = self.one.acquire(1).await;
         if self.filled.get().is_some() || !self.is_up() {
             return;
         }
@@ -203,6 +209,7 @@ impl StoreNode {
 
     /// All is well with it from now on.
     pub async fn heal(&self) {
+        let _one = self.one.acquire(1).await;
         if self.is_gone() {
             return;
         }

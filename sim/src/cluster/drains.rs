@@ -90,7 +90,7 @@ impl Cluster {
         match images.change(change).await {
             Ok(()) => {
                 let node = self.nodes.iter().find(|node| node.number == store.0);
-                node.expect("it was drained").leave();
+                node.expect("it was drained").leave().await;
                 Ok(true)
             }
             Err(ImagesError::Conflict(_)) => Ok(false),

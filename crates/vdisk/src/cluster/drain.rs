@@ -15,7 +15,7 @@ use base::Nanos;
 use super::stores::{StoreState, lists};
 use super::{Cluster, ClusterError};
 use crate::names::{StoreNumber, VolumeId};
-use crate::record::{Name, VolumeRecord, writer_key};
+use crate::record::{Name, VolumeRecord, VolumeState, writer_key};
 use crate::volume::Left;
 
 /// A closed volume is open for so long at a time: less than who wants to open it elsewhere waits.
@@ -94,6 +94,9 @@ impl Cluster {
         let held = self.held().await?;
         for known in self.records().await?.into_values() {
             let record = known.record;
+            if record.state != VolumeState::Live {
+                continue;
+            }
             let elsewhere = record.writer.as_ref();
             // What this node itself left before it was started again is for it to settle.
             let elsewhere = elsewhere.filter(|it| it.node != self.node().as_str());

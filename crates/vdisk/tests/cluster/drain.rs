@@ -265,30 +265,114 @@ async fn reads_as(cluster: &Cluster, volume: &str, bytes: [u8; 3]) {
     }
 }
 
+/// A snapshot has 30 extents on slow stores a and b, and the volume none but the first; store c is empty.
+async fn a_large_snapshot() -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
+    let (twin, places, cluster) = two_stores().await;
+    let vm1 = name("vm1");
+    let large = NewVolume {
+        size: 30 << 22,
+        ..vm("vm1")
+    };
+    cluster.create(&large).await.unwrap();
+    let in_use = cluster.open(&vm1).await.unwrap();
+    for extent in 0..30 {
+        write(in_use.volume(), extent << 22, 1 + extent as u8).await;
+    }
+    cluster.snapshot(&vm1, &name("monday")).await.unwrap();
+    cluster.resize(&vm1, 1 << 22, true).await.unwrap();
+    drop(in_use);
+    env::sleep(Nanos::secs(10)).await;
+    places.add(&cluster, "c", "dc").await;
+    for store in ["a", "b", "c"] {
+        let slow = Nanos::millis(60);
+        places.0.borrow()[store].disk.set_latency(slow);
+    }
+    (twin, places, cluster)
+}
+
+#[test]
+fn what_a_snapshot_has_leaves_though_one_writer_after_the_other_dies() {
+    env::Runtime::simulated(47).block_on(async {
+        let (twin, places, mut last) = a_large_snapshot().await;
+        drain(&last, "a").await;
+        let mut midway = Vec::new();
+        for life in 0..4 {
+            env::sleep(Nanos::secs(3)).await;
+            // Its end, without a word.
+            drop(last);
+            midway.push(places.extents("c"));
+            last = cluster(["n2", "n1"][life % 2], twin.client(), &places);
+            last.start();
+            env::sleep(Nanos::secs(11)).await;
+        }
+        assert!(
+            midway.iter().any(|some| (1..29).contains(some)),
+            "{midway:?}"
+        );
+        emptied(&last, 1).await;
+        last.remove_store(&name("a"), false).await.unwrap();
+        places.0.borrow()["a"].down.set(true);
+        let (vm1, look) = (name("vm1"), name("look"));
+        let made = last.clone_volume(&vm1, &name("monday"), &look).await;
+        made.unwrap();
+        let in_use = last.open(&look).await.unwrap();
+        for extent in 0..30 {
+            let found = read(in_use.volume(), extent << 22).await;
+            assert_eq!(found, 1 + extent as u8, "{extent}");
+        }
+        let report = last.audit(false).await.unwrap();
+        assert!(
+            report.losses.is_empty() && report.gone.is_empty(),
+            "{report:?}"
+        );
+    });
+}
+
+#[test]
+fn what_two_clones_share_of_a_deleted_volume_keeps_a_store_until_one_of_them_is_gone() {
+    env::Runtime::simulated(48).block_on(async {
+        let (_twin, _places, cluster) = three_stores().await;
+        let (vm1, monday) = (name("vm1"), name("monday"));
+        cluster.create(&vm("vm1")).await.unwrap();
+        let in_use = cluster.open(&vm1).await.unwrap();
+        for extent in 0..3 {
+            write(in_use.volume(), extent << 22, 1).await;
+        }
+        cluster.snapshot(&vm1, &monday).await.unwrap();
+        drop(in_use);
+        for clone in ["vm2", "vm3"] {
+            let made = cluster.clone_volume(&vm1, &monday, &name(clone)).await;
+            made.unwrap();
+        }
+        env::sleep(Nanos::secs(10)).await;
+        cluster.remove_snapshot(&vm1, &monday).await.unwrap();
+        cluster.remove(&vm1).await.unwrap();
+        env::sleep(Nanos::secs(20)).await;
+        // Nodes of a map go to three stores.
+        drain(&cluster, "a").await;
+        env::sleep(Nanos::secs(60)).await;
+        let progress = cluster.progress(&[StoreNumber(1)]).await.unwrap();
+        assert_eq!(progress[0].volumes, [vm1]);
+        let removed = cluster.remove_store(&name("a"), false).await;
+        assert!(told(removed).contains("vm1"));
+        cluster.remove(&name("vm2")).await.unwrap();
+        emptied(&cluster, 1).await;
+        cluster.remove_store(&name("a"), false).await.unwrap();
+        env::sleep(Nanos::secs(20)).await;
+        reads_as(&cluster, "vm3", [1, 1, 1]).await;
+        let report = cluster.audit(false).await.unwrap();
+        assert!(
+            report.losses.is_empty() && report.gone.is_empty(),
+            "{report:?}"
+        );
+    });
+}
+
 /// Copying all of it takes longer than a volume is open for at a time.
 #[test]
 fn snapshots_of_a_volume_that_nobody_has_open_leave_a_slow_store_part_by_part() {
     env::Runtime::simulated(46).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
-        let vm1 = name("vm1");
-        let large = NewVolume {
-            size: 30 << 22,
-            ..vm("vm1")
-        };
-        cluster.create(&large).await.unwrap();
-        let in_use = cluster.open(&vm1).await.unwrap();
-        for extent in 0..30 {
-            write(in_use.volume(), extent << 22, 1).await;
-        }
-        cluster.snapshot(&vm1, &name("monday")).await.unwrap();
-        cluster.resize(&vm1, 1 << 22, true).await.unwrap();
-        drop(in_use);
-        env::sleep(Nanos::secs(10)).await;
-        places.add(&cluster, "c", "dc").await;
-        for store in ["a", "b", "c"] {
-            let slow = Nanos::millis(60);
-            places.0.borrow()[store].disk.set_latency(slow);
-        }
+        let (_twin, places, cluster) = a_large_snapshot().await;
         drain(&cluster, "a").await;
         emptied(&cluster, 1).await;
         assert_eq!(all_of(&places, "a"), 0);
