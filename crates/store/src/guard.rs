@@ -235,6 +235,7 @@ impl Guarded {
 
     /// Says whose reads and writes these are from now on.
     pub fn tell(&self, caller: Caller) {
+        self.session.prefer(caller.origin.class);
         self.caller.set(caller);
     }
 

@@ -35,8 +35,8 @@ use base::{Bytes, Nanos};
 use device::Class;
 use policy::share::calendar::{BookingId, State};
 use policy::share::{
-    BytesPerSec, Direction, Figures, OpenError as Full, Second, SessionId, Slot, Terms, Windows,
-    split_memory,
+    BytesPerSec, Direction, Figures, OpenError as Full, Priority, Second, SessionId, Slot, Terms,
+    Windows, split_memory,
 };
 use serde::{Deserialize, Serialize};
 
@@ -222,6 +222,8 @@ pub struct Session {
     peers: RefCell<Vec<String>>,
     /// Reservations that its requests come under.
     under: RefCell<Option<Under>>,
+    /// Whose they are beside others, where nothing is promised.
+    priority: Cell<Priority>,
 }
 
 /// What a session got.
@@ -340,6 +342,9 @@ pub struct SessionReport {
     pub direction: Option<String>,
     /// Where it stands.
     pub phase: Phase,
+    /// Whose requests they are beside others, where nothing is promised: `low`, `normal` or `high`.
+    #[serde(default)]
+    pub priority: String,
     /// Bytes per second it is promised now.
     pub promised: u64,
     /// Bytes it got.
@@ -486,6 +491,7 @@ impl Node {
             waiting: RefCell::default(),
             peers: RefCell::default(),
             under: RefCell::default(),
+            priority: Cell::default(),
         });
         session.line_up().map_err(|source| SessionError::Full {
             store: self.store.name().to_owned(),
@@ -602,7 +608,13 @@ impl Session {
             _ if queue.totals().open >= self.node.options.queue.share.limits.sessions_max / 2 => {
                 None
             }
-            _ => queue.open(Terms::best_effort()).ok(),
+            _ => {
+                let terms = Terms {
+                    priority: self.priority.get(),
+                    ..Terms::best_effort()
+                };
+                queue.open(terms).ok()
+            }
         };
         if let (Some(line), Phase::Promised, Some(id)) =
             (line, self.phase.get(), self.reservation())
@@ -611,6 +623,13 @@ impl Session {
         }
         self.line.set(line);
         Ok(())
+    }
+
+    /// Lets its requests have this priority from here on, where nothing is promised. What waits is done all the same.
+    pub fn prefer(&self, priority: Priority) {
+        if self.priority.replace(priority) != priority && self.promised().0 == 0 {
+            self.line_up().expect("best effort always finds a line");
+        }
     }
 
     fn leave_line(&self) {
@@ -680,6 +699,7 @@ impl Session {
             scope: granted.map_or(String::new(), |it| it.scope.clone()),
             direction: granted.map(|it| it.direction.name().to_owned()),
             phase: self.phase.get(),
+            priority: self.priority.get().name().to_owned(),
             promised: self.promised().0,
             delivered_bytes: sums.delivered.0,
             requests: sums.requests,

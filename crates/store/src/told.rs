@@ -17,7 +17,8 @@
 //!
 //! Always true:
 //! 1. What begun is done or cancelled exactly once.
-//! 2. Whatever a caller says of itself changes what is told, and nothing else.
+//! 2. Whatever a caller says of itself changes what is told, and by its class who is next at the device where nothing is
+//!    promised; nothing else.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

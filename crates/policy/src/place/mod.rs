@@ -98,6 +98,15 @@ pub enum Class {
 impl Class {
     /// All, lowest first.
     pub const ALL: [Class; 3] = [Class::Low, Class::Normal, Class::High];
+
+    /// For reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Class::Low => "low",
+            Class::Normal => "normal",
+            Class::High => "high",
+        }
+    }
 }
 
 /// Who asks.

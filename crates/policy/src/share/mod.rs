@@ -60,6 +60,8 @@ pub use space::{Space, SpaceError};
 pub use split::{ShareError, share_round, split_memory};
 pub use tags::{Tags, TagsOptions};
 
+pub use crate::place::Class as Priority;
+
 /// A session at one device's queue. Numbers rise in the order of opening and never come again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
@@ -93,6 +95,9 @@ pub struct Terms {
     pub limit: Option<BytesPerSec>,
     /// Its part of what is left over, relative to others. `None`: the rate in MB/s, at least 1.
     pub weight: Option<u32>,
+    /// Whose requests they are beside others: of what is left over one of high priority gets four times its part, one of
+    /// low priority a quarter. Promises do not depend on it. Only [`Tags`] looks at it.
+    pub priority: Priority,
     /// The window in which the promise is judged. `None`: the scheduler's.
     pub window: Option<Nanos>,
 }
@@ -106,6 +111,7 @@ impl Terms {
             rate,
             limit: None,
             weight: None,
+            priority: Priority::Normal,
             window: None,
         }
     }
@@ -132,6 +138,16 @@ impl Terms {
     pub fn weight(&self) -> u64 {
         let by_rate = self.rate.0 / 1_000_000;
         self.weight.map_or(by_rate, u64::from).max(1)
+    }
+
+    /// The same by its priority, in quarters.
+    pub fn weight_quarters(&self) -> u64 {
+        let quarters = match self.priority {
+            Priority::Low => 1,
+            Priority::Normal => 4,
+            Priority::High => 16,
+        };
+        self.weight() * quarters
     }
 }
 

@@ -14,7 +14,7 @@
 //! way there and back than at work.
 //!
 //! - **Idle.** A session that asks again after a pause begins now, with a credit of at most `burst`.
-//! - **Spare time** goes to all who wait, promised or not, by weight and below their limits: the device
+//! - **Spare time** goes to all who wait, promised or not, by weight and priority and below their limits: the device
 //!   never waits while somebody may be served. Being served counts for the promise too, but puts the
 //!   due tag at most one piece ahead of now, so nobody is starved later for what was spare.
 //! - **A window may cut a piece off**, so a promise is served one piece per window faster, and at least
@@ -124,6 +124,7 @@ struct Tag {
     share: Share,
     share_cushioned: Share,
     limit_share: Option<Share>,
+    /// In quarters.
     weight: u64,
     /// From one piece owed to the next.
     period: Nanos,
@@ -205,7 +206,7 @@ impl Tags {
         let (costs, unit) = (self.sessions.costs(), self.sessions.unit());
         let window = terms.window.unwrap_or(self.window);
         let share_of = |rate| costs.share(terms.direction, rate, unit);
-        tag.weight = terms.weight();
+        tag.weight = terms.weight_quarters();
         tag.limit_share = terms.limit.map(share_of);
         tag.share = share_of(terms.rate);
         let quantum = self.quantum(terms.direction);
@@ -353,7 +354,7 @@ impl Tags {
         if let Some(share) = tag.limit_share {
             tag.free = tag.free.max(now - burst) + stretched(charge, share);
         }
-        tag.spare += u128::from(charge.0) * 1000 / u128::from(tag.weight);
+        tag.spare += u128::from(charge.0) * 4000 / u128::from(tag.weight);
     }
 
     /// Forgives what promises lag beyond the debt: all tags move on alike, so that who is how much

@@ -195,6 +195,7 @@ impl Terms {
                     let text = "cannot tell how long the queue is: this is for nodes alone; connect with the node key";
                     return Err(Failure::refused(RefusedKind::NodeKeyOnly, text));
                 }
+                behalf.session.prefer(caller.origin.class);
                 behalf.caller = *caller;
                 telling.set(Some(Telling {
                     every: (*every).max(EVERY_LEAST),

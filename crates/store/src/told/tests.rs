@@ -1,5 +1,6 @@
 //! What is told is what is there, to whoever asked.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
 
@@ -14,6 +15,7 @@ use policy::share::{BytesPerSec, Costs, Direction, Second, Slot};
 
 use super::{Caller, place_of};
 use crate::client::{Client, ClientError, Credentials, RefusedKind};
+use crate::guard::Guarded;
 use crate::node::{Ask, Node, NodeOptions};
 use crate::server::{Limits, Server};
 use crate::session::Access;
@@ -118,6 +120,68 @@ fn a_client_hears_beside_its_answers_who_else_waits_and_what_for() {
         silent.read("a", 0, 10).await.unwrap();
         assert_eq!(silent.state(), None);
     });
+}
+
+/// How many of 40 reads of one who has `class` are answered before the one of somebody of high class who came last.
+async fn answered_before_a_preferred_one(class: Class, far: bool) -> usize {
+    let (node, _disk, address) = site().await;
+    let every = Nanos::millis(1);
+    let (before, done) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let one = |client, class| {
+        let (node, address) = (Rc::clone(&node), address.clone());
+        async move {
+            if far {
+                let client = self::client(&address).await;
+                client.tell(caller(7, class), every).await.unwrap();
+                return (Some(client), None);
+            }
+            let session = node.open_session(Access::NodeKey).unwrap();
+            let guarded = session.guarded("g", 1).unwrap();
+            guarded.tell(caller(client, class));
+            (None, Some(guarded))
+        }
+    };
+    async fn read(from: &(Option<Client>, Option<Rc<Guarded>>), at: u64) {
+        match from {
+            (Some(client), _) => drop(client.read("a", at, 65_536).await.unwrap()),
+            (_, Some(guarded)) => drop(guarded.read("a", at, 65_536).await.unwrap()),
+            _ => unreachable!("one of them is there"),
+        }
+    }
+    let (many, last) = (one(1, class).await, one(2, Class::High).await);
+    let many = Rc::new(many);
+    let reads: Vec<_> = (0..40)
+        .map(|nth| {
+            let (many, done) = (Rc::clone(&many), Rc::clone(&done));
+            env::spawn(async move {
+                read(&many, nth * 65_536).await;
+                done.set(done.get() + 1);
+            })
+        })
+        .collect();
+    env::sleep(Nanos::millis(7)).await;
+    assert!(done.get() < 10, "they wait");
+    let late: Vec<_> = (0..4).map(|nth| read(&last, nth << 20)).collect();
+    join_all(late).await;
+    before.set(done.get());
+    join_all(reads).await;
+    before.get()
+}
+
+#[test]
+fn who_is_preferred_does_not_wait_behind_the_queue_of_somebody_else_here_and_over_the_network() {
+    for far in [false, true] {
+        let after = |class| {
+            let count = answered_before_a_preferred_one(class, far);
+            Runtime::simulated(5).block_on(count)
+        };
+        // Four reads of high class take the time that one of low class has to wait for, or one of normal class.
+        let [low, normal, high] = Class::ALL.map(after);
+        assert!(
+            low <= 6 && normal <= 8 && high >= normal,
+            "{low} {normal} {high}"
+        );
+    }
 }
 
 #[test]

@@ -274,7 +274,7 @@ impl NaiveTags {
         if let Some(limit) = limit {
             line.free = line.free.max(now.saturating_sub(burst)) + slow(charge, limit);
         }
-        line.spare += u128::from(charge) * 1000 / u128::from(line.weight);
+        line.spare += u128::from(charge) * 4000 / u128::from(line.weight);
     }
 
     pub fn next(&mut self, now: u64) -> Out {

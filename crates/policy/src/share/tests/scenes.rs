@@ -332,6 +332,24 @@ fn background_work_stays_below_its_ceiling_and_weights_split_the_rest() {
 }
 
 #[test]
+fn what_nobody_was_promised_goes_to_high_priority_four_times_and_to_low_a_quarter() {
+    let terms = Priority::ALL.map(|priority| Terms {
+        priority,
+        ..Terms::best_effort()
+    });
+    let clients = terms.map(|terms| Client::new(terms, at_ms(0)));
+    let all = run(
+        queue(Kind::Tags),
+        Toy::steady(costs()),
+        &clients,
+        at_ms(20_000),
+    );
+    let [low, normal, high] = [0, 1, 2].map(|nth| all.got[nth].bytes().0 as f64);
+    assert!((3.8..4.2).contains(&(normal / low)), "{low} {normal}");
+    assert!((3.8..4.2).contains(&(high / normal)), "{normal} {high}");
+}
+
+#[test]
 fn stalls_are_the_capacity_and_not_the_scheduler() {
     let writes = |mb| Terms::reserved(Direction::Write, BytesPerSec::mb(mb));
     let clients = [writes(110), writes(55)].map(|terms| Client::new(terms, at_ms(0)));

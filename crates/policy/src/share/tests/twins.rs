@@ -153,8 +153,12 @@ fn compare_tags(depth: u32, seed: u64, steps: u64) -> [usize; 4] {
         match dice.below(12) {
             0 if twin.lines.len() < 6 => {
                 let rate = BytesPerSec(dice.below(90) * 1_000_000);
+                let priority = Priority::ALL[dice.below(3) as usize];
                 let terms = match dice.below(4) {
-                    0 => Terms::best_effort(),
+                    0 => Terms {
+                        priority,
+                        ..Terms::best_effort()
+                    },
                     1 => Terms::background(
                         Direction::Read,
                         rate,
@@ -169,7 +173,7 @@ fn compare_tags(depth: u32, seed: u64, steps: u64) -> [usize; 4] {
                     rate: terms.rate.0,
                     class: terms.class,
                     limit: terms.limit.map(|limit| limit.0),
-                    weight: terms.weight(),
+                    weight: terms.weight_quarters(),
                     due: begin,
                     cushioned: begin,
                     ..Line::default()
