@@ -111,13 +111,22 @@ impl VolumeExport {
     }
 
     async fn open(&self) -> Result<Supplied, String> {
-        let opened = self.cluster.open(&self.volume.name).await;
-        let in_use = opened.map_err(|error| {
+        let (cluster, volume) = (&self.cluster, &self.volume.name);
+        let opened = match self.volume.priority {
+            Some(class) => {
+                let opened = cluster.open_as(volume, &self.config.name, class).await;
+                opened.map(|(in_use, seen)| (in_use, seen as Rc<dyn Device>))
+            }
+            None => cluster.open(volume).await.map(|in_use| {
+                let device = Rc::clone(in_use.volume()) as _;
+                (in_use, device)
+            }),
+        };
+        let (in_use, device) = opened.map_err(|error| {
             let (name, why) = (&self.config.name, sentence(&error));
             tracing::warn!(export = name, why, "a client was turned away");
             format!("cannot open export {name}: {why}")
         })?;
-        let device: Rc<dyn Device> = in_use.volume().clone();
         self.clients.set(self.clients.get() + 1);
         Ok(Supplied {
             device,
@@ -134,6 +143,7 @@ impl VolumeExport {
     /// For people.
     pub fn report(&self) -> api::Export {
         let seen = self.seen.borrow();
+        let priority = self.volume.priority.or(seen.priority);
         api::Export {
             name: self.config.name.clone(),
             device: self.config.device.clone(),
@@ -143,7 +153,7 @@ impl VolumeExport {
                 .collect(),
             read_only: self.config.read_only,
             tls: self.config.tls.is_some(),
-            priority: seen.priority.map(|class| priority_name(class).to_owned()),
+            priority: priority.map(|class| priority_name(class).to_owned()),
             connections: self.clients.get(),
             errors: self.account.counts().errors,
             why: seen.why.clone(),

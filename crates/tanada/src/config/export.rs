@@ -12,10 +12,11 @@
 use std::path::PathBuf;
 
 use env::net::Address;
-use vdisk::record::Name;
+use vdisk::record::{Name, PriorityClass};
 
 use super::keys::{At, Keys};
 use super::{AdminConfig, Things};
+use crate::admin::cluster::priority;
 
 /// What a volume's name stands behind.
 const VOLUME: &str = "volume:";
@@ -38,6 +39,8 @@ pub struct ExportConfig {
 #[derive(Debug, Clone, PartialEq)]
 pub struct VolumeConfig {
     pub name: Name,
+    /// Of this export's clients; `None`: the volume's own.
+    pub priority: Option<PriorityClass>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -79,6 +82,7 @@ pub(super) fn read_export(
     let name = keys.take::<String>("name");
     let read_only = keys.take::<bool>("read_only").is_some_and(|at| at.value);
     let tls = keys.table("tls").map(read_tls_table);
+    let class = keys.parse("priority", priority);
 
     let Some(At { value: device, at }) = device else {
         keys.complain(
@@ -94,7 +98,14 @@ pub(super) fn read_export(
             None
         }
     };
-    let volume = volume.map(|name| VolumeConfig { name });
+    if let (Some(class), None) = (&class, &volume) {
+        let what = "only volumes of the cluster have one: stores ask whose requests come first, devices do not";
+        keys.complain_at(class.at, "priority", what);
+    }
+    let volume = volume.map(|name| VolumeConfig {
+        name,
+        priority: class.map(|at| at.value),
+    });
     let Some(nbd) = nbd else {
         keys.complain(
             "",

@@ -15,7 +15,7 @@ use crate::daemon::Daemon;
 
 /// Two exports of one volume at one address, where the cluster exports nothing by itself.
 const TWO_VIEWS: &str = "[[export]]\ndevice = \"volume:vm1\"\nnbd = \"unix:vms.sock\"\n\
-     [[export]]\ndevice = \"volume:vm1\"\nname = \"look\"\nnbd = \"unix:vms.sock\"\nread_only = true\n[admin]";
+     [[export]]\ndevice = \"volume:vm1\"\nname = \"look\"\nnbd = \"unix:vms.sock\"\nread_only = true\npriority = \"low\"\n[admin]";
 
 fn with_exports(config: &str, exports: &str) -> String {
     let quiet = config.replace("nbd = \"unix:disks.sock\"\n", "");
@@ -50,6 +50,15 @@ async fn read(client: &Client) -> u8 {
     let buf = Buf::for_read(4096);
     let read = client.read(Sector(8), buf, Class::Foreground).await;
     read.expect("read")[4095]
+}
+
+/// Bytes that sessions of this priority got at all stores.
+fn sessions(daemon: &Daemon, priority: &str) -> u64 {
+    let status = json(daemon, &["status", "--json"]);
+    let stores = status["stores"].as_array().expect("a list").iter();
+    let sessions = stores.flat_map(|store| store["sessions"].as_array().expect("a list"));
+    let of = sessions.filter(|it| it["priority"] == priority);
+    of.filter_map(|it| it["delivered_bytes"].as_u64()).sum()
 }
 
 /// An export as `tanada status` has it, once `holds` is true of it: the daemon looks now and then.
@@ -103,7 +112,18 @@ fn a_volume_has_exports_of_its_own_before_it_is_made_and_each_keeps_its_terms() 
 
         let now = seen(&daemon, "look", |it| it["why"].is_null() && it["size_bytes"] != 0).await;
         assert_eq!((&now["connections"], &now["read_only"]), (&1.into(), &true.into()));
-        assert_eq!(now["priority"], "high");
+        assert_eq!(now["priority"], "low");
+        assert_eq!(seen(&daemon, "vm1", |_| true).await["priority"], "high");
+        // Its class is known where its requests wait: of the links to a store one is its own.
+        let delivered = |class: &str| sessions(&daemon, class);
+        let before = (delivered("low"), delivered("high"));
+        for _ in 0..200 {
+            read(&look).await;
+        }
+        let after = (delivered("low"), delivered("high"));
+        assert!(after.0 - before.0 >= 200 * 4096, "{before:?} {after:?}");
+        // The map is the volume's own.
+        assert!(after.1 - before.1 < 200 * 4096, "{before:?} {after:?}");
         let shown = json(&daemon, &["volume", "show", "vm1", "--json"]);
         assert_eq!(shown["clients"], 2, "{shown}");
         let uris = shown["nbd"].to_string();

@@ -11,14 +11,15 @@ use std::rc::Rc;
 use base::{Instant, Nanos};
 use device::{Device, DeviceError};
 use policy::place::{ClientId, Origin, Penalties, Permille};
+use store::Caller;
 
 use super::stores::{AllStores, domains};
 use super::{Cluster, ClusterError};
 use crate::choice::Choice;
 use crate::meta::whole_range;
 use crate::names::VolumeId;
-use crate::record::{Name, VolumeRecord, WRITERS, Writer, writer_key};
-use crate::volume::{self, Site, Volume, VolumeError};
+use crate::record::{Name, PriorityClass, VolumeRecord, WRITERS, Writer, writer_key};
+use crate::volume::{self, Seen, Site, Volume, VolumeError};
 
 /// How long an engine may take to say that it is over.
 const OVER: Nanos = Nanos::millis(500);
@@ -82,6 +83,13 @@ impl InUse {
     }
 }
 
+/// The number of an export's clients. A volume's own has nothing in its upper half.
+fn client_of(volume: VolumeId, export: &str) -> ClientId {
+    // Below those who say nothing of themselves; two exports of one number would count as one client, and no more than that.
+    let name = (base::crc::crc32c(export.as_bytes()) >> 1).max(1);
+    ClientId(u64::from(name) << 32 | u64::from(volume.0))
+}
+
 impl Drop for InUse {
     fn drop(&mut self) {
         let slot = &self.0;
@@ -106,6 +114,29 @@ impl Cluster {
             own.open_alone(id).await
         };
         env::spawn(opening).await
+    }
+
+    /// The same, and the volume as the clients of an export have it whose requests count as of this class: a client beside
+    /// the volume's others, on all nodes the same by the export's name.
+    ///
+    /// # Errors
+    /// As for [`Cluster::open`].
+    pub async fn open_as(
+        &self,
+        name: &Name,
+        export: &str,
+        class: PriorityClass,
+    ) -> Result<(InUse, Rc<Seen>), ClusterError> {
+        let in_use = self.open(name).await?;
+        let record = in_use.volume().record();
+        let origin = Origin {
+            client: client_of(record.id, export),
+            class: class.into(),
+        };
+        let penalties = self.penalties_of(&record);
+        let seen = in_use.volume().seen_by(Caller { origin, penalties });
+        let seen = seen.await;
+        Ok((in_use, seen))
     }
 
     /// The same for who is alone with the volume.
@@ -147,17 +178,21 @@ impl Cluster {
             client: ClientId(u64::from(volume.id.0)),
             class: volume.priority.into(),
         };
-        let penalties = volume.penalties.map(|it| Penalties {
+        volume::Settings {
+            origin,
+            penalties: self.penalties_of(volume),
+            drained: self.drained(),
+            ..self.settings.volume.clone()
+        }
+    }
+
+    fn penalties_of(&self, volume: &VolumeRecord) -> Penalties {
+        let own = volume.penalties.map(|it| Penalties {
             other: Permille(it.other),
             from_higher: Permille(it.from_higher),
             from_lower: Permille(it.from_lower),
         });
-        volume::Settings {
-            origin,
-            penalties: penalties.unwrap_or(self.settings.volume.penalties),
-            drained: self.drained(),
-            ..self.settings.volume.clone()
-        }
+        own.unwrap_or(self.settings.volume.penalties)
     }
 
     pub(super) fn sites(&self, stores: &AllStores) -> Vec<Site> {

@@ -18,6 +18,7 @@ use store::{Change, place_of};
 
 use super::members::{Member, Standing};
 use super::overlay::BLOCK;
+use super::users::UserId;
 use super::{Core, Placed, VolumeError};
 use crate::choice::Told;
 use crate::link::{Link, LinkError};
@@ -31,15 +32,18 @@ pub(super) struct Piece {
     /// First byte in the extent.
     pub from: u64,
     pub len: u64,
+    /// Whose it is.
+    pub user: UserId,
 }
 
 impl Piece {
-    fn of(at: u64, len: u64, longest: u64) -> Piece {
+    fn of(at: u64, len: u64, longest: u64, user: UserId) -> Piece {
         let from = at % EXTENT;
         Piece {
             index: (at / EXTENT) as u32,
             from,
             len: len.min(EXTENT - from).min(longest - from % longest),
+            user,
         }
     }
 
@@ -60,11 +64,11 @@ impl Piece {
 }
 
 /// All pieces of a stretch of the volume.
-fn pieces(at: u64, len: u64, longest: u64) -> Vec<(u64, Piece)> {
+fn pieces(at: u64, len: u64, longest: u64, user: UserId) -> Vec<(u64, Piece)> {
     let mut all = Vec::new();
     let mut done = 0;
     while done < len {
-        let piece = Piece::of(at + done, len - done, longest);
+        let piece = Piece::of(at + done, len - done, longest, user);
         all.push((done, piece));
         done += piece.len;
     }
@@ -83,19 +87,20 @@ pub(super) enum Tried {
 }
 
 impl Core {
-    fn request(&self, op: Op, len: u64) -> Request {
+    fn request(&self, op: Op, len: u64, user: UserId) -> Request {
+        let caller = self.users.get(user);
         Request {
-            origin: self.settings.origin,
+            origin: caller.origin,
             op,
             bytes: Bytes(len),
             sequential: false,
-            penalties: self.settings.penalties,
+            penalties: caller.penalties,
         }
     }
 
     pub(super) fn allocation(&self, at: u64, len: u64) -> Vec<(u64, bool)> {
         let mut all: Vec<(u64, bool)> = Vec::new();
-        for (_, piece) in pieces(at, len, EXTENT) {
+        for (_, piece) in pieces(at, len, EXTENT, UserId::OWN) {
             let data = self.placed(piece.index).is_some();
             match all.last_mut() {
                 Some(last) if last.1 == data => last.0 += piece.len,
@@ -107,9 +112,14 @@ impl Core {
 
     // --- reads ----------------------------------------------------------------------------------------
 
-    pub(super) async fn read(self: &Rc<Self>, at: u64, mut buf: Buf) -> Result<Buf, VolumeError> {
+    pub(super) async fn read(
+        self: &Rc<Self>,
+        at: u64,
+        mut buf: Buf,
+        user: UserId,
+    ) -> Result<Buf, VolumeError> {
         let len = buf.len() as u64;
-        let all = pieces(at, len, EXTENT);
+        let all = pieces(at, len, EXTENT, user);
         let reads = all.iter().map(|(_, piece)| self.read_piece(*piece));
         let answers = join_all(reads.collect::<Vec<_>>()).await;
         for ((done, piece), answer) in all.iter().zip(answers) {
@@ -181,10 +191,10 @@ impl Core {
             let why = LinkError::Gone("none of its in-sync stores can be reached".to_owned());
             return Err(self.no_copy(piece.index, &why));
         }
-        let request = self.request(Op::Read, piece.len);
+        let request = self.request(Op::Read, piece.len, piece.user);
         let read = self.choice.read(&request, &copies, |disk| {
             let member = self.member_of(disk).expect("listed just now");
-            let link = member.link();
+            let link = self.link_of(member, piece.user);
             async move {
                 let begun = env::now();
                 let Some(link) = link else {
@@ -233,17 +243,20 @@ impl Core {
         at: u64,
         len: u64,
         data: Option<View>,
+        user: UserId,
     ) -> Result<(), VolumeError> {
         let longest = match data {
             Some(_) => self.piece.get(),
             None => EXTENT,
         };
-        let changes = pieces(at, len, longest).into_iter().map(|(done, piece)| {
-            let data = data
-                .as_ref()
-                .map(|data| data.slice(done as usize, piece.len as usize));
-            self.change_piece(piece, data)
-        });
+        let changes = pieces(at, len, longest, user)
+            .into_iter()
+            .map(|(done, piece)| {
+                let data = data
+                    .as_ref()
+                    .map(|data| data.slice(done as usize, piece.len as usize));
+                self.change_piece(piece, data)
+            });
         for answer in join_all(changes.collect::<Vec<_>>()).await {
             answer?;
         }
@@ -534,9 +547,9 @@ impl Core {
         }
     }
 
-    /// One copy's part of a change.
+    /// One copy's part of a change; what a user's link surely did not do goes on the volume's.
     async fn send(
-        &self,
+        self: &Rc<Self>,
         member: &Member,
         placed: &Placed,
         piece: Piece,
@@ -544,7 +557,29 @@ impl Core {
         mark: Generation,
         young: bool,
     ) -> Result<(), LinkError> {
-        let Some(link) = member.link() else {
+        let own = piece.user == UserId::OWN;
+        match self.send_by(member, placed, piece, data, mark, young).await {
+            Err(LinkError::Gone(_)) if !own => {
+                let piece = Piece {
+                    user: UserId::OWN,
+                    ..piece
+                };
+                self.send_by(member, placed, piece, data, mark, young).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn send_by(
+        self: &Rc<Self>,
+        member: &Member,
+        placed: &Placed,
+        piece: Piece,
+        data: &Option<View>,
+        mark: Generation,
+        young: bool,
+    ) -> Result<(), LinkError> {
+        let Some(link) = self.link_of(member, piece.user) else {
             let why = format!("there is no link to store {}", member.site.number);
             return Err(LinkError::Gone(why));
         };
@@ -555,7 +590,7 @@ impl Core {
         };
         let answer = match data {
             Some(data) => {
-                let request = self.request(Op::Write, piece.len);
+                let request = self.request(Op::Write, piece.len, piece.user);
                 let at = place_of(&placed.object, piece.from);
                 let write = async {
                     let begun = env::now();
@@ -570,7 +605,11 @@ impl Core {
         if let Err(error) = &answer
             && error.ends_link()
         {
-            member.lose(&link, matches!(error, LinkError::Unknown(_)));
+            let tainted = matches!(error, LinkError::Unknown(_));
+            #[cfg(test)]
+            let tainted =
+                tainted && (piece.user == UserId::OWN || !self.planted(super::Bug::UsersDoubt));
+            member.lose(&link, tainted);
         }
         answer
     }
@@ -579,18 +618,22 @@ impl Core {
 
     /// A store for one more copy of an extent that these have.
     pub(super) fn choose_one(&self, has: &[StoreNumber]) -> Option<StoreNumber> {
-        let request = self.request(Op::Write, EXTENT);
+        let request = self.request(Op::Write, EXTENT, UserId::OWN);
         let disks = self.choice.place(&request, 1, &self.targets(has)).ok()?;
         disks.first().map(|disk| StoreNumber(disk.0 as u16))
     }
 
     /// Stores for a new extent, as many as there should be copies, or as there are.
     pub(super) fn choose(&self, len: u64) -> Result<Vec<StoreNumber>, VolumeError> {
+        self.choose_for(len, UserId::OWN)
+    }
+
+    fn choose_for(&self, len: u64, user: UserId) -> Result<Vec<StoreNumber>, VolumeError> {
         let (copies, least) = {
             let record = &self.record.borrow().0;
             (usize::from(record.copies), usize::from(record.min_isr))
         };
-        let request = self.request(Op::Write, len);
+        let request = self.request(Op::Write, len, user);
         let targets = self.targets(&[]);
         let mut why = None;
         for count in (least.max(1)..=copies).rev() {
@@ -618,7 +661,7 @@ impl Core {
             // Else whoever opens the volume takes the one before for something that is still there.
             self.commit().await?;
         }
-        let stores = self.choose(piece.len)?;
+        let stores = self.choose_for(piece.len, piece.user)?;
         let _bound = self.bound_for(&stores);
         self.list_stores(&stores).await?;
         let name = ExtentName {

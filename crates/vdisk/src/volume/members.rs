@@ -13,9 +13,9 @@ use std::rc::Rc;
 
 use base::{Bytes, Nanos};
 use policy::place::{At, Candidate, DiskId, Permille, Target};
-use store::Caller;
 
 use super::open::writer_lease;
+use super::users::{Sides, UserId};
 use super::{Condition, Core, Health, Site, Volume, VolumeError, stores};
 use crate::link::{Link, LinkError};
 use crate::meta::{Compare, Entry, LeaseId, MetaError, Op, Outcome};
@@ -35,6 +35,8 @@ pub(super) struct Member {
     pub site: Site,
     pub standing: Cell<Standing>,
     link: RefCell<Option<Rc<dyn Link>>>,
+    /// Those of users, beside it.
+    pub sides: Sides,
     /// A change is in doubt: the next link needs a greater mark than this.
     tainted: Cell<bool>,
     /// The mark of its next link.
@@ -58,6 +60,7 @@ impl Member {
             site,
             standing: Cell::new(Standing::In),
             link: RefCell::default(),
+            sides: Sides::default(),
             tainted: Cell::new(false),
             mark: Cell::new(mark),
             synced: RefCell::default(),
@@ -121,23 +124,34 @@ impl Member {
         same && self.standing.get() == Standing::In
     }
 
+    /// The mark of its link.
+    pub fn mark(&self) -> Generation {
+        self.mark.get()
+    }
+
     pub fn drop_link(&self) {
+        self.sides.clear();
         *self.link.borrow_mut() = None;
     }
 
     pub fn set_link(&self, link: Rc<dyn Link>) {
+        self.sides.clear();
         *self.link.borrow_mut() = Some(link);
     }
 
     /// This link is of no more use. `tainted`: a change on it is in doubt.
     pub fn lose(&self, link: &Rc<dyn Link>, tainted: bool) {
+        self.sides.drop_one(link);
         let mut own = self.link.borrow_mut();
         if own.as_ref().is_some_and(|own| Rc::ptr_eq(own, link)) {
             *own = None;
+            self.sides.clear();
             self.tainted.set(self.tainted.get() || tainted);
         } else if tainted {
-            // A later link, there or not yet, would have the same mark: what is in doubt may still come after its changes.
+            // A later link, there or not yet, would have the same mark, and the volume's has that of a user's: what is in
+            // doubt may still come after its changes.
             *own = None;
+            self.sides.clear();
             self.tainted.set(true);
         }
     }
@@ -456,12 +470,12 @@ impl Core {
     }
 
     /// Says at a store whose requests will come, and under whose reservations.
-    async fn introduce(&self, link: &Rc<dyn Link>) -> Result<(), LinkError> {
-        let caller = Caller {
-            origin: self.settings.origin,
-            penalties: self.settings.penalties,
-        };
-        self.within(link.tell(caller)).await?;
+    pub(super) async fn introduce(
+        &self,
+        link: &Rc<dyn Link>,
+        user: UserId,
+    ) -> Result<(), LinkError> {
+        self.within(link.tell(self.users.get(user))).await?;
         let reservation = self.record.borrow().0.reservation.clone();
         let Some(holder) = reservation else {
             return Ok(());
@@ -481,7 +495,7 @@ impl Core {
         let mark = member.mark.get();
         let opened = member.site.door.open(&self.guard, mark.0);
         let link = self.within(opened).await?;
-        self.introduce(&link).await?;
+        self.introduce(&link, UserId::OWN).await?;
         let longest = (link.write_max() / 4096 * 4096).max(4096);
         self.piece.set(self.piece.get().min(longest));
         if let Ok(space) = self.within(link.space()).await {
@@ -503,7 +517,7 @@ impl Core {
         let mark = self.generation();
         let opened = member.site.door.open(&self.guard, mark.0);
         let link = self.within(opened).await?;
-        self.introduce(&link).await?;
+        self.introduce(&link, UserId::OWN).await?;
         member.mark.set(mark);
         member.tainted.set(false);
         Ok(link)

@@ -18,7 +18,7 @@
 //!   `overlay` what is shared with other images; `snapshot` how it becomes so, and other sizes.
 //!   `dirty` which extents' copies may differ after a crash. `mend` what makes copies equal again. `back` what stores that
 //!   come back are brought. `even` what goes on by itself. `drain` what leaves stores that are to be empty,
-//!   `rehome` the same for older images.
+//!   `rehome` the same for older images. `users` who is served under a class of his own.
 //!
 //! The map is read when a volume is opened, and what was allocated since its last commit is found by listing; it is in memory
 //! while the volume is open, and committed beside reads and writes. Not here yet: background requests in a class of
@@ -53,6 +53,7 @@ mod roster;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod users;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,6 +77,8 @@ pub use drain::Left;
 use kept::Kept;
 use ranges::Ranges;
 use roster::Roster;
+pub use users::Seen;
+use users::{UserId, Users};
 
 /// A store of the cluster.
 #[derive(Clone)]
@@ -484,6 +487,8 @@ pub(crate) enum Bug {
     HeadOnlyResync,
     /// An older image's map is written anew whoever went out meanwhile.
     UncountedRehome,
+    /// A change in doubt on a user's own link does not end the volume's.
+    UsersDoubt,
 }
 
 /// What all tasks of a volume share.
@@ -496,6 +501,7 @@ pub(crate) struct Core {
     meta: Rc<dyn MetaStore>,
     choice: Choice,
     members: Roster,
+    users: Users,
     /// Those that are to be empty, and those that the record may list no more.
     drained: RefCell<BTreeSet<StoreNumber>>,
     unlisting: RefCell<BTreeSet<StoreNumber>>,
@@ -767,14 +773,31 @@ impl Volume {
         self.core.record.borrow().0.name.to_string()
     }
 
-    fn change(&self, op: Op, span: Span, data: Option<View>) -> Pending<'_, ()> {
+    fn read_as(&self, at: Sector, buf: Buf, user: UserId) -> Pending<'_, Buf> {
+        let span = Span::new(at, Bytes(buf.len() as u64));
+        if let Err(error) = self.info().check(Op::Read, at, span.len.0) {
+            return device::ready(Err(error));
+        }
+        Box::pin(async move {
+            let read = async {
+                let buf = self.core.read(at.byte(), buf, user).await?;
+                self.core.leased().await?;
+                Ok(buf)
+            };
+            read.await
+                .map_err(|error| self.device_error(Op::Read, span, error))
+        })
+    }
+
+    fn change(&self, op: Op, span: Span, data: Option<View>, user: UserId) -> Pending<'_, ()> {
         if let Err(error) = self.info().check(op, span.start, span.len.0) {
             return device::ready(Err(error));
         }
         let core = Rc::clone(&self.core);
         // To its end, whether or not somebody waits.
         let task = env::spawn(async move {
-            core.change(span.start.byte(), span.len.0, data).await?;
+            core.change(span.start.byte(), span.len.0, data, user)
+                .await?;
             core.leased().await
         });
         Box::pin(async move {
@@ -799,24 +822,12 @@ impl Device for Volume {
     }
 
     fn read(&self, at: Sector, buf: Buf, _class: Class) -> Pending<'_, Buf> {
-        let span = Span::new(at, Bytes(buf.len() as u64));
-        if let Err(error) = self.info().check(Op::Read, at, span.len.0) {
-            return device::ready(Err(error));
-        }
-        Box::pin(async move {
-            let read = async {
-                let buf = self.core.read(at.byte(), buf).await?;
-                self.core.leased().await?;
-                Ok(buf)
-            };
-            read.await
-                .map_err(|error| self.device_error(Op::Read, span, error))
-        })
+        self.read_as(at, buf, UserId::OWN)
     }
 
     fn write(&self, at: Sector, data: View, _flags: WriteFlags) -> Pending<'_, ()> {
         let span = Span::new(at, Bytes(data.len() as u64));
-        self.change(Op::Write, span, Some(data))
+        self.change(Op::Write, span, Some(data), UserId::OWN)
     }
 
     fn flush(&self) -> Pending<'_, ()> {
@@ -827,11 +838,11 @@ impl Device for Volume {
     }
 
     fn discard(&self, span: Span) -> Pending<'_, ()> {
-        self.change(Op::Discard, span, None)
+        self.change(Op::Discard, span, None, UserId::OWN)
     }
 
     fn write_zeroes(&self, span: Span, _flags: WriteFlags) -> Pending<'_, ()> {
-        self.change(Op::WriteZeroes, span, None)
+        self.change(Op::WriteZeroes, span, None, UserId::OWN)
     }
 
     fn allocation(&self, span: Span) -> Pending<'_, Vec<(u64, bool)>> {

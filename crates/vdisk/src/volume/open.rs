@@ -21,13 +21,14 @@ use std::rc::Rc;
 
 use base::{Bytes, Instant};
 use env::sync::{Event, Semaphore, join_all};
-use store::{Change, Stat};
+use store::{Caller, Change, Stat};
 
 use super::dirty::{self, Dirty};
 use super::kept::Kept;
 use super::members::{Member, Standing};
 use super::nodes::{self, InStores};
 use super::roster::Roster;
+use super::users::Users;
 use super::{Core, Placed, Settings, Site, Stand, Volume, VolumeError};
 use crate::choice::Choice;
 use crate::image::{ImageRecord, ImageState, Known, image_key};
@@ -304,6 +305,10 @@ impl Core {
             unlisting: RefCell::default(),
             gone: RefCell::default(),
             bound: RefCell::default(),
+            users: Users::new(Caller {
+                origin: settings.origin,
+                penalties: settings.penalties,
+            }),
             settings,
             meta,
             choice,

@@ -22,6 +22,7 @@ use store::Change;
 
 use super::io::{Piece, Tried};
 use super::members::{Member, Standing};
+use super::users::UserId;
 use super::{Core, Placed, VolumeError};
 use crate::link::{Link, LinkError};
 use crate::names::{EXTENT, ExtentName, filling};
@@ -240,8 +241,9 @@ impl Core {
         let skips = false;
         for (from, to) in [(first, piece.from), (end, last)] {
             if from < to && !skips {
-                let (index, len) = (piece.index, to - from);
-                let rest = self.read_copy(&base, Piece { index, from, len }).await?;
+                let len = to - from;
+                let part = Piece { from, len, ..piece };
+                let rest = self.read_copy(&base, part).await?;
                 whole[(from - first) as usize..][..rest.len()].copy_from_slice(&rest);
             }
         }
@@ -354,7 +356,14 @@ impl Core {
         let step = CHUNK.min(self.piece.get());
         for from in (0..EXTENT).step_by(step as usize) {
             let len = step.min(EXTENT - from);
-            let data = self.read_layers(both, Piece { index, from, len }).await?;
+            let user = UserId::OWN;
+            let part = Piece {
+                index,
+                from,
+                len,
+                user,
+            };
+            let data = self.read_layers(both, part).await?;
             if data.iter().all(|byte| *byte == 0) {
                 continue;
             }

@@ -16,6 +16,7 @@ use std::rc::Rc;
 use base::{Bytes, Nanos};
 
 use super::io::{Piece, Tried};
+use super::users::UserId;
 use super::{Core, Volume, VolumeError};
 use crate::image::{self, ImageRecord, Known, NUMBERS_KEY, Numbers, image_key, snapshot_key};
 use crate::meta::{MetaError, Outcome};
@@ -264,6 +265,7 @@ impl Core {
             index,
             from,
             len: EXTENT - from,
+            user: UserId::OWN,
         };
         let mut tries = 0;
         while self.placed(index).is_some() {

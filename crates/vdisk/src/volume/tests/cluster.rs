@@ -112,6 +112,11 @@ impl Server {
         .await;
     }
 
+    /// Its disk takes so long for each request from here on.
+    pub fn slow(&self, each: Nanos) {
+        self.disk.borrow().set_delay(each, each);
+    }
+
     /// Breaks all connections with node `node`.
     pub fn reset(&self, node: u16) {
         sim::reset_streams(self.ip, host(1000 + node));
@@ -410,6 +415,23 @@ impl Cluster {
             })
         };
         self.servers.iter().map(door).collect()
+    }
+
+    /// As [`Cluster::open`], of stores in the same process.
+    pub async fn open_here(
+        &self,
+        node: u16,
+        meta: Rc<TwinClient>,
+    ) -> Result<Rc<Volume>, VolumeError> {
+        let sites = self.servers.iter().map(|server| Site {
+            number: StoreNumber(server.number),
+            domain: DomainId(u32::from(server.number)),
+            local: true,
+            rotating: false,
+            door: Rc::new(LocalDoor(server.node())),
+        });
+        self.open_at(VOLUME, node, meta, None, sites.collect())
+            .await
     }
 
     /// As [`Cluster::open`], by the protocol between nodes.

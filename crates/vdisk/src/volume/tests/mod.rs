@@ -10,3 +10,4 @@ mod returns;
 mod single;
 mod storm;
 mod unlucky;
+mod users;

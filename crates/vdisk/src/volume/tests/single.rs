@@ -13,11 +13,11 @@ use crate::names::StoreNumber;
 use crate::record::volume_key;
 use crate::volume::{Condition, Volume};
 
-fn filled(byte: u8, len: usize) -> View {
+pub(super) fn filled(byte: u8, len: usize) -> View {
     View::copy_of(&vec![byte; len])
 }
 
-async fn healthy(volume: &Volume) {
+pub(super) async fn healthy(volume: &Volume) {
     for _ in 0..1000 {
         if volume.health().condition == Condition::Healthy {
             return;
@@ -27,7 +27,7 @@ async fn healthy(volume: &Volume) {
     panic!("{:?}", volume.health());
 }
 
-async fn read(volume: &Volume, at: u64, len: usize) -> Buf {
+pub(super) async fn read(volume: &Volume, at: u64, len: usize) -> Buf {
     let buf = Buf::for_read(len);
     let read = volume.read(Sector(at / 512), buf, Class::Foreground).await;
     read.unwrap()

@@ -18,6 +18,8 @@ use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use device::{Class, Device, DeviceExt, WriteFlags};
 use env::Rng;
 use env::net::sim;
+use policy::place::{Class as Priority, ClientId, Origin, Penalties};
+use store::Caller;
 
 use super::cluster::{Cluster, SIZE, VOLUME, host};
 use super::direct::{alike, collector};
@@ -177,8 +179,22 @@ impl World {
     }
 }
 
+/// The volume as a client of this number has it: with `users` two of three have a class of their own.
+async fn seen_by(volume: &Rc<Volume>, number: u64, users: bool) -> Rc<dyn Device> {
+    if !users || number == 0 {
+        return Rc::clone(volume) as _;
+    }
+    let class = [Priority::Low, Priority::High][number as usize % 2];
+    let client = ClientId(100 + number);
+    let caller = Caller {
+        origin: Origin { client, class },
+        penalties: Penalties::default(),
+    };
+    volume.seen_by(caller).await
+}
+
 /// One client of the writer `owner`, until it is told to stop or the volume is gone.
-async fn client(volume: Rc<Volume>, world: Rc<World>, number: u64, owner: u64, mut rng: Rng) {
+async fn client(volume: Rc<dyn Device>, world: Rc<World>, number: u64, owner: u64, mut rng: Rng) {
     loop {
         let place = rng.below(PLACES.len() as u64) as usize;
         let (index, sector) = at(number, place);
@@ -447,7 +463,7 @@ async fn opened(
     Err("the volume does not open although nothing is broken".to_owned())
 }
 
-async fn story(seed: u64, bug: Option<Bug>) -> Result<(), String> {
+async fn story(seed: u64, bug: Option<Bug>, users: bool) -> Result<(), String> {
     let mut rng = Rng::from_seed(seed ^ 0x5eed);
     let copies = 2 + (seed % 2) as u8;
     let cluster = Cluster::new(4, copies, 1, Bytes::mib(128)).await;
@@ -463,7 +479,11 @@ async fn story(seed: u64, bug: Option<Bug>) -> Result<(), String> {
             let home = host(1000 + node as u16);
             for number in 0..CLIENTS {
                 let (volume, world) = (Rc::clone(&volume), Rc::clone(world));
-                let work = client(volume, world, number, node, env::rng("client"));
+                let rng = env::rng("client");
+                let work = async move {
+                    let volume = seen_by(&volume, number, users).await;
+                    client(volume, world, number, node, rng).await;
+                };
                 sim::on_host(home, async { drop(env::spawn(work)) }).await;
             }
             if nth == 0 && rng.chance(0.7) {
@@ -558,7 +578,7 @@ async fn gone(cluster: &Cluster, id: VolumeId) -> Result<(), String> {
 }
 
 fn run(seed: u64, bug: Option<Bug>) -> Result<(), String> {
-    env::Runtime::simulated(seed).block_on(story(seed, bug))
+    env::Runtime::simulated(seed).block_on(story(seed, bug, false))
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -577,6 +597,16 @@ fn nothing_that_was_answered_is_lost_or_changed_whatever_fails() {
     for seed in seeds {
         if let Err(why) = run(seed, None) {
             panic!("seed {seed}: {why}; replay with TANADA_SEED={seed}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_lost_or_changed_where_clients_have_classes_of_their_own() {
+    for seed in 0..number("TANADA_SEEDS").unwrap_or(30) {
+        let story = story(seed, None, true);
+        if let Err(why) = env::Runtime::simulated(seed).block_on(story) {
+            panic!("seed {seed}: {why}");
         }
     }
 }
@@ -631,7 +661,9 @@ fn what_is_left_behind_the_end_is_caught() {
 fn the_same_seed_gives_the_same_run() {
     let hash = |seed: u64| {
         let runtime = env::Runtime::simulated(seed);
-        runtime.block_on(story(seed, None)).expect("it holds");
+        runtime
+            .block_on(story(seed, None, false))
+            .expect("it holds");
         runtime.trace_hash()
     };
     assert_eq!(hash(3), hash(3));

@@ -1,0 +1,149 @@
+//! Users of a volume: their class reaches the stores, and nothing else changes.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Nanos, Sector, Span};
+use device::{Class, Device, DeviceError, DeviceExt, WriteFlags};
+use env::sync::join_all;
+use policy::place::{Class as Priority, ClientId, Origin, Penalties};
+use store::Caller;
+
+use super::cluster::Cluster;
+use super::single::{filled, healthy, read};
+use crate::volume::{Bug, Seen, Volume};
+
+/// Somebody with a class of his own.
+fn caller(client: u64, class: Priority) -> Caller {
+    let client = ClientId(client);
+    Caller {
+        origin: Origin { client, class },
+        penalties: Penalties::default(),
+    }
+}
+
+/// The marks of the volume's links.
+fn marks(volume: &Volume) -> Vec<u64> {
+    let members = volume.core.members.values();
+    members.map(|member| member.mark().0).collect()
+}
+
+/// Has the store's next link a greater mark when a change on a user's link was in doubt?
+async fn doubt_is_remembered(bug: Option<Bug>) -> bool {
+    let cluster = Cluster::new(1, 1, 1, Bytes::mib(64)).await;
+    let volume = cluster.open(1, cluster.twin.client(), bug).await.unwrap();
+    let user = volume.seen_by(caller(2, Priority::High)).await;
+    user.write_at(Sector(0), filled(1, 4096)).await.unwrap();
+    let before = marks(&volume);
+    // What is asked is done, and nobody hears of it.
+    cluster.servers[0].deaf.set(1.0);
+    let late = Rc::clone(&user);
+    let late = env::spawn(async move { late.write_at(Sector(0), filled(2, 4096)).await });
+    env::sleep(Nanos::secs(1)).await;
+    cluster.servers[0].deaf.set(0.0);
+    late.await.unwrap();
+    assert_eq!(read(&volume, 0, 4096).await[..], [2; 4096]);
+    let after = marks(&volume);
+    volume.close().await.unwrap();
+    after[0] > before[0]
+}
+
+#[test]
+fn a_change_in_doubt_on_a_users_link_gives_the_stores_next_one_a_greater_mark() {
+    let remembered = |bug| env::Runtime::simulated(61).block_on(doubt_is_remembered(bug));
+    assert!(remembered(None));
+    assert!(
+        !remembered(Some(Bug::UsersDoubt)),
+        "the planted bug is seen"
+    );
+}
+
+#[test]
+fn a_user_does_what_the_volume_does_while_its_own_links_break_and_are_not_there() {
+    env::Runtime::simulated(62).block_on(async {
+        let cluster = Cluster::new(3, 2, 1, Bytes::mib(64)).await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let low = volume.seen_by(caller(2, Priority::Low)).await;
+        let high = volume.seen_by(caller(3, Priority::High)).await;
+        for round in 0..12_u8 {
+            let at = u64::from(round % 3) * (4 << 20);
+            low.write_at(Sector(at / 512), filled(round + 1, 65_536))
+                .await
+                .unwrap();
+            let buf = Buf::for_read(65_536);
+            let seen = high.read(Sector(at / 512), buf, Class::Foreground).await;
+            assert_eq!(seen.unwrap()[..], vec![round + 1; 65_536][..]);
+            let span = Span::bytes(at, 4096);
+            high.write_zeroes(span, WriteFlags::default())
+                .await
+                .unwrap();
+            assert_eq!(read(&volume, at, 4096).await[..], [0; 4096]);
+            let server = &cluster.servers[usize::from(round % 3)];
+            match round % 4 {
+                0 => server.crash(),
+                1 => {
+                    cluster.heal().await;
+                    healthy(&volume).await;
+                }
+                _ => {}
+            }
+        }
+        cluster.heal().await;
+        healthy(&volume).await;
+        low.flush().await.unwrap();
+        volume.close().await.unwrap();
+        let over = high.write_at(Sector(0), filled(1, 512)).await;
+        assert!(matches!(over, Err(DeviceError::Gone { .. })));
+    });
+}
+
+async fn read_some(user: &Seen, at: u64) {
+    let buf = Buf::for_read(65_536);
+    let read = user.read(Sector(at / 512), buf, Class::Foreground).await;
+    assert_eq!(read.unwrap()[..], [5; 65_536]);
+}
+
+/// How many of 60 reads of a user of low class a busy store does before 16 of one of `class` who came later.
+async fn done_before(class: Priority, wire: bool) -> usize {
+    let cluster = Cluster::new(1, 1, 1, Bytes::mib(64)).await;
+    cluster.servers[0].listen().await;
+    let meta = cluster.twin.client();
+    let volume = match wire {
+        true => cluster.open_over_the_wire(1, meta).await.unwrap(),
+        false => cluster.open_here(1, meta).await.unwrap(),
+    };
+    let data = filled(5, 4 << 20);
+    volume.write_at(Sector(0), data).await.unwrap();
+    let low = volume.seen_by(caller(2, Priority::Low)).await;
+    let late = volume.seen_by(caller(3, class)).await;
+    cluster.servers[0].slow(Nanos::millis(2));
+    let done = Rc::new(Cell::new(0));
+    let reads: Vec<_> = (0..60)
+        .map(|nth| {
+            let (low, done) = (Rc::clone(&low), Rc::clone(&done));
+            env::spawn(async move {
+                read_some(&low, nth * 65_536).await;
+                done.set(done.get() + 1);
+            })
+        })
+        .collect();
+    env::sleep(Nanos::millis(7)).await;
+    let before = done.get();
+    assert!(before < 20, "they wait: {before}");
+    let later = (0..16).map(|nth| read_some(&late, nth * 65_536));
+    join_all(later.collect::<Vec<_>>()).await;
+    let meanwhile = done.get() - before;
+    join_all(reads).await;
+    meanwhile
+}
+
+#[test]
+fn a_preferred_users_reads_overtake_the_queue_of_another_user_of_the_same_volume() {
+    for wire in [false, true] {
+        let [same, normal, high] = Priority::ALL
+            .map(|class| env::Runtime::simulated(63).block_on(done_before(class, wire)));
+        // One of the same class does not wait behind the whole queue either: it has a line of its own.
+        let less = high < normal && normal < same;
+        assert!(less && high <= 10 && same <= 30, "{high} {normal} {same}");
+    }
+}

@@ -1,0 +1,229 @@
+//! Users of a volume beside the volume itself: whose requests have a client, class and penalties of their own.
+//!
+//! ```text
+//! a user's request -> policy: by the user's class -> the user's own link to the store, a line of its own there
+//!                                                     '-- none there (yet): the volume's link
+//! ```
+//!
+//! A user changes who is served first, and nothing else. Its link to a store is a second one under the mark of the volume's
+//! own, beside which it was opened: what is sealed off seals off both, and nobody waits until it is there.
+//!
+//! Source: COST 3.1 (priorities of clients, in q); that they are set per export too is ours.
+//!
+//! Always true:
+//! 1. A user's link is used only as long as the volume's link beside it is: both have the same mark.
+//! 2. A change in doubt on it ends the volume's link as well, so the store's next one has a greater mark.
+//! 3. What it surely did not do is asked again on the volume's link.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use base::{Buf, Bytes, Instant, Nanos, Sector, Span, View};
+use device::{Class, Device, Info, Op, Pending, WriteFlags};
+use env::sync::join_all;
+use store::Caller;
+
+use super::members::Member;
+use super::{Core, Volume};
+use crate::link::{Link, LinkError};
+use crate::names::StoreNumber;
+
+/// Between two tries to open a user's link.
+const AGAIN: Nanos = Nanos::secs(1);
+/// The volume itself is among them.
+const USERS_MAX: usize = 256;
+
+/// A user of one opened volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct UserId(u16);
+
+impl UserId {
+    /// The volume itself.
+    pub const OWN: UserId = UserId(0);
+}
+
+/// All users there were since the volume was opened.
+pub(super) struct Users(RefCell<Vec<Caller>>);
+
+impl Users {
+    pub fn new(own: Caller) -> Users {
+        Users(RefCell::new(vec![own]))
+    }
+
+    pub fn get(&self, user: UserId) -> Caller {
+        self.0.borrow()[usize::from(user.0)]
+    }
+
+    /// The same caller is the same user. Where there are too many, one counts as the volume itself.
+    fn enter(&self, caller: Caller) -> UserId {
+        let mut all = self.0.borrow_mut();
+        let known = all.iter().position(|known| *known == caller);
+        let index = known.unwrap_or(all.len());
+        if index >= USERS_MAX {
+            return UserId::OWN;
+        }
+        if known.is_none() {
+            all.push(caller);
+        }
+        UserId(index as u16)
+    }
+}
+
+/// The users' links to one store.
+#[derive(Default)]
+pub(super) struct Sides(RefCell<BTreeMap<UserId, Side>>);
+
+struct Side {
+    /// The volume's own.
+    beside: Rc<dyn Link>,
+    now: Now,
+}
+
+enum Now {
+    Opening,
+    Open(Rc<dyn Link>),
+    /// It is not tried before this.
+    Failed(Instant),
+}
+
+impl Sides {
+    /// The user's link beside `main`; else whether it is time to open one.
+    fn find(&self, user: UserId, main: &Rc<dyn Link>) -> Result<Rc<dyn Link>, bool> {
+        let all = self.0.borrow();
+        match all.get(&user).filter(|it| Rc::ptr_eq(&it.beside, main)) {
+            None => Err(true),
+            Some(side) => match &side.now {
+                Now::Open(link) => Ok(Rc::clone(link)),
+                Now::Opening => Err(false),
+                Now::Failed(until) => Err(env::now() >= *until),
+            },
+        }
+    }
+
+    fn set(&self, user: UserId, main: &Rc<dyn Link>, now: Now) {
+        let beside = Rc::clone(main);
+        self.0.borrow_mut().insert(user, Side { beside, now });
+    }
+
+    /// This link is of no more use, if it is one of these.
+    pub fn drop_one(&self, link: &Rc<dyn Link>) {
+        let is_it = |side: &Side| matches!(&side.now, Now::Open(own) if Rc::ptr_eq(own, link));
+        self.0.borrow_mut().retain(|_, side| !is_it(side));
+    }
+
+    /// The volume's own link is of no more use.
+    pub fn clear(&self) {
+        self.0.borrow_mut().clear();
+    }
+}
+
+impl Core {
+    /// The link that a user's requests to a store take. Nobody waits: while it is opened they take the volume's own.
+    pub(super) fn link_of(self: &Rc<Self>, member: &Member, user: UserId) -> Option<Rc<dyn Link>> {
+        let main = member.link()?;
+        if user == UserId::OWN {
+            return Some(main);
+        }
+        match member.sides.find(user, &main) {
+            Ok(link) => Some(link),
+            Err(due) => {
+                if due {
+                    member.sides.set(user, &main, Now::Opening);
+                    let (core, number) = (Rc::clone(self), member.site.number);
+                    let beside = Rc::clone(&main);
+                    env::spawn(async move { core.open_side(number, user, beside).await });
+                }
+                Some(main)
+            }
+        }
+    }
+
+    /// Opens a user's link beside the volume's own.
+    async fn open_side(&self, number: StoreNumber, user: UserId, main: Rc<dyn Link>) {
+        let member = self.member(number).expect("it was a member");
+        let opened = async {
+            let mark = member.mark();
+            let link = self
+                .within(member.site.door.open(&self.guard, mark.0))
+                .await?;
+            self.introduce(&link, user).await?;
+            Ok::<_, LinkError>(link)
+        };
+        let opened = opened.await;
+        if !member.link().is_some_and(|now| Rc::ptr_eq(&now, &main)) {
+            return;
+        }
+        let now = match opened {
+            Ok(link) => Now::Open(link),
+            Err(error) => {
+                tracing::debug!(volume = %self.id, store = number.0, %error, "no link of a user's own");
+                Now::Failed(env::now() + AGAIN)
+            }
+        };
+        member.sides.set(user, &main, now);
+    }
+
+    /// Opens a user's links to all stores there are links to.
+    async fn open_sides(&self, user: UserId) {
+        let opening = self.members.values().filter_map(|member| {
+            let main = member.link()?;
+            // Whoever opens one already goes on.
+            member.sides.find(user, &main).err().filter(|due| *due)?;
+            member.sides.set(user, &main, Now::Opening);
+            Some(self.open_side(member.site.number, user, main))
+        });
+        join_all(opening.collect::<Vec<_>>()).await;
+    }
+}
+
+/// A volume as one of its users has it: the same blocks, under the user's class. Held as `Rc<dyn Device>`.
+pub struct Seen {
+    volume: Rc<Volume>,
+    user: UserId,
+}
+
+impl Volume {
+    /// The volume for somebody whose requests are `caller`'s.
+    pub async fn seen_by(self: &Rc<Self>, caller: Caller) -> Rc<Seen> {
+        let user = self.core.users.enter(caller);
+        if user != UserId::OWN {
+            self.core.open_sides(user).await;
+        }
+        Rc::new(Seen {
+            volume: Rc::clone(self),
+            user,
+        })
+    }
+}
+
+impl Device for Seen {
+    fn info(&self) -> Info {
+        self.volume.info()
+    }
+
+    fn read(&self, at: Sector, buf: Buf, _class: Class) -> Pending<'_, Buf> {
+        self.volume.read_as(at, buf, self.user)
+    }
+
+    fn write(&self, at: Sector, data: View, _flags: WriteFlags) -> Pending<'_, ()> {
+        let span = Span::new(at, Bytes(data.len() as u64));
+        self.volume.change(Op::Write, span, Some(data), self.user)
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        self.volume.flush()
+    }
+
+    fn discard(&self, span: Span) -> Pending<'_, ()> {
+        self.volume.change(Op::Discard, span, None, self.user)
+    }
+
+    fn write_zeroes(&self, span: Span, _flags: WriteFlags) -> Pending<'_, ()> {
+        self.volume.change(Op::WriteZeroes, span, None, self.user)
+    }
+
+    fn allocation(&self, span: Span) -> Pending<'_, Vec<(u64, bool)>> {
+        self.volume.allocation(span)
+    }
+}
