@@ -98,9 +98,14 @@ pub struct Writer {
     pub node: String,
     /// Its lease in the meta store. Under it is [`writer_key`], so everybody sees whether it lasts.
     pub lease: u64,
-    /// Somebody before may still answer: whoever takes the volume from this one waits as long as this one had to.
-    #[serde(default)]
+    /// Somebody before may still answer: whoever takes the volume from this one waits as long as this one had to. Who did not say so
+    /// may.
+    #[serde(default = "may_wait")]
     pub waits: bool,
+}
+
+fn may_wait() -> bool {
+    true
 }
 
 /// How much a volume's clients matter beside others.
@@ -412,6 +417,12 @@ mod tests {
             waits: true,
         });
         record
+    }
+
+    #[test]
+    fn of_a_writer_who_did_not_say_whether_he_waits_it_is_taken_that_he_does() {
+        let writer: Writer = serde_json::from_str(r#"{"node": "n1", "lease": 7}"#).unwrap();
+        assert!(writer.waits);
     }
 
     #[test]

@@ -203,6 +203,12 @@ pub trait MetaStore {
     /// only what was answered may be counted on.
     fn keep(&self, lease: LeaseId) -> Pending<'_, Nanos>;
 
+    /// Is a key that went with its lease a proof that nobody counts on the lease any more, by rule 4? Else who needs one waits as
+    /// long as a lease lasts.
+    fn leases_are_proof(&self) -> bool {
+        true
+    }
+
     /// Ends a lease and removes what is under it, in one transaction.
     ///
     /// # Errors

@@ -12,8 +12,8 @@
 //! 2. Every change that was ever answered is on a store that is sealed.
 //! 3. A writer who did not close may answer, from memory or from a store that is not sealed, until his lease is over; the
 //!    volume is not open before. No lease is kept that began before another epoch: its holder reads the record each time.
-//! 4. That it is over is known from the clock, or from the meta store, in the step that gives the volume its epoch: a lease ran out there later
-//!    than its holder counts, and he himself had nobody to wait for.
+//! 4. That it is over is known from the clock, or from a meta store whose leases are proof, in the step that gives the volume its epoch: a
+//!    lease ran out there later than its holder counts, and he himself had nobody to wait for.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -194,7 +194,7 @@ async fn take(
                 // Once it is gone it does not come back.
                 compares.push(Compare::Absent(held));
             }
-            old.waits || !ran_out
+            old.waits || !ran_out || !meta.leases_are_proof()
         }
     };
     let mut record = before.clone();

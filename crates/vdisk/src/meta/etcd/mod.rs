@@ -397,6 +397,11 @@ impl MetaStore for Client {
         })
     }
 
+    /// Leaders that were deposed and did not know it have ended leases early (etcd's issues 12528 and 15247), and anybody may end one by hand.
+    fn leases_are_proof(&self) -> bool {
+        false
+    }
+
     fn revoke(&self, lease: LeaseId) -> Pending<'_, ()> {
         Box::pin(async move {
             let end = |cluster: Arc<Cluster>| async move { cluster.revoke(lease).await };
