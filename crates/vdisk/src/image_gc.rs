@@ -19,7 +19,7 @@
 //!    other places: whatever an image of the same tree has stays.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -33,6 +33,8 @@ use crate::names::{ExtentName, Generation, ImageId, NodeName, StoreNumber};
 
 /// Names asked for at once.
 const PAGE: usize = 1_000;
+/// How often a step is taken again at once because maps beside it changed.
+const ROUNDS: u32 = 4;
 
 /// Objects of the stores, by name. Held as `Rc<dyn Objects>`; lives on one thread.
 pub trait Objects {
@@ -219,6 +221,7 @@ impl Collector {
 
     async fn run_through(&self) -> Result<(), ImagesError> {
         let mut later = BTreeSet::new();
+        let mut again: BTreeMap<ImageId, u32> = BTreeMap::new();
         let mut held = Held::default();
         loop {
             let images = self.images.all().await?;
@@ -232,8 +235,13 @@ impl Collector {
                     Ok(()) | Err(ImagesError::Conflict(_)) => (),
                     Err(error) => return Err(error),
                 },
-                // A neighbour's writer freed a node that its older map had.
-                Err(ImagesError::Map(MapError::Absent { .. })) if self.moved(&images).await? => {}
+                // A neighbour's writer freed a node that its older map had. Where that goes on and on, others are not to wait.
+                Err(ImagesError::Map(MapError::Absent { .. }))
+                    if again.get(&id).is_none_or(|rounds| *rounds < ROUNDS)
+                        && self.moved(&images, id).await? =>
+                {
+                    *again.entry(id).or_default() += 1;
+                }
                 Err(error) => {
                     held.up::<()>(Err(error))?;
                     later.insert(id);
@@ -242,13 +250,12 @@ impl Collector {
         }
     }
 
-    /// Has any image another map than before?
-    async fn moved(&self, before: &AllImages) -> Result<bool, ImagesError> {
+    /// Has any image of a tree another map than before, or is it gone?
+    async fn moved(&self, before: &AllImages, id: ImageId) -> Result<bool, ImagesError> {
         let now = self.images.all().await?;
-        Ok(now.iter().any(|(id, known)| {
-            before
-                .get(id)
-                .is_none_or(|before| before.record.root != known.record.root)
+        Ok(tree_of(before, id).iter().any(|one| {
+            now.get(one)
+                .is_none_or(|now| now.record.root != before[one].record.root)
         }))
     }
 
@@ -409,8 +416,21 @@ impl Collector {
         let mut named = BTreeSet::new();
         let others = tree_of(images, head.id);
         for id in others.into_iter().filter(|id| *id != head.id) {
-            self.name_after(&images[&id].record, head, &mut named)
-                .await?;
+            let mut image = images[&id].record.clone();
+            loop {
+                match self.name_after(&image, head, &mut named).await {
+                    Ok(()) => break,
+                    // Its writer goes on: what its map has of others only becomes less.
+                    Err(ImagesError::Map(error @ MapError::Absent { .. })) => {
+                        match self.images.image(id).await {
+                            Ok(now) if now.record.root != image.root => image = now.record,
+                            Err(ImagesError::Missing(_)) => break,
+                            _ => return Err(error.into()),
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
         }
         Ok(named)
     }
