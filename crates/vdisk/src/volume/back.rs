@@ -274,7 +274,7 @@ impl Core {
             Ok(()) | Err(LinkError::Absent(_)) => {}
             Err(error) => return Err(Held::by_store(error)),
         }
-        let copied = self.copy(object, object, &source, &copies, link, Generation(0));
+        let copied = self.copy_behind(object, object, &source, &copies, link);
         copied.await.map_err(held)?;
         let stamp = self.within(link.stamp(object, change)).await;
         stamp.map_err(Held::by_store)
@@ -295,7 +295,7 @@ impl Core {
             Err(error) => return Err(Halt::To(error)),
         }
         let object = &placed.object;
-        self.copy(object, &beside, source, copies, to, Generation(0))
+        self.copy_behind(object, &beside, source, copies, to)
             .await?;
         let named = self.within(to.rename(&beside, object, true, change));
         named.await.map_err(Halt::To)

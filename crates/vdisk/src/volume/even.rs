@@ -122,11 +122,12 @@ impl Core {
         let copies = usize::from(self.record.borrow().0.copies);
         let extents = self.extents.borrow();
         let mut all = extents.range(from..).filter(|(index, placed)| {
-            let mut layers = placed.layers();
-            layers.any(|it| it.stores.borrow().len() != copies)
-                && !placed.young.get()
-                && !self.is_doubtful(**index)
-                && !self.evening.borrow().contains(*index)
+            let count = |it: &Rc<Placed>| it.stores.borrow().len();
+            let uneven = match placed.young.get() {
+                true => count(placed) < copies,
+                false => placed.layers().any(|it| count(&it) != copies),
+            };
+            uneven && !self.is_doubtful(**index) && !self.evening.borrow().contains(*index)
         });
         all.next().map(|(index, _)| *index)
     }
@@ -138,6 +139,14 @@ impl Core {
         let Some(placed) = self.placed(index).filter(|_| !self.is_doubtful(index)) else {
             return Ok(());
         };
+        if placed.young.get() {
+            // Of no use to anybody, and it would count for ever: the next change makes it anew.
+            let lacks = placed.stores.borrow().len() < copies;
+            return match lacks {
+                true => self.forget(index, &placed).await,
+                false => Ok(()),
+            };
+        }
         for layer in placed.layers().filter(|layer| !layer.young.get()) {
             let count = layer.stores.borrow().len();
             if count > copies && !self.is_shared(&layer) {
@@ -190,7 +199,7 @@ impl Core {
                 Err(error) => return Err(Halt::To(error)),
             }
             // Not whole, and of no account, until it has its mark.
-            self.copy(object, object, &source, &sources, &link, Generation(0))
+            self.copy_behind(object, object, &source, &sources, &link)
                 .await?;
             named.set(true);
             let mark = marked(self.generation(), true);

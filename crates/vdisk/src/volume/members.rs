@@ -477,7 +477,8 @@ impl Core {
     ) -> Result<(), LinkError> {
         self.within(link.tell(self.users.get(user))).await?;
         let reservation = self.record.borrow().0.reservation.clone();
-        let Some(holder) = reservation else {
+        let promised = reservation.filter(|_| user != UserId::BACKGROUND);
+        let Some(holder) = promised else {
             return Ok(());
         };
         match self.within(link.come_under(&holder)).await {

@@ -311,6 +311,20 @@ impl Core {
         Ok(())
     }
 
+    /// As [`Core::copy`], behind what clients ask for.
+    pub(super) async fn copy_behind(
+        &self,
+        object: &str,
+        as_object: &str,
+        source: &Rc<dyn Link>,
+        copies: &[Copy<'_>],
+        to: &Rc<dyn Link>,
+    ) -> Result<(), Halt> {
+        let (source, to) = (self.background(source).await, self.background(to).await);
+        self.copy(object, as_object, &source, copies, &to, Generation(0))
+            .await
+    }
+
     /// From `source`, or where it is damaged from another copy, page by page.
     async fn read_any(
         &self,

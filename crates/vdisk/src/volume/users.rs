@@ -22,6 +22,7 @@ use std::rc::Rc;
 use base::{Buf, Bytes, Instant, Nanos, Sector, Span, View};
 use device::{Class, Device, Info, Op, Pending, WriteFlags};
 use env::sync::join_all;
+use policy::place::Class as Priority;
 use store::Caller;
 
 use super::members::Member;
@@ -41,6 +42,9 @@ pub(super) struct UserId(u16);
 impl UserId {
     /// The volume itself.
     pub const OWN: UserId = UserId(0);
+    /// What it copies by itself: to stores that come back, from those that are drained, where copies lack. Of low class, and under no
+    /// reservation of the volume's.
+    pub const BACKGROUND: UserId = UserId(1);
 }
 
 /// All users there were since the volume was opened.
@@ -48,7 +52,9 @@ pub(super) struct Users(RefCell<Vec<Caller>>);
 
 impl Users {
     pub fn new(own: Caller) -> Users {
-        Users(RefCell::new(vec![own]))
+        let mut behind = own;
+        behind.origin.class = Priority::Low;
+        Users(RefCell::new(vec![own, behind]))
     }
 
     pub fn get(&self, user: UserId) -> Caller {
@@ -58,7 +64,10 @@ impl Users {
     /// The same caller is the same user. Where there are too many, one counts as the volume itself.
     fn enter(&self, caller: Caller) -> UserId {
         let mut all = self.0.borrow_mut();
-        let known = all.iter().position(|known| *known == caller);
+        let is_it = |(index, known): (usize, &Caller)| {
+            *known == caller && index != usize::from(UserId::BACKGROUND.0)
+        };
+        let known = all.iter().enumerate().position(is_it);
         let index = known.unwrap_or(all.len());
         if index >= USERS_MAX {
             return UserId::OWN;
@@ -162,6 +171,22 @@ impl Core {
             }
         };
         member.sides.set(user, &main, now);
+    }
+
+    /// The link that copying by itself takes beside `main`, a store's own; that one where there is no other.
+    pub(super) async fn background(&self, main: &Rc<dyn Link>) -> Rc<dyn Link> {
+        let is_its = |member: &&Member| member.link().is_some_and(|it| Rc::ptr_eq(&it, main));
+        let Some(member) = self.members.values().find(is_its) else {
+            return Rc::clone(main);
+        };
+        let user = UserId::BACKGROUND;
+        if let Err(true) = member.sides.find(user, main) {
+            member.sides.set(user, main, Now::Opening);
+            let beside = Rc::clone(main);
+            self.open_side(member.site.number, user, beside).await;
+        }
+        let found = member.sides.find(user, main);
+        found.unwrap_or_else(|_| Rc::clone(main))
     }
 
     /// Opens a user's links to all stores there are links to.

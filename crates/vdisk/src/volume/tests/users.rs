@@ -9,7 +9,7 @@ use env::sync::join_all;
 use policy::place::{Class as Priority, ClientId, Origin, Penalties};
 use store::Caller;
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Server};
 use super::single::{filled, healthy, read};
 use crate::volume::{Bug, Seen, Volume};
 
@@ -148,4 +148,47 @@ fn a_preferred_users_reads_overtake_the_queue_of_another_user_of_the_same_volume
         let less = high < normal && normal < same;
         assert!(less && high <= 10 && same <= 30, "{high} {normal} {same}");
     }
+}
+
+/// Bytes that sessions of this priority got at a store.
+fn delivered(server: &Server, priority: &str) -> u64 {
+    let sessions = server.node().sessions();
+    let of = sessions.iter().filter(|it| it.priority == priority);
+    of.map(|it| it.delivered_bytes).sum()
+}
+
+#[test]
+fn what_a_store_that_comes_back_lacks_is_copied_behind_what_clients_ask_for() {
+    env::Runtime::simulated(64).block_on(async {
+        const EXTENTS: u64 = 3;
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        for server in &cluster.servers {
+            server.listen().await;
+        }
+        let meta = cluster.twin.client();
+        let volume = cluster.open_over_the_wire(1, meta).await.unwrap();
+        cluster.servers[1].crash();
+        for index in 0..EXTENTS {
+            let data = filled(1 + index as u8, 1 << 20);
+            volume
+                .write_at(Sector(index * (4 << 20) / 512), data)
+                .await
+                .unwrap();
+        }
+        let from = &cluster.servers[0];
+        let before = (delivered(from, "low"), delivered(from, "normal"));
+        assert_eq!(before.0, 0);
+        cluster.heal().await;
+        cluster.servers[1].listen().await;
+        healthy(&volume).await;
+        let all = EXTENTS << 20;
+        assert!(delivered(from, "low") >= all);
+        assert!(delivered(&cluster.servers[1], "low") >= all);
+        // Maps and dirty bits are the volume's.
+        assert!(delivered(from, "normal") - before.1 < 1 << 20);
+        for index in 0..EXTENTS {
+            let seen = read(&volume, index * (4 << 20), 1 << 20).await;
+            assert!(seen[..] == vec![1 + index as u8; 1 << 20][..]);
+        }
+    });
 }
