@@ -397,7 +397,7 @@ impl MetaStore for Client {
         })
     }
 
-    /// Leaders that were deposed and did not know it have ended leases early (etcd's issues 12528 and 15247), and anybody may end one by hand.
+    /// Leaders that were deposed and did not know it have ended leases early, and anybody may end one by hand.
     fn leases_are_proof(&self) -> bool {
         false
     }
