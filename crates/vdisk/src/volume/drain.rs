@@ -197,7 +197,7 @@ impl Core {
         all.next().map(|(index, _)| *index)
     }
 
-    async fn move_extent(&self, index: u32) -> Result<(), VolumeError> {
+    pub(super) async fn move_extent(&self, index: u32) -> Result<(), VolumeError> {
         let start = u64::from(index) * EXTENT;
         let _held = self.ranges.take(start..start + EXTENT, true).await;
         let Some(top) = self.placed(index).filter(|_| !self.is_doubtful(index)) else {

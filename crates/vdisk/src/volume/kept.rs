@@ -68,15 +68,6 @@ impl Kept {
         extents.values().filter(on).count()
     }
 
-    /// All stores that should have an object.
-    pub fn stores_of(&self, name: &ExtentName) -> Vec<StoreNumber> {
-        self.extents
-            .borrow()
-            .get(name)
-            .map(union)
-            .unwrap_or_default()
-    }
-
     /// An image has this besides.
     pub fn add(
         &self,

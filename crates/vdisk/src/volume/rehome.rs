@@ -147,7 +147,10 @@ impl Core {
                 if !self.may_rehome(stores)? {
                     return Ok(());
                 }
-                if let Some(entry) = self.entry_elsewhere(*index, entry, &image, stores).await? {
+                if let Some(entry) = self
+                    .entry_elsewhere(seen, *index, entry, &image, stores)
+                    .await?
+                {
                     let set = map.set(*index, entry).await;
                     set.map_err(|error| self.map_error(&error))?;
                     part.insert(*index, entry);
@@ -335,6 +338,7 @@ impl Core {
     /// The entry with copies on other stores; none if there is no place for them now, or nothing to make them of.
     async fn entry_elsewhere(
         self: &Rc<Self>,
+        seen: &Seen,
         index: u32,
         entry: &Entry,
         image: &ImageRecord,
@@ -343,7 +347,7 @@ impl Core {
         let mut layers = Vec::new();
         for layer in entry.layers() {
             let at = match image.is_live() {
-                true => self.layer_elsewhere(index, &layer, stores).await?,
+                true => self.layer_elsewhere(seen, index, &layer, stores).await?,
                 false => self.unread_elsewhere(&layer, stores),
             };
             let Some(at) = at else {
@@ -372,6 +376,7 @@ impl Core {
 
     async fn layer_elsewhere(
         &self,
+        seen: &Seen,
         index: u32,
         layer: &Layer,
         stores: &Drained,
@@ -389,7 +394,8 @@ impl Core {
         let head = head.flat_map(|placed| placed.layers());
         let head = head.filter(|own| own.name == name);
         let head = head.flat_map(|own| own.stores.borrow().clone());
-        let there: Vec<StoreNumber> = head.chain(self.kept.stores_of(&name)).collect();
+        let mut there: Vec<StoreNumber> = head.collect();
+        there.extend(self.where_older_have(seen, index, layer).await);
         for number in there {
             if at.len() < copies && !had.contains(&number) && self.may_have_too(number, &at) {
                 at.push(number);
@@ -406,6 +412,23 @@ impl Core {
             at.push(number);
         }
         Ok(Stores::new(&at))
+    }
+
+    /// Where the volume's older images have a layer, by their maps. What is in the table of what is kept may be of an image that
+    /// is gone: then it was the head's alone for a while, and changes did not reach each place.
+    async fn where_older_have(&self, seen: &Seen, index: u32, layer: &Layer) -> Vec<StoreNumber> {
+        let head = self.head.borrow().record.id;
+        let all = seen.all.values().map(|known| &known.record);
+        let mut at = Vec::new();
+        for image in all.filter(|it| it.volume == self.id && it.id != head && it.is_live()) {
+            // What cannot be read is brought.
+            let Ok((_, Some(entry))) = self.path(image.root, index).await else {
+                continue;
+            };
+            let same = entry.layers().filter(|own| own.is(layer));
+            at.extend(same.flat_map(|own| own.stores.as_slice().to_vec()));
+        }
+        at
     }
 
     /// Is a store in sync, to stay, and in a failure domain of its own?

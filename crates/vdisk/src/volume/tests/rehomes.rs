@@ -7,6 +7,8 @@ use base::{Bytes, Nanos, Sector, View};
 use device::DeviceExt;
 
 use super::cluster::Cluster;
+use super::direct::{alike, collector};
+use crate::image;
 use crate::meta::{MetaStore, Op};
 use crate::names::{EXTENT, StoreNumber};
 use crate::record::gone_key;
@@ -170,5 +172,59 @@ fn a_store_that_left_the_cluster_is_not_listed_by_a_writer_that_has_not_heard_of
         }
         assert!(!listed().contains(&left[0]), "{left:?}");
         assert_eq!(listed().len(), 2);
+    });
+}
+
+/// A copy that an image which is gone left behind is not what changes reached since: it has the name, and other bytes.
+#[test]
+fn a_snapshot_is_not_said_to_be_where_a_snapshot_that_is_gone_was() {
+    env::Runtime::simulated(65).block_on(async {
+        let cluster = Cluster::new(4, 2, 1, Bytes::mib(64)).await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let core = &volume.core;
+        write(&volume, 1).await;
+        core.commit().await.unwrap();
+        let placed = || core.placed(1).unwrap();
+        let (object, first) = (placed().object.clone(), placed().stores.borrow().clone());
+        let monday = volume.snapshot("monday".parse().unwrap()).await.unwrap();
+
+        // The head alone leaves a store.
+        *core.drained.borrow_mut() = BTreeSet::from([first[0]]);
+        core.move_extent(1).await.unwrap();
+        core.drained.borrow_mut().clear();
+        let second = placed().stores.borrow().clone();
+        assert!(!second.contains(&first[0]), "{second:?}");
+
+        let images = collector(&cluster).images;
+        let known = images.image(monday).await.unwrap();
+        let change = image::delete_snapshot(&known).unwrap();
+        images.change(change).await.unwrap();
+        collector(&cluster).run().await.unwrap();
+        // With a commit it learns that the snapshot is gone.
+        write(&volume, 0).await;
+        core.commit().await.unwrap();
+        assert!(!core.is_shared(&placed()), "it is the head's alone");
+        let old = cluster.servers[usize::from(first[0].0) - 1].node();
+        assert!(old.store().stat(&placed().object).is_ok());
+        let data = View::copy_of(&[2; 4096]);
+        volume.write_at(Sector(EXTENT / 512), data).await.unwrap();
+        assert_eq!(placed().object, object, "it was changed in place");
+
+        volume.snapshot("tuesday".parse().unwrap()).await.unwrap();
+        volume.resize(Bytes(EXTENT)).await.unwrap();
+        let leaves = *second.iter().find(|one| !first.contains(one)).unwrap();
+        volume.drain(BTreeSet::from([leaves]));
+        for _ in 0..1_000 {
+            if volume.figures().rehomed > 0 {
+                break;
+            }
+            env::sleep(Nanos::millis(20)).await;
+        }
+        assert!(
+            volume.figures().rehomed > 0,
+            "the snapshot stays where it was"
+        );
+        volume.close().await.unwrap();
+        alike(&cluster, 2).await.unwrap();
     });
 }
