@@ -14,7 +14,7 @@
 //!    of its children has it, and no child is made meanwhile (each takes a number, which is compared).
 //! 2. A copy that a new map names is whole and durable, and made for it: what else lies about is not looked at.
 //! 3. With a new map nothing has fewer in-sync copies than the record says.
-//! 4. No copy is freed of what a child of another volume has: its writer may be bringing it there again.
+//! 4. No copy is freed of what an image of another volume below it has: its writer may be bringing it there again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -30,7 +30,7 @@ use crate::image_meta::{AllImages, Images};
 use crate::map::node::{Place, stride};
 use crate::map::{Commit, Entry, Freed, Layer, Map, MapError, Root};
 use crate::meta::{Outcome, Revision};
-use crate::names::{COPIES_MAX, Generation, NodeName, StoreNumber, Stores};
+use crate::names::{COPIES_MAX, Generation, ImageId, NodeName, StoreNumber, Stores};
 use crate::record::extents;
 
 /// Extents that are handed over at once: 64 MiB.
@@ -285,9 +285,10 @@ impl Core {
     /// Of what an image's map had before what no image beside it has. What is not known stays: an audit finds it.
     async fn had_alone(&self, seen: &Seen, image: &ImageRecord, commit: &Commit) -> Freed {
         let parent = image.parent.and_then(|parent| seen.all.get(&parent));
-        let children = seen.all.values();
-        let others =
-            children.filter(|it| it.record.parent == Some(image.id) && it.record.volume != self.id);
+        let others = seen
+            .all
+            .values()
+            .filter(|it| it.record.volume != self.id && is_below(&seen.all, &it.record, image.id));
         let beside: Vec<Root> = others.chain(parent).map(|it| it.record.root).collect();
         let mut alone = Freed::default();
         for (index, layer) in &commit.replaced.extents {
@@ -479,6 +480,20 @@ impl Walked {
     fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.nodes.is_empty()
     }
+}
+
+/// Is it a child of `top`, or a child's child, and so on?
+fn is_below(all: &AllImages, image: &ImageRecord, top: ImageId) -> bool {
+    let mut parent = image.parent;
+    // A record that is damaged may name one twice.
+    for _ in 0..all.len() {
+        match parent {
+            Some(id) if id == top => return true,
+            Some(id) => parent = all.get(&id).and_then(|it| it.record.parent),
+            None => return false,
+        }
+    }
+    false
 }
 
 /// Which of the stores it names.

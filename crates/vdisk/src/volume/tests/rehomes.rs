@@ -6,7 +6,7 @@ use std::rc::Rc;
 use base::{Bytes, Nanos, Sector, View};
 use device::DeviceExt;
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, VOLUME};
 use super::direct::{alike, collector};
 use crate::image;
 use crate::meta::{MetaStore, Op};
@@ -225,6 +225,68 @@ fn a_snapshot_is_not_said_to_be_where_a_snapshot_that_is_gone_was() {
             "the snapshot stays where it was"
         );
         volume.close().await.unwrap();
+        alike(&cluster, 2).await.unwrap();
+    });
+}
+
+/// Until so many extents of older images are elsewhere.
+async fn rehomed(volume: &Volume, count: u64) {
+    for _ in 0..10_000_000 {
+        if volume.figures().rehomed >= count {
+            return;
+        }
+        env::sleep(Nanos::micros(5)).await;
+    }
+    panic!("older images stay where they were");
+}
+
+/// A clone of a snapshot brought its copy back to a store, which an older snapshot leaves after that.
+#[test]
+fn a_copy_stays_where_a_clone_of_a_later_snapshot_has_it() {
+    env::Runtime::simulated(66).block_on(async {
+        let cluster = Cluster::new(3, 2, 1, Bytes::mib(64)).await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        write(&volume, 1).await;
+        volume.core.commit().await.unwrap();
+        let placed = volume.core.placed(1).unwrap();
+        let first = placed.stores.borrow().clone();
+        let (stays, leaves) = (BTreeSet::from([first[0]]), BTreeSet::from([first[1]]));
+        volume.snapshot("monday".parse().unwrap()).await.unwrap();
+        let tuesday = volume.snapshot("tuesday".parse().unwrap()).await.unwrap();
+        volume.resize(Bytes(EXTENT)).await.unwrap();
+
+        let images = collector(&cluster).images;
+        let numbers = images.numbers().await.unwrap();
+        let source = images.image(tuesday).await.unwrap();
+        let of = images.volume(VOLUME).await.unwrap();
+        let (made, change) =
+            image::clone(&numbers, &source, &of, "clone".parse().unwrap()).unwrap();
+        images.change(change).await.unwrap();
+        let clone = cluster
+            .open_one(made.id, 2, cluster.twin.client(), None)
+            .await;
+        let clone = clone.unwrap();
+        *clone.core.drained.borrow_mut() = leaves.clone();
+        clone.core.move_extent(1).await.unwrap();
+        clone.core.drained.borrow_mut().clear();
+
+        // Tuesday's copy leaves, Monday's does not yet.
+        volume.drain(leaves.clone());
+        rehomed(&volume, 1).await;
+        volume.drain(BTreeSet::new());
+        env::sleep(Nanos::secs(1)).await;
+        assert_eq!(volume.figures().rehomed, 1);
+        *clone.core.drained.borrow_mut() = stays;
+        clone.core.move_extent(1).await.unwrap();
+        clone.core.drained.borrow_mut().clear();
+        let has = clone.core.placed(1).unwrap().stores.borrow().clone();
+        assert!(has.contains(&first[1]), "{has:?}");
+
+        volume.drain(leaves);
+        rehomed(&volume, 2).await;
+        env::sleep(Nanos::secs(1)).await;
+        volume.close().await.unwrap();
+        clone.close().await.unwrap();
         alike(&cluster, 2).await.unwrap();
     });
 }
