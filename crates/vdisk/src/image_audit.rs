@@ -33,7 +33,7 @@ use crate::map::{MapError, NodeRef};
 use crate::names::{
     ExtentName, Generation, ImageId, NodeName, StoreNumber, Stores, VolumeId, hex, volume_filling,
 };
-use crate::record::{VolumeState, extents, writer_key};
+use crate::record::{VolumeState, extents};
 
 /// An extent or a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -230,12 +230,7 @@ impl Collector {
             match self.images.volume(volume).await {
                 Ok(found) if found.record.state == VolumeState::Live => {
                     if let Some(writer) = &found.record.writer
-                        && self
-                            .images
-                            .meta
-                            .get(&writer_key(writer.lease))
-                            .await?
-                            .is_some()
+                        && self.images.holds(writer).await?
                     {
                         open.insert(volume);
                     }

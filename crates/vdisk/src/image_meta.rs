@@ -8,7 +8,7 @@ use crate::image::{image_key, snapshots};
 use crate::map::{MapError, Trouble};
 use crate::meta::{Entry, MetaError, MetaStore, Outcome};
 use crate::names::{ImageId, StoreNumber, VolumeId, hex};
-use crate::record::{RecordError, VolumeRecord, volume_key};
+use crate::record::{RecordError, VolumeRecord, Writer, volume_key, writer_key};
 
 /// Entries read at once.
 const PAGE: usize = 500;
@@ -70,6 +70,15 @@ impl Images {
             .await?
             .ok_or(ImagesError::Missing(key))?;
         known(found, |bytes| VolumeRecord::decode(id, bytes))
+    }
+
+    /// Does a writer's lease last? Its node may be up and know nothing of the volume, if it was started again.
+    ///
+    /// # Errors
+    /// [`ImagesError::Meta`].
+    pub async fn holds(&self, writer: &Writer) -> Result<bool, ImagesError> {
+        let found = self.meta.get(&writer_key(writer.lease)).await?;
+        Ok(found.is_some())
     }
 
     /// An image's record.

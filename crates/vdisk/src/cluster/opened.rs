@@ -18,7 +18,7 @@ use super::{Cluster, ClusterError};
 use crate::choice::Choice;
 use crate::meta::whole_range;
 use crate::names::VolumeId;
-use crate::record::{Name, PriorityClass, VolumeRecord, WRITERS, Writer, writer_key};
+use crate::record::{Name, PriorityClass, VolumeRecord, WRITERS};
 use crate::volume::{self, Seen, Site, Volume, VolumeError};
 
 /// How long an engine may take to say that it is over.
@@ -210,12 +210,6 @@ impl Cluster {
         stores.values().map(site).collect()
     }
 
-    /// Does a writer's lease last? Its node may be up and know nothing of the volume, if it was started again.
-    async fn holds(&self, writer: &Writer) -> Result<bool, ClusterError> {
-        let found = self.images.meta.get(&writer_key(writer.lease)).await?;
-        Ok(found.is_some())
-    }
-
     /// All leases of writers that last.
     pub(super) async fn held(&self) -> Result<BTreeSet<String>, ClusterError> {
         let (entries, _) = whole_range(&*self.images.meta, WRITERS).await?;
@@ -231,7 +225,7 @@ impl Cluster {
             let Some(writer) = record.writer.filter(|it| it.node != own) else {
                 return Ok(());
             };
-            if !self.holds(&writer).await? {
+            if !self.images.holds(&writer).await? {
                 return Ok(());
             }
             if env::now() >= deadline {

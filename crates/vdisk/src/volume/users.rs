@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A user changes who is served first, and nothing else. Its link to a store is a second one under the mark of the volume's
-//! own, beside which it was opened: what is sealed off seals off both, and nobody waits until it is there.
+//! own, beside which it was opened: what is sealed off seals off both, and no client waits until it is there.
 //!
 //! Source: COST 3.1 (priorities of clients, in q); that they are set per export too is ours.
 //!
