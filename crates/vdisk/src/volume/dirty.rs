@@ -25,12 +25,15 @@ use store::Change;
 use super::members::{Member, Standing};
 use super::{Core, VolumeError};
 use crate::link::LinkError;
-use crate::names::{Generation, StoreNumber, VolumeId};
+use crate::names::{EXTENT, Generation, StoreNumber, VolumeId};
 
 /// Bytes written at once.
 pub(super) const PAGE: u64 = 4096;
 /// Extents in a page.
 pub(super) const BITS: u32 = 32_768;
+/// Extents behind one that is written in order whose bits are set with its own: 32 MiB, of which at most so much more is compared
+/// after a crash.
+const AHEAD: u32 = 8;
 
 /// The object of a volume.
 pub(super) fn object(volume: VolumeId) -> String {
@@ -123,7 +126,8 @@ impl Core {
             return Ok(in_use);
         }
         // All who wait, in one write.
-        let wanted = std::mem::take(&mut *dirty.wanted.borrow_mut());
+        let mut wanted = std::mem::take(&mut *dirty.wanted.borrow_mut());
+        wanted.extend(self.next_in_order(&wanted));
         let mut bits = dirty.bits.borrow().clone();
         bits.extend(&wanted);
         let written = self.write_bits(&bits, &wanted).await;
@@ -133,6 +137,26 @@ impl Core {
         }
         *dirty.bits.borrow_mut() = bits;
         Ok(in_use)
+    }
+
+    /// What will be changed next if somebody writes in order: a bit for each extent would hold up every fourth write of 1 MiB.
+    fn next_in_order(&self, wanted: &BTreeSet<u32>) -> Vec<u32> {
+        let mut used = self.dirty.used.borrow_mut();
+        let bits = self.dirty.bits.borrow();
+        let end = self.size().0.div_ceil(EXTENT) as u32;
+        let before = |index: &u32| index.checked_sub(1).is_some_and(|one| bits.contains(&one));
+        let in_order = wanted.iter().filter(|index| before(index));
+        let next = in_order.flat_map(|index| index + 1..index.saturating_add(AHEAD).min(end));
+        let copied = self.record.borrow().0.copies > 1;
+        // Of one copy the bit says that it may not be there: none is set where it is.
+        let wants = |index: &u32| copied || self.placed(*index).is_none();
+        let next = next.filter(|index| !bits.contains(index) && wants(index));
+        let next: Vec<u32> = next.collect();
+        for index in &next {
+            // They go as others do when nobody came.
+            used.entry(*index).or_default().last = env::now();
+        }
+        next
     }
 
     /// Makes the pages with these extents durable on all homes; new homes get all pages.
