@@ -232,6 +232,9 @@ fn a_disk_that_was_drained_is_taken_out_and_what_was_on_it_is_there() {
     let daemon = Daemon::start(dir, &config);
     daemon.command(&["volume", "create", "vm1", "--size", "64MiB"]);
     tool(dir, "nbdcopy", &["--flush", "in.img", &uri(dir, "vm1")]);
+    daemon.command(&["volume", "snapshot", "vm1", "monday"]);
+    random_image(&dir.join("later.img"), 10);
+    tool(dir, "nbdcopy", &["--flush", "later.img", &uri(dir, "vm1")]);
     let early = daemon.refused(&["node", "remove", "s0"]);
     assert!(early.contains("drain it first"), "{early}");
     // What it began goes on after this.
@@ -249,7 +252,9 @@ fn a_disk_that_was_drained_is_taken_out_and_what_was_on_it_is_there() {
     let without = config.replace("[cluster]\n", "[cluster]\nstores = [\"s1\", \"s2\"]\n");
     let daemon = Daemon::start(dir, &without);
     tool(dir, "nbdcopy", &[&uri(dir, "vm1"), "out.img"]);
-    same(&dir.join("in.img"), &dir.join("out.img"));
+    same(&dir.join("later.img"), &dir.join("out.img"));
+    let kept = daemon.command_bytes(&["volume", "export", "vm1@monday", "-"]);
+    assert!(kept == fs::read(dir.join("in.img")).expect("it is there"));
     let repaired = json(&daemon, &["volume", "repair", "vm1", "--json"]);
     assert_eq!(repaired["volume"]["health"], "healthy", "{repaired}");
     assert_eq!(repaired["losses"], Value::Array(Vec::new()), "{repaired}");
