@@ -9,6 +9,8 @@
 //! 1. While the tables are not known, no store is put out that `weakest` in the record does not spare, and `weakest` does not
 //!    grow.
 //! 2. What is there too much (an image was deleted meanwhile) makes `weakest` smaller than it could be, and no greater.
+//! 3. What a map that was written anew names is in the tables from before the meta store can have that map, whoever reads the
+//!    maps before and after beside it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,9 +33,59 @@ use crate::record::VolumeRecord;
 pub(super) struct Kept {
     /// Are the tables whole?
     known: Cell<bool>,
+    tables: Tables,
+    /// How many read the maps just now.
+    readers: Cell<usize>,
+    /// What was added since the first of them began: some of what they read is older.
+    newer: Tables,
+}
+
+#[derive(Default)]
+struct Tables {
     /// By object: where it is. Images may have it in different places.
     extents: RefCell<BTreeMap<ExtentName, Places>>,
     nodes: Known,
+}
+
+impl Tables {
+    fn add(&self, entries: &[(u32, Entry)], nodes: &[(NodeRef, Place)]) {
+        let extents = &mut *self.extents.borrow_mut();
+        for (index, entry) in entries {
+            for layer in entry.layers() {
+                let stores = layer.stores.as_slice().to_vec();
+                note(extents, layer.name(*index), stores);
+            }
+        }
+        self.nodes.add(nodes.iter().copied());
+    }
+
+    fn add_all(&self, other: &Tables) {
+        let extents = &mut *self.extents.borrow_mut();
+        for (name, places) in &*other.extents.borrow() {
+            for stores in places {
+                note(extents, *name, stores.clone());
+            }
+        }
+        self.nodes.add_all(&other.nodes);
+    }
+
+    fn become_those_of(&self, other: Tables) {
+        *self.extents.borrow_mut() = other.extents.into_inner();
+        self.nodes.become_those_of(other.nodes);
+    }
+}
+
+/// Somebody reads the maps, until this is dropped.
+struct Reading<'a>(&'a Kept);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let left = self.0.readers.get() - 1;
+        self.0.readers.set(left);
+        if left == 0 {
+            self.0.newer.become_those_of(Tables::default());
+        }
+    }
 }
 
 /// What each of some images says of where an object is; each only once.
@@ -58,80 +110,74 @@ impl Kept {
     }
 
     pub fn nodes(&self) -> &Known {
-        &self.nodes
+        &self.tables.nodes
     }
 
     /// Extents of which a store has a copy.
     pub fn count_on(&self, store: StoreNumber) -> usize {
-        let extents = self.extents.borrow();
+        let extents = self.tables.extents.borrow();
         let on = |places: &&Places| places.iter().flatten().any(|one| *one == store);
         extents.values().filter(on).count()
     }
 
-    /// An image has this besides.
-    pub fn add(
-        &self,
-        entries: &BTreeMap<u32, Entry>,
-        nodes: impl IntoIterator<Item = (NodeRef, Place)>,
-    ) {
-        let extents = &mut *self.extents.borrow_mut();
-        for (index, entry) in entries {
-            for layer in entry.layers() {
-                note(
-                    extents,
-                    layer.name(*index),
-                    layer.stores.as_slice().to_vec(),
-                );
-            }
+    /// An image has this besides, or may come to have it.
+    pub fn add(&self, entries: &[(u32, Entry)], nodes: &[(NodeRef, Place)]) {
+        self.tables.add(entries, nodes);
+        if self.readers.get() > 0 {
+            self.newer.add(entries, nodes);
         }
-        self.nodes.add(nodes);
+    }
+
+    fn read(&self) -> Reading<'_> {
+        self.readers.set(self.readers.get() + 1);
+        Reading(self)
+    }
+
+    /// It has what was read, and what was added meanwhile.
+    fn becomes(&self, read: Tables) {
+        read.add_all(&self.newer);
+        self.tables.become_those_of(read);
+        self.known.set(true);
     }
 
     /// The least number of copies that anything has with these stores out.
     pub fn weakest(&self, out: &BTreeMap<StoreNumber, Generation>) -> Option<u8> {
-        let extents = self.extents.borrow();
+        let extents = self.tables.extents.borrow();
         let counts = extents.values().flatten().map(|stores| {
             let in_sync = stores.iter().filter(|one| !out.contains_key(one));
             in_sync.count() as u8
         });
-        counts.chain(self.nodes.weakest(out)).min()
+        counts.chain(self.nodes().weakest(out)).min()
     }
 }
 
 impl Core {
     /// Reads anew what the images before the head have.
     pub(super) async fn read_kept(&self) -> Result<(), VolumeError> {
+        if self.record_in_doubt.get() {
+            // A map that was written anew, and of which nobody knows whether the meta store has it, is there or never will be.
+            self.change_record(|_| Ok(false)).await?;
+        }
+        let _reading = self.kept.read();
         let head = self.head.borrow().record.id;
-        let failed = |why: &dyn std::fmt::Display| VolumeError::Image {
-            volume: self.id,
-            why: why.to_string(),
-        };
         let images = Images {
             meta: Rc::clone(&self.meta),
         };
-        let all = images.all().await.map_err(|error| failed(&error))?;
+        let all = images.all().await.map_err(|it| self.image_error(&it))?;
         let own = all.values().map(|known| &known.record);
         let older = own.filter(|it| it.volume == self.id && it.id != head && it.is_live());
         let mut seen: BTreeSet<NodeName> = BTreeSet::new();
-        let (mut extents, nodes) = (BTreeMap::new(), Known::default());
+        let read = Tables::default();
         for image in older {
             let walked = self.walk(image.root, &seen).await;
-            let walked = walked.map_err(|error| failed(&error))?;
+            let walked = walked.map_err(|error| self.image_error(&error))?;
             seen.extend(walked.nodes.iter().map(|(node, _)| node.name()));
-            nodes.add(walked.nodes);
-            for (index, entry) in walked.entries {
-                for layer in entry.layers() {
-                    let stores = layer.stores.as_slice().to_vec();
-                    note(&mut extents, layer.name(index), stores);
-                }
-            }
+            read.add(&walked.entries, &walked.nodes);
         }
         if self.head.borrow().record.id != head {
-            return Err(failed(&"a snapshot was taken while its images were read"));
+            return Err(self.image_error(&"a snapshot was taken while its images were read"));
         }
-        *self.kept.extents.borrow_mut() = extents;
-        self.kept.nodes.become_those_of(nodes);
-        self.kept.known.set(true);
+        self.kept.becomes(read);
         Ok(())
     }
 
@@ -150,14 +196,14 @@ impl Core {
 
     /// A snapshot was taken: all that the head has is the snapshot's too.
     pub(super) fn all_is_kept(&self) {
-        let mut kept = self.kept.extents.borrow_mut();
+        let mut kept = self.kept.tables.extents.borrow_mut();
         for placed in self.extents.borrow().values() {
             for layer in placed.layers() {
                 let stores = layer.stores.borrow().clone();
                 note(&mut kept, layer.name, stores);
             }
         }
-        self.kept.nodes.add_all(&self.nodes);
+        self.kept.nodes().add_all(&self.nodes);
     }
 
     /// `weakest` when `newly` more stores are out than the record says; what is not known is as weak as the record says.
@@ -180,7 +226,7 @@ impl Core {
             return None;
         }
         let (number, brought) = (member.site.number, member.brought.borrow());
-        let kept = self.kept.extents.borrow();
+        let kept = self.kept.tables.extents.borrow();
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut all = (kept.range((from, Bound::Unbounded))).filter(|(name, places)| {
             places.iter().flatten().any(|one| *one == number) && !brought.contains(name)

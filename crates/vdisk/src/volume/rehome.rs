@@ -242,13 +242,19 @@ impl Core {
             changed: Some(changed),
         };
         let change = image::rehome(&volume, known, seen.numbers, commit.root);
-        if known.record.is_live() {
-            // Whoever is put out from here on is counted with it.
-            let nodes = commit.written.iter().copied();
-            self.kept
-                .add(part, nodes.zip(commit.places.iter().copied()));
-        }
-        match self.meta.txn(change.compares, change.ops).await {
+        let nodes = commit.written.iter().copied();
+        let nodes: Vec<_> = nodes.zip(commit.places.iter().copied()).collect();
+        let entries: Vec<_> = part.iter().map(|(index, it)| (*index, *it)).collect();
+        let count = || {
+            if known.record.is_live() {
+                self.kept.add(&entries, &nodes);
+            }
+        };
+        // Whoever is put out from here on is counted with it, also where the maps were read a moment before this.
+        count();
+        let named = self.meta.txn(change.compares, change.ops).await;
+        count();
+        match named {
             Ok(Outcome::Done(revision)) => Ok(Some(revision)),
             Ok(Outcome::Refused(_)) => Ok(None),
             Err(error) => {

@@ -21,7 +21,7 @@ use crate::choice::Choice;
 use crate::image::{self, Known, Numbers};
 use crate::image_meta::Images;
 use crate::link::{Door, Link, LinkError, LocalDoor, Pending, RemoteDoor, unsealed};
-use crate::meta::{MetaStore, Twin, TwinClient};
+use crate::meta::{MetaStore, Twin};
 use crate::names::{StoreNumber, VolumeId};
 use crate::record::{VolumeRecord, volume_key};
 use crate::volume::{Bug, Settings, Site, Volume, VolumeError};
@@ -356,7 +356,7 @@ impl Cluster {
     pub async fn open(
         &self,
         node: u16,
-        meta: Rc<TwinClient>,
+        meta: Rc<dyn MetaStore>,
         bug: Option<Bug>,
     ) -> Result<Rc<Volume>, VolumeError> {
         self.open_one(VOLUME, node, meta, bug).await
@@ -367,7 +367,7 @@ impl Cluster {
         &self,
         id: VolumeId,
         node: u16,
-        meta: Rc<TwinClient>,
+        meta: Rc<dyn MetaStore>,
         bug: Option<Bug>,
     ) -> Result<Rc<Volume>, VolumeError> {
         let servers = self.servers.clone();
@@ -378,7 +378,7 @@ impl Cluster {
     pub async fn open_with(
         &self,
         node: u16,
-        meta: Rc<TwinClient>,
+        meta: Rc<dyn MetaStore>,
         servers: Vec<Rc<Server>>,
     ) -> Result<Rc<Volume>, VolumeError> {
         self.open_by(VOLUME, node, meta, None, servers).await
@@ -388,7 +388,7 @@ impl Cluster {
         &self,
         id: VolumeId,
         node: u16,
-        meta: Rc<TwinClient>,
+        meta: Rc<dyn MetaStore>,
         bug: Option<Bug>,
         servers: Vec<Rc<Server>>,
     ) -> Result<Rc<Volume>, VolumeError> {
@@ -421,7 +421,7 @@ impl Cluster {
     pub async fn open_here(
         &self,
         node: u16,
-        meta: Rc<TwinClient>,
+        meta: Rc<dyn MetaStore>,
     ) -> Result<Rc<Volume>, VolumeError> {
         let sites = self.servers.iter().map(|server| Site {
             number: StoreNumber(server.number),
@@ -438,7 +438,7 @@ impl Cluster {
     pub async fn open_over_the_wire(
         &self,
         node: u16,
-        meta: Rc<TwinClient>,
+        meta: Rc<dyn MetaStore>,
     ) -> Result<Rc<Volume>, VolumeError> {
         let all = self.servers.iter().zip(self.doors());
         let sites = all.map(|(server, door)| Site {
@@ -456,7 +456,7 @@ impl Cluster {
         &self,
         id: VolumeId,
         node: u16,
-        meta: Rc<TwinClient>,
+        meta: Rc<dyn MetaStore>,
         bug: Option<Bug>,
         sites: Vec<Site>,
     ) -> Result<Rc<Volume>, VolumeError> {

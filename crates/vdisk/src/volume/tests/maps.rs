@@ -150,7 +150,7 @@ fn a_commit_whose_answer_is_lost_counts_and_one_that_failed_is_made_up_for() {
     env::Runtime::simulated(33).block_on(async {
         let cluster = Cluster::new(3, 2, 1, Bytes::mib(64)).await;
         let meta = cluster.twin.client();
-        let volume = cluster.open(1, Rc::clone(&meta), None).await.unwrap();
+        let volume = cluster.open(1, meta.clone(), None).await.unwrap();
         for round in 0..30_u64 {
             meta.set_faults(crate::meta::Faults {
                 answers_lost: 0.4,

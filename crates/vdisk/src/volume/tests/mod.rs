@@ -2,6 +2,7 @@
 
 mod cluster;
 mod direct;
+mod gate;
 mod images;
 mod latency;
 mod maps;

@@ -8,10 +8,12 @@ use device::DeviceExt;
 
 use super::cluster::{Cluster, VOLUME};
 use super::direct::{alike, collector};
-use crate::image;
+use super::gate::{Asked, Gate};
+use crate::image::{self, IMAGES, image_key};
+use crate::map::{Layer, Map};
 use crate::meta::{MetaStore, Op};
 use crate::names::{EXTENT, StoreNumber};
-use crate::record::gone_key;
+use crate::record::{extents, gone_key};
 use crate::volume::{Bug, Volume};
 
 const ONE: StoreNumber = StoreNumber(1);
@@ -42,6 +44,27 @@ async fn least(volume: &Volume) -> u8 {
     volume.core.read_kept().await.unwrap();
     let out = volume.record().out;
     volume.core.kept.weakest(&out).unwrap()
+}
+
+/// The same, by what the maps themselves say.
+async fn least_by_maps(cluster: &Rc<Cluster>, volume: &Volume) -> usize {
+    let collector = collector(cluster);
+    let (out, mut counts) = (volume.record().out, Vec::new());
+    for known in collector.images.all().await.unwrap().into_values() {
+        let image = known.record;
+        let (reader, length) = (Rc::clone(&collector.reader), extents(image.size));
+        let map = Map::open(reader, VOLUME, image.root, length, image.since);
+        let mut from = 0;
+        while let Some((index, entry)) = map.next(from).await.unwrap() {
+            from = index + 1;
+            let in_sync = |layer: Layer| {
+                let stores = layer.stores.iter();
+                stores.filter(|one| !out.contains_key(one)).count()
+            };
+            counts.extend(entry.layers().map(in_sync));
+        }
+    }
+    counts.into_iter().min().unwrap()
 }
 
 /// A store goes out of sync between the making of a copy on it and the map that names it.
@@ -104,6 +127,72 @@ fn a_snapshot_has_no_fewer_copies_in_sync_than_the_record_says_when_its_map_is_w
         }
     }
     assert!(caught > 0);
+}
+
+/// Who reads the images' maps has their records, and reads on while one of them gets another map.
+#[test]
+fn a_copy_that_a_snapshot_got_counts_though_its_map_before_was_read_meanwhile() {
+    env::Runtime::simulated(67).block_on(async {
+        let (cluster, volume, object) = a_snapshot_alone(None).await;
+        volume.close().await.unwrap();
+        let gate = Gate::new(cluster.twin.client());
+        let volume = cluster.open(3, gate.clone(), None).await.unwrap();
+        let core = &volume.core;
+        let is_images =
+            |asked: &Asked<'_>| matches!(asked, Asked::Range(prefix) if *prefix == IMAGES);
+
+        let records = gate.hold(1, is_images);
+        let reading = Rc::clone(core);
+        let reading = env::spawn(async move { reading.read_kept().await });
+        records.has_one().await;
+        let snapshot = core.head.borrow().record.parent.unwrap();
+        let named = gate.hold(1, move |asked| {
+            let Asked::Txn(ops) = asked else { return false };
+            let is_it = |op: &Op| matches!(op, Op::Put { key, .. } if *key == image_key(snapshot));
+            ops.iter().any(is_it)
+        });
+        volume.drain(BTreeSet::from([ONE]));
+        named.has_one().await;
+        // The map is another one by now, and what the one before had is not freed yet.
+        records.let_go();
+        reading.await.unwrap();
+        // Nobody reads the maps again before it is seen who counts.
+        let again = gate.hold(u64::MAX, is_images);
+        named.let_go();
+        rehomed(&volume, 1).await;
+        let new = (3..=4).find(|number| {
+            let node = cluster.servers[number - 1].node();
+            node.store().stat(&object).is_ok_and(|stat| stat.mark > 0)
+        });
+        let new = new.expect("the snapshot has a copy elsewhere");
+        cluster.servers[new - 1]
+            .cut
+            .borrow_mut()
+            .insert(super::cluster::host(1003));
+        core.put_out(&[StoreNumber(new as u16)]).await.unwrap();
+        let (has, said) = (
+            least_by_maps(&cluster, &volume).await,
+            volume.record().weakest,
+        );
+        assert!(
+            usize::from(said) <= has,
+            "{has} copies are in sync, the record says {said}"
+        );
+        again.let_go();
+        cluster.heal().await;
+        for _ in 0..1_000 {
+            if volume
+                .record()
+                .stores
+                .is_some_and(|all| !all.contains(&ONE))
+            {
+                break;
+            }
+            env::sleep(Nanos::millis(20)).await;
+        }
+        volume.close().await.unwrap();
+        alike(&cluster, 2).await.unwrap();
+    });
 }
 
 /// An extent with three copies, one of them on a store that is drained: another one takes its place in one step.

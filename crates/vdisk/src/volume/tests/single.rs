@@ -1,7 +1,5 @@
 //! One thing at a time.
 
-use std::rc::Rc;
-
 use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use device::fault::{Injury, Rule};
 use device::{Class, Device, DeviceError, DeviceExt, Op, WriteFlags};
@@ -209,7 +207,7 @@ fn without_the_meta_store_io_goes_on_until_the_lease_ends_and_begins_again_by_it
     env::Runtime::simulated(15).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
         let meta = cluster.twin.client();
-        let volume = cluster.open(1, Rc::clone(&meta), None).await.unwrap();
+        let volume = cluster.open(1, meta.clone(), None).await.unwrap();
         volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
         meta.set_faults(Faults {
             refused: true,
