@@ -12,19 +12,21 @@
 //!
 //! Always true:
 //! 1. The record lists a store until the meta store has no root of the volume that names it.
-//! 2. Nothing goes to a store from before it is taken from the record until it is known whether it was; what was on its way
-//!    there before keeps it in the record.
+//! 2. Nothing goes to a store from before it is taken from the record until it is known whether it was, and what is deleted
+//!    there is; what was on its way there before keeps it in the record.
 //! 3. An extent has as many copies as it should have elsewhere before the one on a drained store goes.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use base::Nanos;
+use env::sync::join_all;
 use store::Change;
 
 use super::even::Leaving;
 use super::members::Standing;
 use super::{Core, Placed, Volume, VolumeError, dirty};
+use crate::link::LinkError;
 use crate::names::{EXTENT, StoreNumber};
 
 /// Between two looks at what is still there; more where the last ones changed nothing.
@@ -318,8 +320,8 @@ impl Core {
             self.read_kept().await?;
         }
         // Bits and nodes that go to such a store where no other is left are there, or not on their way.
-        let _bits = self.dirty.alone().await;
-        let _map = self.committing.acquire(1).await;
+        let bits = self.dirty.alone().await;
+        let map = self.committing.acquire(1).await;
         // Whoever began to use one before this is seen, and nobody begins from here on.
         self.unlisting.borrow_mut().extend(&stores);
         let is_used = |store: &StoreNumber| {
@@ -331,15 +333,6 @@ impl Core {
             self.unlisting.borrow_mut().clear();
             return Ok(());
         }
-        for member in stores.iter().filter_map(|one| self.member(*one)) {
-            let Some(link) = member.link() else { continue };
-            // Its bits are on other homes. What is left there is nobody's, and goes with the store.
-            let object = dirty::object(self.id);
-            let gone = self.within(link.delete(&object, Change::default())).await;
-            if let Err(error) = gone {
-                tracing::debug!(volume = %self.id, %error, "no bits were deleted");
-            }
-        }
         self.change_record(|record| {
             let mut changes = false;
             for store in &stores {
@@ -350,8 +343,29 @@ impl Core {
             Ok(changes)
         })
         .await?;
+        // A store that takes long keeps nobody waiting who wants to note a bit.
+        drop((bits, map));
+        join_all(stores.iter().map(|one| self.delete_bits(*one))).await;
         self.unlisting.borrow_mut().clear();
         tracing::info!(volume = %self.id, ?stores, "nothing is there any more");
-        Ok(())
+        self.renew().await
+    }
+
+    /// Deletes the bits of a store that has none any more, or that are of no account: the homes have them all.
+    async fn delete_bits(&self, store: StoreNumber) {
+        let there = self.member(store).and_then(|it| Some((it, it.link()?)));
+        let Some((member, link)) = there else { return };
+        let object = dirty::object(self.id);
+        match self.within(link.delete(&object, Change::default())).await {
+            Ok(()) | Err(LinkError::Absent(_)) => {}
+            Err(LinkError::Fenced { why, .. }) => drop(self.fence(why)),
+            Err(error) => {
+                tracing::debug!(volume = %self.id, store = store.0, %error, "no bits were deleted");
+                if error.ends_link() {
+                    // It may come later: whatever is asked of the store from here on is asked under a greater mark.
+                    member.lose(&link, matches!(error, LinkError::Unknown(_)));
+                }
+            }
+        }
     }
 }

@@ -47,6 +47,8 @@ pub(super) struct Server {
     /// Requests arrive, and are held.
     pub stalled: Cell<bool>,
     moves: Event,
+    /// Objects with names that begin so are deleted late.
+    pub late_deletes: RefCell<Option<&'static str>>,
     /// The part of answers that vanish.
     pub deaf: Cell<f64>,
     /// Objects that listings answered.
@@ -76,6 +78,7 @@ impl Server {
             life: Cell::new(0),
             stalled: Cell::new(false),
             moves: Event::default(),
+            late_deletes: RefCell::default(),
             deaf: Cell::new(0.0),
             listed: Cell::new(0),
             cut: RefCell::default(),
@@ -143,6 +146,7 @@ impl Server {
 
     pub async fn heal(&self) {
         self.stalled.set(false);
+        self.late_deletes.borrow_mut().take();
         self.moves.notify_all();
         self.deaf.set(0.0);
         self.cut.borrow_mut().clear();
@@ -168,6 +172,18 @@ impl Server {
             std::future::pending::<()>().await;
         }
         while self.stalled.get() {
+            self.moves.wait().await;
+        }
+    }
+
+    /// Waits while an object is to be deleted late.
+    async fn until_due(&self, object: &str) {
+        let late = || {
+            self.late_deletes
+                .borrow()
+                .is_some_and(|it| object.starts_with(it))
+        };
+        while late() {
             self.moves.wait().await;
         }
     }
@@ -276,7 +292,11 @@ impl Link for FarLink {
         far!(self, object, link => link.create(&object, change))
     }
     fn delete<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
-        far!(self, object, link => link.delete(&object, change))
+        let server = Rc::clone(&self.server);
+        far!(self, object, link => async {
+            server.until_due(&object).await;
+            link.delete(&object, change).await
+        })
     }
     fn rename<'a>(
         &'a self,

@@ -239,6 +239,56 @@ fn a_drained_store_stays_in_the_record_while_something_is_on_its_way_there() {
     });
 }
 
+/// Until a record lists a store no more.
+async fn unlisted(volume: &Volume, store: StoreNumber) {
+    for _ in 0..1_000 {
+        if volume
+            .record()
+            .stores
+            .is_some_and(|all| !all.contains(&store))
+        {
+            return;
+        }
+        env::sleep(Nanos::millis(20)).await;
+    }
+    panic!("store {store} is never empty");
+}
+
+/// A store that was drained takes long to delete its bits, and is used again.
+#[test]
+fn bits_stay_that_were_written_behind_a_deletion_that_took_too_long() {
+    env::Runtime::simulated(68).block_on(async {
+        let cluster = Cluster::new(3, 2, 1, Bytes::mib(64)).await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        write(&volume, 0).await;
+        let core = &volume.core;
+        let homes = || {
+            (1..=3)
+                .map(StoreNumber)
+                .filter(|it| core.dirty.is_home(*it))
+        };
+        let homes = || homes().collect::<BTreeSet<_>>();
+        let (first, other) = (*homes().first().unwrap(), *homes().last().unwrap());
+        let server = &cluster.servers[usize::from(first.0) - 1];
+        *server.late_deletes.borrow_mut() = Some("d/");
+        volume.drain(BTreeSet::from([first]));
+        unlisted(&volume, first).await;
+        volume.drain(BTreeSet::from([other]));
+        unlisted(&volume, other).await;
+        assert!(homes().contains(&first), "{:?}", homes());
+        // What is in use has its bit there.
+        write(&volume, 1).await;
+        server.heal().await;
+        env::sleep(Nanos::millis(20)).await;
+        let bits = super::super::dirty::object(VOLUME);
+        assert!(
+            server.node().store().stat(&bits).is_ok(),
+            "the bits are gone"
+        );
+        volume.close().await.unwrap();
+    });
+}
+
 #[test]
 fn a_store_that_left_the_cluster_is_not_listed_by_a_writer_that_has_not_heard_of_it() {
     env::Runtime::simulated(64).block_on(async {
