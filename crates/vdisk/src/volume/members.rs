@@ -202,6 +202,7 @@ impl Core {
                 && member.link().is_some()
                 && !taken.contains(&member.site.domain)
                 && !self.is_drained(member.site.number)
+                && !self.freeing.borrow().contains(&member.site.number)
         });
         fit.map(Member::target).collect()
     }

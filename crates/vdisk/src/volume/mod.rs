@@ -507,6 +507,8 @@ pub(crate) struct Core {
     unlisting: RefCell<BTreeSet<StoreNumber>>,
     /// Those that have left the cluster, as the meta store said when they were to be listed.
     gone: RefCell<BTreeSet<StoreNumber>>,
+    /// Those on which copies of older images are being freed just now: what comes there may be freed with them.
+    freeing: RefCell<BTreeSet<StoreNumber>>,
     /// Stores that were chosen for something that no table has yet, and for how much.
     bound: RefCell<BTreeMap<StoreNumber, u64>>,
     /// The longest change of one object in bytes.

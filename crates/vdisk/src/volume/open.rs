@@ -304,6 +304,7 @@ impl Core {
             drained: RefCell::new(settings.drained.clone()),
             unlisting: RefCell::default(),
             gone: RefCell::default(),
+            freeing: RefCell::default(),
             bound: RefCell::default(),
             users: Users::new(Caller {
                 origin: settings.origin,

@@ -15,6 +15,7 @@
 //! 2. A copy that a new map names is whole and durable, and made for it: what else lies about is not looked at.
 //! 3. With a new map nothing has fewer in-sync copies than the record says.
 //! 4. No copy is freed of what an image of another volume below it has: its writer may be bringing it there again.
+//! 5. The head gets no copy on a store while copies there are freed, and none is freed that it has by then, or is about to get.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -30,7 +31,7 @@ use crate::image_meta::{AllImages, Images};
 use crate::map::node::{Place, stride};
 use crate::map::{Commit, Entry, Freed, Layer, Map, MapError, Root};
 use crate::meta::{Outcome, Revision};
-use crate::names::{COPIES_MAX, Generation, ImageId, NodeName, StoreNumber, Stores};
+use crate::names::{COPIES_MAX, ExtentName, Generation, ImageId, NodeName, StoreNumber, Stores};
 use crate::record::extents;
 
 /// Extents that are handed over at once: 64 MiB.
@@ -39,6 +40,15 @@ const PART: usize = 16;
 const PART_TIME: Nanos = Nanos::secs(1);
 
 type Drained = BTreeSet<StoreNumber>;
+
+/// Copies on some stores are being freed, until this is dropped.
+struct Freeing<'a>(&'a Core);
+
+impl Drop for Freeing<'_> {
+    fn drop(&mut self) {
+        self.0.freeing.borrow_mut().clear();
+    }
+}
 
 /// All images, and what the record of the numbers was at before they were read.
 struct Seen {
@@ -194,6 +204,8 @@ impl Core {
         part: &BTreeMap<u32, Entry>,
         stores: &Drained,
     ) -> Result<bool, VolumeError> {
+        // That they are drained may be taken back at any moment.
+        let _freeing = self.freeing(stores);
         let commit = {
             // No commit of the head comes between: what is written here is younger than the head's map until it is named.
             let _one = self.committing.acquire(1).await;
@@ -221,6 +233,20 @@ impl Core {
         let freed = self.had_alone(seen, &known.record, &commit).await;
         self.free(freed).await?;
         Ok(true)
+    }
+
+    /// Only this task frees like that: one set of stores at a time.
+    fn freeing(&self, stores: &Drained) -> Freeing<'_> {
+        *self.freeing.borrow_mut() = stores.clone();
+        Freeing(self)
+    }
+
+    /// May what is being freed be so, on that store? Something may have been on its way there before, or have arrived.
+    fn may_free(&self, name: ExtentName, store: StoreNumber) -> bool {
+        let placed = self.placed(name.index);
+        let mut own = placed.iter().flat_map(Placed::layers);
+        let is_heads = own.any(|it| it.name == name && it.stores.borrow().contains(&store));
+        !is_heads && !self.bound.borrow().contains_key(&store)
     }
 
     /// One transaction: the image has this map.
@@ -303,8 +329,10 @@ impl Core {
                 let has = |(_, entry): (_, Option<Entry>)| entry.is_some_and(|it| it.has(layer));
                 is_alone &= self.path(*root, *index).await.is_ok_and(|it| !has(it));
             }
-            if is_alone {
-                alone.extents.push((*index, *layer));
+            let may = |store: &StoreNumber| self.may_free(layer.name(*index), *store);
+            let stores: Vec<StoreNumber> = layer.stores.iter().filter(may).collect();
+            if let Some(stores) = Stores::new(&stores).filter(|_| is_alone) {
+                alone.extents.push((*index, Layer { stores, ..*layer }));
             }
         }
         // Children have none of them.
