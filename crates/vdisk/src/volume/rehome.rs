@@ -39,6 +39,9 @@ const PART: usize = 16;
 /// A part ends after that time at the latest: whoever opens a volume for a while is to get somewhere.
 const PART_TIME: Nanos = Nanos::secs(1);
 
+/// How often images are looked at again because one was made somewhere.
+const NEWCOMERS: u32 = 4;
+
 type Drained = BTreeSet<StoreNumber>;
 
 /// Copies on some stores are being freed, until this is dropped.
@@ -56,45 +59,93 @@ struct Seen {
     numbers: Revision,
 }
 
+/// What became of an image's map.
+enum Moved {
+    /// It names none of the stores.
+    Nothing,
+    /// It names them, and so does a child, which comes first.
+    Later(Walked),
+    /// Some of it is elsewhere, or could not be moved.
+    Some,
+}
+
+/// Was an image given another map?
+enum Named {
+    Yes(Revision),
+    No,
+    /// Somewhere an image was made meanwhile, maybe a child of this one.
+    Newcomer,
+}
+
 impl Core {
     /// Has the maps of older images written anew where they name these stores; answers those that none of them names.
     pub(super) async fn rehome(self: &Rc<Self>, stores: Drained) -> Result<Drained, VolumeError> {
         let mut held = BTreeSet::new();
         loop {
-            let seen = self.see_images().await?;
+            let mut seen = self.see_images().await?;
             let mut left = Drained::new();
             let mut changed = false;
             let head = self.head.borrow().record.id;
             let own = seen.all.values();
             let own = own.filter(|it| it.record.volume == self.id && it.record.id != head);
-            for known in own {
+            for known in &own.cloned().collect::<Vec<_>>() {
                 if known.record.state == ImageState::Deleting {
                     // What it has there goes in a moment.
                     left.extend(&stores);
                     continue;
                 }
-                let there = self.named(&known.record, &stores).await?;
-                if there.is_empty() {
+                let id = known.record.id;
+                if held.contains(&id) {
+                    let there = self.named(&known.record, &stores).await;
+                    left.extend(there.map_or_else(|_| stores.clone(), |there| on(&there, &stores)));
                     continue;
                 }
-                let stays = held.contains(&known.record.id)
-                    || self.has_heirs(&seen.all, &known.record, &stores).await?;
-                if stays {
-                    left.extend(on(&there, &stores));
-                    continue;
+                match self.move_image(&mut seen, known, &stores).await {
+                    Ok(Moved::Nothing) => {}
+                    Ok(Moved::Later(there)) => left.extend(on(&there, &stores)),
+                    Ok(Moved::Some) => {
+                        // Once in a round: what is left of it then cannot be moved now.
+                        held.insert(id);
+                        changed = true;
+                        break;
+                    }
+                    Err(error @ VolumeError::Meta { .. }) => return Err(error),
+                    Err(error) if error.passes() => {
+                        // Of a map that cannot be read nobody knows what it names. Others are moved all the same.
+                        tracing::debug!(volume = %self.id, image = %id, %error, "an older image stays where it is");
+                        held.insert(id);
+                        left.extend(&stores);
+                    }
+                    Err(error) => return Err(error),
                 }
-                // Once in a round: what is left of it then cannot be moved now.
-                held.insert(known.record.id);
-                self.rewrite(&seen, known, &stores, there).await?;
-                changed = true;
-                break;
             }
             if changed {
-                self.read_kept().await?;
-                continue;
+                match self.read_kept().await {
+                    Err(error) if !error.passes() => return Err(error),
+                    // What there is too much in the tables goes when they are read again.
+                    _ => continue,
+                }
             }
             return Ok(stores.difference(&left).copied().collect());
         }
+    }
+
+    /// Moves what an image has on these stores as far as that can be done now, if none of its children has anything there.
+    async fn move_image(
+        self: &Rc<Self>,
+        seen: &mut Seen,
+        known: &Known<ImageRecord>,
+        stores: &Drained,
+    ) -> Result<Moved, VolumeError> {
+        let there = self.named(&known.record, stores).await?;
+        if there.is_empty() {
+            return Ok(Moved::Nothing);
+        }
+        if self.has_heirs(&seen.all, &known.record, stores).await? {
+            return Ok(Moved::Later(there));
+        }
+        self.rewrite(seen, known, stores, there).await?;
+        Ok(Moved::Some)
     }
 
     async fn see_images(&self) -> Result<Seen, VolumeError> {
@@ -109,7 +160,11 @@ impl Core {
     }
 
     /// What an image names on these stores. What it shares with the head is not looked at: the head names none of them.
-    async fn named(&self, image: &ImageRecord, stores: &Drained) -> Result<Walked, VolumeError> {
+    pub(super) async fn named(
+        &self,
+        image: &ImageRecord,
+        stores: &Drained,
+    ) -> Result<Walked, VolumeError> {
         let walked = self.walk(image.root, &self.nodes.names()).await;
         let mut walked = walked.map_err(|error| self.map_error(&error))?;
         let on = |at: &Stores| at.iter().any(|one| stores.contains(&one));
@@ -136,7 +191,7 @@ impl Core {
     /// Writes the map of an image anew, as far as that can be done now.
     async fn rewrite(
         self: &Rc<Self>,
-        seen: &Seen,
+        seen: &mut Seen,
         known: &Known<ImageRecord>,
         stores: &Drained,
         there: Walked,
@@ -198,7 +253,7 @@ impl Core {
     /// meanwhile, or too few copies are in sync.
     async fn hand_over(
         self: &Rc<Self>,
-        seen: &Seen,
+        seen: &mut Seen,
         known: &mut Known<ImageRecord>,
         map: &Map,
         part: &BTreeMap<u32, Entry>,
@@ -216,11 +271,21 @@ impl Core {
             let written = commit.written.iter().flat_map(|node| node.stores.iter());
             let entered = part.values().flat_map(crate::map::stores_of);
             let back = written.chain(entered).any(|one| stores.contains(&one));
-            let named = match back {
-                true => None,
+            let mut named = match back {
+                true => Named::No,
                 false => self.name(seen, known, &commit, part).await?,
             };
-            let Some(revision) = named else {
+            for _ in 0..NEWCOMERS {
+                if !matches!(named, Named::Newcomer) {
+                    break;
+                }
+                *seen = self.see_images().await?;
+                named = match self.has_heirs(&seen.all, &known.record, stores).await? {
+                    true => Named::No,
+                    false => self.name(seen, known, &commit, part).await?,
+                };
+            }
+            let Named::Yes(revision) = named else {
                 self.free(written_only(&commit)).await?;
                 return Ok(false);
             };
@@ -256,11 +321,11 @@ impl Core {
         known: &Known<ImageRecord>,
         commit: &Commit,
         part: &BTreeMap<u32, Entry>,
-    ) -> Result<Option<Revision>, VolumeError> {
+    ) -> Result<Named, VolumeError> {
         let _one = self.changing.acquire(1).await;
         self.usable()?;
         if !self.is_enough(&known.record, commit, part) {
-            return Ok(None);
+            return Ok(Named::No);
         }
         let (record, changed) = self.record.borrow().clone();
         let volume = Known {
@@ -281,8 +346,18 @@ impl Core {
         let named = self.meta.txn(change.compares, change.ops).await;
         count();
         match named {
-            Ok(Outcome::Done(revision)) => Ok(Some(revision)),
-            Ok(Outcome::Refused(_)) => Ok(None),
+            Ok(Outcome::Done(revision)) => Ok(Named::Yes(revision)),
+            Ok(Outcome::Refused(found)) => {
+                let is = |nth: usize, changed| {
+                    let found = found.get(nth).and_then(Option::as_ref);
+                    found.is_some_and(|it| Some(it.changed) == changed)
+                };
+                // The volume's record, that of the numbers, the image's.
+                Ok(match is(0, Some(changed)) && is(2, known.changed) {
+                    true => Named::Newcomer,
+                    false => Named::No,
+                })
+            }
             Err(error) => {
                 // It is looked at anew, and what was written in vain an audit finds. The next change of the record sees to
                 // it that it does not come about later.
@@ -293,7 +368,12 @@ impl Core {
     }
 
     /// Has everything there at least as many in-sync copies as the record says? Of what nobody reads the nodes count alone.
-    fn is_enough(&self, image: &ImageRecord, commit: &Commit, part: &BTreeMap<u32, Entry>) -> bool {
+    pub(super) fn is_enough(
+        &self,
+        image: &ImageRecord,
+        commit: &Commit,
+        part: &BTreeMap<u32, Entry>,
+    ) -> bool {
         let record = &self.record.borrow().0;
         let in_sync = |at: &Stores| {
             let counts = at.iter().filter(|one| !record.out.contains_key(one));
@@ -302,7 +382,8 @@ impl Core {
         let nodes = commit.written.iter().map(|node| in_sync(&node.stores));
         let nodes = nodes.min().unwrap_or(COPIES_MAX);
         if !image.is_live() {
-            return nodes > 0;
+            // No table has them, but they should last as long as others.
+            return nodes >= usize::from(record.weakest.max(1));
         }
         let layers = part.values().flat_map(Entry::layers);
         let least = layers.map(|layer| in_sync(&layer.stores)).min();
@@ -383,7 +464,7 @@ impl Core {
         for layer in entry.layers() {
             let at = match image.is_live() {
                 true => self.layer_elsewhere(seen, index, &layer, stores).await?,
-                false => self.unread_elsewhere(&layer, stores),
+                false => self.unread_elsewhere(&layer, stores).await?,
             };
             let Some(at) = at else {
                 return Ok(None);
@@ -400,13 +481,21 @@ impl Core {
     }
 
     /// Nobody reads it, and it may be freed already: what counts is its name.
-    fn unread_elsewhere(&self, layer: &Layer, stores: &Drained) -> Option<Stores> {
+    async fn unread_elsewhere(
+        &self,
+        layer: &Layer,
+        stores: &Drained,
+    ) -> Result<Option<Stores>, VolumeError> {
         let stay = layer.stores.iter().filter(|one| !stores.contains(one));
-        let stay: Vec<StoreNumber> = stay.collect();
-        match stay[..] {
-            [] => Stores::new(&[self.choose_one(&[])?]),
-            _ => Stores::new(&stay),
+        let mut stay: Vec<StoreNumber> = stay.collect();
+        if stay.is_empty()
+            && let Some(number) = self.choose_one(&[])
+        {
+            // By the record whoever forgets a store knows that something names it.
+            self.list_stores(&[number]).await?;
+            stay.push(number);
         }
+        Ok(Stores::new(&stay))
     }
 
     async fn layer_elsewhere(

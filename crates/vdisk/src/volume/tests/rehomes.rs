@@ -1,18 +1,19 @@
 //! Maps of snapshots that are written anew when a store is drained.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use base::{Bytes, Nanos, Sector, View};
 use device::DeviceExt;
+use store::Change;
 
 use super::cluster::{Cluster, VOLUME};
 use super::direct::{alike, collector};
 use super::gate::{Asked, Gate};
-use crate::image::{self, IMAGES, image_key};
-use crate::map::{Layer, Map};
+use crate::image::{self, IMAGES, ImageState, image_key};
+use crate::map::{Commit, Freed, Layer, Map, NodeRef};
 use crate::meta::{MetaStore, Op};
-use crate::names::{EXTENT, ImageId, StoreNumber};
+use crate::names::{EXTENT, ImageId, StoreNumber, Stores};
 use crate::record::{extents, gone_key};
 use crate::volume::{Bug, Volume};
 
@@ -229,6 +230,158 @@ fn a_copy_that_the_head_gets_is_not_freed_as_one_that_a_snapshot_had() {
         assert!(placed.stores.borrow().contains(&leaves));
         volume.close().await.unwrap();
         alike(&cluster, 2).await.unwrap();
+    });
+}
+
+/// Every copy of the only node of an image's map is lost.
+async fn lose_map(cluster: &Rc<Cluster>, image: ImageId) {
+    let known = collector(cluster).images.image(image).await.unwrap();
+    let node = known.record.root.node.unwrap();
+    for number in node.stores.iter() {
+        let server = &cluster.servers[usize::from(number.0) - 1];
+        let (node, name) = (server.node(), node.name().to_string());
+        let gone = node.store().delete(&name, Change::FUA).await;
+        gone.unwrap();
+    }
+}
+
+#[test]
+fn a_snapshot_whose_map_is_lost_keeps_no_other_on_a_drained_store() {
+    env::Runtime::simulated(70).block_on(async {
+        let cluster = Cluster::new(4, 2, 1, Bytes::mib(64)).await;
+        let first = cluster.servers[..2].to_vec();
+        let volume = cluster.open_with(1, cluster.twin.client(), first).await;
+        let volume = volume.unwrap();
+        let mut snapshots = Vec::new();
+        for (index, name) in [(1, "monday"), (2, "tuesday")] {
+            write(&volume, index).await;
+            snapshots.push(volume.snapshot(name.parse().unwrap()).await.unwrap());
+        }
+        volume.resize(Bytes(EXTENT)).await.unwrap();
+        volume.close().await.unwrap();
+        lose_map(&cluster, snapshots[0]).await;
+
+        let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        volume.drain(BTreeSet::from([ONE]));
+        rehomed(&volume, 2).await;
+        env::sleep(Nanos::secs(5)).await;
+        assert_eq!(volume.figures().rehomed, 2);
+        let known = collector(&cluster)
+            .images
+            .image(snapshots[1])
+            .await
+            .unwrap();
+        let drained = BTreeSet::from([ONE]);
+        let there = volume.core.named(&known.record, &drained).await.unwrap();
+        assert!(there.entries.is_empty());
+        // What the other one has there nobody knows.
+        assert!(volume.record().stores.unwrap().contains(&ONE));
+    });
+}
+
+/// Numbers are taken all the time while an image is written anew, in many parts.
+#[test]
+fn an_older_image_gets_its_map_though_volumes_are_made_meanwhile() {
+    env::Runtime::simulated(71).block_on(async {
+        let (cluster, volume, _) = a_snapshot_alone(None).await;
+        volume.close().await.unwrap();
+        let gate = Gate::new(cluster.twin.client());
+        let volume = cluster.open(3, gate.clone(), None).await.unwrap();
+        let images = collector(&cluster).images;
+        // It has looked who the image's children are.
+        let looked = gate.hold(
+            1,
+            |asked| matches!(asked, Asked::Range(prefix) if *prefix == IMAGES),
+        );
+        volume.drain(BTreeSet::from([ONE]));
+        looked.has_one().await;
+        let numbers = images.numbers().await.unwrap();
+        let name = "another".parse().unwrap();
+        let (_, change) = image::create(&numbers, name, EXTENT, 2, 1).unwrap();
+        images.change(change).await.unwrap();
+        let brought = volume.figures().resynced;
+        looked.let_go();
+        rehomed(&volume, 1).await;
+        assert_eq!(volume.figures().resynced, brought + 1, "brought once");
+        unlisted(&volume, ONE).await;
+        volume.close().await.unwrap();
+        alike(&cluster, 2).await.unwrap();
+    });
+}
+
+/// Of an image that nobody reads the names count: they may be on any store that the record lists, and on no other.
+async fn a_ghost_leaves(seed: u64) -> bool {
+    let cluster = Cluster::new(10, 1, 1, Bytes::mib(64)).await;
+    let first = cluster.servers[..1].to_vec();
+    let volume = cluster.open_with(1, cluster.twin.client(), first).await;
+    let volume = volume.unwrap();
+    write(&volume, 1).await;
+    let monday = volume.snapshot("monday".parse().unwrap()).await.unwrap();
+    volume.close().await.unwrap();
+    let images = collector(&cluster).images;
+    let (numbers, source) = (
+        images.numbers().await.unwrap(),
+        images.image(monday).await.unwrap(),
+    );
+    let of = images.volume(VOLUME).await.unwrap();
+    let (made, change) = image::clone(&numbers, &source, &of, "clone".parse().unwrap()).unwrap();
+    images.change(change).await.unwrap();
+    let known = images.image(monday).await.unwrap();
+    images
+        .change(image::delete_snapshot(&known).unwrap())
+        .await
+        .unwrap();
+
+    let meta = || cluster.twin.client();
+    let clone = cluster.open_one(made.id, 2, meta(), None).await.unwrap();
+    let volume = cluster.open(3, meta(), None).await.unwrap();
+    for volume in [&clone, &volume] {
+        volume.drain(BTreeSet::from([ONE]));
+    }
+    rehomed(&volume, 1).await;
+    let ghost = images.image(monday).await.unwrap().record;
+    let all = (1..=10).map(StoreNumber).collect();
+    let entries = volume.core.named(&ghost, &all).await.unwrap().entries;
+    let listed = volume.record().stores.unwrap();
+    let stores = crate::map::stores_of(&entries[0].1);
+    assert!(!stores.is_empty(), "seed {seed}");
+    stores.iter().all(|one| listed.contains(one))
+}
+
+#[test]
+fn a_record_lists_what_an_image_that_nobody_reads_names() {
+    for seed in 72..84 {
+        let listed = env::Runtime::simulated(seed).block_on(a_ghost_leaves(seed));
+        assert!(listed, "seed {seed}");
+    }
+}
+
+/// No table has its nodes, so nobody would notice that the last copy of one goes.
+#[test]
+fn the_map_of_an_image_that_nobody_reads_is_on_no_fewer_stores_than_others() {
+    env::Runtime::simulated(84).block_on(async {
+        let (cluster, volume, _) = a_snapshot_alone(None).await;
+        let snapshot = volume.core.head.borrow().record.parent.unwrap();
+        let known = collector(&cluster).images.image(snapshot).await.unwrap();
+        let mut ghost = known.record;
+        ghost.state = ImageState::Ghost { swept: false };
+        let on = |stores: &[u16]| {
+            let stores: Vec<StoreNumber> = stores.iter().copied().map(StoreNumber).collect();
+            let node = NodeRef {
+                stores: Stores::new(&stores).unwrap(),
+                ..ghost.root.node.unwrap()
+            };
+            Commit {
+                root: ghost.root,
+                written: vec![node],
+                places: Vec::new(),
+                replaced: Freed::default(),
+            }
+        };
+        let is_enough = |commit| volume.core.is_enough(&ghost, &commit, &BTreeMap::new());
+        assert_eq!(volume.record().weakest, 2);
+        assert!(is_enough(on(&[1, 2])));
+        assert!(!is_enough(on(&[1])));
     });
 }
 
