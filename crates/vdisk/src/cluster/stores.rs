@@ -26,14 +26,12 @@ use super::{Cluster, ClusterError};
 use crate::image_meta::ImagesError;
 use crate::meta::{Compare, Op, Outcome, Revision, whole_range};
 use crate::names::StoreNumber;
-use crate::record::{Name, RecordError, VolumeRecord, gone_key, read, volume_key};
+use crate::record::{Name, RecordError, VolumeRecord, gone_key, read};
 
 const VERSION: u32 = 1;
 const STORES: &str = "store/";
 const NEXT: &str = "store-next";
 const ALIVE: &str = "alive/";
-/// Records compared in one transaction, besides the store's.
-const COMPARED_MAX: usize = 100;
 
 /// What a store is good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -351,7 +349,12 @@ impl Cluster {
             };
             if record != *old {
                 let compares = vec![Compare::Unchanged(key(number), *revision)];
-                let ops = vec![put(key(number), record.encode())];
+                let mut ops = vec![put(key(number), record.encode())];
+                if state == StoreState::Active {
+                    // It may be noted again, though somebody was about to forget it.
+                    let key = gone_key(number);
+                    ops.push(Op::Delete { key });
+                }
                 self.txn(compares, ops).await?;
             }
             Ok(record)
@@ -374,20 +377,14 @@ impl Cluster {
                 return Err(ClusterError::Active(name.clone()));
             }
             let volumes = self.records().await?;
-            let mut compares = vec![Compare::Unchanged(key(number), *revision)];
             match lost {
                 true => check_lost(&volumes, record)?,
                 false => {
                     check_left(&volumes, record)?;
-                    // Whoever has a volume open may note it again.
-                    let open = volumes.values().filter(|it| it.record.writer.is_some());
-                    let open = open.take(COMPARED_MAX);
-                    compares.extend(open.map(|it| {
-                        let changed = it.changed.expect("it was read");
-                        Compare::Unchanged(volume_key(it.record.id), changed)
-                    }));
+                    self.shut(record, *revision).await?;
                 }
             }
+            let compares = vec![Compare::Unchanged(key(number), *revision)];
             let ops = vec![
                 Op::Delete { key: key(number) },
                 Op::Delete {
@@ -401,6 +398,20 @@ impl Cluster {
         removed.await?;
         self.stores().await?;
         Ok(())
+    }
+
+    /// Lets no volume note a drained store any more, however many there are: who has one open may have been about to. Then looks
+    /// at them again.
+    async fn shut(&self, record: &StoreRecord, revision: Revision) -> Result<(), ClusterError> {
+        let compares = || vec![Compare::Unchanged(key(record.number), revision)];
+        let gone = put(gone_key(record.number), record.uuid.clone().into_bytes());
+        self.txn(compares(), vec![gone]).await?;
+        let left = check_left(&self.records().await?, record);
+        if left.is_err() {
+            let key = gone_key(record.number);
+            self.txn(compares(), vec![Op::Delete { key }]).await?;
+        }
+        left
     }
 
     /// One transaction.

@@ -1,5 +1,11 @@
 //! Stores that are drained: what is there leaves, while volumes are written, closed, cloned, and nodes crash.
 
+use std::collections::BTreeSet;
+
+use vdisk::image_meta::Images;
+use vdisk::meta::{Compare, Faults, Outcome};
+use vdisk::record::{Writer as Held, gone_key, volume_key};
+
 use super::*;
 
 /// Three stores in domains of their own.
@@ -470,4 +476,72 @@ fn a_store_that_is_gone_for_good_is_made_up_for_on_the_others() {
             .sum();
         assert_eq!(left, 6);
     });
+}
+
+/// With so many volumes in use that no transaction could compare all their records: one notes a store that is being forgotten.
+async fn noted_after(wait: Nanos) -> (bool, bool) {
+    let (twin, places, first) = three_stores().await;
+    let images = Images {
+        meta: twin.client(),
+    };
+    let mut last = None;
+    for nth in 0..102 {
+        let made = first
+            .create(&vm(&format!("vm{nth}")))
+            .await
+            .unwrap()
+            .record
+            .id;
+        let known = images.volume(made).await.unwrap();
+        let mut record = known.record;
+        record.stores = Some(BTreeSet::from([StoreNumber(1)]));
+        record.writer = Some(Held {
+            node: "n9".to_owned(),
+            lease: 1,
+            waits: false,
+        });
+        let put = Op::Put {
+            key: volume_key(made),
+            value: record.encode(),
+            lease: None,
+        };
+        images.meta.txn(Vec::new(), vec![put]).await.unwrap();
+        last = Some(made);
+    }
+    drain(&first, "c").await;
+    let slow = twin.client();
+    slow.set_faults(Faults {
+        delay_least: Nanos::millis(5),
+        delay_most: Nanos::millis(5),
+        ..Faults::default()
+    });
+    let second = cluster("n2", slow, &places);
+    let removing = env::spawn(async move { second.remove_store(&name("c"), false).await });
+    env::sleep(wait).await;
+    let known = images.volume(last.unwrap()).await.unwrap();
+    let mut record = known.record;
+    record.stores.as_mut().unwrap().insert(StoreNumber(3));
+    let compares = vec![
+        Compare::Unchanged(volume_key(record.id), known.changed.unwrap()),
+        Compare::Absent(gone_key(StoreNumber(3))),
+    ];
+    let put = Op::Put {
+        key: volume_key(record.id),
+        value: record.encode(),
+        lease: None,
+    };
+    let noted = images.meta.txn(compares, vec![put]).await.unwrap();
+    (matches!(noted, Outcome::Done(_)), removing.await.is_ok())
+}
+
+#[test]
+fn a_store_is_not_forgotten_that_one_of_many_volumes_notes_meanwhile() {
+    let (mut noted, mut removed) = (0, 0);
+    for wait in (1..90).step_by(3) {
+        let run = env::Runtime::simulated(31).block_on(noted_after(Nanos::millis(wait)));
+        assert_ne!(run, (true, true), "after {wait} ms");
+        noted += u32::from(run.0);
+        removed += u32::from(run.1);
+    }
+    assert!(noted > 0 && removed > 0, "{noted} {removed}");
 }
