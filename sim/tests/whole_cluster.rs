@@ -124,3 +124,18 @@ fn clocks_that_drift_beyond_the_margin_are_caught() {
 fn a_snapshot_of_two_moments_is_caught() {
     caught(Bug::TornSnapshot);
 }
+
+#[test]
+fn a_writer_that_does_not_wait_for_the_one_before_is_caught() {
+    caught(Bug::NoWait);
+}
+
+#[test]
+fn a_snapshot_that_never_got_the_map_it_was_given_is_caught() {
+    caught(Bug::UnnamedRehome);
+}
+
+#[test]
+fn a_deletion_that_takes_the_map_of_a_snapshot_is_caught() {
+    caught(Bug::FreedByGeneration);
+}

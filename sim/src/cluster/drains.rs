@@ -20,7 +20,8 @@ use vdisk::record::{gone_key, volume_key};
 use vdisk::volume::Volume;
 use vdisk::{StoreNumber, VolumeId};
 
-use super::images::Branches;
+use super::images::{Branches, collect, holds};
+use super::planted::Bug;
 use super::{Cluster, VOLUME};
 
 /// What it takes at most to empty a store once faults are over.
@@ -158,4 +159,55 @@ pub async fn one_leaves(
         volume.close().await.map_err(|why| why.to_string())?;
     }
     Ok(())
+}
+
+/// The volume, of which all is well and which nobody has open, gets a snapshot that leaves a store; goes on from that; and what
+/// the head had that was is freed. What the snapshot held must be there, in both.
+///
+/// # Errors
+/// What is not so.
+pub async fn goes_back(
+    cluster: &Rc<Cluster>,
+    copies: u8,
+    number: usize,
+    bug: Option<Bug>,
+    rng: &mut Rng,
+) -> Result<(), String> {
+    let present = cluster.present();
+    if present.len() <= usize::from(copies) {
+        return Ok(());
+    }
+    let told = |why: vdisk::volume::VolumeError| why.to_string();
+    let name: vdisk::record::Name = "last".parse().expect("a name");
+    let volume = super::story::patiently(cluster, VOLUME, number).await;
+    let volume = volume.map_err(told)?;
+    volume.snapshot(name.clone()).await.map_err(told)?;
+    let before = holds(cluster, &name, number).await?;
+    // What is left of the clone that it was read by would keep the snapshot where it is.
+    collect(cluster, None).await?;
+    let store = present[rng.below(present.len() as u64) as usize];
+    cluster.set_drained(BTreeSet::from([store]), rng);
+    let start = env::now();
+    while volume
+        .record()
+        .stores
+        .is_some_and(|all| all.contains(&store))
+    {
+        if env::now().since(start) > EMPTY {
+            return Err(format!(
+                "store {store} is never empty: {:?}",
+                volume.left_on(store)
+            ));
+        }
+        env::sleep(Nanos::millis(200)).await;
+    }
+    volume.close().await.map_err(told)?;
+    cluster.roll_back(&name).await?;
+    collect(cluster, bug).await?;
+    if holds(cluster, &name, number).await? != before {
+        return Err("the snapshot that the volume went back to has something else".to_owned());
+    }
+    // Its own map is the snapshot's.
+    let volume = super::story::patiently(cluster, VOLUME, number).await;
+    volume.map_err(told)?.close().await.map_err(told)
 }

@@ -251,18 +251,51 @@ impl Branches {
                 cluster.remove_snapshot(again).await?;
             }
         }
-        let direct = Rc::new(Direct(Rc::clone(cluster)));
-        let collector = Collector {
-            images: cluster.images(),
-            reader: Reader::new(direct.clone(), Cache::new(Bytes::mib(4))),
-            objects: direct,
-        };
-        collector.run().await.map_err(told)
+        collect(cluster, None).await
+    }
+}
+
+/// Frees what deleted images alone had.
+pub async fn collect(cluster: &Rc<Cluster>, bug: Option<Bug>) -> Result<(), String> {
+    let direct = Rc::new(Direct(Rc::clone(cluster)));
+    let collector = Collector {
+        images: cluster.images(),
+        reader: Reader::new(direct.clone(), Cache::new(Bytes::mib(4))),
+        objects: direct,
+    };
+    if bug == Some(Bug::FreedByGeneration) {
+        let all = cluster.images().all().await.map_err(told)?;
+        for (gone, until) in
+            (all.values()).filter_map(|it| Some((&it.record, it.record.lost_until?)))
+        {
+            // As if it were alone in its tree.
+            let alone = all.iter().filter(|(id, _)| **id == gone.id);
+            let alone = alone.map(|(id, known)| (*id, known.clone())).collect();
+            collector
+                .free_lost(&alone, gone, until)
+                .await
+                .map_err(told)?;
+        }
+    }
+    collector.run().await.map_err(told)
+}
+
+impl Cluster {
+    /// Lets the volume, which nobody has open, go on from a snapshot.
+    pub(super) async fn roll_back(&self, name: &Name) -> Result<(), String> {
+        let images = self.images();
+        let target = self.image_of(name).await?.ok_or("the snapshot is gone")?;
+        let target = images.image(target).await.map_err(told)?;
+        let numbers = images.numbers().await.map_err(told)?;
+        let of = images.volume(VOLUME).await.map_err(told)?;
+        let head = images.image(of.record.head).await.map_err(told)?;
+        let (_, change) = image::rollback(&numbers, &of, &head, &target).map_err(told)?;
+        images.change(change).await.map_err(told)
     }
 }
 
 /// What a snapshot holds, read twice through a clone of its own; `None` if there is no such snapshot.
-async fn holds(
+pub(super) async fn holds(
     cluster: &Rc<Cluster>,
     name: &Name,
     host: usize,

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use base::{Buf, Nanos, View};
 use policy::place::State;
 use store::{Caller, Change, Extent, Listing, SpaceFigures, Stat};
+use vdisk::image::{IMAGES, NUMBERS_KEY};
 use vdisk::link::{Door, Link, Pending};
 use vdisk::meta::{
     Compare, Entry, LeaseId, MetaStore, Op, Outcome, Page, Pending as Asked, Revision, TwinClient,
@@ -15,6 +16,9 @@ use vdisk::meta::{
 use vdisk::record::{VolumeRecord, volume_key};
 
 use super::VOLUME;
+
+/// What the keys of all writers' leases begin with.
+const WRITERS: &str = "writer/";
 
 /// A planted mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +37,19 @@ pub enum Bug {
     ClocksDrift,
     /// Of a snapshot one extent is as of one moment, and the others as of another.
     TornSnapshot,
+    /// Who opens a volume does not wait for the writer before, though he may answer still.
+    NoWait,
+    /// What the map of an older image had on a drained store is freed, though the image never got the map without it.
+    UnnamedRehome,
+    /// What a head that is gone allocated after its last commit is freed by generation alone.
+    FreedByGeneration,
+}
+
+impl Bug {
+    /// Does it show where snapshots leave drained stores?
+    pub fn is_of_drains(self) -> bool {
+        matches!(self, Bug::UnnamedRehome | Bug::FreedByGeneration)
+    }
 }
 
 /// A way to a store, with the mistake in it.
@@ -48,7 +65,9 @@ pub fn door(door: Rc<dyn Door>, bug: Option<Bug>) -> Rc<dyn Door> {
 /// A way to the meta store, with the mistake in it.
 pub fn meta(client: Rc<TwinClient>, bug: Option<Bug>) -> Rc<dyn MetaStore> {
     match bug {
-        Some(Bug::AnswerBeforeSwap) => Rc::new(BentMeta(client)),
+        Some(bug @ (Bug::AnswerBeforeSwap | Bug::NoWait | Bug::UnnamedRehome)) => {
+            Rc::new(BentMeta(client, bug))
+        }
         _ => client,
     }
 }
@@ -153,21 +172,25 @@ impl Link for BentLink {
     }
 }
 
-/// Says that the record has who is out, and does not do it.
-struct BentMeta(Rc<TwinClient>);
+/// Says that the record has who is out, or an image another map, and does not do it; or that writers before have no lease.
+struct BentMeta(Rc<TwinClient>, Bug);
 
 impl BentMeta {
-    /// The revision of the record, if nothing but who is out would change.
-    async fn swallowed(&self, ops: &[Op]) -> Option<Revision> {
-        let key = volume_key(VOLUME);
-        let [
-            Op::Put {
-                key: put, value, ..
-            },
-        ] = ops
-        else {
+    /// The revision that what is not done would have changed.
+    async fn swallowed(&self, compares: &[Compare], ops: &[Op]) -> Option<Revision> {
+        let [Op::Put { key, value, .. }] = ops else {
             return None;
         };
+        match self.1 {
+            Bug::AnswerBeforeSwap => self.puts_out(key, value).await,
+            Bug::UnnamedRehome => self.rehomes(key, compares).await,
+            _ => None,
+        }
+    }
+
+    /// Nothing but who is out would change in the record.
+    async fn puts_out(&self, put: &str, value: &[u8]) -> Option<Revision> {
+        let key = volume_key(VOLUME);
         let next = VolumeRecord::decode(VOLUME, value)
             .ok()
             .filter(|_| *put == key)?;
@@ -176,11 +199,26 @@ impl BentMeta {
         let more = next.out.keys().any(|store| !now.out.contains_key(store));
         (more && next.epoch == now.epoch).then_some(found.changed)
     }
+
+    /// An image gets another map beside the record of the numbers: it is no head.
+    async fn rehomes(&self, put: &str, compares: &[Compare]) -> Option<Revision> {
+        let numbers = |it: &Compare| matches!(it, Compare::Unchanged(key, _) if key == NUMBERS_KEY);
+        let is_it = put.starts_with(IMAGES) && compares.iter().any(numbers);
+        let found = self.0.get(put).await.ok()?;
+        found.filter(|_| is_it).map(|found| found.changed)
+    }
+
+    fn hides(&self, key: &str) -> bool {
+        self.1 == Bug::NoWait && key.starts_with(WRITERS)
+    }
 }
 
 impl MetaStore for BentMeta {
     fn get<'a>(&'a self, key: &'a str) -> Asked<'a, Option<Entry>> {
-        self.0.get(key)
+        match self.hides(key) {
+            true => Box::pin(async { Ok(None) }),
+            false => self.0.get(key),
+        }
     }
     fn range<'a>(
         &'a self,
@@ -192,10 +230,12 @@ impl MetaStore for BentMeta {
     }
     fn txn(&self, compares: Vec<Compare>, ops: Vec<Op>) -> Asked<'_, Outcome> {
         Box::pin(async move {
-            match self.swallowed(&ops).await {
-                Some(revision) => Ok(Outcome::Done(revision)),
-                None => self.0.txn(compares, ops).await,
+            if let Some(revision) = self.swallowed(&compares, &ops).await {
+                return Ok(Outcome::Done(revision));
             }
+            let mut compares = compares;
+            compares.retain(|it| !matches!(it, Compare::Absent(key) if self.hides(key)));
+            self.0.txn(compares, ops).await
         })
     }
     fn watch<'a>(&'a self, prefix: &'a str, from: Revision) -> Asked<'a, Box<dyn Watch>> {

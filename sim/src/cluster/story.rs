@@ -16,7 +16,7 @@ use vdisk::VolumeId;
 use vdisk::volume::{Condition, Figures, Volume};
 
 use super::clients::{PLACES, World, client};
-use super::drains::{drain_some, one_leaves};
+use super::drains::{drain_some, goes_back, one_leaves};
 use super::faults::{inject, kinds};
 use super::images::Branches;
 use super::look::alike;
@@ -91,7 +91,7 @@ pub fn run(seed: u64, bug: Option<Bug>) -> Result<Ran, String> {
         env::spawn(async move {
             let told = match bug {
                 Some(Bug::ClocksDrift) => split(seed, 400_000, bug, &stage).await,
-                Some(Bug::NoSeal) => split(seed, DRIFT as i32, bug, &stage).await,
+                Some(Bug::NoSeal | Bug::NoWait) => split(seed, DRIFT as i32, bug, &stage).await,
                 _ if seed % 8 == 1 => split(seed, DRIFT as i32, bug, &stage).await,
                 _ => story(seed, bug, &stage).await,
             };
@@ -186,7 +186,7 @@ impl Injector {
 async fn story(seed: u64, bug: Option<Bug>, stage: &Stage) -> Result<Ran, String> {
     let mut rng = Rng::from_seed((seed % HARDER) ^ 0x5eed);
     let mut stores = 3 + rng.below(2) as u16;
-    if with_drains(seed) {
+    if with_drains(seed, bug) {
         // One can be spared.
         stores = 4;
     }
@@ -199,7 +199,7 @@ async fn story(seed: u64, bug: Option<Bug>, stage: &Stage) -> Result<Ran, String
     let branches = with_images(seed, bug).then(|| Rc::new(Branches::default()));
     let mut injector = Injector::start(&cluster, seed, &mut rng);
     let drains_over = Rc::new(Cell::new(false));
-    let drains = with_drains(seed).then(|| {
+    let drains = with_drains(seed, bug).then(|| {
         let (cluster, over) = (Rc::clone(&cluster), Rc::clone(&drains_over));
         env::spawn(drain_some(cluster, copies, over, env::rng("drains")))
     });
@@ -267,17 +267,27 @@ async fn story(seed: u64, bug: Option<Bug>, stage: &Stage) -> Result<Ran, String
             .await
             .map_err(|why| format!("faults are over, and yet: {why}"))?;
     }
-    well_again(&cluster, &world, copies, ran, stage).await
+    let ran = well_again(&cluster, &world, copies, ran, stage).await?;
+    if with_drains(seed, bug) && with_images(seed, bug) {
+        stage.is("all is well, and the volume goes back to a snapshot that left a store");
+        let mut rng = env::rng("goes back");
+        let back = goes_back(&cluster, copies, LAST, bug, &mut rng);
+        let back = sim::on_host(host(LAST), back).await;
+        back.map_err(|why| format!("all was well, and yet: {why}"))?;
+        alike(&cluster, copies).await?;
+    }
+    Ok(ran)
 }
 
 /// Is this run about stores that are drained, too?
-fn with_drains(seed: u64) -> bool {
-    seed % 8 == 7 || seed % 16 == 2
+fn with_drains(seed: u64, bug: Option<Bug>) -> bool {
+    bug.is_some_and(Bug::is_of_drains) || seed % 8 == 7 || seed % 16 == 2
 }
 
 /// Is this run about snapshots, clones and sizes too?
 fn with_images(seed: u64, bug: Option<Bug>) -> bool {
-    bug == Some(Bug::TornSnapshot) || seed % 8 >= 6
+    let planted = bug.is_some_and(|bug| bug == Bug::TornSnapshot || bug.is_of_drains());
+    planted || seed % 8 >= 6
 }
 
 /// A snapshot or two and other sizes, beside the clients of a writer.
