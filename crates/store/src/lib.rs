@@ -61,6 +61,7 @@ pub mod capability;
 mod check;
 pub mod client;
 mod commit;
+pub mod costs;
 mod data;
 mod error;
 pub mod guard;

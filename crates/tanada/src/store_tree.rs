@@ -15,7 +15,7 @@ use std::rc::{Rc, Weak};
 
 use anyhow::{Context, anyhow};
 use base::{Bytes, Nanos};
-use device::model::{self, Spec};
+use device::model::Spec;
 use device::{Device, Meter};
 use env::net::{Address, Listener};
 use policy::share::{BytesPerSec, Cost, Costs, Second};
@@ -395,7 +395,9 @@ fn of_device(name: &str, devices: &[DeviceConfig], hybrids: &[HybridConfig]) -> 
         return of_device(&hybrid.slow, devices, hybrids);
     }
     match &devices.iter().find(|device| device.name == name)?.kind {
-        Kind::Model { model, .. } => Spec::find(model).ok().map(|spec| of_model(&spec)),
+        Kind::Model { model, .. } => Spec::find(model)
+            .ok()
+            .map(|spec| store::costs::of_model(&spec)),
         Kind::Memory { .. } => Some(Costs::flat(BytesPerSec::mb(2_000))),
         Kind::Striped { members, .. } => {
             let mut costs = of_device(members.first()?, devices, hybrids)?;
@@ -405,49 +407,5 @@ fn of_device(name: &str, devices: &[DeviceConfig], hybrids: &[HybridConfig]) -> 
             Some(costs)
         }
         Kind::Path { .. } => None,
-    }
-}
-
-fn of_model(spec: &Spec) -> Costs {
-    let rate = |mb: f64| BytesPerSec((mb * 1e6) as u64);
-    let time = |us: f64| Nanos((us * 1e3) as u64);
-    match &spec.kind {
-        model::Kind::Hdd(disk) => {
-            let half_turn_us = 30e6 / disk.rpm;
-            let cost = |seek_ms: f64| Cost {
-                fixed: time(disk.overhead_ms * 1e3),
-                jump: time(seek_ms * 1e3 + half_turn_us),
-                rate: rate(disk.inner_mb_s),
-            };
-            Costs {
-                read: cost(disk.read_seek_ms[1]),
-                write: cost(disk.write_seek_ms[1]),
-            }
-        }
-        model::Kind::Ssd(ssd) => {
-            let cost = |extra_us: f64, mb| Cost {
-                fixed: time(ssd.command_us + extra_us),
-                jump: Nanos(0),
-                rate: rate(mb),
-            };
-            // Each page is programmed into some die; what all dies take together may be less than the interface.
-            let dies = (ssd.channels * ssd.chips * ssd.dies * ssd.planes) as f64;
-            let flash_mb = dies * ssd.page_size.0 as f64 / ssd.program_us.max(1.0);
-            Costs {
-                read: cost(ssd.read_extra_us, ssd.read_mb_s),
-                write: cost(ssd.write_extra_us, ssd.write_mb_s.min(flash_mb)),
-            }
-        }
-        model::Kind::Constant(constant) => {
-            let cost = |us: &[(f64, f64)], mb| Cost {
-                fixed: time(us.first().map_or(0.0, |(_, us)| *us)),
-                jump: Nanos(0),
-                rate: rate(mb),
-            };
-            Costs {
-                read: cost(&constant.read_us, constant.read_mb_s),
-                write: cost(&constant.write_us, constant.write_mb_s),
-            }
-        }
     }
 }

@@ -1,8 +1,9 @@
 //! One run: clients on the nodes of a small cluster read extents that have two copies.
 //!
 //! ```text
-//! client -> its node's Choice (production) -> hop -> DiskQueue, FIFO -> ModelDisk -> hop, with the queue's state -> client
+//! client -> its node's Choice (production) -> hop -> DiskQueue, its front -> ModelDisk -> hop, with the queue's state -> client
 //!                 ^------------------- every T, each disk's state to all nodes -----------------'
+//! front: one at a time in the order they came (the paper's) | a store's queue with a line for each client (production)
 //! ```
 //!
 //! Source: COST 4 (four nodes with a SATA disk each, redundancy 2, virtual machines on the same nodes, clones of one image).
@@ -16,14 +17,16 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Instant, Nanos, Sector};
-use device::model::{ModelDisk, Spec, SpecError, Store};
+use device::model::{ModelDisk, Spec, SpecError, Store as Data};
 use device::{Class as DeviceClass, Device, DeviceError};
-use env::sync::Semaphore;
+use env::sync::{Permit, Semaphore};
 use hdrhistogram::Histogram;
 use policy::place::{
     At, Candidate, Class, ClientId, DiskId, DiskQueue, Kind, Op, Options, Origin, Penalties, Reply,
     Request, State, TanadaOptions, Ticket, Weights, build,
 };
+use policy::share::{SessionId, Terms};
+use store::queue::{Queue, QueueOptions};
 use vdisk::choice::{Choice, Told};
 
 pub(super) const EXTENT: Bytes = Bytes::mib(4);
@@ -97,12 +100,14 @@ pub(super) struct Scene {
     pub loads: Vec<Load>,
 }
 
-/// Who chooses, and what it hears.
+/// Who chooses, what it hears, and who is next at a disk.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Method {
     pub name: &'static str,
     pub kind: Kind,
     pub tanada: TanadaOptions,
+    /// Disks have a store's queue before them.
+    pub stores: bool,
 }
 
 impl Method {
@@ -111,6 +116,16 @@ impl Method {
             name: kind.name(),
             kind,
             tanada: TanadaOptions::default(),
+            stores: false,
+        }
+    }
+
+    /// Ours with our stores' queues: what a whole node does.
+    pub fn stack() -> Method {
+        Method {
+            name: "tanada-stack",
+            stores: true,
+            ..Method::of(Kind::Tanada)
         }
     }
 
@@ -182,11 +197,23 @@ pub(super) enum BedError {
 
 // --- disks --------------------------------------------------------------------------------------------
 
+/// Who is next at a disk.
+enum Front {
+    /// One request at a time, in the order they came.
+    Fifo(Rc<Semaphore>),
+    /// A store's queue, a line for each client.
+    Store {
+        queue: Rc<Queue>,
+        lines: Vec<SessionId>,
+        /// When it answered last.
+        answered: Cell<Instant>,
+    },
+}
+
 struct Node {
     device: Rc<ModelDisk>,
     kind: Disk,
-    /// One request at a time, in the order they came.
-    turn: Rc<Semaphore>,
+    front: Front,
     queue: RefCell<DiskQueue>,
     tickets: Cell<u64>,
     chance: RefCell<env::Rng>,
@@ -228,7 +255,8 @@ impl Drop for OnItsWay<'_> {
 }
 
 impl Node {
-    fn new(index: usize, kind: Disk, method: &Method, seed: u64) -> Result<Node, SpecError> {
+    fn new(index: usize, scene: &Scene, method: &Method, seed: u64) -> Result<Node, SpecError> {
+        let kind = scene.disks[index];
         let model = match kind {
             Disk::Hdd | Disk::SlowHdd => "hdd-7200-sata",
             Disk::StallingSsd => "ssd-sata-mlc",
@@ -236,10 +264,30 @@ impl Node {
         let spec = Spec::find(model)?;
         let name = format!("disk{index}");
         let seed = seed.wrapping_mul(1_000).wrapping_add(index as u64);
+        let device = ModelDisk::new(&name, &spec, None, Data::None, seed)?;
+        let front = match method.stores {
+            false => Front::Fifo(Semaphore::new(1)),
+            true => {
+                let options = QueueOptions::new(store::costs::of_model(&spec));
+                let queue = Queue::new(Rc::clone(&device) as Rc<dyn Device>, options);
+                let lines = scene.loads.iter().map(|load| {
+                    let terms = Terms {
+                        priority: load.class,
+                        ..Terms::best_effort()
+                    };
+                    queue.open(terms).expect("a line for each client")
+                });
+                Front::Store {
+                    lines: lines.collect(),
+                    answered: Cell::default(),
+                    queue,
+                }
+            }
+        };
         Ok(Node {
-            device: ModelDisk::new(&name, &spec, None, Store::None, seed)?,
+            device,
             kind,
-            turn: Semaphore::new(1),
+            front,
             queue: RefCell::new(DiskQueue::new(method.kind.queue(weights(kind)))),
             tickets: Cell::new(0),
             chance: RefCell::new(env::Rng::from_seed(seed ^ 0x005e_ed0f_57a1)),
@@ -307,37 +355,65 @@ impl Node {
             ticket,
             begun: false,
         };
-        let turn = self.turn.acquire(1).await;
-        in_line.begun = true;
-        // What the disk has begun it ends, whoever still wants it.
-        let (node, bytes) = (Rc::clone(self), request.bytes);
-        let service = env::spawn(async move {
-            let begun = env::now();
-            let buf = Buf::for_read(bytes.usize());
-            let read = node.device.read(sector, buf, DeviceClass::Foreground).await;
-            env::sleep(node.delay(env::now().since(begun))).await;
-            let service = env::now().since(begun);
-            node.queue
-                .borrow_mut()
-                .complete(env::now(), ticket, service);
-            drop(turn);
-            match read {
-                Ok(_) => Some(service),
-                Err(error) => {
-                    *node.broken.borrow_mut() = Some(error);
-                    None
-                }
+        let read = match &self.front {
+            Front::Fifo(turn) => {
+                let turn = turn.acquire(1).await;
+                in_line.begun = true;
+                // What the disk has begun it ends, whoever still wants it.
+                let (node, bytes) = (Rc::clone(self), request.bytes);
+                let read = env::spawn(async move { node.alone(sector, bytes, ticket, turn).await });
+                read.await
             }
-        });
-        let service = service.await.ok_or(())?;
-        Ok(Reply {
-            residence: env::now().since(arrived),
-            service,
-            state: Some(self.state()),
-        })
+            Front::Store {
+                queue,
+                lines,
+                answered,
+            } => {
+                let line = lines[request.origin.client.0 as usize];
+                let buf = Buf::for_read(request.bytes.usize());
+                let read = queue.read(sector, buf, DeviceClass::Session(line.0)).await;
+                // As a store reckons: since it came or the one before was answered.
+                let now = env::now();
+                let service = now.since(answered.replace(now).max(arrived));
+                in_line.begun = true;
+                self.queue.borrow_mut().complete(now, ticket, service);
+                read.map(|_| service)
+            }
+        };
+        match read {
+            Ok(service) => Ok(Reply {
+                residence: env::now().since(arrived),
+                service,
+                state: Some(self.state()),
+            }),
+            Err(error) => {
+                *self.broken.borrow_mut() = Some(error);
+                Err(())
+            }
+        }
     }
 
-    /// What this disk takes beyond its model.
+    /// The disk's own time for a read that nothing is beside.
+    async fn alone(
+        &self,
+        sector: Sector,
+        bytes: Bytes,
+        ticket: Ticket,
+        turn: Permit,
+    ) -> Result<Nanos, DeviceError> {
+        let begun = env::now();
+        let buf = Buf::for_read(bytes.usize());
+        let read = self.device.read(sector, buf, DeviceClass::Foreground).await;
+        env::sleep(self.delay(env::now().since(begun))).await;
+        let service = env::now().since(begun);
+        self.queue
+            .borrow_mut()
+            .complete(env::now(), ticket, service);
+        drop(turn);
+        read.map(|_| service)
+    }
+
+    /// What this disk takes beyond its model, where nothing is beside it.
     fn delay(&self, service: Nanos) -> Nanos {
         match self.kind {
             Disk::Hdd => Nanos(0),
@@ -395,8 +471,8 @@ pub(super) fn run(
     let (scene, method) = (scene.clone(), *method);
     env::Runtime::simulated(seed).block_on(async move {
         let until = env::now() + WARM + measured;
-        let nodes: Result<Vec<Rc<Node>>, SpecError> = (scene.disks.iter().enumerate())
-            .map(|(index, kind)| Ok(Rc::new(Node::new(index, *kind, &method, seed)?)))
+        let nodes: Result<Vec<Rc<Node>>, SpecError> = (0..scene.disks.len())
+            .map(|index| Ok(Rc::new(Node::new(index, &scene, &method, seed)?)))
             .collect();
         let nodes = nodes?;
         let choices = (0..nodes.len()).map(|node| {

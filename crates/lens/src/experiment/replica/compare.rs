@@ -294,9 +294,10 @@ pub(super) fn claims(measured: &[Measured]) -> Vec<Row> {
 fn judged(measured: &[Measured], bar: &Bar, metric: &str) -> Row {
     let (mut compared, mut lost) = (0, Vec::new());
     let rivals = measured.iter().filter(|it| {
-        it.cell.family == bar.family && is_rival(it) && it.cell.method.name != "oracle"
+        let ours = it.cell.method.name.starts_with("tanada");
+        it.cell.family == bar.family && !ours && it.cell.method.name != "oracle"
     });
-    for rival in rivals.filter(|it| it.cell.method.name != "tanada-no-hedge") {
+    for rival in rivals {
         let Some(ours) = counterpart(measured, rival) else {
             continue;
         };

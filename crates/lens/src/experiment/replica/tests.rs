@@ -1,7 +1,7 @@
 //! The bed does what it says, every figure has a name of its own, and claims judge what they say.
 
 use base::{Bytes, Nanos};
-use policy::place::Kind;
+use policy::place::{Kind, Penalties};
 
 use super::bed::{Disk, Load, Method, Pace, Scene, run};
 use super::cases::{self, cells_of, jain, methods, mix, preferred};
@@ -78,6 +78,17 @@ fn methods_that_hear_nothing_are_run_once_for_all_ages() {
     assert!(find(fresh, "round-robin").same_run(find(old, "round-robin")));
     assert!(!find(fresh, "queue-cost").same_run(find(old, "queue-cost")));
     assert!(!find(fresh, "c3").same_run(find(fresh, "clbs")));
+}
+
+#[test]
+fn with_a_line_for_each_client_those_who_ask_more_at_once_get_less_than_before() {
+    let scene = cases::fair(Penalties::default());
+    let methods = [Method::of(Kind::Tanada), Method::stack()];
+    let cells = cells_of(scene, Nanos::millis(5), &methods);
+    let measured = measure(&SHORT, cells, &mut |_, _| {}).expect("it runs");
+    let jain = |method: usize| estimate(&measured[method].values[0]).mean;
+    assert_eq!(measured[1].cell.metrics[0].name, "fairness");
+    assert!(jain(1) > jain(0) + 0.04, "{} and {}", jain(1), jain(0));
 }
 
 #[test]
