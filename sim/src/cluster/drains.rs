@@ -17,10 +17,11 @@ use vdisk::image::Change;
 use vdisk::image_meta::ImagesError;
 use vdisk::meta::{Compare, Op};
 use vdisk::record::{gone_key, volume_key};
-use vdisk::volume::Volume;
+use vdisk::volume::{Condition, Volume};
 use vdisk::{StoreNumber, VolumeId};
 
 use super::images::{Branches, collect, holds};
+use super::look::alike_at_least;
 use super::planted::Bug;
 use super::{Cluster, VOLUME};
 
@@ -138,12 +139,8 @@ pub async fn one_leaves(
     let picked = present[rng.below(present.len() as u64) as usize];
     let store = cluster.drained().first().copied().unwrap_or(picked);
     cluster.set_drained(BTreeSet::from([store]), rng);
-    let clones = branches.map(Branches::clones).unwrap_or_default();
-    let mut open = Vec::new();
-    for id in clones.iter().map(|clone| clone.id).chain([VOLUME]) {
-        let volume = super::story::patiently(cluster, id, number).await;
-        open.push(volume.map_err(|why| format!("volume {id} does not open: {why}"))?);
-    }
+    let none = Branches::default();
+    let open = open_all(cluster, branches.unwrap_or(&none), number).await?;
     let start = env::now();
     while !cluster.try_to_remove(store).await? {
         if env::now().since(start) > EMPTY {
@@ -159,6 +156,80 @@ pub async fn one_leaves(
         volume.close().await.map_err(|why| why.to_string())?;
     }
     Ok(())
+}
+
+/// Faults are over: all volumes are healthy in time, and then what their snapshots have is on as many stores as it should be.
+///
+/// # Errors
+/// What is not so.
+pub async fn have_copies(
+    cluster: &Rc<Cluster>,
+    branches: &Branches,
+    copies: u8,
+    number: usize,
+) -> Result<(), String> {
+    let open = open_all(cluster, branches, number).await?;
+    let start = env::now();
+    while let Some(volume) = (open.iter()).find(|it| it.health().condition != Condition::Healthy) {
+        if env::now().since(start) > EMPTY {
+            return Err(format!("{} is {:?}", volume.record().name, volume.health()));
+        }
+        env::sleep(Nanos::millis(100)).await;
+    }
+    for volume in open {
+        volume.close().await.map_err(|why| why.to_string())?;
+    }
+    alike_at_least(cluster, copies).await
+}
+
+async fn open_all(
+    cluster: &Rc<Cluster>,
+    branches: &Branches,
+    number: usize,
+) -> Result<Vec<Rc<Volume>>, String> {
+    let mut open = Vec::new();
+    let clones = branches.clones();
+    for id in clones.iter().map(|clone| clone.id).chain([VOLUME]) {
+        let volume = super::story::patiently(cluster, id, number).await;
+        open.push(volume.map_err(|why| format!("volume {id} does not open: {why}"))?);
+    }
+    Ok(open)
+}
+
+/// A store is lost for good, with all it had, and is forgotten when no volume counts on it. Was one, or can none be spared?
+///
+/// # Errors
+/// If a volume goes on to count on it.
+pub async fn one_is_lost(
+    cluster: &Rc<Cluster>,
+    branches: &Branches,
+    copies: u8,
+    number: usize,
+    rng: &mut Rng,
+) -> Result<bool, String> {
+    let present = cluster.present();
+    if present.len() <= usize::from(copies) {
+        return Ok(false);
+    }
+    let store = present[rng.below(present.len() as u64) as usize];
+    let node = cluster.nodes.iter().find(|node| node.number == store.0);
+    node.expect("it is present").leave().await;
+    for volume in open_all(cluster, branches, number).await? {
+        let record = volume.record();
+        let lists = record.stores.is_none_or(|all| all.contains(&store));
+        if lists && !record.out.contains_key(&store) {
+            return Err(format!("{} counts on store {store}", record.name));
+        }
+        volume.close().await.map_err(|why| why.to_string())?;
+    }
+    let mut change = Change::default();
+    change.ops.push(Op::Put {
+        key: gone_key(store),
+        value: Vec::new(),
+        lease: None,
+    });
+    let forgotten = cluster.images().change(change).await;
+    forgotten.map(|()| true).map_err(|why| why.to_string())
 }
 
 /// The volume, of which all is well and which nobody has open, gets a snapshot that leaves a store; goes on from that; and what

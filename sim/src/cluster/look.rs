@@ -32,7 +32,9 @@ impl Nodes for Direct {
         Box::pin(async move {
             let name = node.name().to_string();
             for number in node.stores.iter() {
-                let there = self.0.node(number).ok_or("there is no such store")?.store();
+                let Some(there) = self.0.node(number).map(|it| it.store()) else {
+                    continue;
+                };
                 let read = there.store().read(&name, 0, NODE as u64, Class::Foreground);
                 if let Ok(bytes) = read.await
                     && node.is_of(&bytes)
@@ -57,7 +59,10 @@ impl Objects for Direct {
 
     fn delete<'a>(&'a self, store: StoreNumber, name: &'a str) -> Pending<'a, ()> {
         Box::pin(async move {
-            let there = self.0.node(store).ok_or("there is no such store")?.store();
+            // What a store had that left for good is gone with it.
+            let Some(there) = self.0.node(store).map(|it| it.store()) else {
+                return Ok(());
+            };
             match there.store().delete(name, Change::default()).await {
                 Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
                 Err(error) => Err(error.into()),
@@ -85,6 +90,18 @@ impl Objects for Direct {
 /// # Errors
 /// What is not so.
 pub async fn alike(cluster: &Rc<Cluster>, copies: u8) -> Result<(), String> {
+    alike_on(cluster, |stores| stores == usize::from(copies)).await
+}
+
+/// The same, with `copies` of them or more: of what images share nobody takes one too many away.
+///
+/// # Errors
+/// What is not so.
+pub async fn alike_at_least(cluster: &Rc<Cluster>, copies: u8) -> Result<(), String> {
+    alike_on(cluster, |stores| stores >= usize::from(copies)).await
+}
+
+async fn alike_on(cluster: &Rc<Cluster>, are: impl Fn(usize) -> bool) -> Result<(), String> {
     let meta = cluster.twin.client();
     let images = Images { meta }.all().await.map_err(|why| why.to_string())?;
     let direct = Rc::new(Direct(Rc::clone(cluster)));
@@ -103,7 +120,7 @@ pub async fn alike(cluster: &Rc<Cluster>, copies: u8) -> Result<(), String> {
                 let stores: Vec<StoreNumber> = layer.stores.iter().collect();
                 let name = layer.name(index).to_string();
                 same(cluster, &name, &stores).await?;
-                if stores.len() != usize::from(copies) {
+                if !are(stores.len()) {
                     return Err(format!("{name} is on {stores:?} alone"));
                 }
             }

@@ -16,7 +16,7 @@ use vdisk::VolumeId;
 use vdisk::volume::{Condition, Figures, Volume};
 
 use super::clients::{PLACES, World, client};
-use super::drains::{drain_some, goes_back, one_leaves};
+use super::drains::{drain_some, goes_back, have_copies, one_is_lost, one_leaves};
 use super::faults::{inject, kinds};
 use super::images::Branches;
 use super::look::alike;
@@ -259,6 +259,14 @@ async fn story(seed: u64, bug: Option<Bug>, stage: &Stage) -> Result<Ran, String
         left.map_err(|why| format!("faults are over, and yet: {why}"))?;
     }
     if let Some(branches) = branches.as_deref() {
+        world.over.set(true);
+        let loses = with_drains(seed, bug) && rng.chance(0.5);
+        let full = sim::on_host(
+            host(LAST),
+            are_full(&cluster, branches, copies, loses, stage),
+        );
+        full.await
+            .map_err(|why| format!("faults are over, and yet: {why}"))?;
         stage.is("faults are over, and snapshots and clones are looked at");
         world.over.set(true);
         sim::on_host(host(LAST), clones_are_well(&cluster, branches)).await?;
@@ -277,6 +285,24 @@ async fn story(seed: u64, bug: Option<Bug>, stage: &Stage) -> Result<Ran, String
         alike(&cluster, copies).await?;
     }
     Ok(ran)
+}
+
+/// Snapshots have all copies, also when a store was lost for good.
+async fn are_full(
+    cluster: &Rc<Cluster>,
+    branches: &Branches,
+    copies: u8,
+    loses: bool,
+    stage: &Stage,
+) -> Result<(), String> {
+    stage.is("faults are over, and all copies of snapshots are to be there");
+    have_copies(cluster, branches, copies, LAST).await?;
+    let mut rng = env::rng("loses");
+    if loses && one_is_lost(cluster, branches, copies, LAST, &mut rng).await? {
+        stage.is("a store is lost, and all copies of snapshots are to be there again");
+        have_copies(cluster, branches, copies, LAST).await?;
+    }
+    Ok(())
 }
 
 /// Is this run about stores that are drained, too?

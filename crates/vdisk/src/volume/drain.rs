@@ -25,6 +25,7 @@ use store::Change;
 
 use super::even::Leaving;
 use super::members::Standing;
+use super::rehome::Wanted;
 use super::{Core, Placed, Volume, VolumeError, dirty};
 use crate::link::LinkError;
 use crate::names::{EXTENT, StoreNumber};
@@ -32,6 +33,9 @@ use crate::names::{EXTENT, StoreNumber};
 /// Between two looks at what is still there; more where the last ones changed nothing.
 const LOOK: Nanos = Nanos::millis(500);
 const LONGEST: Nanos = Nanos::secs(10);
+/// Between two looks whether older images lack copies; more where nothing could be done about it.
+const SELDOM: Nanos = Nanos::secs(5);
+const MOST_SELDOM: Nanos = Nanos::secs(60);
 
 /// What a volume still has on a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -110,13 +114,21 @@ impl Core {
         }
     }
 
-    /// Empties drained stores, as long as the volume is open.
+    /// Empties drained stores, and gives older images the copies they lack, as long as the volume is open.
     pub(super) async fn keep_drained(self: Rc<Self>) {
         let mut pause = LOOK;
+        let (mut seldom, mut look_at) = (SELDOM, env::now());
         while self.usable().is_ok() {
             if !self.record_in_doubt.get() {
                 // What was to be taken from the record is, or never will be.
                 self.unlisting.borrow_mut().clear();
+            }
+            if env::now() >= look_at {
+                seldom = match self.fill_up_older().await {
+                    true => SELDOM,
+                    false => MOST_SELDOM.min(Nanos(seldom.0 * 2)),
+                };
+                look_at = env::now() + seldom;
             }
             if self.to_empty().is_empty() {
                 let _ = env::timeout(self.settings.tick, self.news.wait()).await;
@@ -134,6 +146,20 @@ impl Core {
             }
             if !self.to_empty().is_empty() {
                 env::sleep(pause).await;
+            }
+        }
+    }
+
+    /// Gives older images copies that they lack. Do they lack none, or have they got some?
+    async fn fill_up_older(self: &Rc<Self>) -> bool {
+        if !self.older_lack_copies() {
+            return true;
+        }
+        match self.fill_older().await {
+            Ok(some) => some,
+            Err(error) => {
+                tracing::debug!(volume = %self.id, %error, "older images lack copies");
+                false
             }
         }
     }
@@ -311,7 +337,7 @@ impl Core {
 
     /// Takes stores that have nothing of the head from the record, if no older image has anything there either.
     async fn unlist(self: &Rc<Self>, stores: BTreeSet<StoreNumber>) -> Result<(), VolumeError> {
-        let stores = self.rehome(stores).await?;
+        let stores = self.rehome(&Wanted::Without(stores)).await?;
         if stores.is_empty() {
             return Ok(());
         }

@@ -120,6 +120,12 @@ impl Kept {
         extents.values().filter(on).count()
     }
 
+    /// Is there anything whose places in some image are such?
+    pub fn any(&self, are: impl Fn(&[StoreNumber]) -> bool) -> bool {
+        let extents = self.tables.extents.borrow();
+        extents.values().flatten().any(|stores| are(stores)) || self.nodes().any(are)
+    }
+
     /// An image has this besides, or may come to have it.
     pub fn add(&self, entries: &[(u32, Entry)], nodes: &[(NodeRef, Place)]) {
         self.tables.add(entries, nodes);

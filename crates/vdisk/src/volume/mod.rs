@@ -351,7 +351,7 @@ pub struct Figures {
     pub merged: u64,
     /// Roots given to the meta store.
     pub commits: u64,
-    /// Extents of older images that left drained stores.
+    /// Extents of older images that left drained stores, or got copies they lacked.
     pub rehomed: u64,
 }
 

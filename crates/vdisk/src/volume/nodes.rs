@@ -110,6 +110,11 @@ impl Known {
         known.values().map(|(node, _)| in_sync(node, out)).min()
     }
 
+    pub fn any(&self, are: impl Fn(&[StoreNumber]) -> bool) -> bool {
+        let known = self.0.borrow();
+        known.values().any(|(node, _)| are(node.stores.as_slice()))
+    }
+
     /// An extent below each that one of these stores has.
     fn below_on(&self, stores: &BTreeSet<StoreNumber>) -> Vec<u32> {
         let known = self.0.borrow();

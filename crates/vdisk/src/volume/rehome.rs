@@ -1,7 +1,8 @@
-//! Older images of the volume leave drained stores, too: their maps are written anew, with what they say in other places.
+//! Older images of the volume leave drained stores, too, and get the copies they lack: their maps are written anew, with what they
+//! say in other places.
 //!
 //! ```text
-//! own images but the head, of which no child names the store any more
+//! own images but the head, of which no child names the store any more, or lacks copies
 //!   -> part by part: copies of some extents on other stores -> a map that names those -> the image's record, by compare-and-swap
 //!   -> what the map before had, and no image beside it, is freed
 //! ```
@@ -44,6 +45,40 @@ const NEWCOMERS: u32 = 4;
 
 type Drained = BTreeSet<StoreNumber>;
 
+/// What the maps of older images are to say.
+pub(super) enum Wanted {
+    /// Nothing on these stores, which are drained.
+    Without(Drained),
+    /// So many copies of each thing, of which all that there are now are on these stores, which stay.
+    Enough(usize, BTreeSet<StoreNumber>),
+}
+
+impl Wanted {
+    /// Is what is there to be elsewhere, or in more places?
+    fn is_about(&self, at: &Stores) -> bool {
+        match self {
+            Wanted::Without(stores) => at.iter().any(|one| stores.contains(&one)),
+            Wanted::Enough(copies, stay) => {
+                at.as_slice().len() < *copies && at.iter().all(|one| stay.contains(&one))
+            }
+        }
+    }
+
+    /// Stores that are to be empty.
+    fn leaves(&self) -> &Drained {
+        static NONE: Drained = Drained::new();
+        match self {
+            Wanted::Without(stores) => stores,
+            Wanted::Enough(..) => &NONE,
+        }
+    }
+
+    /// Is an image's map to be written anew? Who reads a ghost is nobody; but it is not to keep a store.
+    fn is_for(&self, image: &ImageRecord) -> bool {
+        matches!(self, Wanted::Without(_)) || image.is_live()
+    }
+}
+
 /// Copies on some stores are being freed, until this is dropped.
 struct Freeing<'a>(&'a Core);
 
@@ -78,8 +113,35 @@ enum Named {
 }
 
 impl Core {
-    /// Has the maps of older images written anew where they name these stores; answers those that none of them names.
-    pub(super) async fn rehome(self: &Rc<Self>, stores: Drained) -> Result<Drained, VolumeError> {
+    /// Gives older images whose copies are fewer than there should be more of them, where there is a place.
+    pub(super) async fn fill_older(self: &Rc<Self>) -> Result<bool, VolumeError> {
+        let before = self.figures.get().rehomed;
+        let copies = usize::from(self.record.borrow().0.copies);
+        let stay = self.members.keys().copied();
+        let stay = stay.filter(|one| !self.is_drained(*one));
+        self.rehome(&Wanted::Enough(copies, stay.collect())).await?;
+        Ok(self.figures.get().rehomed > before)
+    }
+
+    /// Is there something of older images that lacks copies, and could have more?
+    pub(super) fn older_lack_copies(&self) -> bool {
+        let copies = {
+            let record = &self.record.borrow().0;
+            match record.weakest < record.copies {
+                true => usize::from(record.copies),
+                false => return false,
+            }
+        };
+        let lacks = |stores: &[StoreNumber]| {
+            stores.len() < copies && stores.iter().all(|one| !self.is_drained(*one))
+        };
+        self.takes_nodes() && self.kept.any(lacks)
+    }
+
+    /// Has the maps of older images written anew, as far as that can be done now; answers those of the stores to be empty that
+    /// none of them names.
+    pub(super) async fn rehome(self: &Rc<Self>, wanted: &Wanted) -> Result<Drained, VolumeError> {
+        let stores = wanted.leaves();
         let mut held = BTreeSet::new();
         loop {
             let mut seen = self.see_images().await?;
@@ -88,21 +150,22 @@ impl Core {
             let head = self.head.borrow().record.id;
             let own = seen.all.values();
             let own = own.filter(|it| it.record.volume == self.id && it.record.id != head);
+            let own = own.filter(|it| wanted.is_for(&it.record));
             for known in &own.cloned().collect::<Vec<_>>() {
                 if known.record.state == ImageState::Deleting {
                     // What it has there goes in a moment.
-                    left.extend(&stores);
+                    left.extend(stores);
                     continue;
                 }
                 let id = known.record.id;
                 if held.contains(&id) {
-                    let there = self.named(&known.record, &stores).await;
-                    left.extend(there.map_or_else(|_| stores.clone(), |there| on(&there, &stores)));
+                    let there = self.named(&known.record, wanted).await;
+                    left.extend(there.map_or_else(|_| stores.clone(), |there| on(&there, stores)));
                     continue;
                 }
-                match self.move_image(&mut seen, known, &stores).await {
+                match self.move_image(&mut seen, known, wanted).await {
                     Ok(Moved::Nothing) => {}
-                    Ok(Moved::Later(there)) => left.extend(on(&there, &stores)),
+                    Ok(Moved::Later(there)) => left.extend(on(&there, stores)),
                     Ok(Moved::Some) => {
                         // Once in a round: what is left of it then cannot be moved now.
                         held.insert(id);
@@ -114,7 +177,7 @@ impl Core {
                         // Of a map that cannot be read nobody knows what it names. Others are moved all the same.
                         tracing::debug!(volume = %self.id, image = %id, %error, "an older image stays where it is");
                         held.insert(id);
-                        left.extend(&stores);
+                        left.extend(stores);
                     }
                     Err(error) => return Err(error),
                 }
@@ -130,21 +193,21 @@ impl Core {
         }
     }
 
-    /// Moves what an image has on these stores as far as that can be done now, if none of its children has anything there.
+    /// Does what is wanted of an image as far as that can be done now, if it is wanted of none of its children.
     async fn move_image(
         self: &Rc<Self>,
         seen: &mut Seen,
         known: &Known<ImageRecord>,
-        stores: &Drained,
+        wanted: &Wanted,
     ) -> Result<Moved, VolumeError> {
-        let there = self.named(&known.record, stores).await?;
+        let there = self.named(&known.record, wanted).await?;
         if there.is_empty() {
             return Ok(Moved::Nothing);
         }
-        if self.has_heirs(&seen.all, &known.record, stores).await? {
+        if self.has_heirs(&seen.all, &known.record, wanted).await? {
             return Ok(Moved::Later(there));
         }
-        self.rewrite(seen, known, stores, there).await?;
+        self.rewrite(seen, known, wanted, there).await?;
         Ok(Moved::Some)
     }
 
@@ -159,29 +222,31 @@ impl Core {
         })
     }
 
-    /// What an image names on these stores. What it shares with the head is not looked at: the head names none of them.
+    /// What is to be changed of what an image names. What it shares with the head is not looked at: the head comes first.
     pub(super) async fn named(
         &self,
         image: &ImageRecord,
-        stores: &Drained,
+        wanted: &Wanted,
     ) -> Result<Walked, VolumeError> {
         let walked = self.walk(image.root, &self.nodes.names()).await;
         let mut walked = walked.map_err(|error| self.map_error(&error))?;
-        let on = |at: &Stores| at.iter().any(|one| stores.contains(&one));
-        walked.nodes.retain(|(node, _)| on(&node.stores));
-        (walked.entries).retain(|(_, entry)| entry.layers().any(|layer| on(&layer.stores)));
+        (walked.nodes).retain(|(node, _)| wanted.is_about(&node.stores));
+        (walked.entries).retain(|(_, entry)| {
+            let mut layers = entry.layers();
+            layers.any(|layer| wanted.is_about(&layer.stores))
+        });
         Ok(walked)
     }
 
-    /// Does a child name one of these stores? Then it shares nodes that do.
+    /// Is there a child of which the same is wanted? Then it shares nodes of which it is.
     async fn has_heirs(
         &self,
         all: &AllImages,
         image: &ImageRecord,
-        stores: &Drained,
+        wanted: &Wanted,
     ) -> Result<bool, VolumeError> {
         for child in all.values().filter(|it| it.record.parent == Some(image.id)) {
-            if !self.named(&child.record, stores).await?.is_empty() {
+            if !self.named(&child.record, wanted).await?.is_empty() {
                 return Ok(true);
             }
         }
@@ -193,7 +258,7 @@ impl Core {
         self: &Rc<Self>,
         seen: &mut Seen,
         known: &Known<ImageRecord>,
-        stores: &Drained,
+        wanted: &Wanted,
         there: Walked,
     ) -> Result<(), VolumeError> {
         let mut known = known.clone();
@@ -209,11 +274,11 @@ impl Core {
                 let Some((index, entry)) = ahead.next() else {
                     break;
                 };
-                if !self.may_rehome(stores)? {
+                if !self.may_rehome(wanted)? {
                     return Ok(());
                 }
                 if let Some(entry) = self
-                    .entry_elsewhere(seen, *index, entry, &image, stores)
+                    .entry_elsewhere(seen, *index, entry, &image, wanted)
                     .await?
                 {
                     let set = map.set(*index, entry).await;
@@ -223,15 +288,15 @@ impl Core {
             }
             if !part.is_empty()
                 && !self
-                    .hand_over(seen, &mut known, &map, &part, stores)
+                    .hand_over(seen, &mut known, &map, &part, wanted)
                     .await?
             {
                 return Ok(());
             }
         }
         // Nodes on the way to nothing that moved.
-        let nodes = self.named(&known.record, stores).await?.nodes;
-        if nodes.is_empty() || !self.may_rehome(stores)? {
+        let nodes = self.named(&known.record, wanted).await?.nodes;
+        if nodes.is_empty() || !self.may_rehome(wanted)? {
             return Ok(());
         }
         for (_, place) in &nodes {
@@ -239,14 +304,15 @@ impl Core {
             renewed.map_err(|error| self.map_error(&error))?;
         }
         let none = BTreeMap::new();
-        let all = self.hand_over(seen, &mut known, &map, &none, stores);
+        let all = self.hand_over(seen, &mut known, &map, &none, wanted);
         all.await.map(drop)
     }
 
     /// Is there a place for nodes, and are the stores to be empty still?
-    fn may_rehome(&self, stores: &Drained) -> Result<bool, VolumeError> {
+    fn may_rehome(&self, wanted: &Wanted) -> Result<bool, VolumeError> {
         self.usable()?;
-        Ok(self.takes_nodes() && stores.iter().all(|one| self.is_drained(*one)))
+        let mut leaves = wanted.leaves().iter();
+        Ok(self.takes_nodes() && leaves.all(|one| self.is_drained(*one)))
     }
 
     /// Gives the image what changed in its map, and frees what nobody has any more. `false`: somebody changed something
@@ -257,8 +323,9 @@ impl Core {
         known: &mut Known<ImageRecord>,
         map: &Map,
         part: &BTreeMap<u32, Entry>,
-        stores: &Drained,
+        wanted: &Wanted,
     ) -> Result<bool, VolumeError> {
+        let stores = wanted.leaves();
         // That they are drained may be taken back at any moment.
         let _freeing = self.freeing(stores);
         let commit = {
@@ -280,7 +347,7 @@ impl Core {
                     break;
                 }
                 *seen = self.see_images().await?;
-                named = match self.has_heirs(&seen.all, &known.record, stores).await? {
+                named = match self.has_heirs(&seen.all, &known.record, wanted).await? {
                     true => Named::No,
                     false => self.name(seen, known, &commit, part).await?,
                 };
@@ -458,13 +525,13 @@ impl Core {
         index: u32,
         entry: &Entry,
         image: &ImageRecord,
-        stores: &Drained,
+        wanted: &Wanted,
     ) -> Result<Option<Entry>, VolumeError> {
         let mut layers = Vec::new();
         for layer in entry.layers() {
             let at = match image.is_live() {
-                true => self.layer_elsewhere(seen, index, &layer, stores).await?,
-                false => self.unread_elsewhere(&layer, stores).await?,
+                true => self.layer_elsewhere(seen, index, &layer, wanted).await?,
+                false => self.unread_elsewhere(&layer, wanted.leaves()).await?,
             };
             let Some(at) = at else {
                 return Ok(None);
@@ -474,10 +541,11 @@ impl Core {
                 ..layer
             });
         }
-        Ok(Some(match layers[..] {
+        let elsewhere = match layers[..] {
             [top, base] => Entry::overlay(top, base),
             _ => Entry::full(layers[0]),
-        }))
+        };
+        Ok(Some(elsewhere).filter(|it| it != entry))
     }
 
     /// Nobody reads it, and it may be freed already: what counts is its name.
@@ -503,15 +571,16 @@ impl Core {
         seen: &Seen,
         index: u32,
         layer: &Layer,
-        stores: &Drained,
+        wanted: &Wanted,
     ) -> Result<Option<Stores>, VolumeError> {
+        if !wanted.is_about(&layer.stores) {
+            return Ok(Some(layer.stores));
+        }
+        let stores = wanted.leaves();
         let copies = usize::from(self.record.borrow().0.copies);
         let had = layer.stores.as_slice();
         let stay = had.iter().copied().filter(|one| !stores.contains(one));
         let mut at: Vec<StoreNumber> = stay.collect();
-        if at.len() == had.len() {
-            return Ok(Some(layer.stores));
-        }
         let name = layer.name(index);
         // Where the head or another image has it already, it need not be brought.
         let head = self.placed(index).into_iter();
@@ -527,13 +596,13 @@ impl Core {
         }
         let placed = Placed::new(name, had.to_vec(), false);
         while at.len() < copies {
-            let Some(number) = self.choose_one(&at) else {
-                return Ok(None);
+            let brought = match self.choose_one(&at) {
+                Some(number) if self.bring_beside(number, &placed).await? => number,
+                // One more is better than none.
+                _ if at.len() > had.len() => break,
+                _ => return Ok(None),
             };
-            if !self.bring_beside(number, &placed).await? {
-                return Ok(None);
-            }
-            at.push(number);
+            at.push(brought);
         }
         Ok(Stores::new(&at))
     }

@@ -15,7 +15,8 @@ use crate::map::{Commit, Freed, Layer, Map, NodeRef};
 use crate::meta::{MetaStore, Op};
 use crate::names::{EXTENT, ImageId, StoreNumber, Stores};
 use crate::record::{extents, gone_key};
-use crate::volume::{Bug, Volume};
+use crate::volume::rehome::Wanted;
+use crate::volume::{Bug, Condition, Volume};
 
 const ONE: StoreNumber = StoreNumber(1);
 
@@ -271,7 +272,7 @@ fn a_snapshot_whose_map_is_lost_keeps_no_other_on_a_drained_store() {
             .image(snapshots[1])
             .await
             .unwrap();
-        let drained = BTreeSet::from([ONE]);
+        let drained = Wanted::Without(BTreeSet::from([ONE]));
         let there = volume.core.named(&known.record, &drained).await.unwrap();
         assert!(there.entries.is_empty());
         // What the other one has there nobody knows.
@@ -340,7 +341,7 @@ async fn a_ghost_leaves(seed: u64) -> bool {
     }
     rehomed(&volume, 1).await;
     let ghost = images.image(monday).await.unwrap().record;
-    let all = (1..=10).map(StoreNumber).collect();
+    let all = Wanted::Without((1..=10).map(StoreNumber).collect());
     let entries = volume.core.named(&ghost, &all).await.unwrap().entries;
     let listed = volume.record().stores.unwrap();
     let stores = crate::map::stores_of(&entries[0].1);
@@ -382,6 +383,40 @@ fn the_map_of_an_image_that_nobody_reads_is_on_no_fewer_stores_than_others() {
         assert_eq!(volume.record().weakest, 2);
         assert!(is_enough(on(&[1, 2])));
         assert!(!is_enough(on(&[1])));
+    });
+}
+
+/// Snapshots taken while all stores but one were away have one copy of what was written then.
+#[test]
+fn snapshots_get_the_copies_that_they_lack_when_stores_are_back() {
+    env::Runtime::simulated(85).block_on(async {
+        let cluster = Cluster::new(3, 2, 1, Bytes::mib(64)).await;
+        let first = cluster.servers[..1].to_vec();
+        let volume = cluster.open_with(1, cluster.twin.client(), first).await;
+        let volume = volume.unwrap();
+        for (index, name) in [(1, "monday"), (2, "tuesday")] {
+            write(&volume, index).await;
+            volume.snapshot(name.parse().unwrap()).await.unwrap();
+        }
+        volume.close().await.unwrap();
+        let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        for _ in 0..3_000 {
+            if volume.health().condition == Condition::Healthy {
+                break;
+            }
+            env::sleep(Nanos::millis(20)).await;
+        }
+        assert_eq!(
+            volume.health().condition,
+            Condition::Healthy,
+            "{:?}",
+            volume.health()
+        );
+        assert_eq!(least_by_maps(&cluster, &volume).await, 2);
+        // Monday has one of them, Tuesday both.
+        assert_eq!(volume.figures().rehomed, 3);
+        volume.close().await.unwrap();
+        alike(&cluster, 2).await.unwrap();
     });
 }
 
