@@ -12,7 +12,7 @@ use base::Bytes;
 use clap::{Args, Subcommand};
 use hyper::Method;
 use serde_json::{Map, Value};
-use vdisk::record::Name;
+use vdisk::record::{Fairness, Name};
 
 use crate::admin::cluster::{
     Called, ClusterStore, Disk as Shown, DiskChange, Done, Here, NewDisk, RepairAsk, Repaired,
@@ -161,6 +161,9 @@ pub struct Kept {
     /// Its clients beside others at the same disks: low, normal, high.
     #[arg(long, default_value = "normal", value_name = "CLASS", value_parser = a_priority)]
     priority: String,
+    /// Keep clients of one class apart: a seek behind another one counts so often, 1 to 100 [default: 1]
+    #[arg(long, value_name = "TIMES")]
+    fairness: Option<Fairness>,
     /// Its requests come under what this holder has reserved at the stores (`tanada reserve add --holder`).
     #[arg(long, value_name = "WHO")]
     holder: Option<String>,
@@ -409,6 +412,7 @@ fn new_disk(name: &Name, size: Bytes, kept: &Kept) -> NewDisk {
         copies: kept.copies,
         min_copies: kept.min_copies,
         priority: Some(kept.priority.clone()),
+        fairness: kept.fairness.map(Fairness::as_f64),
         holder: kept.holder.clone(),
     }
 }
@@ -659,6 +663,10 @@ pub fn page(disk: &Shown) -> String {
         line("misses writes", &what);
     }
     line("priority", &disk.priority);
+    if let Some(times) = disk.fairness {
+        let what = format!("{times}: so often a seek behind another client of its class counts");
+        line("fairness", &what);
+    }
     if let Some(holder) = &disk.holder {
         line(
             "under",

@@ -172,17 +172,14 @@ fn exports(exports: &[Export]) -> String {
         .map(|export| {
             let mut how = Vec::new();
             if export.read_only {
-                how.push("read-only");
+                how.push("read-only".to_owned());
             }
             if export.tls {
-                how.push("TLS");
+                how.push("TLS".to_owned());
             }
-            let priority = export
-                .priority
-                .iter()
-                .map(|class| format!("{class} priority"));
-            let priority: Vec<String> = priority.collect();
-            how.extend(priority.iter().map(String::as_str));
+            let priority = export.priority.as_ref();
+            how.extend(priority.map(|class| format!("{class} priority")));
+            how.extend(export.fairness.map(|times| format!("fairness {times}")));
             vec![
                 export.name.clone(),
                 export.device.clone(),

@@ -526,6 +526,7 @@ impl Tree {
             read_only: export.read_only || self.is_read_only(&export.device),
             tls: export.tls.is_some(),
             priority: None,
+            fairness: None,
             connections,
             errors,
             why: None,

@@ -1,7 +1,7 @@
 //! Volumes of the cluster that `[[export]]`s name: looked up when a client asks, on the export's own terms.
 //!
 //! ```text
-//! a client names an export -> its volume, opened or joined -> read-only, priority: the export's -> served
+//! a client names an export -> its volume, opened or joined -> read-only, priority, fairness: the export's -> served
 //! every few seconds: is the volume there, and how large is it? -> the report
 //! ```
 //!
@@ -15,9 +15,9 @@ use base::Nanos;
 use device::Device;
 use env::net::Address;
 use front::nbd::{Account, Soon, Supplied, Supply};
-use vdisk::cluster::opened::InUse;
+use vdisk::cluster::opened::{InUse, Terms};
 use vdisk::cluster::{Cluster, ClusterError};
-use vdisk::record::PriorityClass;
+use vdisk::record::Fairness;
 
 use crate::admin::api;
 use crate::admin::cluster::priority_name;
@@ -44,7 +44,7 @@ pub struct VolumeExport {
 #[derive(Default)]
 struct Seen {
     size: u64,
-    priority: Option<PriorityClass>,
+    terms: Terms,
     /// Why no client gets it now.
     why: Option<String>,
 }
@@ -102,7 +102,10 @@ impl VolumeExport {
             Ok((record, size)) => {
                 *seen = Seen {
                     size,
-                    priority: Some(record.priority),
+                    terms: Terms {
+                        priority: Some(record.priority),
+                        fairness: record.fairness,
+                    },
                     why: None,
                 };
             }
@@ -112,12 +115,13 @@ impl VolumeExport {
 
     async fn open(&self) -> Result<Supplied, String> {
         let (cluster, volume) = (&self.cluster, &self.volume.name);
-        let opened = match self.volume.priority {
-            Some(class) => {
-                let opened = cluster.open_as(volume, &self.config.name, class).await;
+        let terms = &self.volume.terms;
+        let opened = match terms.are_the_volumes() {
+            false => {
+                let opened = cluster.open_as(volume, &self.config.name, terms).await;
                 opened.map(|(in_use, seen)| (in_use, seen as Rc<dyn Device>))
             }
-            None => cluster.open(volume).await.map(|in_use| {
+            true => cluster.open(volume).await.map(|in_use| {
                 let device = Rc::clone(in_use.volume()) as _;
                 (in_use, device)
             }),
@@ -143,7 +147,9 @@ impl VolumeExport {
     /// For people.
     pub fn report(&self) -> api::Export {
         let seen = self.seen.borrow();
-        let priority = self.volume.priority.or(seen.priority);
+        let own = &self.volume.terms;
+        let priority = own.priority.or(seen.terms.priority);
+        let fairness = own.fairness.or(seen.terms.fairness);
         api::Export {
             name: self.config.name.clone(),
             device: self.config.device.clone(),
@@ -154,6 +160,7 @@ impl VolumeExport {
             read_only: self.config.read_only,
             tls: self.config.tls.is_some(),
             priority: priority.map(|class| priority_name(class).to_owned()),
+            fairness: fairness.map(Fairness::as_f64),
             connections: self.clients.get(),
             errors: self.account.counts().errors,
             why: seen.why.clone(),

@@ -121,16 +121,89 @@ pub enum PriorityClass {
     High,
 }
 
-/// What a seek from another client's request to one of this volume's counts, in thousandths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PenaltiesPermille {
-    /// Another client of the same class is before.
-    pub other: u32,
-    /// Somebody of a higher class is.
-    pub from_higher: u32,
-    /// Somebody of a lower class is.
-    pub from_lower: u32,
+/// How far clients of one class are kept apart: what a seek behind another one's request counts, 1 to 100 times one behind
+/// their own. Kept in thousandths.
+///
+/// Choice: COST gives q no values. At 1 nobody is kept apart; at 100 a seek of 8 ms counts as most of a second, longer than
+/// queues in use are, and more changes no choice.
+///
+/// # Source
+/// COST 3.1 (q above 1 between different clients: bandwidth fairness); that it is set per volume and export is ours.
+///
+/// # Example
+/// ```
+/// use vdisk::record::Fairness;
+/// let fairness: Fairness = "2.5".parse()?;
+/// assert_eq!((fairness.permille(), fairness.to_string()), (2_500, "2.5".to_owned()));
+/// let told = "0.5".parse::<Fairness>().unwrap_err().to_string();
+/// assert_eq!(told, "0.5 is no fairness; write 1 (clients are not kept apart) to 100: how often a seek behind another client counts");
+/// # Ok::<(), vdisk::record::BadFairness>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
+pub struct Fairness(u32);
+
+/// Why something is no fairness.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0} is no fairness; write 1 (clients are not kept apart) to 100: how often a seek behind another client counts"
+)]
+pub struct BadFairness(pub String);
+
+impl Fairness {
+    /// In thousandths.
+    pub fn permille(self) -> u32 {
+        self.0
+    }
+
+    /// As people write it.
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.0) / 1_000.0
+    }
+}
+
+impl fmt::Display for Fairness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.as_f64())
+    }
+}
+
+impl TryFrom<u32> for Fairness {
+    type Error = BadFairness;
+
+    fn try_from(permille: u32) -> Result<Fairness, BadFairness> {
+        match permille {
+            1_000..=100_000 => Ok(Fairness(permille)),
+            _ => Err(BadFairness((f64::from(permille) / 1_000.0).to_string())),
+        }
+    }
+}
+
+impl TryFrom<f64> for Fairness {
+    type Error = BadFairness;
+
+    fn try_from(number: f64) -> Result<Fairness, BadFairness> {
+        match (1.0..=100.0).contains(&number) {
+            true => Ok(Fairness((number * 1_000.0).round() as u32)),
+            false => Err(BadFairness(number.to_string())),
+        }
+    }
+}
+
+impl FromStr for Fairness {
+    type Err = BadFairness;
+
+    fn from_str(text: &str) -> Result<Fairness, BadFairness> {
+        let number = text.parse::<f64>();
+        let number = number.map_err(|_| BadFairness(format!("'{text}'")))?;
+        Fairness::try_from(number)
+    }
+}
+
+impl From<Fairness> for u32 {
+    fn from(fairness: Fairness) -> u32 {
+        fairness.0
+    }
 }
 
 impl From<PriorityClass> for policy::place::Class {
@@ -175,9 +248,9 @@ pub struct VolumeRecord {
     /// Its clients beside others, where they meet at one disk.
     #[serde(default)]
     pub priority: PriorityClass,
-    /// How seeks between them and others are weighed; `None`: as everywhere.
+    /// How far they and others of their class are kept apart; `None`: they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub penalties: Option<PenaltiesPermille>,
+    pub fairness: Option<Fairness>,
     /// Who holds the reservations, at each store, that its requests come under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<String>,
@@ -340,7 +413,7 @@ impl VolumeRecord {
             copies,
             min_isr,
             priority: PriorityClass::Normal,
-            penalties: None,
+            fairness: None,
             reservation: None,
             head,
             generation: Generation(0),
@@ -411,6 +484,7 @@ mod tests {
         record.generation = Generation(12);
         record.epoch = Generation(10);
         record.out.insert(StoreNumber(4), Generation(11));
+        record.fairness = Some("4".parse().unwrap());
         record.writer = Some(Writer {
             node: "n1".to_owned(),
             lease: u64::MAX,
@@ -455,6 +529,8 @@ mod tests {
             ("\"copies\":3", "\"copies\":4"),
             ("\"min_isr\":2", "\"min_isr\":0"),
             ("\"weakest\":3", "\"weakest\":9"),
+            ("\"fairness\":4000", "\"fairness\":999"),
+            ("\"fairness\":4000", "\"fairness\":100001"),
             ("\"epoch\":10", "\"epoch\":13"),
             ("\"generation\":12", "\"generation\":1099511627776"),
             ("\"generation\":12", "\"generation\":1099511627775"),
@@ -472,6 +548,23 @@ mod tests {
         }
         let long = vec![b' '; RECORD_MAX + 1];
         assert!(VolumeRecord::decode(VolumeId(3), &long).is_err());
+    }
+
+    #[test]
+    fn fairness_is_a_number_from_1_to_100_and_nothing_else() {
+        for (text, permille) in [
+            ("1", 1_000),
+            ("2.5", 2_500),
+            ("1.0004", 1_000),
+            ("100", 100_000),
+        ] {
+            let fairness: Fairness = text.parse().unwrap();
+            assert_eq!(fairness.permille(), permille, "{text}");
+        }
+        for text in ["", "0", "0.999", "-4", "100.1", "1e9", "NaN", "inf", "four"] {
+            let told = text.parse::<Fairness>().unwrap_err().to_string();
+            assert!(told.contains("is no fairness; write 1"), "{told}");
+        }
     }
 
     #[test]

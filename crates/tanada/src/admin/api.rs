@@ -562,6 +562,8 @@ pub struct Export {
     pub tls: bool,
     /// Of a volume of the cluster: its clients beside others, `low`, `normal` or `high`.
     pub priority: Option<String>,
+    /// Of a volume of the cluster: how often a seek behind another client of its class counts; none: once.
+    pub fairness: Option<f64>,
     /// Clients connected now.
     pub connections: u64,
     /// Requests answered with an error, refused ones among them.

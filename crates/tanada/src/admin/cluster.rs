@@ -22,7 +22,7 @@ use vdisk::cluster::{Cluster, ClusterError};
 use vdisk::image::ImageError;
 use vdisk::image_meta::ImagesError;
 use vdisk::meta::MetaError;
-use vdisk::record::{Name, PriorityClass};
+use vdisk::record::{Fairness, Name, PriorityClass};
 use vdisk::volume::Condition;
 use vdisk::{StoreNumber, cluster};
 
@@ -51,6 +51,8 @@ pub struct Disk {
     pub min_copies: u8,
     /// `low`, `normal` or `high`.
     pub priority: String,
+    /// How often a seek behind another client of its class counts; none: once.
+    pub fairness: Option<f64>,
     /// Who holds the reservations that its requests come under.
     pub holder: Option<String>,
     /// `healthy`, `degraded`, `resyncing`, `read-only` or `offline`.
@@ -102,6 +104,8 @@ pub struct NewDisk {
     pub min_copies: Option<u8>,
     /// `low`, `normal` or `high`.
     pub priority: Option<String>,
+    /// How often a seek behind another client of its class counts, 1 to 100; none: once.
+    pub fairness: Option<f64>,
     /// Its requests come under what this holder has reserved at the stores.
     pub holder: Option<String>,
 }
@@ -293,6 +297,15 @@ pub fn priority_name(class: PriorityClass) -> &'static str {
     }
 }
 
+fn fairness(number: f64) -> Result<Fairness, Failure> {
+    Fairness::try_from(number).map_err(|error| {
+        unprocessable(
+            error.to_string(),
+            "leave it out where nobody is to be kept apart",
+        )
+    })
+}
+
 impl Control {
     /// Does this daemon take part in a cluster?
     pub fn has_cluster(&self) -> bool {
@@ -379,6 +392,7 @@ fn disk(open: &OpenCluster, of: &Overview) -> Disk {
         copies: record.copies,
         min_copies: record.min_isr,
         priority: priority_name(record.priority).to_owned(),
+        fairness: record.fairness.map(Fairness::as_f64),
         holder: record.reservation.clone(),
         health: condition_name(of.health.condition).to_owned(),
         why: of.health.why.clone(),
@@ -450,6 +464,7 @@ pub async fn create_disk(
         priority: class
             .map_err(|why| unprocessable(why, "leave it out for normal"))?
             .unwrap_or_default(),
+        fairness: ask.fairness.map(fairness).transpose()?,
         holder: ask.holder,
     };
     let made = control.answer_disk(async move |cluster| cluster.create(&new).await);

@@ -1,6 +1,7 @@
 //! Good `[cluster]`s, and what is said about bad ones.
 
 use vdisk::announce::Route;
+use vdisk::cluster::opened::Terms;
 use vdisk::record::PriorityClass;
 
 use super::super::{Config, Mistake, read};
@@ -74,17 +75,21 @@ fn with_etcd_a_node_fails_as_a_whole_unless_a_domain_says_otherwise() {
 fn a_volume_is_exported_under_its_own_name_or_another_one_and_need_not_be_there() {
     let text = with("node = \"n1\"\n")
         + "[[export]]\ndevice = \"volume:vm1\"\nnbd = \"unix:a\"\n\
-           [[export]]\ndevice = \"volume:vm1\"\nname = \"look\"\nnbd = \"unix:a\"\nread_only = true\npriority = \"low\"\n";
+           [[export]]\ndevice = \"volume:vm1\"\nname = \"look\"\nnbd = \"unix:a\"\nread_only = true\npriority = \"low\"\nfairness = 2.5\n";
     let config = read(&text, "test", None).unwrap_or_else(|error| panic!("{error}"));
     let [one, look] = &config.exports[..] else {
         panic!("there are two");
     };
     assert_eq!((&*one.name, one.read_only), ("vm1", false));
     assert_eq!((&*look.name, look.read_only), ("look", true));
-    for (export, priority) in [(one, None), (look, Some(PriorityClass::Low))] {
+    let low = Terms {
+        priority: Some(PriorityClass::Low),
+        fairness: Some("2.5".parse().expect("it is one")),
+    };
+    for (export, terms) in [(one, Terms::default()), (look, low)] {
         let volume = export.volume.as_ref().expect("it is one");
         assert_eq!(volume.name.as_str(), "vm1");
-        assert_eq!(volume.priority, priority);
+        assert_eq!(volume.terms, terms);
     }
 }
 
@@ -116,6 +121,10 @@ fn an_export_of_a_volume_that_cannot_be_is_refused_with_what_to_do() {
     let odd = mistake(&(good.clone() + &odd));
     let said = "priority: 'urgent' is no priority; write low, normal or high";
     assert!(odd.contains(said), "{odd}");
+    let odd = format!("{}fairness = 0.5\n", export("volume:vm1"));
+    let odd = mistake(&(good.clone() + &odd));
+    let said = "fairness: 0.5 is no fairness; write 1 (clients are not kept apart) to 100";
+    assert!(odd.contains(said), "{odd}");
     let device = "[[device]]\nname = \"d9\"\nmemory = true\nsize = \"64MiB\"\n";
     let plain = format!("{device}{}priority = \"low\"\n", export("d9"));
     let plain = mistake(&(good.clone() + &plain));
@@ -123,6 +132,10 @@ fn an_export_of_a_volume_that_cannot_be_is_refused_with_what_to_do() {
         plain.contains("priority: only volumes of the cluster have one"),
         "{plain}"
     );
+    let plain = format!("{device}{}fairness = 4\n", export("d9"));
+    let plain = mistake(&(good.clone() + &plain));
+    let said = "fairness: only volumes of the cluster have one";
+    assert!(plain.contains(said), "{plain}");
     let taken = good + &export("volume:vm1").replace("unix:x", "unix:y");
     let taken = mistake(&taken);
     assert!(

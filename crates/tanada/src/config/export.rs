@@ -12,7 +12,8 @@
 use std::path::PathBuf;
 
 use env::net::Address;
-use vdisk::record::{Name, PriorityClass};
+use vdisk::cluster::opened::Terms;
+use vdisk::record::{Fairness, Name};
 
 use super::keys::{At, Keys};
 use super::{AdminConfig, Things};
@@ -39,8 +40,7 @@ pub struct ExportConfig {
 #[derive(Debug, Clone, PartialEq)]
 pub struct VolumeConfig {
     pub name: Name,
-    /// Of this export's clients; `None`: the volume's own.
-    pub priority: Option<PriorityClass>,
+    pub terms: Terms,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -83,6 +83,7 @@ pub(super) fn read_export(
     let read_only = keys.take::<bool>("read_only").is_some_and(|at| at.value);
     let tls = keys.table("tls").map(read_tls_table);
     let class = keys.parse("priority", priority);
+    let fairness = read_fairness(keys);
 
     let Some(At { value: device, at }) = device else {
         keys.complain(
@@ -98,13 +99,22 @@ pub(super) fn read_export(
             None
         }
     };
-    if let (Some(class), None) = (&class, &volume) {
-        let what = "only volumes of the cluster have one: stores ask whose requests come first, devices do not";
-        keys.complain_at(class.at, "priority", what);
+    let terms = [
+        ("priority", class.as_ref().map(|it| it.at)),
+        ("fairness", fairness.as_ref().map(|it| it.at)),
+    ];
+    for (key, at) in terms {
+        if let (Some(at), None) = (at, &volume) {
+            let what = "only volumes of the cluster have one: stores ask whose requests come first, devices do not";
+            keys.complain_at(at, key, what);
+        }
     }
     let volume = volume.map(|name| VolumeConfig {
         name,
-        priority: class.map(|at| at.value),
+        terms: Terms {
+            priority: class.map(|at| at.value),
+            fairness: fairness.map(|at| at.value),
+        },
     });
     let Some(nbd) = nbd else {
         keys.complain(
@@ -158,6 +168,17 @@ pub(super) fn read_export(
         read_only,
         tls: tls.flatten(),
     })
+}
+
+fn read_fairness(keys: &mut Keys<'_, '_>) -> Option<At<Fairness>> {
+    let At { value, at } = keys.take::<f64>("fairness")?;
+    match Fairness::try_from(value) {
+        Ok(value) => Some(At { value, at }),
+        Err(error) => {
+            keys.complain_at(at, "fairness", error.to_string());
+            None
+        }
+    }
 }
 
 /// A thing of this configuration that clients may have to themselves.

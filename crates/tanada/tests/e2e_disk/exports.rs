@@ -15,7 +15,7 @@ use crate::daemon::Daemon;
 
 /// Two exports of one volume at one address, where the cluster exports nothing by itself.
 const TWO_VIEWS: &str = "[[export]]\ndevice = \"volume:vm1\"\nnbd = \"unix:vms.sock\"\n\
-     [[export]]\ndevice = \"volume:vm1\"\nname = \"look\"\nnbd = \"unix:vms.sock\"\nread_only = true\npriority = \"low\"\n[admin]";
+     [[export]]\ndevice = \"volume:vm1\"\nname = \"look\"\nnbd = \"unix:vms.sock\"\nread_only = true\npriority = \"low\"\nfairness = 2.5\n[admin]";
 
 fn with_exports(config: &str, exports: &str) -> String {
     let quiet = config.replace("nbd = \"unix:disks.sock\"\n", "");
@@ -98,7 +98,9 @@ fn a_volume_has_exports_of_its_own_before_it_is_made_and_each_keeps_its_terms() 
         let unknown = refused(&dir, "vm2").await;
         assert!(unknown.contains("there is no export named 'vm2'"), "{unknown}");
 
-        daemon.command(&["volume", "create", "vm1", "--size", "64MiB", "--priority", "high"]);
+        daemon.command(&["volume", "create", "vm1", "--size", "64MiB", "--priority", "high", "--fairness", "4"]);
+        let page = daemon.command(&["volume", "show", "vm1"]);
+        assert!(page.contains("fairness           4: so often a seek behind another client of its class counts"), "{page}");
         let (one, look) = (connect(&dir, "vm1").await.unwrap(), connect(&dir, "look").await.unwrap());
         assert!(write(&one, 7).await);
         assert_eq!((read(&one).await, read(&look).await), (7, 7));
@@ -112,8 +114,11 @@ fn a_volume_has_exports_of_its_own_before_it_is_made_and_each_keeps_its_terms() 
 
         let now = seen(&daemon, "look", |it| it["why"].is_null() && it["size_bytes"] != 0).await;
         assert_eq!((&now["connections"], &now["read_only"]), (&1.into(), &true.into()));
-        assert_eq!(now["priority"], "low");
-        assert_eq!(seen(&daemon, "vm1", |_| true).await["priority"], "high");
+        assert_eq!((&now["priority"], &now["fairness"]), (&"low".into(), &2.5.into()));
+        let other = seen(&daemon, "vm1", |_| true).await;
+        assert_eq!((&other["priority"], &other["fairness"]), (&"high".into(), &4.0.into()));
+        let page = daemon.command(&["status"]);
+        assert!(page.contains("read-only, low priority, fairness 2.5"), "{page}");
         // Its class is known where its requests wait: of the links to a store one is its own.
         let delivered = |class: &str| sessions(&daemon, class);
         let before = (delivered("low"), delivered("high"));

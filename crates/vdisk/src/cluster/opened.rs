@@ -11,15 +11,14 @@ use std::rc::Rc;
 use base::{Instant, Nanos};
 use device::{Device, DeviceError};
 use policy::place::{ClientId, Origin, Penalties, Permille};
-use store::Caller;
 
 use super::stores::{AllStores, domains};
 use super::{Cluster, ClusterError};
 use crate::choice::Choice;
 use crate::meta::whole_range;
 use crate::names::VolumeId;
-use crate::record::{Name, PriorityClass, VolumeRecord, WRITERS};
-use crate::volume::{self, Seen, Site, Volume, VolumeError};
+use crate::record::{Fairness, Name, PriorityClass, VolumeRecord, WRITERS};
+use crate::volume::{self, Seen, Site, User, Volume, VolumeError};
 
 /// How long an engine may take to say that it is over.
 const OVER: Nanos = Nanos::millis(500);
@@ -83,6 +82,26 @@ impl InUse {
     }
 }
 
+/// What an export's clients are beside others, where that is not as the volume says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Terms {
+    /// Their class.
+    pub priority: Option<PriorityClass>,
+    /// How far they and others of their class are kept apart.
+    pub fairness: Option<Fairness>,
+}
+
+impl Terms {
+    /// Are they those of the volume, and its clients so no others than the volume's?
+    pub fn are_the_volumes(&self) -> bool {
+        *self == Terms::default()
+    }
+}
+
+fn permille(fairness: Fairness) -> Permille {
+    Permille(fairness.permille())
+}
+
 /// The number of an export's clients. A volume's own has nothing in its upper half.
 fn client_of(volume: VolumeId, export: &str) -> ClientId {
     // Below those who say nothing of themselves; two exports of one number would count as one client, and no more than that.
@@ -116,8 +135,8 @@ impl Cluster {
         env::spawn(opening).await
     }
 
-    /// The same, and the volume as the clients of an export have it whose requests count as of this class: a client beside
-    /// the volume's others, on all nodes the same by the export's name.
+    /// The same, and the volume as the clients of an export have it that has terms of its own: a client beside the volume's
+    /// others, on all nodes the same by the export's name.
     ///
     /// # Errors
     /// As for [`Cluster::open`].
@@ -125,17 +144,15 @@ impl Cluster {
         &self,
         name: &Name,
         export: &str,
-        class: PriorityClass,
+        terms: &Terms,
     ) -> Result<(InUse, Rc<Seen>), ClusterError> {
         let in_use = self.open(name).await?;
-        let record = in_use.volume().record();
-        let origin = Origin {
-            client: client_of(record.id, export),
-            class: class.into(),
+        let user = User {
+            client: client_of(in_use.0.id, export),
+            class: terms.priority.map(Into::into),
+            other: terms.fairness.map(permille),
         };
-        let penalties = self.penalties_of(&record);
-        let seen = in_use.volume().seen_by(Caller { origin, penalties });
-        let seen = seen.await;
+        let seen = in_use.volume().seen_by(user).await;
         Ok((in_use, seen))
     }
 
@@ -187,12 +204,11 @@ impl Cluster {
     }
 
     fn penalties_of(&self, volume: &VolumeRecord) -> Penalties {
-        let own = volume.penalties.map(|it| Penalties {
-            other: Permille(it.other),
-            from_higher: Permille(it.from_higher),
-            from_lower: Permille(it.from_lower),
-        });
-        own.unwrap_or(self.settings.volume.penalties)
+        let usual = self.settings.volume.penalties;
+        Penalties {
+            other: volume.fairness.map_or(usual.other, permille),
+            ..usual
+        }
     }
 
     pub(super) fn sites(&self, stores: &AllStores) -> Vec<Site> {

@@ -20,7 +20,7 @@ use crate::image_meta::AllImages;
 use crate::meta::{Compare, Op, whole_range};
 use crate::names::{ImageId, VolumeId, hex};
 use crate::record::{
-    Name, PriorityClass, RecordError, VolumeRecord, VolumeState, check_size, volume_key,
+    Fairness, Name, PriorityClass, RecordError, VolumeRecord, VolumeState, check_size, volume_key,
     volume_name_key, writer_key,
 };
 use crate::volume::{Condition, Health};
@@ -41,6 +41,8 @@ pub struct NewVolume {
     pub min_isr: Option<u8>,
     /// Its clients beside others.
     pub priority: PriorityClass,
+    /// How far they and others of their class are kept apart; `None`: they are not.
+    pub fairness: Option<Fairness>,
     /// Who holds the reservations that its requests come under.
     pub holder: Option<String>,
 }
@@ -186,6 +188,7 @@ impl Cluster {
             }
             let record = VolumeRecord {
                 priority: new.priority,
+                fairness: new.fairness,
                 reservation: new.holder.clone(),
                 ..record
             };

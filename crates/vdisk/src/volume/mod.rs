@@ -77,7 +77,7 @@ pub use drain::Left;
 use kept::Kept;
 use ranges::Ranges;
 use roster::Roster;
-pub use users::Seen;
+pub use users::{Seen, User};
 use users::{UserId, Users};
 
 /// A store of the cluster.

@@ -1,4 +1,4 @@
-//! Users of a volume beside the volume itself: whose requests have a client, class and penalties of their own.
+//! Users of a volume beside the volume itself: whose requests have a client of their own, and a class and fairness if they differ.
 //!
 //! ```text
 //! a user's request -> policy: by the user's class -> the user's own link to the store, a line of its own there
@@ -8,7 +8,7 @@
 //! A user changes who is served first, and nothing else. Its link to a store is a second one under the mark of the volume's
 //! own, beside which it was opened: what is sealed off seals off both, and no client waits until it is there.
 //!
-//! Source: COST 3.1 (priorities of clients, in q); that they are set per export too is ours.
+//! Source: COST 3.1 (priorities of clients and fairness among them, in q); that they are set per export too is ours.
 //!
 //! Always true:
 //! 1. A user's link is used only as long as the volume's link beside it is: both have the same mark.
@@ -22,7 +22,7 @@ use std::rc::Rc;
 use base::{Buf, Bytes, Instant, Nanos, Sector, Span, View};
 use device::{Class, Device, Info, Op, Pending, WriteFlags};
 use env::sync::join_all;
-use policy::place::Class as Priority;
+use policy::place::{Class as Priority, ClientId, Origin, Penalties, Permille};
 use store::Caller;
 
 use super::members::Member;
@@ -47,35 +47,69 @@ impl UserId {
     pub const BACKGROUND: UserId = UserId(1);
 }
 
+/// Somebody who uses a volume as a client of his own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct User {
+    /// Who it is.
+    pub client: ClientId,
+    /// Its class; `None`: the volume's.
+    pub class: Option<Priority>,
+    /// What a seek behind another client of its class counts; `None`: as the volume says.
+    pub other: Option<Permille>,
+}
+
 /// All users there were since the volume was opened.
-pub(super) struct Users(RefCell<Vec<Caller>>);
+pub(super) struct Users {
+    own: Caller,
+    others: RefCell<Vec<User>>,
+}
 
 impl Users {
     pub fn new(own: Caller) -> Users {
-        let mut behind = own;
-        behind.origin.class = Priority::Low;
-        Users(RefCell::new(vec![own, behind]))
+        let behind = User {
+            client: own.origin.client,
+            class: Some(Priority::Low),
+            other: None,
+        };
+        Users {
+            own,
+            others: RefCell::new(vec![behind]),
+        }
     }
 
+    /// Whose its requests are.
     pub fn get(&self, user: UserId) -> Caller {
-        self.0.borrow()[usize::from(user.0)]
+        let Some(index) = usize::from(user.0).checked_sub(1) else {
+            return self.own;
+        };
+        let (own, user) = (self.own, self.others.borrow()[index]);
+        Caller {
+            origin: Origin {
+                client: user.client,
+                class: user.class.unwrap_or(own.origin.class),
+            },
+            penalties: Penalties {
+                other: user.other.unwrap_or(own.penalties.other),
+                ..own.penalties
+            },
+        }
     }
 
-    /// The same caller is the same user. Where there are too many, one counts as the volume itself.
-    fn enter(&self, caller: Caller) -> UserId {
-        let mut all = self.0.borrow_mut();
-        let is_it = |(index, known): (usize, &Caller)| {
-            *known == caller && index != usize::from(UserId::BACKGROUND.0)
+    /// The same one is the same user. Where there are too many, one counts as the volume itself.
+    fn enter(&self, user: User) -> UserId {
+        let mut all = self.others.borrow_mut();
+        let is_it = |(index, known): (usize, &User)| {
+            *known == user && index + 1 != usize::from(UserId::BACKGROUND.0)
         };
         let known = all.iter().enumerate().position(is_it);
-        let index = known.unwrap_or(all.len());
-        if index >= USERS_MAX {
+        let number = known.unwrap_or(all.len()) + 1;
+        if number >= USERS_MAX {
             return UserId::OWN;
         }
         if known.is_none() {
-            all.push(caller);
+            all.push(user);
         }
-        UserId(index as u16)
+        UserId(number as u16)
     }
 }
 
@@ -202,16 +236,16 @@ impl Core {
     }
 }
 
-/// A volume as one of its users has it: the same blocks, under the user's class. Held as `Rc<dyn Device>`.
+/// A volume as one of its users has it: the same blocks, on the user's terms. Held as `Rc<dyn Device>`.
 pub struct Seen {
     volume: Rc<Volume>,
     user: UserId,
 }
 
 impl Volume {
-    /// The volume for somebody whose requests are `caller`'s.
-    pub async fn seen_by(self: &Rc<Self>, caller: Caller) -> Rc<Seen> {
-        let user = self.core.users.enter(caller);
+    /// The volume for somebody who is a client of its own.
+    pub async fn seen_by(self: &Rc<Self>, user: User) -> Rc<Seen> {
+        let user = self.core.users.enter(user);
         if user != UserId::OWN {
             self.core.open_sides(user).await;
         }

@@ -1,6 +1,7 @@
 //! Several nodes on one meta store, in virtual time, with stores in memory.
 
 mod drain;
+mod terms;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ use vdisk::cluster::volumes::{NewVolume, Use};
 use vdisk::cluster::{Cluster, ClusterError, Settings, Ways};
 use vdisk::link::{Door, Link, LinkError, LocalDoor, Pending};
 use vdisk::meta::{LeaseId, MetaStore, Op, Redb, Twin};
-use vdisk::record::{Name, PriorityClass};
+use vdisk::record::{Fairness, Name, PriorityClass};
 use vdisk::volume::{Condition, Volume};
 
 const SIZE: u64 = 12 << 20;
@@ -151,6 +152,7 @@ fn vm(called: &str) -> NewVolume {
         copies: None,
         min_isr: None,
         priority: PriorityClass::Normal,
+        fairness: None,
         holder: None,
     }
 }
@@ -178,12 +180,14 @@ fn a_volume_is_made_seen_renamed_grown_and_removed_and_its_room_comes_back() {
         let (_twin, places, cluster) = two_stores().await;
         let new = NewVolume {
             priority: PriorityClass::High,
+            fairness: Some("2.5".parse().unwrap()),
             holder: Some("ann".to_owned()),
             ..vm("vm1")
         };
         let made = cluster.create(&new).await.unwrap();
         assert_eq!((made.record.copies, made.record.min_isr), (2, 1));
         assert_eq!(made.record.priority, PriorityClass::High);
+        assert_eq!(made.record.fairness.map(Fairness::permille), Some(2_500));
         assert_eq!(made.record.reservation.as_deref(), Some("ann"));
         assert_eq!((made.size, made.used), (SIZE, Use::Closed));
         assert!(told(cluster.create(&new).await).contains("there is a volume vm1 already"));

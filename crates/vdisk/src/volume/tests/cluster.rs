@@ -53,6 +53,8 @@ pub(super) struct Server {
     pub deaf: Cell<f64>,
     /// Objects that listings answered.
     pub listed: Cell<u64>,
+    /// What it thinks a seek of its disk takes, from its next start on.
+    pub seek: Cell<Nanos>,
     /// Who cannot reach it.
     pub cut: RefCell<BTreeSet<IpAddr>>,
     rng: RefCell<env::Rng>,
@@ -81,6 +83,7 @@ impl Server {
             late_deletes: RefCell::default(),
             deaf: Cell::new(0.0),
             listed: Cell::new(0),
+            seek: Cell::default(),
             cut: RefCell::default(),
             rng: RefCell::new(env::rng("way")),
         });
@@ -90,10 +93,12 @@ impl Server {
 
     pub async fn start(&self) {
         let disk: Rc<dyn Device> = self.book.wrap(self.disk.borrow().clone());
+        let mut costs = Costs::flat(BytesPerSec::mb(1000));
+        costs.read.jump = self.seek.get();
         let options = NodeOptions {
             node_key: Some(KEY),
             scrub: None,
-            ..NodeOptions::new(Costs::flat(BytesPerSec::mb(1000)), [9; 32])
+            ..NodeOptions::new(costs, [9; 32])
         };
         let node = sim::on_host(self.ip, Node::open(disk, options)).await;
         *self.node.borrow_mut() = Some(node.expect("opened"));

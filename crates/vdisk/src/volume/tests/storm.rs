@@ -18,8 +18,7 @@ use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use device::{Class, Device, DeviceExt, WriteFlags};
 use env::Rng;
 use env::net::sim;
-use policy::place::{Class as Priority, ClientId, Origin, Penalties};
-use store::Caller;
+use policy::place::{Class as Priority, ClientId};
 
 use super::cluster::{Cluster, SIZE, VOLUME, host};
 use super::direct::{alike, collector};
@@ -28,7 +27,7 @@ use crate::image_meta::{Images, ImagesError};
 use crate::meta::{Faults, TwinClient};
 use crate::names::{ImageId, VolumeId};
 use crate::record::Name;
-use crate::volume::{Bug, Condition, Volume};
+use crate::volume::{Bug, Condition, User, Volume};
 
 const BLOCK: u64 = 4096;
 const CLIENTS: u64 = 3;
@@ -186,11 +185,12 @@ async fn seen_by(volume: &Rc<Volume>, number: u64, users: bool) -> Rc<dyn Device
     }
     let class = [Priority::Low, Priority::High][number as usize % 2];
     let client = ClientId(100 + number);
-    let caller = Caller {
-        origin: Origin { client, class },
-        penalties: Penalties::default(),
+    let user = User {
+        client,
+        class: Some(class),
+        other: None,
     };
-    volume.seen_by(caller).await
+    volume.seen_by(user).await
 }
 
 /// One client of the writer `owner`, until it is told to stop or the volume is gone.

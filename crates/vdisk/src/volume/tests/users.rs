@@ -1,4 +1,4 @@
-//! Users of a volume: their class reaches the stores, and nothing else changes.
+//! Users of a volume: their class and fairness reach the stores, and nothing else changes.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -6,19 +6,18 @@ use std::rc::Rc;
 use base::{Buf, Bytes, Nanos, Sector, Span};
 use device::{Class, Device, DeviceError, DeviceExt, WriteFlags};
 use env::sync::join_all;
-use policy::place::{Class as Priority, ClientId, Origin, Penalties};
-use store::Caller;
+use policy::place::{Class as Priority, ClientId, Permille, State};
 
 use super::cluster::{Cluster, Server};
 use super::single::{filled, healthy, read};
-use crate::volume::{Bug, Seen, Volume};
+use crate::volume::{Bug, Seen, User, Volume};
 
 /// Somebody with a class of his own.
-fn caller(client: u64, class: Priority) -> Caller {
-    let client = ClientId(client);
-    Caller {
-        origin: Origin { client, class },
-        penalties: Penalties::default(),
+fn user(client: u64, class: Priority) -> User {
+    User {
+        client: ClientId(client),
+        class: Some(class),
+        other: None,
     }
 }
 
@@ -32,7 +31,7 @@ fn marks(volume: &Volume) -> Vec<u64> {
 async fn doubt_is_remembered(bug: Option<Bug>) -> bool {
     let cluster = Cluster::new(1, 1, 1, Bytes::mib(64)).await;
     let volume = cluster.open(1, cluster.twin.client(), bug).await.unwrap();
-    let user = volume.seen_by(caller(2, Priority::High)).await;
+    let user = volume.seen_by(user(2, Priority::High)).await;
     user.write_at(Sector(0), filled(1, 4096)).await.unwrap();
     // The map is committed by then: the volume's own link has nothing to do.
     env::sleep(Nanos::secs(1)).await;
@@ -65,8 +64,8 @@ fn a_user_does_what_the_volume_does_while_its_own_links_break_and_are_not_there(
     env::Runtime::simulated(62).block_on(async {
         let cluster = Cluster::new(3, 2, 1, Bytes::mib(64)).await;
         let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
-        let low = volume.seen_by(caller(2, Priority::Low)).await;
-        let high = volume.seen_by(caller(3, Priority::High)).await;
+        let low = volume.seen_by(user(2, Priority::Low)).await;
+        let high = volume.seen_by(user(3, Priority::High)).await;
         for round in 0..12_u8 {
             let at = u64::from(round % 3) * (4 << 20);
             low.write_at(Sector(at / 512), filled(round + 1, 65_536))
@@ -116,8 +115,8 @@ async fn done_before(class: Priority, wire: bool) -> usize {
     };
     let data = filled(5, 4 << 20);
     volume.write_at(Sector(0), data).await.unwrap();
-    let low = volume.seen_by(caller(2, Priority::Low)).await;
-    let late = volume.seen_by(caller(3, class)).await;
+    let low = volume.seen_by(user(2, Priority::Low)).await;
+    let late = volume.seen_by(user(3, class)).await;
     cluster.servers[0].slow(Nanos::millis(2));
     let done = Rc::new(Cell::new(0));
     let reads: Vec<_> = (0..60)
@@ -191,4 +190,58 @@ fn what_a_store_that_comes_back_lacks_is_copied_behind_what_clients_ask_for() {
             assert!(seen[..] == vec![1 + index as u8; 1 << 20][..]);
         }
     });
+}
+
+/// The queue of a disk that seeks 2 ms, with 20 reads of two users in it by turns; a seek behind the other one counts `other`.
+async fn queue_of_two(other: u32, wire: bool) -> State {
+    let cluster = Cluster::new(1, 1, 1, Bytes::mib(64)).await;
+    let server = &cluster.servers[0];
+    server.seek.set(Nanos::millis(2));
+    server.crash();
+    server.start().await;
+    server.listen().await;
+    let meta = cluster.twin.client();
+    let volume = match wire {
+        true => cluster.open_over_the_wire(1, meta).await.unwrap(),
+        false => cluster.open_here(1, meta).await.unwrap(),
+    };
+    let data = filled(5, 4 << 20);
+    volume.write_at(Sector(0), data).await.unwrap();
+    let mut users = Vec::new();
+    for client in [2, 3] {
+        let user = User {
+            other: Some(Permille(other)),
+            ..user(client, Priority::Normal)
+        };
+        users.push(volume.seen_by(user).await);
+    }
+    server.slow(Nanos::millis(50));
+    let reads = (0..20_u64).map(|nth| {
+        let user = Rc::clone(&users[nth as usize % 2]);
+        env::spawn(async move { read_some(&user, nth * 7 % 20 * 131_072).await })
+    });
+    let reads: Vec<_> = reads.collect();
+    env::sleep(Nanos::millis(5)).await;
+    let state = server.node().state();
+    join_all(reads).await;
+    state
+}
+
+#[test]
+fn fairness_of_users_is_in_the_cost_that_a_store_tells_of_its_queue() {
+    for wire in [false, true] {
+        let [alone, fair] = [1_000, 8_000]
+            .map(|other| env::Runtime::simulated(64).block_on(queue_of_two(other, wire)));
+        assert_eq!((alone.requests, fair.requests), (20, 20));
+        // What the disk has to do is the same.
+        assert_eq!(alone.work, fair.work);
+        // Each seek behind somebody else is 7 times more: all of them here, those where one connection's batch ends there.
+        let (more, seek) = (fair.cost.saturating_sub(alone.cost), fair.weights.seek * 7);
+        let turns = more.0 / seek.0;
+        let expected = if wire { 1..=20 } else { 19..=20 };
+        assert!(
+            more == seek * turns && expected.contains(&turns),
+            "{turns}, {more}"
+        );
+    }
 }
