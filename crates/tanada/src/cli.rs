@@ -226,8 +226,11 @@ pub enum Volume {
     )]
     Set {
         name: String,
-        #[arg(required = true, value_name = "KEY=VALUE")]
+        /// Settings of a hybrid; those of a virtual disk are the options below.
+        #[arg(required_unless_present = "setting", value_name = "KEY=VALUE")]
         changes: Vec<String>,
+        #[command(flatten)]
+        disk: crate::disk_settings::SetDisk,
         #[command(flatten)]
         ask: Ask,
     },

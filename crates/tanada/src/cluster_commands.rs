@@ -253,11 +253,11 @@ impl std::fmt::Display for At {
     }
 }
 
-fn a_priority(text: &str) -> Result<String, String> {
+pub fn a_priority(text: &str) -> Result<String, String> {
     priority(text).map(|_| text.to_owned())
 }
 
-fn path(volume: &Name, rest: &str) -> String {
+pub fn path(volume: &Name, rest: &str) -> String {
     format!("/v1/cluster/volumes/{volume}{rest}")
 }
 
@@ -274,7 +274,7 @@ fn nothing() -> Map<String, Value> {
     Map::new()
 }
 
-fn told(disk: &Shown, json: bool, said: &str) -> anyhow::Result<()> {
+pub fn told(disk: &Shown, json: bool, said: &str) -> anyhow::Result<()> {
     match json {
         true => show::json(disk),
         false => show::text(said),

@@ -24,6 +24,7 @@ mod cluster_tree;
 mod config;
 mod device_commands;
 mod disk_copy;
+mod disk_settings;
 mod doctor;
 mod experiment;
 mod frame;

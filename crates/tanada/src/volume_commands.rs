@@ -54,7 +54,12 @@ pub fn run(command: cli::Volume) -> anyhow::Result<()> {
             let said = format!("{name} is cached by {fast} again; the cache is empty\n");
             answer(&volume, ask.json, &said)
         }
-        cli::Volume::Set { name, changes, ask } => {
+        cli::Volume::Set {
+            name, disk, ask, ..
+        } if disk.is_asked() => crate::disk_settings::set(&name, &disk, ask),
+        cli::Volume::Set {
+            name, changes, ask, ..
+        } => {
             let change = parse_changes(&changes)?;
             let client = Client::new(ask.admin)?;
             let volume: Volume = client.send_json(Method::PATCH, &path(&name, "")?, &change)?;

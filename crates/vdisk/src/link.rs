@@ -159,8 +159,8 @@ pub trait Link {
     fn tell(&self, _caller: Caller) -> Pending<'_, ()> {
         Box::pin(async { Ok(()) })
     }
-    /// Lets what is asked come under what `holder` has reserved at the store.
-    fn come_under<'a>(&'a self, _holder: &'a str) -> Pending<'a, ()> {
+    /// Lets what is asked come under what `holder` has reserved at the store; `None`: under nothing.
+    fn come_under<'a>(&'a self, _holder: Option<&'a str>) -> Pending<'a, ()> {
         Box::pin(async { Ok(()) })
     }
     /// How long the store's queue is, as it was last heard.
@@ -268,8 +268,8 @@ impl Link for Local {
         self.0.tell(caller);
         Box::pin(async { Ok(()) })
     }
-    fn come_under<'a>(&'a self, holder: &'a str) -> Pending<'a, ()> {
-        let under = self.0.session().come_under(Some(holder));
+    fn come_under<'a>(&'a self, holder: Option<&'a str>) -> Pending<'a, ()> {
+        let under = self.0.session().come_under(holder);
         Box::pin(async move { under.map_err(LinkError::Refused) })
     }
     fn state(&self) -> Option<State> {
@@ -364,8 +364,8 @@ impl Link for Remote {
     fn tell(&self, caller: Caller) -> Pending<'_, ()> {
         Box::pin(async move { Ok(self.0.tell(caller, TOLD_EVERY).await.map(drop)?) })
     }
-    fn come_under<'a>(&'a self, holder: &'a str) -> Pending<'a, ()> {
-        Box::pin(async move { Ok(self.0.come_under(Some(holder)).await?) })
+    fn come_under<'a>(&'a self, holder: Option<&'a str>) -> Pending<'a, ()> {
+        Box::pin(async move { Ok(self.0.come_under(holder).await?) })
     }
     fn state(&self) -> Option<State> {
         self.0.state()
@@ -481,16 +481,47 @@ mod tests {
             for (nth, link) in [far, near].iter().enumerate() {
                 let object = format!("v/{nth}");
                 let change = Change::FUA.creating();
-                link.come_under("vm-1").await.unwrap();
+                link.come_under(Some("vm-1")).await.unwrap();
                 link.write(&object, 0, data.clone(), change).await.unwrap();
                 link.read(&object, 0, 65_536).await.unwrap();
-                let sessions = node.sessions();
-                let promised = sessions.iter().filter(|it| it.reservation.is_some());
-                let delivered: Vec<u64> = promised.map(|it| it.delivered_bytes).collect();
+                // Of a session that was given back and one that took its place.
+                let promised = |direction| {
+                    let sessions = node.sessions().into_iter();
+                    let of = sessions.filter(|it| {
+                        it.reservation.is_some() && it.direction.as_deref() == Some(direction)
+                    });
+                    of.map(|it| it.delivered_bytes).sum::<u64>()
+                };
+                let delivered = || ["read", "write"].map(promised);
+                let before = delivered();
                 let each = 65_536 * (nth as u64 + 1);
-                assert_eq!(delivered.len(), 2);
-                assert!(delivered.iter().all(|got| *got >= each), "{delivered:?}");
+                assert!(before.iter().all(|got| *got >= each), "{before:?}");
+                // And no more.
+                link.come_under(None).await.unwrap();
+                link.read(&object, 0, 65_536).await.unwrap();
+                assert_eq!(delivered(), before);
             }
+        });
+    }
+
+    #[test]
+    fn a_store_that_took_the_address_of_another_one_is_not_taken_for_it() {
+        env::Runtime::simulated(3).block_on(async {
+            let node = site().await;
+            let door = |uuid| RemoteDoor {
+                address: "10.0.0.1:7400".parse().unwrap(),
+                uuid: Some(uuid),
+                credentials: Credentials::NodeKey(KEY),
+                options: ClientOptions::default(),
+            };
+            assert!(door(node.uuid()).open("g/1", 1).await.is_ok());
+            let other = door(node.uuid() ^ 1).open("g/1", 2).await;
+            let Err(LinkError::Gone(why)) = other else {
+                panic!("it was taken for another one");
+            };
+            assert!(why.contains("was looked for"), "{why}");
+            // Nor was anything sealed there.
+            assert!(door(node.uuid()).open("g/1", 1).await.is_ok());
         });
     }
 }

@@ -164,7 +164,7 @@ impl Link for BentLink {
     fn tell(&self, caller: Caller) -> Pending<'_, ()> {
         self.link.tell(caller)
     }
-    fn come_under<'a>(&'a self, holder: &'a str) -> Pending<'a, ()> {
+    fn come_under<'a>(&'a self, holder: Option<&'a str>) -> Pending<'a, ()> {
         self.link.come_under(holder)
     }
     fn state(&self) -> Option<State> {

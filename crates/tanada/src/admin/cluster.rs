@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use utoipa::{IntoParams, ToSchema};
 use vdisk::cluster::heard::Heard;
+use vdisk::cluster::set::Setting;
 use vdisk::cluster::stores::{NewStore, StoreRecord, StoreState};
 use vdisk::cluster::volumes::{NewVolume, Overview, Use, condition_name};
 use vdisk::cluster::{Cluster, ClusterError};
@@ -118,6 +119,30 @@ pub struct DiskChange {
     pub size_bytes: Option<u64>,
     /// It may become smaller: what lies behind its new end is gone then.
     pub shrink: bool,
+    /// `low`, `normal` or `high`.
+    pub priority: Option<String>,
+    /// How often a seek behind another client of its class counts, 1 to 100.
+    pub fairness: Option<f64>,
+    /// How many copies a write must reach at least.
+    pub min_copies: Option<u8>,
+    /// Its requests come under what this holder has reserved at the stores; empty: under nothing any more.
+    pub holder: Option<String>,
+}
+
+impl DiskChange {
+    fn setting(&self) -> Result<Setting, Failure> {
+        let class = self.priority.as_deref().map(priority).transpose();
+        let holder = self.holder.clone();
+        let holder = holder.map(|it| Some(it).filter(|it| !it.is_empty()));
+        check_holder(holder.iter().flatten().next())?;
+        Ok(Setting {
+            priority: class
+                .map_err(|why| unprocessable(why, "leave it out where it is to stay"))?,
+            fairness: self.fairness.map(fairness).transpose()?,
+            min_isr: self.min_copies,
+            holder,
+        })
+    }
 }
 
 /// A name for what is to be made.
@@ -249,6 +274,7 @@ fn failure(error: &ClusterError) -> Failure {
             ImageError::Size { .. } | ImageError::Copies { .. },
         ))
         | ClusterError::Shrinks { .. }
+        | ClusterError::MinCopies { .. }
         | ClusterError::TooFewDomains { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         ClusterError::Meta(MetaError::Unavailable { .. } | MetaError::Unknown { .. })
         | ClusterError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
@@ -274,6 +300,16 @@ fn called(text: &str) -> Result<Name, Failure> {
     text.parse().map_err(|error: vdisk::record::BadName| {
         unprocessable(error.to_string(), "choose another name")
     })
+}
+
+fn check_holder(holder: Option<&String>) -> Result<(), Failure> {
+    match holder {
+        Some(holder) if holder.is_empty() || holder.len() > HOLDER_MAX => Err(unprocessable(
+            format!("a holder has 1 to {HOLDER_MAX} bytes"),
+            "write it as in `tanada reserve add --holder`",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// `low`, `normal` or `high`.
@@ -445,17 +481,7 @@ pub async fn create_disk(
         r#"{"name": "vm1", "size_bytes": 10737418240}"#,
     )?;
     let class = ask.priority.as_deref().map(priority).transpose();
-    if ask
-        .holder
-        .as_ref()
-        .is_some_and(|it| it.is_empty() || it.len() > HOLDER_MAX)
-    {
-        let error = format!("a holder has 1 to {HOLDER_MAX} bytes");
-        return Err(unprocessable(
-            error,
-            "write it as in `tanada reserve add --holder`",
-        ));
-    }
+    check_holder(ask.holder.as_ref())?;
     let new = NewVolume {
         name: called(&ask.name)?,
         size: ask.size_bytes,
@@ -484,13 +510,13 @@ pub async fn get_disk(
     found.await
 }
 
-/// Gives a volume another size, or another name.
+/// Gives a volume another size, another name, or other settings, which are in force at once.
 #[utoipa::path(patch, path = "/v1/cluster/volumes/{name}", params(("name" = String, Path)),
     request_body = DiskChange, responses(
     (status = 200, description = "The volume as it is now", body = Disk),
     (status = 404, body = Refusal),
     (status = 409, description = "It is in use", body = Refusal),
-    (status = 422, description = "It would become smaller, and nobody said that it may", body = Refusal),
+    (status = 422, description = "A setting that cannot be, or it would become smaller, and nobody said that it may", body = Refusal),
 ))]
 pub async fn change_disk(
     State(control): State<Arc<Control>>,
@@ -501,7 +527,11 @@ pub async fn change_disk(
     let ask: DiskChange = body(&headers, &text, r#"{"size_bytes": 10737418240}"#)?;
     let mut name = called(&name)?;
     let new = ask.name.as_deref().map(called).transpose()?;
+    let setting = ask.setting()?;
     let changed = control.answer_disk(async move |cluster| {
+        if !setting.is_empty() {
+            cluster.set(&name, &setting).await?;
+        }
         if let Some(size) = ask.size_bytes {
             cluster.resize(&name, size, ask.shrink).await?;
         }

@@ -129,7 +129,28 @@ fn a_volume_has_exports_of_its_own_before_it_is_made_and_each_keeps_its_terms() 
         assert!(after.0 - before.0 >= 200 * 4096, "{before:?} {after:?}");
         // The map is the volume's own.
         assert!(after.1 - before.1 < 200 * 4096, "{before:?} {after:?}");
+        // Another class while both are connected: of the export only what it does not set.
+        let set = ["volume", "set", "vm1", "--priority", "normal", "--fairness", "8", "--min-copies", "2", "--holder", "ann"];
+        let told = daemon.command(&set);
+        let expected = "vm1 has normal priority, fairness 8; a write reaches at least 2 of 2 copies; it is under what ann has reserved\n";
+        assert_eq!(told, expected);
+        let before = delivered("normal");
+        for _ in 0..100 {
+            read(&one).await;
+        }
+        assert!(delivered("normal") - before >= 100 * 4096);
+        let now = seen(&daemon, "vm1", |it| it["priority"] == "normal").await;
+        assert_eq!(now["fairness"], 8.0);
+        assert_eq!(seen(&daemon, "look", |_| true).await["priority"], "low");
+        assert!(write(&one, 10).await, "both copies are there");
+        let told = daemon.command(&["volume", "set", "vm1", "--no-holder", "--min-copies", "1"]);
+        assert_eq!(told, "vm1 has normal priority, fairness 8; a write reaches at least 1 of 2 copies\n");
+        let wrong = daemon.refused(&["volume", "set", "vm1", "--min-copies", "3"]);
+        assert!(wrong.contains("writes of volume vm1 cannot reach 3 copies: it has 2; ask for 1 to 2"), "{wrong}");
+        let wrong = daemon.refused(&["volume", "set", "vm9", "--fairness", "2"]);
+        assert!(wrong.contains("there is no volume vm9; there are vm1"), "{wrong}");
         let shown = json(&daemon, &["volume", "show", "vm1", "--json"]);
+        assert_eq!((&shown["holder"], &shown["min_copies"]), (&Value::Null, &1.into()));
         assert_eq!(shown["clients"], 2, "{shown}");
         let uris = shown["nbd"].to_string();
         assert!(uris.contains("nbd+unix:///look?socket="), "{uris}");

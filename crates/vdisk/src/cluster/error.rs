@@ -90,6 +90,18 @@ pub enum ClusterError {
         /// Who has it.
         node: String,
     },
+    /// More copies than there are.
+    #[error(
+        "writes of volume {volume} cannot reach {asked} copies: it has {copies}; ask for 1 to {copies}"
+    )]
+    MinCopies {
+        /// Which.
+        volume: Name,
+        /// As asked.
+        asked: u8,
+        /// Those of each extent.
+        copies: u8,
+    },
     /// Fewer failure domains than copies.
     #[error(
         "cannot keep {copies} copies: stores that take new data are in {domains} failure domains; ask for fewer copies, \

@@ -6,7 +6,7 @@
 //! by itself: the node's lease is kept, stores are looked up, deleted images are freed by one node at a time
 //! ```
 //!
-//! - [`stores`] stores and nodes. [`volumes`] what people do with volumes. [`opened`] volumes in use. [`collect`] freeing,
+//! - [`stores`] stores and nodes. [`volumes`] what people do with volumes, [`set`] what they set on them. [`opened`] volumes in use. [`collect`] freeing,
 //!   audit, repair. [`drain`] stores are emptied. `shared` one policy for all volumes of the node; [`heard`] what stores tell it unasked.
 //!
 //! Always true:
@@ -19,6 +19,7 @@ pub mod drain;
 mod error;
 pub mod heard;
 pub mod opened;
+pub mod set;
 mod shared;
 pub mod stores;
 pub mod volumes;

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use base::{Instant, Nanos};
 use device::{Device, DeviceError};
 use policy::place::{ClientId, Origin, Penalties, Permille};
+use store::Caller;
 
 use super::stores::{AllStores, domains};
 use super::{Cluster, ClusterError};
@@ -191,23 +192,27 @@ impl Cluster {
     }
 
     fn settings_for(&self, volume: &VolumeRecord) -> volume::Settings {
-        let origin = Origin {
-            client: ClientId(u64::from(volume.id.0)),
-            class: volume.priority.into(),
-        };
+        let Caller { origin, penalties } = self.caller_of(volume);
         volume::Settings {
             origin,
-            penalties: self.penalties_of(volume),
+            penalties,
             drained: self.drained(),
             ..self.settings.volume.clone()
         }
     }
 
-    fn penalties_of(&self, volume: &VolumeRecord) -> Penalties {
+    /// Whose a volume's own requests are.
+    pub(super) fn caller_of(&self, volume: &VolumeRecord) -> Caller {
         let usual = self.settings.volume.penalties;
-        Penalties {
-            other: volume.fairness.map_or(usual.other, permille),
-            ..usual
+        Caller {
+            origin: Origin {
+                client: ClientId(u64::from(volume.id.0)),
+                class: volume.priority.into(),
+            },
+            penalties: Penalties {
+                other: volume.fairness.map_or(usual.other, permille),
+                ..usual
+            },
         }
     }
 
@@ -233,7 +238,11 @@ impl Cluster {
     }
 
     /// Waits until no other node that is up has the volume, a little while.
-    async fn wait_for_others(&self, asked: &'static str, id: VolumeId) -> Result<(), ClusterError> {
+    pub(super) async fn wait_for_others(
+        &self,
+        asked: &'static str,
+        id: VolumeId,
+    ) -> Result<(), ClusterError> {
         let deadline = env::now() + self.settings.handover;
         loop {
             let record = self.images.volume(id).await?.record;

@@ -470,34 +470,12 @@ impl Core {
         Ok(())
     }
 
-    /// Says at a store whose requests will come, and under whose reservations.
-    pub(super) async fn introduce(
-        &self,
-        link: &Rc<dyn Link>,
-        user: UserId,
-    ) -> Result<(), LinkError> {
-        self.within(link.tell(self.users.get(user))).await?;
-        let reservation = self.record.borrow().0.reservation.clone();
-        let promised = reservation.filter(|_| user != UserId::BACKGROUND);
-        let Some(holder) = promised else {
-            return Ok(());
-        };
-        match self.within(link.come_under(&holder)).await {
-            // A store that knows no such thing promises nothing.
-            Err(LinkError::Refused(why)) => {
-                tracing::warn!(volume = %self.id, why, "no promise at a store");
-                Ok(())
-            }
-            other => other,
-        }
-    }
-
     /// Opens a link to `member` under its mark.
     pub(super) async fn open_link(&self, member: &Member) -> Result<Rc<dyn Link>, LinkError> {
         let mark = member.mark.get();
         let opened = member.site.door.open(&self.guard, mark.0);
         let link = self.within(opened).await?;
-        self.introduce(&link, UserId::OWN).await?;
+        self.introduce(&link, UserId::OWN, true).await?;
         let longest = (link.write_max() / 4096 * 4096).max(4096);
         self.piece.set(self.piece.get().min(longest));
         if let Ok(space) = self.within(link.space()).await {
@@ -519,7 +497,7 @@ impl Core {
         let mark = self.generation();
         let opened = member.site.door.open(&self.guard, mark.0);
         let link = self.within(opened).await?;
-        self.introduce(&link, UserId::OWN).await?;
+        self.introduce(&link, UserId::OWN, true).await?;
         member.mark.set(mark);
         member.tainted.set(false);
         Ok(link)

@@ -15,7 +15,7 @@
 //! 2. A change in doubt on it ends the volume's link as well, so the store's next one has a greater mark.
 //! 3. What it surely did not do is asked again on the volume's link.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -26,9 +26,10 @@ use policy::place::{Class as Priority, ClientId, Origin, Penalties, Permille};
 use store::Caller;
 
 use super::members::Member;
-use super::{Core, Volume};
+use super::{Core, Volume, VolumeError};
 use crate::link::{Link, LinkError};
 use crate::names::StoreNumber;
+use crate::record::VolumeRecord;
 
 /// Between two tries to open a user's link.
 const AGAIN: Nanos = Nanos::secs(1);
@@ -60,7 +61,7 @@ pub struct User {
 
 /// All users there were since the volume was opened.
 pub(super) struct Users {
-    own: Caller,
+    own: Cell<Caller>,
     others: RefCell<Vec<User>>,
 }
 
@@ -72,17 +73,18 @@ impl Users {
             other: None,
         };
         Users {
-            own,
+            own: Cell::new(own),
             others: RefCell::new(vec![behind]),
         }
     }
 
     /// Whose its requests are.
     pub fn get(&self, user: UserId) -> Caller {
+        let own = self.own.get();
         let Some(index) = usize::from(user.0).checked_sub(1) else {
-            return self.own;
+            return own;
         };
-        let (own, user) = (self.own, self.others.borrow()[index]);
+        let user = self.others.borrow()[index];
         Caller {
             origin: Origin {
                 client: user.client,
@@ -149,6 +151,16 @@ impl Sides {
         self.0.borrow_mut().insert(user, Side { beside, now });
     }
 
+    /// Those that can be used.
+    fn open(&self) -> Vec<(UserId, Rc<dyn Link>)> {
+        let all = self.0.borrow();
+        let open = all.iter().filter_map(|(user, side)| match &side.now {
+            Now::Open(link) => Some((*user, Rc::clone(link))),
+            _ => None,
+        });
+        open.collect()
+    }
+
     /// This link is of no more use, if it is one of these.
     pub fn drop_one(&self, link: &Rc<dyn Link>) {
         let is_it = |side: &Side| matches!(&side.now, Now::Open(own) if Rc::ptr_eq(own, link));
@@ -190,7 +202,7 @@ impl Core {
             let link = self
                 .within(member.site.door.open(&self.guard, mark.0))
                 .await?;
-            self.introduce(&link, user).await?;
+            self.introduce(&link, user, true).await?;
             Ok::<_, LinkError>(link)
         };
         let opened = opened.await;
@@ -233,6 +245,84 @@ impl Core {
             Some(self.open_side(member.site.number, user, main))
         });
         join_all(opening.collect::<Vec<_>>()).await;
+    }
+}
+
+impl Core {
+    /// Whose a user's requests are, and under whose reservations they come.
+    fn said_of(&self, user: UserId) -> (Caller, Option<String>) {
+        let reservation = self.record.borrow().0.reservation.clone();
+        let holder = reservation.filter(|_| user != UserId::BACKGROUND);
+        (self.users.get(user), holder)
+    }
+
+    /// Says at a store whose requests will come, and under whose reservations. `fresh`: nothing was said there yet.
+    pub(super) async fn introduce(
+        &self,
+        link: &Rc<dyn Link>,
+        user: UserId,
+        mut fresh: bool,
+    ) -> Result<(), LinkError> {
+        loop {
+            let said = self.said_of(user);
+            let (caller, holder) = &said;
+            self.within(link.tell(*caller)).await?;
+            if holder.is_some() || !fresh {
+                match self.within(link.come_under(holder.as_deref())).await {
+                    // A store that knows no such thing promises nothing.
+                    Err(LinkError::Refused(why)) => {
+                        tracing::warn!(volume = %self.id, why, "no promise at a store");
+                    }
+                    other => other?,
+                }
+            }
+            if said == self.said_of(user) {
+                return Ok(());
+            }
+            // Something else was set meanwhile.
+            fresh = false;
+        }
+    }
+
+    /// Says at all stores anew what [`Core::introduce`] said there.
+    async fn introduce_anew(&self) {
+        let mut links = Vec::new();
+        for member in self.members.values() {
+            let own = member.link().map(|link| (UserId::OWN, link));
+            let all = own.into_iter().chain(member.sides.open());
+            links.extend(all.map(|(user, link)| (member, user, link)));
+        }
+        let saying = links.iter().map(async |(member, user, link)| {
+            if let Err(error) = self.introduce(link, *user, false).await {
+                tracing::debug!(volume = %self.id, store = member.site.number.0, %error, "the next link says it");
+                member.lose(link, false);
+            }
+        });
+        join_all(saying.collect::<Vec<_>>()).await;
+    }
+}
+
+impl Volume {
+    /// Changes what people set in its record: `change` does so and says whether anything is different. It may be asked several times.
+    ///
+    /// # Errors
+    /// [`VolumeError`], if the record could not be changed; with [`VolumeError::Meta`] it may have been.
+    pub async fn set(
+        &self,
+        change: impl Fn(&mut VolumeRecord) -> bool + 'static,
+    ) -> Result<(), VolumeError> {
+        let core = Rc::clone(&self.core);
+        let changing = async move { core.change_record(|record| Ok(change(record))).await };
+        // To its end, whether or not somebody waits.
+        env::spawn(changing).await
+    }
+
+    /// Its requests are `own`'s from here on, and its users' as far as they set nothing else; under whose reservations the
+    /// record says. All stores that answer know it then.
+    pub async fn become_one_of(&self, own: Caller) {
+        let core = Rc::clone(&self.core);
+        core.users.own.set(own);
+        env::spawn(async move { core.introduce_anew().await }).await;
     }
 }
 

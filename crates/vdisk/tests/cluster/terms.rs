@@ -12,7 +12,11 @@ use policy::place::{
 
 use vdisk::cluster::Settings;
 use vdisk::cluster::opened::Terms;
+use vdisk::cluster::set::Setting;
 use vdisk::record::PriorityClass;
+
+use policy::share::{Direction, Second, Slot};
+use store::node::Ask;
 
 use super::*;
 
@@ -52,7 +56,7 @@ impl ReplicaPolicy for Noting {
 }
 
 /// Two stores, the node that has them, and what its policy heard.
-async fn noting() -> (Rc<Twin>, Rc<Cluster>, Rc<RefCell<Vec<Heard>>>) {
+async fn noting() -> (Rc<Twin>, Rc<Places>, Rc<Cluster>, Rc<RefCell<Vec<Heard>>>) {
     let twin = Twin::new("meta");
     let places = Rc::new(Places::default());
     let heard = Rc::new(RefCell::default());
@@ -66,7 +70,7 @@ async fn noting() -> (Rc<Twin>, Rc<Cluster>, Rc<RefCell<Vec<Heard>>>) {
     cluster.start();
     places.add(&cluster, "a", "da").await;
     places.add(&cluster, "b", "db").await;
-    (twin, cluster, heard)
+    (twin, places, cluster, heard)
 }
 
 fn fairness(text: &str) -> Option<Fairness> {
@@ -86,7 +90,7 @@ async fn of_a_read(device: &dyn Device, heard: &RefCell<Vec<Heard>>) -> Heard {
 #[test]
 fn class_and_fairness_of_a_volume_and_of_its_exports_reach_the_policy() {
     env::Runtime::simulated(81).block_on(async {
-        let (_twin, cluster, heard) = noting().await;
+        let (_twin, _places, cluster, heard) = noting().await;
         let new = NewVolume {
             priority: PriorityClass::High,
             fairness: fairness("4"),
@@ -122,5 +126,202 @@ fn class_and_fairness_of_a_volume_and_of_its_exports_reach_the_policy() {
             assert!(!clients.contains(&client));
             clients.push(client);
         }
+    });
+}
+
+/// Bytes that sessions of this priority got at all stores.
+fn delivered(places: &Places, priority: &str) -> u64 {
+    let places = places.0.borrow();
+    let sessions = places.values().flat_map(|it| it.node.sessions());
+    let of = sessions.filter(|it| it.priority == priority);
+    of.map(|it| it.delivered_bytes).sum()
+}
+
+#[test]
+fn what_is_set_on_a_volume_in_use_is_in_force_at_once_and_its_exports_keep_their_own_terms() {
+    env::Runtime::simulated(82).block_on(async {
+        let (_twin, places, cluster, heard) = noting().await;
+        cluster.create(&vm("vm1")).await.unwrap();
+        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        let own = in_use.volume();
+        write(own, 0, 7).await;
+        let terms = Terms {
+            priority: None,
+            fairness: fairness("2"),
+        };
+        let export = cluster.open_as(&name("vm1"), "a", &terms).await;
+        let (_more, seen) = export.unwrap();
+        let (_, class, other) = of_a_read(&**own, &heard).await;
+        assert_eq!((class, other.0), (Class::Normal, 1_000));
+
+        let setting = Setting {
+            priority: Some(PriorityClass::High),
+            fairness: fairness("4"),
+            ..Setting::default()
+        };
+        let now = cluster.set(&name("vm1"), &setting).await.unwrap();
+        assert_eq!(now.record.priority, PriorityClass::High);
+        let (_, class, other) = of_a_read(&**own, &heard).await;
+        assert_eq!((class, other.0), (Class::High, 4_000));
+        let (_, class, other) = of_a_read(&*seen, &heard).await;
+        assert_eq!((class, other.0), (Class::High, 2_000));
+        // Also where requests wait.
+        let before = (delivered(&places, "high"), delivered(&places, "normal"));
+        for _ in 0..20 {
+            of_a_read(&**own, &heard).await;
+            of_a_read(&*seen, &heard).await;
+        }
+        let after = (delivered(&places, "high"), delivered(&places, "normal"));
+        assert!(after.0 - before.0 >= 40 * 4096, "{before:?} {after:?}");
+        assert_eq!(after.1, before.1);
+    });
+}
+
+/// Bytes that reservations at all stores got.
+fn under_reservations(places: &Places) -> u64 {
+    let places = places.0.borrow();
+    let sessions = places.values().flat_map(|it| it.node.sessions());
+    let of = sessions.filter(|it| it.reservation.is_some());
+    of.map(|it| it.delivered_bytes).sum()
+}
+
+#[test]
+fn a_volume_in_use_comes_under_what_its_new_holder_has_reserved_and_leaves_it_again() {
+    env::Runtime::simulated(85).block_on(async {
+        let (_twin, places, cluster) = two_stores().await;
+        let nodes: Vec<_> = places
+            .0
+            .borrow()
+            .values()
+            .map(|it| Rc::clone(&it.node))
+            .collect();
+        for node in &nodes {
+            let slot = Slot::new(node.now(), 60);
+            let wanted = Ask::new(Direction::Read, BytesPerSec::mb(10), slot).holder("ann");
+            let soon = Second(node.now().0 + 10);
+            let held = node.hold(&wanted, None, soon).await.unwrap();
+            node.commit(held).await.unwrap();
+        }
+        cluster.create(&vm("vm1")).await.unwrap();
+        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        let terms = Terms {
+            priority: Some(PriorityClass::Low),
+            fairness: None,
+        };
+        let export = cluster.open_as(&name("vm1"), "a", &terms).await;
+        let (_more, seen) = export.unwrap();
+        write(in_use.volume(), 0, 7).await;
+        let mut got = Vec::new();
+        for holder in [Some("ann".to_owned()), None] {
+            for _ in 0..10 {
+                read(in_use.volume(), 0).await;
+                let buf = Buf::for_read(4096);
+                seen.read(Sector(0), buf, How::Foreground).await.unwrap();
+            }
+            got.push(under_reservations(&places));
+            let setting = Setting {
+                holder: Some(holder),
+                ..Setting::default()
+            };
+            cluster.set(&name("vm1"), &setting).await.unwrap();
+        }
+        for _ in 0..10 {
+            read(in_use.volume(), 0).await;
+        }
+        got.push(under_reservations(&places));
+        assert!(
+            got[0] == 0 && got[1] >= 20 * 4096 && got[2] == got[1],
+            "{got:?}"
+        );
+    });
+}
+
+#[test]
+fn how_many_copies_a_write_must_reach_is_set_while_a_store_is_out_and_the_record_still_says_so() {
+    env::Runtime::simulated(83).block_on(async {
+        let (_twin, places, cluster) = two_stores().await;
+        cluster.create(&vm("vm1")).await.unwrap();
+        places.0.borrow()["b"].down.set(true);
+        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        let own = in_use.volume();
+        write(own, 0, 7).await;
+        let out = own.record().out;
+        assert_eq!(out.len(), 1);
+        let least = |copies| Setting {
+            min_isr: Some(copies),
+            ..Setting::default()
+        };
+        let now = cluster.set(&name("vm1"), &least(2)).await.unwrap();
+        assert_eq!((now.record.min_isr, &now.record.out), (2, &out));
+        assert_eq!(now.health.condition, Condition::ReadOnly);
+        let refused = own.write_at(Sector(0), View::copy_of(&[8; 4096])).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("it asks for at least 2"), "{refused}");
+        assert_eq!(read(own, 0).await, 7);
+        cluster.set(&name("vm1"), &least(1)).await.unwrap();
+        write(own, 0, 9).await;
+        for wrong in [0, 3] {
+            let told = told(cluster.set(&name("vm1"), &least(wrong)).await);
+            let expected = format!(
+                "writes of volume vm1 cannot reach {wrong} copies: it has 2; ask for 1 to 2"
+            );
+            assert_eq!(told, expected);
+        }
+        assert_eq!(own.record().min_isr, 1);
+    });
+}
+
+#[test]
+fn what_is_set_while_nobody_or_another_node_has_the_volume() {
+    env::Runtime::simulated(84).block_on(async {
+        let (twin, places, cluster) = two_stores().await;
+        let other = super::cluster("n2", twin.client(), &places);
+        other.start();
+        cluster.create(&vm("vm1")).await.unwrap();
+        let holder = |holder: Option<&str>| Setting {
+            holder: Some(holder.map(str::to_owned)),
+            ..Setting::default()
+        };
+        // Closed: no store is asked.
+        for place in places.0.borrow().values() {
+            place.down.set(true);
+        }
+        let now = cluster.set(&name("vm1"), &holder(Some("ann"))).await.unwrap();
+        assert_eq!((now.record.reservation.as_deref(), &now.used), (Some("ann"), &Use::Closed));
+        for place in places.0.borrow().values() {
+            place.down.set(false);
+        }
+        let there = other.open(&name("vm1")).await.unwrap();
+        write(there.volume(), 0, 1).await;
+        let elsewhere = told(cluster.set(&name("vm1"), &holder(None)).await);
+        let expected = "cannot change volume vm1: node n2 has it open; ask there, or disconnect its clients there first";
+        assert_eq!(elsewhere, expected);
+        // There it is set beside all that its writer changes meanwhile.
+        let writing = async {
+            for at in 0..3 {
+                write(there.volume(), at * (4 << 20), 2).await;
+                env::sleep(Nanos::secs(1)).await;
+            }
+        };
+        let setting = async {
+            for _ in 0..10 {
+                other.set(&name("vm1"), &holder(None)).await.unwrap();
+                env::sleep(Nanos::millis(250)).await;
+                other.set(&name("vm1"), &holder(Some("bob"))).await.unwrap();
+            }
+        };
+        let writing: std::pin::Pin<Box<dyn Future<Output = ()>>> = Box::pin(writing);
+        env::sync::join_all(vec![writing, Box::pin(setting)]).await;
+        assert_eq!(there.volume().record().reservation.as_deref(), Some("bob"));
+        drop(there);
+        env::sleep(Nanos::secs(10)).await;
+        // All is in the record that whoever opens it next reads.
+        let here = cluster.open(&name("vm1")).await.unwrap();
+        assert_eq!(here.volume().record().reservation.as_deref(), Some("bob"));
+        for at in 0..3 {
+            assert_eq!(read(here.volume(), at * (4 << 20)).await, 2);
+        }
+        let missing = told(cluster.set(&name("vm2"), &holder(None)).await);
+        assert_eq!(missing, "there is no volume vm2; there are vm1");
     });
 }

@@ -1,0 +1,72 @@
+//! `tanada volume set NAME --priority ...`: what is set on a virtual disk that is there.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use hyper::Method;
+use vdisk::record::{Fairness, Name};
+
+use crate::admin::cluster::{Disk as Shown, DiskChange};
+use crate::cli::{Ask, Usage};
+use crate::client::Client;
+use crate::cluster_commands::{a_priority, path, told};
+
+/// What is set on a virtual disk that is there.
+#[derive(Args)]
+#[group(id = "setting", multiple = true, conflicts_with = "changes")]
+pub struct SetDisk {
+    /// Of a virtual disk: its clients beside others at the same disks: low, normal, high.
+    #[arg(long, value_name = "CLASS", value_parser = a_priority)]
+    priority: Option<String>,
+    /// Of a virtual disk: how far clients of one class are kept apart, 1 to 100.
+    #[arg(long, value_name = "TIMES")]
+    fairness: Option<Fairness>,
+    /// Of a virtual disk: how many copies a write must reach at least.
+    #[arg(long, value_name = "N")]
+    min_copies: Option<u8>,
+    /// Of a virtual disk: its requests come under what this holder has reserved at the stores.
+    #[arg(long, value_name = "WHO", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    holder: Option<String>,
+    /// Of a virtual disk: its requests come under no reservation any more.
+    #[arg(long, conflicts_with = "holder")]
+    no_holder: bool,
+}
+
+impl SetDisk {
+    /// Is anything of a virtual disk to be set?
+    pub fn is_asked(&self) -> bool {
+        self.change() != DiskChange::default()
+    }
+
+    fn change(&self) -> DiskChange {
+        DiskChange {
+            priority: self.priority.clone(),
+            fairness: self.fairness.map(Fairness::as_f64),
+            min_copies: self.min_copies,
+            holder: match self.no_holder {
+                true => Some(String::new()),
+                false => self.holder.clone(),
+            },
+            ..DiskChange::default()
+        }
+    }
+}
+
+/// `tanada volume set NAME --priority ...`.
+pub fn set(name: &str, disk: &SetDisk, ask: Ask) -> anyhow::Result<()> {
+    let name: Name = name.parse().map_err(|error| Usage(format!("{error}")))?;
+    let client = Client::new(ask.admin)?;
+    let disk: Shown = client.send_json(Method::PATCH, &path(&name, ""), &disk.change())?;
+    let mut said = format!(
+        "{name} has {} priority, fairness {}; a write reaches at least {} of {} copies",
+        disk.priority,
+        disk.fairness.unwrap_or(1.0),
+        disk.min_copies,
+        disk.copies
+    );
+    if let Some(holder) = &disk.holder {
+        let _ = write!(said, "; it is under what {holder} has reserved");
+    }
+    said.push('\n');
+    told(&disk, ask.json, &said)
+}
