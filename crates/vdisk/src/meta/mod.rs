@@ -19,7 +19,8 @@
 //! 2. A transaction whose outcome is unknown ([`MetaError::Unknown`]) takes effect whole or not at all, once, and
 //!    perhaps only after the answer: it may still be on its way.
 //! 3. What was answered is seen by everyone who asks afterwards.
-//! 4. A key under a lease is there for at least the lease's time since it was last kept, unless it is deleted.
+//! 4. A key under a lease is there for at least the lease's time since it was last kept, unless it is deleted, or whoever could
+//!    count on it is known to be gone.
 //! 5. Dropping a future that waits changes nothing but who hears of it: a transaction may be done, a watch loses no event.
 
 mod checked;

@@ -12,7 +12,14 @@
 //! Always true:
 //! 1. What was answered is in the file, durable.
 //! 2. After a commit that failed nothing more is answered from memory: it may have more than the file.
-//! 3. A lease that was there when the process ended has its whole time again when the file is opened.
+//! 3. A lease that was there when the process ended is over when the file is opened again. One that was there when the file was closed in good
+//!    order has its whole time again.
+//!
+//! Who could still count on a lease that was there? Only who took it: a client of this file, and all of them were in the one
+//! process that had the file locked. That lock ends with the process, or when the file is closed. So where the file was not
+//! closed, the process is gone, and with it everybody who would answer a request by a lease; what it sent to stores before is
+//! refused by their seals, as anything a lease does not hold back. Where it was closed, its clients may live on in the process
+//! and count on what they were told.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -99,6 +106,8 @@ struct Found {
     next_lease: u64,
     entries: Vec<Entry>,
     leases: Vec<(LeaseId, Nanos)>,
+    /// It was closed in good order by who had it last, or before him with leases that may last.
+    closed: bool,
 }
 
 /// Asked of the file's thread; `State` does it, the answer goes out once it is durable.
@@ -282,6 +291,7 @@ fn read(
         else {
             return Ok(Err(damaged("its counters are missing")));
         };
+        let closed = counter("closed")? == Some(1);
         let mut leases = Vec::new();
         for row in txn.open_table(LEASES)?.iter()? {
             let (id, ttl) = row?;
@@ -309,6 +319,7 @@ fn read(
             next_lease,
             entries,
             leases,
+            closed,
         }))
     };
     inner().map_err(failed)?
@@ -372,6 +383,17 @@ impl Work {
         true
     }
 
+    /// Ends leases whose holders are gone, for good.
+    fn end_all(&mut self, leases: &[LeaseId], database: &Database) -> Result<(), ::redb::Error> {
+        for lease in leases {
+            self.end_lease(*lease);
+        }
+        match self.is_dirty() {
+            true => self.commit(database),
+            false => Ok(()),
+        }
+    }
+
     fn is_dirty(&self) -> bool {
         !self.changed.is_empty() || !self.leases.is_empty()
     }
@@ -413,7 +435,9 @@ async fn serve(
         next_lease,
         entries,
         leases,
+        closed,
     } = found;
+    let before: Vec<LeaseId> = leases.iter().map(|it| it.0).collect();
     let now = env::now();
     let memory = Memory::default();
     let mut work = Work {
@@ -424,6 +448,16 @@ async fn serve(
         answers: Vec::new(),
     };
     let mut broken: Option<String> = None;
+    let begun = match closed {
+        // They may last: if this process crashes, they are to be waited for.
+        true if !before.is_empty() => Ok(()),
+        true => note_closed(&database, false),
+        false => work.end_all(&before, &database),
+    };
+    match begun {
+        Ok(()) => durable.send_modify(|now| *now = work.state.revision().0),
+        Err(error) => broken = Some(unwritten(&error)),
+    }
     loop {
         let end = work.state.next_end().filter(|_| broken.is_none());
         let first = match end {
@@ -457,19 +491,33 @@ async fn serve(
         if broken.is_none() && work.is_dirty() {
             match work.commit(&database) {
                 Ok(()) => durable.send_modify(|now| *now = work.state.revision().0),
-                Err(error) => {
-                    tracing::error!("the meta store cannot be written: {error}");
-                    broken = Some(format!("the file cannot be written: {error}"));
-                }
+                Err(error) => broken = Some(unwritten(&error)),
             }
         }
         for answer in work.answers.drain(..) {
             answer(broken.as_deref());
         }
         if close {
+            if let Err(error) = note_closed(&database, true) {
+                tracing::warn!("leases of the meta store end when it is opened again: {error}");
+            }
             return;
         }
     }
+}
+
+/// Says in the file whether it is closed in good order.
+fn note_closed(database: &Database, closed: bool) -> Result<(), ::redb::Error> {
+    let txn = database.begin_write()?;
+    txn.open_table(COUNTERS)?
+        .insert("closed", u64::from(closed))?;
+    txn.commit()?;
+    Ok(())
+}
+
+fn unwritten(error: &::redb::Error) -> String {
+    tracing::error!("the meta store cannot be written: {error}");
+    format!("the file cannot be written: {error}")
 }
 
 // --- clients ------------------------------------------------------------------------------------------

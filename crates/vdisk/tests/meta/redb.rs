@@ -106,6 +106,49 @@ fn everything_is_there_again_after_a_restart_and_leases_have_their_whole_time() 
 }
 
 #[test]
+fn leases_of_a_process_that_crashed_are_over_when_the_file_is_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("meta.redb");
+    let (crashed, closed) = (dir.path().join("crashed"), dir.path().join("closed"));
+    let ttl = Nanos::secs(3600);
+    let (copied, to) = (path.clone(), crashed.clone());
+    let lease = sitting(&path, |meta| async move {
+        let lease = meta.lease(ttl).await.unwrap();
+        let puts = vec![put("a", "1", None), put("b", "2", Some(lease))];
+        meta.txn(vec![], puts).await.unwrap();
+        // As a crash leaves it.
+        std::fs::copy(copied, to).unwrap();
+        lease
+    });
+    std::fs::copy(&path, &closed).unwrap();
+    let over = move |meta: std::rc::Rc<dyn MetaStore>| async move {
+        assert_eq!(meta.get("a").await.unwrap().unwrap().value, b"1");
+        let kept = meta.keep(lease).await;
+        assert_eq!(meta.get("b").await.unwrap().is_some(), kept.is_ok());
+        kept.is_err()
+    };
+    assert!(sitting(&crashed, move |meta| async move {
+        let gone = over(meta.clone()).await;
+        let next = meta.lease(ttl).await.unwrap();
+        assert!(next > lease, "no number is given twice");
+        gone
+    }));
+    // It stays so, also for who looks without writing anything.
+    assert!(sitting(&crashed, over));
+
+    // Where it was closed, who took the lease may be there, and is as long as it lasts: also if the next process crashes.
+    let to = crashed.clone();
+    std::fs::remove_file(&crashed).unwrap();
+    let copied = closed.clone();
+    assert!(!sitting(&closed, move |meta| async move {
+        let gone = over(meta).await;
+        std::fs::copy(copied, to).unwrap();
+        gone
+    }));
+    assert!(!sitting(&crashed, over));
+}
+
+#[test]
 fn whoever_asks_a_closed_store_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let store = Redb::open(&dir.path().join("meta.redb")).unwrap();
