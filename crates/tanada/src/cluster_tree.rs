@@ -132,6 +132,7 @@ impl Ways for Reach {
         let door: Rc<dyn Door> = match store.address.parse::<Address>() {
             Ok(address) => Rc::new(RemoteDoor {
                 address,
+                uuid: u128::from_str_radix(&store.uuid, 16).ok(),
                 credentials: Credentials::NodeKey(self.key),
                 options: ClientOptions {
                     opening: Nanos::secs(4),

@@ -283,6 +283,8 @@ impl Link for Local {
 pub struct RemoteDoor {
     /// Where it listens.
     pub address: Address,
+    /// Its identity; one that has another is not let in to. `None`: whichever listens there.
+    pub uuid: Option<u128>,
     /// How it is entered.
     pub credentials: Credentials,
     /// How long is waited for it.
@@ -296,6 +298,13 @@ impl Door for RemoteDoor {
         Box::pin(async move {
             let credentials = self.credentials.clone();
             let client = Client::connect_with(&self.address, credentials, &self.options).await?;
+            if let Some(uuid) = self.uuid.filter(|uuid| *uuid != client.store_uuid()) {
+                return Err(LinkError::Gone(format!(
+                    "at {} is store {:032x}, and {uuid:032x} was looked for",
+                    self.address,
+                    client.store_uuid()
+                )));
+            }
             client.seal(guard, mark).await?;
             client.guard(guard, mark).await?;
             Ok(Rc::new(Remote(client)) as Rc<dyn Link>)
@@ -433,6 +442,7 @@ mod tests {
             let here = LocalDoor(site().await);
             let there = RemoteDoor {
                 address: "10.0.0.1:7400".parse().unwrap(),
+                uuid: None,
                 credentials: Credentials::NodeKey(KEY),
                 options: ClientOptions::default(),
             };
@@ -472,6 +482,7 @@ mod tests {
             }
             let there = RemoteDoor {
                 address: "10.0.0.1:7400".parse().unwrap(),
+                uuid: None,
                 credentials: Credentials::NodeKey(KEY),
                 options: ClientOptions::default(),
             };

@@ -107,6 +107,7 @@ impl Cluster {
         let site = |node: &Rc<StoreNode>| {
             let way: Rc<dyn Door> = Rc::new(RemoteDoor {
                 address: node.address(),
+                uuid: None,
                 credentials: Credentials::NodeKey(KEY),
                 options: ClientOptions {
                     opening: Nanos::millis(500),

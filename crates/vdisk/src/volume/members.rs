@@ -17,7 +17,7 @@ use policy::place::{At, Candidate, DiskId, Permille, Target};
 use super::open::writer_lease;
 use super::users::{Sides, UserId};
 use super::{Condition, Core, Health, Site, Volume, VolumeError, stores};
-use crate::link::{Link, LinkError};
+use crate::link::{Door, Link, LinkError};
 use crate::meta::{Compare, Entry, LeaseId, MetaError, Op, Outcome};
 use crate::names::{ExtentName, Generation, StoreNumber};
 use crate::record::{VolumeRecord, Writer, gone_key};
@@ -33,6 +33,8 @@ pub(super) enum Standing {
 /// A store as this volume's writer has it.
 pub(super) struct Member {
     pub site: Site,
+    /// The way to it as it is now: its node may come back at another address.
+    door: RefCell<Rc<dyn Door>>,
     pub standing: Cell<Standing>,
     link: RefCell<Option<Rc<dyn Link>>>,
     /// Those of users, beside it.
@@ -57,6 +59,7 @@ pub(super) struct Member {
 impl Member {
     pub fn new(site: Site, mark: Generation) -> Member {
         Member {
+            door: RefCell::new(Rc::clone(&site.door)),
             site,
             standing: Cell::new(Standing::In),
             link: RefCell::default(),
@@ -70,6 +73,11 @@ impl Member {
             free: Cell::new(Bytes(0)),
             total: Cell::new(Bytes(0)),
         }
+    }
+
+    /// The way to it.
+    pub fn door(&self) -> Rc<dyn Door> {
+        self.door.borrow().clone()
     }
 
     pub fn disk(&self) -> DiskId {
@@ -158,11 +166,16 @@ impl Member {
 }
 
 impl Volume {
-    /// Stores that joined the cluster since the volume was opened may be used from now on; those it knows are passed over.
+    /// Stores that joined the cluster since the volume was opened may be used from now on. To those it knows the next link goes the way that is
+    /// named now.
     pub fn add_stores(&self, sites: Vec<Site>) {
         let core = &self.core;
         for site in sites {
             let number = site.number;
+            if let Some(known) = core.member(number) {
+                *known.door.borrow_mut() = site.door;
+                continue;
+            }
             // Its first link seals the guard with what is newest now; nobody wrote there before.
             let member = Member::new(site, core.generation());
             if core.record.borrow().0.out.contains_key(&number) {
@@ -473,7 +486,8 @@ impl Core {
     /// Opens a link to `member` under its mark.
     pub(super) async fn open_link(&self, member: &Member) -> Result<Rc<dyn Link>, LinkError> {
         let mark = member.mark.get();
-        let opened = member.site.door.open(&self.guard, mark.0);
+        let door = member.door();
+        let opened = door.open(&self.guard, mark.0);
         let link = self.within(opened).await?;
         self.introduce(&link, UserId::OWN, true).await?;
         let longest = (link.write_max() / 4096 * 4096).max(4096);
@@ -495,7 +509,8 @@ impl Core {
             return Err(LinkError::Refused(error.to_string()));
         }
         let mark = self.generation();
-        let opened = member.site.door.open(&self.guard, mark.0);
+        let door = member.door();
+        let opened = door.open(&self.guard, mark.0);
         let link = self.within(opened).await?;
         self.introduce(&link, UserId::OWN, true).await?;
         member.mark.set(mark);

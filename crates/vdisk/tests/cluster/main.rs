@@ -39,15 +39,21 @@ struct Place {
     disk: Rc<Memory>,
     number: StoreNumber,
     down: Cell<bool>,
+    /// Where it listens.
+    address: RefCell<String>,
 }
 
-struct Gate(Rc<Place>);
+/// The way to an address, where a store may listen.
+struct Gate(Rc<Place>, String);
 
 impl Door for Gate {
     fn open<'a>(&'a self, guard: &'a str, mark: u64) -> Pending<'a, Rc<dyn Link>> {
         Box::pin(async move {
             match self.0.down.get() {
                 true => Err(LinkError::Gone("it is down".to_owned())),
+                false if *self.0.address.borrow() != self.1 => {
+                    Err(LinkError::Gone(format!("nobody listens at {}", self.1)))
+                }
                 false => LocalDoor(Rc::clone(&self.0.node)).open(guard, mark).await,
             }
         })
@@ -62,7 +68,7 @@ impl Ways for Places {
     fn way(&self, store: &StoreRecord) -> (Rc<dyn Door>, bool) {
         let places = self.0.borrow();
         let place = &places[store.name.as_str()];
-        (Rc::new(Gate(Rc::clone(place))), true)
+        (Rc::new(Gate(Rc::clone(place), store.address.clone())), true)
     }
 }
 
@@ -88,6 +94,7 @@ impl Places {
             node,
             disk,
             down: Cell::new(false),
+            address: RefCell::new(new.address),
         };
         self.0
             .borrow_mut()
@@ -345,6 +352,28 @@ fn a_volume_in_use_takes_a_store_that_joins_the_cluster() {
 }
 
 #[test]
+fn a_volume_in_use_finds_a_store_whose_node_came_back_at_another_address() {
+    env::Runtime::simulated(86).block_on(async {
+        let (_twin, places, cluster) = two_stores().await;
+        cluster.create(&vm("vm1")).await.unwrap();
+        let moved = Rc::clone(&places.0.borrow()["b"]);
+        *moved.address.borrow_mut() = "unix:elsewhere".to_owned();
+        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        write(in_use.volume(), 0, 5).await;
+        env::sleep(Nanos::secs(20)).await;
+        assert_eq!(in_use.volume().health().condition, Condition::Degraded);
+        let new = NewStore {
+            address: "unix:elsewhere".to_owned(),
+            ..registration("b", moved.node.uuid(), "db")
+        };
+        cluster.register(&new).await.unwrap();
+        env::sleep(Nanos::secs(20)).await;
+        assert_eq!(in_use.volume().health().condition, Condition::Healthy);
+        assert_eq!((places.extents("a"), places.extents("b")), (1, 1));
+    });
+}
+
+#[test]
 fn a_store_is_known_by_its_identity_and_its_number_is_never_given_again() {
     env::Runtime::simulated(4).block_on(async {
         let (_twin, places, cluster) = two_stores().await;
@@ -590,6 +619,36 @@ fn a_cluster_of_one_node_keeps_its_volumes_in_a_file() {
             assert!(cluster.stop().await.is_empty());
         });
     }
+}
+
+#[test]
+fn a_node_alone_with_its_file_waits_for_nobody_when_it_comes_back_after_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, crashed) = (dir.path().join("meta.redb"), dir.path().join("crashed"));
+    let redb = Redb::open(&path).unwrap();
+    let handle = redb.handle();
+    let runtime = env::Runtime::real(env::RealConfig::default()).unwrap();
+    runtime.block_on(async move {
+        let places = Rc::new(Places::default());
+        let before = cluster("n1", handle.client(), &places);
+        places.add(&before, "a", "da").await;
+        before.create(&vm("vm1")).await.unwrap();
+        let in_use = before.open(&name("vm1")).await.unwrap();
+        write(in_use.volume(), 4096, 9).await;
+        // The records as the crash of the process leaves them; the stores were elsewhere.
+        std::fs::copy(&path, &crashed).unwrap();
+        drop((in_use, before));
+        let again = Redb::open(&crashed).unwrap();
+        let after = cluster("n1", again.handle().client(), &places);
+        let in_use = after.open(&name("vm1")).await.unwrap();
+        let writer = in_use.volume().record().writer.unwrap();
+        assert!(!writer.waits, "nobody is left who could answer");
+        assert_eq!(read(in_use.volume(), 4096).await, 9);
+        write(in_use.volume(), 4096, 8).await;
+        assert_eq!(read(in_use.volume(), 4096).await, 8);
+        drop(in_use);
+        assert!(after.stop().await.is_empty());
+    });
 }
 
 #[test]

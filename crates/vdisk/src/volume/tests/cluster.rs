@@ -435,6 +435,7 @@ impl Cluster {
         let door = |server: &Rc<Server>| -> Rc<dyn Door> {
             Rc::new(RemoteDoor {
                 address: server.address(),
+                uuid: Some(server.node().uuid()),
                 credentials: Credentials::NodeKey(KEY),
                 options: ClientOptions::default(),
             })
