@@ -22,6 +22,7 @@ use lens::predict::app::{self, Home, Plan};
 use lens::predict::data::DataSet;
 use serde::Serialize;
 
+use crate::bench_commands::{FIGURE_HEAD, figure_cells};
 use crate::cli::Usage;
 use crate::interrupt;
 use crate::progress;
@@ -338,19 +339,17 @@ fn report(
     if arguments.json {
         return show::json(&all);
     }
-    let rows: Vec<Vec<String>> = all
-        .iter()
-        .map(|figure| {
-            vec![
-                figure.workload.clone(),
-                figure.metric.to_owned(),
-                format!("{:.3}", figure.median),
-                figure.unit.to_owned(),
-                format!("{:.3} - {:.3}", figure.low, figure.high),
-                figure.runs.to_string(),
-            ]
-        })
-        .collect();
+    let rows = all.iter().map(|figure| {
+        let cells = figure_cells(
+            figure.metric,
+            figure.median,
+            figure.unit,
+            (figure.low, figure.high),
+            figure.runs,
+        );
+        [vec![figure.workload.clone()], cells].concat()
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
     let database = outcomes.first().map_or("", |first| &first.database);
     let io = match plan.server.direct {
         true => "past the page cache",
@@ -367,17 +366,7 @@ fn report(
             Commit::Durable => "durable",
             Commit::Lazy => "lazy",
         },
-        table(
-            &[
-                "WORKLOAD",
-                "FIGURE",
-                "MEDIAN",
-                "UNIT",
-                "LOWEST - HIGHEST",
-                "RUNS"
-            ],
-            &rows
-        ),
+        table(&[&["WORKLOAD"][..], &FIGURE_HEAD].concat(), &rows),
         arguments.into.display(),
     ))
 }

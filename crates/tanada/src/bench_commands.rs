@@ -431,24 +431,35 @@ fn report(arguments: &BenchDevice, name: &str, data: &DataSet) -> anyhow::Result
     if arguments.json {
         return show::json(&figures);
     }
-    let rows: Vec<Vec<String>> = figures
-        .iter()
-        .map(|figure| {
-            vec![
-                figure.regressor.clone(),
-                format!("{:.3}", figure.value),
-                figure.unit.clone(),
-                format!("{:.3} - {:.3}", figure.low, figure.high),
-                figure.runs.to_string(),
-            ]
-        })
-        .collect();
+    let rows = figures.iter().map(|figure| {
+        let (name, unit) = (&figure.regressor, &figure.unit);
+        let range = (figure.low, figure.high);
+        figure_cells(name, figure.value, unit, range, figure.runs)
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
     show::text(&format!(
         "{name}, in {}\n\n{}",
         arguments.into.display(),
-        table(
-            &["FIGURE", "MEDIAN", "UNIT", "LOWEST - HIGHEST", "RUNS"],
-            &rows
-        )
+        table(&FIGURE_HEAD, &rows)
     ))
+}
+
+/// What tables of figures have above [`figure_cells`].
+pub const FIGURE_HEAD: [&str; 5] = ["FIGURE", "MEDIAN", "UNIT", "LOWEST - HIGHEST", "RUNS"];
+
+/// A figure of several runs, as a row of a table.
+pub fn figure_cells(
+    name: &str,
+    median: f64,
+    unit: &str,
+    (low, high): (f64, f64),
+    runs: usize,
+) -> Vec<String> {
+    vec![
+        name.to_owned(),
+        format!("{median:.3}"),
+        unit.to_owned(),
+        format!("{low:.3} - {high:.3}"),
+        runs.to_string(),
+    ]
 }

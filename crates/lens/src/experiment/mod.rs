@@ -314,8 +314,8 @@ pub enum ExperimentError {
         /// What is missing, and what would do.
         why: String,
     },
-    /// What ran in real time failed.
-    #[error("{case} of {method} failed: {source}")]
+    /// What ran in real time failed; why is in its source.
+    #[error("{case} of {method} failed")]
     Failed {
         /// The case.
         case: String,
