@@ -176,6 +176,8 @@ pub async fn have_copies(
         }
         env::sleep(Nanos::millis(100)).await;
     }
+    // What the head has in doubt is settled.
+    env::sleep(Nanos::secs(1)).await;
     for volume in open {
         volume.close().await.map_err(|why| why.to_string())?;
     }

@@ -119,7 +119,8 @@ async fn alike_on(cluster: &Rc<Cluster>, are: impl Fn(usize) -> bool) -> Result<
             for layer in Entry::layers(&entry) {
                 let stores: Vec<StoreNumber> = layer.stores.iter().collect();
                 let name = layer.name(index).to_string();
-                same(cluster, &name, &stores).await?;
+                let whose = |why| format!("image {} ({:?}): {why}", image.id, image.state);
+                same(cluster, &name, &stores).await.map_err(whose)?;
                 if !are(stores.len()) {
                     return Err(format!("{name} is on {stores:?} alone"));
                 }
