@@ -639,10 +639,12 @@ fn a_node_alone_with_its_file_waits_for_nobody_when_it_comes_back_after_a_crash(
         std::fs::copy(&path, &crashed).unwrap();
         drop((in_use, before));
         let again = Redb::open(&crashed).unwrap();
-        let after = cluster("n1", again.handle().client(), &places);
+        let meta = again.handle().client();
+        // Whoever opens the volume awaits nobody of whom there is no key.
+        let writers = meta.range("writer/", None, 10).await.unwrap();
+        assert!(writers.entries.is_empty(), "{writers:?}");
+        let after = cluster("n1", meta, &places);
         let in_use = after.open(&name("vm1")).await.unwrap();
-        let writer = in_use.volume().record().writer.unwrap();
-        assert!(!writer.waits, "nobody is left who could answer");
         assert_eq!(read(in_use.volume(), 4096).await, 9);
         write(in_use.volume(), 4096, 8).await;
         assert_eq!(read(in_use.volume(), 4096).await, 8);
