@@ -8,7 +8,8 @@
 //! record    lists the store no more, when nothing of the above is there
 //! ```
 //!
-//! Nothing of it is remembered: how far it came is what the maps and the record say. So after a crash it goes on.
+//! Nothing of it is remembered: how far it came is what the maps and the record say. So after a crash it goes on. The same task
+//! gives older images copies that they lack, now and then.
 //!
 //! Always true:
 //! 1. The record lists a store until the meta store has no root of the volume that names it.
