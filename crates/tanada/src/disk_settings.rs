@@ -33,6 +33,14 @@ pub struct SetDisk {
 }
 
 impl SetDisk {
+    /// The option that sets `key`, if one does.
+    pub fn option(key: &str) -> Option<String> {
+        let name = key.replace('_', "-");
+        let all = SetDisk::augment_args(clap::Command::new("set"));
+        let mut known = all.get_arguments().filter_map(clap::Arg::get_long);
+        known.any(|long| long == name).then_some(name)
+    }
+
     /// Is anything of a virtual disk to be set?
     pub fn is_asked(&self) -> bool {
         self.change() != DiskChange::default()

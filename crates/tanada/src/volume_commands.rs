@@ -13,6 +13,7 @@ use crate::cli::{self, Usage};
 use crate::client::Client;
 use crate::config::keys::instead;
 use crate::config::tier::{TierKeys, time_text};
+use crate::disk_settings::SetDisk;
 use crate::show;
 use crate::table::{count, megabytes_per_second, share, size, span};
 
@@ -171,6 +172,10 @@ fn parse_changes(changes: &[String]) -> Result<Change, Usage> {
             continue;
         }
         if !Change::KEYS.contains(&key) || key == "tier" {
+            if let Some(option) = SetDisk::option(key) {
+                let of = "of virtual disks, and an option";
+                return Err(Usage(format!("{key} is {of}: write --{option} {value}")));
+            }
             let own = Change::KEYS.into_iter().filter(|key| *key != "tier");
             let tiers = TierKeys::KEYS
                 .iter()
@@ -510,6 +515,15 @@ mod tests {
             ..Change::default()
         };
         assert_eq!(change, Ok(expected));
+    }
+
+    #[test]
+    fn what_is_set_on_virtual_disks_by_options_is_said_to_be_one() {
+        let why = |change| parse(&[change]).unwrap_err();
+        let said = "priority is of virtual disks, and an option: write --priority low";
+        assert_eq!(why("priority=low"), said);
+        assert!(why("min_copies=2").ends_with("write --min-copies 2"));
+        assert!(why("colour=red").starts_with("there is no setting 'colour'"));
     }
 
     #[test]
