@@ -57,15 +57,7 @@ fn on(path: &Path, through: bool) -> Figures {
     let runtime = Runtime::real(env::RealConfig::default()).expect("a runtime");
     runtime.block_on(async move {
         let node = node(&path).await;
-        match through {
-            false => beside::of_store(&node, AMOUNT).await,
-            true => {
-                let volume = beside::volume(&[node], AMOUNT.mib * MIB).await;
-                let figures = beside::of_volume(&volume, AMOUNT).await;
-                volume.close().await.expect("a close");
-                figures
-            }
-        }
+        beside::of(node, through, AMOUNT).await
     })
 }
 

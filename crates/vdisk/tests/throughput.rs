@@ -8,7 +8,7 @@ use base::Bytes;
 use device::model::{ModelDisk, Spec, Store};
 use env::Runtime;
 
-use beside::{Amount, CASES, Figures, MIB};
+use beside::{Amount, CASES, Figures};
 
 const AMOUNT: Amount = Amount {
     mib: 128,
@@ -20,15 +20,7 @@ fn run(model: &'static str, through: bool) -> Figures {
         let spec = Spec::find(model).expect("it is in the catalogue");
         let disk = ModelDisk::new("disk", &spec, Some(Bytes::gib(1)), Store::Memory, 1);
         let node = beside::node(disk.expect("a gigabyte")).await;
-        match through {
-            false => beside::of_store(&node, AMOUNT).await,
-            true => {
-                let volume = beside::volume(&[node], AMOUNT.mib * MIB).await;
-                let figures = beside::of_volume(&volume, AMOUNT).await;
-                volume.close().await.expect("a close");
-                figures
-            }
-        }
+        beside::of(node, through, AMOUNT).await
     })
 }
 

@@ -89,7 +89,7 @@ async fn figures<W: Future<Output = ()>, R: Future<Output = ()>, F: Future<Outpu
 }
 
 /// A store's objects, as long as a volume's extents.
-pub async fn of_store(node: &Rc<Node>, amount: Amount) -> Figures {
+async fn of_store(node: &Rc<Node>, amount: Amount) -> Figures {
     let link = LocalDoor(Rc::clone(node)).open("g/bench", 1).await;
     let link: &Rc<dyn Link> = &link.expect("sealed");
     let object = |at: u64| format!("object {}", at / EXTENT);
@@ -108,7 +108,7 @@ pub async fn of_store(node: &Rc<Node>, amount: Amount) -> Figures {
 }
 
 /// A volume, as a client of it.
-pub async fn of_volume(volume: &Rc<Volume>, amount: Amount) -> Figures {
+async fn of_volume(volume: &Rc<Volume>, amount: Amount) -> Figures {
     let write = async |at: u64, data: View| {
         let wrote = volume.write_at(Sector(at / 512), data).await;
         wrote.expect("a write");
@@ -120,6 +120,17 @@ pub async fn of_volume(volume: &Rc<Volume>, amount: Amount) -> Figures {
     };
     let flush = async || volume.flush().await.expect("a flush");
     figures(amount, write, read, flush).await
+}
+
+/// The store itself, or with `through` a volume of one copy in it.
+pub async fn of(node: Rc<Node>, through: bool, amount: Amount) -> Figures {
+    if !through {
+        return of_store(&node, amount).await;
+    }
+    let volume = volume(&[node], amount.mib * MIB).await;
+    let figures = of_volume(&volume, amount).await;
+    volume.close().await.expect("a close");
+    figures
 }
 
 /// A new store on a disk.

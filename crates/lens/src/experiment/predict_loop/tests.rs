@@ -94,8 +94,9 @@ fn an_interruption_takes_the_disk_away() {
         stop: Some(&stop),
         ..Options::default()
     };
-    let error = run(options, &mut |_, _| {}).unwrap_err().to_string();
-    assert!(error.contains("interrupted"), "{error}");
+    let error = run(options, &mut |_, _| {}).unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("interrupted"), "{error}: {cause}");
     assert_eq!(disk::leftovers(), Vec::<String>::new());
 }
 
