@@ -33,7 +33,7 @@ pub(super) const PAGE: u64 = 4096;
 pub(super) const BITS: u32 = 32_768;
 /// Extents behind one that is written in order whose bits are set with its own: 32 MiB, of which at most so much more is compared
 /// after a crash.
-const AHEAD: u32 = 8;
+const AHEAD: usize = 8;
 
 /// The object of a volume.
 pub(super) fn object(volume: VolumeId) -> String {
@@ -127,6 +127,8 @@ impl Core {
         }
         // All who wait, in one write.
         let mut wanted = std::mem::take(&mut *dirty.wanted.borrow_mut());
+        // Also if who took it with his own gave up.
+        wanted.insert(index);
         wanted.extend(self.next_in_order(&wanted));
         let mut bits = dirty.bits.borrow().clone();
         bits.extend(&wanted);
@@ -146,7 +148,7 @@ impl Core {
         let end = self.size().0.div_ceil(EXTENT) as u32;
         let before = |index: &u32| index.checked_sub(1).is_some_and(|one| bits.contains(&one));
         let in_order = wanted.iter().filter(|index| before(index));
-        let next = in_order.flat_map(|index| index + 1..index.saturating_add(AHEAD).min(end));
+        let next = in_order.flat_map(|index| (index + 1..end).take(AHEAD));
         let copied = self.record.borrow().0.copies > 1;
         // Of one copy the bit says that it may not be there: none is set where it is.
         let wants = |index: &u32| copied || self.placed(*index).is_none();
