@@ -398,16 +398,12 @@ fn registration(
     let name = &store.config.name;
     let advertised = store.config.advertise.as_ref().or(store.addresses.first());
     let address = advertised.with_context(|| format!("store {name} listens nowhere"))?;
-    // A path is looked up from wherever the other one was started.
-    let address = match address {
-        Address::Unix(path) => format!("unix:{}", std::path::absolute(path)?.display()),
-        tcp => tcp.to_string(),
-    };
     Ok(NewStore {
         name: name.parse()?,
         uuid: store.node.uuid(),
         node: node.clone(),
-        address,
+        // A path is looked up from wherever the other one was started.
+        address: crate::serve::from_anywhere(address),
         domain: config.domains[name].parse()?,
         rotating: store.rotating,
         leased: true,

@@ -583,6 +583,14 @@ fn print_cluster(text: &mut String, cluster: &StartedCluster, admin: Option<&Add
     }
 }
 
+/// An address as it is reached from any directory.
+pub fn from_anywhere(address: &Address) -> String {
+    match address {
+        Address::Unix(path) => format!("unix:{}", absolute(path).display()),
+        tcp => tcp.to_string(),
+    }
+}
+
 /// The path from the root, for use in another directory.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())

@@ -126,6 +126,10 @@ fn show_one(name: &str, ask: cli::Ask) -> anyhow::Result<()> {
                 false => show::text(&crate::cluster_commands::page(disk)),
             };
         }
+        if volumes.is_empty() && !disks.is_empty() {
+            // It says which there are.
+            let _: Disk = client.get(&format!("/v1/cluster/volumes/{name}"))?;
+        }
     }
     let volume: Volume = client.get(&own)?;
     match ask.json {

@@ -708,7 +708,11 @@ pub async fn get_cluster(State(control): State<Arc<Control>>) -> Answer<Here> {
         Ok(Here {
             node: open.config.node.clone(),
             meta: open.config.meta.describe(),
-            nbd: open.addresses().iter().map(ToString::to_string).collect(),
+            nbd: open
+                .addresses()
+                .iter()
+                .map(crate::serve::from_anywhere)
+                .collect(),
             tls: open.config.tls.is_some(),
             announce: open.config.announce.as_ref().map(|it| it.describe()),
             deaf: open.deaf(),

@@ -110,6 +110,9 @@ fn a_virtual_disk_is_made_listed_grown_and_removed_by_commands_and_mistakes_are_
         listed.contains("vm2") && listed.contains("128.0 MiB") && listed.contains("healthy"),
         "{listed}"
     );
+    let unknown = daemon.refused(&["volume", "show", "vm9"]);
+    let expected = "there is no volume vm9; there are vm2";
+    assert!(unknown.contains(expected), "{unknown}");
     let shown = daemon.command(&["volume", "show", "vm2"]);
     assert!(shown.contains("a write reaches at least 1"), "{shown}");
     let nodes = daemon.command(&["node", "list"]);
