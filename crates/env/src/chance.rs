@@ -1,5 +1,7 @@
 //! Chance: every random number comes from the run's seed and the name of who asks.
 
+use std::io;
+
 use rand::{Rng as _, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -19,6 +21,20 @@ pub fn rng(stream: &str) -> Rng {
         seed = (seed ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     }
     Rng::from_seed(seed)
+}
+
+/// Fills `bytes` with what others cannot guess: from the system's generator, or, in virtual time, from the run's seed
+/// and the name of who asks.
+///
+/// # Panics
+/// If the system gives no randomness: nothing secret can be made then.
+pub fn secret(stream: &str, bytes: &mut [u8]) {
+    if with_current(|core| core.is_simulated()) {
+        return rng(stream).fill(bytes);
+    }
+    let system = std::fs::File::open("/dev/urandom");
+    let filled = system.and_then(|system| io::Read::read_exact(&mut &system, bytes));
+    filled.expect("the system gives randomness");
 }
 
 impl Rng {

@@ -14,6 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -99,6 +100,8 @@ pub(crate) struct Core {
     clocks: RefCell<Map<u32, HostClock>>,
     /// Are there any?
     drifts: Cell<bool>,
+    /// Does [`crate::caught`] catch? In virtual time only when asked to, so that no test misses a panic.
+    pub(crate) catch: Cell<bool>,
     /// Typed per-run state of other parts of this crate (the simulated network).
     pub(crate) extras: RefCell<Vec<Rc<dyn Any>>>,
 }
@@ -567,6 +570,7 @@ impl Runtime {
                 host: Cell::new(0),
                 clocks: RefCell::default(),
                 drifts: Cell::new(false),
+                catch: Cell::new(!simulated),
                 extras: RefCell::default(),
             }),
         }
@@ -658,7 +662,10 @@ impl Drop for Runtime {
             if futures.is_empty() {
                 break;
             }
-            drop(futures);
+            for future in futures {
+                // One that panics while it is dropped must not end the process: others are behind it.
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(future)));
+            }
         }
         let wakers = self.core.timers.borrow_mut().clear();
         drop(wakers);

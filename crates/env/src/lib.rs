@@ -18,6 +18,7 @@
 //!    nanoseconds; [`Runtime::trace_hash`] tells.
 //! 3. A task runs on the thread that spawned it.
 
+mod caught;
 mod chance;
 mod executor;
 pub mod fs;
@@ -28,7 +29,8 @@ pub mod sync;
 mod time;
 mod timers;
 
-pub use chance::{Rng, rng};
+pub use caught::{Panicked, catch_panics, caught};
+pub use chance::{Rng, rng, secret};
 pub use executor::{
     CancelOnDrop, Remote, Runtime, Task, cancel_scope, events, is_simulated, now, spawn, true_now,
     yield_now,

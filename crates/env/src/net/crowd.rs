@@ -185,6 +185,16 @@ impl<M: Member + 'static> Crowd<M> {
 }
 
 impl<M> Crowd<M> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.members.borrow().len()
+    }
+
+    /// Is nobody here?
+    pub fn is_empty(&self) -> bool {
+        self.members.borrow().is_empty()
+    }
+
     /// Everybody, the oldest first.
     pub fn all(&self) -> Vec<Rc<M>> {
         self.members.borrow().values().map(Rc::clone).collect()
