@@ -18,6 +18,9 @@ use store::server::{Limits, Server};
 use store::wire::{Ask, ClientHello, Header, Kind, Proof};
 use store::{Change, Settings, Store};
 
+/// Objects that are there before the bytes come.
+const NAMES: [&str; 4] = ["a", "b", "o", "songs/1"];
+
 fn framed(mut rest: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut id = 2;
@@ -71,6 +74,13 @@ fuzz_target!(|data: &[u8]| {
         let server = Server::new(node, limits);
         let address: Address = "127.0.0.1:7400".parse().expect("an address");
         server.serve(Listener::bind(&address).expect("a free port")).expect("served");
+        // What requests name is there: so they reach what is behind the look-up.
+        let first = Client::connect(&address, Credentials::Open).await.expect("served");
+        for name in NAMES {
+            let change = Change::FUA.creating();
+            first.write(name, 0, View::copy_of(&[5; 10_000]), change).await.expect("written");
+        }
+        first.close().await;
         if let Some((&how, rest)) = data.split_first() {
             common::send(&address, &said(how, rest), how >> 2).await;
         }

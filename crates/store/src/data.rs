@@ -543,15 +543,19 @@ impl Inner {
             ..change
         };
         let end = offset.saturating_add(len);
-        let stretch = self.segments_at_once() as u64 / 2 * PAGES * self.page;
         let mut at = offset;
         loop {
             let Some((id, _)) = self.begin(name, change)? else {
                 return Err(self.not_found(name));
             };
             let size = self.table.borrow().get(id).map_or(0, |object| object.size);
-            let end = end.min(size).max(at);
-            let to = end.min((at / stretch + 1) * stretch);
+            let end = end.min(size);
+            at = at.min(end);
+            let to = stretch_end(
+                at,
+                end,
+                self.segments_at_once() as u64 / 2 * PAGES * self.page,
+            );
             match self.try_cut(name, size, Some(at..to), change).await? {
                 Attempt::Done(generation) if to == end => {
                     return self.finish(generation, change.fua).await;
@@ -679,4 +683,10 @@ impl Inner {
             .borrow_mut()
             .push((self.generation.get(), step));
     }
+}
+
+/// Where the step of a hole ends that begins at `at`: at the next border of `stretch`, or at `end` before it.
+fn stretch_end(at: u64, end: u64, stretch: u64) -> u64 {
+    let border = (at / stretch + 1).saturating_mul(stretch);
+    border.min(end)
 }

@@ -57,6 +57,8 @@ pub(crate) enum Bug {
     UncheckedRead,
     /// A seal answers while operations of the fenced are under way.
     HastySeal,
+    /// Extents panic.
+    PanickingLook,
 }
 
 pub(crate) struct Inner {

@@ -55,6 +55,11 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`].
     pub fn extents(&self, object: &str, offset: u64, len: u64) -> Result<Vec<Extent>, StoreError> {
+        #[cfg(test)]
+        assert!(
+            !self.inner.planted(crate::open::Bug::PanickingLook),
+            "planted"
+        );
         let table = self.inner.table.borrow();
         let (_, found) = table
             .find(object)
@@ -65,6 +70,9 @@ impl Store {
 
 fn extents(object: &Object, page: u64, offset: u64, len: u64) -> Vec<Extent> {
     let end = object.size.min(offset.saturating_add(len));
+    if offset >= end {
+        return Vec::new();
+    }
     let mut extents: Vec<Extent> = Vec::new();
     let mut add = |from: u64, to: u64, data: bool, generation: u64| {
         let (from, to) = (from.max(offset), to.min(end));

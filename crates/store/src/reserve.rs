@@ -86,7 +86,7 @@ impl Store {
                 if !space.more_to_come() {
                     return Err(StoreError::NoSpace {
                         store: inner.name.clone(),
-                        asked: Bytes(pages * inner.page),
+                        asked: bytes,
                         available: Bytes(free * inner.page),
                         total: Bytes(u64::from(space.total()) * inner.page),
                     });

@@ -39,6 +39,25 @@ pub(super) fn charge(ask: &Ask, data_len: u32) -> u64 {
     }
 }
 
+/// Does a request leave all as it is? Then a panic in it harms nothing but its own connection.
+pub(super) fn only_looks(ask: &Ask) -> bool {
+    matches!(
+        ask,
+        Ask::Ping
+            | Ask::Read { .. }
+            | Ask::List { .. }
+            | Ask::Attributes { .. }
+            | Ask::Stat { .. }
+            | Ask::Extents { .. }
+            | Ask::Space
+            | Ask::Offer(_)
+            | Ask::Reservations { .. }
+            | Ask::Capability(_)
+            | Ask::Undecided
+            | Ask::Report
+    )
+}
+
 /// On whose behalf a request is carried out.
 #[derive(Clone)]
 pub(super) struct Behalf {
