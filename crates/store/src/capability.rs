@@ -341,6 +341,11 @@ pub struct Keyring {
 }
 
 impl Keyring {
+    /// Accepts no key but `public` any more, if it was accepted.
+    pub fn void_others(&mut self, public: &[u8; 32]) {
+        self.keys.retain(|key| key.public == *public);
+    }
+
     /// Accepts a key; if it is known already, from the earlier of both times on and to the later.
     pub fn accept(&mut self, public: [u8; 32], from: Second, until: Option<Second>) {
         match self.keys.iter_mut().find(|key| key.public == public) {

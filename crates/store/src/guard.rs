@@ -37,6 +37,10 @@ use crate::object::{Change, Condition, Extent, Generation, Listing, SpaceFigures
 use crate::session::{OperationError, Session};
 use crate::told::{self, Caller, UnderWay, place_of};
 
+/// The greatest mark a guard is sealed with. Marks count takeovers: one a second reaches this in 136 years, and a guard
+/// sealed with the greatest number would let no successor in.
+pub const SEAL_MAX: u64 = u32::MAX as u64;
+
 /// Operations under way, by guard and mark.
 #[derive(Default)]
 pub(crate) struct Guards {
@@ -141,7 +145,7 @@ impl Session {
     /// is under way, none will be begun, and that is durable.
     ///
     /// # Errors
-    /// [`StoreError::Fenced`] if its mark is greater already; else as for [`Session::create`]. Then nothing is known:
+    /// [`StoreError::Fenced`] if its mark is greater already; [`StoreError::Request`] above [`SEAL_MAX`]; else as for [`Session::create`]. Then nothing is known:
     /// some may be fenced.
     ///
     /// # Example
@@ -152,9 +156,9 @@ impl Session {
     /// # env::Runtime::simulated(1).block_on(async {
     /// # let device = device::Memory::new("disk", Bytes::mib(16));
     /// # Store::format(device.clone(), Settings::default()).await.unwrap().close().await.unwrap();
-    /// # let options = NodeOptions { unauthenticated: true, ..NodeOptions::new(Costs::flat(BytesPerSec::mb(9)), [7; 32]) };
+    /// # let options = NodeOptions { node_key: Some([1; 32]), ..NodeOptions::new(Costs::flat(BytesPerSec::mb(9)), [7; 32]) };
     /// # let node = Node::open(device, options).await.unwrap();
-    /// let session = node.open_session(Access::Open).unwrap();
+    /// let session = node.open_session(Access::NodeKey).unwrap();
     /// session.seal("g/7", 1).await.unwrap();
     /// let first = session.guarded("g/7", 1).unwrap();
     /// first.create("a", &[], Change::FUA).await.unwrap();
@@ -165,6 +169,11 @@ impl Session {
     /// ```
     pub async fn seal(&self, object: &str, mark: u64) -> Result<(), OperationError> {
         self.may("seal", object, Some(Direction::Write))?;
+        if mark > SEAL_MAX {
+            let why = format!("a guard's mark is at most {SEAL_MAX}, since it counts takeovers");
+            let what = format!("seal {object:?} with mark {mark}");
+            return Err(StoreError::Request { what, why }.into());
+        }
         let (node, store) = (self.node(), self.node().store());
         let change = Change {
             mark: Some(mark),

@@ -217,6 +217,8 @@ pub struct Node {
     numbers: Cell<u64>,
     signer: RefCell<Signer>,
     keys: RefCell<Keyring>,
+    /// How often keys became void.
+    voided: Cell<u64>,
     calibration: RefCell<Option<Rc<Calibration>>>,
     capacity: RefCell<Capacity>,
     /// The device is taken by a calibration.
@@ -231,6 +233,8 @@ pub struct Node {
     pub(crate) totals: RefCell<BTreeMap<BookingId, ticks::Totals>>,
     /// Sessions came or went: buffers are split anew.
     pub(crate) split: Event,
+    /// A reservation is over, or keys are void: whoever came with a capability looks whether it is still good.
+    pub(crate) revoked: Event,
     pub(crate) guards: Guards,
     /// Reads and writes under way, for those who choose between copies.
     pub(crate) watch: Rc<QueueWatch>,
@@ -327,6 +331,7 @@ impl Node {
             records: RefCell::new(book.records),
             numbers: Cell::new(book.numbers),
             keys: RefCell::new(book.keys),
+            voided: Cell::new(0),
             calibration: RefCell::new(calibration.map(Rc::new)),
             capacity: RefCell::new(capacity),
             calibrating: Cell::new(None),
@@ -336,6 +341,7 @@ impl Node {
             closed: RefCell::default(),
             totals: RefCell::default(),
             split: Event::default(),
+            revoked: Event::default(),
             guards: Guards::default(),
             watch: QueueWatch::new(&costs),
             ended: RefCell::new(book.ended),

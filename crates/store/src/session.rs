@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! Early     -> Promised   the slot begins
-//! Promised  -> Over       the slot ends, or the reservation is released
+//! Early     -> Over       the reservation is released before its slot
+//! Promised  -> Over       the slot ends, or the reservation is released: nothing more is served
 //! Open                    nothing was promised, nothing is
 //! ```
 //!
@@ -21,8 +22,10 @@
 //!
 //! Always true:
 //! 1. Nobody but the node sees or changes an object whose name begins with ".tanada/".
-//! 2. A reservation has at most one line with its promise at the queue.
-//! 3. The parts of the buffer memory add up to no more than there is.
+//! 2. Only sessions with the node key see or change what virtual disks consist of ([`CLUSTER`]).
+//! 3. A session whose reservation is over does nothing more.
+//! 4. A reservation has at most one line with its promise at the queue.
+//! 5. The parts of the buffer memory add up to no more than there is.
 
 mod promise;
 mod work;
@@ -47,6 +50,9 @@ use crate::node::Node;
 use crate::object::Change;
 use crate::reserve::ReservationId;
 use promise::Under;
+
+/// Names that begin so are those of virtual disks: extents, maps, dirty bits and guards. For the node key alone.
+pub const CLUSTER: [&str; 4] = ["v/", "m/", "d/", "g/"];
 
 /// What somebody shows to be let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,6 +157,30 @@ pub enum OperationError {
         /// The object.
         object: String,
     },
+    /// A part of a virtual disk.
+    #[error(
+        "cannot {what} {object:?}: names that begin with v/, m/, d/ or g/ are those of virtual disks, for the node \
+         key alone; choose another name, or come with --node-key"
+    )]
+    Cluster {
+        /// What was asked.
+        what: &'static str,
+        /// The object.
+        object: String,
+    },
+    /// The reservation is over.
+    #[error(
+        "cannot {what} {object:?}: reservation {} is over, and its capability with it; reserve anew",
+        .reservation.0
+    )]
+    Over {
+        /// What was asked.
+        what: &'static str,
+        /// The object.
+        object: String,
+        /// The reservation.
+        reservation: BookingId,
+    },
     /// The store could not.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -173,7 +203,7 @@ pub enum Phase {
     Early,
     /// It is promised its rate.
     Promised,
-    /// Its slot is over, or its reservation released: it goes on without.
+    /// Its slot is over, or its reservation released: nothing more is served.
     Over,
 }
 
@@ -206,6 +236,8 @@ pub struct Session {
     number: u64,
     holder: String,
     granted: Option<Terrain>,
+    /// It came with the node key.
+    trusted: bool,
     opened: Second,
     // As it goes.
     phase: Cell<Phase>,
@@ -403,8 +435,8 @@ impl Node {
             Access::Open if !self.unauthenticated() => {
                 Err(SessionError::NotOpen { store: store() })
             }
-            Access::Open => Ok(self.enter("", None, Phase::Open)?),
-            Access::NodeKey => Ok(self.enter("node key", None, Phase::Open)?),
+            Access::Open => Ok(self.enter("", None, Phase::Open, false)?),
+            Access::NodeKey => Ok(self.enter("node key", None, Phase::Open, true)?),
             Access::Capability(token) => {
                 let (now, skew) = (self.now(), self.options.skew);
                 let grant = self.keys().verify(token, self.uuid(), now, skew)?;
@@ -465,7 +497,7 @@ impl Node {
             slot if now < slot.end => Phase::Promised,
             _ => Phase::Over,
         };
-        let session = self.enter(&record.holder, Some(granted), phase)?;
+        let session = self.enter(&record.holder, Some(granted), phase, false)?;
         session.room.set(record.room);
         Ok(session)
     }
@@ -475,12 +507,14 @@ impl Node {
         holder: &str,
         granted: Option<Terrain>,
         phase: Phase,
+        trusted: bool,
     ) -> Result<Rc<Session>, SessionError> {
         let session = Rc::new(Session {
             node: Rc::clone(self),
             number: self.next_session(),
             holder: holder.to_owned(),
             granted,
+            trusted,
             opened: self.now(),
             phase: Cell::new(phase),
             line: Cell::new(None),
@@ -539,6 +573,15 @@ impl Session {
     /// Its reservation, if it has one.
     pub fn reservation(&self) -> Option<BookingId> {
         self.granted.as_ref().map(|it| it.reservation)
+    }
+
+    /// Whose it is, for sentences.
+    pub(crate) fn holder_and_number(&self) -> String {
+        let number = self.reservation().map_or(0, |id| id.0);
+        match self.holder.is_empty() {
+            true => format!("number {number}"),
+            false => format!("{:?} (number {number})", self.holder),
+        }
     }
 
     /// Where it stands.
@@ -663,7 +706,7 @@ impl Session {
         }
     }
 
-    /// It goes on without a promise.
+    /// Its reservation is over: it is promised nothing, and does nothing more.
     pub(crate) fn lose_promise(&self, why: &'static str) {
         if matches!(self.phase.get(), Phase::Open | Phase::Over) {
             return;
@@ -673,6 +716,7 @@ impl Session {
         self.line_up().expect("best effort always finds a line");
         self.node.note_over(self, why);
         self.node.split_buffers();
+        self.node.revoked.notify_all();
     }
 
     /// The figures of all its lines.
@@ -725,6 +769,11 @@ impl Session {
             let object = object.to_owned();
             return Err(OperationError::System { what, object });
         }
+        if self.hides(object) {
+            let object = object.to_owned();
+            return Err(OperationError::Cluster { what, object });
+        }
+        self.goes_on(what, object)?;
         let Some(granted) = &self.granted else {
             return Ok(());
         };
@@ -745,6 +794,23 @@ impl Session {
             });
         }
         Ok(())
+    }
+
+    /// Is the name one of a virtual disk's, and this no session that may see it?
+    fn hides(&self, object: &str) -> bool {
+        !self.trusted && CLUSTER.iter().any(|prefix| object.starts_with(prefix))
+    }
+
+    /// May it do anything at all still?
+    fn goes_on(&self, what: &'static str, object: &str) -> Result<(), OperationError> {
+        match &self.granted {
+            Some(granted) if self.phase.get() == Phase::Over => Err(OperationError::Over {
+                what,
+                object: object.to_owned(),
+                reservation: granted.reservation,
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn change(&self, change: Change) -> Change {

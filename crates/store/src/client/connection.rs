@@ -143,7 +143,7 @@ impl Opening<'_> {
 
 fn nonce(credentials: &Credentials) -> [u8; 32] {
     let mut fresh = [0; 32];
-    env::rng("store client nonces").fill(&mut fresh);
+    env::secret("store client nonces", &mut fresh);
     match credentials {
         Credentials::NodeKey(key) => NodeKey(*key).nonce(&fresh),
         _ => fresh,

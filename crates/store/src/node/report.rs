@@ -174,11 +174,7 @@ impl Logged {
         let number = session.number();
         Logged {
             reservation: session.reservation().map(|id| id.0),
-            ..Logged::new(
-                at,
-                "over",
-                format!("session {number} goes on without a promise: {why}"),
-            )
+            ..Logged::new(at, "over", format!("session {number} is over: {why}"))
         }
     }
 

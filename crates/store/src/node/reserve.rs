@@ -34,7 +34,7 @@ use policy::share::{
 
 use super::Node;
 use crate::book::{self, Group, Record, SYSTEM};
-use crate::capability::{Grant, Signer};
+use crate::capability::{CapabilityError, Grant, Signer};
 use crate::error::StoreError;
 use crate::object::NAME_MAX;
 use crate::reserve::ReservationId;
@@ -232,7 +232,13 @@ impl Node {
     fn room_for(&self, asked: Bytes) -> Result<(), Refusal> {
         let space = self.store.space();
         let free = Bytes(space.free.0.saturating_sub(space.spare.0));
-        let needed = Bytes(asked.0.next_multiple_of(space.page.0));
+        // What is so long that its pages cannot be counted has no room anywhere.
+        let needed = Bytes(
+            asked
+                .0
+                .checked_next_multiple_of(space.page.0)
+                .unwrap_or(u64::MAX),
+        );
         if needed.0 == 0 || needed <= free {
             return Ok(());
         }
@@ -431,8 +437,8 @@ impl Node {
         Ok(self.sign(&record))
     }
 
-    /// Ends a reservation: its capability is refused from now on, its sessions go on without a promise, what is left of
-    /// its room is free. Durable when answered.
+    /// Ends a reservation: its capability is refused from now on, its sessions do nothing more, what is left of its room
+    /// is free. Durable when answered.
     ///
     /// # Errors
     /// [`ReserveError::NoBooking`]; [`ReserveError::Store`].
@@ -510,16 +516,38 @@ impl Node {
     /// # Errors
     /// [`ReserveError::Store`]; then the old key goes on.
     pub async fn rotate_key(&self, secret: [u8; 32]) -> Result<(), ReserveError> {
+        self.sign_with(secret, false).await
+    }
+
+    /// Signs with another key from now on. What was signed with any before is void at once, also on connections that are
+    /// open; [`Node::capability`] gives holders the new one. Durable when answered.
+    ///
+    /// # Errors
+    /// [`ReserveError::Store`]; then the old key goes on.
+    pub async fn replace_key(&self, secret: [u8; 32]) -> Result<(), ReserveError> {
+        self.sign_with(secret, true).await
+    }
+
+    async fn sign_with(&self, secret: [u8; 32], void: bool) -> Result<(), ReserveError> {
         let signer = Signer::new(&secret);
-        self.accept_signer(signer.public())
+        self.change_ring(signer.public(), void)
             .await
             .map_err(failed("change the key of"))?;
         *self.signer.borrow_mut() = signer;
+        if void {
+            self.voided.set(self.voided.get() + 1);
+            self.revoked.notify_all();
+        }
         Ok(())
     }
 
     /// The ring accepts `public` for good, and all others only as long as what they may have signed lasts.
     pub(super) async fn accept_signer(&self, public: [u8; 32]) -> Result<(), StoreError> {
+        self.change_ring(public, false).await
+    }
+
+    /// As [`accept_signer`](Self::accept_signer); with `void`, no others any more.
+    async fn change_ring(&self, public: [u8; 32], void: bool) -> Result<(), StoreError> {
         let _changing = self.changing.acquire(1).await;
         let now = self.now();
         let last = {
@@ -528,6 +556,9 @@ impl Node {
             ends.max().unwrap_or(now).max(now)
         };
         let mut ring = self.keys.borrow().clone();
+        if void {
+            ring.void_others(&public);
+        }
         let others: Vec<[u8; 32]> = {
             let keys = ring.keys().iter().filter(|key| key.public != public);
             keys.map(|key| key.public).collect()
@@ -543,6 +574,24 @@ impl Node {
             *self.keys.borrow_mut() = ring;
         }
         Ok(())
+    }
+
+    /// How often keys became void so far.
+    pub(crate) fn voided(&self) -> u64 {
+        self.voided.get()
+    }
+
+    /// Is a capability signed with a key that is accepted here?
+    ///
+    /// # Errors
+    /// [`CapabilityError`] if it is not good any more.
+    pub(crate) fn is_signed(&self, token: &str) -> Result<(), CapabilityError> {
+        let verified = (self.keys()).verify(token, self.uuid(), self.now(), self.options.skew);
+        match verified {
+            // It came early, and was good then.
+            Err(CapabilityError::NotYet { .. }) => Ok(()),
+            other => other.map(drop),
+        }
     }
 
     pub(crate) fn keys(&self) -> Ref<'_, crate::capability::Keyring> {

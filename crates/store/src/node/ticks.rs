@@ -207,10 +207,10 @@ impl Node {
         log.push_back(line);
     }
 
-    /// A session goes on without its promise.
+    /// A session's reservation is over.
     pub(crate) fn note_over(&self, session: &Session, why: &'static str) {
         self.log(Logged::over(self.now(), session, why));
-        tracing::info!(store = %self.store.name(), session = session.number(), why, "a session goes on without a promise");
+        tracing::info!(store = %self.store.name(), session = session.number(), why, "a session is over");
     }
 
     /// A session was closed.

@@ -27,10 +27,10 @@ use env::net::{Member, Stream};
 use env::sync::{Event, Permit};
 
 use super::figures::ConnectionFigures;
-use super::requests::{Behalf, SMALL, carry_out, charge};
+use super::requests::{Behalf, SMALL, carry_out, charge, only_looks};
 use super::{Limits, Server};
 use crate::node::Node;
-use crate::session::{Access as NodeAccess, Buffered, Peer, Session};
+use crate::session::{Access as NodeAccess, Buffered, Peer, Phase, Session};
 use crate::told::{Caller, EVERY_LEAST};
 use crate::wire::state::encode;
 use crate::wire::stream::{Inbox, Patience, Pieces, receiving};
@@ -92,12 +92,16 @@ pub(super) struct Connection {
     sending: Patience,
     /// How long the peer may say nothing with nothing under way.
     idle: Nanos,
+    /// How a peer is hurried on while others wait for the memory that it holds.
+    hurry: Hurry,
     // Once.
     access: Cell<Option<Access>>,
     draining: Cell<bool>,
     cut: Cell<bool>,
     /// Sending failed: answers go nowhere from now on.
     deaf: Cell<bool>,
+    /// Its capability is good no more: nothing is answered from now on.
+    revoked: Cell<bool>,
     // Per request.
     counts: Cell<Counts>,
     /// When the peer was last heard or answered.
@@ -105,6 +109,9 @@ pub(super) struct Connection {
     in_flight: Cell<u64>,
     /// A request was read and waits for room.
     admitting: Cell<bool>,
+    /// Since when data come in, and go out, and how many bytes.
+    receiving: Cell<Option<(Instant, u64)>>,
+    sent_since: Cell<Option<(Instant, u64)>>,
     /// Requests not answered, refused ones among them, and the bytes they hold.
     held_requests: Cell<u32>,
     held_bytes: Cell<u64>,
@@ -114,6 +121,22 @@ pub(super) struct Connection {
     room: Event,
     /// Draining has begun, or its last request is done.
     drained: Event,
+}
+
+/// A request that waits for memory, counted until it has it.
+struct Waiting(Rc<Cell<u64>>);
+
+impl Waiting {
+    fn begin(count: &Rc<Cell<u64>>) -> Waiting {
+        count.set(count.get() + 1);
+        Waiting(Rc::clone(count))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 /// What one request holds of the limits; given back when dropped.
@@ -155,6 +178,8 @@ enum End {
     Lost(io::Error),
     /// What came is not the protocol: the frame it concerns, and why.
     Violation(u64, String),
+    /// The capability it came with is good no more, and why.
+    Revoked(String),
 }
 
 impl From<io::Error> for End {
@@ -172,6 +197,8 @@ struct In {
 /// On what terms.
 struct Terms {
     behalf: Behalf,
+    /// The capability it came with.
+    token: Option<String>,
     /// Shows this connection among the session's.
     _peer: Peer,
 }
@@ -215,6 +242,25 @@ struct Telling {
     last: Instant,
 }
 
+/// While others wait for memory a peer that holds some is given less time.
+struct Hurry {
+    /// Requests of the whole server that wait for memory.
+    waiting: Rc<Cell<u64>>,
+    stall: Nanos,
+    rate: u64,
+}
+
+impl Hurry {
+    /// Does a transfer of so many bytes, under way since then, keep others waiting for too long?
+    fn overdue(&self, now: Instant, transfer: Option<(Instant, u64)>) -> bool {
+        let Some((since, bytes)) = transfer.filter(|_| self.waiting.get() > 0) else {
+            return false;
+        };
+        let longest = self.stall + Nanos::from_secs_f64(bytes as f64 / self.rate as f64);
+        now.since(since) > longest
+    }
+}
+
 /// Why a client was not let in.
 enum NotIn {
     Lost(io::Error),
@@ -249,6 +295,14 @@ impl Member for Connection {
         if self.sending.overdue(now) {
             return Some("the peer leaves its answers unread");
         }
+        if self.hurry.overdue(now, self.receiving.get()) {
+            return Some(
+                "the peer stalled in the middle of a message while others wait for memory",
+            );
+        }
+        if self.hurry.overdue(now, self.sent_since.get()) {
+            return Some("the peer leaves its answers unread while others wait for memory");
+        }
         let silent = now.since(self.heard.get()) > self.idle;
         // Who waits for us is not silent.
         let waits = self.held_requests.get() > 0 || self.admitting.get() || self.is_opening();
@@ -273,7 +327,12 @@ impl Member for Connection {
 }
 
 impl Connection {
-    pub fn new(id: u64, stream: Stream, limits: &Limits) -> Rc<Connection> {
+    pub fn new(
+        id: u64,
+        stream: Stream,
+        limits: &Limits,
+        waiting: &Rc<Cell<u64>>,
+    ) -> Rc<Connection> {
         let rate = limits.rate_min_bytes_per_second;
         Rc::new(Connection {
             id,
@@ -283,14 +342,22 @@ impl Connection {
             reading: Rc::new(Patience::new(limits.stall, rate)),
             sending: Patience::new(limits.stall, rate),
             idle: limits.idle,
+            hurry: Hurry {
+                waiting: Rc::clone(waiting),
+                stall: limits.hurried_stall,
+                rate: limits.hurried_rate_min_bytes_per_second.max(1),
+            },
             access: Cell::default(),
             draining: Cell::default(),
             cut: Cell::default(),
             deaf: Cell::default(),
+            revoked: Cell::default(),
             counts: Cell::default(),
             heard: Cell::new(env::now()),
             in_flight: Cell::default(),
             admitting: Cell::default(),
+            receiving: Cell::default(),
+            sent_since: Cell::default(),
             held_requests: Cell::default(),
             held_bytes: Cell::default(),
             telling: Cell::default(),
@@ -367,14 +434,14 @@ impl Connection {
             return Err(NotIn::Told(header.op, header.id, failure));
         }
         let meta = self.meta(&mut inbox, &header).await?;
-        let Ask::Open(proof) = Ask::decode(Op::Open, &meta)? else {
+        let Ask::Open(proof_shown) = Ask::decode(Op::Open, &meta)? else {
             unreachable!("the fields of an opening are one")
         };
         let told = |text: String| {
             let failure = Failure::refused(RefusedKind::Access, text);
             NotIn::Told(Op::Open as u16, header.id, failure)
         };
-        let (access, proof) = match &proof {
+        let (access, proof) = match &proof_shown {
             Proof::Open => (NodeAccess::Open, [0; 32]),
             Proof::Capability(token) => (NodeAccess::Capability(token), [0; 32]),
             Proof::NodeKey(proof) => match server.shown(&challenge, proof) {
@@ -399,7 +466,12 @@ impl Connection {
         self.send_one(Op::Open as u16, header.id, &opened).await?;
         self.access.set(Some(way));
         self.heard.set(env::now());
+        let token = match &proof_shown {
+            Proof::Capability(token) => Some(token.clone()),
+            _ => None,
+        };
         let terms = Terms {
+            token,
             _peer: session.joined(&self.peer),
             behalf: Behalf {
                 session,
@@ -488,21 +560,34 @@ impl Connection {
             access = entered.terms.behalf.access.name(),
             "client connected"
         );
-        let writer = {
+        let mut writer = {
             let connection = Rc::clone(self);
             let node = Rc::clone(&server.node);
             env::spawn(async move { connection.write_answers(&node).await })
         };
+        let mut is_written = false;
         let end = {
+            let session = Rc::clone(&entered.terms.behalf.session);
+            let token = entered.terms.token.clone();
             let reading = async {
                 match self.read_requests(server, &mut entered).await {
                     Ok(never) => match never {},
                     Err(end) => end,
                 }
             };
-            either(reading, self.wait_drained()).await
+            let revoked = wait_revoked(&server.node, &session, token.as_deref());
+            either(revoked, either(reading, self.wait_drained())).await
         };
         self.reading.end();
+        if let End::Revoked(why) = &end {
+            self.hush(why);
+            self.outgoing.close();
+            // A peer that reads slowly must not be served what was queued for it before.
+            match env::timeout(server.limits.linger, &mut writer).await {
+                Ok(()) => is_written = true,
+                Err(_) => self.stream.abort(),
+            }
+        }
         while self.in_flight.get() > 0 {
             self.room.wait().await;
         }
@@ -510,6 +595,7 @@ impl Connection {
             End::Left => tracing::info!(peer = self.peer, "client left"),
             End::Drained => tracing::info!(peer = self.peer, "client sent away"),
             End::Lost(error) => tracing::info!(peer = self.peer, %error, "client lost"),
+            End::Revoked(why) => tracing::info!(peer = self.peer, why, "client sent away"),
             End::Violation(id, why) => {
                 server.count(|totals| totals.violations += 1);
                 tracing::warn!(peer = self.peer, why, "client broke the protocol");
@@ -522,13 +608,41 @@ impl Connection {
             }
         }
         self.outgoing.close();
-        writer.await;
+        if !is_written {
+            writer.await;
+        }
         while self.held_requests.get() > 0 {
             self.room.wait().await;
         }
         if !self.deaf.get() && !matches!(end, End::Lost(_)) {
             self.goodbye(server).await;
         }
+    }
+
+    /// Says why nothing more is served, and answers nothing from here on.
+    fn hush(&self, why: &str) {
+        self.outgoing.clear();
+        self.reply(Reply {
+            op: CONNECTION,
+            id: 0,
+            answer: Answer::Failed(Failure::refused(RefusedKind::Access, why)),
+            held: None,
+        });
+        self.revoked.set(true);
+    }
+
+    /// A defect of this program came to light in a request of this connection, which changed nothing: the connection ends,
+    /// others go on.
+    fn broken(&self, op: Op, why: &env::Panicked) {
+        tracing::error!(peer = self.peer, op = op.name(), %why, "a request panicked; its connection ends");
+        self.cut("a request of it panicked");
+    }
+
+    /// The same in what reads requests and sends answers.
+    pub fn ended_by(&self, why: &env::Panicked) {
+        tracing::error!(peer = self.peer, %why, "a connection panicked; it ends");
+        self.cut("it panicked");
+        self.outgoing.close();
     }
 
     async fn wait_drained(&self) -> End {
@@ -566,7 +680,10 @@ impl Connection {
                     let mut data = View::empty();
                     if header.data_len > 0 {
                         let buf = Buf::for_read(header.data_len as usize);
+                        let len = u64::from(header.data_len);
+                        self.receiving.set(Some((env::now(), len)));
                         data = inbox.fill(buf).await?.freeze();
+                        self.receiving.set(None);
                         self.reading.end();
                         header.check_data(&data).map_err(|why| violation(id, why))?;
                     }
@@ -675,6 +792,11 @@ impl Connection {
         let mut beyond = None;
         if self.held_bytes.get() + bytes > server.limits.allowance.0 {
             let buffered = session.buffer(Bytes(bytes)).await;
+            // One request alone may hold more than its share; what comes behind it waits for it.
+            while self.held_bytes.get() > 0 && self.held_bytes.get() + bytes > server.share() {
+                self.room.wait().await;
+            }
+            let _waiting = Waiting::begin(&server.waiting);
             beyond = Some((buffered, server.pool.acquire(bytes).await));
         }
         self.admitting.set(false);
@@ -708,7 +830,23 @@ impl Connection {
         let behalf = terms.behalf.clone();
         env::spawn(async move {
             let op = ask.op();
-            let answer = carry_out(&server, &behalf, ask, data).await;
+            let looks = only_looks(&ask);
+            let work = carry_out(&server, &behalf, ask, data);
+            let answer = match looks {
+                true => env::caught(work).await,
+                // Its panic may leave the store's memory half changed: that is the whole thread's end.
+                false => Ok(work.await),
+            };
+            let answer = match answer {
+                Ok(answer) => answer,
+                Err(why) => {
+                    connection.in_flight.set(connection.in_flight.get() - 1);
+                    connection.broken(op, &why);
+                    drop(held);
+                    connection.drained.notify_all();
+                    return;
+                }
+            };
             let len = if let Answer::Data(data) = &answer {
                 data.len()
             } else {
@@ -741,7 +879,7 @@ impl Connection {
     // --- writer -------------------------------------------------------------------------------------
 
     fn reply(&self, reply: Reply) {
-        if !self.deaf.get() {
+        if !self.deaf.get() && !self.revoked.get() {
             self.outgoing.push(reply);
         }
     }
@@ -777,7 +915,10 @@ impl Connection {
             }
             self.tell(node, &mut pieces);
             self.sending.begin(pieces.bytes());
+            self.sent_since
+                .set(Some((env::now(), pieces.bytes() as u64)));
             let sent = self.stream.write_all(pieces.take()).await;
+            self.sent_since.set(None);
             self.sending.end();
             self.heard.set(env::now());
             if let Err(error) = sent {
@@ -791,6 +932,28 @@ impl Connection {
     }
 }
 
+/// Waits until the capability somebody came with is good no more: its reservation is over, or its key void.
+async fn wait_revoked(node: &Node, session: &Session, token: Option<&str>) -> End {
+    let mut keys = node.voided();
+    loop {
+        if session.phase() == Phase::Over {
+            return End::Revoked(format!(
+                "the reservation of {} is over, and the capability with it; reserve anew",
+                session.holder_and_number()
+            ));
+        }
+        if let Some(token) = token
+            && keys != node.voided()
+        {
+            keys = node.voided();
+            if let Err(why) = node.is_signed(token) {
+                return End::Revoked(why.to_string());
+            }
+        }
+        node.revoked.wait().await;
+    }
+}
+
 fn violation(id: u64, why: Malformed) -> End {
     End::Violation(id, why.to_string())
 }
@@ -799,7 +962,7 @@ impl Server {
     fn hello(&self, theirs: &ClientHello) -> ServerHello {
         let speaks = theirs.version_min <= VERSION && theirs.version_max >= VERSION;
         let mut fresh = [0; 32];
-        env::rng("store server nonces").fill(&mut fresh);
+        env::secret("store server nonces", &mut fresh);
         let nonce = match &self.key {
             Some(key) => key.nonce(&fresh),
             None => fresh,

@@ -9,9 +9,11 @@
 //! 1. What requests hold stays below the server's limit plus a small allowance for each connection, and what those of
 //!    one session hold below the memory its node gives it, whatever clients send or refuse to read. One request alone
 //!    may hold more than its session's memory, never more than `data_max`.
-//! 2. With nothing held a connection never waits for others to make a request within its allowance.
-//! 3. Without credentials nobody comes in, unless the node was opened so, and then only from this very machine.
-//! 4. After `drain` the store has no request of this server left.
+//! 2. A connection that holds something gets more only up to an equal part of the limit; peers that stall are cut sooner
+//!    while others wait for memory.
+//! 3. With nothing held a connection never waits for others to make a request within its allowance.
+//! 4. Without credentials nobody comes in, unless the node was opened so, and then only from this very machine.
+//! 5. After `drain` the store has no request of this server left.
 
 mod connection;
 mod figures;
@@ -49,10 +51,14 @@ pub struct Limits {
     pub opening: Nanos,
     /// How long a peer may stall in the middle of a message, or leave an answer unread.
     pub stall: Nanos,
+    /// The same while others wait for memory of the server.
+    pub hurried_stall: Nanos,
     /// How long a peer may say nothing with nothing under way.
     pub idle: Nanos,
     /// Slowest pace of long data, in bytes per second, either way.
     pub rate_min_bytes_per_second: u64,
+    /// The same while others wait for memory of the server.
+    pub hurried_rate_min_bytes_per_second: u64,
     /// How long a peer may take to hang up after the last answer.
     pub linger: Nanos,
     /// How long `drain` waits for answers to be read before it cuts connections.
@@ -69,8 +75,10 @@ impl Default for Limits {
             bytes: Bytes::mib(256),
             opening: Nanos::secs(10),
             stall: Nanos::secs(30),
+            hurried_stall: Nanos::secs(2),
             idle: Nanos::secs(120),
             rate_min_bytes_per_second: 64 << 10,
+            hurried_rate_min_bytes_per_second: 1 << 20,
             linger: Nanos::secs(1),
             drain: Nanos::secs(30),
         }
@@ -172,6 +180,8 @@ pub struct Server {
     connections: Rc<Crowd<Connection>>,
     /// Bytes all connections may hold beyond their allowances.
     pool: Rc<Semaphore>,
+    /// Requests that wait for some of them.
+    waiting: Rc<Cell<u64>>,
     totals: Cell<Totals>,
 }
 
@@ -185,6 +195,7 @@ impl Server {
             node,
             connections: Rc::default(),
             pool: Semaphore::new(limits.bytes.0),
+            waiting: Rc::default(),
             totals: Cell::default(),
         })
     }
@@ -225,13 +236,17 @@ impl Server {
                 return;
             }
         };
-        let connection = Connection::new(id, stream, &self.limits);
+        let connection = Connection::new(id, stream, &self.limits, &self.waiting);
         // A stall is noticed at most a quarter of its time late.
-        let shortest = self.limits.stall.min(self.limits.idle);
+        let shortest = (self.limits.stall)
+            .min(self.limits.idle)
+            .min(self.limits.hurried_stall);
         let interval = Nanos((shortest.0 / 4).max(1_000_000));
         let (server, member) = (Rc::clone(self), Rc::clone(&connection));
         let story = async move {
-            connection.run(&server).await;
+            if let Err(why) = env::caught(connection.run(&server)).await {
+                connection.ended_by(&why);
+            }
             server.count(|totals| totals.gone.add(&connection.counts()));
         };
         self.connections.enter(id, member, interval, story);
@@ -243,6 +258,11 @@ impl Server {
     pub async fn drain(&self) {
         self.connections.close();
         self.connections.leave(self.limits.drain, |_| true).await;
+    }
+
+    /// What one connection may hold of the pool when it holds something already: an equal part.
+    fn share(&self) -> u64 {
+        self.limits.bytes.0 / (self.connections.len() as u64).max(1)
     }
 
     /// What was done so far.

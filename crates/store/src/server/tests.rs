@@ -1,5 +1,7 @@
 //! The server and its clients on the simulated network: honest ones, slow ones, dead ones and liars.
 
+mod hostile;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -172,7 +172,7 @@ impl Session {
         loop {
             let wanted = most - found.objects.len();
             let part = self.node.store.list(prefix, after.as_deref(), wanted);
-            let visible = |it: &Stat| !it.name.starts_with(SYSTEM);
+            let visible = |it: &Stat| !it.name.starts_with(SYSTEM) && !self.hides(&it.name);
             found
                 .objects
                 .extend(part.objects.into_iter().filter(visible));
@@ -218,6 +218,7 @@ impl Session {
     /// # Errors
     /// [`OperationError`].
     pub async fn flush(&self) -> Result<(), OperationError> {
+        self.goes_on("flush", self.granted.as_ref().map_or("", |it| &it.scope))?;
         Ok(self.node.store.flush().await?)
     }
 }

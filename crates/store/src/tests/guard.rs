@@ -17,7 +17,7 @@ use crate::server::{Limits, Server};
 use crate::session::{Access, OperationError, Session};
 use crate::{Change, Store, StoreError};
 
-const GUARD: &str = "g/7";
+const GUARD: &str = "guards/7";
 const CREATE: Change = Change {
     create: true,
     ..Change::FUA
@@ -82,13 +82,13 @@ fn the_fenced_change_nothing_and_see_nothing() {
         assert!(is_fenced(old.flush().await));
         assert_eq!(
             old.stat("a").unwrap_err().to_string(),
-            "fenced: what \"g/7\" in small guards has been taken over, mark 2; this was asked under mark 1 and nothing \
+            "fenced: what \"guards/7\" in small guards has been taken over, mark 2; this was asked under mark 1 and nothing \
              more is done under it: open it anew"
         );
         let read = new.read("a", 0, 9999).await.unwrap();
         assert_eq!(read[..], pattern(1, 5000)[..]);
         // Another guard's business is not touched, nor is who has none.
-        let other = session(&node).guarded("g/8", 0).unwrap();
+        let other = session(&node).guarded("guards/8", 0).unwrap();
         other.stat("a").unwrap();
         session(&node).stat("a").unwrap();
     });
@@ -287,7 +287,7 @@ fn over_a_wire_a_seal_fences_what_was_sent_before_it_and_waits_for_what_was_begu
         assert!(
             refused
                 .to_string()
-                .starts_with("fenced: what \"g/7\" in small")
+                .starts_with("fenced: what \"guards/7\" in small")
         );
         assert!(refused.changed_nothing());
         // Pings go on, and a fenced connection cannot take another mark.

@@ -260,7 +260,7 @@ fn all_who_show_one_capability_share_one_session() {
 }
 
 #[test]
-fn when_its_slot_ends_a_session_goes_on_without_a_promise() {
+fn when_its_slot_ends_a_session_does_nothing_more() {
     env::Runtime::simulated(1).block_on(async {
         let (_, node) = node().await;
         let writing = ask(&node, Direction::Write, 20).space(Bytes::kib(256));
@@ -277,11 +277,14 @@ fn when_its_slot_ends_a_session_goes_on_without_a_promise() {
             (session.phase(), session.promised()),
             (Phase::Over, BytesPerSec(0))
         );
-        session
-            .write("a", 9_000, pattern(1, 9_000), CREATE)
-            .await
-            .unwrap();
-        assert!(session.report().delivered_bytes > delivered);
+        let refused = session.write("a", 9_000, pattern(1, 9_000), CREATE).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(
+            refused.contains("is over, and its capability with it"),
+            "{refused}"
+        );
+        assert!(session.stat("a").is_err() && session.flush().await.is_err());
+        assert_eq!(session.report().delivered_bytes, delivered);
         assert!(node.reservations().is_empty() && node.store().reservations().is_empty());
         sums_hold(node.store());
         let report = node.report();
@@ -327,7 +330,7 @@ fn a_session_that_comes_early_is_promised_from_the_second_its_slot_begins() {
 }
 
 #[test]
-fn a_released_reservation_is_refused_at_the_door_and_its_sessions_lose_their_promise() {
+fn a_released_reservation_is_refused_at_the_door_and_its_sessions_do_nothing_more() {
     env::Runtime::simulated(1).block_on(async {
         let (_, node) = node().await;
         let writing = ask(&node, Direction::Write, 20).space(Bytes::kib(64));
@@ -335,10 +338,8 @@ fn a_released_reservation_is_refused_at_the_door_and_its_sessions_lose_their_pro
         let session = node.open_session(Access::Capability(&capability)).unwrap();
         node.release(id).await.unwrap();
         assert_eq!(session.phase(), Phase::Over);
-        session
-            .write("a", 0, pattern(1, 100_000), CREATE)
-            .await
-            .unwrap();
+        let late = session.write("a", 0, pattern(1, 100_000), CREATE).await;
+        assert!(matches!(late, Err(OperationError::Over { .. })), "{late:?}");
         let refused = node
             .open_session(Access::Capability(&capability))
             .map(|_| ())
