@@ -142,6 +142,7 @@ fn measure(scheduler: &str) -> Result<(), Box<dyn Error>> {
         let rate = format!("{rate}MB/s");
         let ask = [
             "reserve", "add", "--store", "s0", "--read", &rate, "--for", "1h", "--holder", name,
+            "--scope", "",
         ];
         let token = output(dir, &ask)?;
         clients.push(get(dir, name, Some(token.trim()))?);

@@ -108,6 +108,7 @@ pub struct StartedStore {
     pub name: String,
     pub listen: Vec<Address>,
     pub unauthenticated: bool,
+    pub insecure: bool,
     /// For objects.
     pub bytes: u64,
 }

@@ -190,8 +190,12 @@ impl Frame {
 pub fn title(status: &Status) -> String {
     let mut drivers = status.drivers.clone();
     drivers.dedup();
+    let dead = match status.dead.is_empty() {
+        true => String::new(),
+        false => format!("; DEAD (see the log): {}", status.dead.join(", ")),
+    };
     format!(
-        "Tanada {}, pid {}, up {}, {}",
+        "Tanada {}, pid {}, up {}, {}{dead}",
         status.version,
         status.pid,
         uptime(status.uptime_seconds),

@@ -48,7 +48,24 @@ pub fn start(format: LogFormat) -> Lost {
         LogFormat::Json => log.json().init(),
     }
     *WRITER.lock().expect("no code panics while it holds this") = Some(writer);
+    log_panics();
     lost
+}
+
+/// Makes every panic a line of the log: on which thread, where, and what it said.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let place = panic.location().map(ToString::to_string);
+        let said = env::Panicked::of(panic.payload()).0;
+        let backtrace = std::backtrace::Backtrace::capture();
+        tracing::error!(
+            thread = thread.name().unwrap_or("?"),
+            place = place.unwrap_or_default(),
+            said,
+            "a defect of this program, which ends what it belongs to; please report it\n{backtrace}"
+        );
+    }));
 }
 
 /// Writes out what is left, for a second at most; what is said later is lost.

@@ -47,7 +47,7 @@ pub enum Reserve {
 The capability goes to standard output, one line for each store: `tanada object get NAME - --capability TOKEN`, or in \
 TANADA_CAPABILITY. Refused: the reason and what would fit go to standard error, exit status 1.
 
-Examples: tanada reserve add --store s0 --read 85MB/s --from 20:00 --for 2h
+Examples: tanada reserve add --store s0 --read 85MB/s --from 20:00 --for 2h --scope results/
           tanada reserve add --store s0 --store s1 --write 40MB/s --from \"tomorrow 08:00\" --for 8h --space 100GiB --scope job7/"
 )]
 pub struct Add {
@@ -75,8 +75,8 @@ pub struct Add {
     /// Room for what is written, on each store.
     #[arg(long, default_value = "0", value_name = "SIZE")]
     space: Bytes,
-    /// Only for objects whose names begin so.
-    #[arg(long, default_value = "", value_name = "PREFIX")]
+    /// Only for objects whose names begin so; '' is for all but those of virtual disks.
+    #[arg(long, value_name = "PREFIX")]
     scope: String,
     /// Who it is for, for people who look at the calendar [default: USER]
     #[arg(long, value_name = "NAME")]
@@ -178,7 +178,7 @@ fn asked(arguments: &Add, client: &Client) -> anyhow::Result<ReserveAsk> {
         window_ns: Some(arguments.window.0),
         probability_percent: Some(arguments.probability),
         space_bytes: arguments.space.0,
-        scope: arguments.scope.clone(),
+        scope: Some(arguments.scope.clone()),
         holder: arguments.holder.clone().unwrap_or(user),
     })
 }

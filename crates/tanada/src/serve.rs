@@ -191,15 +191,12 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     print_welcome(&config, &ready, &admin_addresses)?;
     tracing::info!(config = control.origin, "serving {}", summary(&config));
     let failed = tokio::select! {
-        () = signals.next() => None,
-        dead = any_dead(&control.trees) => Some(dead),
-    };
-    match &failed {
-        None => {
-            tracing::info!("stopping: letting clients finish, then closing; once more to force")
+        () = signals.next() => {
+            tracing::info!("stopping: letting clients finish, then closing; once more to force");
+            control.trees.iter().find(|tree| tree.is_dead()).map(|tree| tree.names.join(", "))
         }
-        Some(dead) => tracing::error!("the data thread of {dead} died; stopping the rest"),
-    }
+        dead = all_dead(&control.trees) => Some(dead),
+    };
     learning.abort();
     let _ = closing.send(true);
     let clean = stop_all(&control.trees, &mut signals).await;
@@ -282,12 +279,25 @@ async fn stop_all(trees: &[TreeHandle], signals: &mut Signals) -> anyhow::Result
     }
 }
 
-/// Waits until some data thread has ended by itself.
-async fn any_dead(trees: &[TreeHandle]) -> String {
+/// Waits until every data thread has ended by itself, and says of each that it has: one that died takes no other along.
+async fn all_dead(trees: &[TreeHandle]) -> String {
+    let mut told = Vec::new();
     loop {
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-        if let Some(dead) = trees.iter().find(|tree| tree.is_dead()) {
-            return dead.names.join(", ");
+        for (number, tree) in trees.iter().enumerate() {
+            if tree.is_dead() && !told.contains(&number) {
+                told.push(number);
+                tracing::error!(
+                    "the data thread of {} died: nothing on it is served until the daemon is started anew; {} of {} go on",
+                    tree.names.join(", "),
+                    trees.len() - told.len(),
+                    trees.len()
+                );
+            }
+        }
+        if !trees.is_empty() && told.len() == trees.len() {
+            let names = trees.iter().map(|tree| tree.names.join(", "));
+            return names.collect::<Vec<_>>().join(" and of ");
         }
     }
 }
@@ -524,6 +534,17 @@ fn print_store(text: &mut String, store: &StartedStore, admin: Option<&Address>)
         _ => String::new(),
     };
     let _ = writeln!(text, "\nUse the store {name}, at {}:", at.join(" and "));
+    let far: Vec<String> = {
+        let far = store.listen.iter().filter(|at| !config::is_local(at));
+        far.map(Address::to_string).collect()
+    };
+    if store.insecure && !far.is_empty() {
+        let _ = writeln!(
+            text,
+            "  (insecure: what goes to {} and back is neither encrypted nor signed; machines on the way can read and change it)",
+            far.join(" and ")
+        );
+    }
     if store.unauthenticated {
         let _ = writeln!(
             text,
@@ -534,7 +555,7 @@ fn print_store(text: &mut String, store: &StartedStore, admin: Option<&Address>)
     }
     let _ = writeln!(
         text,
-        "  tanada reserve add --store {name} --read 20MB/s --from now --for 1h{asks}   # prints a capability"
+        "  tanada reserve add --store {name} --read 20MB/s --from now --for 1h --scope notes/{asks}   # prints a capability"
     );
     let _ = writeln!(
         text,

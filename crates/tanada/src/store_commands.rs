@@ -81,9 +81,15 @@ pub enum Store {
         #[command(flatten)]
         ask: Ask,
     },
-    /// Sign capabilities with a new key; those given out are good as long as their reservations last.
+    /// Sign capabilities with a new key; those given out are void at once, on open connections too.
+    #[command(
+        after_help = "Holders get the new capability of their reservation from `tanada reserve show`."
+    )]
     RotateKey {
         name: String,
+        /// Capabilities given out stay good as long as their reservations last.
+        #[arg(long)]
+        keep_old: bool,
         #[command(flatten)]
         ask: Ask,
     },
@@ -119,6 +125,9 @@ pub struct Serve {
     /// Let in who shows nothing; only on loopback and Unix sockets.
     #[arg(long)]
     unauthenticated: bool,
+    /// Listen where other machines reach it, though nothing is encrypted or signed on the way.
+    #[arg(long)]
+    insecure: bool,
     /// Where the admin API listens: HOST:PORT or unix:/path
     #[arg(long, env = "TANADA_ADMIN", value_name = "ADDR", default_value_t = Target::default())]
     admin: Target,
@@ -202,15 +211,23 @@ pub fn run(command: Store) -> anyhow::Result<()> {
             show,
             ask,
         } => calibrate(&name, full, no_wait, show, &ask),
-        Store::RotateKey { name, ask } => {
+        Store::RotateKey {
+            name,
+            keep_old,
+            ask,
+        } => {
             let client = Client::new(ask.admin)?;
-            let path = format!("{}/rotate-key", path(&name)?);
+            let path = format!("{}/rotate-key?keep_old={keep_old}", path(&name)?);
             let store: api::Store = client.send_json(Method::POST, &path, &())?;
             match ask.json {
                 true => show::json(&store),
-                false => show::text(&format!(
+                false if keep_old => show::text(&format!(
                     "{name} signs with a new key; capabilities given out before are good as long as their \
                      reservations last\n"
+                )),
+                false => show::text(&format!(
+                    "{name} signs with a new key; capabilities given out before are void: `tanada reserve show` prints \
+                     the new ones\n"
                 )),
             }
         }
@@ -474,6 +491,11 @@ fn one_store(serve: &Serve) -> String {
     }
     if serve.device.is_none() {
         text.push_str("create = true                   # if the device is blank\n");
+    }
+    if serve.insecure {
+        text.push_str(
+            "insecure = true                 # machines on the way read and change what is sent\n",
+        );
     }
     if serve.unauthenticated || serve.device.is_none() {
         text.push_str(

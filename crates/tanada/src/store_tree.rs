@@ -124,12 +124,15 @@ impl OpenStore {
         Ok(store)
     }
 
-    /// Signs with another key from now on.
-    pub async fn rotate_key(&self) -> anyhow::Result<()> {
+    /// Signs with another key from now on; what was signed before is void, unless it is to be kept.
+    pub async fn rotate_key(&self, keep_old: bool) -> anyhow::Result<()> {
         let key = secrets::fresh()?;
         // First the file: a restart in between finds the new key there, and the node goes over to it then.
         secrets::write(&self.signing_key, &key, true)?;
-        self.node.rotate_key(key).await?;
+        match keep_old {
+            true => self.node.rotate_key(key).await?,
+            false => self.node.replace_key(key).await?,
+        }
         Ok(())
     }
 

@@ -295,6 +295,7 @@ impl Tree {
                     name: store.config.name.clone(),
                     listen: store.addresses.clone(),
                     unauthenticated: store.config.unauthenticated,
+                    insecure: store.config.insecure,
                     bytes: store.node.store().space().total.0,
                 })
                 .collect(),

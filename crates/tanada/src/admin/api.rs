@@ -21,6 +21,9 @@ pub struct Status {
     /// When the daemon started, in seconds since 1970.
     pub started_unix_seconds: u64,
     pub uptime_seconds: f64,
+    /// What stood on data threads that died: nothing of it is served.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dead: Vec<String>,
     /// How each data thread waits for its files and sockets: `io_uring` or `thread pool`.
     pub drivers: Vec<String>,
     pub devices: Vec<Device>,

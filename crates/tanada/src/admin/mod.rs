@@ -10,6 +10,8 @@
 pub mod api;
 pub mod cluster;
 mod cluster_metrics;
+#[cfg(test)]
+mod dead_tests;
 pub mod guard;
 pub mod learn;
 pub mod metrics;
@@ -93,10 +95,17 @@ impl From<Refused> for Failure {
 type Answer<T> = Result<Json<T>, Failure>;
 
 impl Control {
+    /// What stood on data threads that died.
+    fn dead(&self) -> Vec<String> {
+        let dead = self.trees.iter().filter(|tree| tree.is_dead());
+        dead.map(|tree| tree.names.join(", ")).collect()
+    }
+
     /// Asks every data thread how it is.
     async fn reports(&self) -> Result<Vec<TreeReport>, Failure> {
         let mut waiting = Vec::new();
-        for tree in &self.trees {
+        // One that died is named by the health and the log; it hides no other.
+        for tree in self.trees.iter().filter(|tree| !tree.is_dead()) {
             let (reply, answer) = oneshot::channel();
             tree.post(Letter::Report(reply)).map_err(|_| gone(tree))?;
             waiting.push((tree, answer));
@@ -130,6 +139,7 @@ impl Control {
             config: self.origin.clone(),
             started_unix_seconds: self.started_unix_seconds,
             uptime_seconds: self.started.elapsed().as_secs_f64(),
+            dead: self.dead(),
             drivers: Vec::new(),
             devices: Vec::new(),
             volumes: Vec::new(),
@@ -597,5 +607,15 @@ async fn get_metrics(State(control): State<Arc<Control>>) -> Result<Response, Fa
     (status = 503, body = Refusal),
 ))]
 async fn get_health(State(control): State<Arc<Control>>) -> Result<&'static str, Failure> {
-    control.reports().await.map(|_| "ok\n")
+    match control.dead().as_slice() {
+        [] => control.reports().await.map(|_| "ok\n"),
+        dead => Err(Failure::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!(
+                "the data threads of {} died; the others serve",
+                dead.join(" and of ")
+            ),
+            "the daemon's log says why; what is on them is served again when the daemon is started anew",
+        )),
+    }
 }

@@ -51,6 +51,15 @@ pub struct Calibrating {
     pub failed: Option<String>,
 }
 
+/// How a store's key is to be changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct RotateAsk {
+    /// Capabilities given out stay good as long as their reservations last; else they are void at once.
+    pub keep_old: bool,
+}
+
 /// How a store is to be calibrated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -119,9 +128,9 @@ pub struct ReserveAsk {
     /// Room for what is written, on each store.
     #[serde(default)]
     pub space_bytes: u64,
-    /// Only objects whose names begin so.
-    #[serde(default)]
-    pub scope: String,
+    /// Only objects whose names begin so; must be given. Empty: all but those of virtual disks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
     /// Who it is for, for people.
     #[serde(default)]
     pub holder: String,

@@ -6,7 +6,8 @@
 //!
 //! Always true of a `StoreConfig`:
 //! 1. Its device has no other use, and is not read-only.
-//! 2. Nobody comes in without a token or the node key from another machine.
+//! 2. No other machine comes in without a token or the node key.
+//! 3. No other machine reaches it unless the configuration says `insecure = true`.
 
 use std::path::{Path, PathBuf};
 
@@ -54,6 +55,8 @@ pub struct StoreConfig {
     pub node_key_file: PathBuf,
     /// Let in who shows nothing, as best effort.
     pub unauthenticated: bool,
+    /// Listen where other machines reach it, though nothing is encrypted or signed on the way.
+    pub insecure: bool,
     /// In a cluster: where other nodes reach it, if not at its first address.
     pub advertise: Option<Address>,
     /// In a cluster: what it fails together with.
@@ -85,6 +88,7 @@ pub(super) fn read_store(
     let clock_skew = keys.parse("clock_skew", read_span);
     let node_key_file = keys.take::<PathBuf>("node_key_file").map(|at| at.value);
     let unauthenticated = keys.take::<bool>("unauthenticated");
+    let insecure = keys.take::<bool>("insecure").is_some_and(|at| at.value);
     let advertise = keys.parse("advertise", str::parse::<Address>);
     let domain = keys.parse("domain", |text| check_name(text).map(|()| text.to_owned()));
 
@@ -129,6 +133,14 @@ pub(super) fn read_store(
         );
         let at = unauthenticated.map_or(keys.at(), |at| at.at);
         keys.complain_at(at, "unauthenticated", what);
+    } else if let (false, Some(far)) = (insecure, listen.value.iter().find(|at| !is_local(at))) {
+        let what = format!(
+            "{far} can be reached from other machines, and behind the handshake nothing is encrypted or signed: who is on \
+             the way reads all data, takes capabilities over and changes requests; listen on 127.0.0.1 or a Unix socket \
+             and carry it through a tunnel (WireGuard, ssh), or write insecure = true where every machine on that network \
+             is trusted"
+        );
+        keys.complain_at(listen.at, "listen", what);
     }
     let name = name?;
     Some(StoreConfig {
@@ -147,6 +159,7 @@ pub(super) fn read_store(
         memory: memory.map_or(MEMORY, |at| at.value),
         clock_skew: clock_skew.map_or(CLOCK_SKEW, |at| at.value),
         unauthenticated: is_open,
+        insecure,
         advertise: advertise.map(|at| at.value),
         domain: domain.map(|at| at.value),
     })

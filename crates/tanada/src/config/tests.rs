@@ -283,6 +283,11 @@ const REFUSALS: &[(&str, &str)] = &[
         "[[store]] \"s0\" unauthenticated: 0.0.0.0:1 can be reached from other machines",
     ),
     (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = [\"unix:s\", \"0.0.0.0:1\"]",
+        "[[store]] \"s0\" listen: 0.0.0.0:1 can be reached from other machines, and behind the handshake nothing is \
+         encrypted or signed",
+    ),
+    (
         "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"127.0.0.1:10880\"",
         "[[store]] \"s0\" listen: 127.0.0.1:10880 is where the admin API listens",
     ),
@@ -321,7 +326,7 @@ const REFUSALS: &[(&str, &str)] = &[
 #[test]
 fn a_store_says_where_it_stands_and_who_may_come_in() {
     let config = good(&with_two(
-        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"0.0.0.0:10881\"\n\
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"0.0.0.0:10881\"\ninsecure = true\n\
          [[store]]\nname = \"s1\"\ndevice = \"fast\"\nlisten = [\"127.0.0.1:1\", \"unix:s\"]\n\
          scheduler = \"rounds-join\"\nunit = \"4MiB\"\ncreate = true\nscrub = \"20MB/s\"\nfloor = \"1MB/s\"\n\
          ceiling = \"9MB/s\"\nmemory = \"16MiB\"\nclock_skew = \"1m\"\nnode_key_file = \"k\"\nunauthenticated = true\n",

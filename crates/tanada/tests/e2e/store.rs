@@ -78,6 +78,9 @@ fn feed(dir: &Path, arguments: &[&str], input: &[u8]) -> Vec<u8> {
 fn reserve(dir: &Path, arguments: &[&str]) -> String {
     let mut all = vec!["reserve", "add"];
     all.extend(arguments);
+    if !arguments.contains(&"--scope") {
+        all.extend(["--scope", ""]);
+    }
     text(dir, &all).trim_end().to_owned()
 }
 
@@ -351,6 +354,7 @@ fn a_reservation_is_a_token_and_a_refusal_says_what_would_fit() {
     let daemon = Daemon::start(dir, STORES);
     let ask = [
         "--store", "s0", "--read", "50MB/s", "--from", "now", "--for", "1h", "--holder", "ann",
+        "--scope", "ann/",
     ];
     let token = reserve(dir, &ask);
     assert!(
@@ -418,11 +422,16 @@ fn a_reservation_is_a_token_and_a_refusal_says_what_would_fit() {
     );
     for odd in [
         &["reserve", "add", "--store", "s0", "--for", "1h"][..],
+        // Without a scope it would be for everything.
         &[
-            "reserve", "add", "--store", "s0", "--read", "1MB/s", "--for", "1h", "--from", "soon",
+            "reserve", "add", "--store", "s0", "--read", "1MB/s", "--for", "1h",
         ],
         &[
-            "reserve", "add", "--store", "s0", "--read", "fast", "--for", "1h",
+            "reserve", "add", "--store", "s0", "--read", "1MB/s", "--for", "1h", "--from", "soon",
+            "--scope", "",
+        ],
+        &[
+            "reserve", "add", "--store", "s0", "--read", "fast", "--for", "1h", "--scope", "",
         ],
         &["reserve", "cancel", "7"],
     ] {
@@ -540,12 +549,12 @@ fn who_comes_in_shows_a_good_token_or_the_node_key() {
 }
 
 #[test]
-fn a_capability_outlives_a_new_key_and_a_restart() {
+fn a_capability_outlives_a_new_key_that_keeps_the_old_one_and_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let daemon = Daemon::start(dir, STORES);
     let old = reserve(dir, &["--store", "s1", "--read", "5MB/s", "--for", "1h"]);
-    let said = text(dir, &["store", "rotate-key", "s1"]);
+    let said = text(dir, &["store", "rotate-key", "s1", "--keep-old"]);
     assert!(said.contains("signs with a new key"), "{said}");
     let new = json(dir, &["reserve", "show", "s1/1", "--json"])["capability"].clone();
     let new = new.as_str().unwrap().to_owned();
@@ -565,6 +574,16 @@ fn a_capability_outlives_a_new_key_and_a_restart() {
         );
     }
     assert!(text(dir, &["reserve", "list"]).contains("s1/1"));
+    text(dir, &["store", "rotate-key", "s1"]);
+    let latest = json(dir, &["reserve", "show", "s1/1", "--json"])["capability"].clone();
+    for (token, is_good) in [
+        (&*old, false),
+        (&*new, false),
+        (latest.as_str().unwrap(), true),
+    ] {
+        let shown = ["object", "ls", "--store", "s1", "--capability", token];
+        assert_eq!(run(dir, &shown).status.success(), is_good);
+    }
     assert_eq!(daemon.stop().0, Some(0));
 }
 
@@ -578,6 +597,7 @@ fn a_reservation_over_two_stores_is_made_whole_or_not_at_all() {
             dir,
             &[
                 "reserve", "add", "--store", "s0", "--store", "s1", "--write", rate, "--for", "1h",
+                "--scope", "",
             ],
         )
     };
@@ -781,7 +801,7 @@ fn a_calibration_is_refused_where_something_is_reserved() {
     let said = stderr(&run(
         dir,
         &[
-            "reserve", "add", "--store", "s0", "--read", "1MB/s", "--for", "1m",
+            "reserve", "add", "--store", "s0", "--read", "1MB/s", "--for", "1m", "--scope", "",
         ],
     ));
     assert!(said.contains("calibration"), "{said}");
