@@ -18,3 +18,4 @@ pub mod soak;
 pub mod test;
 pub mod tidy;
 pub mod tree;
+pub mod trial;

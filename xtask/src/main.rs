@@ -21,7 +21,7 @@ struct Args {
 enum Chore {
     /// Install what the tests and benchmarks need, or say what to install
     Setup {
-        /// Change nothing, only report; exit status 1 if something is missing
+        /// Install nothing, only try what is here; exit status 1 if something does not work
         #[arg(long)]
         check: bool,
     },
@@ -70,8 +70,8 @@ enum Chore {
 
 fn main() -> ExitCode {
     let done = match Args::parse().chore {
-        Chore::Setup { check: true } => setup::report(),
-        Chore::Setup { check: false } => setup::install().and_then(|_| setup::report()),
+        Chore::Setup { check: true } => setup::lacking().and_then(|it| setup::report(&it)),
+        Chore::Setup { check: false } => setup::install().and_then(|it| setup::report(&it)),
         // These two end with the tests' summary and nothing behind it.
         Chore::Test { no_setup, args } => match test::run(!no_setup, &args) {
             Ok(tally) => {

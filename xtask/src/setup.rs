@@ -1,13 +1,13 @@
 //! What do the tests and benchmarks need from this machine, and is it here?
 //!
 //! ```text
-//! each tool is run -> all answer: done
-//!                  -> apt-get and root: install, run again
-//!                  -> else: say what to install
+//! each tool is tried -> all work: done
+//!                    -> apt-get and root: install, try again
+//!                    -> else: say what to install, and what is here and fails
 //! ```
 //!
 //! Always true: a machine that has everything is not touched and waits for nothing but the tools'
-//! own answers.
+//! own work.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -15,6 +15,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, bail};
 
 use crate::shell::{answer, cargo, run};
+use crate::trial::{Trial, try_tool};
 
 /// A program of the machine and how it is had.
 #[derive(Debug, Clone, Copy)]
@@ -23,8 +24,8 @@ pub struct Tool {
     pub name: &'static str,
     /// What wants it.
     pub wanted_for: &'static str,
-    /// Commands that must succeed, one of them: program and arguments.
-    probes: &'static [&'static [&'static str]],
+    /// What shows that it works.
+    trial: Trial,
     /// The package in Debian, Ubuntu and their like.
     debian: &'static str,
     /// In Fedora, RHEL and their like.
@@ -35,12 +36,49 @@ pub struct Tool {
     arch: &'static str,
 }
 
+const CHROMIUM: Trial = r#"
+for name in chromium chromium-browser google-chrome; do
+    if command -v $name; then break; fi
+done
+$name --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$PWD/user" --dump-dom about:blank | grep html
+"#;
+
+/// One member alone, at any free ports.
+const ETCD: Trial = r#"
+any=http://127.0.0.1:0
+etcd --data-dir data --listen-client-urls $any --advertise-client-urls $any --listen-peer-urls $any \
+    --initial-advertise-peer-urls $any --initial-cluster default=$any >log 2>&1 &
+until grep -q "ready to serve client requests" log; do
+    kill -0 $! || { tail -n 3 log; exit 1; }
+    sleep 0.1
+done
+kill $!
+"#;
+
+/// Tests mount as root, and where there is FUSE; elsewhere they skip themselves.
+const NBDFUSE: Trial = r#"
+if [ "$(id -u)" != 0 ] || [ ! -w /dev/fuse ]; then nbdfuse --version; exit; fi
+nbdkit -U - memory 1M --run '
+    : >disk
+    nbdfuse disk "$uri" &
+    until [ -s disk ]; do kill -0 $! || exit 1; sleep 0.1; done
+    umount disk
+    wait $!
+'
+"#;
+
+/// The system tables, as `bench app` has them made: another user is none of this trial's concern.
+const MARIADB: Trial = r#"
+mariadb-install-db --no-defaults --user="$(id -un)" --datadir="$PWD/data" --innodb-log-file-size=8M \
+    --auth-root-authentication-method=normal --skip-test-db
+"#;
+
 /// Everything the tests and benchmarks run.
-pub const TOOLS: [Tool; 15] = [
+pub static TOOLS: [Tool; 17] = [
     Tool {
         name: "nbdinfo",
         wanted_for: "tests",
-        probes: &[&["nbdinfo", "--version"]],
+        trial: r#"nbdkit -U - memory 1M --run 'nbdinfo --size "$uri"'"#,
         debian: "libnbd-bin",
         fedora: "libnbd",
         suse: "libnbd",
@@ -49,7 +87,7 @@ pub const TOOLS: [Tool; 15] = [
     Tool {
         name: "nbdcopy",
         wanted_for: "tests",
-        probes: &[&["nbdcopy", "--version"]],
+        trial: r#"nbdkit -U - memory 1M --run 'nbdcopy "$uri" out && [ -s out ]'"#,
         debian: "libnbd-bin",
         fedora: "libnbd",
         suse: "libnbd",
@@ -58,11 +96,7 @@ pub const TOOLS: [Tool; 15] = [
     Tool {
         name: "nbdsh",
         wanted_for: "tests",
-        // The wrapper takes the first python3 of PATH, which may be one without the module.
-        probes: &[
-            &["nbdsh", "-c", "pass"],
-            &["/usr/bin/python3", "-m", "nbd", "-c", "pass"],
-        ],
+        trial: r#"nbdkit -U - memory 1M --run 'nbdsh -u "$uri" -c "h.pread(512, 0)"'"#,
         debian: "python3-libnbd",
         fedora: "python3-libnbd",
         suse: "python3-libnbd",
@@ -71,7 +105,7 @@ pub const TOOLS: [Tool; 15] = [
     Tool {
         name: "qemu-img",
         wanted_for: "tests",
-        probes: &[&["qemu-img", "--version"]],
+        trial: "qemu-img create -q -f qcow2 i 1M; qemu-img check -q i",
         debian: "qemu-utils",
         fedora: "qemu-img",
         suse: "qemu-tools",
@@ -80,7 +114,7 @@ pub const TOOLS: [Tool; 15] = [
     Tool {
         name: "qemu-io",
         wanted_for: "tests",
-        probes: &[&["qemu-io", "--version"]],
+        trial: "truncate -s 1M i; qemu-io -f raw -c 'write -P 1 0 4k' i",
         debian: "qemu-utils",
         fedora: "qemu-img",
         suse: "qemu-tools",
@@ -89,7 +123,7 @@ pub const TOOLS: [Tool; 15] = [
     Tool {
         name: "fio with its nbd engine",
         wanted_for: "tests",
-        probes: &[&["fio", "--enghelp=nbd,uri"]],
+        trial: r#"nbdkit -U - memory 1M --run 'fio --name=t --ioengine=nbd --uri="$uri" --size=64k --rw=randwrite'"#,
         debian: "fio",
         fedora: "fio fio-engine-nbd",
         suse: "fio",
@@ -98,11 +132,7 @@ pub const TOOLS: [Tool; 15] = [
     Tool {
         name: "chromium",
         wanted_for: "tests",
-        probes: &[
-            &["chromium", "--version"],
-            &["chromium-browser", "--version"],
-            &["google-chrome", "--version"],
-        ],
+        trial: CHROMIUM,
         debian: "chromium",
         fedora: "chromium",
         suse: "chromium",
@@ -111,7 +141,7 @@ pub const TOOLS: [Tool; 15] = [
     Tool {
         name: "blkparse",
         wanted_for: "tests",
-        probes: &[&["blkparse", "-V"]],
+        trial: ": >sda.blktrace.0; blkparse -q -i sda",
         debian: "blktrace",
         fedora: "blktrace",
         suse: "blktrace",
@@ -120,7 +150,7 @@ pub const TOOLS: [Tool; 15] = [
     Tool {
         name: "etcd",
         wanted_for: "tests",
-        probes: &[&["etcd", "--version"]],
+        trial: ETCD,
         debian: "etcd-server",
         fedora: "etcd",
         suse: "etcd",
@@ -129,7 +159,7 @@ pub const TOOLS: [Tool; 15] = [
     Tool {
         name: "nbdfuse",
         wanted_for: "tests",
-        probes: &[&["nbdfuse", "--version"]],
+        trial: NBDFUSE,
         debian: "libnbd-bin",
         fedora: "nbdfuse",
         suse: "libnbd",
@@ -138,10 +168,7 @@ pub const TOOLS: [Tool; 15] = [
     Tool {
         name: "losetup",
         wanted_for: "tests",
-        probes: &[
-            &["losetup", "--version"],
-            &["/usr/sbin/losetup", "--version"],
-        ],
+        trial: "losetup --list",
         debian: "mount",
         fedora: "util-linux",
         suse: "util-linux-systemd",
@@ -150,7 +177,7 @@ pub const TOOLS: [Tool; 15] = [
     Tool {
         name: "mkfs.ext4",
         wanted_for: "tests",
-        probes: &[&["mkfs.ext4", "-V"], &["/usr/sbin/mkfs.ext4", "-V"]],
+        trial: "truncate -s 8M i; mkfs.ext4 -q i; e2fsck -fn i",
         debian: "e2fsprogs",
         fedora: "e2fsprogs",
         suse: "e2fsprogs",
@@ -159,20 +186,35 @@ pub const TOOLS: [Tool; 15] = [
     Tool {
         name: "mariadbd",
         wanted_for: "tests",
-        probes: &[
-            &["mariadbd", "--version"],
-            &["/usr/sbin/mariadbd", "--version"],
-            &["/usr/libexec/mariadbd", "--version"],
-        ],
-        debian: "mariadb-server-core",
+        trial: MARIADB,
+        // `mariadb-install-db` calls `my_print_defaults`, which comes with the clients.
+        debian: "mariadb-client-core mariadb-server-core",
         fedora: "mariadb-server",
         suse: "mariadb",
         arch: "mariadb",
     },
     Tool {
+        name: "curl",
+        wanted_for: "tests",
+        trial: "curl -s file:///etc/passwd",
+        debian: "curl",
+        fedora: "curl",
+        suse: "curl",
+        arch: "curl",
+    },
+    Tool {
+        name: "ip",
+        wanted_for: "tests",
+        trial: "ip link show lo",
+        debian: "iproute2",
+        fedora: "iproute",
+        suse: "iproute2",
+        arch: "iproute2",
+    },
+    Tool {
         name: "nbdkit with its file and memory plugins",
         wanted_for: "bench nbd",
-        probes: &[&["nbdkit", "--dump-plugin", "memory"]],
+        trial: "truncate -s 1M i; nbdkit -U - file i --run true; nbdkit -U - memory 1M --run true",
         debian: "nbdkit",
         fedora: "nbdkit",
         suse: "nbdkit",
@@ -181,7 +223,7 @@ pub const TOOLS: [Tool; 15] = [
     Tool {
         name: "qemu-storage-daemon",
         wanted_for: "bench nbd",
-        probes: &[&["qemu-storage-daemon", "--version"]],
+        trial: r#"qemu-storage-daemon --daemonize --pidfile "$PWD/p" --blockdev driver=null-co,node-name=n; kill "$(cat p)""#,
         debian: "qemu-system-common",
         fedora: "qemu-img",
         suse: "qemu-tools",
@@ -189,27 +231,32 @@ pub const TOOLS: [Tool; 15] = [
     },
 ];
 
-impl Tool {
-    fn works(&self) -> bool {
-        self.probes
-            .iter()
-            .any(|probe| answer(probe[0], &probe[1..]).is_some())
-    }
+/// A tool that does not work here.
+#[derive(Debug, Clone)]
+pub struct Lacking {
+    /// Which.
+    pub tool: &'static Tool,
+    /// What it said when it was tried.
+    pub why: String,
 }
 
 /// Parts of the Rust toolchain that `cargo xtask check` runs.
 const COMPONENTS: [(&str, &str); 2] = [("rustfmt", "fmt"), ("clippy", "clippy")];
 
-/// Says what is here and what is not; changes nothing.
+/// Says what works and what of it does not; changes nothing.
 ///
 /// # Errors
-/// If something is missing.
-pub fn report() -> Result<()> {
-    let missing = missing()?;
+/// If something does not work.
+pub fn report(lacking: &[Lacking]) -> Result<()> {
     for tool in &TOOLS {
-        let here = !missing.iter().any(|lacking| lacking.name == tool.name);
-        let state = if here { "here" } else { "MISSING" };
-        println!("{state:<8} {} (for {})", tool.name, tool.wanted_for);
+        let fails = lacking.iter().find(|it| it.tool.name == tool.name);
+        match fails {
+            None => println!("works    {} (for {})", tool.name, tool.wanted_for),
+            Some(it) => println!(
+                "LACKING  {} (for {}): {}",
+                tool.name, tool.wanted_for, it.why
+            ),
+        }
     }
     for (component, _) in COMPONENTS {
         println!("here     {component}");
@@ -220,18 +267,18 @@ pub fn report() -> Result<()> {
         "absent   cargo-deny (optional, for `cargo xtask check`): cargo install --locked cargo-deny"
     };
     println!("{deny}");
-    if !missing.is_empty() {
-        bail!("{}", how_to_get(&missing));
+    if !lacking.is_empty() {
+        bail!("{}", how_to_get(lacking));
     }
     Ok(())
 }
 
-/// Installs what is missing where it can; answers what is missing still.
+/// Installs what is missing where it can, and tries it; answers what does not work still.
 ///
 /// # Errors
 /// If the Rust toolchain lacks a part and cannot get it.
-pub fn install() -> Result<Vec<&'static Tool>> {
-    let wanted = missing()?;
+pub fn install() -> Result<Vec<Lacking>> {
+    let wanted = lacking()?;
     if wanted.is_empty() {
         return Ok(wanted);
     }
@@ -240,6 +287,7 @@ pub fn install() -> Result<Vec<&'static Tool>> {
         return Ok(wanted);
     }
     let packages = packages(&wanted, |tool| tool.debian);
+    say(&wanted);
     eprintln!("setup: apt-get install {}", packages.join(" "));
     let apt = |args: &[&str]| {
         let mut command = Command::new("apt-get");
@@ -260,18 +308,25 @@ pub fn install() -> Result<Vec<&'static Tool>> {
             eprintln!("setup: {error:#}");
         }
     }
-    let left = missing()?;
+    let left = lacking()?;
     if !left.is_empty() {
+        say(&left);
         eprintln!("{}", how_to_get(&left));
     }
     Ok(left)
 }
 
-/// The tools that do not answer. Sees to rustfmt and clippy on the way.
+fn say(lacking: &[Lacking]) {
+    for Lacking { tool, why } in lacking {
+        eprintln!("setup: {} does not work: {why}", tool.name);
+    }
+}
+
+/// The tools that do not work. Sees to rustfmt and clippy on the way.
 ///
 /// # Errors
 /// If rustfmt or clippy is missing and rustup cannot add it.
-pub fn missing() -> Result<Vec<&'static Tool>> {
+pub fn lacking() -> Result<Vec<Lacking>> {
     for (component, command) in COMPONENTS {
         let here = cargo()
             .args([command, "--version"])
@@ -283,17 +338,24 @@ pub fn missing() -> Result<Vec<&'static Tool>> {
             run(Command::new("rustup").args(["component", "add", component]))?;
         }
     }
-    // Each tool takes a moment to start: ask all at once.
-    let working = std::thread::scope(|scope| {
-        let asked = TOOLS.each_ref().map(|tool| scope.spawn(|| tool.works()));
-        asked.map(|answer| answer.join().unwrap_or(false))
+    Ok(try_all(&TOOLS))
+}
+
+/// Tries all at once: each takes a moment.
+fn try_all(tools: &'static [Tool]) -> Vec<Lacking> {
+    let tried = std::thread::scope(|scope| {
+        let begin = |tool: &'static Tool| (tool, scope.spawn(|| try_tool(tool.trial)));
+        let begun: Vec<_> = tools.iter().map(begin).collect();
+        let end = begun.into_iter().map(|(tool, trial)| {
+            let broke = |_| Err("its trial broke off".to_owned());
+            (tool, trial.join().unwrap_or_else(broke))
+        });
+        end.collect::<Vec<_>>()
     });
-    Ok(TOOLS
-        .iter()
-        .zip(working)
-        .filter(|(_, works)| !works)
-        .map(|(tool, _)| tool)
-        .collect())
+    let fails = |(tool, tried): (&'static Tool, Result<(), String>)| {
+        tried.err().map(|why| Lacking { tool, why })
+    };
+    tried.into_iter().filter_map(fails).collect()
 }
 
 /// Can `cargo deny` be run?
@@ -302,10 +364,10 @@ pub fn has_deny() -> bool {
     answer("cargo-deny", &["--version"]).is_some()
 }
 
-fn packages(tools: &[&'static Tool], of: impl Fn(&Tool) -> &'static str) -> Vec<&'static str> {
-    let mut names: Vec<&str> = tools
+fn packages(lacking: &[Lacking], of: impl Fn(&Tool) -> &'static str) -> Vec<&'static str> {
+    let mut names: Vec<&str> = lacking
         .iter()
-        .flat_map(|tool| of(tool).split_whitespace())
+        .flat_map(|it| of(it.tool).split_whitespace())
         .collect();
     names.sort_unstable();
     names.dedup();
@@ -313,8 +375,8 @@ fn packages(tools: &[&'static Tool], of: impl Fn(&Tool) -> &'static str) -> Vec<
 }
 
 /// What to type to get these, on this distribution first.
-fn how_to_get(tools: &[&'static Tool]) -> String {
-    let names: Vec<&str> = tools.iter().map(|tool| tool.name).collect();
+fn how_to_get(tools: &[Lacking]) -> String {
+    let names: Vec<&str> = tools.iter().map(|it| it.tool.name).collect();
     let ways: [(&str, String); 4] = [
         (
             "debian ubuntu",
@@ -367,23 +429,43 @@ fn how_to_get(tools: &[&'static Tool]) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_is_missing_is_named_with_the_command_that_brings_it() {
-        let text = how_to_get(&[&TOOLS[0], &TOOLS[1], &TOOLS[5]]);
-        assert!(text.starts_with("missing: nbdinfo, nbdcopy, fio with its nbd engine; as root"));
-        assert!(text.contains("libnbd"), "{text}");
-        assert_eq!(
-            packages(&[&TOOLS[0], &TOOLS[1]], |t| t.debian),
-            ["libnbd-bin"]
-        );
+    fn lacking(at: usize, why: &str) -> Lacking {
+        Lacking {
+            tool: &TOOLS[at],
+            why: why.to_owned(),
+        }
     }
 
     #[test]
-    fn a_tool_that_is_not_there_does_not_work() {
-        let absent = Tool {
-            probes: &[&["tanada-no-such-program", "--version"]],
-            ..TOOLS[0]
-        };
-        assert!(!absent.works());
+    fn what_is_missing_is_named_with_the_command_that_brings_it() {
+        let all = [lacking(0, ""), lacking(1, ""), lacking(5, "")];
+        let text = how_to_get(&all);
+        assert!(text.starts_with("missing: nbdinfo, nbdcopy, fio with its nbd engine; as root"));
+        assert!(text.contains("libnbd"), "{text}");
+        assert_eq!(packages(&all[..2], |t| t.debian), ["libnbd-bin"]);
+    }
+
+    #[test]
+    fn the_database_brings_the_program_that_its_installer_calls() {
+        let at = TOOLS.iter().position(|tool| tool.name == "mariadbd");
+        let packages = packages(&[lacking(at.unwrap(), "")], |t| t.debian);
+        assert_eq!(packages, ["mariadb-client-core", "mariadb-server-core"]);
+    }
+
+    #[test]
+    fn a_tool_that_answers_but_does_not_work_is_lacking_with_its_words() {
+        static BROKEN: [Tool; 2] = [
+            Tool {
+                trial: "echo 'cannot find its helper' >&2; exit 1",
+                ..TOOLS[0]
+            },
+            Tool {
+                trial: "true",
+                ..TOOLS[1]
+            },
+        ];
+        let found = try_all(&BROKEN);
+        let found: Vec<_> = found.iter().map(|it| (it.tool.name, &*it.why)).collect();
+        assert_eq!(found, [("nbdinfo", "cannot find its helper")]);
     }
 }

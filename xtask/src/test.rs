@@ -70,17 +70,19 @@ pub fn run(set_up: bool, args: &[String]) -> Result<Tally> {
     let tools = if set_up {
         setup::install()
     } else {
-        setup::missing()
+        setup::lacking()
     };
     let complete = match tools {
-        Ok(missing) => missing.is_empty(),
+        Ok(lacking) => lacking.is_empty(),
         Err(error) => {
             eprintln!("setup: {error:#}");
             false
         }
     };
     if !complete {
-        eprintln!("setup is incomplete: tests of the missing programs skip themselves and say so");
+        eprintln!(
+            "setup is incomplete: tests of programs that do not work skip themselves and say so"
+        );
     }
 
     let mut command = cargo();

@@ -88,6 +88,8 @@ impl Tools {
             })
         };
         need(&["setpriv"], "util-linux")?;
+        // The installer calls it, and says much about other things where it is missing.
+        need(&["my_print_defaults"], "mariadb-client-core")?;
         Ok(Tools {
             server: need(&["mariadbd", "mysqld"], "mariadb-server")?,
             install: need(
@@ -161,7 +163,7 @@ pub fn install(tools: &Tools, data: &Path, settings: &Settings) -> Result<(), Ap
     if !answer.status.success() {
         return Err(AppError::Server {
             what: "make its system tables",
-            said: last_lines(&format!(
+            said: telling_lines(&format!(
                 "{}{}",
                 String::from_utf8_lossy(&answer.stdout),
                 String::from_utf8_lossy(&answer.stderr)
@@ -171,13 +173,33 @@ pub fn install(tools: &Tools, data: &Path, settings: &Settings) -> Result<(), Ap
     Ok(())
 }
 
-/// The end of what a program said.
-fn last_lines(text: &str) -> String {
-    let lines: Vec<&str> = text
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
-    lines[lines.len().saturating_sub(8)..].join("\n")
+/// What shows that a line names a cause.
+const CAUSES: [&str; 7] = [
+    "fatal",
+    "error",
+    "cannot",
+    "can't",
+    "could not",
+    "denied",
+    "no space",
+];
+/// Lines of a program that are shown.
+const LINES: usize = 8;
+
+/// The lines that name a cause, the first ones first: behind them a program gives general advice, or says that it ends. Without
+/// any such line, the last ones.
+fn telling_lines(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let all: Vec<&str> = lines.collect();
+    let names_a_cause = |line: &&&str| {
+        let lower = line.to_lowercase();
+        CAUSES.iter().any(|word| lower.contains(word))
+    };
+    let causes: Vec<&str> = all.iter().filter(names_a_cause).copied().collect();
+    match causes.is_empty() {
+        true => all[all.len().saturating_sub(LINES)..].join("\n"),
+        false => causes[..causes.len().min(LINES)].join("\n"),
+    }
 }
 
 /// A server that runs.
@@ -265,7 +287,7 @@ impl Server {
     }
 
     fn said(&self) -> String {
-        last_lines(&fs::read_to_string(&self.log).unwrap_or_default())
+        telling_lines(&fs::read_to_string(&self.log).unwrap_or_default())
     }
 
     /// Shuts it down cleanly.
@@ -346,6 +368,25 @@ mod tests {
         assert!(
             other.contains("--innodb-flush-log-at-trx-commit=0"),
             "{other}"
+        );
+    }
+
+    #[test]
+    fn what_a_program_says_of_the_cause_is_not_hidden_by_its_advice() {
+        let said = "Installing MariaDB tables\n\nFATAL ERROR: Could not find my_print_defaults\n\n\
+                    The following directories were searched:\n\n    /usr/bin\n    /usr/extra\n\n\
+                    If you compiled from source, you need to run 'make install' to\ncopy the software.\n\
+                    If you are using a binary release, you must run this script from\nwithin the directory of the \
+                    extracted archive.\nThe latest information is available at\nhttps://mariadb.com/\n";
+        assert_eq!(
+            telling_lines(said),
+            "FATAL ERROR: Could not find my_print_defaults"
+        );
+        let plain: Vec<String> = (0..20).map(|n| format!("line {n}")).collect();
+        let told = telling_lines(&plain.join("\n"));
+        assert!(
+            told.starts_with("line 12") && told.ends_with("line 19"),
+            "{told}"
         );
     }
 
