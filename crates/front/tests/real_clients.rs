@@ -128,11 +128,12 @@ fn have(tool: &str) -> bool {
 fn output(tool: &str, arguments: &[&str]) -> Output {
     // nbdsh runs the first python3 it finds and needs the system's, which knows libnbd.
     let path = std::env::var("PATH").unwrap_or_default();
+    // fio leaves notes where it runs, and Python takes modules from there: a folder that holds nothing.
+    let empty = tempfile::tempdir().expect("a directory");
     Command::new(tool)
         .args(arguments)
         .env("PATH", format!("/usr/bin:{path}"))
-        // fio leaves its notes where it runs.
-        .current_dir(std::env::temp_dir())
+        .current_dir(empty.path())
         .output()
         .expect("the tool starts")
 }
@@ -164,6 +165,14 @@ fn random_image(path: &Path) -> Vec<u8> {
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("a plain path")
+}
+
+#[test]
+fn a_client_runs_where_no_file_of_others_lies() {
+    // A file types.py in the shared temporary folder would take the place of Python's own module.
+    let served = Served::start(None);
+    assert_eq!(run("ls", &["-A"]), "");
+    served.stop();
 }
 
 #[test]

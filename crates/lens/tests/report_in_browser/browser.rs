@@ -91,6 +91,7 @@ impl Browser {
                 "--remote-debugging-pipe",
             ])
             .arg(format!("--user-data-dir={}", files.path().display()))
+            .current_dir(files.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

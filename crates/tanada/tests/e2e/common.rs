@@ -86,6 +86,13 @@ pub fn http(address: &str, request: &str) -> (u16, String) {
     (code, body.to_owned())
 }
 
+/// Says that a test goes without `tool`; a failure where tools are required.
+pub fn without(tool: &str) {
+    let required = std::env::var_os("TANADA_REQUIRE_TOOLS").is_some_and(|value| value == "1");
+    assert!(!required, "{tool} is required and not installed");
+    println!("skipped: no {tool}");
+}
+
 /// Asks `vol0` something with QEMU's client; `false` without QEMU's tools.
 pub fn ask(dir: &Path, commands: &[&str]) -> bool {
     let mut command = Command::new("qemu-io");
@@ -94,7 +101,7 @@ pub fn ask(dir: &Path, commands: &[&str]) -> bool {
         command.args(["-c", line]);
     }
     let Ok(output) = command.arg("nbd+unix:///vol0?socket=vol0.sock").output() else {
-        println!("skipped: no qemu-io");
+        without("qemu-io");
         return false;
     };
     assert!(output.status.success(), "{}", stderr(&output));

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::{Daemon, SMALL, http, json, run, stderr, text};
+use crate::common::{Daemon, SMALL, http, json, run, stderr, text, without};
 use serde_json::{Value, json};
 
 fn get(address: &str, path: &str, headers: &str) -> (u16, String) {
@@ -27,7 +27,7 @@ fn qemu_io(dir: &Path, commands: &[&str]) -> Option<String> {
     let output = match command.arg("nbd+unix:///vol0?socket=vol0.sock").output() {
         Ok(output) => output,
         Err(_) => {
-            println!("skipped: no qemu-io");
+            without("qemu-io");
             return None;
         }
     };

@@ -707,25 +707,21 @@ fn sessions_and_stores_are_seen_everywhere() {
         frame["sessions"][0]["promised_bytes_per_second"],
         20_000_000
     );
-    let metrics = std::process::Command::new("curl")
-        .args(["-s", &format!("http://{}/metrics", daemon.admin_tcp())])
-        .output();
-    match metrics {
-        Err(_) => println!("skipped: no curl"),
-        Ok(metrics) => {
-            let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
-            for expected in [
-                "tanada_store_total_bytes{store=\"s0\"}",
-                "tanada_store_session_promised_bytes_per_second{store=\"s0\",session=\"s0/1\",holder=\"ann\"}",
-                "tanada_store_shed{store=\"s0\",level=\"nothing\"} 1",
-                "tanada_store_session_windows_total{store=\"s0\",session=\"s0/1\",holder=\"ann\",end=\"scheduler\"}",
-            ] {
-                assert!(
-                    metrics.contains(expected),
-                    "{expected} is not in\n{metrics}"
-                );
-            }
-        }
+    let (code, metrics) = http(
+        &daemon.admin_tcp(),
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    );
+    assert_eq!(code, 200, "{metrics}");
+    for expected in [
+        "tanada_store_total_bytes{store=\"s0\"}",
+        "tanada_store_session_promised_bytes_per_second{store=\"s0\",session=\"s0/1\",holder=\"ann\"}",
+        "tanada_store_shed{store=\"s0\",level=\"nothing\"} 1",
+        "tanada_store_session_windows_total{store=\"s0\",session=\"s0/1\",holder=\"ann\",end=\"scheduler\"}",
+    ] {
+        assert!(
+            metrics.contains(expected),
+            "{expected} is not in\n{metrics}"
+        );
     }
     drop(input);
     assert!(held.wait().unwrap().success());

@@ -294,6 +294,7 @@ impl Etcd {
             ])
             .args(["--initial-cluster", &format!("default={peer}")])
             .env("DIR", dir)
+            .current_dir(dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -117,6 +117,7 @@ impl Server {
             .args(["-c", KEEPER, "keeper"])
             .arg(&self.directory)
             .args(&self.arguments)
+            .current_dir(&self.directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
