@@ -217,7 +217,7 @@ pub enum Volume {
                             timeout, look_back, region, extent, mover, lazy_down, flow_control, break_even, either, share, \
                             pinned, barred, windows, auto; lists have commas, and none is an empty one.\n\
                             trace=FILE records what is asked, for `tanada trace stat` and the \
-                            simulators, in FILE and FILE.1 to FILE.7 of together at most trace_max \
+                            simulators, in DATA_DIR/traces/FILE and FILE.1 to FILE.7 of together at most trace_max \
                             [1GiB]; trace=off ends it.\n\
                             advise=on has a shadow watch for `tanada advise NAME`; again: anew; \
                             advise=off ends it.\n\

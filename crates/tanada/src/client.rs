@@ -1,7 +1,19 @@
 //! Asking a running daemon: one HTTP request over TCP or a Unix socket, one JSON answer.
+//!
+//! ```text
+//! unix:/path   -> that socket
+//! 127.0.0.1:N  -> GET /v1/access -> the daemon's own Unix socket, if it is this user's or root's daemon
+//!                              \-> else TCP, with the token of TANADA_ADMIN_TOKEN_FILE if that is set
+//! ```
+//!
+//! Always true: what a TCP listener says is believed of a path only. A socket found that way is used if the
+//! system says that this user or root serves it, and no token goes to where none was set for.
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -13,8 +25,10 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::admin::access::Access;
 use crate::admin::api::Refusal;
-use crate::config::ADMIN;
+use crate::config::{ADMIN, is_local};
+use crate::secrets;
 
 /// Where a daemon's admin API is: `127.0.0.1:10880`, `http://127.0.0.1:10880` or `unix:/path`.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,6 +67,13 @@ pub enum ClientError {
          or say where it is with --admin or TANADA_ADMIN"
     )]
     NoDaemon { target: Target, source: io::Error },
+    #[error(
+        "{target} is open to the daemon's owner alone, user {owner}; run this command as that user or root, or set \
+         TANADA_ADMIN_TOKEN_FILE to a copy of the daemon's admin.token and ask over TCP"
+    )]
+    NotOurs { target: Target, owner: u32 },
+    #[error("{0}")]
+    Token(String),
     #[error("what answers at {target} is no Tanada admin API: {why}")]
     Stranger { target: Target, why: String },
     #[error("{target} gave no answer within {seconds} s; look at the daemon's log")]
@@ -63,11 +84,17 @@ pub enum ClientError {
 
 /// How long to wait for an answer that needs no work.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Names the file with the token to show.
+const TOKEN_FILE: &str = "TANADA_ADMIN_TOKEN_FILE";
+/// The longest path of a Unix socket.
+const SOCKET_PATH_MAX: usize = 107;
 
 /// Talks to one daemon. Every request makes a connection of its own.
 pub struct Client {
     target: Target,
     runtime: tokio::runtime::Runtime,
+    /// The daemon's own socket behind a TCP target, once that was looked for.
+    socket: OnceCell<Option<PathBuf>>,
 }
 
 impl Client {
@@ -75,7 +102,11 @@ impl Client {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        Ok(Client { target, runtime })
+        Ok(Client {
+            target,
+            runtime,
+            socket: OnceCell::new(),
+        })
     }
 
     pub fn target(&self) -> &Target {
@@ -182,33 +213,90 @@ impl Client {
         path: &str,
         body: Option<Vec<u8>>,
     ) -> Result<(StatusCode, Vec<u8>), ClientError> {
-        let no_daemon = |source| ClientError::NoDaemon {
-            target: self.target.clone(),
-            source,
+        let socket = match &self.target.0 {
+            Address::Unix(path) => Some(path.clone()),
+            Address::Tcp(_) => self.own_socket().await,
         };
-        let host = match &self.target.0 {
-            Address::Tcp(socket) => socket.to_string(),
-            Address::Unix(_) => "localhost".to_owned(),
-        };
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", host);
+        let mut request = Request::builder().method(method).uri(path);
         if body.is_some() {
             request = request.header("content-type", "application/json");
         }
-        let request = request
-            .body(Full::new(Bytes::from(body.unwrap_or_default())))
-            .map_err(|error| self.stranger(error))?;
-        match &self.target.0 {
-            Address::Tcp(socket) => {
-                let stream = tokio::net::TcpStream::connect(socket).await;
-                self.over(stream.map_err(no_daemon)?, request).await
+        let body = Full::new(Bytes::from(body.unwrap_or_default()));
+        match (&self.target.0, socket) {
+            (_, Some(path)) => {
+                let stream = connect(&path).await;
+                let stream = stream.map_err(|error| self.cannot_reach(&path, error))?;
+                let request = request.header("host", "localhost").body(body);
+                let request = request.map_err(|error| self.stranger(error))?;
+                self.over(stream, request).await
             }
-            Address::Unix(path) => {
-                let stream = tokio::net::UnixStream::connect(path).await;
-                self.over(stream.map_err(no_daemon)?, request).await
+            (Address::Tcp(address), None) => {
+                if let Some(token) = token()? {
+                    request = request.header("authorization", format!("Bearer {token}"));
+                }
+                let request = request.header("host", address.to_string()).body(body);
+                let request = request.map_err(|error| self.stranger(error))?;
+                let stream = self.connect_tcp().await?;
+                self.over(stream, request).await
             }
+            (Address::Unix(_), None) => unreachable!("such a target is a socket"),
+        }
+    }
+
+    async fn connect_tcp(&self) -> Result<tokio::net::TcpStream, ClientError> {
+        let Address::Tcp(address) = &self.target.0 else {
+            unreachable!("asked of TCP targets only");
+        };
+        let stream = tokio::net::TcpStream::connect(address).await;
+        stream.map_err(|source| ClientError::NoDaemon {
+            target: self.target.clone(),
+            source,
+        })
+    }
+
+    /// The Unix socket of the daemon behind a TCP target on this machine, where this user may command it.
+    async fn own_socket(&self) -> Option<PathBuf> {
+        if let Some(known) = self.socket.get() {
+            return known.clone();
+        }
+        let found = match is_local(&self.target.0) {
+            true => self.find_socket().await,
+            false => None,
+        };
+        self.socket.get_or_init(|| found).clone()
+    }
+
+    async fn find_socket(&self) -> Option<PathBuf> {
+        let request = Request::get("/v1/access").header("host", self.target.to_string());
+        let request = request.body(Full::default()).ok()?;
+        let stream = self.connect_tcp().await.ok()?;
+        let (_, answer) = self.over(stream, request).await.ok()?;
+        let access: Access = serde_json::from_slice(&answer).ok()?;
+        let me = rustix::process::geteuid().as_raw();
+        if access.owner_user != me && me != 0 {
+            return None;
+        }
+        for path in access.sockets.into_iter().map(PathBuf::from) {
+            let Ok(stream) = connect(&path).await else {
+                continue;
+            };
+            // Any user can listen on the port and name any socket: who serves it counts.
+            if stream.peer_cred().is_ok_and(|it| is_trusted(it.uid(), me)) {
+                return Some(path);
+            }
+        }
+        None
+    }
+
+    fn cannot_reach(&self, path: &Path, source: io::Error) -> ClientError {
+        use std::os::unix::fs::MetadataExt;
+        let target = self.target.clone();
+        match (source.kind(), std::fs::metadata(path)) {
+            (io::ErrorKind::PermissionDenied, Ok(meta)) => ClientError::NotOurs {
+                target,
+                owner: meta.uid(),
+            },
+            _ => ClientError::NoDaemon { target, source },
         }
     }
 
@@ -237,9 +325,45 @@ impl Client {
     }
 }
 
+/// May a socket that a TCP listener named be used by `me` if `server` listens there?
+fn is_trusted(server: u32, me: u32) -> bool {
+    server == me || server == 0
+}
+
+/// Connects to a Unix socket, also where its path is longer than the system takes.
+async fn connect(path: &Path) -> io::Result<tokio::net::UnixStream> {
+    if path.as_os_str().len() <= SOCKET_PATH_MAX {
+        return tokio::net::UnixStream::connect(path).await;
+    }
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let folder = std::fs::File::open(folder)?;
+    let short = format!("/proc/self/fd/{}", folder.as_raw_fd());
+    tokio::net::UnixStream::connect(Path::new(&short).join(name)).await
+}
+
+/// The token to show, where one was set.
+fn token() -> Result<Option<String>, ClientError> {
+    let Some(file) = std::env::var_os(TOKEN_FILE).filter(|file| !file.is_empty()) else {
+        return Ok(None);
+    };
+    let key = secrets::read(Path::new(&file));
+    let key = key.map_err(|error| ClientError::Token(format!("{TOKEN_FILE}: {error:#}")))?;
+    Ok(Some(secrets::to_hex(&key)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_that_a_port_names_is_used_only_if_this_user_or_root_serves_it() {
+        assert!(is_trusted(1000, 1000) && is_trusted(0, 1000) && is_trusted(0, 0));
+        assert!(!is_trusted(1001, 1000));
+        // Another user's daemon is not what root meant by a port.
+        assert!(!is_trusted(1000, 0));
+    }
 
     #[test]
     fn a_target_is_an_address_or_a_url_of_one() {

@@ -23,6 +23,11 @@ impl Registry {
         Registry(data_dir.join("abandoned"))
     }
 
+    /// The folder it lies in.
+    pub fn data_dir(&self) -> &Path {
+        self.0.parent().unwrap_or(Path::new(""))
+    }
+
     /// Every cache given up so far.
     pub fn read(&self) -> anyhow::Result<Vec<u128>> {
         let shown = self.0.display();

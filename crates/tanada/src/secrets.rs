@@ -119,7 +119,8 @@ fn is_there(error: &anyhow::Error) -> bool {
     kind(error) == Some(io::ErrorKind::AlreadyExists)
 }
 
-fn to_hex(key: &Key) -> String {
+/// A key as it is written.
+pub fn to_hex(key: &Key) -> String {
     key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -13,18 +13,16 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use env::net::Address;
-use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
-use crate::admin::guard::Guard;
-use crate::admin::{self, Control};
+use crate::admin::listen::Door;
+use crate::admin::{self, Control, Gate};
 use crate::assemble::{self, Started, StartedCluster, StartedStore};
 use crate::cli::{LogFormat, Serve};
 use crate::config::{self, Config, DATA_DIR, Kind};
@@ -109,6 +107,8 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     for address in &config.admin.listen {
         doors.push(Door::open(address).await?);
     }
+    let admin_addresses: Vec<Address> = doors.iter().map(|door| door.address.clone()).collect();
+    let gate = Gate::new(&config, &admin_addresses)?;
 
     let mut trees: Vec<TreeHandle> = Vec::new();
     let mut starting = Vec::new();
@@ -147,6 +147,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         started_unix_seconds: ready.first().map_or(0, |started| started.unix_seconds),
         started: tokio::time::Instant::now(),
         trees,
+        access: gate.access.clone(),
     });
     // Before anybody can reserve anew.
     control.reconcile().await;
@@ -154,38 +155,9 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     let learning = tokio::spawn(keeping);
     let (closing, closed) = watch::channel(false);
     let mut servers = tokio::task::JoinSet::new();
-    let mut sockets = Vec::new();
-    let mut admin_addresses = Vec::new();
+    let router = admin::router(Arc::clone(&control), gate);
     for door in doors {
-        admin_addresses.push(door.address.clone());
-        let guard = Guard {
-            unix: matches!(door.address, Address::Unix(_)),
-            allow_remote: config.admin.allow_remote,
-            hosts: config.admin.hosts.clone(),
-        };
-        let router = admin::router(Arc::clone(&control), guard);
-        let mut closed = closed.clone();
-        let until = async move {
-            // An error means the sender is gone, which is the end as well.
-            let _ = closed.wait_for(|closed| *closed).await;
-        };
-        match door.listener {
-            Listener::Tcp(listener) => {
-                servers.spawn(async {
-                    axum::serve(listener, router)
-                        .with_graceful_shutdown(until)
-                        .await
-                });
-            }
-            Listener::Unix(listener, file) => {
-                sockets.push(file);
-                servers.spawn(async {
-                    axum::serve(listener, router)
-                        .with_graceful_shutdown(until)
-                        .await
-                });
-            }
-        }
+        servers.spawn(door.serve(router.clone(), closed.clone()));
     }
 
     print_welcome(&config, &ready, &admin_addresses)?;
@@ -201,7 +173,6 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     let _ = closing.send(true);
     let clean = stop_all(&control.trees, &mut signals).await;
     servers.shutdown().await;
-    drop(sockets);
     match (clean, failed) {
         (_, Some(dead)) => Err(anyhow!(
             "the data thread of {dead} died; its log line says why"
@@ -300,89 +271,6 @@ async fn all_dead(trees: &[TreeHandle]) -> String {
             return names.collect::<Vec<_>>().join(" and of ");
         }
     }
-}
-
-/// A socket of the admin API.
-struct Door {
-    address: Address,
-    listener: Listener,
-}
-
-enum Listener {
-    Tcp(TcpListener),
-    Unix(UnixListener, SocketFile),
-}
-
-/// Removes the socket's file at the end.
-struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        // Gone already is as good.
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-impl Door {
-    async fn open(address: &Address) -> anyhow::Result<Door> {
-        match address {
-            Address::Tcp(socket) => {
-                let listener = TcpListener::bind(socket).await.map_err(|error| {
-                    anyhow!(
-                        "cannot listen on {address} for the admin API: {}; another program has it, \
-                         perhaps another `tanada serve`: end it, or write another address in \
-                         [admin] listen",
-                        plain(&error)
-                    )
-                })?;
-                // Port 0 asks for any free one; the answer says which.
-                let address = Address::Tcp(listener.local_addr()?);
-                Ok(Door {
-                    address,
-                    listener: Listener::Tcp(listener),
-                })
-            }
-            Address::Unix(path) => {
-                remove_stale(path).await?;
-                let listener = UnixListener::bind(path).map_err(|error| {
-                    anyhow!(
-                        "cannot listen on {address} for the admin API: {}; is its directory there \
-                         and yours?",
-                        plain(&error)
-                    )
-                })?;
-                let file = SocketFile(path.clone());
-                // Whoever reaches the admin API commands it: the owner only.
-                fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-                Ok(Door {
-                    address: address.clone(),
-                    listener: Listener::Unix(listener, file),
-                })
-            }
-        }
-    }
-}
-
-/// Removes a socket that a killed daemon left; refuses if one lives.
-async fn remove_stale(path: &Path) -> anyhow::Result<()> {
-    let Ok(meta) = fs::symlink_metadata(path) else {
-        return Ok(());
-    };
-    if !meta.file_type().is_socket() {
-        return Err(anyhow!(
-            "cannot listen on unix:{}: a file that is no socket is there; move it away",
-            path.display()
-        ));
-    }
-    if tokio::net::UnixStream::connect(path).await.is_ok() {
-        return Err(anyhow!(
-            "cannot listen on unix:{}: another `tanada serve` answers there; end it first, or give \
-             this one another --data-dir",
-            path.display()
-        ));
-    }
-    fs::remove_file(path)
-        .with_context(|| format!("cannot remove the stale socket {}", path.display()))
 }
 
 /// The system's words without the number.

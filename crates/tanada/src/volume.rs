@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::Context;
@@ -24,7 +24,7 @@ use crate::admin::api::{self, Attach, Change, Refusal};
 use crate::admin::learn::Known;
 use crate::admin::tier;
 use crate::config::tier::range_text;
-use crate::config::{AGE_LIMIT, HybridConfig, read_span};
+use crate::config::{AGE_LIMIT, HybridConfig, check_name, read_span};
 use crate::registry::Registry;
 use crate::tree::{Refused, Tree};
 
@@ -32,6 +32,8 @@ use crate::tree::{Refused, Tree};
 const TICK: Nanos = Nanos::secs(1);
 /// How long the end of a recording waits for its file.
 const TRACE_PATIENCE: Nanos = Nanos::secs(5);
+/// Where traces lie that a command began, in the data directory.
+const TRACES: &str = "traces";
 
 /// Chooses the pages a shadow samples: no matter which, but always the same.
 const SHADOW_SEED: u64 = 1;
@@ -339,12 +341,9 @@ impl OpenVolume {
         match change.trace.as_deref() {
             None => Ok(None),
             Some("off") => Ok(Some(None)),
-            Some(file) if !Path::new(file).is_absolute() => {
-                let what = format!("'{file}' is neither an absolute path nor off");
-                Err(invalid("trace", what))
-            }
             Some(file) => {
-                let path = Path::new(file);
+                let path = self.trace_path(file).map_err(|why| invalid("trace", why))?;
+                let path = path.as_path();
                 let why = |error| format!("{:#}", anyhow::Error::from(error));
                 // The same file again: the old recording has to leave it first, and does so only if
                 // nothing stands in the way of a new one.
@@ -368,6 +367,24 @@ impl OpenVolume {
                 Ok(Some(Some(recorder)))
             }
         }
+    }
+
+    /// Where a trace of this name goes: a command names a file of [`TRACES`], never a path.
+    fn trace_path(&self, name: &str) -> Result<PathBuf, String> {
+        let folder = self.registry.data_dir().join(TRACES);
+        // Only without a working directory a path stays relative.
+        let folder = std::path::absolute(&folder).unwrap_or(folder);
+        if let Err(why) = check_name(name) {
+            let configured =
+                "a path of your own goes into the configuration, as trace of the [[hybrid]]";
+            let lies = format!("a trace that a command begins is in {}", folder.display());
+            return Err(format!(
+                "{why}; {lies}, so write such as trace=vol0.csv; {configured}"
+            ));
+        }
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))?;
+        Ok(folder.join(name))
     }
 
     /// Takes the volume for one command.

@@ -193,11 +193,6 @@ fn parse_changes(changes: &[String]) -> Result<Change, Usage> {
                 .parse::<u8>()
                 .map(Value::from)
                 .map_err(|_| Usage(format!("{key}: '{value}' is not a whole number of percent")))?,
-            // The daemon may run in another directory.
-            "trace" if value != "off" => std::path::absolute(value)
-                .ok()
-                .and_then(|path| path.to_str().map(Value::from))
-                .ok_or_else(|| Usage(format!("trace: '{value}' is not the name of a file")))?,
             "energy" | "advise" => match value {
                 "true" | "on" => Value::from(true),
                 "false" | "off" => Value::from(false),

@@ -639,7 +639,7 @@ pub struct Change {
     /// How much of the fast device to use: a size, or `all`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fast_size: Option<String>,
-    /// Record what is asked into this file (an absolute path), or `off`.
+    /// Record what is asked into this file of `DATA_DIR/traces`, or `off`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
     /// What the files of a trace may hold together, such as `1GiB`.

@@ -2,18 +2,20 @@
 //!
 //! A page on the web can make a browser send requests to 127.0.0.1, and a name server can make its own
 //! name point there (DNS rebinding). Such a request carries the page's name in `Host` or `Origin`, so
-//! both must name this machine. A Unix socket is out of a browser's reach and needs neither.
+//! both must name this machine, and the browser says in `Sec-Fetch-Site` that another site asks. A Unix
+//! socket is out of a browser's reach and needs none of it.
 
 use std::net::IpAddr;
 
 use axum::http::HeaderMap;
 use axum::http::header::{HOST, ORIGIN};
 
-/// What one listener lets in.
+/// Set by browsers: which site's page asks, beside the one that is asked.
+const FETCH_SITE: &str = "sec-fetch-site";
+
+/// What the TCP listeners let in.
 #[derive(Debug, Clone, Default)]
 pub struct Guard {
-    /// Requests came over a Unix socket.
-    pub unix: bool,
     /// Listening beyond this machine was asked for.
     pub allow_remote: bool,
     /// Names, beside IP addresses and localhost, by which clients may call this machine.
@@ -21,10 +23,15 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Refuses a request whose headers name another host; says why.
+    /// Refuses a request that came over TCP and whose headers name another host or site; says why.
     pub fn check(&self, headers: &HeaderMap) -> Result<(), String> {
-        if self.unix {
-            return Ok(());
+        // `none`: typed into the browser's address line.
+        let site = headers.get(FETCH_SITE).map(|site| site.as_bytes());
+        if let Some(site) = site.filter(|site| !matches!(*site, b"same-origin" | b"none")) {
+            let site = String::from_utf8_lossy(site);
+            return Err(format!(
+                "the request comes from a page of another site ({site})"
+            ));
         }
         let host = match headers.get(HOST).map(|value| value.to_str()) {
             Some(Ok(host)) => host,
@@ -136,11 +143,17 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_socket_needs_no_host() {
-        let guard = Guard {
-            unix: true,
-            ..Guard::default()
+    fn a_browser_that_says_another_site_asks_is_refused() {
+        let asked = |site: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, "127.0.0.1:10880".parse().unwrap());
+            headers.insert(FETCH_SITE, site.parse().unwrap());
+            Guard::default().check(&headers)
         };
-        assert_eq!(guard.check(&HeaderMap::new()), Ok(()));
+        assert_eq!(asked("same-origin"), Ok(()));
+        assert_eq!(asked("none"), Ok(()));
+        for site in ["cross-site", "same-site", "", "Same-Origin"] {
+            assert!(asked(site).is_err(), "{site}");
+        }
     }
 }

@@ -1,12 +1,16 @@
 //! The admin API: what the daemon tells about itself and lets itself be told.
 //!
 //! ```text
-//! TCP or Unix socket -> guard -> route -> letters to the data threads -> JSON, or metrics as text
+//! TCP or Unix socket -> listen -> guard, access -> route -> letters to the data threads -> JSON, or metrics as text
 //! ```
 //!
 //! Runs on one tokio thread. Nothing here touches a device: every question and command is a letter to
 //! the thread that owns the device, and every refusal is JSON that says what to do.
+//!
+//! Always true: a request that changes something, or asks for what is not in `access::READABLE`, comes from the
+//! daemon's owner, from root, or with the token.
 
+pub mod access;
 pub mod api;
 pub mod cluster;
 mod cluster_metrics;
@@ -14,6 +18,7 @@ mod cluster_metrics;
 mod dead_tests;
 pub mod guard;
 pub mod learn;
+pub mod listen;
 pub mod metrics;
 mod reserve;
 pub mod store;
@@ -28,11 +33,15 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, patch, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
+use env::net::Address;
 use tokio::sync::oneshot;
 use utoipa::OpenApi;
 
+use crate::config::Config;
+use crate::secrets;
 use crate::tree::{Letter, Refused, Reply, TreeHandle, TreeReport};
+use access::{Access, Entrance};
 use api::{Advice, Attach, Change, Device, Export, Refusal, Status, Volume};
 use guard::Guard;
 use tier::{Ask, Heat, Moves};
@@ -41,6 +50,8 @@ use tier::{Ask, Heat, Moves};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long figures wait for the meta store.
 const METRICS_PATIENCE: Duration = Duration::from_secs(3);
+/// What the file with the bearer token is called, in the data directory.
+pub const TOKEN_FILE: &str = "admin.token";
 /// No request of this API is longer.
 const BODY_MAX: usize = 64 * 1024;
 
@@ -51,6 +62,8 @@ pub struct Control {
     pub started_unix_seconds: u64,
     pub started: tokio::time::Instant,
     pub trees: Vec<TreeHandle>,
+    /// Who commands the daemon, and where.
+    pub access: Access,
 }
 
 /// An answer that is no success.
@@ -247,6 +260,7 @@ fn gone(tree: &TreeHandle) -> Failure {
         cluster::change_store,
         cluster::remove_store,
         get_exports,
+        get_access,
         get_metrics,
         get_health
     )
@@ -258,8 +272,47 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     Document::openapi()
 }
 
-/// The routes, behind a guard.
-pub fn router(control: Arc<Control>, guard: Guard) -> Router {
+/// Who is let in: what browsers may not do, and the token that commands.
+pub struct Gate {
+    pub guard: Guard,
+    pub access: Access,
+    /// As it stands in its file.
+    pub token: String,
+}
+
+impl Gate {
+    /// The gate of a daemon that runs as this process: its token is made if it is missing.
+    ///
+    /// # Errors
+    /// The token can neither be read nor made, or others can read it.
+    pub fn new(config: &Config, listen: &[Address]) -> anyhow::Result<Gate> {
+        let shown = |path: &std::path::Path| {
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+            path.display().to_string()
+        };
+        let token_file = config.data_dir.join(TOKEN_FILE);
+        let token = secrets::read_or_make(&token_file)?;
+        let sockets = listen.iter().filter_map(|address| match address {
+            Address::Unix(path) => Some(shown(path)),
+            Address::Tcp(_) => None,
+        });
+        Ok(Gate {
+            guard: Guard {
+                allow_remote: config.admin.allow_remote,
+                hosts: config.admin.hosts.clone(),
+            },
+            access: Access {
+                owner_user: rustix::process::geteuid().as_raw(),
+                sockets: sockets.collect(),
+                token_file: shown(&token_file),
+            },
+            token: secrets::to_hex(&token),
+        })
+    }
+}
+
+/// The routes, behind a gate.
+pub fn router(control: Arc<Control>, gate: Gate) -> Router {
     Router::new()
         .route("/v1/status", get(get_status))
         .route("/v1/devices", get(get_devices))
@@ -298,6 +351,7 @@ pub fn router(control: Arc<Control>, guard: Guard) -> Router {
         )
         .merge(cluster_routes())
         .route("/v1/exports", get(get_exports))
+        .route("/v1/access", get(get_access))
         .route("/metrics", get(get_metrics))
         .route("/healthz", get(get_health))
         .route("/openapi.json", get(async || Json(openapi())))
@@ -321,7 +375,7 @@ pub fn router(control: Arc<Control>, guard: Guard) -> Router {
         })
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(axum::middleware::from_fn_with_state(
-            Arc::new(guard),
+            Arc::new(gate),
             stand_guard,
         ))
         .with_state(control)
@@ -355,23 +409,28 @@ fn cluster_routes() -> Router<Arc<Control>> {
 }
 
 async fn stand_guard(
-    State(guard): State<Arc<Guard>>,
-    headers: HeaderMap,
+    State(gate): State<Arc<Gate>>,
+    Extension(entrance): Extension<Entrance>,
     request: Request,
     next: Next,
 ) -> Response {
-    match guard.check(&headers) {
-        Ok(()) => next.run(request).await,
-        Err(why) => {
-            tracing::warn!(path = request.uri().path(), why, "refused an admin request");
+    let (method, path) = (request.method(), request.uri().path());
+    let headers = request.headers();
+    let let_in = match gate.guard.check(headers) {
+        Err(why) if !entrance.is_unix() => {
             let todo = "call this machine by an IP address or localhost, or name it in \
                         [admin] hosts";
-            Failure::new(
-                StatusCode::FORBIDDEN,
-                format!("the request was refused: {why}"),
-                todo,
-            )
-            .into_response()
+            let error = format!("the request was refused: {why}");
+            Err(Failure::new(StatusCode::FORBIDDEN, error, todo))
+        }
+        _ => access::check(&gate.access, &gate.token, entrance, (method, path), headers),
+    };
+    match let_in {
+        Ok(()) => next.run(request).await,
+        Err(failure) => {
+            let why = &failure.refusal.error;
+            tracing::warn!(path, why, "refused an admin request");
+            failure.into_response()
         }
     }
 }
@@ -580,6 +639,12 @@ async fn attach_volume(
 #[utoipa::path(get, path = "/v1/exports", responses((status = 200, body = Vec<Export>)))]
 async fn get_exports(State(control): State<Arc<Control>>) -> Answer<Vec<Export>> {
     Ok(Json(control.status().await?.exports))
+}
+
+/// Who commands the daemon, and where: paths, no secret.
+#[utoipa::path(get, path = "/v1/access", responses((status = 200, body = Access)))]
+async fn get_access(State(control): State<Arc<Control>>) -> Json<Access> {
+    Json(control.access.clone())
 }
 
 /// Figures for Prometheus, as OpenMetrics text.

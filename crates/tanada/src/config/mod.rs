@@ -671,13 +671,7 @@ fn in_order(mut waiting: Vec<(usize, HybridConfig)>, root: &Keys<'_, '_>) -> Vec
 }
 
 fn read_admin(root: &mut Keys<'_, '_>, data_dir: &Path) -> AdminConfig {
-    let usual = || {
-        let socket = data_dir.join("admin.sock");
-        let mut listen = vec![ADMIN.parse().expect("a constant address")];
-        // A path too long for a socket is no reason to refuse a configuration that asked for none.
-        listen.extend(format!("unix:{}", socket.display()).parse::<Address>());
-        listen
-    };
+    let usual = || with_socket(vec![ADMIN.parse().expect("a constant address")], data_dir);
     let Some(mut keys) = root.table("admin") else {
         return AdminConfig {
             listen: usual(),
@@ -693,18 +687,28 @@ fn read_admin(root: &mut Keys<'_, '_>, data_dir: &Path) -> AdminConfig {
     {
         for address in listen.value.iter().filter(|address| !is_local(address)) {
             let what = format!(
-                "{address} can be reached from other machines, and whoever reaches the admin API \
-                 commands it; listen on 127.0.0.1 or a Unix socket, or add allow_remote = true"
+                "{address} can be reached from other machines, which read status and metrics there, and command \
+                 with the token in the clear; listen on 127.0.0.1 or a Unix socket, or add allow_remote = true"
             );
             keys.complain_at(listen.at, "listen", what);
         }
     }
     keys.finish();
     AdminConfig {
-        listen: listen.map_or_else(usual, |at| at.value),
+        listen: listen.map_or_else(usual, |at| with_socket(at.value, data_dir)),
         allow_remote,
         hosts: hosts.map_or_else(Vec::new, |at| at.value),
     }
+}
+
+/// With a Unix socket among them: there the owner's commands are taken.
+fn with_socket(mut listen: Vec<Address>, data_dir: &Path) -> Vec<Address> {
+    if listen.iter().all(|it| matches!(it, Address::Tcp(_))) {
+        let socket = data_dir.join("admin.sock");
+        // A path too long for a socket is no reason to refuse a configuration that asked for none.
+        listen.extend(format!("unix:{}", socket.display()).parse::<Address>());
+    }
+    listen
 }
 
 /// Is the address out of reach of other machines?

@@ -75,6 +75,12 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// The header by which the owner of the daemon in `dir` commands it over TCP.
+pub fn bearer(dir: &Path) -> String {
+    let token = fs::read_to_string(dir.join("tanada-data/admin.token")).expect("made at the start");
+    format!("Authorization: Bearer {}\r\n", token.trim_end())
+}
+
 /// One HTTP request over TCP: status code and body.
 pub fn http(address: &str, request: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).expect("the daemon listens");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::{Daemon, SMALL, http, json, run, stderr, text, without};
+use crate::common::{Daemon, SMALL, bearer, http, json, run, stderr, text, without};
 use serde_json::{Value, json};
 
 fn get(address: &str, path: &str, headers: &str) -> (u16, String) {
@@ -227,7 +227,7 @@ fn the_admin_api_answers_over_http_and_refuses_in_json() {
     let dir = dir.path();
     let daemon = Daemon::start(dir, SMALL);
     let address = daemon.admin_tcp();
-    let host = format!("Host: {address}\r\n");
+    let host = format!("Host: {address}\r\n{}", bearer(dir));
 
     assert_eq!(get(&address, "/healthz", &host), (200, "ok\n".to_owned()));
     let (code, document) = get(&address, "/openapi.json", &host);

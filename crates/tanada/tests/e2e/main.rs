@@ -1,5 +1,6 @@
 //! The program from outside: a real daemon over sockets, and commands that need none.
 
+mod access;
 mod advice;
 mod commands;
 mod common;

@@ -39,7 +39,10 @@ fn a_volume_records_what_it_is_asked_until_it_is_told_to_stop() {
     // No longer recorded.
     ask(dir, &["write -P 3 5M 4k"]);
     if asked {
-        let found = json(dir, &["trace", "stat", "vol0.csv", "--json"]);
+        let found = json(
+            dir,
+            &["trace", "stat", "tanada-data/traces/vol0.csv", "--json"],
+        );
         assert_eq!(found["format"], "csv");
         assert_eq!(found["ops"]["write"]["bytes"], (64 + 4) << 10);
         assert_eq!(found["ops"]["write"]["requests"], 2);
@@ -50,7 +53,8 @@ fn a_volume_records_what_it_is_asked_until_it_is_told_to_stop() {
 
     // The same file again, where a new recording cannot begin: the old one goes on.
     text(dir, &["volume", "set", "vol0", "trace=again.csv"]);
-    fs::write(dir.join("again.csv.3"), "Dear Tanada").unwrap();
+    let traces = dir.join("tanada-data/traces");
+    fs::write(traces.join("again.csv.3"), "Dear Tanada").unwrap();
     let refused = run(dir, &["volume", "set", "vol0", "trace=again.csv"]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(
@@ -67,21 +71,15 @@ fn a_volume_records_what_it_is_asked_until_it_is_told_to_stop() {
     );
 
     // A stop of the daemon ends a recording well; the next one keeps it as FILE.1.
-    let file = dir.join("vol0.csv");
-    text(
-        dir,
-        &[
-            "volume",
-            "set",
-            "vol0",
-            &format!("trace={}", file.display()),
-        ],
-    );
+    text(dir, &["volume", "set", "vol0", "trace=vol0.csv"]);
     ask(dir, &["write -P 4 7M 8k"]);
     assert_eq!(daemon.stop().0, Some(0));
     if asked {
-        assert!(dir.join("vol0.csv.1").exists());
-        let found = json(dir, &["trace", "stat", "vol0.csv", "--json"]);
+        assert!(traces.join("vol0.csv.1").exists());
+        let found = json(
+            dir,
+            &["trace", "stat", "tanada-data/traces/vol0.csv", "--json"],
+        );
         assert_eq!(found["ops"]["write"]["bytes"], 8 << 10);
     }
 }
@@ -90,7 +88,10 @@ fn a_volume_records_what_it_is_asked_until_it_is_told_to_stop() {
 fn a_recording_that_cannot_be_is_refused_and_the_volume_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    fs::write(dir.join("letter.txt"), "Dear Tanada").unwrap();
+    let traces = dir.join("tanada-data/traces");
+    fs::create_dir_all(&traces).unwrap();
+    fs::write(traces.join("letter.txt"), "Dear Tanada").unwrap();
+    let elsewhere = format!("trace={}/elsewhere.csv", dir.display());
     // The configuration asks for a trace where none can be: the volume serves, and says why.
     let config = SMALL.replace(
         "fast = \"fast\"\n",
@@ -104,7 +105,11 @@ fn a_recording_that_cannot_be_is_refused_and_the_volume_goes_on() {
     assert!(failed.contains("no/such/trace.csv"), "{failed}");
     assert!(text(dir, &["volume", "show", "vol0"]).contains("stopped"));
     for (change, reason) in [
-        ("trace=no/such/trace.csv", "No such file"),
+        // A command names a file of the daemon's, not a path of the machine.
+        (elsewhere.as_str(), "tanada-data/traces"),
+        ("trace=../admin.token", "is not a name"),
+        ("trace=..", "is not a name"),
+        ("trace=no/such/trace.csv", "is not a name"),
         ("trace=letter.txt", "was not recorded by tanada"),
         ("trace_max=4KiB", "too small"),
     ] {
@@ -117,9 +122,10 @@ fn a_recording_that_cannot_be_is_refused_and_the_volume_goes_on() {
         );
     }
     assert_eq!(
-        fs::read_to_string(dir.join("letter.txt")).unwrap(),
+        fs::read_to_string(traces.join("letter.txt")).unwrap(),
         "Dear Tanada"
     );
+    assert!(!dir.join("elsewhere.csv").exists());
     ask(dir, &["write -P 5 1M 4k", "read -P 5 1M 4k"]);
     assert_eq!(daemon.stop().0, Some(0));
 }

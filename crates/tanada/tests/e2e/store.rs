@@ -8,10 +8,10 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::common::{Daemon, http, json, run, stderr, tanada, text};
+use crate::common::{Daemon, bearer, http, json, run, stderr, tanada, text};
 
 /// Two stores on files, one open to whoever reaches it.
-const STORES: &str = r#"
+pub const STORES: &str = r#"
 [[device]]
 name = "d0"
 path = "d0.img"
@@ -762,9 +762,10 @@ fn a_calibration_is_refused_where_something_is_reserved() {
         http(
             &daemon.admin_tcp(),
             &format!(
-                "POST /v1/stores/s0/calibrate HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
+                "POST /v1/stores/s0/calibrate HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{}\
                  Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}",
-                daemon.admin_tcp()
+                daemon.admin_tcp(),
+                bearer(dir)
             ),
         )
     };

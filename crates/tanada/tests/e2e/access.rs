@@ -1,0 +1,220 @@
+//! Who commands the daemon: its owner at the Unix socket or with the token, and nobody else.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::common::{Daemon, SMALL, bearer, http, json, run, stderr, text};
+use crate::store::STORES;
+
+/// One request over TCP with these headers.
+fn ask(address: &str, method: &str, path: &str, headers: &str) -> (u16, String) {
+    let body = match method {
+        "GET" => "\r\n".to_owned(),
+        _ => "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}".to_owned(),
+    };
+    let head = format!("Host: {address}\r\nConnection: close\r\n{headers}");
+    http(
+        address,
+        &format!("{method} {path} HTTP/1.1\r\n{head}{body}"),
+    )
+}
+
+/// Runs a copy of the program as a user without any rights; `None` where only root may do that.
+fn as_another(dir: &Path, arguments: &[&str], token: Option<&Path>) -> Option<Output> {
+    const NOBODY: u32 = 65534;
+    if fs::metadata(dir).unwrap().uid() != 0 {
+        println!("skipped: only root can take another user's place");
+        return None;
+    }
+    let open = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(dir, open.clone()).unwrap();
+    let program = dir.join("tanada");
+    if !program.exists() {
+        fs::copy(env!("CARGO_BIN_EXE_tanada"), &program).unwrap();
+        fs::set_permissions(&program, open).unwrap();
+    }
+    let mut command = Command::new(program);
+    command.current_dir(dir).uid(NOBODY).gid(NOBODY);
+    command.env_remove("RUST_LOG").env_remove("TANADA_ADMIN");
+    if let Some(token) = token {
+        std::os::unix::fs::chown(token, Some(NOBODY), Some(NOBODY)).unwrap();
+        command.env("TANADA_ADMIN_TOKEN_FILE", token);
+    }
+    Some(command.args(arguments).output().expect("it starts"))
+}
+
+#[test]
+fn over_tcp_a_stranger_reads_status_and_metrics_and_commands_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, SMALL);
+    let address = daemon.admin_tcp();
+    for path in [
+        "/healthz",
+        "/metrics",
+        "/openapi.json",
+        "/v1/access",
+        "/v1/status",
+    ] {
+        assert_eq!(ask(&address, "GET", path, "").0, 200, "{path}");
+    }
+    // Every route of the document, with every method it has.
+    let (_, document) = ask(&address, "GET", "/openapi.json", "");
+    let document: Value = serde_json::from_str(&document).unwrap();
+    let mut refused = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            let method = method.to_uppercase();
+            if method == "GET" && !path.contains('{') && ask(&address, "GET", path, "").0 == 200 {
+                continue;
+            }
+            let (code, refusal) = ask(&address, &method, path, "");
+            assert_eq!(code, 401, "{method} {path}: {refusal}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 30, "{refused}");
+    let (_, refusal) = ask(&address, "POST", "/v1/volumes/vol0/detach", "");
+    let refusal: Value = serde_json::from_str(&refusal).unwrap();
+    let todo = refusal["what_to_do"].as_str().unwrap();
+    assert!(
+        todo.contains("/admin.sock") && todo.contains("/tanada-data/admin.token"),
+        "{todo}"
+    );
+    let volume = json(dir, &["volume", "show", "vol0", "--json"]);
+    assert_eq!(volume["health"], "healthy", "nothing was detached");
+
+    // With the token all of it works; with another one nothing does.
+    let right = bearer(dir);
+    let wrong = format!("Authorization: Bearer {}\r\n", "0".repeat(64));
+    let detach = |headers| ask(&address, "POST", "/v1/volumes/vol0/detach", headers).0;
+    assert_eq!((detach(&wrong), detach(&right)), (401, 200));
+    assert_eq!(ask(&address, "GET", "/v1/status", &wrong).0, 401);
+    assert_eq!(daemon.stop().0, Some(0));
+}
+
+#[test]
+fn a_capability_is_never_in_an_answer_to_a_reader() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, STORES);
+    let address = daemon.admin_tcp();
+    let arguments = [
+        "--store", "s0", "--read", "1MB/s", "--for", "1m", "--scope", "b/",
+    ];
+    let capability = text(dir, &[&["reserve", "add"][..], &arguments].concat());
+    let capability = capability.trim();
+    let (code, one) = ask(&address, "GET", "/v1/reservations/s0/1", &bearer(dir));
+    assert_eq!(code, 200, "{one}");
+    assert!(one.contains(capability), "the owner sees it: {one}");
+    for path in [
+        "/healthz",
+        "/metrics",
+        "/openapi.json",
+        "/v1/access",
+        "/v1/status",
+    ] {
+        let (code, text) = ask(&address, "GET", path, "");
+        assert!(code == 200 && !text.contains(capability), "{path}: {text}");
+    }
+    for path in ["/v1/reservations", "/v1/reservations/s0/1", "/v1/stores"] {
+        let (code, text) = ask(&address, "GET", path, "");
+        assert!(code == 401 && !text.contains(capability), "{path}: {text}");
+    }
+    assert_eq!(daemon.stop().0, Some(0));
+}
+
+#[test]
+fn the_owner_commands_by_the_port_alone_also_where_no_socket_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let config = SMALL.replace("\"unix:admin.sock\", ", "");
+    let daemon = Daemon::start(dir, &config);
+    let port = daemon.admin_tcp();
+    text(
+        dir,
+        &["volume", "set", "vol0", "write=through", "--admin", &port],
+    );
+    let volume = json(dir, &["volume", "show", "vol0", "--json", "--admin", &port]);
+    assert_eq!(volume["settings"]["write"], "through");
+    let mode = |file: &str| {
+        fs::metadata(dir.join("tanada-data").join(file))
+            .unwrap()
+            .mode()
+    };
+    assert_eq!(mode("admin.sock") & 0o777, 0o600);
+    assert_eq!(mode("admin.token") & 0o777, 0o600);
+    let token = bearer(dir);
+    assert_eq!(daemon.stop().0, Some(0));
+    // The token outlasts the daemon; one that others can read is not used.
+    let daemon = Daemon::start(dir, &config);
+    assert_eq!(bearer(dir), token);
+    assert_eq!(daemon.stop().0, Some(0));
+    let open = fs::Permissions::from_mode(0o644);
+    fs::set_permissions(dir.join("tanada-data/admin.token"), open).unwrap();
+    let refused = run(dir, &["serve", "tanada.toml"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        stderr(&refused).contains("chmod 600"),
+        "{}",
+        stderr(&refused)
+    );
+}
+
+#[test]
+fn another_user_looks_is_told_whom_to_be_and_needs_the_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, SMALL);
+    let port = daemon.admin_tcp();
+    let Some(status) = as_another(dir, &["status", "--admin", &port], None) else {
+        return;
+    };
+    assert!(status.status.success(), "{}", stderr(&status));
+
+    let set = ["volume", "set", "vol0", "write=through", "--admin"];
+    let refused = as_another(dir, &[&set[..], &[&port]].concat(), None).unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    let said = stderr(&refused);
+    assert!(
+        said.contains("for the daemon's owner, user 0") && said.contains("TANADA_ADMIN_TOKEN_FILE"),
+        "{said}"
+    );
+    let refused = as_another(dir, &[&set[..], &["unix:admin.sock"]].concat(), None).unwrap();
+    let said = stderr(&refused);
+    assert!(
+        said.contains("open to the daemon's owner alone, user 0"),
+        "{said}"
+    );
+    // A socket that was opened to all by hand: the peer's user counts.
+    let open = fs::Permissions::from_mode(0o666);
+    fs::set_permissions(dir.join("admin.sock"), open).unwrap();
+    let refused = as_another(dir, &[&set[..], &["unix:admin.sock"]].concat(), None).unwrap();
+    let said = stderr(&refused);
+    assert!(said.contains("obeys its owner, user 0, and root"), "{said}");
+    let volume = json(dir, &["volume", "show", "vol0", "--json"]);
+    assert_eq!(volume["settings"]["write"], "back", "nothing was changed");
+
+    let token = dir.join("token");
+    fs::copy(dir.join("tanada-data/admin.token"), &token).unwrap();
+    let done = as_another(dir, &[&set[..], &[&port]].concat(), Some(&token)).unwrap();
+    assert!(done.status.success(), "{}", stderr(&done));
+    assert_eq!(daemon.stop().0, Some(0));
+}
+
+#[test]
+fn what_another_site_has_a_browser_ask_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(dir.path(), SMALL);
+    let address = daemon.admin_tcp();
+    for (site, expected) in [("cross-site", 403), ("same-site", 403), ("none", 200)] {
+        let header = format!("Sec-Fetch-Site: {site}\r\n");
+        let (code, answer) = ask(&address, "GET", "/v1/status", &header);
+        assert_eq!(code, expected, "{site}: {answer}");
+    }
+}
