@@ -12,7 +12,7 @@
 //! ```text
 //! Running    -> Failing      a write or a commit on the fast device failed
 //! Failing    -> Passing      nothing is dirty (any more), and the label says so, or the registry does
-//! Failing    -> Dead         dirty data cannot be read back, or the tie cannot be cut durably
+//! Failing    -> Dead         dirty data cannot be read back, or the failure cannot be noted durably
 //! Running    -> Passing      detach
 //! ```
 //!
@@ -35,7 +35,9 @@ use ledger::{Batch, Ledger};
 use crate::label::{Label, PAGE, Tie};
 use crate::map::{Entry, FULL, Hold, PageMap, REGION_PAGES, UNIT_PAGES, frames_for};
 use crate::marks::Marks;
+use crate::pair::{Keeper, Pair};
 use crate::record::{self, Live};
+use crate::relabel::{Change, Labels};
 use crate::settings::Settings;
 use crate::slots::{SlotRun, Slots};
 use crate::slow::{Slow, Waited};
@@ -43,6 +45,9 @@ use crate::tier;
 
 /// Bytes of fills under way at most; further read misses are not copied.
 const FILL_BYTES_MAX: u64 = 32 << 20;
+
+/// So often a label is tried before a failure is noted elsewhere.
+const LABEL_TRIES: u32 = 3;
 
 /// After this many failed reads the fast device is given up.
 const READ_ERRORS_MAX: u64 = 16;
@@ -122,8 +127,10 @@ pub(crate) struct Cache {
     pub ledger: Ledger,
     volatile: bool,
     pub on_abandon: Option<Abandon>,
+    /// What outlasts the loss of the fast device.
+    pub pair: Rc<Keeper>,
     // The map and what surrounds it.
-    pub label: RefCell<Label>,
+    pub label: Labels,
     pub map: RefCell<PageMap>,
     pub slots: RefCell<Slots>,
     pub marks: RefCell<Marks>,
@@ -161,7 +168,7 @@ pub(crate) struct Cache {
     fast_name: String,
     /// Failed reads since the last good one.
     failed_reads: Cell<u64>,
-    /// The label tells of the failure, as far as it can be written: evacuation may begin.
+    /// The label or the record of pairs tells of the failure: evacuation may begin.
     pub failing_noted: Cell<bool>,
     fast_io_max: usize,
     /// Writers waiting for slots, in the order they came.
@@ -184,6 +191,12 @@ pub(crate) struct Cache {
 /// Remembers, elsewhere than on the fast device, that a cache counts no more.
 pub type Abandon = Rc<dyn Fn(u128) -> Result<(), String>>;
 
+/// Where it is kept that a cache counts, or counts no more.
+pub(crate) struct Ends {
+    pub on_abandon: Option<Abandon>,
+    pub pair: Rc<Keeper>,
+}
+
 /// Slots held back from residents, for out-of-place writes.
 pub(crate) fn spare_for(slots: u32) -> u32 {
     (slots / 50).max(16.min(slots / 4)).max(1)
@@ -197,7 +210,7 @@ impl Cache {
         ledger: Ledger,
         label: Label,
         map: PageMap,
-        on_abandon: Option<Abandon>,
+        ends: Ends,
     ) -> Rc<Cache> {
         let slots = label.slots;
         let pages_per_block = settings.block.0 / PAGE;
@@ -208,8 +221,9 @@ impl Cache {
             tier,
             slow,
             ledger,
-            on_abandon,
-            label: RefCell::new(label),
+            on_abandon: ends.on_abandon,
+            pair: ends.pair,
+            label: Labels::new(Rc::clone(&fast), label),
             map: RefCell::new(map),
             slots: RefCell::new(Slots::new(slots)),
             marks: RefCell::default(),
@@ -382,8 +396,8 @@ impl Cache {
                 Condition::Failing(error) | Condition::Dead(error) => {
                     return Err(self.flush_failed(error));
                 }
-                // The slow device stands alone: nothing is left that needs a commit.
-                Condition::Passing(_) => return Ok(()),
+                // The slow device stands alone: what is on it counts, once that is flushed.
+                Condition::Passing(_) => return Err(self.flush_failed(&self.not_running())),
             }
             if self.commits.cut.get() < number {
                 self.want_commit();
@@ -533,17 +547,51 @@ impl Cache {
             self.pass("the fast device failed while nothing was dirty")
                 .await;
         } else {
-            // What goes home from now on may be newer than clean entries of the last commit: a start
-            // after a crash must not trust those. If this cannot be written, neither can the end be.
-            let mut label = self.label.borrow().clone();
-            label.tie = Tie::Failing;
-            if let Err(error) = label.write_both(&self.fast).await {
-                tracing::warn!(volume = %self.name, %error, "the label could not be changed");
-            }
-            *self.label.borrow_mut() = label;
-            self.failing_noted.set(true);
+            self.note_failing().await;
         }
         self.changed();
+    }
+
+    /// What goes home from now on may be newer than clean entries of the last commit: a start after a crash
+    /// must not trust those, so it is noted durably first. If it cannot be, nothing goes home.
+    async fn note_failing(self: &Rc<Self>) {
+        let mut answer = Ok(());
+        for _ in 0..LABEL_TRIES {
+            answer = self.label.change(Change::Tie(Tie::Failing)).await;
+            if answer.is_ok() {
+                break;
+            }
+        }
+        let Err(error) = answer else {
+            self.failing_noted.set(true);
+            return;
+        };
+        tracing::warn!(volume = %self.name, %error, "the label could not be changed");
+        let noted = match self.pair.is_kept() {
+            true => self.note_failing_pair(),
+            false => Err("no record of pairs is kept".to_owned()),
+        };
+        match noted {
+            Ok(()) => self.failing_noted.set(true),
+            Err(why) => self.die(DeviceError::Gone {
+                device: self.name.clone(),
+                op: device::Op::Write,
+                why: format!(
+                    "{error}; and that the fast device fails could not be noted elsewhere ({why}), so its \
+                     dirty data stay on it: repair one of the two and start again"
+                ),
+            }),
+        }
+    }
+
+    fn note_failing_pair(&self) -> Result<(), String> {
+        let label = self.label.borrow();
+        self.pair.note(Pair {
+            cache: Some(label.uuid),
+            generation: label.generation.max(self.pair.now().generation),
+            dirty: true,
+            failing: true,
+        })
     }
 
     fn changed(&self) {
@@ -588,21 +636,27 @@ impl Cache {
         self.changed();
     }
 
-    async fn abandon(&self) -> Result<(), String> {
-        let mut label = self.label.borrow().clone();
-        label.tie = Tie::Abandoned;
-        match label.write_both(&self.fast).await {
-            Ok(()) => {
-                *self.label.borrow_mut() = label;
-                Ok(())
-            }
+    /// Its contents count no more, durably.
+    pub async fn abandon(&self) -> Result<(), String> {
+        let alone = self.pair.now().alone();
+        let listed = match self.label.change(Change::Tie(Tie::Abandoned)).await {
+            Ok(()) => Ok(()),
             Err(error) => match &self.on_abandon {
-                Some(remember) => remember(label.uuid),
+                Some(remember) => remember(self.label.borrow().uuid),
+                // An attachment that the record does not know of any more is an older one.
+                None if self.pair.is_kept() => return self.pair.note(alone),
                 None => Err(format!(
                     "{error}; no registry of abandoned caches is configured"
                 )),
             },
+        };
+        if listed.is_ok()
+            && let Err(why) = self.pair.note(alone)
+        {
+            // It names a cache that counts no more: the next start sees that.
+            tracing::warn!(volume = %self.name, why, "the record of pairs could not be written");
         }
+        listed
     }
 
     /// Waits until a failing cache has become something definite. `Ok`: the slow device stands alone.

@@ -575,8 +575,12 @@ impl Inner {
 
     /// The fast device failed with dirty data on it: brings home what can be read, then lets go.
     async fn evacuate(&self, cache: &Rc<Cache>) {
-        while !cache.failing_noted.get() && cache.map.borrow().dirty() > 0 {
+        let failing = || matches!(*cache.condition.borrow(), Condition::Failing(_));
+        while failing() && !cache.failing_noted.get() && cache.map.borrow().dirty() > 0 {
             cache.room.wait().await;
+        }
+        if !failing() {
+            return;
         }
         match self.clean_all(cache).await {
             Ok(()) => {

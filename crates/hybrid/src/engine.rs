@@ -16,10 +16,12 @@ use env::sync::Event;
 use policy::cache::admission::{Admission as Reads, FlashBudget, Reads as Rule, Seen, Streams};
 
 use crate::cache::{Cache, Condition};
+use crate::compare::Recent;
 use crate::label::PAGE;
 use crate::locks::Locks;
 use crate::map::{REGION_PAGES, UNIT_PAGES};
 use crate::open::OpenError;
+use crate::pair::Pair;
 use crate::settings::{Admission, Settings, SettingsError, WriteMode};
 use crate::slow::Slow;
 use crate::stats::{Figures, Health, NanosOf, Status};
@@ -96,6 +98,8 @@ pub(crate) struct Inner {
     gate: Gate,
     /// Management operations go one at a time.
     pub managing: Cell<bool>,
+    /// What a close fingerprints beside the sampled pages.
+    pub recent: RefCell<Recent>,
     // Decisions beside the policy.
     streams: RefCell<Streams>,
     budget: RefCell<FlashBudget>,
@@ -130,6 +134,7 @@ impl Inner {
             closed: Cell::new(false),
             gate: Gate::default(),
             managing: Cell::new(false),
+            recent: RefCell::default(),
             figures: Figures::default(),
             recovered: Cell::default(),
         };
@@ -428,6 +433,16 @@ impl Hybrid {
             Some(cache) if clean_first || other_moves => Some(inner.halt_moves(cache).await),
             _ => None,
         };
+        if let Some(cache) = cache.as_ref().filter(|_| settings.write.keeps_dirty()) {
+            let pair = cache.pair.now();
+            inner.note_pair(
+                cache,
+                Pair {
+                    dirty: true,
+                    ..pair
+                },
+            )?;
+        }
         inner.apply(settings);
         let Some(cache) = cache.filter(|_| clean_first) else {
             return Ok(());
@@ -436,6 +451,19 @@ impl Hybrid {
         inner.clean_most(&cache).await?;
         inner.close_gate().await;
         let answer = inner.clean_all(&cache).await;
+        if answer.is_ok() && cache.is_running() {
+            let pair = cache.pair.now();
+            // Said too much, at worst.
+            if let Err(error) = inner.note_pair(
+                &cache,
+                Pair {
+                    dirty: false,
+                    ..pair
+                },
+            ) {
+                tracing::warn!(volume = %inner.name, %error, "the record still says dirty");
+            }
+        }
         inner.open_gate();
         Ok(answer?)
     }

@@ -23,7 +23,9 @@ use crate::map::PAGES_MAX;
 
 pub(crate) const PAGE: u64 = base::PAGE as u64;
 const MAGIC: [u8; 8] = *b"TANADAHY";
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
+/// What this version still reads: version 1 has no attachment and is never closed.
+const VERSION_MIN: u32 = 1;
 const LEDGER_START: u64 = 2 * PAGE;
 /// A cache smaller than this is of no use.
 const SLOTS_MIN: u32 = 64;
@@ -49,6 +51,16 @@ impl Tie {
     pub fn counts(self) -> bool {
         matches!(self, Tie::Attached | Tie::Failing)
     }
+
+    /// In a sentence.
+    pub fn word(self) -> &'static str {
+        match self {
+            Tie::Attached => "attached",
+            Tie::Failing => "failing",
+            Tie::Detached => "detached",
+            Tie::Abandoned => "given up",
+        }
+    }
 }
 
 /// What the label says.
@@ -65,6 +77,10 @@ pub(crate) struct Label {
     /// Slots the device and the ledger have room for.
     pub slots_max: u32,
     pub name: String,
+    /// The number of the attachment: each making and each opening counts one up. 0 before version 2.
+    pub generation: u64,
+    /// Closed, and the fingerprints of all pages are those of what the slow device has.
+    pub closed: bool,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -85,10 +101,12 @@ struct Raw {
     ledger_len: U64,
     slots_start: U64,
     name: [u8; 64],
+    generation: U64,
+    closed: U32,
 }
 
 /// Why a label could not be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unlabelled {
     /// All zeroes: free for use.
     Blank,
@@ -98,6 +116,8 @@ pub(crate) enum Unlabelled {
     Version(u32),
     /// Ours, but neither copy is whole.
     Damaged,
+    /// Ours and whole, but the device ends before its cache does, at this byte.
+    Short(u64),
 }
 
 impl Label {
@@ -144,6 +164,8 @@ impl Label {
             slots: wanted,
             slots_max,
             name: name.chars().take(16).collect(),
+            generation: 0,
+            closed: false,
         })
     }
 
@@ -183,6 +205,8 @@ impl Label {
             ledger_len: self.ledger.len.0.into(),
             slots_start: self.slots_start.into(),
             name,
+            generation: self.generation.into(),
+            closed: u32::from(self.closed).into(),
         };
         let mut page = Buf::zeroed(base::PAGE);
         let bytes = raw.as_bytes();
@@ -205,7 +229,7 @@ impl Label {
         if crc32c(&unsigned) != raw.crc.get() {
             return Err(Unlabelled::Damaged);
         }
-        if raw.version.get() != VERSION {
+        if !(VERSION_MIN..=VERSION).contains(&raw.version.get()) {
             return Err(Unlabelled::Version(raw.version.get()));
         }
         let tie = match raw.tie.get() {
@@ -230,6 +254,8 @@ impl Label {
             slots: raw.slots.get(),
             slots_max: raw.slots_max.get(),
             name: name.to_owned(),
+            generation: raw.generation.get(),
+            closed: raw.closed.get() == 1,
         };
         // A checksum says that we wrote it, not that it fits the device it was found on.
         let end = label
@@ -237,15 +263,14 @@ impl Label {
             .checked_add(u64::from(label.slots_max) * PAGE);
         let sound = label.slots >= SLOTS_MIN
             && label.slots <= label.slots_max
-            && end.is_some_and(|end| end <= device_size.0)
             && label.slots_start.is_multiple_of(PAGE)
             && label.ledger.start.byte() >= LEDGER_START
             && label.ledger.end().byte() <= label.slots_start
             && label.slow_size.0 / PAGE <= PAGES_MAX;
-        if sound {
-            Ok(label)
-        } else {
-            Err(Unlabelled::Damaged)
+        match end {
+            Some(end) if sound && end <= device_size.0 => Ok(label),
+            Some(end) if sound => Err(Unlabelled::Short(end)),
+            _ => Err(Unlabelled::Damaged),
         }
     }
 
@@ -253,7 +278,7 @@ impl Label {
     pub async fn read(device: &Rc<dyn Device>) -> Result<Result<Label, Unlabelled>, DeviceError> {
         let size = device.info().size;
         if size.0 < 2 * PAGE {
-            return Ok(Err(Unlabelled::Foreign));
+            return Ok(Err(blank_or_foreign(device, size).await?));
         }
         let pages = device.read_at(Sector(0), Bytes(2 * PAGE)).await?;
         let found: Vec<Result<Label, Unlabelled>> = pages
@@ -275,6 +300,7 @@ impl Label {
                 .cloned()
         };
         let why = any(|why| matches!(why, Unlabelled::Version(_)))
+            .or_else(|| any(|why| matches!(why, Unlabelled::Short(_))))
             .or_else(|| any(|why| *why == Unlabelled::Damaged))
             .or_else(|| any(|why| *why == Unlabelled::Foreign))
             .unwrap_or(Unlabelled::Blank);
@@ -283,13 +309,19 @@ impl Label {
         }
         // Zero labels alone prove little: a file system may start further on.
         let more = Bytes(size.0.min(1 << 20));
-        let start = device.read_at(Sector(0), more).await?;
-        let blank = start.iter().all(|byte| *byte == 0);
-        Ok(Err(if blank {
-            Unlabelled::Blank
-        } else {
-            Unlabelled::Foreign
-        }))
+        Ok(Err(blank_or_foreign(device, more).await?))
+    }
+
+    /// The newest label whole in the first two pages of `device`, if one of ours is there.
+    pub async fn at_start(device: &Rc<dyn Device>) -> Result<Option<Label>, DeviceError> {
+        let size = device.info().size;
+        let mut found: Vec<Label> = Vec::new();
+        for page in 0..(size.0 / PAGE).min(2) {
+            let at = Sector::containing(page * PAGE);
+            let page = device.read_at(at, Bytes(PAGE)).await?;
+            found.extend(Label::parse(&page, size));
+        }
+        Ok(found.into_iter().max_by_key(|label| label.sequence))
     }
 
     /// Writes the label, durably, over the older copy.
@@ -323,6 +355,15 @@ impl Label {
     }
 }
 
+/// What the first `len` bytes of a device without a label say.
+async fn blank_or_foreign(device: &Rc<dyn Device>, len: Bytes) -> Result<Unlabelled, DeviceError> {
+    let start = device.read_at(Sector(0), len).await?;
+    Ok(match start.iter().all(|byte| *byte == 0) {
+        true => Unlabelled::Blank,
+        false => Unlabelled::Foreign,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -344,12 +385,27 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_does_not_fit_its_device_is_refused() {
-        let page = label().page();
+    fn a_label_that_does_not_fit_its_device_tells_how_long_it_must_be() {
+        let label = label();
+        let end = label.slot(label.slots_max).byte();
         assert_eq!(
-            Label::parse(&page, Bytes::mib(32)),
-            Err(Unlabelled::Damaged)
+            Label::parse(&label.page(), Bytes::mib(32)),
+            Err(Unlabelled::Short(end))
         );
+    }
+
+    #[test]
+    fn a_label_of_version_1_is_of_no_attachment_and_not_closed() {
+        let mut newer = label();
+        (newer.generation, newer.closed) = (7, true);
+        let mut page = newer.page().to_vec();
+        page[8..12].copy_from_slice(&1u32.to_le_bytes());
+        // Version 1 ended with the name.
+        page[152..].fill(0);
+        page[12..16].fill(0);
+        let crc = crc32c(&page).to_le_bytes();
+        page[12..16].copy_from_slice(&crc);
+        assert_eq!(Label::parse(&page, Bytes::mib(64)), Ok(label()));
     }
 
     #[test]

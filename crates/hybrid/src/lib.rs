@@ -21,14 +21,17 @@
 
 mod cache;
 mod clean;
+mod compare;
 mod engine;
 mod label;
 mod locks;
 mod map;
 mod marks;
 mod open;
+mod pair;
 mod read;
 mod record;
+mod relabel;
 mod settings;
 mod slots;
 mod slow;
@@ -41,6 +44,7 @@ mod write;
 pub use cache::Abandon;
 pub use engine::{Hybrid, SetError};
 pub use open::{OpenError, Ties};
+pub use pair::{Pair, PairBook};
 pub use settings::{Admission, Energy, Settings, SettingsError, UnknownWord, WriteMode};
 pub use stats::{Health, NanosOf, Share, Status, Written};
 pub use tier::{

@@ -1,11 +1,14 @@
 //! Making, opening, closing a hybrid disk; attaching and detaching its fast device; changing its size.
 //!
 //! ```text
-//! create:  label "detached" -> empty ledger -> fingerprints of the slow device -> label "attached"
-//! open:    label -> replay the ledger -> drop clean pages of marked regions -> compare fingerprints
-//! detach:  bring everything home -> label "detached" -> the slow device stands alone
+//! create:  label "detached" -> empty ledger -> fingerprints of the slow device -> record -> label "attached"
+//! open:    record and label -> replay the ledger -> drop clean pages of marked regions -> compare fingerprints
+//!          -> label of the next attachment -> record
+//! detach:  bring everything home -> label "detached" -> record -> the slow device stands alone
 //! close:   commit -> clean mark; dirty data stay on the fast device, which comes back warm
 //! ```
+//!
+//! What may be done with a fast device is decided in [`crate::pair`].
 //!
 //! Always true:
 //! 1. The slow device is never written by any of these but to bring its own data home.
@@ -19,11 +22,14 @@ use base::{Bytes, Map, Nanos};
 use device::{Device, DeviceError};
 use ledger::{Identity, Ledger, LedgerError, Record};
 
-use crate::cache::{Abandon, Cache, sample_crc, sample_pages, spare_for};
+use crate::cache::{Abandon, Cache, Condition, Ends, sample_crc, sample_pages, spare_for};
+use crate::compare::Known;
 use crate::engine::{Hybrid, Inner, Recovered};
-use crate::label::{Label, PAGE, Tie, Unlabelled};
+use crate::label::{self, Label, PAGE, Tie, Unlabelled};
 use crate::map::{PageMap, REGION_PAGES};
+use crate::pair::{Keeper, Pair, PairBook, Refusal, Verdict, judge};
 use crate::record::{Fact, understand};
+use crate::relabel::Change;
 use crate::settings::{Settings, SettingsError};
 use crate::slow::Slow;
 use crate::tier::Kept;
@@ -31,13 +37,19 @@ use crate::tier::Kept;
 /// How a pair is to be opened.
 #[derive(Clone, Default)]
 pub struct Ties {
-    /// Take the fast device even if it holds something else or belongs elsewhere: what is on it is lost.
+    /// Take the fast device even if it holds something else or belongs elsewhere: what is on it is lost. What
+    /// the record of pairs says may be the only copy is never given up so.
     pub force: bool,
     /// Caches given up after a failure: their contents never count again, whatever their labels say.
     pub abandoned: Vec<u128>,
     /// Remembers a cache given up when its own label cannot be written any more; without it such a
     /// failure stops the volume.
     pub on_abandon: Option<Abandon>,
+    /// Where the record of the volume's cache is kept; without it a blank fast device, or one that was away
+    /// meanwhile, is not told from the right one.
+    pub pairs: Option<Rc<dyn PairBook>>,
+    /// Compare every clean page of the cache with the slow device before it is believed.
+    pub verify: bool,
 }
 
 /// Why a hybrid disk could not be made, opened or changed.
@@ -91,8 +103,8 @@ pub enum OpenError {
     },
     /// The fast device holds something else.
     #[error(
-        "cannot use {fast} as a cache: it holds data that are not a cache of ours; wipe its first MiB, or \
-         force the attachment, which destroys them"
+        "cannot use {fast} as a cache: it holds data that are not a cache of ours; choose another device, or wipe \
+         its first MiB if they are not needed"
     )]
     Foreign {
         /// The fast device.
@@ -106,16 +118,108 @@ pub enum OpenError {
         /// What was found.
         why: String,
     },
+    /// The volume's cache, which may have the only copy of something, is not on the fast device.
+    #[error(
+        "{fast} {found}, but {name} has a cache that may hold what {slow} has not (cache {cache:032x}, attachment \
+         {generation}): connect its device and start again; if it is lost, `tanada volume give-up {name} --cache \
+         {cache:032x}` gives up what only it had, and an empty cache is made"
+    )]
+    NotHere {
+        /// The volume.
+        name: String,
+        /// The fast device offered.
+        fast: String,
+        /// What it holds.
+        found: String,
+        /// The slow device.
+        slow: String,
+        /// The identity of the cache that is missed.
+        cache: u128,
+        /// The number of its last attachment.
+        generation: u64,
+    },
+    /// The fast device was away while the volume went on without it.
+    #[error(
+        "{fast} has an old state of the cache of {name} (attachment {found} of {known}): the volume went on without \
+         it, so what it holds may be out of date; connect the device of the last attachment, if there is one, or \
+         give up what this one holds with `tanada volume give-up {name} --cache {cache:032x}`, and an empty cache \
+         is made on it; if both devices were set back together, `tanada volume accept` with the same words takes it"
+    )]
+    Older {
+        /// The volume.
+        name: String,
+        /// The fast device offered.
+        fast: String,
+        /// The identity of the cache on it.
+        cache: u128,
+        /// The number of its attachment.
+        found: u64,
+        /// The last one that the record knows.
+        known: u64,
+    },
+    /// Another cache than the record names.
+    #[error(
+        "{fast} is a cache of '{of}' ({cache:032x}), but the cache of {name} is {known:032x}: connect that one, or \
+         detach this one where it belongs; `tanada volume give-up {name} --cache ...` gives up either"
+    )]
+    Another {
+        /// The volume.
+        name: String,
+        /// The fast device offered.
+        fast: String,
+        /// The volume that its label names.
+        of: String,
+        /// The identity of the cache on it.
+        cache: u128,
+        /// The one that the record names.
+        known: u128,
+    },
+    /// The slow device begins with the label of a cache.
+    #[error(
+        "{slow} is to be the slow device of {name}, but it begins with the label of a cache (of '{of}'), and {fast} \
+         has none: slow and fast look swapped; correct the configuration"
+    )]
+    Swapped {
+        /// The volume.
+        name: String,
+        /// The slow device offered.
+        slow: String,
+        /// The fast device offered.
+        fast: String,
+        /// The volume that the label names.
+        of: String,
+    },
+    /// The record of pairs cannot be read or written.
+    #[error("cannot keep the record of the cache of {name}: {why}")]
+    Record {
+        /// The volume.
+        name: String,
+        /// What stands in the way.
+        why: String,
+    },
     /// The label or the map contradicts itself.
     #[error(
-        "the cache on {fast} is damaged: {why}; if what only the cache had may be lost, force the \
-         attachment to start with an empty one"
+        "the cache on {fast} is damaged: {why}; repair or copy the device and start again; what only this cache \
+         had can be given up with `tanada volume give-up`"
     )]
     Damaged {
         /// The fast device.
         fast: String,
         /// What does not agree.
         why: String,
+    },
+    /// The fast device became smaller than its cache.
+    #[error(
+        "{fast} has {size} bytes, but its cache reaches to byte {end}: let it have at least {end} bytes again (a file: \
+         `truncate -s {end} FILE`) and start again; pages that were cut off are told from others by their checksums"
+    )]
+    Short {
+        /// The fast device.
+        fast: String,
+        /// Its size in bytes.
+        size: u64,
+        /// The byte at which its cache ends.
+        end: u64,
     },
     /// Written by another version.
     #[error(
@@ -132,8 +236,8 @@ pub enum OpenError {
     },
     /// The cache belongs to a slow device of another size.
     #[error(
-        "{fast} is the cache of a slow device of {expected}, but {slow} has {size}: attach the right one, or \
-         force the attachment, which gives up what only the cache had"
+        "{fast} is the cache of a slow device of {}, but {slow} has {}: {}",
+        apart(*expected, *size).0, apart(*expected, *size).1, other_size(*expected, *size)
     )]
     WrongSlow {
         /// The fast device.
@@ -148,10 +252,12 @@ pub enum OpenError {
     /// The slow device's contents are not those the cache knew.
     #[error(
         "{fast} is not the cache of {slow}, or {slow} was changed without it: {differ} of {compared} \
-         fingerprints differ (first at byte {at}); attach the right pair, or force the attachment, which gives \
-         up what only the cache had"
+         fingerprints differ (first at byte {at}); attach the right pair, or, if {slow} is to stay as it is, give up \
+         what only the cache had ({dirty}) with `tanada volume give-up {name} --cache {cache:032x}`"
     )]
     Stale {
+        /// The volume.
+        name: String,
         /// The fast device.
         fast: String,
         /// The slow device.
@@ -162,6 +268,10 @@ pub enum OpenError {
         compared: usize,
         /// Where the first one lies on the slow device.
         at: u64,
+        /// The identity of the cache.
+        cache: u128,
+        /// What it has and the slow device has not.
+        dirty: Bytes,
     },
     /// Another management operation is under way, or the disk is in no state for this one.
     #[error("cannot {what} {name}: {why}")]
@@ -175,7 +285,28 @@ pub enum OpenError {
     },
 }
 
-const VERSION: u32 = 1;
+/// Two sizes as texts that differ if the sizes do.
+fn apart(one: Bytes, other: Bytes) -> (String, String) {
+    let exact = |size: Bytes| format!("{size} ({} bytes)", size.0);
+    match one.to_string() == other.to_string() {
+        true => (exact(one), exact(other)),
+        false => (one.to_string(), other.to_string()),
+    }
+}
+
+/// What to do about a slow device of another size than its cache knew.
+fn other_size(expected: Bytes, size: Bytes) -> String {
+    match size > expected {
+        true => format!(
+            "if it has grown, give it its {} bytes back, start, detach the cache, and let it grow then",
+            expected.0
+        ),
+        false => format!(
+            "attach the right one, or give it its {} bytes back",
+            expected.0
+        ),
+    }
+}
 
 impl Hybrid {
     /// Makes a hybrid disk of `slow`, whose contents stay, and `fast`, which becomes an empty cache.
@@ -228,18 +359,33 @@ impl Hybrid {
         settings.fit(&*fast);
         settings.check()?;
         let inner = Inner::new(settings, Slow::new(slow));
-        let label = match Label::read(&fast).await? {
-            Ok(label) => label,
-            Err(why) => return Err(unlabelled(&fast, why)),
-        };
-        inner.recover(fast, label, &ties).await?;
+        let keeper = inner.keeper(&ties)?;
+        let found = Label::read(&fast).await?;
+        match (
+            judge(keeper.record(), &found, &ties.abandoned, false),
+            found,
+        ) {
+            (Verdict::Open, Ok(label)) => inner.recover(fast, label, &ties, keeper).await?,
+            (Verdict::Refuse(refusal), found) => return Err(inner.refused(&fast, &found, refusal)),
+            (_, found) => {
+                let why = match found {
+                    Ok(_) => "the cache on it was detached or given up",
+                    Err(_) => "it is blank",
+                };
+                return Err(OpenError::NoCache {
+                    fast: fast.info().name,
+                    why: why.to_owned(),
+                });
+            }
+        }
         Ok(Hybrid { inner })
     }
 
     /// Opens the pair if `fast` is its cache, and makes a cache on `fast` if it is blank or was detached.
     ///
     /// # Errors
-    /// [`OpenError`]; with `ties.force`, what stands in the way on `fast` is destroyed instead.
+    /// [`OpenError`]; with `ties.force`, what stands in the way on `fast` is destroyed instead, unless the record
+    /// of pairs says that it may be the only copy.
     pub async fn open_or_create(
         mut settings: Settings,
         slow: Rc<dyn Device>,
@@ -248,12 +394,17 @@ impl Hybrid {
     ) -> Result<Hybrid, OpenError> {
         settings.fit(&*fast);
         settings.check()?;
-        let found = Label::read(&fast).await?;
         let inner = Inner::new(settings, Slow::new(slow));
-        match found {
-            Ok(label) if label.tie.counts() && !ties.abandoned.contains(&label.uuid) => {
-                match inner.recover(Rc::clone(&fast), label, &ties).await {
-                    Err(error) if ties.force && !matches!(error, OpenError::Device(_)) => {
+        let keeper = inner.keeper(&ties)?;
+        let found = Label::read(&fast).await?;
+        match (
+            judge(keeper.record(), &found, &ties.abandoned, ties.force),
+            found,
+        ) {
+            (Verdict::Open, Ok(label)) => {
+                let may_force = ties.force && !keeper.now().dirty;
+                match inner.recover(Rc::clone(&fast), label, &ties, keeper).await {
+                    Err(error) if may_force && !matches!(error, OpenError::Device(_)) => {
                         tracing::warn!(%error, "forced: starting with an empty cache");
                         inner.format(fast, &ties).await?;
                     }
@@ -381,9 +532,9 @@ impl Hybrid {
                 why: "it has none".to_owned(),
             });
         };
-        let label = cache.label.borrow().clone();
-        let wanted = fast_bytes.map_or(label.slots_max, |bytes| {
-            (bytes.0 / PAGE).min(u64::from(label.slots_max)) as u32
+        let slots_max = cache.label.borrow().slots_max;
+        let wanted = fast_bytes.map_or(slots_max, |bytes| {
+            (bytes.0 / PAGE).min(u64::from(slots_max)) as u32
         });
         if wanted < 64 {
             return Err(OpenError::TooSmall {
@@ -395,7 +546,7 @@ impl Hybrid {
             });
         }
         inner.close_gate().await;
-        let answer = inner.change_size(&cache, label, wanted).await;
+        let answer = inner.change_size(&cache, wanted).await;
         inner.open_gate();
         if answer.is_ok() {
             inner.settings.borrow_mut().fast_bytes = fast_bytes;
@@ -413,27 +564,134 @@ impl Drop for Managing {
     }
 }
 
-fn unlabelled(fast: &Rc<dyn Device>, why: Unlabelled) -> OpenError {
-    let fast = fast.info().name;
-    match why {
-        Unlabelled::Blank => OpenError::NoCache {
-            fast,
-            why: "it is blank".to_owned(),
-        },
-        Unlabelled::Foreign => OpenError::Foreign { fast },
-        Unlabelled::Version(found) => OpenError::Version {
-            fast,
-            found,
-            known: VERSION,
-        },
-        Unlabelled::Damaged => OpenError::Damaged {
-            fast,
-            why: "neither copy of its label is whole".to_owned(),
-        },
+/// What a fast device holds, in words.
+fn holding(found: &Result<Label, Unlabelled>) -> String {
+    match found {
+        Ok(label) => format!(
+            "holds cache {:032x} of '{}' ({}, attachment {})",
+            label.uuid,
+            label.name,
+            label.tie.word(),
+            label.generation
+        ),
+        Err(Unlabelled::Blank) => "is blank".to_owned(),
+        Err(_) => "holds data that are not a cache of ours".to_owned(),
     }
 }
 
 impl Inner {
+    /// The record of this volume's cache.
+    fn keeper(&self, ties: &Ties) -> Result<Rc<Keeper>, OpenError> {
+        Keeper::read(ties.pairs.as_ref()).map_err(|why| OpenError::Record {
+            name: self.name.clone(),
+            why,
+        })
+    }
+
+    /// Replaces the record of this volume's cache.
+    pub(crate) fn note_pair(&self, cache: &Cache, pair: Pair) -> Result<(), OpenError> {
+        cache.pair.note(pair).map_err(|why| OpenError::Record {
+            name: self.name.clone(),
+            why,
+        })
+    }
+
+    /// A refusal in words.
+    fn refused(
+        &self,
+        fast: &Rc<dyn Device>,
+        found: &Result<Label, Unlabelled>,
+        refusal: Refusal,
+    ) -> OpenError {
+        let name = self.name.clone();
+        let info = fast.info();
+        let fast = info.name;
+        let (uuid, generation) = found
+            .as_ref()
+            .map_or((0, 0), |label| (label.uuid, label.generation));
+        match refusal {
+            Refusal::NotHere(pair) => OpenError::NotHere {
+                name,
+                fast,
+                found: holding(found),
+                slow: self.slow.info.name.clone(),
+                cache: pair.cache.unwrap_or_default(),
+                generation: pair.generation,
+            },
+            Refusal::Older(pair) => OpenError::Older {
+                name,
+                fast,
+                cache: uuid,
+                found: generation,
+                known: pair.generation,
+            },
+            Refusal::Another(pair) => OpenError::Another {
+                name,
+                fast,
+                of: found
+                    .as_ref()
+                    .map_or(String::new(), |label| label.name.clone()),
+                cache: uuid,
+                known: pair.cache.unwrap_or_default(),
+            },
+            Refusal::Foreign => OpenError::Foreign { fast },
+            Refusal::Version(found) => OpenError::Version {
+                fast,
+                found,
+                known: label::VERSION,
+            },
+            Refusal::Damaged => OpenError::Damaged {
+                fast,
+                why: "neither copy of its label is whole".to_owned(),
+            },
+            Refusal::Short(end) => OpenError::Short {
+                fast,
+                size: info.size.0,
+                end,
+            },
+        }
+    }
+
+    /// May an empty cache be made on `fast`?
+    async fn check_free(
+        &self,
+        fast: &Rc<dyn Device>,
+        found: &Result<Label, Unlabelled>,
+        record: Option<Pair>,
+        ties: &Ties,
+    ) -> Result<(), OpenError> {
+        match judge(record, found, &ties.abandoned, ties.force) {
+            Verdict::Make => {}
+            Verdict::Open if ties.force && !record.is_some_and(|pair| pair.dirty) => {}
+            Verdict::Open => {
+                return Err(OpenError::State {
+                    what: "make a cache for",
+                    name: self.name.clone(),
+                    why: format!(
+                        "{} is the cache of '{}' already; detach it there, or choose another device",
+                        fast.info().name,
+                        found.as_ref().map_or("", |label| &label.name)
+                    ),
+                });
+            }
+            Verdict::Refuse(refusal) => return Err(self.refused(fast, found, refusal)),
+        }
+        if ties.force {
+            return Ok(());
+        }
+        match Label::at_start(&self.slow.device).await? {
+            Some(label) if label.tie.counts() && !ties.abandoned.contains(&label.uuid) => {
+                Err(OpenError::Swapped {
+                    name: self.name.clone(),
+                    slow: self.slow.info.name.clone(),
+                    fast: fast.info().name,
+                    of: label.name,
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Ends what goes on behind the users' backs: no fill, round of cleaning or unmarking is under way
     /// afterwards, and none will begin. The gate is closed.
     async fn quiet(&self, cache: &Rc<Cache>) {
@@ -448,15 +706,21 @@ impl Inner {
         self.clean_all(cache).await?;
         self.slow.flush().await?;
         cache.committed().await?;
-        let mut label = cache.label.borrow().clone();
-        label.tie = Tie::Detached;
-        if let Err(error) = label.write_both(&cache.fast).await {
+        let clean = Pair {
+            dirty: false,
+            ..cache.pair.now()
+        };
+        self.note_pair(cache, clean)?;
+        if let Err(error) = cache.label.change(Change::Tie(Tie::Detached)).await {
             // One copy may say "detached" already, so nothing may count on the cache any more. Nothing
             // is dirty: the slow device goes on alone, if the tie can be cut at all.
             cache.fail(error.clone()).await;
             return Err(error.into());
         }
-        *cache.label.borrow_mut() = label;
+        if let Err(why) = cache.pair.note(clean.alone()) {
+            // It names a cache of which nothing is missed, and whose label says that it ended.
+            tracing::warn!(volume = %self.name, why, "the record of pairs could not be written");
+        }
         self.quiet(cache).await;
         *self.cache.borrow_mut() = None;
         *self.why_alone.borrow_mut() = "the fast device was detached".to_owned();
@@ -474,41 +738,54 @@ impl Inner {
         first = first.and(flushed.map_err(OpenError::from));
         // No round is under way from here on, and once the cache has stopped none begins.
         let _turn = cache.cleaning.acquire(1).await;
+        if first.is_ok() {
+            self.refresh_dirty_samples(cache).await;
+            self.note_closing(cache).await;
+        }
         let committed = cache.committed().await;
         first = first.and(committed.map_err(OpenError::from));
         cache.stop();
         let closed = cache.ledger.close().await;
-        first.and(closed.map_err(|source| OpenError::Ledger {
+        first = first.and(closed.map_err(|source| OpenError::Ledger {
             name: self.name.clone(),
             fast: cache.fast.info().name,
             source,
-        }))
+        }));
+        first?;
+        cache.label.change(Change::Closed).await?;
+        match cache.map.borrow().dirty() {
+            0 => self.note_pair(
+                cache,
+                Pair {
+                    dirty: false,
+                    ..cache.pair.now()
+                },
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Beneath dirty pages the slow device has what it had when they were written, unless the cleaner was at work on
+    /// them since. At rest it is read anew: then a start can tell whether it was changed meanwhile.
+    async fn refresh_dirty_samples(&self, cache: &Rc<Cache>) {
+        let pages = sample_pages(self.slow.whole_pages());
+        for (number, page) in pages.into_iter().enumerate() {
+            if cache.map.borrow().is_dirty(page) {
+                cache.refresh_sample(number as u64, page).await;
+            }
+        }
     }
 
     /// Makes an empty cache on `fast` and puts it to work.
     async fn format(self: &Rc<Self>, fast: Rc<dyn Device>, ties: &Ties) -> Result<(), OpenError> {
-        let sequence = match Label::read(&fast).await? {
-            Err(Unlabelled::Blank) => 0,
-            Ok(label)
-                if ties.force || !label.tie.counts() || ties.abandoned.contains(&label.uuid) =>
-            {
-                label.sequence
-            }
-            Ok(label) => {
-                return Err(OpenError::State {
-                    what: "make a cache for",
-                    name: self.name.clone(),
-                    why: format!(
-                        "{} is the cache of '{}' already; detach it there, or force the attachment, which \
-                         gives up what only that cache has",
-                        fast.info().name,
-                        label.name
-                    ),
-                });
-            }
-            Err(_) if ties.force => 0,
-            Err(why) => return Err(unlabelled(&fast, why)),
-        };
+        let keeper = self.keeper(ties)?;
+        let found = Label::read(&fast).await?;
+        self.check_free(&fast, &found, keeper.record(), ties)
+            .await?;
+        let (sequence, attached) = found
+            .as_ref()
+            .map_or((0, 0), |label| (label.sequence, label.generation));
+        let generation = attached.max(keeper.now().generation) + 1;
         let info = fast.info();
         let settings = self.settings.borrow().clone();
         let mut rng = env::rng("hybrid.uuid");
@@ -534,6 +811,7 @@ impl Inner {
         self.check_block(&info.name, label.slots)?;
         // Until the last step the label says that nothing here counts.
         label.sequence = sequence;
+        label.generation = generation;
         label.tie = Tie::Detached;
         if sequence == 0 {
             Label::wipe(&fast).await?;
@@ -560,8 +838,6 @@ impl Inner {
             let crc = sample_crc(&*self.slow.device, page).await?;
             samples.insert(number as u64, Some(crc));
         }
-        label.tie = Tie::Attached;
-        let mut attached = label.clone();
         let map = PageMap::new(label.slots, settings.policy, settings.block.0 / PAGE);
         let cache = Cache::new(
             &settings,
@@ -570,19 +846,22 @@ impl Inner {
             ledger,
             label,
             map,
-            ties.on_abandon.clone(),
+            Ends {
+                on_abandon: ties.on_abandon.clone(),
+                pair: keeper,
+            },
         );
         for number in 0..samples.len() as u64 {
             cache.touch_sample(number);
         }
         cache.samples.replace(samples);
+        self.begin_commits(&cache);
         self.put_to_work(&cache);
         let answer = async {
             cache.committed().await?;
-            attached.write_both(&cache.fast).await
+            self.take_new(&cache, generation).await
         }
         .await;
-        *cache.label.borrow_mut() = attached;
         if answer.is_err() {
             self.quiet(&cache).await;
         }
@@ -593,10 +872,56 @@ impl Inner {
         Ok(())
     }
 
-    fn put_to_work(self: &Rc<Self>, cache: &Rc<Cache>) {
-        self.remember_reads(cache.slots.borrow().total());
+    /// The record, then the label: this new cache counts from now on.
+    async fn take_new(&self, cache: &Rc<Cache>, generation: u64) -> Result<(), OpenError> {
+        let pair = Pair {
+            cache: Some(cache.label.borrow().uuid),
+            generation,
+            dirty: self.settings.borrow().write.keeps_dirty(),
+            failing: false,
+        };
+        self.note_pair(cache, pair)?;
+        let Err(error) = cache.label.change(Change::Opened(generation)).await else {
+            return Ok(());
+        };
+        // One copy may say "attached", and the slow device goes on alone.
+        if cache.abandon().await.is_err()
+            && let Err(why) = cache.pair.note(pair.alone())
+        {
+            tracing::warn!(volume = %self.name, why, "the record of pairs could not be written");
+        }
+        Err(error.into())
+    }
+
+    /// The label, then the record: a cache of an earlier attachment counts in this one. What is dropped is durably
+    /// gone before: from here on clean pages are believed again.
+    async fn take_again(&self, cache: &Rc<Cache>) -> Result<(), OpenError> {
+        let (uuid, attached) = {
+            let label = cache.label.borrow();
+            (label.uuid, label.generation)
+        };
+        let generation = attached.max(cache.pair.now().generation) + 1;
+        if let Err(error) = cache.label.change(Change::Opened(generation)).await {
+            cache.fail(error.clone()).await;
+            return Err(error.into());
+        }
+        let dirty = cache.map.borrow().dirty() > 0;
+        let pair = Pair {
+            cache: Some(uuid),
+            generation,
+            dirty: dirty || self.settings.borrow().write.keeps_dirty(),
+            failing: false,
+        };
+        self.note_pair(cache, pair)
+    }
+
+    fn begin_commits(&self, cache: &Rc<Cache>) {
         let commit_after = self.settings.borrow().commit_after;
         env::spawn(Rc::clone(cache).commit_loop(commit_after));
+    }
+
+    fn put_to_work(self: &Rc<Self>, cache: &Rc<Cache>) {
+        self.remember_reads(cache.slots.borrow().total());
         env::spawn(Rc::clone(self).clean_loop(Rc::clone(cache)));
         env::spawn(Rc::clone(self).unmark_loop(Rc::clone(cache)));
         env::spawn(Rc::clone(self).interval_loop(Rc::clone(cache)));
@@ -614,11 +939,12 @@ impl Inner {
         fast: Rc<dyn Device>,
         label: Label,
         ties: &Ties,
+        keeper: Rc<Keeper>,
     ) -> Result<(), OpenError> {
         let start = env::now();
         let info = fast.info();
         let fast_name = info.name.clone();
-        self.check_label(&fast_name, &label, ties)?;
+        self.check_size(&fast_name, &label)?;
         self.check_block(&fast_name, label.slots)?;
         let settings = self.settings.borrow().clone();
         let pages_per_block = settings.block.0 / PAGE;
@@ -692,10 +1018,21 @@ impl Inner {
         marks.retain(|_, marked| *marked);
         // A cache that failed brought some of its data home, past the map: its clean entries and
         // fingerprints are out of date.
-        let failing = label.tie == Tie::Failing;
+        let known = keeper.now();
+        let failing =
+            label.tie == Tie::Failing || (known.failing && known.cache == Some(label.uuid));
         if !failing {
-            self.compare_samples(&fast_name, &map, &marks, &samples)
+            self.compare_samples(&label, &fast_name, &map, &marks, &samples)
                 .await?;
+            let known = Known {
+                map: &map,
+                slots: label.slots,
+                marks: &marks,
+                samples: &samples,
+                closed: label.closed,
+                all: ties.verify,
+            };
+            self.check_more(&label, &fast_name, &known).await?;
         }
         let used = label.slots;
         let cache = Cache::new(
@@ -705,7 +1042,10 @@ impl Inner {
             ledger,
             label,
             map,
-            ties.on_abandon.clone(),
+            Ends {
+                on_abandon: ties.on_abandon.clone(),
+                pair: keeper,
+            },
         );
         let mut recovered = Recovered::default();
         for region in marks.into_keys() {
@@ -743,26 +1083,35 @@ impl Inner {
                 cache.touch_sample(number);
             }
         }
-        self.put_to_work(&cache);
+        self.begin_commits(&cache);
         let answer = async {
             // What was dropped must be durably gone before its slots or regions are used anew: the first
             // commit carries it, and slots wait for that.
             cache.committed().await?;
-            if failing {
-                let mut label = cache.label.borrow().clone();
-                label.tie = Tie::Attached;
-                label.write_both(&cache.fast).await?;
-                *cache.label.borrow_mut() = label;
-            }
+            self.take_again(&cache).await?;
+            // Not before: until the label tells of this attachment the slow device must stay as it was closed.
+            self.put_to_work(&cache);
             *self.cache.borrow_mut() = Some(Rc::clone(&cache));
             self.resize_at_open(settings.fast_bytes).await
         }
         .await;
-        if answer.is_err() {
-            *self.cache.borrow_mut() = None;
-            self.quiet(&cache).await;
+        match answer {
+            Err(OpenError::Device(error)) if goes_home(&cache) => {
+                tracing::warn!(
+                    volume = %self.name, %error,
+                    "the fast device takes no writes: its dirty data go to the slow device"
+                );
+                self.put_to_work(&cache);
+                *self.cache.borrow_mut() = Some(cache);
+                Ok(())
+            }
+            Err(error) => {
+                *self.cache.borrow_mut() = None;
+                self.quiet(&cache).await;
+                Err(error)
+            }
+            Ok(()) => Ok(()),
         }
-        answer
     }
 
     /// Refuses blocks so big that the cache would not hold one.
@@ -780,23 +1129,20 @@ impl Inner {
         let Some(cache) = self.live_cache() else {
             return Ok(());
         };
-        let label = cache.label.borrow().clone();
-        let slots = wanted.map_or(label.slots_max, |bytes| {
-            (bytes.0 / PAGE).min(u64::from(label.slots_max)) as u32
+        let (slots_now, slots_max) = {
+            let label = cache.label.borrow();
+            (label.slots, label.slots_max)
+        };
+        let slots = wanted.map_or(slots_max, |bytes| {
+            (bytes.0 / PAGE).min(u64::from(slots_max)) as u32
         });
-        if slots == label.slots || slots < 64 {
+        if slots == slots_now || slots < 64 {
             return Ok(());
         }
-        self.change_size(&cache, label, slots).await
+        self.change_size(&cache, slots).await
     }
 
-    fn check_label(&self, fast: &str, label: &Label, ties: &Ties) -> Result<(), OpenError> {
-        if !label.tie.counts() || ties.abandoned.contains(&label.uuid) {
-            return Err(OpenError::NoCache {
-                fast: fast.to_owned(),
-                why: "the cache on it was detached or given up".to_owned(),
-            });
-        }
+    fn check_size(&self, fast: &str, label: &Label) -> Result<(), OpenError> {
         if label.slow_size != self.slow.info.size {
             return Err(OpenError::WrongSlow {
                 fast: fast.to_owned(),
@@ -808,10 +1154,11 @@ impl Inner {
         Ok(())
     }
 
-    /// Is this the slow device the cache knew? Compares fingerprints, but for pages that are dirty or lie
-    /// in marked regions: there the slow device may hold either of two contents.
+    /// Is this the slow device the cache knew? Compares fingerprints, but for pages that lie in marked regions or,
+    /// unless it was closed, are dirty: there the slow device may hold either of two contents.
     async fn compare_samples(
         &self,
+        label: &Label,
         fast: &str,
         map: &PageMap,
         marks: &Map<u64, bool>,
@@ -821,7 +1168,8 @@ impl Inner {
         let (mut compared, mut differ) = (0, Vec::new());
         for (number, page) in pages.iter().enumerate() {
             let known = samples.get(&(number as u64)).copied().flatten();
-            let unsettled = map.is_dirty(*page) || marks.contains_key(&(page / REGION_PAGES));
+            let dirty = map.is_dirty(*page) && !label.closed;
+            let unsettled = dirty || marks.contains_key(&(page / REGION_PAGES));
             let Some(known) = known.filter(|_| !unsettled) else {
                 continue;
             };
@@ -833,6 +1181,35 @@ impl Inner {
         match differ.first() {
             None => Ok(()),
             Some(page) => Err(OpenError::Stale {
+                name: self.name.clone(),
+                cache: label.uuid,
+                dirty: Bytes(u64::from(map.dirty()) * PAGE),
+                fast: fast.to_owned(),
+                slow: self.slow.info.name.clone(),
+                differ: differ.len(),
+                compared,
+                at: page * PAGE,
+            }),
+        }
+    }
+
+    /// As [`Inner::compare_samples`], of what else is known.
+    async fn check_more(
+        &self,
+        label: &Label,
+        fast: &str,
+        known: &Known<'_>,
+    ) -> Result<(), OpenError> {
+        let (compared, differ) = self.compare_more(known).await;
+        if known.all {
+            tracing::info!(volume = %self.name, pages = compared, differ = differ.len(), "verified");
+        }
+        match differ.first() {
+            None => Ok(()),
+            Some(page) => Err(OpenError::Stale {
+                name: self.name.clone(),
+                cache: label.uuid,
+                dirty: Bytes(u64::from(known.map.dirty()) * PAGE),
                 fast: fast.to_owned(),
                 slow: self.slow.info.name.clone(),
                 differ: differ.len(),
@@ -843,23 +1220,17 @@ impl Inner {
     }
 
     /// Changes the number of slots in use; no request is under way.
-    async fn change_size(
-        self: &Rc<Self>,
-        cache: &Rc<Cache>,
-        mut label: Label,
-        slots: u32,
-    ) -> Result<(), OpenError> {
+    async fn change_size(self: &Rc<Self>, cache: &Rc<Cache>, slots: u32) -> Result<(), OpenError> {
         let settings = self.settings.borrow().clone();
         let pages_per_block = settings.block.0 / PAGE;
-        if slots == label.slots {
+        if slots == cache.label.borrow().slots {
             return Ok(());
         }
         self.check_block(&cache.fast.info().name, slots)?;
         let _halt = self.halt_moves(cache).await;
-        label.slots = slots;
         if slots > cache.slots.borrow().total() {
             // The label first: entries behind the old end must be legal before there are any.
-            label.write_both(&cache.fast).await?;
+            cache.label.change(Change::Slots(slots)).await?;
             cache.slots.borrow_mut().grow(slots);
             cache
                 .map
@@ -871,7 +1242,7 @@ impl Inner {
             cache.slots.borrow_mut().withdraw(slots);
             cache.drop_slots_from(slots);
             cache.committed().await?;
-            if let Err(error) = label.write_both(&cache.fast).await {
+            if let Err(error) = cache.label.change(Change::Slots(slots)).await {
                 // One copy may name the new end already: slots behind it must hold nothing from now on.
                 cache.fail(error.clone()).await;
                 return Err(error.into());
@@ -882,11 +1253,19 @@ impl Inner {
                 .borrow_mut()
                 .resize(slots, settings.policy, pages_per_block);
         }
-        *cache.label.borrow_mut() = label;
         cache.set_room(slots, pages_per_block);
         cache.no_fills.set(false);
         self.fit_tier(cache);
         Ok(())
+    }
+}
+
+/// Did the fast device fail in a way that the volume can go on with: what is dirty goes home, or nothing is?
+fn goes_home(cache: &Cache) -> bool {
+    match &*cache.condition.borrow() {
+        Condition::Failing(_) => cache.failing_noted.get(),
+        Condition::Passing(_) => true,
+        Condition::Running | Condition::Dead(_) => false,
     }
 }
 

@@ -214,6 +214,9 @@ impl Inner {
         let first = byte / PAGE;
         let end = (byte + len as u64).div_ceil(PAGE).min(whole_pages);
         if class != Class::Background {
+            for part in parts.iter().filter(|part| part.source == Source::Slow) {
+                self.note_slow_read(part.at / PAGE);
+            }
             let resident = all_here(&parts, whole_pages);
             self.note_request(&cache, byte..byte + len as u64, Asked::Read { resident });
         }

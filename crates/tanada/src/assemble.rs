@@ -33,6 +33,7 @@ use crate::config::{
     Backing, ClusterConfig, Config, DeviceConfig, ExportConfig, HybridConfig, Kind, StoreConfig,
     TlsConfig,
 };
+use crate::pairs::{Memory, PairFile};
 use crate::registry::Registry;
 use crate::serve::plain;
 use crate::store_tree::{OpenStore, believed};
@@ -346,8 +347,13 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
         let fast = tree
             .find(&config.fast)
             .expect("the configuration was checked");
-        let registry = Registry::in_dir(&plan.data_dir);
-        let volume = OpenVolume::open(config, slow, fast, registry).await?;
+        let kept = !ends_with_us(&config.slow, &devices, &hybrids);
+        let memory = Memory {
+            registry: Registry::in_dir(&plan.data_dir),
+            pair: kept.then(|| PairFile::in_dir(&plan.data_dir, config.name())),
+            verify: config.verify,
+        };
+        let volume = OpenVolume::open(config, slow, fast, memory).await?;
         tree.volumes.push(volume);
     }
     for (config, listeners) in plan.stores.into_iter().zip(doors) {
@@ -398,6 +404,22 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
         });
     }
     Ok(())
+}
+
+/// Is what a device or hybrid holds gone when the daemon ends?
+fn ends_with_us(name: &str, devices: &[DeviceConfig], hybrids: &[HybridConfig]) -> bool {
+    if let Some(hybrid) = hybrids.iter().find(|it| it.name() == name) {
+        return ends_with_us(&hybrid.slow, devices, hybrids);
+    }
+    let device = devices.iter().find(|device| device.name == name);
+    match device.map(|device| &device.kind) {
+        Some(Kind::Memory { .. }) => true,
+        Some(Kind::Model { backing, .. }) => *backing == Backing::Memory,
+        Some(Kind::Striped { members, .. }) => members
+            .iter()
+            .any(|member| ends_with_us(member, devices, hybrids)),
+        Some(Kind::Path { .. }) | None => false,
+    }
 }
 
 /// Opens one device of the configuration; the members of a stripe are open in `tree` already.

@@ -127,6 +127,9 @@ pub struct Serve {
     /// Check the configuration and stop.
     #[arg(long)]
     pub check: bool,
+    /// Compare every clean page of each cache with its slow device before anything is served.
+    #[arg(long)]
+    pub verify: bool,
     /// Print the configuration and stop: the built-in one is a good start for your own.
     #[arg(long, conflicts_with = "check")]
     pub print_config: bool,
@@ -209,6 +212,10 @@ pub enum Volume {
         #[command(flatten)]
         ask: Ask,
     },
+    /// Give up what only a lost or damaged cache had, while the daemon is stopped: the volume starts with an empty one.
+    GiveUp(crate::cache_commands::OfCache),
+    /// Take an earlier state of a cache as the right one, while the daemon is stopped: slow and fast were set back together.
+    Accept(crate::cache_commands::OfCache),
     /// Change settings of a running volume.
     #[command(
         after_help = "Keys: mode, write, policy, admission, dirty_low, dirty_high, energy, age_limit, \

@@ -52,7 +52,10 @@ pub fn run(arguments: Serve) -> anyhow::Result<()> {
         io::stdout().write_all(text.as_bytes())?;
         return Ok(());
     }
-    let config = config::read(&text, &origin, arguments.data_dir.as_deref())?;
+    let mut config = config::read(&text, &origin, arguments.data_dir.as_deref())?;
+    for hybrid in &mut config.hybrids {
+        hybrid.verify = arguments.verify;
+    }
     if arguments.check {
         writeln!(io::stdout(), "{origin} is good: {}", summary(&config))?;
         return Ok(());

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use anyhow::Context;
 use base::{Bytes, Nanos};
 use device::{Device, Meter};
-use hybrid::{Health, Hybrid, OpenError, Settings, Ties};
+use hybrid::{Health, Hybrid, OpenError, Settings};
 use lens::advise::shadow::{Shadow, ShadowOptions};
 use lens::advise::tier::{Auto, EVERY, History, Terms};
 use lens::record::{Recorder, Recording, check_max};
@@ -25,7 +25,7 @@ use crate::admin::learn::Known;
 use crate::admin::tier;
 use crate::config::tier::range_text;
 use crate::config::{AGE_LIMIT, HybridConfig, check_name, read_span};
-use crate::registry::Registry;
+use crate::pairs::Memory;
 use crate::tree::{Refused, Tree};
 
 /// How often a recorder is told the time.
@@ -51,7 +51,8 @@ pub struct OpenVolume {
     /// Watches for advice, while that is wanted.
     shadow: RefCell<Option<(Attached, Rc<RefCell<Shadow>>)>>,
     hybrid: Hybrid,
-    registry: Registry,
+    /// Which caches it had and has.
+    memory: Memory,
     /// The fast device it has, or had last.
     fast: RefCell<String>,
     /// What was counted for learning a tier's parameters.
@@ -75,9 +76,9 @@ impl OpenVolume {
         config: HybridConfig,
         slow: Rc<Meter>,
         fast: Rc<Meter>,
-        registry: Registry,
+        memory: Memory,
     ) -> anyhow::Result<OpenVolume> {
-        let ties = ties(&registry, config.force)?;
+        let ties = memory.ties(config.force)?;
         within(&config.settings.tier, slow.info().size)
             .map_err(|(key, what)| anyhow::anyhow!("volume {}: {key}: {what}", config.name()))?;
         let hybrid = Hybrid::open_or_create(config.settings.clone(), slow, fast, ties)
@@ -92,7 +93,7 @@ impl OpenVolume {
             trace_max: Cell::new(config.trace_max),
             shadow: RefCell::new(None),
             hybrid,
-            registry,
+            memory,
             fast: RefCell::new(config.fast.clone()),
             config,
             learning: RefCell::new(None),
@@ -371,7 +372,7 @@ impl OpenVolume {
 
     /// Where a trace of this name goes: a command names a file of [`TRACES`], never a path.
     fn trace_path(&self, name: &str) -> Result<PathBuf, String> {
-        let folder = self.registry.data_dir().join(TRACES);
+        let folder = self.memory.registry.data_dir().join(TRACES);
         // Only without a working directory a path stays relative.
         let folder = std::path::absolute(&folder).unwrap_or(folder);
         if let Err(why) = check_name(name) {
@@ -460,8 +461,8 @@ impl OpenVolume {
         }
         let wanted = attach.fast.unwrap_or_else(|| self.fast.borrow().clone());
         let spare = tree.spare(&wanted, name)?;
-        let ties =
-            ties(&self.registry, attach.force).map_err(|error| failed(format!("{error:#}")))?;
+        let ties = self.memory.ties(attach.force);
+        let ties = ties.map_err(|error| failed(format!("{error:#}")))?;
         tracing::info!(volume = name, fast = wanted, "attaching");
         self.hybrid.attach(spare, ties).await.map_err(|error| {
             let refusal = Refusal {
@@ -546,19 +547,6 @@ impl OpenVolume {
         self.stop_recording().await;
         self.hybrid.close().await.map_err(|error| error.to_string())
     }
-}
-
-/// How a pair is to be opened: which caches count no more, and where to write down the next one.
-fn ties(registry: &Registry, force: bool) -> anyhow::Result<Ties> {
-    let abandoned = registry.read()?;
-    let registry = registry.clone();
-    Ok(Ties {
-        force,
-        abandoned,
-        on_abandon: Some(Rc::new(move |identity| {
-            registry.add(identity).map_err(|error| error.to_string())
-        })),
-    })
 }
 
 fn failed(error: String) -> Refused {

@@ -55,6 +55,8 @@ pub fn run(command: cli::Volume) -> anyhow::Result<()> {
             let said = format!("{name} is cached by {fast} again; the cache is empty\n");
             answer(&volume, ask.json, &said)
         }
+        cli::Volume::GiveUp(of) => crate::cache_commands::give_up(&of),
+        cli::Volume::Accept(of) => crate::cache_commands::accept(&of),
         cli::Volume::Set {
             name, disk, ask, ..
         } if disk.is_asked() => crate::disk_settings::set(&name, &disk, ask),

@@ -112,8 +112,8 @@ fn a_device_with_other_data_is_no_cache_unless_forced() {
         ] {
             assert_eq!(
                 refused(answer),
-                "cannot use ssd0 as a cache: it holds data that are not a cache of ours; wipe its first \
-                 MiB, or force the attachment, which destroys them"
+                "cannot use ssd0 as a cache: it holds data that are not a cache of ours; choose another \
+                 device, or wipe its first MiB if they are not needed"
             );
         }
         assert!(

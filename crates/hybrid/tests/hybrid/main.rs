@@ -5,6 +5,8 @@ mod attaching;
 mod caching;
 mod common;
 mod failing;
+mod guarding;
+mod pairing;
 mod plain;
 mod published;
 mod tiering;

@@ -97,6 +97,8 @@ pub struct HybridConfig {
     pub fast: String,
     /// Take the fast device even if it holds something else, which is then lost.
     pub force: bool,
+    /// Compare every clean page with the slow device at the start; the command line's.
+    pub verify: bool,
     /// How long the slow device is idle before energy mode sends it to sleep.
     pub standby_after: Nanos,
     /// Where to record what is asked of it, from the start on.
@@ -550,8 +552,9 @@ fn read_hybrid(
             keys.complain_at(at, key, what);
             return None;
         }
-        if devices.iter().any(|d| d.name == name && d.read_only) {
-            let what = format!("\"{name}\" is read_only, and a hybrid writes to both its parts");
+        // A fast device that takes no writes can give its dirty data back.
+        if key == "slow" && devices.iter().any(|d| d.name == name && d.read_only) {
+            let what = format!("\"{name}\" is read_only, and a hybrid writes to its slow device");
             keys.complain_at(at, key, what);
             return None;
         }
@@ -637,6 +640,7 @@ fn read_hybrid(
         slow,
         fast,
         force,
+        verify: false,
         standby_after,
         trace,
         trace_max: trace_max.map_or(lens::record::DEFAULT_MAX, |at| at.value),

@@ -5,6 +5,7 @@ mod advice;
 mod commands;
 mod common;
 mod daemon;
+mod pairs;
 mod predict;
 mod recording;
 mod sim_tier;

@@ -1,0 +1,383 @@
+//! Which cache does a volume have? A record kept elsewhere than on its devices, and what it allows.
+//!
+//! ```text
+//! record + what the fast device begins with -> judge -> open it | make an empty cache on it | refuse
+//!
+//! made       record: this cache, its attachment      -> label "attached"
+//! opened     label: the next attachment              -> record: the same
+//! detached   record: nothing is dirty                -> label "detached"      -> record: no cache
+//! given up   label "abandoned", or the list of those -> record: no cache
+//! ```
+//!
+//! An *attachment* is one coming together of a volume and a fast device: each making and each opening counts one
+//! up. A label that is behind the record is of a device that was away while the volume went on without it.
+//!
+//! Always true:
+//! 1. Before data can be dirty in a cache, the record names it and says so.
+//! 2. The record forgets a cache only when the slow device has everything, or when that cache was given up.
+//! 3. A crash between two of these steps leaves a pair that opens.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use crate::label::{Label, Unlabelled};
+
+/// What is known of a volume's cache without looking at the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pair {
+    /// The cache's identity; `None`: the slow device stands alone, and has everything.
+    pub cache: Option<u128>,
+    /// The number of the last attachment.
+    pub generation: u64,
+    /// May the cache have data that the slow device has not?
+    pub dirty: bool,
+    /// It failed, and its dirty data are on their way to the slow device: its clean pages may be out of date.
+    pub failing: bool,
+}
+
+impl Pair {
+    /// As it is once the cache counts no more.
+    pub fn alone(self) -> Pair {
+        Pair {
+            cache: None,
+            dirty: false,
+            failing: false,
+            ..self
+        }
+    }
+}
+
+/// Keeps the record of one volume, elsewhere than on its devices.
+pub trait PairBook {
+    /// The record; `None` if none was ever written.
+    ///
+    /// # Errors
+    /// In words, if there is one and it cannot be understood.
+    fn read(&self) -> Result<Option<Pair>, String>;
+
+    /// Replaces the record, whole and durably: a crash leaves the old one or the new one.
+    ///
+    /// # Errors
+    /// In words; either of the two may be there then.
+    fn write(&self, pair: &Pair) -> Result<(), String>;
+}
+
+/// The record as it is now, and where it is kept.
+pub(crate) struct Keeper {
+    book: Option<Rc<dyn PairBook>>,
+    now: Cell<Pair>,
+    /// Is `now` what the book has?
+    written: Cell<bool>,
+    /// Was there a record at all?
+    known: Cell<bool>,
+}
+
+impl Keeper {
+    /// # Errors
+    /// [`PairBook::read`].
+    pub fn read(book: Option<&Rc<dyn PairBook>>) -> Result<Rc<Keeper>, String> {
+        let found = book.map(|book| book.read()).transpose()?.flatten();
+        Ok(Rc::new(Keeper {
+            book: book.cloned(),
+            now: Cell::new(found.unwrap_or_default()),
+            written: Cell::new(found.is_some()),
+            known: Cell::new(found.is_some()),
+        }))
+    }
+
+    /// The record; `None` if there is none yet.
+    pub fn record(&self) -> Option<Pair> {
+        self.known.get().then(|| self.now.get())
+    }
+
+    /// The record, or an empty one.
+    pub fn now(&self) -> Pair {
+        self.now.get()
+    }
+
+    /// Does anything outlast the process?
+    pub fn is_kept(&self) -> bool {
+        self.book.is_some()
+    }
+
+    /// Replaces the record, durably where there is a book.
+    ///
+    /// # Errors
+    /// [`PairBook::write`]; the old record counts on then.
+    pub fn note(&self, pair: Pair) -> Result<(), String> {
+        if self.written.get() && self.now.get() == pair {
+            return Ok(());
+        }
+        if let Some(book) = &self.book {
+            self.written.set(false);
+            book.write(&pair)?;
+            self.written.set(true);
+        }
+        self.now.set(pair);
+        self.known.set(true);
+        Ok(())
+    }
+}
+
+/// What may be done with a fast device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Its cache is the volume's: open it.
+    Open,
+    /// Nothing that counts is on it: an empty cache may be made.
+    Make,
+    Refuse(Refusal),
+}
+
+/// Why a fast device may not be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The volume's cache, which may have what the slow device has not, is not here.
+    NotHere(Pair),
+    /// The cache of an attachment before the last one.
+    Older(Pair),
+    /// Another cache than the record names.
+    Another(Pair),
+    Foreign,
+    Version(u32),
+    Damaged,
+    /// Its cache ends at this byte, behind the device's end.
+    Short(u64),
+}
+
+/// What may be done with a fast device that begins with `found`, by a volume with this `record`? `abandoned` are
+/// caches that count no more, whatever labels and records say; `force` takes a device that holds something else,
+/// but never what the record says may be the only copy.
+pub(crate) fn judge(
+    record: Option<Pair>,
+    found: &Result<Label, Unlabelled>,
+    abandoned: &[u128],
+    force: bool,
+) -> Verdict {
+    let given_up = |cache: u128| abandoned.contains(&cache);
+    let record = record.map(|pair| match pair.cache {
+        Some(cache) if given_up(cache) => pair.alone(),
+        _ => pair,
+    });
+    match found {
+        Ok(label) if given_up(label.uuid) => judge_ended(record, None),
+        Ok(label) if label.tie.counts() => judge_live(record, label, force),
+        Ok(label) => judge_ended(record, Some(label)),
+        Err(why) => judge_unlabelled(record, *why, force),
+    }
+}
+
+/// The label says that its cache counts.
+fn judge_live(record: Option<Pair>, label: &Label, force: bool) -> Verdict {
+    let Some(record) = record else {
+        // A volume of a version that kept no record.
+        return Verdict::Open;
+    };
+    let behind = label.generation < record.generation;
+    let refusal = match record.cache {
+        Some(cache) if cache == label.uuid && !behind => return Verdict::Open,
+        Some(cache) if cache == label.uuid => Refusal::Older(record),
+        Some(_) if record.dirty => return Verdict::Refuse(Refusal::NotHere(record)),
+        Some(_) if label.generation <= record.generation => Refusal::Older(record),
+        Some(_) => Refusal::Another(record),
+        // The last attachment ended, so it is of an earlier one, or of one that another record knows.
+        None if label.generation <= record.generation => Refusal::Older(record),
+        None => return Verdict::Open,
+    };
+    match force && !record.dirty {
+        true => Verdict::Make,
+        false => Verdict::Refuse(refusal),
+    }
+}
+
+/// The cache was detached or given up; `label` says so, or else the list of such caches.
+fn judge_ended(record: Option<Pair>, label: Option<&Label>) -> Verdict {
+    let Some(record) = record.filter(|pair| pair.dirty) else {
+        return Verdict::Make;
+    };
+    // The label was written before the record: a crash came between.
+    let ended = label.is_some_and(|label| {
+        record.cache == Some(label.uuid) && label.generation >= record.generation
+    });
+    match ended {
+        true => Verdict::Make,
+        false => Verdict::Refuse(Refusal::NotHere(record)),
+    }
+}
+
+fn judge_unlabelled(record: Option<Pair>, why: Unlabelled, force: bool) -> Verdict {
+    let dirty = record.filter(|pair| pair.dirty);
+    let refusal = match (why, dirty) {
+        (Unlabelled::Blank, None) => return Verdict::Make,
+        // It may well be the volume's own cache.
+        (Unlabelled::Version(found), _) => Refusal::Version(found),
+        (Unlabelled::Damaged, _) => Refusal::Damaged,
+        (Unlabelled::Short(end), _) => Refusal::Short(end),
+        (_, Some(record)) => Refusal::NotHere(record),
+        (Unlabelled::Foreign, None) => Refusal::Foreign,
+    };
+    match force && dirty.is_none() {
+        true => Verdict::Make,
+        false => Verdict::Refuse(refusal),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Bytes;
+
+    use super::*;
+    use crate::label::Tie;
+
+    const A: u128 = 0xa;
+    const B: u128 = 0xb;
+
+    fn label(uuid: u128, generation: u64, tie: Tie) -> Result<Label, Unlabelled> {
+        let mut label = Label::layout(Bytes::mib(64), None, Bytes::gib(1), "v", uuid).unwrap();
+        (label.generation, label.tie) = (generation, tie);
+        Ok(label)
+    }
+
+    fn record(cache: Option<u128>, generation: u64, dirty: bool) -> Option<Pair> {
+        Some(Pair {
+            cache,
+            generation,
+            dirty,
+            failing: false,
+        })
+    }
+
+    /// A verdict in one word; what `force` makes of it after a slash, where that differs.
+    fn word(record: Option<Pair>, found: &Result<Label, Unlabelled>, abandoned: &[u128]) -> String {
+        let one = |force| match judge(record, found, abandoned, force) {
+            Verdict::Open => "open".to_owned(),
+            Verdict::Make => "make".to_owned(),
+            Verdict::Refuse(refusal) => {
+                let text = format!("{refusal:?}").to_lowercase();
+                text.split(['(', ' ']).next().unwrap_or_default().to_owned()
+            }
+        };
+        let (plain, forced) = (one(false), one(true));
+        match plain == forced {
+            true => plain,
+            false => format!("{plain}/{forced}"),
+        }
+    }
+
+    /// One row for each state of the fast device, one column for each record.
+    #[test]
+    fn every_record_and_every_fast_device_have_a_verdict() {
+        let records = [
+            None,
+            record(None, 5, false),
+            record(Some(A), 5, false),
+            record(Some(A), 5, true),
+        ];
+        let live = |uuid, generation| label(uuid, generation, Tie::Attached);
+        let ended = |uuid, generation| label(uuid, generation, Tie::Detached);
+        #[rustfmt::skip]
+        let table: [(&str, Result<Label, Unlabelled>, [&str; 4]); 17] = [
+            // the fast device              no record       no cache        A, clean        A, dirty
+            ("blank",    Err(Unlabelled::Blank),      ["make",         "make",         "make",         "nothere"]),
+            ("foreign",  Err(Unlabelled::Foreign),    ["foreign/make", "foreign/make", "foreign/make", "nothere"]),
+            ("version",  Err(Unlabelled::Version(9)), ["version/make", "version/make", "version/make", "version"]),
+            ("damaged",  Err(Unlabelled::Damaged),    ["damaged/make", "damaged/make", "damaged/make", "damaged"]),
+            ("short",    Err(Unlabelled::Short(9)),   ["short/make",   "short/make",   "short/make",   "short"]),
+            ("A same",   live(A, 5),                  ["open",         "older/make",   "open",         "open"]),
+            ("A newer",  live(A, 6),                  ["open",         "open",         "open",         "open"]),
+            ("A older",  live(A, 4),                  ["open",         "older/make",   "older/make",   "older"]),
+            ("A before", live(A, 0),                  ["open",         "older/make",   "older/make",   "older"]),
+            ("B same",   live(B, 5),                  ["open",         "older/make",   "older/make",   "nothere"]),
+            ("B newer",  live(B, 6),                  ["open",         "open",         "another/make", "nothere"]),
+            ("B older",  live(B, 4),                  ["open",         "older/make",   "older/make",   "nothere"]),
+            ("A fails",  label(A, 5, Tie::Failing),   ["open",         "older/make",   "open",         "open"]),
+            ("A ended",  ended(A, 5),                 ["make",         "make",         "make",         "make"]),
+            ("A ended before", ended(A, 4),           ["make",         "make",         "make",         "nothere"]),
+            ("B ended",  ended(B, 9),                 ["make",         "make",         "make",         "nothere"]),
+            ("A given up", label(A, 5, Tie::Abandoned), ["make",       "make",         "make",         "make"]),
+        ];
+        for (name, found, verdicts) in table {
+            let said = records.map(|record| word(record, &found, &[]));
+            assert_eq!(said, verdicts, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_cache_on_the_list_of_abandoned_ones_counts_no_more() {
+        let dirty = record(Some(A), 5, true);
+        let a = label(A, 5, Tie::Attached);
+        let b = label(B, 9, Tie::Attached);
+        assert_eq!(word(dirty, &a, &[A]), "make");
+        assert_eq!(word(dirty, &Err(Unlabelled::Blank), &[A]), "make");
+        assert_eq!(word(dirty, &b, &[B]), "nothere", "A is missed all the same");
+        assert_eq!(word(None, &a, &[A]), "make");
+        assert_eq!(word(dirty, &b, &[A]), "open", "a later attachment");
+        let earlier = label(B, 3, Tie::Attached);
+        assert_eq!(word(dirty, &earlier, &[A]), "older/make");
+    }
+
+    #[test]
+    fn force_never_gives_up_what_the_record_says_may_be_the_only_copy() {
+        let dirty = record(Some(A), 5, true);
+        let states = [
+            Err(Unlabelled::Blank),
+            Err(Unlabelled::Foreign),
+            Err(Unlabelled::Version(2)),
+            Err(Unlabelled::Damaged),
+            label(A, 4, Tie::Attached),
+            label(B, 7, Tie::Attached),
+            label(B, 7, Tie::Detached),
+        ];
+        for found in states {
+            let verdict = judge(dirty, &found, &[], true);
+            assert!(matches!(verdict, Verdict::Refuse(_)), "{found:?}");
+        }
+    }
+
+    /// A book in memory that can be told to fail.
+    #[derive(Default)]
+    struct Memory {
+        pair: Cell<Option<Pair>>,
+        fails: Cell<bool>,
+        writes: Cell<u32>,
+    }
+
+    impl PairBook for Memory {
+        fn read(&self) -> Result<Option<Pair>, String> {
+            Ok(self.pair.get())
+        }
+
+        fn write(&self, pair: &Pair) -> Result<(), String> {
+            if self.fails.get() {
+                return Err("full".to_owned());
+            }
+            self.writes.set(self.writes.get() + 1);
+            self.pair.set(Some(*pair));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_same_record_is_not_written_twice_unless_a_write_failed() {
+        let memory = Rc::new(Memory::default());
+        let book: Rc<dyn PairBook> = memory.clone();
+        let keeper = Keeper::read(Some(&book)).unwrap();
+        assert_eq!(keeper.record(), None);
+        let pair = Pair {
+            cache: Some(A),
+            generation: 1,
+            dirty: true,
+            failing: false,
+        };
+        keeper.note(pair).unwrap();
+        keeper.note(pair).unwrap();
+        assert_eq!((memory.writes.get(), keeper.record()), (1, Some(pair)));
+        memory.fails.set(true);
+        assert_eq!(keeper.note(pair.alone()), Err("full".to_owned()));
+        assert_eq!(keeper.now(), pair, "what counted before counts on");
+        memory.fails.set(false);
+        // What the failed write left is not known.
+        keeper.note(pair).unwrap();
+        assert_eq!(memory.writes.get(), 2);
+    }
+}

@@ -1,0 +1,223 @@
+//! Which cache does each hybrid have? A record for each, which outlasts the loss of the fast device.
+//!
+//! One JSON file for each hybrid, `DATA_DIR/pairs/NAME.json` (`docs/formats.md`). What it allows and when it is written
+//! is the engine's to say: `hybrid::pair`.
+//!
+//! Always true:
+//! 1. The file is replaced as a whole: after a crash it is the old one or the new one.
+//! 2. A file that cannot be understood stops its volume: nothing is guessed about data that may be missing.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use hybrid::{Pair, PairBook, Ties};
+use serde::{Deserialize, Serialize};
+
+use crate::registry::Registry;
+
+const VERSION: u32 = 1;
+
+/// The file's contents.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    version: u32,
+    volume: String,
+    /// 32 hexadecimal digits; absent if the slow device stands alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cache: Option<String>,
+    generation: u64,
+    dirty: bool,
+    failing: bool,
+}
+
+/// The record of one hybrid, by its place.
+#[derive(Debug, Clone)]
+pub struct PairFile {
+    volume: String,
+    path: PathBuf,
+}
+
+impl PairFile {
+    pub fn in_dir(data_dir: &Path, volume: &str) -> PairFile {
+        PairFile {
+            volume: volume.to_owned(),
+            path: data_dir.join("pairs").join(format!("{volume}.json")),
+        }
+    }
+
+    fn parse(&self, text: &str) -> Result<Pair, String> {
+        let damaged = |why: String| {
+            format!(
+                "{} is damaged: {why}; it says which cache {} has, so restore it, or, if the right fast device is \
+                 connected, move it away and start again",
+                self.path.display(),
+                self.volume
+            )
+        };
+        let written: Written =
+            serde_json::from_str(text).map_err(|error| damaged(error.to_string()))?;
+        if written.version != VERSION {
+            return Err(format!(
+                "{} is of version {}, and this program knows {VERSION}: use the program that wrote it",
+                self.path.display(),
+                written.version
+            ));
+        }
+        if written.volume != self.volume {
+            return Err(damaged(format!("it is of a volume '{}'", written.volume)));
+        }
+        let cache = written.cache.as_deref().map(identity).transpose();
+        Ok(Pair {
+            cache: cache.map_err(damaged)?,
+            generation: written.generation,
+            dirty: written.dirty,
+            failing: written.failing,
+        })
+    }
+
+    fn replace(&self, text: &str) -> io::Result<()> {
+        let dir = self.path.parent().unwrap_or(Path::new("."));
+        if !dir.is_dir() {
+            fs::create_dir_all(dir)?;
+            if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
+                File::open(above)?.sync_all()?;
+            }
+        }
+        let new = self.path.with_extension("json.new");
+        let mut file = File::create(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &self.path)?;
+        File::open(dir)?.sync_all()
+    }
+}
+
+impl PairBook for PairFile {
+    fn read(&self) -> Result<Option<Pair>, String> {
+        match fs::read_to_string(&self.path) {
+            Ok(text) => self.parse(&text).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(format!("cannot read {}: {error}", self.path.display())),
+        }
+    }
+
+    fn write(&self, pair: &Pair) -> Result<(), String> {
+        let written = Written {
+            version: VERSION,
+            volume: self.volume.clone(),
+            cache: pair.cache.map(|cache| format!("{cache:032x}")),
+            generation: pair.generation,
+            dirty: pair.dirty,
+            failing: pair.failing,
+        };
+        let text = serde_json::to_string_pretty(&written).map_err(|error| error.to_string())?;
+        self.replace(&(text + "\n"))
+            .map_err(|error| format!("cannot write {}: {error}", self.path.display()))
+    }
+}
+
+/// The identity of a cache, as it is shown.
+pub fn identity(text: &str) -> Result<u128, String> {
+    let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    u128::from_str_radix(text, 16)
+        .ok()
+        .filter(|_| digits)
+        .ok_or_else(|| {
+            format!("'{text}' is not the identity of a cache, which has 32 hexadecimal digits")
+        })
+}
+
+/// What is known of a hybrid's caches beside their labels.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    pub registry: Registry,
+    /// None where the slow device itself is gone when the daemon ends.
+    pub pair: Option<PairFile>,
+    /// Is every clean page to be compared at the start?
+    pub verify: bool,
+}
+
+impl Memory {
+    /// How a pair is to be opened: which caches count no more, where to write down the next one, and which cache
+    /// there was.
+    pub fn ties(&self, force: bool) -> anyhow::Result<Ties> {
+        let abandoned = self.registry.read()?;
+        let registry = self.registry.clone();
+        let pairs = self.pair.clone();
+        Ok(Ties {
+            force,
+            abandoned,
+            on_abandon: Some(Rc::new(move |identity| {
+                registry.add(identity).map_err(|error| error.to_string())
+            })),
+            pairs: pairs.map(|file| Rc::new(file) as Rc<dyn PairBook>),
+            verify: self.verify,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_back_as_it_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = PairFile::in_dir(dir.path(), "vol0");
+        assert_eq!(file.read(), Ok(None));
+        let pair = Pair {
+            cache: Some(0xabc),
+            generation: 7,
+            dirty: true,
+            failing: false,
+        };
+        for pair in [pair, pair.alone()] {
+            file.write(&pair).unwrap();
+            assert_eq!(file.read(), Ok(Some(pair)));
+        }
+        let other = PairFile::in_dir(dir.path(), "vol1");
+        assert_eq!(other.read(), Ok(None), "each volume has its own");
+    }
+
+    #[test]
+    fn a_torn_new_record_leaves_the_old_one_in_force() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = PairFile::in_dir(dir.path(), "vol0");
+        let pair = Pair {
+            generation: 3,
+            ..Pair::default()
+        };
+        file.write(&pair).unwrap();
+        fs::write(dir.path().join("pairs/vol0.json.new"), "{\"vers").unwrap();
+        assert_eq!(file.read(), Ok(Some(pair)));
+        file.write(&Pair::default()).unwrap();
+        assert_eq!(file.read(), Ok(Some(Pair::default())));
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_understood_is_told_with_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = PairFile::in_dir(dir.path(), "vol0");
+        fs::create_dir(dir.path().join("pairs")).unwrap();
+        let path = dir.path().join("pairs/vol0.json");
+        let good = r#"{"version":1,"volume":"vol0","generation":1,"dirty":false,"failing":false}"#;
+        for (text, says) in [
+            ("", "damaged"),
+            (&good.replace("vol0", "vol1"), "of a volume 'vol1'"),
+            (&good.replace(":1,\"vol", ":2,\"vol"), "version 2"),
+            (
+                &good.replace("\"dirty\"", "\"cache\":\"12\",\"dirty\""),
+                "32 hexadecimal",
+            ),
+        ] {
+            fs::write(&path, text).unwrap();
+            let said = file.read().unwrap_err();
+            assert!(said.contains(says) && said.contains("vol0.json"), "{said}");
+        }
+        fs::write(&path, good).unwrap();
+        assert_eq!(file.read().unwrap().unwrap().generation, 1);
+    }
+}

@@ -1,0 +1,125 @@
+//! A fast device that is lost, replaced, or comes back too late: what the daemon refuses, and the commands that lead on.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::common::*;
+
+/// Starts a daemon that must refuse; what it said.
+fn refused(dir: &Path) -> String {
+    let mut child = tanada(dir)
+        .args(["serve", "tanada.toml"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    // A daemon that is up prints how it is used, one that refuses nothing at all.
+    let mut first = String::new();
+    let mut stdout = std::io::BufReader::new(child.stdout.take().expect("piped"));
+    std::io::BufRead::read_line(&mut stdout, &mut first).expect("its output is text");
+    if !first.is_empty() {
+        child.kill().expect("it is our child");
+        child.wait().expect("it is our child");
+        panic!("it should have been refused");
+    }
+    let output = child.wait_with_output().expect("it is our child");
+    assert_eq!(output.status.code(), Some(1));
+    stderr(&output)
+}
+
+/// The identity in the command that a refusal names.
+fn named(said: &str) -> String {
+    let (_, rest) = said.split_once("--cache ").expect("it names a command");
+    rest.chars().take(32).collect()
+}
+
+fn record(dir: &Path) -> serde_json::Value {
+    let text = fs::read_to_string(dir.join("tanada-data/pairs/vol0.json"));
+    serde_json::from_str(&text.expect("there is a record")).expect("it is JSON")
+}
+
+#[test]
+fn a_lost_fast_device_is_missed_until_it_is_given_up_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, SMALL);
+    ask(dir, &["write -P 0x61 1M 64k", "flush"]);
+    // kill -9, and another SSD in its place.
+    drop(daemon);
+    assert_eq!(record(dir)["dirty"], true);
+    let lost = fs::read(dir.join("fast.img")).unwrap();
+    fs::remove_file(dir.join("fast.img")).unwrap();
+    let said = refused(dir);
+    assert!(
+        said.contains("fast is blank, but vol0 has a cache that may hold what slow has not"),
+        "{said}"
+    );
+
+    // The lost one turns up: all is there.
+    fs::write(dir.join("fast.img"), &lost).unwrap();
+    let daemon = Daemon::start(dir, SMALL);
+    ask(dir, &["read -P 0x61 1M 64k"]);
+    // Nothing is given up beneath a daemon.
+    let cache = named(&said);
+    let give_up = [
+        "volume",
+        "give-up",
+        "vol0",
+        "tanada.toml",
+        "--cache",
+        &cache,
+    ];
+    let busy = run(dir, &give_up);
+    assert!(
+        stderr(&busy).contains("slow.img is in use"),
+        "{}",
+        stderr(&busy)
+    );
+    drop(daemon);
+
+    fs::remove_file(dir.join("fast.img")).unwrap();
+    assert_eq!(named(&refused(dir)), cache);
+    let wrong = run(
+        dir,
+        &["volume", "give-up", "vol0", "tanada.toml", "--cache", "12"],
+    );
+    assert_eq!(wrong.status.code(), Some(2), "{}", stderr(&wrong));
+    let said = text(dir, &give_up);
+    assert!(
+        said.contains("What only it had is lost: vol0 is what slow holds."),
+        "{said}"
+    );
+    let daemon = Daemon::start(dir, SMALL);
+    assert_ne!(record(dir)["cache"], serde_json::Value::from(cache.clone()));
+    assert_eq!(daemon.stop().0, Some(0));
+
+    // And it is not believed when it comes back after all: an empty cache is made on it.
+    fs::write(dir.join("fast.img"), &lost).unwrap();
+    let _daemon = Daemon::start(dir, SMALL);
+    ask(dir, &["read -P 0 1M 64k"]);
+}
+
+#[test]
+fn an_older_copy_of_a_fast_device_needs_a_word() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    assert_eq!(Daemon::start(dir, SMALL).stop().0, Some(0));
+    let both = ["slow.img", "fast.img"].map(|name| fs::read(dir.join(name)).unwrap());
+    assert_eq!(Daemon::start(dir, SMALL).stop().0, Some(0));
+    // Both are set back together; only the data directory was not.
+    for (name, image) in ["slow.img", "fast.img"].into_iter().zip(&both) {
+        fs::write(dir.join(name), image).unwrap();
+    }
+    let said = refused(dir);
+    assert!(
+        said.contains("an old state of the cache of vol0 (attachment 1 of 2)"),
+        "{said}"
+    );
+    let cache = named(&said);
+    text(
+        dir,
+        &["volume", "accept", "vol0", "tanada.toml", "--cache", &cache],
+    );
+    assert_eq!(Daemon::start(dir, SMALL).stop().0, Some(0));
+}
