@@ -12,7 +12,7 @@
 //! 2. Nobody but its user and root can reach its socket.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -125,18 +125,18 @@ pub fn identity(asked: Option<&str>) -> Result<Option<Identity>, AppError> {
     })
 }
 
-/// Gives a folder and all in it to `identity`.
+/// Gives a folder and all in it to `identity`. No link is followed: what it leads to is not ours to give. The folder
+/// comes last: until then its new owner cannot put a link in the place of what is in it.
 pub(super) fn give(path: &Path, identity: Option<Identity>) -> std::io::Result<()> {
     let Some(Identity { uid, gid }) = identity else {
         return Ok(());
     };
-    chown(path, Some(uid), Some(gid))?;
-    if path.is_dir() {
+    if fs::symlink_metadata(path)?.is_dir() {
         for entry in fs::read_dir(path)? {
             give(&entry?.path(), identity)?;
         }
     }
-    Ok(())
+    lchown(path, Some(uid), Some(gid))
 }
 
 /// Makes the system tables in `data`, a folder that is not there yet.
@@ -388,6 +388,31 @@ mod tests {
             told.starts_with("line 12") && told.ends_with("line 19"),
             "{told}"
         );
+    }
+
+    #[test]
+    fn what_a_link_leads_to_keeps_its_owner() {
+        use std::os::unix::fs::{MetadataExt, symlink};
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root gives files away");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (ours, given) = (dir.path().join("ours"), dir.path().join("given"));
+        fs::create_dir(&ours).unwrap();
+        fs::write(ours.join("shadow"), "secret").unwrap();
+        fs::create_dir(&given).unwrap();
+        fs::write(given.join("table"), "").unwrap();
+        symlink(ours.join("shadow"), given.join("file")).unwrap();
+        symlink(&ours, given.join("folder")).unwrap();
+        let (uid, gid) = (65534, 65534);
+        give(&given, Some(Identity { uid, gid })).unwrap();
+        let owner = |path: &Path| fs::symlink_metadata(path).unwrap().uid();
+        for path in ["", "table", "file", "folder"] {
+            assert_eq!(owner(&given.join(path)), uid, "{path}");
+        }
+        assert_eq!(owner(&ours), 0);
+        assert_eq!(owner(&ours.join("shadow")), 0);
     }
 
     #[test]
