@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 use base::{Instant, Nanos};
 
-use super::{Listener, Stream};
+use super::{Listener, Origin, Stream};
 use crate::Task;
 use crate::sync::Event;
 
@@ -28,6 +28,10 @@ pub trait Member {
     fn overdue(&self, now: Instant) -> Option<&'static str>;
     /// Has it been cut?
     fn is_cut(&self) -> bool;
+    /// Where it comes from.
+    fn origin(&self) -> Origin {
+        Origin::Unknown
+    }
     /// Ends it at once; what it has begun still runs to its end.
     fn cut(&self, why: &'static str);
     /// From now on it begins nothing; once nothing is under way it ends.
@@ -96,15 +100,44 @@ impl<M: Member + 'static> Crowd<M> {
             return Ok(None);
         }
         self.came.set(self.came.get() + 1);
-        let members = self.members.borrow();
-        let open = members.values().filter(|member| !member.is_cut());
-        if open.clone().count() >= most {
-            self.crowded_out.set(self.crowded_out.get() + 1);
-            let oldest = open.clone().find(|member| member.is_opening());
-            let oldest = oldest.ok_or(Full)?;
-            oldest.cut("too many connections");
-        }
+        self.make_room(most, |_| true)?;
         Ok(Some(self.came.get()))
+    }
+
+    /// As [`Crowd::number`], and no more than `most_of_one` come from one host.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn number_from(
+        &self,
+        origin: Origin,
+        most: usize,
+        most_of_one: usize,
+    ) -> Result<Option<u64>, Full> {
+        if self.draining.get() {
+            return Ok(None);
+        }
+        if matches!(origin, Origin::Host(_)) {
+            let room = self.make_room(most_of_one, |member| member.origin() == origin);
+            if room.is_err() {
+                self.came.set(self.came.get() + 1);
+            }
+            room?;
+        }
+        self.number(most)
+    }
+
+    /// Sees that fewer than `most` of those that count are in.
+    fn make_room(&self, most: usize, counts: impl Fn(&M) -> bool) -> Result<(), Full> {
+        let members = self.members.borrow();
+        let open = || members.values().filter(|it| !it.is_cut() && counts(it));
+        if open().count() < most {
+            return Ok(());
+        }
+        self.crowded_out.set(self.crowded_out.get() + 1);
+        let oldest = open().find(|member| member.is_opening());
+        oldest.ok_or(Full)?.cut("too many connections");
+        Ok(())
     }
 
     /// Takes in the member of this number, looks after it every `interval`, and lets go of it when `story` has ended.

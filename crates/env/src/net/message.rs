@@ -36,12 +36,26 @@ fn ended() -> io::Error {
 
 /// When a peer in the middle of something must be done with it. The owner looks at [`Patience::overdue`] now and
 /// then, so no timer is set per request.
+///
+/// A long transfer has to go on all the time: at each moment as many bytes must have come as the slowest pace allows,
+/// `stall` later. A peer that stands still is overdue after `stall` and the time of one [`STEP`], however much is asked.
 pub struct Patience {
     stall: Nanos,
     /// Slowest pace at which a long transfer may go on.
     rate_min_bytes_per_second: u64,
-    deadline: Cell<Option<Instant>>,
+    transfer: Cell<Option<Transfer>>,
 }
+
+/// Something under way.
+#[derive(Clone, Copy)]
+struct Transfer {
+    since: Instant,
+    len: usize,
+    moved: usize,
+}
+
+/// Long transfers are made, and their progress looked at, in pieces of at most this many bytes.
+pub const STEP: usize = 1 << 20;
 
 impl Patience {
     /// With a peer that may stall so long, and is no slower than that in a long transfer.
@@ -49,28 +63,65 @@ impl Patience {
         Patience {
             stall,
             rate_min_bytes_per_second,
-            deadline: Cell::new(None),
+            transfer: Cell::new(None),
         }
     }
 
     /// A transfer of `len` bytes is under way from now on; one that was already keeps its deadline.
     pub fn begin(&self, len: usize) {
-        if self.deadline.get().is_none() {
-            let seconds = len as f64 / self.rate_min_bytes_per_second.max(1) as f64;
-            let deadline = crate::now() + self.stall + Nanos::from_secs_f64(seconds);
-            self.deadline.set(Some(deadline));
+        if self.transfer.get().is_none() {
+            self.transfer.set(Some(Transfer {
+                since: crate::now(),
+                len,
+                moved: 0,
+            }));
+        }
+    }
+
+    /// So many more bytes of it have passed.
+    pub fn moved(&self, bytes: usize) {
+        if let Some(transfer) = self.transfer.get() {
+            self.transfer.set(Some(Transfer {
+                moved: transfer.moved.saturating_add(bytes),
+                ..transfer
+            }));
         }
     }
 
     /// It has ended.
     pub fn end(&self) {
-        self.deadline.set(None);
+        self.transfer.set(None);
     }
 
-    /// Has a transfer taken too long?
+    /// Has a transfer taken too long, as far as it is?
     pub fn overdue(&self, now: Instant) -> bool {
-        self.deadline.get().is_some_and(|deadline| now > deadline)
+        self.transfer.get().is_some_and(|transfer| {
+            let due = transfer.len.min(transfer.moved.saturating_add(STEP));
+            let seconds = due as f64 / self.rate_min_bytes_per_second.max(1) as f64;
+            now > transfer.since + self.stall + Nanos::from_secs_f64(seconds)
+        })
     }
+}
+
+/// `pieces` in runs of at most [`STEP`] bytes each, in order.
+pub fn in_steps(pieces: Vec<View>) -> impl Iterator<Item = Vec<View>> {
+    let mut waiting = VecDeque::from(pieces);
+    std::iter::from_fn(move || {
+        let mut run = Vec::new();
+        let mut room = STEP;
+        while let Some(piece) = waiting.pop_front() {
+            if piece.len() > room {
+                if room > 0 {
+                    run.push(piece.slice(0, room));
+                }
+                waiting.push_front(piece.slice(room, piece.len() - room));
+                break;
+            }
+            room -= piece.len();
+            run.push(piece);
+        }
+        (!run.is_empty()).then_some(run)
+    })
 }
 
 // --- receiving --------------------------------------------------------------------------------------
@@ -230,12 +281,20 @@ impl<C: Channel> Inbox<C> {
             // A short rest: receive it with what follows, in one go.
             self.need(len).await?;
         }
-        let filled = len.min(self.here().len());
+        let mut filled = len.min(self.here().len());
         target[..filled].copy_from_slice(&self.here()[..filled]);
         self.skip(filled);
-        if filled < len {
-            let room = target.split_off(filled);
+        self.patience.moved(filled);
+        while filled < len {
+            let step = STEP.min(len - filled);
+            let mut room = target.split_off(filled);
+            let later = (room.len() > step).then(|| room.split_off(step));
             target.join(self.channel.read_exact(room).await?);
+            if let Some(later) = later {
+                target.join(later);
+            }
+            filled += step;
+            self.patience.moved(step);
         }
         Ok(target)
     }
@@ -255,6 +314,7 @@ impl<C: Channel> Inbox<C> {
             }
             let now = len.min(self.here().len() as u64);
             self.skip(now as usize);
+            self.patience.moved(now as usize);
             len -= now;
         }
         Ok(())

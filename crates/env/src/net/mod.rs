@@ -23,13 +23,27 @@ pub use address::{Address, AddressError};
 pub use crowd::{Crowd, Full, Member};
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use base::{Buf, View};
 
 /// Is this the simulated network?
 fn simulated() -> bool {
     crate::executor::try_current(|core| core.is_simulated()) == Some(true)
+}
+
+/// Permissions of a Unix socket's file unless others are asked for: its owner and its group may connect.
+pub const SOCKET_MODE: u32 = 0o660;
+
+/// Where the other end of a stream is, as far as limits of one client go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Origin {
+    /// A host, by TCP.
+    Host(IpAddr),
+    /// A process of this user, by a Unix socket.
+    User(u32),
+    /// The system does not tell.
+    Unknown,
 }
 
 // --- listeners --------------------------------------------------------------------------------------
@@ -54,11 +68,19 @@ impl Listener {
     /// `AddrInUse` if another listens there, or if a file that is no socket has the path of a Unix
     /// socket; else the system's.
     pub fn bind(address: &Address) -> io::Result<Listener> {
+        Listener::bind_as(address, SOCKET_MODE)
+    }
+
+    /// As [`Listener::bind`]; a Unix socket's file has the permissions `mode` from its first moment.
+    ///
+    /// # Errors
+    /// As [`Listener::bind`].
+    pub fn bind_as(address: &Address, mode: u32) -> io::Result<Listener> {
         let (kind, address) = if simulated() {
             let (listener, address) = sim::Listener::bind(address)?;
             (AnyListener::Simulated(listener), address)
         } else {
-            let (listener, address) = real::Listener::bind(address)?;
+            let (listener, address) = real::Listener::bind(address, mode)?;
             (AnyListener::Real(listener), address)
         };
         Ok(Listener { kind, address })
@@ -179,6 +201,14 @@ impl Stream {
         match &self.0 {
             AnyStream::Real(stream) => stream.peer().to_owned(),
             AnyStream::Simulated(stream) => stream.peer(),
+        }
+    }
+
+    /// Where the other end is.
+    pub fn origin(&self) -> Origin {
+        match &self.0 {
+            AnyStream::Real(stream) => stream.origin(),
+            AnyStream::Simulated(stream) => Origin::Host(stream.peer_host()),
         }
     }
 }

@@ -19,6 +19,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use base::{Buf, Nanos, View};
 use rustix::event::PollFlags;
@@ -27,7 +28,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
-use super::{Address, aborted};
+use super::{Address, Origin, aborted};
 use crate::executor::with_current;
 use crate::real::{Completion, Message, Operation, Outcome, start};
 
@@ -39,6 +40,15 @@ const UNIX_BUFFER: usize = 2 << 20;
 const EAGER_MAX: u32 = 32;
 /// Time between tries to connect to a Unix socket whose backlog is full.
 const UNIX_RETRY: Nanos = Nanos::millis(1);
+
+/// A TCP peer that says nothing for so long is asked whether it is there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+/// Time between two such questions.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// Questions without an answer after which it is gone.
+const KEEPALIVE_PROBES: u32 = 3;
+/// Bytes sent that the peer does not acknowledge for so long end the connection: as long as all questions take.
+const USER_TIMEOUT_MS: u32 = 60_000;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
@@ -71,7 +81,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) fn bind(address: &Address) -> io::Result<(Listener, Address)> {
+    pub(super) fn bind(address: &Address, mode: u32) -> io::Result<(Listener, Address)> {
         match address {
             Address::Tcp(at) => {
                 let socket = rustix::net::socket_with(family(at), SocketType::STREAM, FLAGS, None)?;
@@ -86,6 +96,9 @@ impl Listener {
                 let name = SocketAddrUnix::new(path)?;
                 let socket =
                     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+                let mode = rustix::fs::Mode::from_raw_mode(mode);
+                // The file takes over the socket's own mode, so it is never open wider than asked for.
+                rustix::fs::fchmod(&socket, mode)?;
                 match rustix::net::bind(&socket, &name) {
                     Err(Errno::ADDRINUSE) => {
                         remove_stale(path, &name)?;
@@ -94,6 +107,8 @@ impl Listener {
                     answer => answer,
                 }
                 .map_err(|errno| refused(address, errno))?;
+                // What the umask took away is given back.
+                rustix::fs::chmod(path, mode)?;
                 let status = std::fs::symlink_metadata(path)?;
                 let listener = Listener {
                     socket: Rc::new(socket),
@@ -110,18 +125,15 @@ impl Listener {
             match rustix::net::acceptfrom_with(&*self.socket, FLAGS) {
                 Ok((socket, from)) => {
                     let from = from.and_then(|from| SocketAddr::try_from(from).ok());
-                    let peer = match from {
-                        Some(from) => from.to_string(),
-                        None => match sockopt::socket_peercred(&socket) {
-                            Ok(who) => format!(
-                                "unix client, process {}, user {}",
-                                who.pid.as_raw_nonzero(),
-                                who.uid.as_raw()
-                            ),
-                            Err(_) => "unix client".to_owned(),
-                        },
+                    let (peer, origin) = match from {
+                        Some(from) => {
+                            watch_peer(&socket)?;
+                            let host = Origin::Host(from.ip().to_canonical());
+                            (from.to_string(), host)
+                        }
+                        None => unix_peer(&socket),
                     };
-                    return Stream::new(socket, from.is_some(), peer);
+                    return Stream::new(socket, from.is_some(), peer, origin);
                 }
                 // The client gave up before we came, or a signal came between.
                 Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
@@ -130,6 +142,28 @@ impl Listener {
             }
         }
     }
+}
+
+/// Who is at the other end of a Unix socket.
+fn unix_peer(socket: &OwnedFd) -> (String, Origin) {
+    match sockopt::socket_peercred(socket) {
+        Ok(who) => {
+            let (process, user) = (who.pid.as_raw_nonzero(), who.uid.as_raw());
+            let peer = format!("unix client, process {process}, user {user}");
+            (peer, Origin::User(user))
+        }
+        Err(_) => ("unix client".to_owned(), Origin::Unknown),
+    }
+}
+
+/// Has the system notice that the peer is gone without a word: its host lost power, or the way to it is cut.
+fn watch_peer(socket: &OwnedFd) -> io::Result<()> {
+    sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_user_timeout(socket, USER_TIMEOUT_MS)?;
+    Ok(())
 }
 
 impl Drop for Listener {
@@ -180,6 +214,7 @@ pub(super) struct Stream {
     socket: Rc<OwnedFd>,
     has_ring: bool,
     peer: String,
+    origin: Origin,
     // Per stream.
     aborted: Cell<bool>,
     /// Reads and writes since other tasks last had a turn.
@@ -191,7 +226,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    fn new(socket: OwnedFd, tcp: bool, peer: String) -> io::Result<Stream> {
+    fn new(socket: OwnedFd, tcp: bool, peer: String, origin: Origin) -> io::Result<Stream> {
         if tcp {
             sockopt::set_tcp_nodelay(&socket, true)?;
         } else {
@@ -207,6 +242,7 @@ impl Stream {
             socket: Rc::new(socket),
             has_ring: with_current(|core| core.reactor().is_some_and(|reactor| reactor.has_ring())),
             peer,
+            origin,
             aborted: Cell::new(false),
             eager: Cell::new(0),
             receiving: RefCell::default(),
@@ -233,7 +269,7 @@ impl Stream {
                     Err(errno) => return Err(unreached(errno)),
                 }
                 let socket = Rc::into_inner(socket).expect("the wait for it has ended");
-                Stream::new(socket, true, peer)
+                Stream::new(socket, true, peer, Origin::Host(to.ip().to_canonical()))
             }
             Address::Unix(path) => {
                 let name = SocketAddrUnix::new(path)?;
@@ -241,7 +277,7 @@ impl Stream {
                     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
                 loop {
                     match rustix::net::connect(&socket, &name) {
-                        Ok(()) => return Stream::new(socket, false, peer),
+                        Ok(()) => return Stream::new(socket, false, peer, Origin::Unknown),
                         Err(Errno::AGAIN | Errno::INTR) => crate::sleep(UNIX_RETRY).await,
                         Err(errno) => return Err(unreached(errno)),
                     }
@@ -431,6 +467,10 @@ impl Stream {
     pub(super) fn peer(&self) -> &str {
         &self.peer
     }
+
+    pub(super) fn origin(&self) -> Origin {
+        self.origin
+    }
 }
 
 impl Drop for Stream {
@@ -512,5 +552,52 @@ impl Datagram {
                 Err(errno) => return Err(errno.into()),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::{RealConfig, Runtime};
+
+    #[test]
+    fn a_client_that_dies_without_a_word_is_noticed_within_a_minute() {
+        let runtime = Runtime::real(RealConfig::default()).unwrap();
+        runtime.block_on(async {
+            let any = "127.0.0.1:0".parse().unwrap();
+            let (listener, address) = Listener::bind(&any, 0o600).unwrap();
+            let _client = Stream::connect(&address).await.unwrap();
+            let accepted = listener.accept().await.unwrap();
+            let socket = &*accepted.socket;
+            assert!(sockopt::socket_keepalive(socket).unwrap());
+            let asked = sockopt::tcp_keepidle(socket).unwrap()
+                + sockopt::tcp_keepintvl(socket).unwrap() * sockopt::tcp_keepcnt(socket).unwrap();
+            assert_eq!(asked, Duration::from_secs(60));
+            assert_eq!(sockopt::tcp_user_timeout(socket).unwrap(), 60_000);
+            let local = "127.0.0.1".parse().unwrap();
+            assert_eq!(accepted.origin(), Origin::Host(local));
+        });
+    }
+
+    #[test]
+    fn a_unix_socket_is_open_to_those_it_was_made_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = Runtime::real(RealConfig::default()).unwrap();
+        let dir = dir.path().to_owned();
+        runtime.block_on(async move {
+            for mode in [0o600, 0o660, 0o666] {
+                let path = dir.join(format!("{mode:o}.sock"));
+                let address = Address::Unix(path.clone());
+                let (listener, _) = Listener::bind(&address, mode).unwrap();
+                let found = std::fs::metadata(&path).unwrap().permissions().mode();
+                assert_eq!(found & 0o777, mode);
+                let _client = Stream::connect(&address).await.unwrap();
+                let accepted = listener.accept().await.unwrap();
+                let me = rustix::process::geteuid().as_raw();
+                assert_eq!(accepted.origin(), Origin::User(me));
+            }
+        });
     }
 }

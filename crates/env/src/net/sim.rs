@@ -998,6 +998,10 @@ impl Stream {
         let connection = self.connection.borrow();
         connection.ends[1 - self.end].address.label.clone()
     }
+
+    pub(super) fn peer_host(&self) -> IpAddr {
+        self.connection.borrow().ends[1 - self.end].address.host
+    }
 }
 
 impl Drop for Stream {

@@ -28,9 +28,9 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use base::{Buf, Bytes, Instant, View};
-use env::net::message::{Channel as _, Inbox, Outbox, Patience, Pieces, either};
-use env::net::{Member, Stream};
-use env::sync::{Event, Permit};
+use env::net::message::{Channel as _, Inbox, Outbox, Patience, Pieces, either, in_steps};
+use env::net::{Member, Origin, Stream};
+use env::sync::{Event, Permit, Semaphore};
 
 use super::figures::{ConnectionFigures, Tally};
 use super::negotiate::{Agreement, Negotiation, Step, TlsState};
@@ -39,7 +39,7 @@ use super::proto::{Request, chunk};
 use super::requests::{Answer, Part, charge};
 use super::server::{Limits, Server, Shelf};
 use super::supply::Prepared;
-use super::tls::TlsMode;
+use super::tls::{Allowed, TlsMode};
 use super::wire::{TlsWire, Wire};
 
 /// Receive buffer during the negotiation, and the longest option held.
@@ -63,6 +63,8 @@ pub(super) struct Connection {
     stream: Rc<Stream>,
     reading: Rc<Patience>,
     sending: Patience,
+    /// What all connections of its host may hold of the server's pool.
+    share: Rc<Semaphore>,
     // Once.
     shelf: RefCell<Option<Rc<Shelf>>>,
     encrypted: Cell<bool>,
@@ -95,8 +97,8 @@ struct Job {
 struct Held {
     connection: Rc<Connection>,
     bytes: u64,
-    /// Its part of the server's pool, beyond the connection's allowance.
-    pool: Option<Permit>,
+    /// Its part of the host's share and of the server's pool, beyond the connection's allowance.
+    pool: Option<(Permit, Permit)>,
 }
 
 impl Drop for Held {
@@ -162,6 +164,10 @@ impl Member for Connection {
         self.cut.get()
     }
 
+    fn origin(&self) -> Origin {
+        self.stream.origin()
+    }
+
     fn cut(&self, why: &'static str) {
         tracing::warn!(peer = self.peer, why, "cut");
         self.cut.set(true);
@@ -176,7 +182,12 @@ impl Member for Connection {
 }
 
 impl Connection {
-    pub(super) fn new(id: u64, stream: Stream, limits: &Limits) -> Rc<Connection> {
+    pub(super) fn new(
+        id: u64,
+        stream: Stream,
+        limits: &Limits,
+        share: Rc<Semaphore>,
+    ) -> Rc<Connection> {
         let rate = limits.rate_min_bytes_per_second;
         Rc::new(Connection {
             id,
@@ -185,6 +196,7 @@ impl Connection {
             stream: Rc::new(stream),
             reading: Rc::new(Patience::new(limits.stall, rate)),
             sending: Patience::new(limits.stall, rate),
+            share,
             shelf: RefCell::default(),
             encrypted: Cell::default(),
             draining: Cell::default(),
@@ -298,7 +310,9 @@ impl Connection {
                         let why = "bytes in the clear after STARTTLS, which may be injected";
                         return Err(io::Error::other(why));
                     }
-                    wire = Rc::new(self.start_tls(server).await?);
+                    let (started, allowed) = self.start_tls(server).await?;
+                    wire = Rc::new(started);
+                    prepared.allow(allowed);
                     inbox = receiving(&wire);
                     negotiation.tls_started();
                     self.encrypted.set(true);
@@ -317,7 +331,8 @@ impl Connection {
         }
     }
 
-    async fn start_tls(&self, server: &Server) -> io::Result<Wire> {
+    /// The wire through TLS, and which exports the client's certificate opens.
+    async fn start_tls(&self, server: &Server) -> io::Result<(Wire, Allowed)> {
         let tls = server
             .tls
             .as_ref()
@@ -325,9 +340,9 @@ impl Connection {
         let session = rustls::ServerConnection::new(std::sync::Arc::clone(&tls.config))
             .map_err(io::Error::other)?;
         let stream = Rc::clone(&self.stream);
-        Ok(Wire::Tls(Box::new(
-            TlsWire::handshake(stream, session.into()).await?,
-        )))
+        let wire = TlsWire::handshake(stream, session.into()).await?;
+        let allowed = wire.with_certificates(|certificates| tls.allowed(certificates));
+        Ok((Wire::Tls(Box::new(wire)), allowed))
     }
 
     // --- transmission -------------------------------------------------------------------------------
@@ -493,7 +508,9 @@ impl Connection {
             pool: None,
         };
         if self.held_bytes.get() > limits.allowance.0 {
-            held.pool = Some(server.pool.acquire(bytes).await);
+            // In this order: who waits for its own host's share keeps nothing from others.
+            let share = self.share.acquire(bytes).await;
+            held.pool = Some((share, server.pool.acquire(bytes).await));
         }
         held
     }
@@ -584,6 +601,16 @@ impl Connection {
         }
     }
 
+    /// Sends all pieces; a client that takes none of them for long is noticed, however many there are.
+    async fn send(&self, wire: &Wire, pieces: Vec<View>) -> io::Result<()> {
+        for run in in_steps(pieces) {
+            let bytes = run.iter().map(|piece| piece.len()).sum();
+            wire.write_all(run).await?;
+            self.sending.moved(bytes);
+        }
+        Ok(())
+    }
+
     async fn write_replies(&self, wire: &Wire, structured: bool) {
         let mut pieces = Pieces::default();
         let mut held: Vec<Held> = Vec::new();
@@ -595,7 +622,7 @@ impl Connection {
                 held.push(reply.held);
             }
             self.sending.begin(pieces.bytes());
-            let sent = wire.write_all(pieces.take()).await;
+            let sent = self.send(wire, pieces.take()).await;
             self.sending.end();
             if let Err(error) = sent {
                 tracing::debug!(peer = self.peer, %error, "replies cannot be sent");

@@ -31,4 +31,4 @@ pub use client::{Client, ClientError, ClientOptions, Listed};
 pub use figures::{ConnectionFigures, Counts, ExportFigures, Figures};
 pub use server::{Config, Export, ExportError, Limits, Server};
 pub use supply::{Account, Soon, Supplied, Supply};
-pub use tls::{ClientTls, Tls, TlsError, TlsMode};
+pub use tls::{ByCertificate, ClientTls, Tls, TlsError, TlsMode};

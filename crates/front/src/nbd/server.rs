@@ -9,14 +9,15 @@
 //! 1. Requests held for one connection stay below its own limit, and for all connections together below
 //!    the server's limit plus a small allowance each, whatever clients send or refuse to read.
 //! 2. Up to its allowance a connection never waits for what another one holds.
-//! 3. After `drain` no device has a request of this server left.
+//! 3. The connections of one host together never hold more of the server's limit than its share.
+//! 4. After `drain` no device has a request of this server left.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
-use base::{Bytes, Nanos};
+use base::{Bytes, Map, Nanos};
 use device::Device;
-use env::net::{Crowd, Listener, Stream};
+use env::net::{Crowd, Listener, Member as _, Origin, Stream};
 use env::sync::Semaphore;
 
 use super::connection::Connection;
@@ -33,6 +34,8 @@ pub struct Limits {
     /// Connections at once. One more takes the place of the oldest that still negotiates, or is
     /// turned away.
     pub connections: usize,
+    /// Connections at once of one host; those by Unix sockets count as none's.
+    pub connections_per_host: usize,
     /// Longest read or write: a power of two from 64 KiB to 32 MiB.
     pub payload_max: Bytes,
     /// Requests of one connection accepted and not answered; beyond them it is not read from.
@@ -43,6 +46,8 @@ pub struct Limits {
     pub allowance: Bytes,
     /// Bytes of all connections together beyond their allowances; at least one `payload_max`.
     pub bytes: Bytes,
+    /// Of these, bytes of all connections of one client host (or of one user, by Unix sockets); at least one `payload_max`.
+    pub bytes_per_host: Bytes,
     /// Time for the whole negotiation, TLS included.
     pub negotiation: Nanos,
     /// How long a client may stall in the middle of a message, or leave a reply unread.
@@ -59,11 +64,13 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             connections: 1024,
+            connections_per_host: 512,
             payload_max: Bytes::mib(32),
             requests_per_connection: 256,
             bytes_per_connection: Bytes::mib(64),
             allowance: Bytes::kib(256),
             bytes: Bytes::mib(512),
+            bytes_per_host: Bytes::mib(128),
             negotiation: Nanos::secs(15),
             stall: Nanos::secs(30),
             rate_min_bytes_per_second: 64 << 10,
@@ -81,9 +88,11 @@ impl Limits {
         // A request that warms a cache holds up to 8 MiB.
         let most = self.payload_max.max(Bytes::mib(8));
         self.connections = self.connections.max(1);
+        self.connections_per_host = self.connections_per_host.clamp(1, self.connections);
         self.requests_per_connection = self.requests_per_connection.max(1);
         self.bytes_per_connection = self.bytes_per_connection.max(most);
         self.bytes = self.bytes.max(most);
+        self.bytes_per_host = self.bytes_per_host.max(most);
         self
     }
 }
@@ -179,6 +188,8 @@ pub struct Server {
     connections: Rc<Crowd<Connection>>,
     /// Bytes all connections may hold beyond their allowances.
     pub(super) pool: Rc<Semaphore>,
+    /// Of these, what each host with a connection may hold.
+    shares: RefCell<Map<Origin, Weak<Semaphore>>>,
     totals: Cell<Totals>,
 }
 
@@ -194,6 +205,7 @@ impl Server {
             supply: RefCell::default(),
             connections: Rc::default(),
             pool: Semaphore::new(limits.bytes.0),
+            shares: RefCell::default(),
             totals: Cell::default(),
         })
     }
@@ -277,7 +289,9 @@ impl Server {
 
     /// Serves one connection that came in some other way.
     pub fn admit(self: &Rc<Self>, stream: Stream) {
-        let id = match self.connections.number(self.limits.connections) {
+        let (most, most_of_one) = (self.limits.connections, self.limits.connections_per_host);
+        let origin = stream.origin();
+        let id = match self.connections.number_from(origin, most, most_of_one) {
             Ok(Some(id)) => id,
             Ok(None) => return,
             Err(why) => {
@@ -285,12 +299,38 @@ impl Server {
                 return;
             }
         };
-        let connection = Connection::new(id, stream, &self.limits);
+        let connection = Connection::new(id, stream, &self.limits, self.share(origin));
         // A stall is noticed at most a quarter of its time late.
         let interval = Nanos((self.limits.stall.0 / 4).max(1_000_000));
         let (server, member) = (Rc::clone(self), Rc::clone(&connection));
         let story = async move { connection.run(&server).await };
         self.connections.enter(id, member, interval, story);
+    }
+
+    /// What all connections of `origin` hold of the pool together.
+    fn share(&self, origin: Origin) -> Rc<Semaphore> {
+        let mut shares = self.shares.borrow_mut();
+        if let Some(share) = shares.get(&origin).and_then(Weak::upgrade) {
+            return share;
+        }
+        shares.retain(|_, share| share.strong_count() > 0);
+        let share = Semaphore::new(self.limits.bytes_per_host.0);
+        shares.insert(origin, Rc::downgrade(&share));
+        share
+    }
+
+    /// Ends the connections of which `which` is true, at once; what their requests have begun still runs to its end.
+    /// Those that were ended.
+    pub fn disconnect(&self, which: impl Fn(&ConnectionFigures) -> bool) -> Vec<ConnectionFigures> {
+        let mut ended = Vec::new();
+        for connection in self.connections.all() {
+            let figures = connection.figures();
+            if !connection.is_cut() && which(&figures) {
+                connection.cut("disconnected by a command");
+                ended.push(figures);
+            }
+        }
+        ended
     }
 
     /// Stops: no new connections, requests in flight finish and are answered, later ones are refused

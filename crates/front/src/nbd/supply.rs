@@ -7,6 +7,7 @@
 //! Always true:
 //! 1. Nothing is opened for a client that has yet to start TLS where that is required.
 //! 2. A connection holds at most one opened export.
+//! 3. What a client's certificate does not allow is neither listed nor opened for it: it is not there.
 
 use std::any::Any;
 use std::future::Future;
@@ -19,6 +20,7 @@ use super::figures::{Counts, Tally};
 use super::negotiate::{Catalogue, Offer, Wanted};
 use super::requests::Target;
 use super::server::{Export, Server, Shelf};
+use super::tls::Allowed;
 
 /// Something that takes a while.
 pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -72,9 +74,18 @@ pub(super) struct Prepared {
     listed: Vec<(String, String)>,
     /// Why the export of this name cannot be had.
     refused: Option<(String, String)>,
+    allowed: Allowed,
 }
 
 impl Prepared {
+    /// From now on only these exports are there.
+    pub fn allow(&mut self, allowed: Allowed) {
+        *self = Prepared {
+            allowed,
+            ..Prepared::default()
+        };
+    }
+
     /// Opens or lists what the next answer needs.
     pub async fn prepare(&mut self, server: &Server, wanted: Wanted<'_>) {
         let Some(supply) = server.supply() else {
@@ -95,6 +106,9 @@ impl Prepared {
                 }
                 self.shelf = None;
                 self.refused = None;
+                if !self.allowed.has(real) {
+                    return;
+                }
                 match supply.open(real).await {
                     Ok(Some(opened)) => self.shelf = Some(shelf(real, opened)),
                     Ok(None) => {}
@@ -142,11 +156,14 @@ struct View<'a> {
 
 impl Catalogue for View<'_> {
     fn find(&self, name: &str) -> Option<Offer> {
-        if let Some(offer) = self.server.find(name) {
-            return Some(offer);
-        }
-        let shelf = self.prepared.shelf(self.server, name)?;
-        Some(self.server.offer(&shelf.export))
+        let offer = match self.server.find(name) {
+            Some(offer) => offer,
+            None => {
+                let shelf = self.prepared.shelf(self.server, name)?;
+                self.server.offer(&shelf.export)
+            }
+        };
+        self.prepared.allowed.has(&offer.name).then_some(offer)
     }
 
     fn list(&self) -> Vec<(String, String)> {
@@ -156,6 +173,7 @@ impl Catalogue for View<'_> {
                 all.push((name.clone(), description.clone()));
             }
         }
+        all.retain(|(name, _)| self.prepared.allowed.has(name));
         all
     }
 

@@ -3,6 +3,7 @@
 //! The keys come as PEM, from files or from memory; what is wrong with them is said at once, when the
 //! configuration is read, not when the first client comes.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,11 +22,36 @@ pub enum TlsMode {
     Required,
 }
 
+/// Which exports the clients of each certificate may use: names of exports by a name in the certificate (a DNS name
+/// of its `subjectAltName`); `*` stands for every export.
+pub type ByCertificate = BTreeMap<String, Vec<String>>;
+
 /// A server's side of TLS: its certificate and key, and whom it trusts.
 #[derive(Clone)]
 pub struct Tls {
     pub(super) mode: TlsMode,
     pub(super) config: Arc<ServerConfig>,
+    /// `None`: who is trusted may use every export.
+    clients: Option<Arc<ByCertificate>>,
+}
+
+/// Which exports one client may use.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum Allowed {
+    /// Every one.
+    #[default]
+    All,
+    /// Those of these names; the others are not there for it.
+    Only(Vec<String>),
+}
+
+impl Allowed {
+    pub(super) fn has(&self, export: &str) -> bool {
+        match self {
+            Allowed::All => true,
+            Allowed::Only(names) => names.iter().any(|name| name == export || name == "*"),
+        }
+    }
 }
 
 /// A client's side of TLS: whom it trusts, and its own certificate if it has one.
@@ -139,7 +165,32 @@ impl Tls {
         Ok(Tls {
             mode,
             config: Arc::new(config),
+            clients: None,
         })
+    }
+
+    /// Lets clients use only the exports that `clients` names for a name in their certificate; nobody gets in without
+    /// TLS then.
+    #[must_use]
+    pub fn with_clients(mut self, clients: ByCertificate) -> Tls {
+        self.mode = TlsMode::Required;
+        self.clients = Some(Arc::new(clients));
+        self
+    }
+
+    /// What a client may use that showed `certificates`, its own first.
+    pub(super) fn allowed(&self, certificates: Option<&[CertificateDer<'_>]>) -> Allowed {
+        let Some(clients) = &self.clients else {
+            return Allowed::All;
+        };
+        let own = certificates.and_then(<[_]>::first);
+        // The handshake has looked at it already; what cannot be read names nobody.
+        let own = own.and_then(|own| webpki::EndEntityCert::try_from(own).ok());
+        let mut names = Vec::new();
+        for name in own.iter().flat_map(|own| own.valid_dns_names()) {
+            names.extend(clients.get(name).into_iter().flatten().cloned());
+        }
+        Allowed::Only(names)
     }
 
     /// From PEM files; see [`Tls::from_pem`].

@@ -15,6 +15,7 @@ use base::{Buf, View};
 use env::net::Stream;
 use env::net::message::{Channel, Pieces};
 use env::sync::Semaphore;
+use rustls::pki_types::CertificateDer;
 
 /// Encrypted bytes gathered before they are sent.
 const CIPHER_BATCH: usize = 256 << 10;
@@ -89,6 +90,14 @@ impl TlsWire {
         }
         tls.flush().await?;
         Ok(tls)
+    }
+
+    /// What the certificates say that the peer showed, its own first.
+    pub(super) fn with_certificates<T>(
+        &self,
+        look: impl FnOnce(Option<&[CertificateDer<'static>]>) -> T,
+    ) -> T {
+        look(self.session.borrow().peer_certificates())
     }
 
     async fn read(&self, mut buf: Buf) -> io::Result<(usize, Buf)> {

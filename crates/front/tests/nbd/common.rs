@@ -13,6 +13,11 @@ pub fn address() -> Address {
     "127.0.0.1:10809".parse().expect("an address")
 }
 
+/// The same server as other hosts reach it, where it was made by [`serve_all`].
+pub fn far_address() -> Address {
+    "10.0.0.1:10809".parse().expect("an address")
+}
+
 pub fn export(name: &str, device: Rc<dyn Device>) -> Export {
     Export {
         name: name.into(),
@@ -30,6 +35,19 @@ pub fn serve(device: Rc<dyn Device>, limits: Limits) -> Rc<Server> {
     server
 }
 
+/// As [`serve`], on a host of the network, listening to all others too.
+pub async fn serve_all(device: Rc<dyn Device>, limits: Limits) -> Rc<Server> {
+    let server = "10.0.0.1".parse().expect("an address");
+    env::net::sim::on_host(server, async {
+        let server = Server::new(Config { limits, tls: None });
+        server.add_export(export("vol0", device)).expect("exported");
+        let all = "0.0.0.0:10809".parse().expect("an address");
+        server.serve(Listener::bind(&all).expect("a free port"));
+        server
+    })
+    .await
+}
+
 pub fn memory(size: Bytes) -> Rc<Memory> {
     Memory::new("ram", size)
 }
@@ -41,14 +59,23 @@ pub struct Raw {
 
 impl Raw {
     pub async fn connect() -> Raw {
+        Raw::connect_to(&address()).await
+    }
+
+    async fn connect_to(address: &Address) -> Raw {
         Raw {
-            stream: Stream::connect(&address()).await.expect("connected"),
+            stream: Stream::connect(address).await.expect("connected"),
         }
     }
 
     /// Connected, greeted, and in transmission on the default export; structured if asked for.
     pub async fn entered(structured: bool) -> Raw {
-        let raw = Raw::connect().await;
+        Raw::entered_at(&address(), structured).await
+    }
+
+    /// As [`Raw::entered`], at `address`.
+    pub async fn entered_at(address: &Address, structured: bool) -> Raw {
+        let raw = Raw::connect_to(address).await;
         raw.read(proto::GREETING_LEN).await;
         raw.send(&3u32.to_be_bytes()).await;
         if structured {

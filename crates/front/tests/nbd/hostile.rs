@@ -3,9 +3,10 @@
 
 use std::rc::Rc;
 
-use crate::common::{Raw, address, memory, serve};
+use crate::common::{Raw, address, far_address, memory, serve, serve_all};
 use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use device::{Device as _, DeviceExt as _};
+use env::net::sim::on_host;
 use env::{Rng, Runtime};
 use front::nbd::proto::{self, Errno, chunk, cmd, flag, opt, rep};
 use front::nbd::{Client, ClientOptions, Limits, Server};
@@ -309,6 +310,128 @@ fn who_never_reads_holds_a_bounded_part_and_is_cut() {
             .read_at(Sector(0), Bytes::mib(4))
             .await
             .expect("read");
+    });
+}
+
+#[test]
+fn one_host_never_holds_the_memory_of_all() {
+    virtually(async {
+        let limits = Limits {
+            connections: 64,
+            bytes_per_host: Bytes::mib(8),
+            ..strict()
+        };
+        let _server = serve_all(memory(Bytes::mib(16)), limits).await;
+        // Many connections, each in the middle of a long write that goes on as slowly as it may.
+        let greedy = "10.0.0.66".parse().expect("an address");
+        let flooding = env::spawn(on_host(greedy, async {
+            let mut stuck = Vec::new();
+            for _ in 0..16 {
+                let raw = Raw::entered_at(&far_address(), false).await;
+                raw.request(cmd::WRITE, 0, 1, 0, 4 << 20).await;
+                stuck.push(raw);
+            }
+            for _ in 0..20 {
+                for raw in &stuck {
+                    // Those that are cut by now are no matter.
+                    let _ = raw.try_send(&[7; 70_000]).await;
+                }
+                env::sleep(Nanos::secs(1)).await;
+            }
+        }));
+        env::sleep(Nanos::secs(2)).await;
+        let honest = "10.0.0.7".parse().expect("an address");
+        on_host(honest, async {
+            let client = Client::connect(&far_address(), &ClientOptions::default()).await;
+            let client = client.expect("connected");
+            for _ in 0..10 {
+                // Longer than its allowance: it takes from the pool that the others wait for.
+                let start = env::now();
+                let read = client.read_at(Sector(0), Bytes::mib(4)).await;
+                assert_eq!(read.expect("read").len(), 4 << 20);
+                let took = env::now().since(start);
+                assert!(took < Nanos::secs(1), "{took}");
+                env::sleep(Nanos::secs(1)).await;
+            }
+        })
+        .await;
+        flooding.await;
+    });
+}
+
+#[test]
+fn a_long_request_that_does_not_go_on_is_cut_as_soon_as_a_short_one() {
+    virtually(async {
+        let limits = Limits {
+            payload_max: Bytes::mib(32),
+            bytes_per_connection: Bytes::mib(64),
+            bytes: Bytes::mib(64),
+            ..Limits::default()
+        };
+        let server = serve(memory(Bytes::mib(64)), limits);
+        let writer = Raw::entered(false).await;
+        writer.request(cmd::WRITE, 0, 1, 0, 32 << 20).await;
+        writer.send(&[1; 5 << 20]).await;
+        let start = env::now();
+        assert!(writer.is_over().await);
+        // 30 s of patience, the time of 6 MiB at 64 KiB/s, and the watch's interval: not the 512 s of all 32 MiB.
+        let took = env::now().since(start);
+        assert!(took < Nanos::secs(30 + 96 + 9), "{took}");
+        let reader = Raw::entered(false).await;
+        reader.request(cmd::READ, 0, 1, 0, 32 << 20).await;
+        let start = env::now();
+        while server.figures().stalled < 2 {
+            env::sleep(Nanos::secs(1)).await;
+        }
+        let took = env::now().since(start);
+        assert!(took < Nanos::secs(30 + 48 + 9), "{took}");
+    });
+}
+
+#[test]
+fn one_host_never_takes_every_connection() {
+    virtually(async {
+        let limits = Limits {
+            connections_per_host: 3,
+            ..strict()
+        };
+        let server = serve_all(memory(Bytes::mib(1)), limits).await;
+        let come = async |from: &str| {
+            on_host(from.parse().expect("an address"), async {
+                Client::connect(&far_address(), &ClientOptions::default()).await
+            })
+            .await
+        };
+        let mut near = Vec::new();
+        for _ in 0..3 {
+            near.push(come("10.0.0.7").await.expect("connected"));
+        }
+        let refused = come("10.0.0.7").await;
+        assert!(refused.is_err(), "three of this host are in");
+        let other = come("10.0.0.8").await.expect("another host has room");
+        for client in near.iter().chain([&other]) {
+            client.flush().await.expect("served");
+        }
+        assert_eq!(server.figures().crowded_out, 1);
+        drop(near.pop());
+        env::sleep(Nanos::secs(5)).await;
+        assert!(come("10.0.0.7").await.is_ok(), "what has left makes room");
+    });
+}
+
+#[test]
+fn a_client_that_is_sent_away_is_gone_and_others_stay() {
+    virtually(async {
+        let server = serve(memory(Bytes::mib(1)), strict());
+        let witness = Witness::new().await;
+        let raw = Raw::entered(false).await;
+        env::sleep(Nanos::millis(10)).await;
+        let ended = server.disconnect(|client| client.id == 2);
+        assert_eq!((ended.len(), ended[0].id), (1, 2));
+        assert!(raw.is_over().await);
+        assert_eq!(server.disconnect(|client| client.id == 2), []);
+        witness.is_served().await;
+        assert_eq!(server.figures().connections.len(), 1);
     });
 }
 

@@ -9,7 +9,8 @@ use env::net::Listener;
 use env::{Rng, Runtime};
 use front::nbd::proto::{Request, cmd, opt, rep};
 use front::nbd::{
-    Client, ClientError, ClientOptions, ClientTls, Config, Limits, Server, Tls, TlsMode,
+    ByCertificate, Client, ClientError, ClientOptions, ClientTls, Config, Limits, Server, Tls,
+    TlsMode,
 };
 
 fn virtually<T: 'static>(test: impl Future<Output = T> + 'static) -> T {
@@ -49,7 +50,12 @@ impl Authority {
     }
 
     fn client(&self, own: Option<&Authority>) -> ClientOptions {
-        let own = own.map(|authority| authority.issue("client"));
+        self.client_called("client", own)
+    }
+
+    /// A client whose certificate, from `own`, has this name.
+    fn client_called(&self, name: &str, own: Option<&Authority>) -> ClientOptions {
+        let own = own.map(|authority| authority.issue(name));
         let own = own
             .as_ref()
             .map(|(cert, key)| (cert.as_bytes(), key.as_bytes()));
@@ -154,6 +160,58 @@ fn a_stranger_is_not_trusted_on_either_side() {
         friend.expect("connected").flush().await.expect("served");
         env::sleep(Nanos::secs(3)).await;
         assert_eq!(server.figures().negotiations_failed, 3);
+    });
+}
+
+#[test]
+fn a_certificate_opens_the_exports_that_its_name_stands_for_and_no_others() {
+    virtually(async {
+        let authority = Authority::new();
+        let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let clients = ByCertificate::from([
+            ("host-a".to_owned(), named(&["vol1"])),
+            ("backup".to_owned(), named(&["*"])),
+            ("idle".to_owned(), named(&[])),
+        ]);
+        let tls = authority.server(TlsMode::Offered, Some(&authority));
+        let server = serve(Some(tls.with_clients(clients)));
+        server
+            .add_export(export("vol1", memory(Bytes::mib(1))))
+            .expect("exported");
+        let served = async |client: &str, name: &str| {
+            let options = ClientOptions {
+                export: name.to_owned(),
+                ..authority.client_called(client, Some(&authority))
+            };
+            Client::connect(&address(), &options).await.is_ok()
+        };
+        // The empty name asks for vol0, the default one.
+        for (client, allowed) in [
+            ("host-a", &["vol1"][..]),
+            ("backup", &["", "vol0", "vol1"]),
+            ("idle", &[]),
+            ("stranger", &[]),
+        ] {
+            for name in ["", "vol0", "vol1", "vol2"] {
+                let expected = allowed.contains(&name);
+                assert_eq!(served(client, name).await, expected, "{client} {name}");
+            }
+            let options = authority.client_called(client, Some(&authority));
+            let listed = Client::list(&address(), options.tls.as_ref()).await;
+            let listed = listed.expect("listed");
+            let names: Vec<&str> = listed.iter().map(|it| it.name.as_str()).collect();
+            let named: Vec<&str> = allowed
+                .iter()
+                .filter(|it| !it.is_empty())
+                .copied()
+                .collect();
+            assert_eq!(names, named, "{client}");
+        }
+        // Who has no certificate, or comes without TLS, has no name.
+        let nameless = authority.client(None);
+        assert!(Client::connect(&address(), &nameless).await.is_err());
+        let plain = ClientOptions::default();
+        assert!(Client::connect(&address(), &plain).await.is_err());
     });
 }
 

@@ -23,7 +23,7 @@ use std::rc::Rc;
 
 use base::{Buf, Bytes, Instant, Nanos, View};
 use env::net::message::{Outbox, either};
-use env::net::{Member, Stream};
+use env::net::{Member, Origin, Stream};
 use env::sync::{Event, Permit};
 
 use super::figures::ConnectionFigures;
@@ -311,6 +311,10 @@ impl Member for Connection {
 
     fn is_cut(&self) -> bool {
         self.cut.get()
+    }
+
+    fn origin(&self) -> Origin {
+        self.stream.origin()
     }
 
     fn cut(&self, why: &'static str) {

@@ -39,6 +39,8 @@ pub use figures::{ConnectionFigures, Figures};
 pub struct Limits {
     /// Connections at once. One more takes the place of the oldest that is not let in yet, or is turned away.
     pub connections: usize,
+    /// Connections at once of one host; those by Unix sockets count as none's.
+    pub connections_per_host: usize,
     /// Longest data of one frame, either way.
     pub data_max: Bytes,
     /// Requests of one connection begun and not answered; beyond them it is not read from.
@@ -69,6 +71,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             connections: 1024,
+            connections_per_host: 512,
             data_max: Bytes::mib(16),
             requests_per_connection: 256,
             allowance: Bytes::kib(64),
@@ -89,6 +92,7 @@ impl Limits {
     /// The nearest limits the server can keep.
     fn workable(mut self) -> Limits {
         self.connections = self.connections.max(1);
+        self.connections_per_host = self.connections_per_host.clamp(1, self.connections);
         self.data_max = Bytes(self.data_max.0.clamp(64 << 10, u64::from(DATA_MAX)));
         self.requests_per_connection = self.requests_per_connection.max(1);
         let longest = self.data_max.0 + requests::SMALL;
@@ -228,7 +232,9 @@ impl Server {
     }
 
     fn admit(self: &Rc<Self>, stream: Stream) {
-        let id = match self.connections.number(self.limits.connections) {
+        let (most, most_of_one) = (self.limits.connections, self.limits.connections_per_host);
+        let origin = stream.origin();
+        let id = match self.connections.number_from(origin, most, most_of_one) {
             Ok(Some(id)) => id,
             Ok(None) => return,
             Err(why) => {
