@@ -35,6 +35,7 @@ use crate::config::{
 };
 use crate::pairs::{Memory, PairFile};
 use crate::registry::Registry;
+use crate::secrets;
 use crate::serve::plain;
 use crate::store_tree::{OpenStore, believed};
 use crate::tree::{OpenDevice, OpenServer, OpenVolume, Tree, TreeHandle};
@@ -52,6 +53,10 @@ const CLUSTER: &str = "cluster:";
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
     pub data_dir: PathBuf,
+    /// Permissions of Unix sockets.
+    pub socket_mode: u32,
+    /// Connections that each server takes.
+    pub connections: usize,
     pub devices: Vec<DeviceConfig>,
     pub hybrids: Vec<HybridConfig>,
     pub stores: Vec<StoreConfig>,
@@ -229,6 +234,7 @@ pub fn trees(config: &Config) -> Vec<Plan> {
     let mut plans: Vec<Plan> = plans.into_values().collect();
     for plan in &mut plans {
         plan.data_dir.clone_from(&config.data_dir);
+        plan.socket_mode = config.socket_mode;
     }
     let home = plans
         .iter()
@@ -315,7 +321,11 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
             if listeners.iter().all(|(known, _, _)| known != address) {
                 let tls = export.tls.as_ref().map(read_tls).transpose()?;
                 let what = ("NBD clients", "[[export]] nbd");
-                listeners.push((address.clone(), listen(address, what).await?, tls));
+                listeners.push((
+                    address.clone(),
+                    listen(address, plan.socket_mode, what).await?,
+                    tls,
+                ));
             }
         }
     }
@@ -324,7 +334,7 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
         let mut listeners = Vec::new();
         for address in &store.listen {
             let what = ("clients of a store", "[[store]] listen");
-            listeners.push(listen(address, what).await?);
+            listeners.push(listen(address, plan.socket_mode, what).await?);
         }
         doors.push(listeners);
     }
@@ -333,7 +343,10 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
     let cluster_tls = cluster_tls.map(read_tls).transpose()?;
     for address in plan.cluster.iter().flat_map(|cluster| &cluster.nbd) {
         let what = ("NBD clients", "[cluster] nbd");
-        entrances.push((address.clone(), listen(address, what).await?));
+        entrances.push((
+            address.clone(),
+            listen(address, plan.socket_mode, what).await?,
+        ));
     }
     let (devices, hybrids) = (plan.devices.clone(), plan.hybrids.clone());
     for config in plan.devices {
@@ -361,12 +374,14 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
             .find(&config.device)
             .expect("the configuration was checked");
         let costs = believed(&config, &devices, &hybrids, device.info().rotational);
-        let store = OpenStore::open(config, device, costs, &plan.data_dir, listeners).await?;
+        let clients = (listeners, plan.connections);
+        let store = OpenStore::open(config, device, costs, &plan.data_dir, clients).await?;
         tree.stores.push(store);
     }
     if let Some(config) = plan.cluster {
         let (stores, exports) = (&tree.stores, &plan.exports);
-        let open = OpenCluster::open(config, exports, stores, cluster_tls, entrances).await?;
+        let clients = (cluster_tls, entrances, plan.connections);
+        let open = OpenCluster::open(config, exports, stores, clients).await?;
         tree.cluster = Some(open);
     }
     tree.exports = plan.exports;
@@ -375,8 +390,8 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
         let volumes = tree.cluster.iter().flat_map(|open| &open.exports);
         let volumes: Vec<_> = volumes.filter(|it| here(&it.config)).cloned().collect();
         let limits = match volumes.is_empty() {
-            true => nbd::Limits::default(),
-            false => cluster_tree::limits(),
+            true => nbd_limits(plan.connections),
+            false => cluster_tree::limits(plan.connections),
         };
         let server = nbd::Server::new(nbd::Config { limits, tls });
         for export in &tree.exports {
@@ -419,6 +434,15 @@ fn ends_with_us(name: &str, devices: &[DeviceConfig], hybrids: &[HybridConfig]) 
             .iter()
             .any(|member| ends_with_us(member, devices, hybrids)),
         Some(Kind::Path { .. }) | None => false,
+    }
+}
+
+/// What a server takes on that may have so many connections.
+pub fn nbd_limits(connections: usize) -> nbd::Limits {
+    nbd::Limits {
+        connections,
+        connections_per_host: connections - connections / 4,
+        ..nbd::Limits::default()
     }
 }
 
@@ -471,10 +495,14 @@ async fn open(config: &DeviceConfig, tree: &Tree) -> anyhow::Result<Rc<dyn Devic
 
 /// Listens, once the address is free: the kernel gives the sockets of a killed daemon back a moment after
 /// its end.
-async fn listen(address: &Address, (clients, key): (&str, &str)) -> anyhow::Result<Listener> {
+async fn listen(
+    address: &Address,
+    mode: u32,
+    (clients, key): (&str, &str),
+) -> anyhow::Result<Listener> {
     let deadline = env::now() + PATIENCE;
     let error = loop {
-        match Listener::bind(address) {
+        match Listener::bind_as(address, mode) {
             Ok(listener) => return Ok(listener),
             Err(error) if error.kind() == ErrorKind::AddrInUse && env::now() < deadline => {
                 env::sleep(Nanos::millis(100)).await;
@@ -495,13 +523,22 @@ async fn listen(address: &Address, (clients, key): (&str, &str)) -> anyhow::Resu
 }
 
 fn read_tls(tls: &TlsConfig) -> anyhow::Result<nbd::Tls> {
-    nbd::Tls::from_files(
+    let read = |path: &PathBuf| {
+        std::fs::read(path).with_context(|| format!("tls: cannot read {}", path.display()))
+    };
+    let key = secrets::read_private(&tls.key, "the key").context("tls")?;
+    let authority = tls.client_ca.as_ref().map(read).transpose()?;
+    let read = nbd::Tls::from_pem(
         nbd::TlsMode::Required,
-        &tls.certificate,
-        &tls.key,
-        tls.client_ca.as_deref(),
+        &read(&tls.certificate)?,
+        &key,
+        authority.as_deref(),
     )
-    .context("[[export]] tls")
+    .context("tls")?;
+    Ok(match &tls.clients {
+        Some(clients) => read.with_clients(clients.clone()),
+        None => read,
+    })
 }
 
 #[cfg(test)]

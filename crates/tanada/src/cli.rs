@@ -31,6 +31,9 @@ pub enum Command {
     /// List a daemon's devices; list and measure device models.
     #[command(subcommand)]
     Device(Device),
+    /// Look who is connected over NBD, and end connections.
+    #[command(subcommand)]
+    Client(crate::client_commands::Client),
     /// Make, look at and command volumes: hybrids of a daemon, and virtual disks of its cluster.
     #[command(subcommand)]
     Volume(Volume),

@@ -31,6 +31,7 @@ use vdisk::link::{Door, Link, LinkError, LocalDoor, Pending, RemoteDoor};
 use vdisk::meta::{Etcd, EtcdConfig, EtcdTls, MetaStore, Redb};
 use vdisk::record::Name;
 
+use crate::assemble::nbd_limits;
 use crate::config::cluster::{self, MetaConfig};
 use crate::config::{ClusterConfig, ExportConfig};
 use crate::secrets;
@@ -80,8 +81,11 @@ fn etcd_config(etcd: &cluster::EtcdConfig) -> anyhow::Result<EtcdConfig> {
         let said = || format!("[cluster] meta: cannot read {}", path.display());
         std::fs::read(path).with_context(said)
     };
+    let private = |path: &std::path::Path, what: &str| {
+        secrets::read_private(path, what).context("[cluster] meta")
+    };
     let own = match &etcd.own {
-        Some((certificate, key)) => Some((read(certificate)?, read(key)?)),
+        Some((certificate, key)) => Some((read(certificate)?, private(key, "the key")?)),
         None => None,
     };
     let tls = match &etcd.authority {
@@ -93,7 +97,7 @@ fn etcd_config(etcd: &cluster::EtcdConfig) -> anyhow::Result<EtcdConfig> {
     };
     let user = match &etcd.user {
         Some((user, file)) => {
-            let password = String::from_utf8(read(file)?)
+            let password = String::from_utf8(private(file, "the password file")?)
                 .with_context(|| format!("[cluster] meta: {} is no text", file.display()))?;
             Some((user.clone(), password.trim_end().to_owned()))
         }
@@ -146,10 +150,10 @@ impl Ways for Reach {
 }
 
 /// What servers take on whose exports are opened for who asks.
-pub fn limits() -> nbd::Limits {
+pub fn limits(connections: usize) -> nbd::Limits {
     nbd::Limits {
         negotiation: NEGOTIATION,
-        ..nbd::Limits::default()
+        ..nbd_limits(connections)
     }
 }
 
@@ -181,8 +185,7 @@ impl OpenCluster {
         config: ClusterConfig,
         exports: &[ExportConfig],
         stores: &[Rc<OpenStore>],
-        tls: Option<nbd::Tls>,
-        listeners: Vec<(Address, Listener)>,
+        (tls, listeners, connections): (Option<nbd::Tls>, Vec<(Address, Listener)>, usize),
     ) -> anyhow::Result<Rc<OpenCluster>> {
         let meta = Meta::open(&config.meta).context("[cluster] meta")?;
         let own = stores
@@ -213,7 +216,7 @@ impl OpenCluster {
         let mut servers = Vec::new();
         for (configured, listener) in listeners {
             let server = nbd::Server::new(nbd::Config {
-                limits: limits(),
+                limits: limits(connections),
                 tls: tls.clone(),
             });
             server.set_supply(Rc::new(Volumes(Rc::clone(&cluster))));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! command line -> serve:                config -> assemble -> data threads + admin API
-//!              -> status, volume, node, store, reserve, top: one question to a running daemon's admin API
+//!              -> status, client, volume, node, store, reserve, top: one question to a running daemon's admin API
 //!              -> object:               a client of a store
 //!              -> device, doctor, experiment, trace: work of their own, no daemon needed
 //! ```
@@ -20,9 +20,11 @@ mod bench_commands;
 mod cache_commands;
 mod cli;
 mod client;
+mod client_commands;
 mod cluster_commands;
 mod cluster_tree;
 mod config;
+mod descriptors;
 mod device_commands;
 mod disk_copy;
 mod disk_settings;
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(arguments),
         Command::Status(ask) => show::status(&ask),
         Command::Device(command) => device_commands::run(command),
+        Command::Client(command) => client_commands::run(command),
         Command::Volume(command) => volume_commands::run(command),
         Command::Node(command) => cluster_commands::run_node(command),
         Command::Store(command) => store_commands::run(command),

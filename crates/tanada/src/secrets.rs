@@ -8,10 +8,11 @@
 //!
 //! Always true:
 //! 1. A key file is whole or not there; it is never readable by others, not even for a moment.
-//! 2. A file others can read is refused, not used.
+//! 2. A file others can read, or that belongs to another user, is refused, not used. That holds for every file with a
+//!    secret: keys of TLS and passwords too.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -49,26 +50,51 @@ pub fn read_or_make(path: &Path) -> anyhow::Result<Key> {
 /// The key in `path`.
 ///
 /// # Errors
-/// The file cannot be read, is no key, or others can read it.
+/// The file cannot be read, is no key, belongs to another user, or others can read it.
 pub fn read(path: &Path) -> anyhow::Result<Key> {
-    let said = || format!("cannot read the key {}", path.display());
-    let text = fs::read_to_string(path).with_context(said)?;
-    let mode = fs::metadata(path).with_context(said)?.mode();
-    if mode & 0o077 != 0 {
-        return Err(anyhow!(
-            "the key {} can be read by others (mode {:04o}); make it yours alone with \
-             `chmod 600 {}`, and if anybody else may have seen it, take a new one",
-            path.display(),
-            mode & 0o7777,
-            path.display()
-        ));
-    }
+    let text = read_private(path, "the key")?;
+    let text = std::str::from_utf8(&text).unwrap_or_default();
     from_hex(text.trim_end()).ok_or_else(|| {
         anyhow!(
             "{} holds no key: 64 hexadecimal digits are one",
             path.display()
         )
     })
+}
+
+/// The contents of a file that keeps a secret, called `what`.
+///
+/// # Errors
+/// It cannot be read, belongs to another user than this one or root, or others can read it.
+pub fn read_private(path: &Path, what: &str) -> anyhow::Result<Vec<u8>> {
+    let shown = path.display();
+    let said = || format!("cannot read {what} {shown}");
+    // Looked at through the open file, so that what is checked is what is read.
+    let mut file = fs::File::open(path).with_context(said)?;
+    let meta = file.metadata().with_context(said)?;
+    let me = rustix::process::geteuid().as_raw();
+    if !is_ours(meta.uid(), me) {
+        return Err(anyhow!(
+            "{what} {shown} belongs to user {}, who can change it, and this runs as user {me}; make it your own with \
+             `chown {me} {shown}`",
+            meta.uid(),
+        ));
+    }
+    if meta.mode() & 0o077 != 0 {
+        return Err(anyhow!(
+            "{what} {shown} can be read by others (mode {:04o}); make it yours alone with \
+             `chmod 600 {shown}`, and if anybody else may have seen it, take a new one",
+            meta.mode() & 0o7777,
+        ));
+    }
+    let mut contents = Vec::new();
+    file.read_to_end(&mut contents).with_context(said)?;
+    Ok(contents)
+}
+
+/// May a secret of this owner be used by `me`?
+fn is_ours(owner: u32, me: u32) -> bool {
+    owner == me || owner == 0
 }
 
 /// Puts a key into `path`, whole; with `replace`, instead of what is there.
@@ -169,6 +195,8 @@ mod tests {
         assert!(refused.contains("mode 0640"), "{refused}");
         assert!(refused.contains("chmod 600"), "{refused}");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(is_ours(1000, 1000) && is_ours(0, 1000));
+        assert!(!is_ours(1001, 1000) && !is_ours(1000, 0));
         for odd in ["", "07", &"g".repeat(64), &"0".repeat(65)] {
             fs::write(&path, odd).unwrap();
             let refused = read(&path).unwrap_err().to_string();

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! configuration, all mistakes at once -> admin sockets -> one data thread per device tree -> "ready"
-//!    -> signal: admin API closes, trees drain and close -> exit 0
-//!               a second signal -> exit 1 at once
+//!    -> SIGTERM, SIGINT, SIGHUP: admin API closes, trees drain and close -> exit 0
+//!               a second SIGTERM or SIGINT -> exit 1 at once
 //! ```
 //!
 //! Always true:
@@ -26,6 +26,7 @@ use crate::admin::{self, Control, Gate};
 use crate::assemble::{self, Started, StartedCluster, StartedStore};
 use crate::cli::{LogFormat, Serve};
 use crate::config::{self, Config, DATA_DIR, Kind};
+use crate::descriptors;
 use crate::log;
 use crate::table::size;
 use crate::tree::{Letter, TreeHandle};
@@ -98,6 +99,7 @@ fn summary(config: &Config) -> String {
 }
 
 async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
+    let connections = descriptors::connections(descriptors::raise(), &config);
     // Signals count from the first moment on: a start can be interrupted too.
     let mut signals = Signals::new().context("cannot listen for signals")?;
     fs::create_dir_all(&config.data_dir).with_context(|| {
@@ -115,7 +117,8 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
 
     let mut trees: Vec<TreeHandle> = Vec::new();
     let mut starting = Vec::new();
-    for tree in assemble::trees(&config) {
+    for mut tree in assemble::trees(&config) {
+        tree.connections = connections;
         let names = tree.names();
         let (started, news) = oneshot::channel();
         match assemble::start(tree, started) {
@@ -151,6 +154,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         started: tokio::time::Instant::now(),
         trees,
         access: gate.access.clone(),
+        searching: Arc::new(tokio::sync::Semaphore::new(1)),
     });
     // Before anybody can reserve anew.
     control.reconcile().await;
@@ -188,21 +192,41 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     }
 }
 
-/// SIGTERM and SIGINT.
+/// What ends the daemon: SIGTERM, SIGINT, and SIGHUP, which comes when its terminal closes.
 struct Signals {
     term: tokio::signal::unix::Signal,
     int: tokio::signal::unix::Signal,
+    hup: tokio::signal::unix::Signal,
+    /// Heard, so that they do not end the process, and of no consequence.
+    _ignored: Vec<tokio::signal::unix::Signal>,
 }
 
 impl Signals {
     fn new() -> io::Result<Signals> {
+        let ignored = [
+            SignalKind::user_defined1(),
+            SignalKind::user_defined2(),
+            SignalKind::alarm(),
+        ];
         Ok(Signals {
             term: signal(SignalKind::terminate())?,
             int: signal(SignalKind::interrupt())?,
+            hup: signal(SignalKind::hangup())?,
+            _ignored: ignored.into_iter().map(signal).collect::<io::Result<_>>()?,
         })
     }
 
+    /// The daemon is to close.
     async fn next(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.int.recv() => {}
+            _ = self.hup.recv() => {}
+        }
+    }
+
+    /// It is not to wait any longer. A closing terminal sends SIGHUP more than once and means no haste.
+    async fn force(&mut self) {
         tokio::select! {
             _ = self.term.recv() => {}
             _ = self.int.recv() => {}
@@ -230,7 +254,7 @@ async fn stop_all(trees: &[TreeHandle], signals: &mut Signals) -> anyhow::Result
     for (tree, answer) in waiting {
         let closed = tokio::select! {
             closed = answer => closed,
-            () = signals.next() => {
+            () = signals.force() => {
                 tracing::warn!("forced: what was not flushed is lost, what was is safe");
                 log::end();
                 std::process::exit(1);
@@ -408,10 +432,16 @@ fn print_welcome(config: &Config, ready: &[Started], admin: &[Address]) -> io::R
     text.push_str("\nStop it with Ctrl-C; it closes cleanly.\n");
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // A daemon whose starter reads no more goes on.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        // A daemon whose starter reads no more, or whose terminal is gone, goes on.
+        Err(error) if is_gone(&error) => Ok(()),
         done => done,
     }
+}
+
+/// Does nothing read what is written any more: a pipe without a reader, a terminal that was closed?
+fn is_gone(error: &io::Error) -> bool {
+    let errno = rustix::io::Errno::from_io_error(error);
+    errno.is_some_and(|errno| matches!(errno, rustix::io::Errno::PIPE | rustix::io::Errno::IO))
 }
 
 /// How a store is used, ready to paste.

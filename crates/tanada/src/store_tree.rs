@@ -71,7 +71,7 @@ impl OpenStore {
         device: Rc<Meter>,
         costs: Costs,
         data_dir: &Path,
-        listeners: Vec<Listener>,
+        (listeners, connections): (Vec<Listener>, usize),
     ) -> anyhow::Result<Rc<OpenStore>> {
         let what = || format!("store {}", config.name);
         let rotating = device.info().rotational;
@@ -98,7 +98,12 @@ impl OpenStore {
                 node.store().name()
             );
         }
-        let server = Server::new(Rc::clone(&node), Limits::default());
+        let limits = Limits {
+            connections,
+            connections_per_host: connections - connections / 4,
+            ..Limits::default()
+        };
+        let server = Server::new(Rc::clone(&node), limits);
         let mut addresses = Vec::new();
         for listener in listeners {
             addresses.push(listener.address().clone());

@@ -21,6 +21,7 @@ use front::nbd;
 use tokio::sync::oneshot;
 
 use crate::admin::api::{self, Attach, Change, Refusal};
+use crate::admin::clients::{Gone, Which};
 use crate::admin::learn::Known;
 use crate::admin::tier;
 use crate::assemble::{Started, StartedCluster, StartedExport, StartedStore};
@@ -68,6 +69,11 @@ pub enum Letter {
         /// By somebody; else by the task that keeps parameters current.
         asked: bool,
         reply: Reply<Result<Known, Refused>>,
+    },
+    /// End the connections of NBD clients; answers with those that were.
+    Disconnect {
+        which: Which,
+        reply: Reply<Vec<Gone>>,
     },
     /// Something to be done with a store; whoever sent it has its own way to hear of the end.
     Store {
@@ -370,6 +376,9 @@ impl Tree {
                     let known = volume.and_then(|volume| volume.known(asked));
                     drop(reply.send(known));
                 }
+                Ok(Letter::Disconnect { which, reply }) => {
+                    drop(reply.send(self.disconnect(&which)));
+                }
                 Ok(Letter::Store { store, job }) => {
                     // Without one of this name the job is dropped, and with it the way of its answer.
                     if let Some(store) = self.stores.iter().find(|it| it.config.name == store) {
@@ -447,12 +456,29 @@ impl Tree {
             volumes: self.volumes.iter().map(OpenVolume::report).collect(),
             stores: self.stores.iter().map(|store| store.report()).collect(),
             exports: self.exports.iter().map(|e| self.report_export(e)).collect(),
-            nbd: {
-                let volumes = self.cluster.iter().flat_map(|open| &open.servers);
-                let servers = self.servers.iter().chain(volumes);
-                servers.map(report_server).collect()
-            },
+            nbd: self.nbd_servers().map(report_server).collect(),
         }
+    }
+
+    /// Every address that NBD clients connect to, those of the cluster's volumes too.
+    fn nbd_servers(&self) -> impl Iterator<Item = &OpenServer> {
+        let volumes = self.cluster.iter().flat_map(|open| &open.servers);
+        self.servers.iter().chain(volumes)
+    }
+
+    fn disconnect(&self, which: &Which) -> Vec<Gone> {
+        let mut gone = Vec::new();
+        for server in self.nbd_servers() {
+            let listener = server.address.to_string();
+            let ended = server
+                .server
+                .disconnect(|client| which.means(&listener, client));
+            gone.extend(ended.into_iter().map(|client| Gone {
+                listener: listener.clone(),
+                client: report_client(client),
+            }));
+        }
+        gone
     }
 
     fn report_device(&self, device: &OpenDevice) -> api::Device {
@@ -565,15 +591,20 @@ impl Tree {
     }
 }
 
-fn report_server(server: &OpenServer) -> api::NbdListener {
-    let figures = server.server.figures();
-    let clients = figures.connections.into_iter().map(|of| api::NbdClient {
+fn report_client(of: nbd::ConnectionFigures) -> api::NbdClient {
+    api::NbdClient {
+        id: of.id,
         peer: of.peer,
         export: of.export,
         tls: of.tls,
         connected_seconds: of.age.secs_f64(),
         in_flight: of.counts.in_flight,
-    });
+    }
+}
+
+fn report_server(server: &OpenServer) -> api::NbdListener {
+    let figures = server.server.figures();
+    let clients = figures.connections.into_iter().map(report_client);
     api::NbdListener {
         address: server.address.to_string(),
         clients: clients.collect(),

@@ -169,8 +169,7 @@ impl Tls {
         })
     }
 
-    /// Lets clients use only the exports that `clients` names for a name in their certificate; nobody gets in without
-    /// TLS then.
+    /// Lets clients use only the exports that `clients` names for a name in their certificate. TLS is required then.
     #[must_use]
     pub fn with_clients(mut self, clients: ByCertificate) -> Tls {
         self.mode = TlsMode::Required;
@@ -184,7 +183,7 @@ impl Tls {
             return Allowed::All;
         };
         let own = certificates.and_then(<[_]>::first);
-        // The handshake has looked at it already; what cannot be read names nobody.
+        // The handshake has looked at it already; what cannot be read opens nothing.
         let own = own.and_then(|own| webpki::EndEntityCert::try_from(own).ok());
         let mut names = Vec::new();
         for name in own.iter().flat_map(|own| own.valid_dns_names()) {

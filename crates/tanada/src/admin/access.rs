@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 
 use super::Failure;
 
-/// What everybody who reaches the TCP listener may `GET`.
+/// What every process that reaches the TCP listener may `GET`.
 pub const READABLE: [&str; 5] = [
     "/healthz",
     "/metrics",
@@ -28,7 +28,7 @@ pub const READABLE: [&str; 5] = [
     "/v1/status",
 ];
 
-/// Where commands are taken, told to everybody: paths, no secret.
+/// Where commands are taken, readable without a token: paths, no secret.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct Access {
     /// The user who owns the daemon; this user and root command it.
@@ -59,7 +59,7 @@ impl Entrance {
 /// `token` is the daemon's own, as it stands behind `Authorization: Bearer`.
 ///
 /// # Errors
-/// What the asker is told: status 401 without the right token, 403 for another user at a Unix socket.
+/// What is answered then: status 401 without the right token, 403 for another user at a Unix socket.
 pub(crate) fn check(
     access: &Access,
     token: &str,

@@ -595,6 +595,9 @@ pub struct NbdListener {
 /// A client connected now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NbdClient {
+    /// Its number at this listener, in the order clients came.
+    #[serde(default)]
+    pub id: u64,
     pub peer: String,
     /// The export it uses; absent while it negotiates.
     pub export: Option<String>,

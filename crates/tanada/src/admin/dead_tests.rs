@@ -28,6 +28,7 @@ fn a_data_thread_that_panics_is_told_by_the_health_and_hides_no_other() {
         started: tokio::time::Instant::now(),
         trees: vec![data_thread("good", false), data_thread("bad", true)],
         access: Access::default(),
+        searching: Arc::new(tokio::sync::Semaphore::new(1)),
     });
     while !control.trees[1].is_dead() {
         std::thread::yield_now();

@@ -135,7 +135,6 @@ mod tests {
         let guard = Guard {
             allow_remote: true,
             hosts: vec!["nas.example".to_owned()],
-            ..Guard::default()
         };
         assert_eq!(asked(&guard, "10.0.0.7:10880", None), Ok(()));
         assert_eq!(asked(&guard, "NAS.example:10880", None), Ok(()));

@@ -23,6 +23,7 @@ use axum::http::StatusCode;
 use lens::advise::tier::{Auto, History, Learned, Terms, Verdict};
 use policy::tier::Parameters;
 use serde::{Deserialize, Serialize};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use utoipa::ToSchema;
 
 use super::api::{Change, Refusal};
@@ -146,16 +147,28 @@ fn keys(old: &Parameters, new: &Parameters) -> TierKeys {
     }
 }
 
+/// The turn of a search that was asked for: each takes a processor and much memory, so there is one at a time.
+fn claim(searching: &Arc<Semaphore>, name: &str) -> Result<OwnedSemaphorePermit, Failure> {
+    Arc::clone(searching).try_acquire_owned().map_err(|_| {
+        Failure::new(
+            StatusCode::CONFLICT,
+            format!("parameters for the tier of {name} cannot be searched for now: another search is under way"),
+            "ask again in a minute: there is one at a time",
+        )
+    })
+}
+
 /// Parameters for the tier of a volume, learned from what it was asked in the last days. Nothing is changed.
 #[utoipa::path(get, path = "/v1/volumes/{name}/tier-advice", params(("name" = String, Path)), responses(
     (status = 200, body = TierAdvice),
     (status = 404, body = Refusal),
-    (status = 409, description = "It has no tier, or too little is known", body = Refusal),
+    (status = 409, description = "It has no tier, too little is known, or another search is under way", body = Refusal),
 ))]
 pub(super) async fn get_tier_advice(
     State(control): State<Arc<Control>>,
     Path(name): Path<String>,
 ) -> Answer<TierAdvice> {
+    let turn = claim(&control.searching, &name)?;
     let volume = name.clone();
     let Json(known) = control
         .command(&name, |reply| Letter::Known {
@@ -165,6 +178,8 @@ pub(super) async fn get_tier_advice(
         })
         .await?;
     let judged = tokio::task::spawn_blocking(move || {
+        // Held by the search itself: it goes on if the asker goes away.
+        let _turn = turn;
         let learned = match Auto::judge(&known.history, &known.parameters, &known.terms) {
             Verdict::TooLittle => None,
             Verdict::Change(learned) => Some((learned, true)),
@@ -364,7 +379,12 @@ async fn look(control: &Control, lessons: &mut Lessons, name: &str) {
     if !known.due {
         return;
     }
+    // Fails only once the daemon ends.
+    let Ok(turn) = Arc::clone(&control.searching).acquire_owned().await else {
+        return;
+    };
     let judged = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
         Auto::judge(&known.history, &known.parameters, &known.terms)
     });
     let learned = match judged.await {
@@ -436,6 +456,17 @@ mod tests {
             streak_min: 2,
             timeout: 60,
         }
+    }
+
+    #[test]
+    fn parameters_of_tiers_are_searched_for_one_volume_at_a_time() {
+        let searching = Arc::new(Semaphore::new(1));
+        let first = claim(&searching, "vol0").ok().unwrap();
+        let refused = claim(&searching, "vol1").err().unwrap();
+        assert_eq!(refused.status, StatusCode::CONFLICT);
+        assert!(refused.refusal.error.contains("another search"));
+        drop(first);
+        assert!(claim(&searching, "vol1").is_ok());
     }
 
     #[test]

@@ -34,7 +34,7 @@ use crate::serve::plain;
 /// How long a connection may take to bring the header of its next request.
 const HEADER_PATIENCE: Duration = Duration::from_secs(15);
 /// Connections at once of one listener.
-const CONNECTIONS_MAX: usize = 128;
+pub const CONNECTIONS_MAX: usize = 128;
 /// Of these, from one address.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 64;
 /// Until the next try where none could be accepted.
@@ -48,7 +48,10 @@ pub struct Door {
 
 enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener, SocketFile),
+    Unix {
+        listener: UnixListener,
+        _file: SocketFile,
+    },
 }
 
 /// Removes the socket's file at the end.
@@ -98,13 +101,16 @@ impl Door {
                 fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
                 Ok(Door {
                     address: address.clone(),
-                    listener: Listener::Unix(listener, file),
+                    listener: Listener::Unix {
+                        listener,
+                        _file: file,
+                    },
                 })
             }
         }
     }
 
-    /// Answers whoever comes, until `closed` is true; then requests under way are answered.
+    /// Answers requests until `closed` is true; those under way then are answered, too.
     pub async fn serve(self, router: Router, mut closed: watch::Receiver<bool>) {
         let slots = Slots::default();
         let mut open = JoinSet::new();
@@ -153,7 +159,7 @@ impl Listener {
                 let (stream, from) = listener.accept().await?;
                 Ok((Stream::Tcp(stream), Entrance::Tcp, Some(from.ip())))
             }
-            Listener::Unix(listener, _) => {
+            Listener::Unix { listener, .. } => {
                 let (stream, _) = listener.accept().await?;
                 let user = stream.peer_cred().ok().map(|peer| peer.uid());
                 Ok((Stream::Unix(stream), Entrance::Unix(user), None))

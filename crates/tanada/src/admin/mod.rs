@@ -12,6 +12,7 @@
 
 pub mod access;
 pub mod api;
+pub mod clients;
 pub mod cluster;
 mod cluster_metrics;
 #[cfg(test)]
@@ -64,6 +65,8 @@ pub struct Control {
     pub trees: Vec<TreeHandle>,
     /// Who commands the daemon, and where.
     pub access: Access,
+    /// Held while parameters of a tier are searched for.
+    pub searching: Arc<tokio::sync::Semaphore>,
 }
 
 /// An answer that is no success.
@@ -260,6 +263,7 @@ fn gone(tree: &TreeHandle) -> Failure {
         cluster::change_store,
         cluster::remove_store,
         get_exports,
+        clients::disconnect_clients,
         get_access,
         get_metrics,
         get_health
@@ -352,6 +356,7 @@ pub fn router(control: Arc<Control>, gate: Gate) -> Router {
         .merge(cluster_routes())
         .route("/v1/exports", get(get_exports))
         .route("/v1/access", get(get_access))
+        .route("/v1/clients/disconnect", post(clients::disconnect_clients))
         .route("/metrics", get(get_metrics))
         .route("/healthz", get(get_health))
         .route("/openapi.json", get(async || Json(openapi())))

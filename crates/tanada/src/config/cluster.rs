@@ -16,7 +16,7 @@ use env::net::Address;
 use serde::Deserialize;
 use vdisk::announce::Route;
 
-use super::export::read_tls_table;
+use super::export::{check_exposed, read_tls_table};
 use super::keys::{At, Keys, instead};
 use super::store::node_key_file_of;
 use super::{AdminConfig, ExportConfig, StoreConfig, TlsConfig, check_name, read_span};
@@ -109,6 +109,7 @@ pub(super) fn read_cluster(
     let domain = keys.parse("domain", |text| check_name(text).map(|()| text.to_owned()));
     let nbd = keys.parse_list("nbd", str::parse::<Address>);
     let tls = keys.table("tls").map(read_tls_table);
+    let insecure = keys.take::<bool>("insecure").is_some_and(|at| at.value);
     let key_file = keys.take::<PathBuf>("key_file").map(|at| at.value);
     let announce = read_announce(&mut keys, meta.as_ref());
     if !named {
@@ -135,6 +136,7 @@ pub(super) fn read_cluster(
         at: keys.at(),
     });
     check_addresses(&keys, &nbd, stores, admin);
+    check_exposed(&keys, &nbd, tls.is_some(), insecure);
     if chosen.is_empty() && matches!(meta, Some(MetaConfig::Redb(_))) {
         let what = "a cluster of one node needs a store: add a [[store]], or name those of other nodes in etcd";
         keys.complain("stores", what);

@@ -223,12 +223,13 @@ fn nobody_else_listens_where_volumes_are_exported() {
 #[test]
 fn a_store_that_others_cannot_find_is_a_mistake_in_a_cluster_of_several() {
     let text = with(&format!("node = \"n1\"\n{ETCD}"));
-    let found = mistake(&text.replace("127.0.0.1:4001", "0.0.0.0:4001"));
+    let all = "\"0.0.0.0:4001\"\ninsecure = true";
+    let found = mistake(&text.replace("\"127.0.0.1:4001\"", all));
     assert!(
         found.contains("the store \"s0\" listens on all addresses"),
         "{found}"
     );
-    let single = with("node = \"n1\"\n").replace("127.0.0.1:4001", "0.0.0.0:4001");
+    let single = with("node = \"n1\"\n").replace("\"127.0.0.1:4001\"", all);
     assert!(read(&single, "test", None).is_ok());
 }
 

@@ -9,6 +9,7 @@
 //! 2. One that names a volume stands beside a `[cluster]`. Whether the volume is there nobody knows before a client asks.
 //! 3. No two have one name at one address.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use env::net::Address;
@@ -16,7 +17,7 @@ use vdisk::cluster::opened::Terms;
 use vdisk::record::{Fairness, Name};
 
 use super::keys::{At, Keys};
-use super::{AdminConfig, Things};
+use super::{AdminConfig, Things, is_local};
 use crate::admin::cluster::priority;
 
 /// What a volume's name stands behind.
@@ -49,12 +50,20 @@ pub struct TlsConfig {
     pub key: PathBuf,
     /// Clients must show a certificate this authority signed.
     pub client_ca: Option<PathBuf>,
+    /// The exports that a name in a client's certificate opens; `None`: every one.
+    pub clients: Option<BTreeMap<String, Vec<String>>>,
 }
 
 pub(super) fn read_tls_table(mut tls: Keys<'_, '_>) -> Option<TlsConfig> {
     let certificate = tls.take::<PathBuf>("certificate");
     let key = tls.take::<PathBuf>("key");
     let client_ca = tls.take::<PathBuf>("client_ca");
+    let clients = tls.take::<BTreeMap<String, Vec<String>>>("clients");
+    if let (None, Some(clients)) = (&client_ca, &clients) {
+        let what = "names in certificates say something only if an authority signed them: add client_ca, the path of \
+                    its certificate";
+        tls.complain_at(clients.at, "clients", what);
+    }
     if certificate.is_none() || key.is_none() {
         tls.complain(
             "",
@@ -66,7 +75,28 @@ pub(super) fn read_tls_table(mut tls: Keys<'_, '_>) -> Option<TlsConfig> {
         certificate: certificate?.value,
         key: key?.value,
         client_ca: client_ca.map(|at| at.value),
+        clients: clients.map(|at| at.value),
     })
+}
+
+/// Complains about NBD in the clear where other machines reach it, unless `insecure` says that this is meant.
+pub(super) fn check_exposed(
+    keys: &Keys<'_, '_>,
+    nbd: &At<Vec<Address>>,
+    has_tls: bool,
+    insecure: bool,
+) {
+    if has_tls || insecure {
+        return;
+    }
+    for address in nbd.value.iter().filter(|address| !is_local(address)) {
+        let what = format!(
+            "{address} can be reached from other machines, and without TLS every one of them reads and writes the disk, \
+             and what is read and written can be seen on the way; add tls with client_ca, listen on 127.0.0.1 or a Unix socket, or write \
+             insecure = true if the network is your own"
+        );
+        keys.complain_at(nbd.at, "nbd", what);
+    }
 }
 
 /// Reads one; `has_cluster`: there is a `[cluster]`, be it a good one or not.
@@ -82,6 +112,7 @@ pub(super) fn read_export(
     let name = keys.take::<String>("name");
     let read_only = keys.take::<bool>("read_only").is_some_and(|at| at.value);
     let tls = keys.table("tls").map(read_tls_table);
+    let insecure = keys.take::<bool>("insecure").is_some_and(|at| at.value);
     let class = keys.parse("priority", priority);
     let fairness = read_fairness(keys);
 
@@ -124,6 +155,7 @@ pub(super) fn read_export(
         );
         return None;
     };
+    check_exposed(keys, &nbd, tls.is_some(), insecure);
     let (name, name_at) = match name {
         Some(name) => (name.value, name.at),
         None => {

@@ -37,6 +37,8 @@ use toml::de::DeTable;
 pub struct Config {
     /// Where Tanada keeps what it was told no other place for.
     pub data_dir: PathBuf,
+    /// Permissions of the Unix sockets that NBD clients and clients of stores connect to.
+    pub socket_mode: u32,
     pub devices: Vec<DeviceConfig>,
     /// In the order they can be made.
     pub hybrids: Vec<HybridConfig>,
@@ -202,6 +204,7 @@ fn read_root(mut root: Keys<'_, '_>, data_dir: Option<&Path>) -> Config {
         .or(said)
         .unwrap_or_else(|| DATA_DIR.into());
 
+    let socket_mode = root.parse("socket_mode", read_mode);
     let mut things = Things::default();
     let mut devices = Vec::new();
     for mut keys in root.tables("device") {
@@ -265,6 +268,7 @@ fn read_root(mut root: Keys<'_, '_>, data_dir: Option<&Path>) -> Config {
     root.finish();
     Config {
         data_dir,
+        socket_mode: socket_mode.map_or(env::net::SOCKET_MODE, |at| at.value),
         devices,
         hybrids,
         stores,
@@ -763,6 +767,17 @@ pub fn read_span(text: &str) -> Result<Nanos, String> {
     u64::try_from(span.as_nanos())
         .map(Nanos)
         .map_err(|_| format!("'{text}' is longer than 500 years"))
+}
+
+/// Permissions such as `0660`.
+fn read_mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok();
+    mode.filter(|mode| *mode <= 0o777).ok_or_else(|| {
+        format!(
+            "'{text}' is no set of permissions; write octal digits such as \"0660\" (owner and group connect), \"0600\" \
+             (the owner alone) or \"0666\" (every user)"
+        )
+    })
 }
 
 fn read_direct(text: &str) -> Result<Direct, String> {

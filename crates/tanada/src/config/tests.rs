@@ -375,12 +375,52 @@ fn a_hybrid_may_stand_on_a_later_one() {
 }
 
 #[test]
+fn nbd_in_the_clear_beyond_this_machine_takes_saying_so() {
+    let export = |rest: &str| {
+        with_two(&format!(
+            "[[export]]\ndevice = \"slow\"\nnbd = [\"unix:s\", \"0.0.0.0:10809\"]\n{rest}"
+        ))
+    };
+    let found = mistakes(&export(""));
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(
+        found[0]
+            .contains("[[export]] \"slow\" nbd: 0.0.0.0:10809 can be reached from other machines")
+            && found[0].contains("insecure = true"),
+        "{found:#?}"
+    );
+    good(&export("insecure = true"));
+    let tls = "tls = { certificate = \"c\", key = \"k\", client_ca = \"a\", clients = { \"h\" = [\"slow\"] } }";
+    let config = good(&export(tls));
+    let clients = config.exports[0].tls.clone().and_then(|tls| tls.clients);
+    assert_eq!(clients.unwrap()["h"], ["slow"]);
+    let found = mistakes(&export(&tls.replace("client_ca = \"a\", ", "")));
+    assert!(found[0].contains("add client_ca"), "{found:#?}");
+}
+
+#[test]
+fn sockets_are_open_to_owner_and_group_unless_said_otherwise() {
+    assert_eq!(good(TWO).socket_mode, 0o660);
+    for (text, mode) in [("0600", 0o600), ("666", 0o666)] {
+        let config = good(&format!("socket_mode = \"{text}\"\n{TWO}"));
+        assert_eq!(config.socket_mode, mode);
+    }
+    for wrong in ["0680", "rw", "1777", ""] {
+        let found = mistakes(&format!("socket_mode = \"{wrong}\"\n{TWO}"));
+        assert!(found[0].contains("is no set of permissions"), "{found:#?}");
+    }
+}
+
+#[test]
 fn listening_to_the_world_takes_saying_so() {
     let config = good(&with_two(
         "[admin]\nlisten = \"0.0.0.0:10880\"\nallow_remote = true\nhosts = \"nas.example\"",
     ));
     assert_eq!(config.admin.hosts, ["nas.example"]);
     assert!(!is_local(&config.admin.listen[0]));
+    // Commands of the owner still have their socket.
+    let socket = config.admin.listen[1].to_string();
+    assert_eq!(socket, format!("unix:{DATA_DIR}/admin.sock"));
 }
 
 #[test]

@@ -301,6 +301,60 @@ fn a_page_of_another_site_and_a_rebound_name_get_nothing() {
 }
 
 #[test]
+fn a_closing_terminal_closes_it_cleanly_and_other_signals_do_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let mut daemon = Daemon::start(dir, SMALL);
+    for name in ["USR1", "USR2", "ALRM"] {
+        daemon.signal(name);
+        text(dir, &["status"]);
+    }
+    let wrote = qemu_io(dir, &["write -P 0x4d 1M 64k"]).is_some();
+    // A shell and the kernel may both send one; the second is no haste.
+    daemon.signal("HUP");
+    daemon.signal("HUP");
+    let (code, log) = daemon.ended();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("closed cleanly"), "{log}");
+    let daemon = Daemon::start(dir, SMALL);
+    if wrote {
+        qemu_io(dir, &["read -P 0x4d 1M 64k"]);
+    }
+    assert_eq!(daemon.stop().0, Some(0));
+}
+
+#[test]
+fn a_client_is_listed_and_sent_away() {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, SMALL);
+    assert_eq!(text(dir, &["client", "list"]), "no client is connected\n");
+    let refused = run(dir, &["client", "disconnect", "--export", "vol0"]);
+    assert!(stderr(&refused).contains("no client is connected that this would mean"));
+
+    let mut client = UnixStream::connect(dir.join("vol0.sock")).unwrap();
+    let mut greeting = [0; 18];
+    client.read_exact(&mut greeting).unwrap();
+    let list = text(dir, &["client", "list"]);
+    let id = list
+        .split_whitespace()
+        .find(|word| word.contains("vol0.sock#"));
+    let id = id.unwrap_or_else(|| panic!("{list}"));
+    let said = text(dir, &["client", "disconnect", id]);
+    assert!(said.contains(id), "{said}");
+    // Its connection is at an end, and it is on no list.
+    let read = client.read(&mut [0]);
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+    let again = run(dir, &["client", "disconnect", id]);
+    assert_eq!(again.status.code(), Some(1));
+    let unclear = run(dir, &["client", "disconnect", "vol0"]);
+    assert_eq!(unclear.status.code(), Some(2));
+    assert_eq!(daemon.stop().0, Some(0));
+}
+
+#[test]
 fn the_metrics_are_what_prometheus_reads() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
