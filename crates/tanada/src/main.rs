@@ -36,6 +36,7 @@ mod log;
 mod object_commands;
 mod pairs;
 mod predict_commands;
+mod printable;
 mod progress;
 mod registry;
 mod reserve_commands;

@@ -31,6 +31,7 @@ use store::{Change, Stat};
 use crate::admin::store::Store;
 use crate::cli::Usage;
 use crate::client::{Client as Admin, Target};
+use crate::printable::printable;
 use crate::secrets;
 use crate::show;
 use crate::table::{megabytes_per_second, size, table};
@@ -718,8 +719,8 @@ async fn list(client: &Client, ls: &Ls) -> anyhow::Result<()> {
             true => all.extend(part.objects.into_iter().map(Shown::from)),
             // A listing of names needs no widths: it comes as it is found.
             false => {
-                let names = part.objects.iter().map(|stat| stat.name.as_str());
-                show::text(&names.flat_map(|name| [name, "\n"]).collect::<String>())?;
+                let names = part.objects.iter().map(|stat| printable(&stat.name));
+                show::text(&names.map(|name| format!("{name}\n")).collect::<String>())?;
             }
         }
         after = part.next;
@@ -739,7 +740,7 @@ async fn list(client: &Client, ls: &Ls) -> anyhow::Result<()> {
             vec![
                 size(one.size_bytes),
                 one.generation.clone(),
-                one.name.clone(),
+                printable(&one.name).into_owned(),
             ]
         })
         .collect();
