@@ -98,7 +98,7 @@ fn measure(
             run.push(cell);
         }
     }
-    let mut found: Vec<(&Cell, Vec<Outcome>)> = Vec::new();
+    let mut measured: Vec<Measured> = cells.iter().map(Measured::nothing_yet).collect();
     // A handful at a time, so that progress can be told.
     let handful = 4 * rayon::current_num_threads();
     for (n, some) in run.chunks(handful).enumerate() {
@@ -108,29 +108,47 @@ fn measure(
             .iter()
             .flat_map(|cell| (0..plan.seeds).map(move |n| (*cell, plan.seed.wrapping_add(n))))
             .collect();
-        let outcomes: Vec<Result<Outcome, BedError>> = jobs
+        let figures: Vec<Result<Figures, BedError>> = jobs
             .par_iter()
-            .map(|(cell, seed)| bed::run(&cell.scene, &cell.method, cell.age, plan.measured, *seed))
+            .map(|(cell, seed)| {
+                bed::run(&cell.scene, &cell.method, cell.age, plan.measured, *seed)
+                    .map(|outcome| figures(&cells, cell, &outcome))
+            })
             .collect();
-        let mut outcomes = outcomes.into_iter();
-        for cell in some {
-            let of_cell: Result<Vec<Outcome>, BedError> =
-                outcomes.by_ref().take(plan.seeds as usize).collect();
-            found.push((*cell, of_cell.map_err(|error| failed(cell, error))?));
+        for ((cell, _), of_job) in jobs.iter().zip(figures) {
+            for (at, values) in of_job.map_err(|error| failed(cell, error))? {
+                measured[at].add(values);
+            }
         }
     }
-    let values = |cell: &Cell| {
-        let (_, outcomes) = (found.iter())
-            .find(|(other, _)| other.same_run(cell))
-            .expect("every cell was run");
-        let of_metric = |metric: &cases::Metric| outcomes.iter().map(|it| metric.of(it)).collect();
-        cell.metrics.iter().map(of_metric).collect()
-    };
-    let measured = cells.iter().map(|cell| Measured {
-        cell: cell.clone(),
-        values: values(cell),
-    });
-    Ok(measured.collect())
+    Ok(measured)
+}
+
+/// What a run is worth to each cell that takes its values from it: the cell, and a value of each of its metrics.
+type Figures = Vec<(usize, Vec<f64>)>;
+
+/// A run's histograms take megabytes, its figures some bytes: what is kept of thousands of runs are the figures.
+fn figures(cells: &[Cell], ran: &Cell, outcome: &Outcome) -> Figures {
+    let takes = cells.iter().enumerate().filter(|(_, it)| it.same_run(ran));
+    takes
+        .map(|(at, cell)| (at, cell.metrics.iter().map(|it| it.of(outcome)).collect()))
+        .collect()
+}
+
+impl Measured {
+    fn nothing_yet(cell: &Cell) -> Measured {
+        Measured {
+            cell: cell.clone(),
+            values: vec![Vec::new(); cell.metrics.len()],
+        }
+    }
+
+    /// One more seed.
+    fn add(&mut self, values: Vec<f64>) {
+        for (all, value) in self.values.iter_mut().zip(values) {
+            all.push(value);
+        }
+    }
 }
 
 fn failed(cell: &Cell, error: BedError) -> ExperimentError {
