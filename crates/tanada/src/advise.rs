@@ -73,6 +73,17 @@ pub struct Advise {
 }
 
 impl Advise {
+    /// Refuses an endurance that makes no sense.
+    pub fn check_endurance(&self) -> Result<(), Usage> {
+        match self.endurance > 0.0 && self.endurance.is_finite() {
+            true => Ok(()),
+            false => Err(Usage(format!(
+                "--endurance {}: it must be above 0, such as 0.3",
+                self.endurance
+            ))),
+        }
+    }
+
     /// Reads the trace and gives each request to `take`, with a bar on a terminal and remarks at the end.
     pub fn feed(&self, mut take: impl FnMut(&Request) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let mut trace = self.read.open(&self.traces)?;
@@ -105,13 +116,7 @@ pub fn run(arguments: &Advise) -> anyhow::Result<()> {
             Method::Belady => None,
         })
         .collect();
-    if !(arguments.endurance > 0.0 && arguments.endurance.is_finite()) {
-        return Err(Usage(format!(
-            "--endurance {}: it must be above 0, such as 0.3",
-            arguments.endurance
-        ))
-        .into());
-    }
+    arguments.check_endurance()?;
     let options = Options {
         slow: Spec::find(&arguments.slow).map_err(|error| usage(&error))?,
         fast: Spec::find(&arguments.fast).map_err(|error| usage(&error))?,
@@ -143,7 +148,6 @@ pub fn run(arguments: &Advise) -> anyhow::Result<()> {
     }
 }
 
-/// Drawn on a terminal only.
 /// How simulations that run are shown.
 pub const SIMULATIONS: &str = "{bar:30} {pos}/{len} simulations";
 
@@ -164,59 +168,21 @@ fn text(advice: &Advice) -> String {
     }
     text.push('\n');
     let engine = advice.candidates.iter().any(|one| one.by == By::Engine);
-    let mut lines = vec![vec![
-        String::new(),
-        "(none)".to_owned(),
-        "-".to_owned(),
-        "-".to_owned(),
-        "-".to_owned(),
-        "-".to_owned(),
-        micros(advice.alone.response_us_mean),
-        micros(advice.alone.read_us_mean),
-        micros(advice.alone.write_us_mean),
-        "-".to_owned(),
-        "-".to_owned(),
-        format!("{:.2} W", advice.alone.watts),
-        if engine { "engine" } else { "model" }.to_owned(),
-    ]];
-    for (at, one) in advice.candidates.iter().enumerate() {
-        lines.push(vec![
-            if advice.chosen == Some(at) { "*" } else { "" }.to_owned(),
-            one.policy.clone(),
-            size(one.size_bytes),
-            one.write.clone(),
-            one.sequential_bypass_bytes
-                .map_or_else(|| "off".to_owned(), size),
-            share(one.read_hit_ratio, 1.0),
-            micros(one.response_us_mean),
-            micros(one.read_us_mean),
-            micros(one.write_us_mean),
-            format!("{:.1} %", 100.0 * one.slow_requests_saved),
-            size(one.flash_bytes_per_day as u64),
-            format!("{:.2} W", one.watts),
-            match one.by {
-                By::Model => "model",
-                By::Engine => "engine",
-            }
-            .to_owned(),
-        ]);
+    let by = match engine {
+        true => By::Engine,
+        false => By::Model,
+    };
+    let mut lines = vec![alone_cells(advice)];
+    lines.extend(rows_by(advice, by));
+    text.push_str(&table(&HEADS, &lines));
+    let ranked = rows_by(advice, By::Model);
+    if engine && !ranked.is_empty() {
+        text.push_str(
+            "\nBy a quick model, without bypass and ledger, after all of the trace before. It only ranks: its times are not \
+             those that the engine would have.\n",
+        );
+        text.push_str(&table(&HEADS, &ranked));
     }
-    let heads = [
-        "",
-        "POLICY",
-        "SIZE",
-        "WRITE",
-        "BYPASS",
-        "READ HITS",
-        "MEAN",
-        "READ",
-        "WRITE",
-        "SLOW I/O SAVED",
-        "FLASH/DAY",
-        "POWER",
-        "BY",
-    ];
-    text.push_str(&table(&heads, &lines));
     text.push_str(&format!(
         "\n{} and {} are modelled, at the trace's own pace. All figures are of the last {} of {} reads and writes; what \
          comes before only warms the caches.\n",
@@ -224,10 +190,67 @@ fn text(advice: &Advice) -> String {
     ));
     if engine {
         text.push_str(&format!(
-            "By engine: simulated with the engine of tanada serve, after {} requests of warm-up. By model: a quick \
-             model without bypass and ledger, after all of the trace before; it only ranks.\n",
+            "The first table is the engine of tanada serve, after {} requests of warm-up.\n",
             advice.engine_warm_up_requests
         ));
     }
     text
+}
+
+const HEADS: [&str; 12] = [
+    "",
+    "POLICY",
+    "SIZE",
+    "WRITE",
+    "BYPASS",
+    "READ HITS",
+    "MEAN",
+    "READ",
+    "WRITE",
+    "SLOW I/O SAVED",
+    "FLASH/DAY",
+    "POWER",
+];
+
+/// The slow device by itself.
+fn alone_cells(advice: &Advice) -> Vec<String> {
+    let nothing = || "-".to_owned();
+    vec![
+        String::new(),
+        "(none)".to_owned(),
+        nothing(),
+        nothing(),
+        nothing(),
+        nothing(),
+        micros(advice.alone.response_us_mean),
+        micros(advice.alone.read_us_mean),
+        micros(advice.alone.write_us_mean),
+        nothing(),
+        nothing(),
+        format!("{:.2} W", advice.alone.watts),
+    ]
+}
+
+/// The candidates whose figures are of the engine, or of the model.
+fn rows_by(advice: &Advice, by: By) -> Vec<Vec<String>> {
+    let of = advice.candidates.iter().enumerate();
+    of.filter(|(_, one)| one.by == by)
+        .map(|(at, one)| {
+            vec![
+                if advice.chosen == Some(at) { "*" } else { "" }.to_owned(),
+                one.policy.clone(),
+                size(one.size_bytes),
+                one.write.clone(),
+                one.sequential_bypass_bytes
+                    .map_or_else(|| "off".to_owned(), size),
+                share(one.read_hit_ratio, 1.0),
+                micros(one.response_us_mean),
+                micros(one.read_us_mean),
+                micros(one.write_us_mean),
+                format!("{:.1} %", 100.0 * one.slow_requests_saved),
+                size(one.flash_bytes_per_day as u64),
+                format!("{:.2} W", one.watts),
+            ]
+        })
+        .collect()
 }

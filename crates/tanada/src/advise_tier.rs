@@ -17,10 +17,12 @@ pub fn run(arguments: &Advise) -> anyhow::Result<()> {
         let what = "--tier looks at one size; name one with --size";
         return Err(Usage(what.to_owned()).into());
     }
+    arguments.check_endurance()?;
     let options = TierOptions {
         slow: Spec::find(&arguments.slow).map_err(|error| usage(&error))?,
         fast: Spec::find(&arguments.fast).map_err(|error| usage(&error))?,
         size: arguments.size.first().copied(),
+        endurance: arguments.endurance,
         engine_requests: arguments.replay,
         seed: arguments.seed,
     };
@@ -66,6 +68,7 @@ fn text(advice: &TierAdvice) -> String {
         micros(alone.read_us_mean),
         micros(alone.write_us_mean),
         "-".to_owned(),
+        "-".to_owned(),
         format!("{:.2} W", alone.watts),
     ]];
     for (at, row) in advice.rows.iter().enumerate() {
@@ -86,6 +89,7 @@ fn text(advice: &TierAdvice) -> String {
             micros(row.read_us_mean),
             micros(row.write_us_mean),
             format!("{:.1} %", 100.0 * row.slow_requests_saved),
+            size(row.flash_bytes_per_day as u64),
             format!("{:.2} W", row.watts),
         ]);
     }
@@ -100,6 +104,7 @@ fn text(advice: &TierAdvice) -> String {
         "READ",
         "WRITE",
         "SLOW I/O SAVED",
+        "FLASH/DAY",
         "POWER",
     ];
     text.push('\n');

@@ -130,6 +130,28 @@ pub(super) fn shortlist(alone: &Alone, rows: &[Candidate], endurance: f64) -> Ve
     list
 }
 
+/// Rows of the model that would be advised by their own figures where nothing of the engine's is: before "no" is said the
+/// engine tries them.
+pub(super) fn untried(alone: &Alone, rows: &[Candidate], endurance: f64) -> Vec<usize> {
+    if let Choice::Advised(_) = choice(alone, rows, endurance) {
+        return Vec::new();
+    }
+    let promises = |&at: &usize| {
+        let row = &rows[at];
+        row.by == By::Model
+            && gain(alone.response_us_mean, row) >= GAIN_MIN
+            && row.device_writes_per_day <= endurance
+    };
+    let mut list: Vec<usize> = (0..rows.len()).filter(promises).collect();
+    list.sort_by(|&a, &b| {
+        rows[a]
+            .response_us_mean
+            .total_cmp(&rows[b].response_us_mean)
+    });
+    list.truncate(SHORTLIST);
+    list
+}
+
 /// Of rows in order of size: the least with most of the gain, among those within the endurance if there are any.
 pub(super) fn knee(alone: f64, rows: &[Candidate], endurance: f64) -> usize {
     let within = |row: &&Candidate| row.device_writes_per_day <= endurance;
@@ -219,8 +241,8 @@ pub(super) fn verdict(
             Bytes(row.size_bytes)
         ),
         Choice::Worn(_) => format!(
-            "No cache looked at helps within the endurance: the fastest, {} of {}, answers in {with} on average \
-             instead of {without}, but would write the fast device over {:.3} times a day, and {} are allowed. Look at \
+            "Caches help here, but none within the endurance: the fastest that was replayed, {} of {}, answers in {with} on \
+             average instead of {without}, but would write the fast device over {:.3} times a day, and {} are allowed. Look at \
              other sizes (--size) or a larger fast device (--fast), allow more (--endurance), or cap what is written with \
              flash_writes_per_day.",
             named(row),

@@ -58,6 +58,13 @@ pub(super) fn slow_requests(outcome: &Outcome) -> u64 {
     slow.map_or(0, |slow| slow.read.requests + slow.written.requests)
 }
 
+/// Bytes that the cache wrote to the fast device, a day.
+pub(super) fn flash_per_day(outcome: &Outcome) -> f64 {
+    let cache = outcome.caches.iter().find(|cache| cache.name == VOLUME);
+    let flash = cache.map_or(0, |cache| cache.flash_data_bytes + cache.flash_ledger_bytes);
+    flash as f64 / days((outcome.trace_seconds * 1e9) as u64)
+}
+
 impl Engine<'_> {
     fn run(&self, stack: &Stack) -> Result<Outcome, RunError> {
         let replay = Replay {
@@ -142,8 +149,7 @@ impl Engine<'_> {
         let [response_us_mean, read_us_mean, write_us_mean] = means(&outcome);
         let slow_requests = slow_requests(&outcome);
         let cache = outcome.caches.iter().find(|cache| cache.name == VOLUME);
-        let flash = cache.map_or(0, |cache| cache.flash_data_bytes + cache.flash_ledger_bytes);
-        let per_day = flash as f64 / days((outcome.trace_seconds * 1e9) as u64);
+        let per_day = flash_per_day(&outcome);
         Ok(Candidate {
             sequential_bypass_bytes: bypass.map(|bypass| bypass.0),
             by: By::Engine,

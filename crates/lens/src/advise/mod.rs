@@ -432,6 +432,10 @@ impl Bed {
             alone = engine.alone()?;
             progress.one_more();
             candidates = engine.replace(&alone, candidates, &list, &|| progress.one_more())?;
+            let more = choose::untried(&alone, &candidates, options.endurance);
+            if !more.is_empty() {
+                candidates = engine.replace(&alone, candidates, &more, &|| ())?;
+            }
         }
         let choice = choice(&alone, &candidates, options.endurance);
         let mut reasons = vec![choose::verdict(&alone, &candidates, choice, options)];

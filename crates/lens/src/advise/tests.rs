@@ -334,10 +334,50 @@ fn what_wears_out_the_fast_device_is_not_advised() {
     );
     assert_eq!((advice.chosen, &advice.configuration), (None, &None));
     assert!(
-        advice.reasons[0].contains("helps within the endurance"),
+        advice.reasons[0].contains("none within the endurance"),
         "{}",
         advice.reasons[0]
     );
+}
+
+#[test]
+fn what_the_model_promises_is_tried_before_no_is_said() {
+    let row = |by: By, us: f64, wear: f64| Candidate {
+        policy: "lru".to_owned(),
+        size_bytes: 1 << 30,
+        write: "back".to_owned(),
+        sequential_bypass_bytes: None,
+        by,
+        read_hit_ratio: 0.5,
+        response_us_mean: us,
+        read_us_mean: us,
+        write_us_mean: us,
+        slow_requests: 1,
+        slow_requests_saved: 0.5,
+        flash_bytes_per_day: 0.0,
+        device_writes_per_day: wear,
+        watts: 1.0,
+    };
+    let alone = Alone {
+        response_us_mean: 100.0,
+        read_us_mean: 100.0,
+        write_us_mean: 100.0,
+        slow_requests: 2,
+        watts: 1.0,
+    };
+    let no = [
+        row(By::Engine, 99.0, 0.1),
+        row(By::Model, 3.0, 0.1),
+        row(By::Model, 2.0, 5.0),
+        row(By::Model, 98.0, 0.1),
+    ];
+    assert_eq!(
+        choose::untried(&alone, &no, 1.0),
+        [1],
+        "it gains, and wears nothing out"
+    );
+    let yes = [row(By::Engine, 50.0, 0.1), row(By::Model, 3.0, 0.1)];
+    assert!(choose::untried(&alone, &yes, 1.0).is_empty());
 }
 
 #[test]

@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::history::Counting;
 use super::score::{Score, Terms};
 use super::search::{Freedom, Learned, Setting, at_period, learn};
-use crate::advise::engine::{Engine, means, slow_requests};
+use crate::advise::engine::{Engine, flash_per_day, means, slow_requests};
 use crate::advise::{
     AdviseError, Alone, ENGINE_REQUESTS, Options, SIZE_MIN, begins, counts, from_zero, shown,
     too_large,
@@ -37,6 +37,8 @@ pub struct TierOptions {
     pub fast: Spec,
     /// How much of the fast device is used; none: an eighth of the regions the trace touches.
     pub size: Option<Bytes>,
+    /// How often a day the fast device may be written over.
+    pub endurance: f64,
     /// The engine replays so many requests of the end of the trace at most, and measures the later half of so many.
     pub engine_requests: usize,
     /// Of all chance.
@@ -140,6 +142,10 @@ pub struct TierRow {
     pub write_us_mean: f64,
     /// The share of the slow device's requests that is saved; negative where there are more.
     pub slow_requests_saved: f64,
+    /// Bytes a day that are written to the fast device, at the trace's pace.
+    pub flash_bytes_per_day: f64,
+    /// How often a day the whole fast device would be written over.
+    pub device_writes_per_day: f64,
     /// Mean power of both devices.
     pub watts: f64,
 }
@@ -290,7 +296,7 @@ impl TierAdviser {
             fast: options.fast,
             policies: vec![Kind::default()],
             sizes: Vec::new(),
-            endurance: f64::INFINITY,
+            endurance: options.endurance,
             engine_requests: tail.len(),
             seed: options.seed,
         };
@@ -331,8 +337,9 @@ impl TierAdviser {
             })
             .collect();
         let rows = rows?;
-        let chosen = choice(&alone, &rows, learned.lasts());
-        let reasons = reasons(&alone, &rows, chosen, &learned, size);
+        let endurance = options.endurance;
+        let chosen = choice(&alone, &rows, learned.lasts(), endurance);
+        let reasons = reasons(&alone, &rows, chosen, &learned, (size, endurance));
         let configuration = chosen.map(|at| {
             let setting = rows[at].learned.then_some(&learned.setting);
             configuration(&rows[at].mode, setting, size)
@@ -380,6 +387,7 @@ fn row(
     let fast = status.map_or(0.0, |status| {
         status.home_requests as f64 / (status.user_requests as f64).max(1.0)
     });
+    let per_day = flash_per_day(&outcome);
     let saved = slow_requests(&outcome) as f64 / (alone.slow_requests as f64).max(1.0);
     Ok(TierRow {
         mode: mode.to_string(),
@@ -391,6 +399,8 @@ fn row(
         read_us_mean,
         write_us_mean,
         slow_requests_saved: 1.0 - saved,
+        flash_bytes_per_day: per_day,
+        device_writes_per_day: per_day / size.max(engine.options.fast.size).0 as f64,
         watts: outcome.watts,
     })
 }
@@ -399,9 +409,9 @@ fn row(
 ///
 /// Choice: rows go from the simple to the particular (a cache, tiers with defaults, tiers with what was learned), so
 /// the first is the simplest. What was learned is tried on the trace it was learned from, so it counts only if what is
-/// learned from the first half does the second good (`lasts`).
-fn choice(alone: &Alone, rows: &[TierRow], lasts: bool) -> Option<usize> {
-    let counts = |row: &&TierRow| lasts || !row.learned;
+/// learned from the first half does the second good (`lasts`). What would wear out the fast device is not advised.
+fn choice(alone: &Alone, rows: &[TierRow], lasts: bool, endurance: f64) -> Option<usize> {
+    let counts = |row: &&TierRow| (lasts || !row.learned) && row.device_writes_per_day <= endurance;
     let fastest = rows
         .iter()
         .filter(counts)
@@ -420,7 +430,7 @@ fn reasons(
     rows: &[TierRow],
     chosen: Option<usize>,
     learned: &Learned,
-    size: Bytes,
+    (size, endurance): (Bytes, f64),
 ) -> Vec<String> {
     let name = |row: &TierRow| {
         let how = if row.learned {
@@ -432,6 +442,10 @@ fn reasons(
     };
     let mut reasons = Vec::new();
     let Some(at) = chosen else {
+        if let Some(at) = choice(alone, rows, learned.lasts(), f64::INFINITY) {
+            reasons.push(worn(alone, &rows[at], &name(&rows[at]), endurance));
+            return reasons;
+        }
         reasons.push(format!(
             "Nothing is advised: with {size} of the fast device neither a cache nor a tier makes the mean response, {} on the slow device alone, a twentieth shorter.",
             shown(alone.response_us_mean)
@@ -449,6 +463,7 @@ fn reasons(
     let other = rows
         .iter()
         .filter(|other| other.mode != row.mode && (learned.lasts() || !other.learned))
+        .filter(|other| other.device_writes_per_day <= endurance)
         .min_by(|a, b| a.response_us_mean.total_cmp(&b.response_us_mean));
     if let Some(other) = other {
         reasons.push(format!(
@@ -459,6 +474,19 @@ fn reasons(
     }
     reasons.extend(of_learned(learned));
     reasons
+}
+
+/// Why what is fastest is not advised.
+fn worn(alone: &Alone, row: &TierRow, name: &str, endurance: f64) -> String {
+    format!(
+        "Nothing is advised: caches and tiers help here, but none within the endurance. The fastest, {name}, answers in {} on \
+         average instead of {}, but would write the fast device over {:.3} times a day, and {endurance} are allowed. Look at \
+         another size (--size) or a larger fast device (--fast), allow more (--endurance), or cap what is written with \
+         flash_writes_per_day.",
+        shown(row.response_us_mean),
+        shown(alone.response_us_mean),
+        row.device_writes_per_day
+    )
 }
 
 /// What was learned, and whether it can be trusted.
@@ -543,8 +571,26 @@ mod tests {
             read_us_mean: mean,
             write_us_mean: mean,
             slow_requests_saved: 0.5,
+            flash_bytes_per_day: 0.0,
+            device_writes_per_day: 0.5,
             watts: 1.0,
         }
+    }
+
+    #[test]
+    fn what_wears_out_the_fast_device_is_not_advised_as_a_tier_either() {
+        let rows = [one("cache", false, 50.0), one("both", false, 20.0)];
+        let mut rows = rows;
+        rows[1].device_writes_per_day = 1.5;
+        assert_eq!(choice(&alone(100.0), &rows, true, 2.0), Some(1));
+        assert_eq!(choice(&alone(100.0), &rows, true, 1.0), Some(0));
+        assert_eq!(choice(&alone(100.0), &rows, true, 0.1), None);
+        let said = worn(&alone(1e5), &rows[1], "mode \"both\"", 1.0);
+        assert!(said.contains("none within the endurance"), "{said}");
+        assert!(
+            said.contains("1.500 times a day, and 1 are allowed"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -554,17 +600,17 @@ mod tests {
             one("both", false, 40.4),
             one("both", true, 40.0),
         ];
-        assert_eq!(choice(&alone(100.0), &rows, true), Some(1));
+        assert_eq!(choice(&alone(100.0), &rows, true, 1.0), Some(1));
         let rows = [
             one("cache", false, 50.0),
             one("both", false, 44.0),
             one("both", true, 40.0),
         ];
-        assert_eq!(choice(&alone(100.0), &rows, true), Some(2));
-        assert_eq!(choice(&alone(41.0), &rows, true), None);
+        assert_eq!(choice(&alone(100.0), &rows, true, 1.0), Some(2));
+        assert_eq!(choice(&alone(41.0), &rows, true, 1.0), None);
         // What is learned of the one half does the other no good.
-        assert_eq!(choice(&alone(100.0), &rows, false), Some(1));
-        assert_eq!(choice(&alone(44.0), &rows, false), None);
+        assert_eq!(choice(&alone(100.0), &rows, false, 1.0), Some(1));
+        assert_eq!(choice(&alone(44.0), &rows, false, 1.0), None);
     }
 
     /// A hot spot of 16 MiB in 4 GiB, for two minutes here and then there; nine tenths of 50 requests a second.
@@ -603,6 +649,7 @@ mod tests {
             slow: Spec::find("hdd-7200-sata").expect("a model"),
             fast: Spec::find("ssd-sata-mlc").expect("a model"),
             size: Some(Bytes::mib(128)),
+            endurance: 1000.0,
             engine_requests: 40_000,
             seed: 1,
         };
@@ -634,6 +681,7 @@ mod tests {
             size: Some(Bytes(4096)),
             slow: Spec::find("hdd-7200-sata").expect("a model"),
             fast: Spec::find("ssd-sata-mlc").expect("a model"),
+            endurance: 1.0,
             engine_requests: 0,
             seed: 1,
         };
