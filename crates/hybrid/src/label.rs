@@ -216,7 +216,7 @@ impl Label {
         page
     }
 
-    fn parse(page: &[u8], device_size: Bytes) -> Result<Label, Unlabelled> {
+    pub(crate) fn parse(page: &[u8], device_size: Bytes) -> Result<Label, Unlabelled> {
         if page.iter().all(|byte| *byte == 0) {
             return Err(Unlabelled::Blank);
         }

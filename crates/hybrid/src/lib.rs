@@ -23,6 +23,7 @@ mod cache;
 mod clean;
 mod compare;
 mod engine;
+pub mod inspect;
 mod label;
 mod locks;
 mod map;

@@ -237,28 +237,38 @@ impl Settings {
     /// Refuses choices that make no sense.
     ///
     /// # Errors
-    /// [`SettingsError`], naming the key.
+    /// The first [`SettingsError`], naming the key.
     pub fn check(&self) -> Result<(), SettingsError> {
+        match self.mistakes().into_iter().next() {
+            Some(mistake) => Err(mistake),
+            None => Ok(()),
+        }
+    }
+
+    /// Every choice that makes no sense.
+    pub fn mistakes(&self) -> Vec<SettingsError> {
+        let mut mistakes = Vec::new();
         if !self.block.0.is_power_of_two() || !(4096..=1 << 20).contains(&self.block.0) {
-            return Err(SettingsError::Block(self.block));
+            mistakes.push(SettingsError::Block(self.block));
         }
         if self.dirty_low >= self.dirty_high || self.dirty_high > 95 {
-            return Err(SettingsError::DirtyMarks {
+            mistakes.push(SettingsError::DirtyMarks {
                 low: self.dirty_low,
                 high: self.dirty_high,
             });
         }
         if let Some(bypass) = self.sequential_bypass.filter(|bypass| bypass.0 < 4096) {
-            return Err(SettingsError::Bypass(bypass));
+            mistakes.push(SettingsError::Bypass(bypass));
         }
         if self.mode.has_tier() && !self.write.keeps_dirty() {
-            return Err(SettingsError::WriteMode {
+            mistakes.push(SettingsError::WriteMode {
                 write: self.write,
                 mode: self.mode,
             });
         }
         // Choices for a tier that is not there are checked too: it may come with one word.
-        Ok(self.tier.check()?)
+        mistakes.extend(self.tier.check().err().map(SettingsError::Tier));
+        mistakes
     }
 }
 

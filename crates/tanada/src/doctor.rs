@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use crate::cli;
 use crate::config::{self, Config, Kind};
+use crate::look;
 use crate::serve;
 use crate::show;
 use crate::table::{size, table};
@@ -32,7 +33,9 @@ pub enum State {
     Ok,
     /// It works, but something is lost.
     Warn,
-    /// It is not there.
+    /// It is not there, and only what it says is lost.
+    Absent,
+    /// It is not there, or not as it must be: the daemon would not start, or would do harm.
     Missing,
 }
 
@@ -41,6 +44,7 @@ impl fmt::Display for State {
         f.write_str(match self {
             State::Ok => "ok",
             State::Warn => "warn",
+            State::Absent => "absent",
             State::Missing => "missing",
         })
     }
@@ -91,8 +95,14 @@ pub fn run(arguments: &cli::Doctor) -> anyhow::Result<()> {
     let config = config::read(&text, &origin, data_dir)?;
     let findings = examine(&config);
     match arguments.json {
-        true => show::json(&findings),
-        false => show::text(&render(&findings)),
+        true => show::json(&findings)?,
+        false => show::text(&render(&findings))?,
+    }
+    let missing = findings.iter().filter(|it| it.state == State::Missing);
+    let names: Vec<&str> = missing.map(|it| it.what.as_str()).collect();
+    match names.is_empty() {
+        true => Ok(()),
+        false => anyhow::bail!("missing: {}", names.join(", ")),
     }
 }
 
@@ -106,6 +116,14 @@ pub fn examine(config: &Config) -> Vec<Finding> {
         if let Kind::Path { path, create, .. } = &device.kind {
             configured(&mut findings, &device.name, path, create.is_some());
         }
+    }
+    for seen in look::devices(config) {
+        let state = match seen.bad {
+            true => State::Missing,
+            false => State::Ok,
+        };
+        let what = format!("on {}", seen.what);
+        findings.add("device", &what, state, seen.found, &seen.todo);
     }
     tools(&mut findings);
     findings.0
@@ -199,7 +217,7 @@ fn kernel(findings: &mut Findings) {
             "modprobe nbd; gives /dev/nbd0 for mkfs and mount",
         ),
         (false, false) => (
-            State::Missing,
+            State::Absent,
             "this kernel has none",
             "only a kernel with CONFIG_BLK_DEV_NBD makes a disk of an export; programs that speak \
              NBD (nbdcopy, nbdfuse, qemu, fio) need none",
@@ -217,7 +235,7 @@ fn kernel(findings: &mut Findings) {
 }
 
 fn present(there: bool) -> State {
-    if there { State::Ok } else { State::Missing }
+    if there { State::Ok } else { State::Absent }
 }
 
 /// (major, minor) of a kernel release such as `6.18.5-amd64`.
@@ -496,6 +514,11 @@ fn tools(findings: &mut Findings) {
         ("qemu-img", "qemu-utils", "converts and compares images"),
         ("fio", "fio", "measures"),
         ("mariadbd", "mariadb-server", "is measured by `bench app`"),
+        (
+            "my_print_defaults",
+            "mariadb-client-core",
+            "is called by the database's installer",
+        ),
         ("nbd-client", "nbd-client", "makes /dev/nbd0 of an export"),
     ] {
         match find(tool) {
@@ -505,7 +528,7 @@ fn tools(findings: &mut Findings) {
             None => findings.add(
                 "tools",
                 tool,
-                State::Missing,
+                State::Absent,
                 format!("not on PATH ({purpose})"),
                 &format!("apt install {package}"),
             ),

@@ -611,10 +611,9 @@ fn read_hybrid(
     }
     let advise = keys.take::<bool>("advise").is_some_and(|at| at.value);
     let force = keys.take::<bool>("force").is_some_and(|at| at.value);
-    let (slow, fast) = (slow?, fast?);
     let standby_after = devices
         .iter()
-        .find(|device| device.name == slow)
+        .find(|device| slow.as_ref() == Some(&device.name))
         .and_then(|device| device.standby_after)
         .unwrap_or(STANDBY_AFTER);
     let settings = hybrid::Settings {
@@ -636,13 +635,14 @@ fn read_hybrid(
         tier,
         ..usual
     };
-    if let Err(mistake) = settings.check() {
+    // Mistakes of its parts do not hide those of its settings.
+    for mistake in settings.mistakes() {
         keys.complain("", mistake.to_string());
     }
     Some(HybridConfig {
         settings,
-        slow,
-        fast,
+        slow: slow?,
+        fast: fast?,
         force,
         verify: false,
         standby_after,

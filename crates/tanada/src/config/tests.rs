@@ -30,6 +30,22 @@ fn with_two(rest: &str) -> String {
 }
 
 #[test]
+fn mistakes_of_range_are_told_together_with_all_others() {
+    let text = "[[device]]\nname = \"a\"\nmemory = true\nsize = \"8MiB\"\n\
+                [[hybrid]]\nname = \"v\"\nslow = \"a\"\nfast = \"none\"\nblock = \"5000B\"\n\
+                dirty_low = 80\ndirty_high = 70\nwrite = \"through\"\nmode = \"tier\"\n";
+    let said = read(text, "test", None).unwrap_err().to_string();
+    for part in [
+        "called \"none\"",
+        "block = ",
+        "dirty_low = 80 %",
+        "mode = tier",
+    ] {
+        assert!(said.contains(part), "{part} is not in\n{said}");
+    }
+}
+
+#[test]
 fn the_default_is_a_good_configuration() {
     let dir = Path::new("some \"odd\" place");
     let config = good(&default_text(dir));
