@@ -37,6 +37,7 @@ use crate::pairs::{Memory, PairFile};
 use crate::registry::Registry;
 use crate::secrets;
 use crate::serve::plain;
+use crate::socket_folder;
 use crate::store_tree::{OpenStore, believed};
 use crate::tree::{OpenDevice, OpenServer, OpenVolume, Tree, TreeHandle};
 use crate::volume_exports::AtAddress;
@@ -500,6 +501,7 @@ async fn listen(
     mode: u32,
     (clients, key): (&str, &str),
 ) -> anyhow::Result<Listener> {
+    socket_folder::make(address)?;
     let deadline = env::now() + PATIENCE;
     let error = loop {
         match Listener::bind_as(address, mode) {

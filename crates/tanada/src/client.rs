@@ -349,7 +349,9 @@ fn token() -> Result<Option<String>, ClientError> {
         return Ok(None);
     };
     let key = secrets::read(Path::new(&file));
-    let key = key.map_err(|error| ClientError::Token(format!("{TOKEN_FILE}: {error:#}")))?;
+    let key = key.map_err(|error| {
+        ClientError::Token(format!("{TOKEN_FILE}: {}", crate::said::words(&error)))
+    })?;
     Ok(Some(secrets::to_hex(&key)))
 }
 

@@ -336,7 +336,8 @@ impl OpenCluster {
 
     /// The identity of the store at `address`.
     pub async fn identity(&self, address: &Address) -> Result<u128, String> {
-        let key = secrets::read(&self.config.key_file).map_err(|error| format!("{error:#}"))?;
+        let key =
+            secrets::read(&self.config.key_file).map_err(|error| crate::said::words(&error))?;
         let credentials = Credentials::NodeKey(key);
         let asked = Client::connect_with(address, credentials, &ClientOptions::default()).await;
         let client = asked.map_err(|error| error.to_string())?;

@@ -33,6 +33,7 @@ mod experiment;
 mod frame;
 mod interrupt;
 mod log;
+mod look;
 mod object_commands;
 mod pairs;
 mod predict_commands;
@@ -40,6 +41,7 @@ mod printable;
 mod progress;
 mod registry;
 mod reserve_commands;
+mod said;
 mod secrets;
 mod serve;
 mod show;
@@ -49,6 +51,7 @@ mod sim_run;
 mod sim_run_page;
 mod sim_sweep;
 mod sim_tier;
+mod socket_folder;
 mod store_commands;
 mod store_tree;
 mod table;
@@ -96,7 +99,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("tanada: {error:#}");
+            eprintln!("tanada: {}", said::words(&error));
             match error.is::<config::ConfigError>() || error.is::<cli::Usage>() {
                 true => ExitCode::from(2),
                 false => ExitCode::FAILURE,

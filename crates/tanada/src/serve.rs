@@ -24,10 +24,12 @@ use tokio::sync::{oneshot, watch};
 use crate::admin::listen::Door;
 use crate::admin::{self, Control, Gate};
 use crate::assemble::{self, Started, StartedCluster, StartedStore};
-use crate::cli::{LogFormat, Serve};
+use crate::cli::{LogFormat, Serve, Usage};
 use crate::config::{self, Config, DATA_DIR, Kind};
 use crate::descriptors;
 use crate::log;
+use crate::look;
+use crate::said;
 use crate::table::size;
 use crate::tree::{Letter, TreeHandle};
 
@@ -58,10 +60,33 @@ pub fn run(arguments: Serve) -> anyhow::Result<()> {
         hybrid.verify = arguments.verify;
     }
     if arguments.check {
-        writeln!(io::stdout(), "{origin} is good: {}", summary(&config))?;
-        return Ok(());
+        return check(&config, &origin);
     }
     start(config, origin, arguments.log_format)
+}
+
+/// What the configuration says is good; is it what lies on the devices, too?
+fn check(config: &Config, origin: &str) -> anyhow::Result<()> {
+    let seen = look::devices(config);
+    let bad = |it: &&look::Seen| it.bad;
+    let mut out = io::stdout();
+    for it in &seen {
+        writeln!(out, "  device {}: {}", it.what, it.found)?;
+    }
+    let mistakes: Vec<String> = seen
+        .iter()
+        .filter(bad)
+        .map(|it| format!("\n  {} {}: {}", it.what, it.found, it.todo))
+        .collect();
+    if !mistakes.is_empty() {
+        let what = format!(
+            "{origin} is good by itself, and its devices are not what it says; nothing was started{}",
+            mistakes.concat()
+        );
+        return Err(Usage(what).into());
+    }
+    writeln!(out, "{origin} is good: {}", summary(config))?;
+    Ok(())
 }
 
 /// Runs the daemon of a configuration until a signal ends it.
@@ -236,7 +261,7 @@ impl Signals {
 
 async fn stop(trees: Vec<TreeHandle>, signals: &mut Signals) {
     if let Err(error) = stop_all(&trees, signals).await {
-        tracing::error!("{error:#}");
+        tracing::error!("{}", said::words(&error));
     }
 }
 

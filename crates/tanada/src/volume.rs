@@ -118,7 +118,7 @@ impl OpenVolume {
         match Recorder::open(&file, max).await {
             Ok(recorder) => self.record(recorder),
             Err(error) => {
-                let why = format!("{:#}", anyhow::Error::from(error));
+                let why = crate::said::words_of(&error);
                 tracing::error!(volume = name, "no trace is recorded: {why}");
                 *self.no_trace.borrow_mut() = Some(Recording {
                     file,
@@ -345,7 +345,7 @@ impl OpenVolume {
             Some(file) => {
                 let path = self.trace_path(file).map_err(|why| invalid("trace", why))?;
                 let path = path.as_path();
-                let why = |error| format!("{:#}", anyhow::Error::from(error));
+                let why = |error: lens::record::RecordError| crate::said::words_of(&error);
                 // The same file again: the old recording has to leave it first, and does so only if
                 // nothing stands in the way of a new one.
                 let same = |recording: Recording| recording.file == path;
@@ -462,7 +462,7 @@ impl OpenVolume {
         let wanted = attach.fast.unwrap_or_else(|| self.fast.borrow().clone());
         let spare = tree.spare(&wanted, name)?;
         let ties = self.memory.ties(attach.force);
-        let ties = ties.map_err(|error| failed(format!("{error:#}")))?;
+        let ties = ties.map_err(|error| failed(crate::said::words(&error)))?;
         tracing::info!(volume = name, fast = wanted, "attaching");
         self.hybrid.attach(spare, ties).await.map_err(|error| {
             let refusal = Refusal {
@@ -517,7 +517,10 @@ impl OpenVolume {
             }
         }
         if new.fast_bytes != old.fast_bytes {
-            tracing::info!(volume = name, to = ?new.fast_bytes, "resizing the cache");
+            let to = new
+                .fast_bytes
+                .map_or_else(|| "all".to_owned(), |it| it.to_string());
+            tracing::info!(volume = name, to, "resizing the cache");
             self.hybrid
                 .resize(new.fast_bytes)
                 .await
@@ -528,7 +531,7 @@ impl OpenVolume {
             ..new.clone()
         }) != old
         {
-            tracing::info!(volume = name, ?change, "changing settings");
+            tracing::info!(volume = name, "changing settings: {}", change.words());
             self.hybrid
                 .set(new)
                 .await

@@ -550,7 +550,12 @@ impl Connection {
                 if let Answer::Failed(errno, why) = &answer
                     && *errno != Errno::NotSupported
                 {
-                    tracing::warn!(export = shelf.export.name, ?errno, why, "request failed");
+                    tracing::warn!(
+                        export = shelf.export.name,
+                        errno = errno.word(),
+                        why,
+                        "request failed"
+                    );
                 }
                 connection.answered(&shelf, matches!(answer, Answer::Failed(..)));
                 connection.reply(Reply {

@@ -233,6 +233,20 @@ pub enum Errno {
 }
 
 impl Errno {
+    /// As the system's manual calls it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Errno::Perm => "EPERM",
+            Errno::Io => "EIO",
+            Errno::NoMemory => "ENOMEM",
+            Errno::Invalid => "EINVAL",
+            Errno::NoSpace => "ENOSPC",
+            Errno::Overflow => "EOVERFLOW",
+            Errno::NotSupported => "ENOTSUP",
+            Errno::Shutdown => "ESHUTDOWN",
+        }
+    }
+
     /// The error a code on the wire stands for.
     pub fn of(code: u32) -> Errno {
         match code {

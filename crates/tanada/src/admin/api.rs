@@ -660,6 +660,19 @@ pub struct Change {
 }
 
 impl Change {
+    /// What is to change, as `tanada volume set` takes it.
+    pub fn words(&self) -> String {
+        let settings = serde_json::to_value(self).unwrap_or_default();
+        let settings = settings.as_object().into_iter().flatten();
+        let words = settings.map(|(key, value)| match value.as_str() {
+            Some(text) => format!("{key}={text}"),
+            None => format!("{key}={value}"),
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl Change {
     /// Keys in the order of the struct.
     pub const KEYS: [&'static str; 16] = [
         "write",

@@ -70,6 +70,7 @@ impl Door {
     /// # Errors
     /// What stands in the way, and what to do.
     pub async fn open(address: &Address) -> anyhow::Result<Door> {
+        crate::socket_folder::make(address)?;
         match address {
             Address::Tcp(socket) => {
                 let listener = TcpListener::bind(socket).await.map_err(|error| {

@@ -616,7 +616,7 @@ pub(super) async fn rotate_key(
         let rotated = store.rotate_key(ask.keep_old).await;
         rotated.map(|()| store.report()).map_err(|error| {
             Refused::Failed(Refusal {
-                error: format!("cannot change the key: {error:#}"),
+                error: format!("cannot change the key: {}", crate::said::words(&error)),
                 what_to_do: "the old key goes on; repair that and try again".to_owned(),
             })
         })

@@ -127,7 +127,7 @@ impl Job for CacheJob {
     fn run(&self, point: &Point) -> Result<Vec<Row>, JobError> {
         match self.row(point) {
             Ok(row) => Ok(vec![row]),
-            Err(error) => Err(format!("{error:#}").into()),
+            Err(error) => Err(crate::said::words(&error).into()),
         }
     }
 }

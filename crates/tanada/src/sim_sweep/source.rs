@@ -214,7 +214,7 @@ impl<T> Kept<T> {
         let slot = self.slot(name);
         let known = slot.get_or_init(|| match work_out() {
             Ok(thing) => Ok(Arc::new(thing)),
-            Err(error) => Err(format!("{error:#}")),
+            Err(error) => Err(crate::said::words(&error)),
         });
         known.clone().map_err(anyhow::Error::msg)
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::{json, run, stderr, text};
+use crate::common::{Daemon, SMALL, json, run, stderr, text};
 
 #[test]
 fn a_bad_configuration_is_bad_usage_and_every_mistake_is_named() {
@@ -105,7 +105,7 @@ fn the_doctor_looks_at_kernel_data_limits_and_tools() {
     }
     for finding in findings {
         let state = finding["state"].as_str().unwrap();
-        assert!(["ok", "warn", "missing"].contains(&state), "{finding}");
+        assert!(["ok", "warn", "absent"].contains(&state), "{finding}");
         let todo = finding["todo"].as_str().unwrap();
         assert_eq!(state == "ok", todo.is_empty(), "{finding}");
     }
@@ -117,6 +117,111 @@ fn the_doctor_looks_at_kernel_data_limits_and_tools() {
     );
 }
 
+/// A cache that was made on `fast.img` for `slow.img`, and the configuration with the two named so.
+fn made_pair(dir: &std::path::Path) -> impl Fn(&str, &str) -> String {
+    let config = |slow: &str, fast: &str| {
+        let device = |name: &str, path: &str, size: &str| {
+            format!("[[device]]\nname = \"{name}\"\npath = \"{path}\"\nsize = \"{size}\"\n")
+        };
+        let listen = "[[hybrid]]\nname = \"vol0\"\nslow = \"slow\"\nfast = \"fast\"\n\
+                      [[export]]\ndevice = \"vol0\"\nnbd = \"unix:vol0.sock\"\n\
+                      [admin]\nlisten = \"unix:admin.sock\"\n";
+        device("slow", slow, "64MiB") + &device("fast", fast, "64MiB") + listen
+    };
+    let daemon = Daemon::start(dir, &config("slow.img", "fast.img"));
+    assert_eq!(daemon.stop().0, Some(0));
+    config
+}
+
+#[test]
+fn swapped_foreign_and_blank_devices_are_seen_before_anything_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let config = made_pair(dir);
+    let look = |slow: &str, fast: &str| {
+        fs::write(dir.join("t.toml"), config(slow, fast)).unwrap();
+        let checked = run(dir, &["serve", "--check", "t.toml"]);
+        let doctor = run(dir, &["doctor", "t.toml"]);
+        let said = String::from_utf8(checked.stdout.clone()).unwrap() + &stderr(&checked);
+        let told = String::from_utf8(doctor.stdout.clone()).unwrap();
+        (checked.status.code(), said, doctor.status.code(), told)
+    };
+    let (checked, said, _, told) = look("slow.img", "fast.img");
+    assert_eq!(checked, Some(0), "{said}");
+    assert!(said.contains("the cache of vol0"), "{said}");
+    assert!(told.contains("the cache of vol0"), "{told}");
+
+    let (checked, said, doctor, told) = look("fast.img", "slow.img");
+    assert_eq!((checked, doctor), (Some(2), Some(1)), "{said}\n{told}");
+    assert!(
+        said.contains("begins with the cache of vol0: are slow = "),
+        "{said}"
+    );
+    assert!(told.contains("begins with the cache of vol0"), "{told}");
+
+    fs::write(dir.join("other.img"), vec![7; 64 << 20]).unwrap();
+    let (checked, said, doctor, told) = look("slow.img", "other.img");
+    assert_eq!((checked, doctor), (Some(2), Some(1)), "{said}\n{told}");
+    assert!(
+        said.contains("holds data that are no cache: is it the right device"),
+        "{said}"
+    );
+
+    let file = fs::File::create(dir.join("blank.img")).unwrap();
+    file.set_len(64 << 20).unwrap();
+    let (checked, said, _, _) = look("slow.img", "blank.img");
+    assert_eq!(checked, Some(0), "{said}");
+    assert!(
+        said.contains("blank: vol0 begins with an empty cache"),
+        "{said}"
+    );
+
+    let small = fs::File::create(dir.join("small.img")).unwrap();
+    small.set_len(32 << 20).unwrap();
+    let (checked, said, _, _) = look("small.img", "fast.img");
+    assert_eq!(checked, Some(2), "{said}");
+    assert!(
+        said.contains("the cache of a slow device of 64.0 MiB (vol0), and slow has 32.0 MiB"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_log_says_settings_in_words_and_an_error_each_cause_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, SMALL);
+    text(
+        dir,
+        &["volume", "set", "vol0", "write=through", "dirty_high=40"],
+    );
+    let (_, log) = daemon.stop();
+    assert!(
+        log.contains("dirty_high=40 write=through") || log.contains("write=through dirty_high=40"),
+        "{log}"
+    );
+    assert!(!log.contains("Some(") && !log.contains("Change {"), "{log}");
+    // The ledger's error names the device's; both are in the chain.
+    let refused = run(dir, &["trace", "stat", "none.csv"]);
+    let said = stderr(&refused);
+    assert_eq!(said.matches("No such file").count(), 1, "{said}");
+}
+
+#[test]
+fn an_experiment_keeps_the_figures_of_its_runs_not_their_histograms() {
+    let dir = tempfile::tempdir().unwrap();
+    // 350 MB of data; the histograms of the quick run alone take 540.
+    let limited = "ulimit -d 350000; exec \"$0\" experiment run replica --quick --json";
+    let done = std::process::Command::new("bash")
+        .args(["-c", limited, env!("CARGO_BIN_EXE_tanada")])
+        .current_dir(dir.path())
+        .env("RAYON_NUM_THREADS", "2")
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", stderr(&done));
+    assert!(done.stdout.starts_with(b"["));
+}
+
 #[test]
 fn the_doctor_looks_at_configured_devices() {
     let dir = tempfile::tempdir().unwrap();
@@ -126,7 +231,10 @@ fn the_doctor_looks_at_configured_devices() {
         "[[device]]\nname = \"a\"\npath = \"nowhere/a.img\"\n",
     )
     .unwrap();
-    let findings = json(dir, &["doctor", "t.toml", "--json"]);
+    let answer = run(dir, &["doctor", "t.toml", "--json"]);
+    assert_eq!(answer.status.code(), Some(1), "something is missing");
+    assert!(stderr(&answer).contains("missing: a (nowhere/a.img)"));
+    let findings: serde_json::Value = serde_json::from_slice(&answer.stdout).unwrap();
     let device = findings
         .as_array()
         .unwrap()

@@ -374,7 +374,9 @@ impl Core {
         drop((bits, map));
         join_all(stores.iter().map(|one| self.delete_bits(*one))).await;
         self.unlisting.borrow_mut().clear();
-        tracing::info!(volume = %self.id, ?stores, "nothing is there any more");
+        let numbers: Vec<String> = stores.iter().map(ToString::to_string).collect();
+        let stores = numbers.join(", ");
+        tracing::info!(volume = %self.id, stores, "nothing is there any more");
         self.renew().await
     }
 
