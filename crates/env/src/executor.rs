@@ -23,6 +23,7 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 use base::{Instant, Map, Nanos};
 
+use crate::clocks::Ahead;
 use crate::real::wake::Wake;
 use crate::real::{Reactor, RealConfig};
 use crate::time::VirtualClock;
@@ -102,6 +103,8 @@ pub(crate) struct Core {
     drifts: Cell<bool>,
     /// Does [`crate::caught`] catch? In virtual time only when asked to, so that no test misses a panic.
     pub(crate) catch: Cell<bool>,
+    /// What other clocks of hosts show beyond that.
+    ahead: RefCell<Map<u32, Ahead>>,
     /// Typed per-run state of other parts of this crate (the simulated network).
     pub(crate) extras: RefCell<Vec<Rc<dyn Any>>>,
 }
@@ -406,6 +409,23 @@ impl Core {
         self.drifts.set(true);
     }
 
+    /// A host stood still for `span`: from now on its clocks show so much more, but for the one its timers go by.
+    pub(crate) fn stood_still(&self, host: u32, span: Nanos, boot: bool) {
+        let mut all = self.ahead.borrow_mut();
+        let mut ahead = all.get(&host).copied().unwrap_or_default();
+        ahead.wall = ahead.wall + span;
+        if boot {
+            ahead.boot = ahead.boot + span;
+        }
+        all.insert(host, ahead);
+    }
+
+    /// What other clocks of the present host show beyond the one its timers go by.
+    pub(crate) fn ahead(&self) -> Ahead {
+        let all = self.ahead.borrow();
+        all.get(&self.host.get()).copied().unwrap_or_default()
+    }
+
     pub(crate) fn id(&self) -> u16 {
         self.id
     }
@@ -571,6 +591,7 @@ impl Runtime {
                 clocks: RefCell::default(),
                 drifts: Cell::new(false),
                 catch: Cell::new(!simulated),
+                ahead: RefCell::default(),
                 extras: RefCell::default(),
             }),
         }

@@ -20,6 +20,7 @@
 
 mod caught;
 mod chance;
+mod clocks;
 mod executor;
 pub mod fs;
 mod mailbox;
@@ -31,6 +32,7 @@ mod timers;
 
 pub use caught::{Panicked, catch_panics, caught};
 pub use chance::{Rng, rng, secret};
+pub use clocks::{Clocks, clocks};
 pub use executor::{
     CancelOnDrop, Remote, Runtime, Task, cancel_scope, events, is_simulated, now, spawn, true_now,
     yield_now,

@@ -117,7 +117,8 @@ pub async fn timeout<T>(span: Nanos, future: impl Future<Output = T>) -> Result<
 /// is 2000-01-01 plus the virtual clock.
 pub fn wall_clock() -> Nanos {
     if crate::is_simulated() {
-        return Nanos(Nanos::secs(946_684_800).0 + now().0);
+        let ahead = with_current(|core| core.ahead());
+        return Nanos(Nanos::secs(946_684_800).0 + now().0 + ahead.wall.0);
     }
     #[allow(clippy::disallowed_methods)] // This is the one place that may ask.
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -386,6 +386,35 @@ pub fn set_drift(host: IpAddr, parts_per_million: i32) {
     with_current(|core| core.set_drift(number, parts_per_million));
 }
 
+/// A host was suspended for `span`: its wall clock and the one that counts that too ([`crate::Clocks::boot`]) show it from now on;
+/// [`crate::now`] and timers do not.
+///
+/// # Example
+/// ```
+/// use base::Nanos;
+/// use env::net::sim;
+/// env::Runtime::simulated(7).block_on(async {
+///     let (before, host) = (env::clocks(), sim::host());
+///     sim::suspended(host, Nanos::secs(9));
+///     let after = env::clocks();
+///     assert_eq!(after.boot, Nanos(before.boot.0 + Nanos::secs(9).0));
+///     assert_eq!(after.jumped_since(&before), Nanos(0));
+///     sim::stopped(host, Nanos::secs(2));
+///     assert_eq!(env::clocks().boot, after.boot);
+///     assert_eq!(env::clocks().jumped_since(&before), Nanos::secs(2));
+/// });
+/// ```
+pub fn suspended(host: IpAddr, span: Nanos) {
+    let number = host_number(host);
+    with_current(|core| core.stood_still(number, span, true));
+}
+
+/// A host, a virtual machine, was stopped for `span`: only its wall clock shows it, which was set right just now.
+pub fn stopped(host: IpAddr, span: Nanos) {
+    let number = host_number(host);
+    with_current(|core| core.stood_still(number, span, false));
+}
+
 /// Cuts the way from `from` to `to`; the way back stays.
 pub fn cut(from: IpAddr, to: IpAddr) {
     network().state.borrow_mut().cut.insert((from, to));
