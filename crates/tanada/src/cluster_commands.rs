@@ -12,11 +12,11 @@ use base::Bytes;
 use clap::{Args, Subcommand};
 use hyper::Method;
 use serde_json::{Map, Value};
-use vdisk::record::{Fairness, Name};
+use vdisk::record::{Fairness, Name, OnMetaLoss};
 
 use crate::admin::cluster::{
     Called, ClusterStore, Disk as Shown, DiskChange, Done, Here, NewDisk, RepairAsk, Repaired,
-    StoreAsk, StoreChange, priority,
+    StoreAsk, StoreChange, TakeOverAsk, priority,
 };
 use crate::cli::{Ask, Usage};
 use crate::client::Client;
@@ -119,6 +119,19 @@ pub enum Disk {
         #[command(flatten)]
         ask: Ask,
     },
+    /// Take a virtual disk over from another node whose clients of it are idle or gone, to use it here.
+    #[command(
+        after_help = "It is open here for a minute then, in which its client is to connect. Clients there get errors from then on."
+    )]
+    Takeover {
+        /// The volume.
+        name: Name,
+        /// How long clients there must have sent nothing, in seconds.
+        #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(5..=86_400))]
+        idle: u64,
+        #[command(flatten)]
+        ask: Ask,
+    },
     /// Bring the copies of a virtual disk back, and look whether all of them are there.
     #[command(after_help = "Exit status 1 if it is not healthy in the end, or a copy is missing.")]
     Repair {
@@ -167,6 +180,9 @@ pub struct Kept {
     /// Its requests come under what this holder has reserved at the stores (`tanada reserve add --holder`).
     #[arg(long, value_name = "WHO")]
     holder: Option<String>,
+    /// What requests do while the meta store does not answer and the writer's lease has run out: wait, fail [default: wait]
+    #[arg(long, value_name = "WHAT", value_parser = a_meta_loss)]
+    on_meta_loss: Option<String>,
 }
 
 /// Commands about nodes and their stores.
@@ -255,6 +271,10 @@ impl std::fmt::Display for At {
 
 pub fn a_priority(text: &str) -> Result<String, String> {
     priority(text).map(|_| text.to_owned())
+}
+
+pub fn a_meta_loss(text: &str) -> Result<String, String> {
+    text.parse::<OnMetaLoss>().map(|_| text.to_owned())
 }
 
 pub fn path(volume: &Name, rest: &str) -> String {
@@ -396,6 +416,15 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
                 &format!("{what} is gone; its room comes back by and by\n"),
             )
         }
+        Disk::Takeover { name, idle, ask } => {
+            let wanted = TakeOverAsk {
+                idle_seconds: Some(idle),
+            };
+            let path = path(&name, "/takeover");
+            let disk: Shown = Client::new(ask.admin)?.send_json(Method::POST, &path, &wanted)?;
+            let said = format!("{name} is open here for a minute; {}", connect(&disk));
+            told(&disk, ask.json, &said)
+        }
         Disk::Repair {
             name,
             patience,
@@ -414,6 +443,7 @@ fn new_disk(name: &Name, size: Bytes, kept: &Kept) -> NewDisk {
         priority: Some(kept.priority.clone()),
         fairness: kept.fairness.map(Fairness::as_f64),
         holder: kept.holder.clone(),
+        on_meta_loss: kept.on_meta_loss.clone(),
     }
 }
 
@@ -673,6 +703,11 @@ pub fn page(disk: &Shown) -> String {
             &format!("what {holder} has reserved at its stores"),
         );
     }
+    let without = match disk.on_meta_loss.as_str() {
+        "fail" => "requests fail after 30 s (--on-meta-loss fail)",
+        _ => "requests wait until it answers (--on-meta-loss wait)",
+    };
+    line("without meta store", without);
     line("open on", disk.open_on.as_deref().unwrap_or("no node"));
     line("clients here", &disk.clients.to_string());
     line("goes on from", disk.from.as_deref().unwrap_or("nothing"));
@@ -720,6 +755,13 @@ fn stores(here: &Here) -> String {
         "NODE", "IS", "STORE", "NUMBER", "STATE", "DOMAIN", "HEARD", "ADDRESS",
     ];
     let mut text = table(&head, &rows);
+    if let Some(silent) = here.meta_silent_seconds {
+        let _ = writeln!(
+            text,
+            "the meta store {} has not answered for {silent:.0} s: this is what it said before",
+            here.meta
+        );
+    }
     if let Some(why) = &here.deaf {
         let _ = writeln!(text, "other nodes' queues are not heard of: {why}");
     }

@@ -213,6 +213,8 @@ impl OpenCluster {
         };
         let policy = build(Kind::Tanada, &options);
         let cluster = Cluster::new(Settings::new(node), meta.client(), ways, policy);
+        let served = mine.iter().map(|(uuid, _)| format!("{uuid:032x}"));
+        cluster.serves(served.collect());
         let mut servers = Vec::new();
         for (configured, listener) in listeners {
             let server = nbd::Server::new(nbd::Config {
@@ -461,7 +463,7 @@ impl Supply for Volumes {
 
     fn list(&self) -> Soon<'_, Vec<(String, String)>> {
         Box::pin(async {
-            match self.0.list().await {
+            match self.0.seen().await {
                 Ok(all) => {
                     let names = all.into_iter().map(|it| it.record.name.to_string());
                     names.map(|name| (name, String::new())).collect()

@@ -9,7 +9,7 @@ use vdisk::record::{Fairness, Name};
 use crate::admin::cluster::{Disk as Shown, DiskChange};
 use crate::cli::{Ask, Usage};
 use crate::client::Client;
-use crate::cluster_commands::{a_priority, path, told};
+use crate::cluster_commands::{a_meta_loss, a_priority, path, told};
 
 /// What is set on a virtual disk that is there.
 #[derive(Args)]
@@ -30,6 +30,9 @@ pub struct SetDisk {
     /// Of a virtual disk: its requests come under no reservation any more.
     #[arg(long, conflicts_with = "holder")]
     no_holder: bool,
+    /// Of a virtual disk: what requests do while the meta store does not answer and the writer's lease has run out: wait, fail.
+    #[arg(long, value_name = "WHAT", value_parser = a_meta_loss)]
+    on_meta_loss: Option<String>,
 }
 
 impl SetDisk {
@@ -55,6 +58,7 @@ impl SetDisk {
                 true => Some(String::new()),
                 false => self.holder.clone(),
             },
+            on_meta_loss: self.on_meta_loss.clone(),
             ..DiskChange::default()
         }
     }
@@ -74,6 +78,9 @@ pub fn set(name: &str, disk: &SetDisk, ask: Ask) -> anyhow::Result<()> {
     );
     if let Some(holder) = &disk.holder {
         let _ = write!(said, "; it is under what {holder} has reserved");
+    }
+    if disk.on_meta_loss == "fail" {
+        said.push_str("; requests fail while the meta store is away");
     }
     said.push('\n');
     told(&disk, ask.json, &said)

@@ -216,6 +216,45 @@ impl From<PriorityClass> for policy::place::Class {
     }
 }
 
+/// What requests do that cannot be answered because the meta store does not answer, and the writer's lease has run out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnMetaLoss {
+    /// They wait until it answers again, however long that takes.
+    #[default]
+    Wait,
+    /// They fail after some time.
+    Fail,
+}
+
+impl OnMetaLoss {
+    fn is_usual(&self) -> bool {
+        *self == OnMetaLoss::default()
+    }
+
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            OnMetaLoss::Wait => "wait",
+            OnMetaLoss::Fail => "fail",
+        }
+    }
+}
+
+impl FromStr for OnMetaLoss {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<OnMetaLoss, String> {
+        match text {
+            "wait" => Ok(OnMetaLoss::Wait),
+            "fail" => Ok(OnMetaLoss::Fail),
+            other => Err(format!(
+                "'{other}' is not what requests do while the meta store is away; write wait or fail"
+            )),
+        }
+    }
+}
+
 /// What a volume is good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -254,6 +293,9 @@ pub struct VolumeRecord {
     /// Who holds the reservations, at each store, that its requests come under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<String>,
+    /// What requests do while the meta store is away.
+    #[serde(default, skip_serializing_if = "OnMetaLoss::is_usual")]
+    pub on_meta_loss: OnMetaLoss,
 
     // As it is used.
     /// Where its map begins.
@@ -403,7 +445,32 @@ pub fn volume_name_key(name: &Name) -> String {
     format!("volume-name/{name}")
 }
 
+/// No volume comes by itself so many generations further than its record: at a hundred a second that is in 16 months.
+const AHEAD_MOST: u64 = 1 << 32;
+
 impl VolumeRecord {
+    /// Is a fence sealed with more than any writer of this volume can have had?
+    pub fn is_beyond_reason(&self, sealed: u64) -> bool {
+        sealed > self.generation.0.saturating_add(AHEAD_MOST)
+    }
+
+    /// Why nobody opens the volume by this record, though it is there.
+    pub fn refusal(&self) -> Option<String> {
+        let found = self.older_than.filter(|it| *it > self.generation)?;
+        let now = self.generation;
+        Some(match self.is_beyond_reason(found.0) {
+            true => format!(
+                "a store is sealed for generation {found}, and its record is at {now}: no writer of it was ever there; \
+                 `tanada volume repair {}` puts the stores right",
+                self.name
+            ),
+            false => format!(
+                "its record is at generation {now}, and a store was used in {found} already: the meta store is older than the \
+                 stores; bring back the newer one"
+            ),
+        })
+    }
+
     /// A new volume with `copies` of each extent, of which a write must reach `min_isr`.
     pub fn new(id: VolumeId, name: Name, copies: u8, min_isr: u8, head: ImageId) -> VolumeRecord {
         VolumeRecord {
@@ -415,6 +482,7 @@ impl VolumeRecord {
             priority: PriorityClass::Normal,
             fairness: None,
             reservation: None,
+            on_meta_loss: OnMetaLoss::Wait,
             head,
             generation: Generation(0),
             epoch: Generation(0),
@@ -491,6 +559,20 @@ mod tests {
             waits: true,
         });
         record
+    }
+
+    #[test]
+    fn a_record_says_what_requests_do_without_the_meta_store_only_where_they_fail() {
+        let usual = String::from_utf8(record().encode()).unwrap();
+        assert!(!usual.contains("on_meta_loss"), "{usual}");
+        let mut record = record();
+        record.on_meta_loss = OnMetaLoss::Fail;
+        let text = String::from_utf8(record.encode()).unwrap();
+        assert!(text.contains("\"on_meta_loss\":\"fail\""), "{text}");
+        assert_eq!(
+            VolumeRecord::decode(VolumeId(3), text.as_bytes()),
+            Ok(record)
+        );
     }
 
     #[test]

@@ -23,7 +23,7 @@ use vdisk::cluster::{Cluster, ClusterError};
 use vdisk::image::ImageError;
 use vdisk::image_meta::ImagesError;
 use vdisk::meta::MetaError;
-use vdisk::record::{Fairness, Name, PriorityClass};
+use vdisk::record::{Fairness, Name, OnMetaLoss, PriorityClass};
 use vdisk::volume::Condition;
 use vdisk::{StoreNumber, cluster};
 
@@ -34,6 +34,9 @@ use crate::tree::Letter;
 
 /// A repair waits so long at most for copies to be brought back.
 const REPAIR_SECONDS: u64 = 300;
+
+/// Clients that sent nothing for so long are idle.
+const IDLE_SECONDS: u64 = 30;
 
 /// No holder's name is longer.
 const HOLDER_MAX: usize = 64;
@@ -56,6 +59,9 @@ pub struct Disk {
     pub fairness: Option<f64>,
     /// Who holds the reservations that its requests come under.
     pub holder: Option<String>,
+    /// What requests do while the meta store is away: `wait` or `fail`.
+    #[serde(default)]
+    pub on_meta_loss: String,
     /// `healthy`, `degraded`, `resyncing`, `read-only` or `offline`.
     pub health: String,
     /// Why it is not healthy.
@@ -109,6 +115,8 @@ pub struct NewDisk {
     pub fairness: Option<f64>,
     /// Its requests come under what this holder has reserved at the stores.
     pub holder: Option<String>,
+    /// What requests do while the meta store is away: `wait` (none: that) or `fail`.
+    pub on_meta_loss: Option<String>,
 }
 
 /// A change of a volume.
@@ -127,6 +135,8 @@ pub struct DiskChange {
     pub min_copies: Option<u8>,
     /// Its requests come under what this holder has reserved at the stores; empty: under nothing any more.
     pub holder: Option<String>,
+    /// What requests do while the meta store is away: `wait` or `fail`.
+    pub on_meta_loss: Option<String>,
 }
 
 impl DiskChange {
@@ -141,6 +151,7 @@ impl DiskChange {
             fairness: self.fairness.map(fairness).transpose()?,
             min_isr: self.min_copies,
             holder,
+            on_meta_loss: on_meta_loss(self.on_meta_loss.as_deref())?,
         })
     }
 }
@@ -247,6 +258,9 @@ pub struct Here {
     pub deaf: Option<String>,
     /// Stores of this node that could not be registered yet, and why.
     pub unregistered: Vec<String>,
+    /// For how long the meta store has not answered, where that is long: all else is what it said before.
+    #[serde(default)]
+    pub meta_silent_seconds: Option<f64>,
     pub stores: Vec<ClusterStore>,
 }
 
@@ -255,6 +269,8 @@ pub struct Here {
 pub struct Seen {
     pub disks: Vec<Disk>,
     pub stores: Vec<ClusterStore>,
+    /// Is there a cluster, and for how long has its meta store not answered?
+    pub meta_silent_seconds: Option<f64>,
 }
 
 /// Done.
@@ -300,6 +316,11 @@ fn called(text: &str) -> Result<Name, Failure> {
     text.parse().map_err(|error: vdisk::record::BadName| {
         unprocessable(error.to_string(), "choose another name")
     })
+}
+
+fn on_meta_loss(text: Option<&str>) -> Result<Option<OnMetaLoss>, Failure> {
+    let parsed = text.map(str::parse).transpose();
+    parsed.map_err(|why: String| unprocessable(why, "leave it out where it is to stay"))
 }
 
 fn check_holder(holder: Option<&String>) -> Result<(), Failure> {
@@ -394,14 +415,20 @@ impl Control {
             Ok(Seen {
                 disks: disks(&open).await?,
                 stores: stores(&open).await?,
+                meta_silent_seconds: Some(silent_seconds(&open).unwrap_or(0.0)),
             })
         })
         .await
     }
 }
 
+fn silent_seconds(open: &OpenCluster) -> Option<f64> {
+    let silent = open.cluster.meta_silent();
+    silent.map(|it| it.0 as f64 / 1e9)
+}
+
 async fn disks(open: &OpenCluster) -> Result<Vec<Disk>, ClusterError> {
-    let all = open.cluster.list().await?;
+    let all = open.cluster.seen().await?;
     Ok(all.iter().map(|it| disk(open, it)).collect())
 }
 
@@ -430,6 +457,7 @@ fn disk(open: &OpenCluster, of: &Overview) -> Disk {
         priority: priority_name(record.priority).to_owned(),
         fairness: record.fairness.map(Fairness::as_f64),
         holder: record.reservation.clone(),
+        on_meta_loss: record.on_meta_loss.as_str().to_owned(),
         health: condition_name(of.health.condition).to_owned(),
         why: of.health.why.clone(),
         open_on,
@@ -492,6 +520,7 @@ pub async fn create_disk(
             .unwrap_or_default(),
         fairness: ask.fairness.map(fairness).transpose()?,
         holder: ask.holder,
+        on_meta_loss: on_meta_loss(ask.on_meta_loss.as_deref())?.unwrap_or_default(),
     };
     let made = control.answer_disk(async move |cluster| cluster.create(&new).await);
     made.await
@@ -506,8 +535,44 @@ pub async fn get_disk(
     Path(name): Path<String>,
 ) -> Answer<Disk> {
     let name = called(&name)?;
-    let found = control.answer_disk(async move |cluster| cluster.overview(&name).await);
+    let found = control.answer_disk(async move |cluster| {
+        let all = cluster.seen().await?;
+        let known = all.iter().map(|it| it.record.name.clone()).collect();
+        let found = all.into_iter().find(|it| it.record.name == name);
+        found.ok_or(ClusterError::NoVolume { name, known })
+    });
     found.await
+}
+
+/// How a volume is taken over.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TakeOverAsk {
+    /// Its clients elsewhere sent nothing for so long (30 s unless said; 5 s at least).
+    pub idle_seconds: Option<u64>,
+}
+
+/// Takes a volume over from another node whose clients of it are idle or gone, and keeps it open here for a minute.
+#[utoipa::path(post, path = "/v1/cluster/volumes/{name}/takeover", params(("name" = String, Path)),
+    request_body = TakeOverAsk, responses(
+    (status = 200, description = "It is open here", body = Disk),
+    (status = 404, body = Refusal),
+    (status = 409, description = "Its clients there are not idle, or it cannot be opened here", body = Refusal),
+))]
+pub async fn take_over(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<Disk> {
+    let ask: TakeOverAsk = body(&headers, &text, r#"{"idle_seconds": 30}"#)?;
+    let name = called(&name)?;
+    let idle = Nanos::secs(ask.idle_seconds.unwrap_or(IDLE_SECONDS).clamp(5, 24 * 3600));
+    let taken = control.answer_disk(async move |cluster| {
+        cluster.take_over(&name, idle).await?;
+        cluster.overview(&name).await
+    });
+    taken.await
 }
 
 /// Gives a volume another size, another name, or other settings, which are in force at once.
@@ -722,22 +787,22 @@ pub async fn get_cluster(State(control): State<Arc<Control>>) -> Answer<Here> {
                 .map(|(name, why)| format!("{name}: {why}"))
                 .collect(),
             stores: stores(&open).await?,
+            meta_silent_seconds: silent_seconds(&open),
         })
     });
     here.await.map(Json)
 }
 
 async fn stores(open: &OpenCluster) -> Result<Vec<ClusterStore>, ClusterError> {
-    let stores = open.cluster.stores().await?;
-    let alive = open.cluster.alive().await?;
-    let records = stores.values().map(|(record, _)| record);
+    let seen = open.cluster.seen_records().await?;
+    let records = seen.stores.values().map(|(record, _)| record);
     let drained = records
         .clone()
         .filter(|it| it.state == StoreState::Draining);
     let drained: Vec<StoreNumber> = drained.map(|record| record.number).collect();
-    let progress = open.cluster.progress(&drained).await?;
+    let progress = open.cluster.progress_of(&seen, &drained);
     let of = |record: &StoreRecord| {
-        let up = record.leased.then(|| alive.contains(record.node.as_str()));
+        let up = seen.up.serves(record).filter(|_| seen.silent.is_none());
         let all = drained.iter().zip(&progress);
         let left = all
             .into_iter()

@@ -10,6 +10,12 @@ use super::metrics::Family;
 
 /// All of them; nothing without a cluster.
 pub(super) fn cluster(encoder: &mut DescriptorEncoder<'_>, seen: &Seen) -> Result<(), Error> {
+    if let Some(silent) = seen.meta_silent_seconds {
+        let help = "For how long the meta store of the cluster has not answered; 0: it answers";
+        let name = "cluster_meta_silent_seconds";
+        let mut family = Family(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?);
+        family.gauge(&Vec::new(), silent)?;
+    }
     virtual_disks(encoder, &seen.disks)?;
     stores(encoder, &seen.stores)
 }

@@ -259,6 +259,7 @@ fn gone(tree: &TreeHandle) -> Failure {
         cluster::roll_back,
         cluster::remove_snapshot,
         cluster::repair_disk,
+        cluster::take_over,
         cluster::add_store,
         cluster::change_store,
         cluster::remove_store,
@@ -402,6 +403,7 @@ fn cluster_routes() -> Router<Arc<Control>> {
                 .delete(cluster::remove_disk),
         )
         .route(&format!("{volume}/repair"), post(cluster::repair_disk))
+        .route(&format!("{volume}/takeover"), post(cluster::take_over))
         .route(&format!("{volume}/snapshots"), post(cluster::take_snapshot))
         .route(snapshot, delete(cluster::remove_snapshot))
         .route(&format!("{snapshot}/clone"), post(cluster::clone_snapshot))

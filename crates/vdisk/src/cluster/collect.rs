@@ -34,9 +34,11 @@ use crate::volume::{Condition, Health};
 const WHO: &str = "collector";
 const EPOCH: &str = "collector-epoch";
 const GUARD: &str = "g/collector";
+/// Before a volume's number: its fence at a store.
+pub(super) const GUARD_OF: &str = "g/";
 
 /// The stores' objects under one guard.
-struct Objective {
+pub(super) struct Objective {
     doors: BTreeMap<StoreNumber, Rc<dyn Door>>,
     mark: u64,
     patience: Nanos,
@@ -63,6 +65,35 @@ impl Objective {
         let link = self.within(door.open(GUARD, self.mark)).await?;
         self.links.borrow_mut().insert(store, Rc::clone(&link));
         Ok(Some(link))
+    }
+
+    /// The mark of an object; `None`: it is not there.
+    pub(super) async fn mark_of(
+        &self,
+        store: StoreNumber,
+        object: &str,
+    ) -> Result<Option<u64>, LinkError> {
+        let Some(link) = self.link(store).await? else {
+            return Ok(None);
+        };
+        let stat = self.within(link.stat(object)).await;
+        match self.judged(store, stat) {
+            Ok(stat) => Ok(Some(stat.mark)),
+            Err(LinkError::Absent(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes an object for good, if it is there.
+    pub(super) async fn remove(&self, store: StoreNumber, object: &str) -> Result<(), LinkError> {
+        let Some(link) = self.link(store).await? else {
+            return Ok(());
+        };
+        let deleted = self.within(link.delete(object, Change::FUA)).await;
+        match self.judged(store, deleted) {
+            Err(LinkError::Absent(_)) => Ok(()),
+            other => other,
+        }
     }
 
     /// A link that broke is opened anew the next time.
@@ -203,6 +234,7 @@ impl Cluster {
         patience: Nanos,
         free: bool,
     ) -> Result<Repaired, ClusterError> {
+        self.unseal(self.find(name).await?).await?;
         let (in_use, id) = self.in_use(name).await?;
         let until = env::now() + patience;
         let health = loop {
@@ -262,6 +294,23 @@ impl Cluster {
         &self,
         work: impl AsyncFnOnce(&Collector) -> Result<T, ImagesError>,
     ) -> Result<T, ClusterError> {
+        self.as_collector_with(async |collector, _| work(collector).await)
+            .await
+    }
+
+    /// The same for what is about stores' objects alone.
+    pub(super) async fn as_collector_of<T>(
+        &self,
+        work: impl AsyncFnOnce(&Objective) -> Result<T, ImagesError>,
+    ) -> Result<T, ClusterError> {
+        self.as_collector_with(async |_, objects| work(objects).await)
+            .await
+    }
+
+    async fn as_collector_with<T>(
+        &self,
+        work: impl AsyncFnOnce(&Collector, &Objective) -> Result<T, ImagesError>,
+    ) -> Result<T, ClusterError> {
         let _one = self.collecting.acquire(1).await;
         let (lease, mark) = self.become_collector().await?;
         let stores = self.stores().await?;
@@ -278,9 +327,9 @@ impl Cluster {
         let collector = Collector {
             images: self.images.clone(),
             reader: Reader::new(objects.clone(), Rc::clone(&self.cache)),
-            objects,
+            objects: Rc::clone(&objects) as Rc<dyn Objects>,
         };
-        let working = async { Ok(work(&collector).await?) };
+        let working = async { Ok(work(&collector, &objects).await?) };
         let done = either(working, self.keep_collecting(lease)).await;
         // What is left of the lease runs out by itself.
         let _ = self.images.meta.revoke(lease).await;

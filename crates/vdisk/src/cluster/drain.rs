@@ -12,6 +12,9 @@ use std::collections::BTreeSet;
 
 use base::Nanos;
 
+use super::idle::LOOK;
+use super::opened::Slot;
+use super::seen::Records;
 use super::stores::{StoreState, lists};
 use super::{Cluster, ClusterError};
 use crate::names::{StoreNumber, VolumeId};
@@ -20,8 +23,6 @@ use crate::volume::Left;
 
 /// A closed volume is open for so long at a time: less than who wants to open it elsewhere waits.
 const AT_A_TIME: Nanos = Nanos::secs(4);
-/// Between two looks at how far it is.
-const LOOK: Nanos = Nanos::millis(200);
 
 /// What there still is on a store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -47,12 +48,17 @@ impl Cluster {
     /// # Errors
     /// [`ClusterError::Meta`], [`ClusterError::Record`].
     pub async fn progress(&self, stores: &[StoreNumber]) -> Result<Vec<Progress>, ClusterError> {
-        if stores.is_empty() {
-            return Ok(Vec::new());
+        match stores.is_empty() {
+            true => Ok(Vec::new()),
+            false => Ok(self.progress_of(&self.read_records().await?, stores)),
         }
-        let volumes = self.records().await?;
+    }
+
+    /// How far each of these stores is by these records.
+    pub fn progress_of(&self, records: &Records, stores: &[StoreNumber]) -> Vec<Progress> {
         let of = |store: &StoreNumber| {
-            let listing = volumes.values().filter(|it| lists(&it.record, *store));
+            let volumes = records.volumes.values().map(|it| &it.record);
+            let listing = volumes.filter(|it| lists(it, *store));
             let mut here = Left::default();
             for slot in self.open.borrow().values() {
                 let left = slot.volume().left_on(*store);
@@ -60,11 +66,11 @@ impl Cluster {
                 here.nodes += left.nodes;
             }
             Progress {
-                volumes: listing.map(|it| it.record.name.clone()).collect(),
+                volumes: listing.map(|it| it.name.clone()).collect(),
                 here,
             }
         };
-        Ok(stores.iter().map(of).collect())
+        stores.iter().map(of).collect()
     }
 
     pub(super) async fn drain_now_and_then(&self) {
@@ -105,7 +111,7 @@ impl Cluster {
                 continue;
             }
             if self.slot(record.id).is_none() {
-                self.visit(&record, &drained).await;
+                self.empty_closed(&record, &drained).await;
             }
         }
         Ok(())
@@ -117,37 +123,32 @@ impl Cluster {
     }
 
     /// Has a volume open for a while, and its engine empty the stores.
-    async fn visit(&self, record: &VolumeRecord, drained: &BTreeSet<StoreNumber>) {
-        let moved = match self.open(&record.name).await {
-            Ok(in_use) => {
-                let volume = in_use.volume();
-                let left = || {
-                    let of = drained.iter().map(|store| volume.left_on(*store));
-                    of.map(|left| left.extents + left.nodes).sum::<u64>()
-                };
-                let (before, until) = (left(), env::now() + AT_A_TIME);
-                while has_any(&volume.record(), drained) && env::now() < until {
-                    env::sleep(LOOK).await;
-                }
-                let gone = !has_any(&volume.record(), drained);
-                gone || left() < before || volume.figures().rehomed > 0
-            }
-            Err(error) => {
-                tracing::debug!(volume = %record.name, %error, "it is not emptied");
-                false
-            }
-        };
+    async fn empty_closed(&self, record: &VolumeRecord, drained: &BTreeSet<StoreNumber>) {
+        let visited = self.visit(record.id, async |slot| empties(slot, drained).await);
+        let moved = visited.await.unwrap_or_else(|error| {
+            tracing::debug!(volume = %record.name, %error, "it is not emptied");
+            false
+        });
         if !moved {
             let until = env::now() + self.settings.collect_every;
             self.stuck.borrow_mut().insert(record.id, until);
         }
-        let _alone = self.alone(record.id).await;
-        if let Some(slot) = self.slot(record.id).filter(|slot| slot.users() == 0)
-            && let Err(error) = self.close_slot(&slot).await
-        {
-            tracing::debug!(volume = %record.name, %error, "closed, and something is left in doubt");
-        }
     }
+}
+
+/// Waits while a volume's engine empties the stores, or the volume is wanted elsewhere. Did anything go?
+async fn empties(slot: &Slot, drained: &BTreeSet<StoreNumber>) -> bool {
+    let volume = slot.volume();
+    let left = || {
+        let of = drained.iter().map(|store| volume.left_on(*store));
+        of.map(|left| left.extents + left.nodes).sum::<u64>()
+    };
+    let (before, until) = (left(), env::now() + AT_A_TIME);
+    while has_any(&volume.record(), drained) && env::now() < until && !slot.is_given_up() {
+        env::sleep(LOOK).await;
+    }
+    let gone = !has_any(&volume.record(), drained);
+    gone || left() < before || volume.figures().rehomed > 0
 }
 
 fn has_any(record: &VolumeRecord, stores: &BTreeSet<StoreNumber>) -> bool {

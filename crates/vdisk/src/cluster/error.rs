@@ -80,7 +80,8 @@ pub enum ClusterError {
     },
     /// Another node has it.
     #[error(
-        "cannot {asked} volume {volume}: node {node} has it open; ask there, or disconnect its clients there first"
+        "cannot {asked} volume {volume}: node {node} has it open{used}; ask there, disconnect its clients there, or, if they \
+         are idle or gone, take it over (`tanada volume takeover {volume}`)"
     )]
     Elsewhere {
         /// What was asked.
@@ -89,6 +90,8 @@ pub enum ClusterError {
         volume: Name,
         /// Who has it.
         node: String,
+        /// What for, as far as that node says.
+        used: String,
     },
     /// More copies than there are.
     #[error(
@@ -176,6 +179,19 @@ pub enum ClusterError {
         name: Name,
         /// A volume.
         volume: Name,
+    },
+    /// A store that is sealed beyond reason could not be put right.
+    #[error(
+        "cannot put the stores of volume {volume} right, of which one is sealed beyond reason: store {store}: {why}; bring it \
+         back, and ask again"
+    )]
+    NotUnsealed {
+        /// Which volume.
+        volume: Name,
+        /// The store that does not do it.
+        store: Name,
+        /// What it said.
+        why: String,
     },
     /// Another node collects.
     #[error("node {node} looks through the stores now; ask again in a minute")]

@@ -7,25 +7,30 @@
 //! ```
 //!
 //! - [`stores`] stores and nodes. [`volumes`] what people do with volumes, [`set`] what they set on them. [`opened`] volumes in use. [`collect`] freeing,
-//!   audit, repair. [`drain`] stores are emptied. `shared` one policy for all volumes of the node; [`heard`] what stores tell it unasked.
+//!   audit, repair. [`drain`] stores are emptied. `idle` volumes without clients are kept well. `wants` volumes go from node to node; [`up`] who is up. `shared` one policy for all volumes of the node; [`heard`] what stores tell it unasked.
 //!
 //! Always true:
 //! 1. A volume has one engine here at most, and one operation on it as a whole runs at a time.
-//! 2. A volume is not taken from a node that is up.
+//! 2. A volume is not taken from a node that is up, unless that node gives it up.
 //! 3. A store that left the cluster has no data that any volume counts on.
 
 pub mod collect;
 pub mod drain;
 mod error;
 pub mod heard;
+mod idle;
 pub mod opened;
+mod reseal;
+pub mod seen;
 pub mod set;
 mod shared;
 pub mod stores;
+pub mod up;
 pub mod volumes;
+mod wants;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 
 use base::{Bytes, Instant, Nanos};
@@ -42,9 +47,12 @@ use crate::volume;
 
 pub use error::ClusterError;
 use heard::Heard;
+use idle::Idle;
 use opened::Slot;
+use seen::{Answers, Records};
 use shared::Shared;
 use stores::{AllStores, StoreRecord, StoreState, alive_key};
+use up::Alive;
 
 /// The ways to stores. Held as `Rc<dyn Ways>`.
 pub trait Ways {
@@ -67,6 +75,8 @@ pub struct Settings {
     pub tick: Nanos,
     /// How often is looked for deleted images.
     pub collect_every: Nanos,
+    /// How often is looked for idle volumes that are not well.
+    pub idle_every: Nanos,
     /// How long is waited for one answer of a store, where no volume asks.
     pub patience: Nanos,
     /// How volumes are used; whose their requests are comes from their records.
@@ -88,6 +98,7 @@ impl Settings {
             handover: Nanos::secs(7),
             tick: Nanos::secs(1),
             collect_every: Nanos::secs(30),
+            idle_every: Nanos::secs(10),
             patience: Nanos::secs(10),
             volume: volume::Settings::new(node.as_str(), nobody),
             cache: Bytes::mib(16),
@@ -120,6 +131,12 @@ pub struct Cluster {
     collecting: Rc<Semaphore>,
     /// Closed volumes that could not be emptied of drained stores, and until when they are left alone.
     stuck: RefCell<BTreeMap<VolumeId, Instant>>,
+    idle: Idle,
+    answers: Answers,
+    /// What the meta store said last.
+    last_records: RefCell<Records>,
+    /// What the others are to know of this node while it is up.
+    alive: RefCell<Option<Alive>>,
 }
 
 impl Cluster {
@@ -145,6 +162,10 @@ impl Cluster {
             stopping: Cell::new(false),
             collecting: Semaphore::new(1),
             stuck: RefCell::default(),
+            idle: Idle::default(),
+            answers: Answers::new(),
+            last_records: RefCell::default(),
+            alive: RefCell::default(),
         })
     }
 
@@ -167,6 +188,15 @@ impl Cluster {
         ));
         let pause = self.settings.collect_every;
         env::spawn(Cluster::keep(self.own.clone(), pause, Keep::Deleted));
+        let pause = self.settings.idle_every;
+        env::spawn(Cluster::keep(self.own.clone(), pause, Keep::Idle));
+        let pause = wants::LOOK_FOR_WANTS;
+        env::spawn(Cluster::keep(self.own.clone(), pause, Keep::Wants));
+    }
+
+    /// The stores that this node serves, by their identities: others that are registered for it count as down.
+    pub fn serves(&self, stores: BTreeSet<String>) {
+        *self.alive.borrow_mut() = Some(Alive::new(stores));
     }
 
     /// Closes all volumes and tells the others. Users get errors from then on.
@@ -261,6 +291,8 @@ impl Cluster {
                 Keep::Volumes => cluster.look_around().await,
                 Keep::Deleted => cluster.collect_now_and_then().await,
                 Keep::Drained => cluster.drain_now_and_then().await,
+                Keep::Idle => cluster.keep_idle_well().await,
+                Keep::Wants => cluster.answer_wants().await,
             }
             drop(cluster);
             env::sleep(pause).await;
@@ -270,9 +302,10 @@ impl Cluster {
     /// Lets the others know that this node is up.
     async fn keep_lease(&self) {
         let meta = &self.images.meta;
+        self.answers.asked();
         if let Some(lease) = self.lease.get() {
             match meta.keep(lease).await {
-                Ok(_) => return,
+                Ok(_) => return self.answers.heard(),
                 Err(MetaError::NoLease { .. }) => self.lease.set(None),
                 Err(error) => {
                     tracing::debug!(%error, "the node's lease was not kept");
@@ -284,14 +317,20 @@ impl Cluster {
             let lease = meta.lease(self.settings.lease).await?;
             let alive = Op::Put {
                 key: alive_key(self.settings.node.as_str()),
-                value: b"1".to_vec(),
+                value: match &*self.alive.borrow() {
+                    Some(alive) => alive.encode(),
+                    None => b"1".to_vec(),
+                },
                 lease: Some(lease),
             };
             meta.txn(Vec::new(), vec![alive]).await?;
             Ok::<_, MetaError>(lease)
         };
         match told.await {
-            Ok(lease) => self.lease.set(Some(lease)),
+            Ok(lease) => {
+                self.answers.heard();
+                self.lease.set(Some(lease));
+            }
             Err(error) => tracing::debug!(%error, "the node has no lease"),
         }
     }
@@ -327,4 +366,6 @@ enum Keep {
     Volumes,
     Deleted,
     Drained,
+    Idle,
+    Wants,
 }

@@ -23,8 +23,6 @@ use crate::volume::{self, Seen, Site, User, Volume, VolumeError};
 
 /// How long an engine may take to say that it is over.
 const OVER: Nanos = Nanos::millis(500);
-/// Between two looks at a record that another node is about to let go.
-const LOOK: Nanos = Nanos::millis(250);
 
 /// A volume that is open here.
 pub(super) struct Slot {
@@ -33,6 +31,12 @@ pub(super) struct Slot {
     users: Cell<u64>,
     /// Since when nobody uses it.
     idle_since: Cell<Instant>,
+    /// It is open without a user, to be made well.
+    pub(super) visited: Cell<bool>,
+    /// Another node wants it, and gets it.
+    pub(super) wanted: Cell<bool>,
+    /// The number of the want that was refused last.
+    pub(super) answered: Cell<u64>,
 }
 
 impl Slot {
@@ -53,7 +57,13 @@ impl Slot {
     }
 
     pub fn is_idle(&self, after: Nanos) -> bool {
-        self.users.get() == 0 && env::now().since(self.idle_since.get()) >= after
+        let unused = self.users.get() == 0 && !self.visited.get();
+        unused && env::now().since(self.idle_since.get()) >= after
+    }
+
+    /// Is it of no more use to who has it open without being its user?
+    pub fn is_given_up(&self) -> bool {
+        self.wanted.get() || !self.volume.is_open()
     }
 
     /// Has somebody else taken it, so that this one is of no more use?
@@ -182,6 +192,9 @@ impl Cluster {
             volume,
             users: Cell::new(0),
             idle_since: Cell::new(env::now()),
+            visited: Cell::new(false),
+            wanted: Cell::new(false),
+            answered: Cell::new(0),
         });
         self.open.borrow_mut().insert(id, Rc::clone(&slot));
         Ok(InUse::new(&slot))
@@ -235,33 +248,6 @@ impl Cluster {
     pub(super) async fn held(&self) -> Result<BTreeSet<String>, ClusterError> {
         let (entries, _) = whole_range(&*self.images.meta, WRITERS).await?;
         Ok(entries.into_iter().map(|it| it.key).collect())
-    }
-
-    /// Waits until no other node that is up has the volume, a little while.
-    pub(super) async fn wait_for_others(
-        &self,
-        asked: &'static str,
-        id: VolumeId,
-    ) -> Result<(), ClusterError> {
-        let deadline = env::now() + self.settings.handover;
-        loop {
-            let record = self.images.volume(id).await?.record;
-            let own = self.settings.node.as_str();
-            let Some(writer) = record.writer.filter(|it| it.node != own) else {
-                return Ok(());
-            };
-            if !self.images.holds(&writer).await? {
-                return Ok(());
-            }
-            if env::now() >= deadline {
-                return Err(ClusterError::Elsewhere {
-                    asked,
-                    volume: record.name,
-                    node: writer.node,
-                });
-            }
-            env::sleep(LOOK).await;
-        }
     }
 
     /// Closes a volume here, and forgets it.

@@ -14,7 +14,7 @@ use super::volumes::Overview;
 use super::{Cluster, ClusterError};
 use crate::meta::{Compare, Op};
 use crate::names::VolumeId;
-use crate::record::{Fairness, Name, PriorityClass, VolumeRecord, volume_key};
+use crate::record::{Fairness, Name, OnMetaLoss, PriorityClass, VolumeRecord, volume_key};
 
 /// What is to be set; all else stays.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -27,6 +27,8 @@ pub struct Setting {
     pub min_isr: Option<u8>,
     /// Who holds the reservations that its requests come under; `Some(None)`: nobody.
     pub holder: Option<Option<String>>,
+    /// What requests do while the meta store is away.
+    pub on_meta_loss: Option<OnMetaLoss>,
 }
 
 impl Setting {
@@ -41,6 +43,7 @@ impl Setting {
         record.priority = self.priority.unwrap_or(record.priority);
         record.fairness = self.fairness.or(record.fairness);
         record.min_isr = self.min_isr.unwrap_or(record.min_isr);
+        record.on_meta_loss = self.on_meta_loss.unwrap_or(record.on_meta_loss);
         if let Some(holder) = &self.holder {
             record.reservation.clone_from(holder);
         }

@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use policy::place::DomainId;
 use serde::{Deserialize, Serialize};
 
+use super::up::Up;
 use super::volumes::AllVolumes;
 use super::{Cluster, ClusterError};
 use crate::image_meta::ImagesError;
@@ -136,7 +137,7 @@ impl StoreRecord {
         Ok(record)
     }
 
-    fn new(new: &NewStore, number: StoreNumber, state: StoreState) -> StoreRecord {
+    pub(super) fn new(new: &NewStore, number: StoreNumber, state: StoreState) -> StoreRecord {
         StoreRecord {
             version: VERSION,
             number,
@@ -231,9 +232,22 @@ impl Cluster {
     /// # Errors
     /// [`ClusterError::Meta`].
     pub async fn alive(&self) -> Result<BTreeSet<String>, ClusterError> {
+        Ok(self.up().await?.nodes())
+    }
+
+    /// The same, with the stores they serve.
+    ///
+    /// # Errors
+    /// [`ClusterError::Meta`].
+    pub async fn up(&self) -> Result<Up, ClusterError> {
         let (entries, _) = whole_range(&*self.images.meta, ALIVE).await?;
-        let names = entries.iter().filter_map(|it| it.key.strip_prefix(ALIVE));
-        Ok(names.map(str::to_owned).collect())
+        let mut up = Up::default();
+        for entry in entries {
+            if let Some(node) = entry.key.strip_prefix(ALIVE) {
+                up.add(node, &entry.value);
+            }
+        }
+        Ok(up)
     }
 
     /// Takes a store in, or notes what is new about one that is known by its identity.

@@ -11,6 +11,7 @@ use base::Bytes;
 use device::Device;
 
 use super::opened::InUse;
+use super::seen::Records;
 use super::stores::active_domains;
 use super::{Cluster, ClusterError};
 use crate::image::{
@@ -20,8 +21,8 @@ use crate::image_meta::AllImages;
 use crate::meta::{Compare, Op, whole_range};
 use crate::names::{ImageId, VolumeId, hex};
 use crate::record::{
-    Fairness, Name, PriorityClass, RecordError, VolumeRecord, VolumeState, check_size, volume_key,
-    volume_name_key, writer_key,
+    Fairness, Name, OnMetaLoss, PriorityClass, RecordError, VolumeRecord, VolumeState, check_size,
+    volume_key, volume_name_key, writer_key,
 };
 use crate::volume::{Condition, Health};
 
@@ -45,6 +46,8 @@ pub struct NewVolume {
     pub fairness: Option<Fairness>,
     /// Who holds the reservations that its requests come under.
     pub holder: Option<String>,
+    /// What requests do while the meta store is away.
+    pub on_meta_loss: OnMetaLoss,
 }
 
 /// Who uses a volume.
@@ -190,6 +193,7 @@ impl Cluster {
                 priority: new.priority,
                 fairness: new.fairness,
                 reservation: new.holder.clone(),
+                on_meta_loss: new.on_meta_loss,
                 ..record
             };
             replace(&mut change, &record);
@@ -211,23 +215,25 @@ impl Cluster {
     /// # Errors
     /// [`ClusterError::Meta`], [`ClusterError::Record`].
     pub async fn list(&self) -> Result<Vec<Overview>, ClusterError> {
-        let volumes = self.records().await?;
-        let images = self.images.all().await?;
-        let stores = self.stores().await?;
-        let (alive, held) = (self.alive().await?, self.held().await?);
-        // Of a store whose node keeps no lease nobody knows whether it is up.
-        let down = stores.values();
-        let down = down.filter(|(it, _)| it.leased && !alive.contains(it.node.as_str()));
-        let down: Vec<_> = down.map(|(store, _)| store.clone()).collect();
+        let records = self.read_records().await?;
+        Ok(self.overviews(&records))
+    }
+
+    /// The volumes in these records, by name.
+    pub(super) fn overviews(&self, records: &Records) -> Vec<Overview> {
+        let (volumes, images) = (&records.volumes, &records.images);
+        let stores = records.stores.values().map(|(store, _)| store);
+        let down = stores.filter(|it| records.up.serves(it) == Some(false));
+        let down: Vec<_> = down.cloned().collect();
         let live = volumes.values().map(|known| &known.record);
         let live = live.filter(|record| record.state == VolumeState::Live);
         let mut all: Vec<Overview> = live
             .map(|record| {
-                let used = self.used(record, &held);
+                let used = self.used(record, &records.held);
                 Overview {
                     size: images.get(&record.head).map_or(0, |it| it.record.size),
-                    from: origin(record, &volumes, &images),
-                    snapshots: snapshots_of(record, &volumes, &images),
+                    from: origin(record, volumes, images),
+                    snapshots: snapshots_of(record, volumes, images),
                     health: self.health(record, &used, &down),
                     used,
                     record: record.clone(),
@@ -235,7 +241,7 @@ impl Cluster {
             })
             .collect();
         all.sort_by(|a, b| a.record.name.cmp(&b.record.name));
-        Ok(all)
+        all
     }
 
     /// One volume.
@@ -274,6 +280,9 @@ impl Cluster {
             return slot.volume().health();
         }
         let told = |condition, why: String| Health { condition, why };
+        if let Some(why) = record.refusal() {
+            return told(Condition::Offline, why);
+        }
         let out: Vec<String> = record.out.keys().map(|it| format!("store {it}")).collect();
         let missing = down
             .iter()

@@ -13,6 +13,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::Bytes;
+use env::sync::join_all;
 use store::Change;
 
 use super::members::{Member, Standing};
@@ -350,15 +351,23 @@ impl Core {
         .await
     }
 
+    /// Asks all stores for their room. Of one that does not answer the link is given up: a volume that nobody reads or writes
+    /// learns so that a store is gone.
     async fn ask_for_room(&self) {
-        for member in self.members.values() {
-            let Some(link) = member.link() else { continue };
-            if let Ok(space) = self.within(link.space()).await {
-                member
-                    .free
-                    .set(Bytes(space.free.0.saturating_sub(space.spare.0)));
-                member.total.set(space.total);
-            }
-        }
+        let linked = self.members.values();
+        let linked = linked.filter_map(|member| Some((member, member.link()?)));
+        let asked = linked.map(
+            async |(member, link)| match self.within(link.space()).await {
+                Ok(space) => {
+                    let free = space.free.0.saturating_sub(space.spare.0);
+                    member.free.set(Bytes(free));
+                    member.total.set(space.total);
+                    member.answered.set(env::now());
+                }
+                Err(error) if error.ends_link() => member.lose(&link, false),
+                Err(_) => {}
+            },
+        );
+        join_all(asked.collect::<Vec<_>>()).await;
     }
 }

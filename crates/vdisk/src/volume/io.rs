@@ -84,6 +84,8 @@ pub(super) enum Tried {
     InDoubt(VolumeError),
     /// All in-sync copies have it, but they are fewer than must.
     TooFew(VolumeError),
+    /// Some of its copies may have it, and it is not tried again: others may be there by now.
+    GivenUp(VolumeError),
 }
 
 impl Core {
@@ -163,12 +165,19 @@ impl Core {
             };
             match self.read_layers(&placed, piece).await {
                 Ok(data) => return Ok(Some(data)),
-                Err(error) if !error.passes() || env::now() >= deadline => return Err(error),
+                Err(error) if !error.passes() || self.is_late(deadline, &error) => {
+                    return Err(error);
+                }
                 Err(_) => {}
             }
             drop(held);
             let core = Rc::clone(self);
-            env::spawn(async move { core.renew().await }).await?;
+            match env::spawn(async move { core.renew().await }).await {
+                Err(error) if !error.passes() || self.is_late(deadline, &error) => {
+                    return Err(error);
+                }
+                _ => {}
+            }
             self.pause(&mut tries).await;
         }
     }
@@ -271,7 +280,16 @@ impl Core {
         let deadline = env::now() + self.settings.deadline;
         let mut tries = 0;
         loop {
-            self.settled(piece.index, deadline).await?;
+            match self.settled(piece.index, deadline).await {
+                Ok(()) => {}
+                Err(error) if !error.passes() || self.is_late(deadline, &error) => {
+                    return Err(error);
+                }
+                Err(_) => {
+                    self.pause(&mut tries).await;
+                    continue;
+                }
+            }
             // Nobody else is at an extent that no change of was answered yet, or at a block of an overlay.
             let index = piece.index;
             let (begins, overlay) = (self.begins(index), self.is_overlay(index));
@@ -300,12 +318,13 @@ impl Core {
                     drop(held);
                     return self.enough(placed, error, deadline).await;
                 }
+                Ok(Tried::GivenUp(error)) => return Err(error),
                 Ok(Tried::Again(error) | Tried::InDoubt(error)) => error,
                 Err(error) if error.passes() => error,
                 Err(error) => return Err(error),
             };
             drop(held);
-            if env::now() >= deadline {
+            if self.is_late(deadline, &error) {
                 return Err(error);
             }
             self.pause(&mut tries).await;
@@ -324,7 +343,7 @@ impl Core {
             return Ok(());
         };
         let mut tries = 0;
-        while env::now() < deadline {
+        while !self.is_late(deadline, &error) {
             self.usable()?;
             let numbers = placed.stores.borrow().clone();
             let members = numbers.iter().filter_map(|number| self.member(*number));
@@ -407,14 +426,17 @@ impl Core {
                     doubts += 1;
                     error
                 }
-                Ok(Tried::Again(error)) => error,
+                Ok(Tried::Again(error) | Tried::GivenUp(error)) => error,
                 Err(error) if doubts > 0 && error.passes() => error,
                 Err(error) => return Err(error),
             };
             let there = self.placed(piece.index);
             let given_up = there.is_none_or(|it| !Rc::ptr_eq(&it, placed));
-            if doubts == 0 || given_up || env::now() >= deadline {
+            if doubts == 0 || given_up {
                 return Ok(Tried::Again(error));
+            }
+            if self.is_late(deadline, &error) {
+                return Ok(Tried::GivenUp(error));
             }
             self.pause(&mut tries).await;
         }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::rc::Rc;
 
-use base::{Bytes, Nanos};
+use base::{Bytes, Instant, Nanos};
 use policy::place::{At, Candidate, DiskId, Permille, Target};
 
 use super::open::writer_lease;
@@ -54,6 +54,8 @@ pub(super) struct Member {
     /// Room it had when it was last asked.
     pub free: Cell<Bytes>,
     pub total: Cell<Bytes>,
+    /// When it was last asked for that and answered, or got a link.
+    pub answered: Cell<Instant>,
 }
 
 impl Member {
@@ -72,6 +74,7 @@ impl Member {
             leaving: Cell::new(0),
             free: Cell::new(Bytes(0)),
             total: Cell::new(Bytes(0)),
+            answered: Cell::new(env::now()),
         }
     }
 
@@ -143,6 +146,7 @@ impl Member {
     }
 
     pub fn set_link(&self, link: Rc<dyn Link>) {
+        self.answered.set(env::now());
         self.sides.clear();
         *self.link.borrow_mut() = Some(link);
     }
@@ -569,14 +573,14 @@ impl Core {
         while self.usable().is_ok() {
             let lease = self.record.borrow().0.writer.as_ref().map(|it| it.lease);
             let Some(lease) = lease else { return };
-            let asked = env::now();
+            let asked = env::clocks();
             let wait = match self.meta.keep(LeaseId(lease)).await {
                 // It may be kept although somebody else has the volume: he could not end it.
                 Ok(ttl) => match self.still_ours().await {
                     Ok(()) => {
                         let ttl = ttl.min(self.settings.lease);
-                        self.leased_until
-                            .set(asked + ttl.saturating_sub(self.settings.margin));
+                        let counted = ttl.saturating_sub(self.settings.margin);
+                        self.lease.keep(asked, counted);
                         self.news.notify_all();
                         Nanos(self.settings.lease.0 / 4)
                     }
@@ -596,7 +600,7 @@ impl Core {
                     Nanos::millis(200)
                 }
             };
-            env::sleep(wait).await;
+            let _ = env::timeout(wait, self.lease.dropped()).await;
         }
     }
 
@@ -643,12 +647,23 @@ impl Core {
         if let Err(error) = self.usable() {
             return told(Condition::Offline, error.to_string());
         }
-        if env::now() >= self.leased_until.get() {
-            let error = VolumeError::NoLease(self.id);
-            return told(Condition::Offline, error.to_string());
+        let lease = self.health_of_lease();
+        if let Some(health) = lease
+            .as_ref()
+            .filter(|it| it.condition == Condition::Offline)
+        {
+            return health.clone();
         }
         let out: Vec<StoreNumber> = record.out.keys().copied().collect();
         let weakest = self.weakest(&record.out, record.copies);
+        let silent = self.silent();
+        if !silent.is_empty() && silent.len() >= usize::from(weakest) {
+            let why = format!(
+                "an extent may have only {weakest} in-sync copies, and these do not answer: {}",
+                stores(&silent)
+            );
+            return told(Condition::Offline, why);
+        }
         if weakest < record.min_isr {
             let why = format!(
                 "an extent has {weakest} in-sync copies, and writes must reach {}; out: {}",
@@ -668,13 +683,34 @@ impl Core {
             let why = format!("bringing back {}{held}", stores(&out));
             return told(Condition::Resyncing, why);
         }
-        if !out.is_empty() {
-            return told(Condition::Degraded, format!("out: {}", stores(&out)));
+        if !out.is_empty() || !silent.is_empty() {
+            let of = |what: &str, which: &[StoreNumber]| match which.is_empty() {
+                true => None,
+                false => Some(format!("{what}: {}", stores(which))),
+            };
+            let why = [of("out", &out), of("not answering", &silent)];
+            let why: Vec<String> = why.into_iter().flatten().collect();
+            return told(Condition::Degraded, why.join("; "));
         }
         if weakest < record.copies {
             let why = format!("an extent has {weakest} of {} copies", record.copies);
             return told(Condition::Degraded, why);
         }
-        told(Condition::Healthy, String::new())
+        lease.unwrap_or_else(|| told(Condition::Healthy, String::new()))
+    }
+
+    /// Stores that are in sync, have something of the volume, and do not answer for some time.
+    fn silent(&self) -> Vec<StoreNumber> {
+        let record = self.record.borrow();
+        let listed = record.0.stores.as_ref();
+        let uses = |it: &&Member| {
+            let number = it.site.number;
+            listed.is_none_or(|all| all.contains(&number)) && it.is_needed()
+        };
+        let long = self.settings.patience;
+        let silent =
+            |it: &&Member| it.link().is_none() && env::now().since(it.answered.get()) > long;
+        let all = self.members.values().filter(uses).filter(silent);
+        all.map(|it| it.site.number).collect()
     }
 }

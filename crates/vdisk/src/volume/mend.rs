@@ -58,6 +58,7 @@ impl Core {
     /// Waits until the copies of `index` are equal; makes them so.
     pub(super) async fn settled(&self, index: u32, deadline: Instant) -> Result<(), VolumeError> {
         let mut tries = 0;
+        let once = env::now() >= deadline;
         loop {
             self.usable()?;
             if !self.is_doubtful(index) {
@@ -74,7 +75,9 @@ impl Core {
                     self.doubtful.borrow_mut().remove(&index);
                     return Ok(());
                 }
-                Err(error) if !error.passes() || env::now() >= deadline => return Err(error),
+                Err(error) if !error.passes() || once || self.is_late(deadline, &error) => {
+                    return Err(error);
+                }
                 Err(_) => {}
             }
             drop(held);
@@ -91,9 +94,10 @@ impl Core {
     ) -> Result<(), VolumeError> {
         while self.is_doubtful(index) {
             self.usable()?;
-            if env::now() >= deadline {
-                let why = "its copies may differ, and cannot be made equal now".to_owned();
-                return Err(self.no_copy(index, &LinkError::Gone(why)));
+            let why = "its copies may differ, and cannot be made equal now".to_owned();
+            let error = self.no_copy(index, &LinkError::Gone(why));
+            if self.is_late(deadline, &error) {
+                return Err(error);
             }
             if self.settling.borrow_mut().insert(index) {
                 let core = Rc::clone(self);
@@ -105,7 +109,7 @@ impl Core {
                     core.news.notify_all();
                 });
             }
-            let _ = env::timeout(deadline.since(env::now()), self.news.wait()).await;
+            let _ = env::timeout(self.until(deadline), self.news.wait()).await;
         }
         Ok(())
     }

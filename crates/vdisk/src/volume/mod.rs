@@ -42,6 +42,7 @@ mod drain;
 mod even;
 mod io;
 mod kept;
+mod lease;
 mod members;
 mod mend;
 mod nodes;
@@ -53,13 +54,14 @@ mod roster;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod usage;
 mod users;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use base::{Buf, Bytes, Instant, Nanos, SECTOR, Sector, Span, View};
+use base::{Buf, Bytes, Nanos, SECTOR, Sector, Span, View};
 use device::{Class, Device, DeviceError, Info, Op, Pending, WriteFlags};
 use env::sync::{Event, Semaphore};
 use policy::place::{DomainId, Origin, Penalties, PlaceError};
@@ -75,8 +77,10 @@ use commit::Unsaid;
 use dirty::Dirty;
 pub use drain::Left;
 use kept::Kept;
+use lease::Lease;
 use ranges::Ranges;
 use roster::Roster;
+use usage::Usage;
 pub use users::{Seen, User};
 use users::{UserId, Users};
 
@@ -206,6 +210,21 @@ pub enum VolumeError {
         /// A store that is ahead of it.
         store: StoreNumber,
         /// Where that is.
+        found: u64,
+    },
+    /// A store is sealed for a generation that no writer ever had.
+    #[error(
+        "volume {volume} is not opened: its record is at generation {generation}, and store {store} is sealed for {found}, \
+         where no writer of it was ever; `tanada volume repair` puts the stores right"
+    )]
+    Sealed {
+        /// Which.
+        volume: VolumeId,
+        /// Of the record.
+        generation: Generation,
+        /// The store.
+        store: StoreNumber,
+        /// What it is sealed for.
         found: u64,
     },
     /// Too few in-sync copies to write.
@@ -549,11 +568,12 @@ pub(crate) struct Core {
     floors: RefCell<BTreeMap<Generation, u64>>,
     /// A change of the record was asked for, and may yet come about.
     record_in_doubt: Cell<bool>,
-    leased_until: Cell<Instant>,
+    lease: Lease,
     stand: RefCell<Stand>,
     /// Something changed that somebody may wait for.
     news: Event,
     figures: Cell<Figures>,
+    usage: Usage,
     #[cfg(test)]
     planted: Cell<Option<Bug>>,
 }
@@ -694,22 +714,6 @@ impl Core {
         }
     }
 
-    /// Waits until the lease is good for an answer.
-    async fn leased(&self) -> Result<(), VolumeError> {
-        let deadline = env::now() + self.settings.deadline;
-        loop {
-            self.usable()?;
-            let now = env::now();
-            if now < self.leased_until.get() {
-                return Ok(());
-            }
-            if now >= deadline {
-                return Err(VolumeError::NoLease(self.id));
-            }
-            let _ = env::timeout(deadline.since(now), self.news.wait()).await;
-        }
-    }
-
     /// Waits a little, longer after each try, and then for news: much of it is our own, and what fails at once would be
     /// tried without end in no time.
     async fn pause(&self, tries: &mut u32) {
@@ -781,6 +785,7 @@ impl Volume {
             return device::ready(Err(error));
         }
         Box::pin(async move {
+            let _request = self.core.usage.begin();
             let read = async {
                 let buf = self.core.read(at.byte(), buf, user).await?;
                 self.core.leased().await?;
@@ -798,6 +803,7 @@ impl Volume {
         let core = Rc::clone(&self.core);
         // To its end, whether or not somebody waits.
         let task = env::spawn(async move {
+            let _request = core.usage.begin();
             core.change(span.start.byte(), span.len.0, data, user)
                 .await?;
             core.leased().await
@@ -834,6 +840,7 @@ impl Device for Volume {
 
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async move {
+            let _request = self.core.usage.begin();
             let leased = self.core.leased().await;
             leased.map_err(|error| self.device_error(Op::Flush, Span::default(), error))
         })

@@ -19,15 +19,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use base::{Bytes, Instant};
+use base::Bytes;
 use env::sync::{Event, Semaphore, join_all};
 use store::{Caller, Change, Stat};
 
 use super::dirty::{self, Dirty};
 use super::kept::Kept;
+use super::lease::Lease;
 use super::members::{Member, Standing};
 use super::nodes::{self, InStores};
 use super::roster::Roster;
+use super::usage::Usage;
 use super::users::Users;
 use super::{Core, Placed, Settings, Site, Stand, Volume, VolumeError};
 use crate::choice::Choice;
@@ -62,13 +64,14 @@ impl Volume {
         sites: Vec<Site>,
         settings: Settings,
     ) -> Result<Rc<Volume>, VolumeError> {
-        let asked = env::now();
+        let asked = env::clocks();
         let Taken {
             record,
             revision,
             before,
         } = take(id, &*meta, &settings).await?;
         let waits = record.writer.as_ref().is_some_and(|it| it.waits);
+        let own = record.writer.as_ref().map(|it| LeaseId(it.lease));
         // From here on no lease of an earlier writer is made longer.
         let alone = env::now() + settings.lease;
         let head = head_of(&record, &*meta).await?;
@@ -86,16 +89,16 @@ impl Volume {
         below.are_of(&core);
         // The record's lease was asked for after that, and nobody has taken the volume since without waiting for its end.
         let lease = core.settings.lease.saturating_sub(core.settings.margin);
-        core.leased_until.set(asked + lease);
-        let sealed = core.seal(&before).await?;
-        let doubtful = core.recover(&sealed).await?;
-        if let Err(error) = core.read_kept().await {
-            // Until it is, nobody is put out that something older may need.
-            tracing::warn!(volume = %id, %error, "what older images have is not known yet");
+        core.lease.keep(asked, lease);
+        if let Err(error) = core.begin_with(&before).await {
+            // Nothing was answered under it: the next one need not wait for its end.
+            if let Some(own) = own
+                && let Err(error) = core.meta.revoke(own).await
+            {
+                tracing::debug!(volume = %id, %error, "the lease of an opening that failed runs out by itself");
+            }
+            return Err(error);
         }
-        core.dirty.preset(doubtful.clone());
-        *core.doubtful.borrow_mut() = doubtful.into_iter().map(|index| (index, 1)).collect();
-        core.settle_homes().await?;
         let volume = Volume { core };
         let core = &volume.core;
         // From here on: a lease of our own does not run out while that of another is awaited.
@@ -173,16 +176,9 @@ async fn take(
         let why = "it is being deleted".to_owned();
         return Err(VolumeError::Settings { volume: id, why });
     }
-    if let Some(seen) = before.older_than.filter(|seen| *seen > before.generation) {
+    if let Some(why) = before.refusal() {
         // It was told once; nothing is changed any more.
-        return Err(VolumeError::Settings {
-            volume: id,
-            why: format!(
-                "its record is at generation {}, and a store was used in {seen} already; the meta store is older than the \
-                 stores: bring back the newer one",
-                before.generation
-            ),
-        });
+        return Err(VolumeError::Settings { volume: id, why });
     }
     let mut compares = vec![Compare::Unchanged(key.clone(), found.changed)];
     let waits = match &before.writer {
@@ -277,6 +273,7 @@ impl Core {
             volume: id,
             why: why.to_owned(),
         };
+        let lease = Lease::new(settings.margin);
         if settings.margin >= settings.lease {
             return Err(refuse(
                 "the margin takes up the whole lease; make it shorter",
@@ -336,13 +333,27 @@ impl Core {
             under_way: RefCell::default(),
             floors: RefCell::default(),
             record_in_doubt: Cell::new(false),
-            leased_until: Cell::new(Instant(0)),
+            lease,
             stand: RefCell::new(Stand::Open),
             news: Event::default(),
             figures: Cell::default(),
+            usage: Usage::new(),
             #[cfg(test)]
             planted: Cell::new(None),
         })
+    }
+
+    /// From a new epoch to copies of which it is known where they are, and which may differ.
+    async fn begin_with(self: &Rc<Self>, before: &VolumeRecord) -> Result<(), VolumeError> {
+        let sealed = self.seal(before).await?;
+        let doubtful = self.recover(&sealed).await?;
+        if let Err(error) = self.read_kept().await {
+            // Until it is, nobody is put out that something older may need.
+            tracing::warn!(volume = %self.id, %error, "what older images have is not known yet");
+        }
+        self.dirty.preset(doubtful.clone());
+        *self.doubtful.borrow_mut() = doubtful.into_iter().map(|index| (index, 1)).collect();
+        self.settle_homes().await
     }
 
     /// Seals all in-sync stores; puts out those that cannot be, if the volume can do without them.
@@ -506,6 +517,12 @@ impl Core {
             Ok(true)
         });
         match told.await {
+            Ok(()) if self.record.borrow().0.is_beyond_reason(found) => VolumeError::Sealed {
+                volume: self.id,
+                generation,
+                store,
+                found,
+            },
             Ok(()) => VolumeError::OldMeta {
                 volume: self.id,
                 generation,

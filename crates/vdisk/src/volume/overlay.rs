@@ -180,8 +180,12 @@ impl Core {
                     }
                     Err(error) if !error.passes() => return Err(error),
                     // What is done of it already must not be done again when others were there.
-                    _ if done > 0 && env::now() < deadline => self.pause(&mut tries).await,
-                    other => return other,
+                    other if done == 0 => return other,
+                    Ok(Tried::Again(error) | Tried::InDoubt(error) | Tried::GivenUp(error))
+                    | Err(error) => match self.is_late(deadline, &error) {
+                        false => self.pause(&mut tries).await,
+                        true => return Ok(Tried::GivenUp(error)),
+                    },
                 }
             }
             done += part.len;

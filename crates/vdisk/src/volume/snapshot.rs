@@ -271,7 +271,12 @@ impl Core {
         while self.placed(index).is_some() {
             let error = match self.try_change(piece, None).await {
                 Ok(Tried::Done) => return Ok(()),
-                Ok(Tried::Again(error) | Tried::InDoubt(error) | Tried::TooFew(error))
+                Ok(
+                    Tried::Again(error)
+                    | Tried::InDoubt(error)
+                    | Tried::TooFew(error)
+                    | Tried::GivenUp(error),
+                )
                 | Err(error) => error,
             };
             if !error.passes() || env::now() >= deadline {

@@ -1,6 +1,8 @@
 //! Several nodes on one meta store, in virtual time, with stores in memory.
 
 mod drain;
+mod idle;
+mod seen;
 mod terms;
 
 use std::cell::{Cell, RefCell};
@@ -22,7 +24,7 @@ use vdisk::cluster::volumes::{NewVolume, Use};
 use vdisk::cluster::{Cluster, ClusterError, Settings, Ways};
 use vdisk::link::{Door, Link, LinkError, LocalDoor, Pending};
 use vdisk::meta::{LeaseId, MetaStore, Op, Redb, Twin};
-use vdisk::record::{Fairness, Name, PriorityClass};
+use vdisk::record::{Fairness, Name, OnMetaLoss, PriorityClass};
 use vdisk::volume::{Condition, Volume};
 
 const SIZE: u64 = 12 << 20;
@@ -132,8 +134,19 @@ fn registration(called: &str, uuid: u128, domain: &str) -> NewStore {
 }
 
 fn cluster(node: &str, meta: Rc<dyn MetaStore>, places: &Rc<Places>) -> Rc<Cluster> {
+    // What is done about idle volumes has tests of its own.
+    cluster_with(node, meta, places, Nanos::secs(100_000))
+}
+
+fn cluster_with(
+    node: &str,
+    meta: Rc<dyn MetaStore>,
+    places: &Rc<Places>,
+    idle_every: Nanos,
+) -> Rc<Cluster> {
     let settings = Settings {
         collect_every: Nanos::secs(3),
+        idle_every,
         ..Settings::new(name(node))
     };
     let policy = build(Kind::Tanada, &Options::default());
@@ -143,9 +156,13 @@ fn cluster(node: &str, meta: Rc<dyn MetaStore>, places: &Rc<Places>) -> Rc<Clust
 
 /// Two stores in domains of their own, and the node that has them.
 async fn two_stores() -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
+    two_stores_with(Nanos::secs(100_000)).await
+}
+
+async fn two_stores_with(idle_every: Nanos) -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
     let twin = Twin::new("meta");
     let places = Rc::new(Places::default());
-    let cluster = cluster("n1", twin.client(), &places);
+    let cluster = cluster_with("n1", twin.client(), &places, idle_every);
     cluster.start();
     places.add(&cluster, "a", "da").await;
     places.add(&cluster, "b", "db").await;
@@ -161,6 +178,7 @@ fn vm(called: &str) -> NewVolume {
         priority: PriorityClass::Normal,
         fairness: None,
         holder: None,
+        on_meta_loss: OnMetaLoss::Wait,
     }
 }
 

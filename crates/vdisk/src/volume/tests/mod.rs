@@ -5,6 +5,7 @@ mod direct;
 mod gate;
 mod images;
 mod latency;
+mod lease;
 mod maps;
 mod rehomes;
 mod returns;

@@ -8,7 +8,7 @@ use env::net::sim;
 use super::cluster::{Cluster, SIZE, VOLUME, host};
 use crate::meta::{Faults, LeaseId, MetaError, MetaStore, Op as MetaOp};
 use crate::names::StoreNumber;
-use crate::record::volume_key;
+use crate::record::{OnMetaLoss, volume_key};
 use crate::volume::{Condition, Volume};
 
 pub(super) fn filled(byte: u8, len: usize) -> View {
@@ -208,6 +208,11 @@ fn without_the_meta_store_io_goes_on_until_the_lease_ends_and_begins_again_by_it
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
         let meta = cluster.twin.client();
         let volume = cluster.open(1, meta.clone(), None).await.unwrap();
+        let fails = volume.set(|record| {
+            record.on_meta_loss = OnMetaLoss::Fail;
+            true
+        });
+        fails.await.unwrap();
         volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
         meta.set_faults(Faults {
             refused: true,

@@ -1,0 +1,235 @@
+//! Volumes that no client has open are kept well, and go to the node that wants them.
+
+use super::*;
+
+/// How often nodes look for idle volumes.
+const OFTEN: Nanos = Nanos::secs(10);
+const NEVER: Nanos = Nanos::secs(100_000);
+
+/// Another node of the cluster, on a host of its own.
+async fn second_node(twin: &Rc<Twin>, places: &Rc<Places>, looks: Nanos) -> Rc<Cluster> {
+    let second = cluster_with("n2", twin.client(), places, looks);
+    let own = Rc::clone(&second);
+    sim::on_host(HOME, async move { own.start() }).await;
+    second
+}
+
+fn set_down(places: &Places, called: &str, down: bool) {
+    places.0.borrow()[called].down.set(down);
+}
+
+/// Three extents, while one store is away; then no client has it open.
+async fn written_without(places: &Places, cluster: &Cluster, away: &str) {
+    set_down(places, away, true);
+    let in_use = cluster.open(&name("vm1")).await.unwrap();
+    for extent in 0..3 {
+        write(in_use.volume(), extent << 22, 5).await;
+    }
+    drop(in_use);
+    env::sleep(Nanos::secs(10)).await;
+}
+
+async fn is_thin(cluster: &Cluster) -> bool {
+    let seen = cluster.overview(&name("vm1")).await.unwrap();
+    seen.record.weakest == 1 && seen.health.condition != Condition::Healthy
+}
+
+async fn is_well_and_closed(cluster: &Cluster) {
+    let seen = cluster.overview(&name("vm1")).await.unwrap();
+    let found = (&seen.used, seen.health.condition, seen.record.weakest);
+    assert_eq!(found, (&Use::Closed, Condition::Healthy, 2), "{seen:?}");
+}
+
+#[test]
+fn an_idle_volume_is_brought_up_to_date_when_a_store_comes_back() {
+    env::Runtime::simulated(101).block_on(async {
+        let (_twin, places, cluster) = two_stores_with(OFTEN).await;
+        cluster.create(&vm("vm1")).await.unwrap();
+        written_without(&places, &cluster, "b").await;
+        assert!(is_thin(&cluster).await);
+        set_down(&places, "b", false);
+        env::sleep(Nanos::secs(120)).await;
+        is_well_and_closed(&cluster).await;
+        assert_eq!(places.extents("b"), 3);
+        // The other one is lost: all is there.
+        set_down(&places, "a", true);
+        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        assert_eq!(read(in_use.volume(), 2 << 22).await, 5);
+    });
+}
+
+#[test]
+fn an_idle_volume_gets_new_copies_when_a_store_is_removed_as_lost() {
+    env::Runtime::simulated(102).block_on(async {
+        let (_twin, places, cluster) = two_stores_with(OFTEN).await;
+        cluster.create(&vm("vm1")).await.unwrap();
+        written_without(&places, &cluster, "b").await;
+        places.add(&cluster, "c", "dc").await;
+        cluster.remove_store(&name("b"), true).await.unwrap();
+        // The opening that saw the store leave, a minute, and one that never knew it.
+        env::sleep(Nanos::secs(180)).await;
+        is_well_and_closed(&cluster).await;
+        assert_eq!(places.extents("c"), 3);
+        set_down(&places, "a", true);
+        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        assert_eq!(read(in_use.volume(), 2 << 22).await, 5);
+    });
+}
+
+#[test]
+fn a_volume_that_a_crashed_node_had_open_is_settled_and_closed() {
+    env::Runtime::simulated(103).block_on(async {
+        let (twin, places, first) = two_stores_with(OFTEN).await;
+        first.create(&vm("vm1")).await.unwrap();
+        let second = second_node(&twin, &places, OFTEN).await;
+        let taken = sim::on_host(HOME, async move {
+            let taken = second.open(&name("vm1")).await.unwrap();
+            write(taken.volume(), 0, 6).await;
+            taken
+        });
+        let taken = taken.await;
+        sim::crash_host(HOME);
+        env::sleep(Nanos::secs(60)).await;
+        let seen = first.overview(&name("vm1")).await.unwrap();
+        assert_eq!((seen.used, seen.record.writer), (Use::Closed, None));
+        drop(taken);
+    });
+}
+
+#[test]
+fn an_idle_volume_is_not_opened_while_a_store_that_has_all_of_it_is_down() {
+    env::Runtime::simulated(104).block_on(async {
+        let (twin, places, first) = two_stores_with(OFTEN).await;
+        first.create(&vm("vm1")).await.unwrap();
+        let in_use = first.open(&name("vm1")).await.unwrap();
+        write(in_use.volume(), 0, 6).await;
+        drop(in_use);
+        env::sleep(Nanos::secs(10)).await;
+        // Store b is on a node that is not up.
+        let moved = NewStore {
+            node: name("n9"),
+            ..registration("b", places.0.borrow()["b"].node.uuid(), "db")
+        };
+        first.register(&moved).await.unwrap();
+        set_down(&places, "b", true);
+        let second = second_node(&twin, &places, OFTEN).await;
+        let generation = |it: &vdisk::cluster::volumes::Overview| it.record.generation;
+        let before = first.overview(&name("vm1")).await.unwrap();
+        env::sleep(Nanos::secs(120)).await;
+        let after = second.overview(&name("vm1")).await.unwrap();
+        assert_eq!(generation(&after), generation(&before));
+        assert_eq!(after.health.condition, Condition::Degraded);
+    });
+}
+
+#[test]
+fn a_client_elsewhere_gets_an_idle_volume_at_once_that_is_being_brought_up_to_date() {
+    env::Runtime::simulated(105).block_on(async {
+        let (twin, places, first) = two_stores_with(OFTEN).await;
+        first.create(&vm("vm1")).await.unwrap();
+        written_without(&places, &first, "b").await;
+        let second = second_node(&twin, &places, OFTEN).await;
+        places.0.borrow()["b"].disk.set_latency(Nanos::millis(300));
+        set_down(&places, "b", false);
+        let mut waited = 0;
+        let node = loop {
+            let seen = first.overview(&name("vm1")).await.unwrap();
+            if let Some(writer) = seen.record.writer {
+                break writer.node;
+            }
+            waited += 1;
+            assert!(waited < 1_200, "{seen:?}");
+            env::sleep(Nanos::millis(100)).await;
+        };
+        env::sleep(Nanos::secs(1)).await;
+        let other = if node == "n1" { &second } else { &first };
+        let begun = env::now();
+        let in_use = other.open(&name("vm1")).await.unwrap();
+        let took = env::now().since(begun);
+        assert!(took < Nanos::secs(9), "{took}");
+        assert_eq!(read(in_use.volume(), 0).await, 5);
+    });
+}
+
+#[test]
+fn a_refused_opening_is_fast_and_says_who_has_the_volume_and_how_it_is_used() {
+    env::Runtime::simulated(106).block_on(async {
+        let (twin, places, first) = two_stores_with(NEVER).await;
+        first.create(&vm("vm1")).await.unwrap();
+        let second = second_node(&twin, &places, NEVER).await;
+        let in_use = first.open(&name("vm1")).await.unwrap();
+        write(in_use.volume(), 0, 6).await;
+        env::sleep(Nanos::secs(20)).await;
+        let begun = env::now();
+        let refused = told(second.open(&name("vm1")).await);
+        let took = env::now().since(begun);
+        assert!(took < Nanos::secs(2), "{took}");
+        assert!(
+            refused.starts_with(
+                "cannot open volume vm1: node n1 has it open for 1 client, the last request 20"
+            ),
+            "{refused}"
+        );
+        drop(in_use);
+        // It stays open here for some seconds, and is wanted there.
+        let begun = env::now();
+        let taken = second.open(&name("vm1")).await.unwrap();
+        let took = env::now().since(begun);
+        assert!(took < Nanos::secs(2), "{took}");
+        assert_eq!(read(taken.volume(), 0).await, 6);
+    });
+}
+
+#[test]
+fn a_volume_is_taken_over_from_clients_that_are_idle_and_from_no_others() {
+    env::Runtime::simulated(107).block_on(async {
+        let (twin, places, first) = two_stores_with(NEVER).await;
+        first.create(&vm("vm1")).await.unwrap();
+        let second = second_node(&twin, &places, NEVER).await;
+        let in_use = first.open(&name("vm1")).await.unwrap();
+        write(in_use.volume(), 0, 6).await;
+        env::sleep(Nanos::secs(10)).await;
+        let idle = Nanos::secs(30);
+        let refused = told(second.take_over(&name("vm1"), idle).await);
+        assert!(refused.contains("node n1 has it open"), "{refused}");
+        write(in_use.volume(), 0, 7).await;
+        env::sleep(Nanos::secs(31)).await;
+        second.take_over(&name("vm1"), idle).await.unwrap();
+        let seen = first.overview(&name("vm1")).await.unwrap();
+        assert_eq!(seen.used, Use::Node("n2".to_owned()));
+        let gone = in_use
+            .volume()
+            .write_at(Sector(0), View::copy_of(&[1; 512]));
+        assert!(gone.await.is_err());
+        // It waits for its client there, also when the one here comes again.
+        let refused = told(first.open(&name("vm1")).await);
+        assert!(refused.contains("node n2 has it open"), "{refused}");
+        let taken = second.open(&name("vm1")).await.unwrap();
+        assert_eq!(read(taken.volume(), 0).await, 7);
+    });
+}
+
+#[test]
+fn an_opening_that_failed_keeps_no_other_node_waiting() {
+    env::Runtime::simulated(108).block_on(async {
+        let (twin, places, first) = two_stores_with(NEVER).await;
+        first.create(&vm("vm1")).await.unwrap();
+        let in_use = first.open(&name("vm1")).await.unwrap();
+        write(in_use.volume(), 0, 6).await;
+        drop(in_use);
+        env::sleep(Nanos::secs(10)).await;
+        let second = second_node(&twin, &places, NEVER).await;
+        for store in ["a", "b"] {
+            set_down(&places, store, true);
+        }
+        let refused = told(first.open(&name("vm1")).await);
+        assert!(refused.contains("cannot be sealed"), "{refused}");
+        for store in ["a", "b"] {
+            set_down(&places, store, false);
+        }
+        let begun = env::now();
+        second.open(&name("vm1")).await.unwrap();
+        let took = env::now().since(begun);
+        assert!(took < Nanos::secs(1), "{took}");
+    });
+}
