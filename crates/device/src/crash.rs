@@ -4,6 +4,7 @@
 //! write -> in flight -> completed, unflushed (visible, volatile) --flush--> durable
 //!              |               |                                               |
 //!   power cut: any part     any part                                        all of it
+//!   death of the process: any part   all of it, still volatile              all of it
 //! ```
 //!
 //! Completed but unflushed operations are kept as a log in the order they completed. A flush moves the
@@ -18,10 +19,13 @@
 //!    completed or in flight, never a third thing.
 //! 2. A write with FUA, and every write that completed before a completed flush began, survives.
 //! 3. Of two surviving operations on a sector the one that completed later shows.
-//! 4. What a restart shows stays until the next write, over further crashes too.
+//! 4. What a restart after a power cut shows stays until the next write, over further crashes too. What the death
+//!    of a process leaves visible may go with the next power cut, unless it was flushed since.
+//! 5. A sector reads as an error only if an operation on it was unflushed at a power cut, and only until the next
+//!    operation on it completes.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Nanos, PAGE, SECTOR, Sector, Span, View};
@@ -147,6 +151,7 @@ impl PowerSupply {
 }
 
 /// One operation that changes contents.
+#[derive(Clone)]
 struct Change {
     span: Span,
     /// None: zeroes.
@@ -158,6 +163,16 @@ struct Change {
 impl Change {
     fn apply(&self, contents: &mut Chunks) {
         self.apply_part(contents, 0, self.span.len.sectors());
+    }
+
+    /// The operation on `sectors` of its sectors from the `first` one on, volatile.
+    fn part(&self, first: u64, sectors: u64) -> Change {
+        let (from, len) = ((first * SECTOR) as usize, (sectors * SECTOR) as usize);
+        Change {
+            span: Span::new(Sector(self.span.start.0 + first), Bytes(sectors * SECTOR)),
+            data: self.data.as_ref().map(|data| data.slice(from, len)),
+            durable: false,
+        }
     }
 
     /// Applies `sectors` sectors from the `first` one of the operation.
@@ -184,7 +199,24 @@ struct State {
     /// Begun and not completed; the key only tells them apart.
     in_flight: Vec<(u64, Change)>,
     next_key: u64,
+    /// Sectors that read as errors until they are written.
+    unreadable: BTreeSet<u64>,
     rng: Rng,
+}
+
+impl State {
+    fn new(contents: Chunks, rng: Rng) -> State {
+        State {
+            durable: contents.clone(),
+            visible: contents,
+            log: VecDeque::new(),
+            log_start: 0,
+            in_flight: Vec::new(),
+            next_key: 0,
+            unreadable: BTreeSet::new(),
+            rng,
+        }
+    }
 }
 
 /// A device in memory with a volatile write cache that can lose power. See the module's head.
@@ -195,6 +227,8 @@ pub struct Crash {
     // Settings a test may change.
     delay: Cell<(Nanos, Nanos)>,
     survival: Cell<Survival>,
+    /// How likely an operation that a power cut hits leaves unreadable sectors.
+    unreadable: Cell<f64>,
     after_cut: Cell<AfterCut>,
     discarded: Cell<Discarded>,
     flush_lies: Cell<bool>,
@@ -232,29 +266,22 @@ impl Crash {
             read_only: false,
         };
         let contents = Chunks::new(Bytes(PAGE as u64));
-        Rc::new(Crash::with(info, supply, contents, rng))
+        Rc::new(Crash::with(info, supply, State::new(contents, rng)))
     }
 
-    fn with(info: Info, supply: &Rc<PowerSupply>, contents: Chunks, rng: Rng) -> Crash {
+    fn with(info: Info, supply: &Rc<PowerSupply>, state: State) -> Crash {
         Crash {
             info,
             supply: Rc::clone(supply),
             delay: Cell::default(),
             survival: Cell::default(),
+            unreadable: Cell::default(),
             after_cut: Cell::default(),
             discarded: Cell::default(),
             flush_lies: Cell::default(),
             fua_lies: Cell::default(),
             waiting: Cell::default(),
-            state: RefCell::new(State {
-                durable: contents.clone(),
-                visible: contents,
-                log: VecDeque::new(),
-                log_start: 0,
-                in_flight: Vec::new(),
-                next_key: 0,
-                rng,
-            }),
+            state: RefCell::new(state),
         }
     }
 
@@ -267,6 +294,12 @@ impl Crash {
     /// Which unflushed operations the next cut leaves behind.
     pub fn set_survival(&self, survival: Survival) {
         self.survival.set(survival);
+    }
+
+    /// Each operation that is unflushed at a power cut leaves some sectors that read as errors with this
+    /// probability: their old contents are gone, the new ones are not there. At first 0.
+    pub fn set_unreadable(&self, likely: f64) {
+        self.unreadable.set(likely);
     }
 
     /// What to answer once the power is off.
@@ -315,6 +348,12 @@ impl Crash {
         state.log.iter().filter(|change| !change.durable).count()
     }
 
+    /// Sectors that read as errors now, in order.
+    pub fn unreadable(&self) -> Vec<Sector> {
+        let state = self.state.borrow();
+        state.unreadable.iter().copied().map(Sector).collect()
+    }
+
     /// What a read of `span` would see now, past queues and power cuts.
     ///
     /// # Panics
@@ -355,10 +394,49 @@ impl Crash {
             self.supply.cut_now();
         }
         let mut contents = self.state.borrow().durable.clone();
-        self.replay(&mut contents, &mut rng);
-        let after = Crash::with(self.info.clone(), supply, contents, rng);
+        let unreadable = self.replay(&mut contents, &mut rng);
+        let mut state = State::new(contents, rng);
+        state.unreadable = unreadable;
+        self.next_life(supply, state)
+    }
+
+    /// The device as the next process finds it after this one was killed while the power stayed on: what
+    /// completed is there, and as volatile as before; what was in flight has landed whole, in part or not at
+    /// all, volatile too. On a supply that other devices may share. Settings carry over; this device is off.
+    pub fn restart_process_on(&self, supply: &Rc<PowerSupply>, mut rng: Rng) -> Rc<Crash> {
+        if self.supply.is_on() {
+            self.supply.cut_now();
+        }
+        let before = self.state.borrow();
+        let mut in_flight: Vec<&Change> =
+            before.in_flight.iter().map(|(_, change)| change).collect();
+        shuffle(&mut in_flight, &mut rng);
+        let mut landed = Vec::new();
+        for change in in_flight {
+            let sectors = change.span.len.sectors();
+            match rng.below(5) {
+                0 | 1 => landed.push(change.part(0, sectors)),
+                2 => landed.push(change.part(0, rng.below(sectors + 1))),
+                _ => {}
+            }
+        }
+        let mut state = State::new(before.durable.clone(), rng);
+        state.visible = before.visible.clone();
+        state.log = before.log.clone();
+        state.unreadable = before.unreadable.clone();
+        drop(before);
+        for change in landed {
+            state.complete(change);
+        }
+        self.next_life(supply, state)
+    }
+
+    /// A device with this one's settings.
+    fn next_life(&self, supply: &Rc<PowerSupply>, state: State) -> Rc<Crash> {
+        let after = Crash::with(self.info.clone(), supply, state);
         after.delay.set(self.delay.get());
         after.survival.set(self.survival.get());
+        after.unreadable.set(self.unreadable.get());
         after.after_cut.set(self.after_cut.get());
         after.discarded.set(self.discarded.get());
         after.flush_lies.set(self.flush_lies.get());
@@ -366,9 +444,10 @@ impl Crash {
         Rc::new(after)
     }
 
-    /// Applies what survives of the unflushed operations.
-    fn replay(&self, contents: &mut Chunks, rng: &mut Rng) {
+    /// Applies what survives of the unflushed operations; returns the sectors that cannot be read afterwards.
+    fn replay(&self, contents: &mut Chunks, rng: &mut Rng) -> BTreeSet<u64> {
         let state = self.state.borrow();
+        let mut unreadable = state.unreadable.clone();
         // Operations in flight have no order among themselves. They go last: one that landed before a
         // completed one of the same sector shows as "did not survive".
         let mut unordered: Vec<&Change> =
@@ -388,9 +467,16 @@ impl Crash {
         for (change, durable) in completed.chain(begun) {
             if durable {
                 change.apply(contents);
+                heal(&mut unreadable, change.span);
                 continue;
             }
             order += 1;
+            if self.unreadable.get() > 0.0 {
+                heal(&mut unreadable, change.span);
+                if rng.chance(self.unreadable.get()) {
+                    spoil(&mut unreadable, change.span, rng);
+                }
+            }
             match self.survival.get() {
                 Survival::All => change.apply(contents),
                 Survival::Nothing => {}
@@ -404,6 +490,7 @@ impl Crash {
                 Survival::Any => {}
             }
         }
+        unreadable
     }
 
     fn expect_within(&self, at: Sector, len: u64) {
@@ -495,6 +582,21 @@ impl Crash {
         self.change(op, change)
     }
 
+    /// Can every sector of `span` be read?
+    fn readable(&self, span: Span) -> Result<(), DeviceError> {
+        let state = self.state.borrow();
+        let mut bad = state.unreadable.range(span.start.0..span.end().0);
+        match bad.next() {
+            None => Ok(()),
+            Some(sector) => Err(DeviceError::Io {
+                device: self.info.name.clone(),
+                op: Op::Read,
+                span,
+                why: format!("sector {sector} was being written when the power went (EIO)"),
+            }),
+        }
+    }
+
     fn promises_fua(&self, flags: WriteFlags) -> bool {
         flags.fua && !self.fua_lies.get()
     }
@@ -533,6 +635,7 @@ impl Drop for InFlight<'_> {
 impl State {
     fn complete(&mut self, change: Change) {
         change.apply(&mut self.visible);
+        heal(&mut self.unreadable, change.span);
         self.log.push_back(change);
         if self.log.len() > CACHE_OPERATIONS_MAX {
             self.settle(self.log_start + 1);
@@ -557,6 +660,25 @@ impl State {
             change.apply(&mut self.durable);
         }
     }
+}
+
+/// The sectors of `span` were written: they can be read.
+fn heal(unreadable: &mut BTreeSet<u64>, span: Span) {
+    if !unreadable.is_empty() {
+        unreadable.retain(|sector| !(span.start.0..span.end().0).contains(sector));
+    }
+}
+
+/// Some neighbouring sectors of `span`, at most a page of them, cannot be read.
+fn spoil(unreadable: &mut BTreeSet<u64>, span: Span, rng: &mut Rng) {
+    let sectors = span.len.sectors();
+    if sectors == 0 {
+        return;
+    }
+    let first = rng.below(sectors);
+    let count = 1 + rng.below((sectors - first).min(PAGE as u64 / SECTOR));
+    let first = span.start.0 + first;
+    unreadable.extend(first..first + count);
 }
 
 fn shuffle<T>(items: &mut [T], rng: &mut Rng) {
@@ -591,7 +713,7 @@ impl Device for Crash {
 
     fn read(&self, at: Sector, mut buf: Buf, _class: Class) -> Pending<'_, Buf> {
         let span = Span::new(at, Bytes(buf.len() as u64));
-        self.serve(
+        let read = self.serve(
             Op::Read,
             span,
             || (),
@@ -599,7 +721,14 @@ impl Device for Crash {
                 self.state.borrow().visible.read(at.byte(), &mut buf);
                 buf
             },
-        )
+        );
+        if self.state.borrow().unreadable.is_empty() {
+            return read;
+        }
+        Box::pin(async move {
+            let buf = read.await?;
+            self.readable(span).map(|()| buf)
+        })
     }
 
     fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
