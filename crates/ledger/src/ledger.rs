@@ -40,7 +40,7 @@ const SUPERBLOCKS: u64 = 2;
 /// A log shorter than this holds nothing useful.
 const LOG_BLOCKS_MIN: u64 = 8;
 /// Ledger metadata is urgent: users wait for it.
-const DURABLE: WriteFlags = WriteFlags {
+pub(crate) const DURABLE: WriteFlags = WriteFlags {
     fua: true,
     class: Class::Metadata,
 };
@@ -453,6 +453,11 @@ impl Ledger {
         } else {
             replay::replay(&log, &superblock, &mut visit).await?
         };
+        // Nothing is overwritten that an older superblock counts on.
+        let end = hard_tail.position + log_blocks;
+        let behind = start.unreadable.iter().copied();
+        let behind: Vec<u64> = behind.filter(|position| *position < end).collect();
+        log.clear(&behind).await?;
         // The last batch may have survived a killed process in the device's volatile cache only. Nothing may be
         // written after it before it is durable, or a power cut could leave the later one alone.
         device.flush().await.map_err(|source| LedgerError::Device {

@@ -7,11 +7,14 @@
 //!    neither                                -> the end, or a batch that a crash cut off
 //! ```
 //!
+//! A read that fails is repeated block by block. A block that cannot be read holds no batch: at the head it is what
+//! a crash left of the batch under way, before the head it is damage like any other.
+//!
 //! Always true:
 //! 1. A batch's records are shown only after both of its checksums agreed.
 //! 2. A batch of an earlier lap or an earlier format never counts: number, place and generation must agree.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -22,9 +25,12 @@ use device::{Class, Device, DeviceError};
 use crate::batch::{Record, Records, well_formed};
 use crate::error::LedgerError;
 use crate::layout::{BLOCK, FAR_SALVAGED, HEADER, Heading, Place, Superblock};
+use crate::ledger::DURABLE;
 
 /// Reads on their way at once; at most 1 MiB each.
 const READ_AHEAD: usize = 4;
+/// A block that cannot be read is asked for so many times before it counts as lost.
+const ATTEMPTS: u32 = 3;
 /// The superblock notes the last durable batch at least this often, in blocks (64 MiB). So a header
 /// that proves damage is at most this far behind it.
 pub(crate) const NOTE_EVERY: u64 = 16 << 10;
@@ -42,6 +48,8 @@ pub struct Replay {
     pub clean: bool,
     /// A batch was begun at the end and is not whole: a crash cut it off.
     pub torn_tail: bool,
+    /// Blocks behind the last batch that the device could not read.
+    pub unreadable: u64,
     /// What a salvage could not read; empty otherwise.
     pub losses: Vec<Loss>,
 }
@@ -65,6 +73,8 @@ pub(crate) struct Start {
     pub put_bytes: u64,
     /// The first commit must leave damage behind.
     pub renew: bool,
+    /// Positions behind the head that could not be read.
+    pub unreadable: Vec<u64>,
 }
 
 impl Start {
@@ -74,6 +84,7 @@ impl Start {
             tail: at,
             put_bytes: 0,
             renew: false,
+            unreadable: Vec::new(),
         }
     }
 }
@@ -91,6 +102,19 @@ pub(crate) struct Log {
 }
 
 impl Log {
+    /// Writes over blocks behind the head that could not be read. What a crash left there counts as cut off, and must
+    /// not come back if it can be read again one day. A block that takes no write stays as it is.
+    pub async fn clear(&self, positions: &[u64]) -> Result<(), LedgerError> {
+        for position in positions {
+            let span = Span::new(self.sector(*position), Bytes(BLOCK as u64));
+            let cleared = self.device.write_zeroes(span, DURABLE).await;
+            if let Err(gone @ DeviceError::Gone { .. }) = cleared {
+                return Err(self.error(gone));
+            }
+        }
+        Ok(())
+    }
+
     fn sector(&self, position: u64) -> Sector {
         Sector(self.start.0 + position % self.blocks * (BLOCK as u64 / SECTOR))
     }
@@ -114,6 +138,46 @@ impl Log {
         })
     }
 
+    /// As [`Log::read`] after that failed with `first`: one block at a time, each several times. What cannot be
+    /// read is zeroes in the answer; with it the blocks that are.
+    ///
+    /// # Errors
+    /// The device's, if it is gone.
+    async fn read_singly(
+        &self,
+        position: u64,
+        blocks: u64,
+        first: DeviceError,
+    ) -> Result<(Vec<u8>, Vec<u64>), DeviceError> {
+        if matches!(first, DeviceError::Gone { .. }) {
+            return Err(first);
+        }
+        let mut bytes = Vec::with_capacity(blocks as usize * BLOCK);
+        let mut unreadable = Vec::new();
+        for block in position..position + blocks {
+            match self.read_block(block).await? {
+                Some(read) => bytes.extend_from_slice(&read),
+                None => {
+                    bytes.resize(bytes.len() + BLOCK, 0);
+                    unreadable.push(block);
+                }
+            }
+        }
+        Ok((bytes, unreadable))
+    }
+
+    /// One block, if one of several attempts can read it.
+    async fn read_block(&self, position: u64) -> Result<Option<Buf>, DeviceError> {
+        for _ in 0..ATTEMPTS {
+            match self.read(position, 1).await {
+                Ok(read) => return Ok(Some(read)),
+                Err(gone @ DeviceError::Gone { .. }) => return Err(gone),
+                Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
     /// The longest read from `position` on, up to `end`.
     fn stride(&self, position: u64, end: u64) -> u64 {
         ((self.piece / BLOCK) as u64)
@@ -122,13 +186,26 @@ impl Log {
     }
 }
 
+/// A read on its way: from which position, and how many blocks.
+struct Flight {
+    from: u64,
+    blocks: u64,
+    task: env::Task<Result<Buf, DeviceError>>,
+}
+
 /// The log as one stream of blocks, read ahead.
 struct Reader<'a> {
     log: &'a Log,
     /// The next block to ask for, and where to stop.
     next: u64,
     end: u64,
-    flights: VecDeque<env::Task<Result<Buf, DeviceError>>>,
+    flights: VecDeque<Flight>,
+    /// Blocks that cannot be read, by position.
+    unreadable: BTreeSet<u64>,
+    /// What the device said of the last of them.
+    failure: Option<DeviceError>,
+    /// Blocks that were read.
+    readable: u64,
     /// Blocks read and not passed: `window[offset..]` begins with block `at`.
     window: Vec<u8>,
     offset: usize,
@@ -142,6 +219,9 @@ impl<'a> Reader<'a> {
             next: from,
             end: from + log.blocks,
             flights: VecDeque::new(),
+            unreadable: BTreeSet::new(),
+            failure: None,
+            readable: 0,
             window: Vec::new(),
             offset: 0,
             at: from,
@@ -155,19 +235,56 @@ impl<'a> Reader<'a> {
         }
         while self.window.len() - self.offset < blocks as usize * BLOCK {
             while self.flights.len() < READ_AHEAD && self.next < self.end {
-                let stride = self.log.stride(self.next, self.end);
-                self.flights.push_back(self.log.read(self.next, stride));
-                self.next += stride;
+                let blocks = self.log.stride(self.next, self.end);
+                self.flights.push_back(Flight {
+                    from: self.next,
+                    blocks,
+                    task: self.log.read(self.next, blocks),
+                });
+                self.next += blocks;
             }
             let Some(flight) = self.flights.pop_front() else {
                 return Ok(false);
             };
-            let read = flight.await.map_err(|source| self.log.error(source))?;
-            self.window.drain(..self.offset);
-            self.offset = 0;
-            self.window.extend_from_slice(&read);
+            self.land(flight).await?;
         }
         Ok(true)
+    }
+
+    /// Waits for a read and appends what it brings to the window.
+    async fn land(&mut self, flight: Flight) -> Result<(), LedgerError> {
+        let Flight { from, blocks, task } = flight;
+        self.window.drain(..self.offset);
+        self.offset = 0;
+        self.readable += blocks;
+        let failure = match task.await {
+            Ok(read) => {
+                self.window.extend_from_slice(&read);
+                return Ok(());
+            }
+            Err(failure) => failure,
+        };
+        let singly = self.log.read_singly(from, blocks, failure.clone()).await;
+        let (read, unreadable) = singly.map_err(|source| self.log.error(source))?;
+        self.window.extend_from_slice(&read);
+        self.readable -= unreadable.len() as u64;
+        if !unreadable.is_empty() {
+            self.failure = Some(failure);
+            self.unreadable.extend(unreadable);
+        }
+        Ok(())
+    }
+
+    /// Not one block could be read: the device is gone, which is no damage to the log.
+    fn expect_any(&self) -> Result<(), LedgerError> {
+        match &self.failure {
+            Some(failure) if self.readable == 0 => Err(self.log.error(failure.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_unreadable(&self, blocks: Range<u64>) -> bool {
+        self.unreadable.range(blocks).next().is_some()
     }
 
     fn pass(&mut self, blocks: u64) {
@@ -180,6 +297,9 @@ impl<'a> Reader<'a> {
         if !self.have(1).await? {
             return Ok(Here::Not("the log ends there"));
         }
+        if self.is_unreadable(self.at..self.at + 1) {
+            return Ok(Here::Torn("the device cannot read it"));
+        }
         let Some((heading, body_crc)) = Heading::decode(&self.window[self.offset..]) else {
             return Ok(Here::Not("there is no whole header"));
         };
@@ -188,6 +308,9 @@ impl<'a> Reader<'a> {
         }
         if !self.have(heading.blocks()).await? {
             return Ok(Here::Torn("it is longer than the log"));
+        }
+        if self.is_unreadable(self.at..self.at + heading.blocks()) {
+            return Ok(Here::Torn("the device cannot read all of it"));
         }
         let frame = &self.window[self.offset..self.offset + heading.blocks() as usize * BLOCK];
         Ok(match check(&heading, body_crc, frame, self.log.blocks) {
@@ -284,6 +407,7 @@ pub(crate) async fn replay(
         why,
     };
     if superblock.durable >= missing.sequence {
+        reader.expect_any()?;
         return Err(damaged(superblock.durable));
     }
     report.clean = superblock.clean && superblock.durable + 1 == missing.sequence;
@@ -303,6 +427,10 @@ pub(crate) async fn replay(
             return Err(damaged(heading.place.sequence));
         }
     }
+    reader.expect_any()?;
+    let unreadable = reader.unreadable.range(missing.position..);
+    start.unreadable = unreadable.copied().collect();
+    report.unreadable = start.unreadable.len() as u64;
     Ok((start, report))
 }
 
@@ -372,6 +500,7 @@ pub(crate) async fn salvage(
         tail,
         put_bytes,
         renew: true,
+        unreadable: Vec::new(),
     };
     Ok((start, report))
 }
@@ -442,7 +571,10 @@ async fn read_batch(
         let stride = log.stride(at, end);
         match log.read(at, stride).await {
             Ok(read) => frame.extend_from_slice(&read),
-            Err(_) => return Ok(None),
+            Err(failure) => match log.read_singly(at, stride, failure).await {
+                Ok((read, lost)) if lost.is_empty() => frame.extend_from_slice(&read),
+                _ => return Ok(None),
+            },
         }
         at += stride;
     }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crate::common::*;
 use base::{Bytes, Nanos, Span};
-use device::crash::{AfterCut, Crash};
+use device::crash::{AfterCut, Crash, PowerSupply};
 use device::fault::{Done, Fault, Injury, Rule};
 use device::{Device, Op};
 use env::{Rng, Runtime};
@@ -62,7 +62,16 @@ struct Life {
     keys: u64,
     tasks: u64,
     cut: u64,
+    end: End,
     seed: u64,
+}
+
+/// What ends a life.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    PowerCut,
+    /// The process dies, and the device keeps what it had in its volatile cache.
+    Kill,
 }
 
 /// One life on `device`, from open to the cut; returns what the next life finds.
@@ -73,6 +82,7 @@ fn live(device: Rc<Crash>, life: &Life, history: &Rc<History>) -> Rc<Crash> {
         tasks,
         cut,
         seed,
+        ..
     } = life;
     let rng = Rc::new(RefCell::new(Rng::from_seed(seed)));
     let crash = Rc::clone(&device);
@@ -120,14 +130,32 @@ fn live(device: Rc<Crash>, life: &Life, history: &Rc<History>) -> Rc<Crash> {
             worker.cancel();
         }
     });
-    device.restart(Rng::from_seed(seed ^ 0xc4a5))
+    let after = Rng::from_seed(seed ^ 0xc4a5);
+    match life.end {
+        End::PowerCut => device.restart(after),
+        End::Kill => device.restart_process_on(&PowerSupply::new(), after),
+    }
 }
 
 fn lives(count: u64, log_blocks: u64, keys: u64, cold: u64, seed: u64) {
+    lives_with(Faults::default(), count, log_blocks, keys, cold, seed);
+}
+
+/// What may happen beside power cuts.
+#[derive(Clone, Copy, Default)]
+struct Faults {
+    /// Every other life ends with the process alone.
+    kills: bool,
+    /// How likely an operation under way leaves unreadable sectors.
+    unreadable: f64,
+}
+
+fn lives_with(faults: Faults, count: u64, log_blocks: u64, keys: u64, cold: u64, seed: u64) {
     let size = Bytes((1 << 20) + (2 + log_blocks) * BLOCK);
     let mut rng = Rng::from_seed(seed);
     let mut device = Crash::new("crash", size, Rng::from_seed(seed));
     device.set_delay(Nanos::micros(1), Nanos::micros(100));
+    device.set_unreadable(faults.unreadable);
     let first = device.clone();
     let twin = Runtime::simulated(seed)
         .block_on(async move { with_cold(first, region(log_blocks), cold).await.1 });
@@ -145,6 +173,10 @@ fn lives(count: u64, log_blocks: u64, keys: u64, cold: u64, seed: u64) {
             keys,
             tasks: 1 + rng.below(6),
             cut: 1 + rng.below(longest),
+            end: match faults.kills && rng.below(2) == 0 {
+                true => End::Kill,
+                false => End::PowerCut,
+            },
             seed: seed.wrapping_mul(1_000_003) + life,
         };
         device = live(device, &life, &history);
@@ -174,6 +206,28 @@ fn five_hundred_power_cuts_amid_sweeps_in_shares_lose_no_cold_record() {
 }
 
 #[test]
+fn two_thousand_deaths_of_the_process_and_power_cuts_lose_nothing_that_was_shown() {
+    let kills = Faults {
+        kills: true,
+        unreadable: 0.0,
+    };
+    for seed in 300..320 {
+        lives_with(kills, 100, 34, 60, 0, seed);
+    }
+}
+
+#[test]
+fn two_thousand_power_cuts_that_leave_unreadable_sectors_lose_nothing_answered() {
+    let all = Faults {
+        kills: true,
+        unreadable: 0.5,
+    };
+    for seed in 400..420 {
+        lives_with(all, 100, if seed % 2 == 0 { 34 } else { 130 }, 80, 0, seed);
+    }
+}
+
+#[test]
 fn a_device_that_lies_about_fua_is_caught_by_the_oracle() {
     // A planted bug below: the checker must see that answered commits are gone.
     let caught = (0..20).any(|seed| {
@@ -193,6 +247,7 @@ fn a_device_that_lies_about_fua_is_caught_by_the_oracle() {
                     keys: 60,
                     tasks: 2,
                     cut: 20,
+                    end: End::PowerCut,
                     seed: seed * 100 + life,
                 };
                 device = live(device, &life, &history);

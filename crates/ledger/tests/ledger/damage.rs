@@ -260,7 +260,15 @@ fn salvage_reads_around_bad_sectors() {
                 .within(bad),
         );
         let refused = Map::open(fault.clone(), region(24)).await.err().unwrap();
-        assert!(matches!(refused, LedgerError::Device { .. }), "{refused}");
+        let LedgerError::Damaged {
+            sequence: missing,
+            why,
+            ..
+        } = refused
+        else {
+            panic!("{refused}");
+        };
+        assert_eq!((missing, why), (sequence, "the device cannot read it"));
         let (_, replay) = Map::open_salvage(fault.clone(), region(24)).await.unwrap();
         assert_eq!(
             replay.losses,
@@ -277,6 +285,90 @@ fn salvage_reads_around_bad_sectors() {
                 .within(log(24)),
         );
         let refused = Map::open_salvage(fault, region(24)).await.err().unwrap();
+        assert!(matches!(refused, LedgerError::Device { .. }), "{refused}");
+    });
+}
+
+fn fails_to_read(within: Span) -> Rule {
+    let rule = Rule::new(Injury::Error(Done::Nothing));
+    rule.on(&[device::Op::Read]).within(within)
+}
+
+fn block_of_log(log_blocks: u64, block: u64) -> Span {
+    let at = log(log_blocks).start.after(Bytes(block * BLOCK));
+    Span::new(at, Bytes(BLOCK))
+}
+
+#[test]
+fn an_unreadable_block_behind_the_last_batch_is_a_torn_end() {
+    run(async {
+        for unreadable in [Bytes(SECTOR), Bytes(BLOCK), Bytes(5 * BLOCK)] {
+            let (device, all, _) = grown(64, 6).await;
+            let fault = Fault::new(device.clone(), Rng::from_seed(1));
+            let head = frames(&device.contents(log(64)))
+                .last()
+                .map_or(0, |(_, block, blocks)| block + blocks);
+            let bad = Span::new(block_of_log(64, head).start, unreadable);
+            fault.book().add(fails_to_read(bad));
+            let (map, replay) = Map::open(fault.clone(), region(64)).await.unwrap();
+            assert_eq!(contents(&map), all);
+            let blocks = unreadable.0.div_ceil(BLOCK);
+            assert!(
+                replay.torn_tail && replay.unreadable == blocks,
+                "{replay:?}"
+            );
+            // What is written there can be read again.
+            fault.book().clear();
+            for key in 0..100 {
+                map.put(key, &[key as u8; 40]);
+                map.commit().await.unwrap();
+            }
+            expect(device, region(64), &contents(&map)).await;
+        }
+    });
+}
+
+#[test]
+fn a_read_that_fails_now_and_then_loses_no_batch() {
+    run(async {
+        for after in 0..20 {
+            for times in 1..=3 {
+                let (device, all, _) = grown(24, 60).await;
+                let fault = Fault::new(device, Rng::from_seed(1));
+                let rule = fails_to_read(log(24)).after(after).times(times);
+                fault.book().add(rule);
+                expect(fault, region(24), &all).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn an_unreadable_batch_among_others_is_damage_in_its_place() {
+    run(async {
+        let (device, _, _) = grown(64, 6).await;
+        let fault = Fault::new(device.clone(), Rng::from_seed(1));
+        let frames = frames(&device.contents(log(64)));
+        let (sequence, block, _) = frames[2];
+        fault.book().add(fails_to_read(block_of_log(64, block)));
+        match Map::open(fault, region(64)).await.err().unwrap() {
+            LedgerError::Damaged {
+                sequence: missing,
+                durable,
+                ..
+            } => assert!(missing == sequence && durable > missing),
+            other => panic!("{other}"),
+        }
+    });
+}
+
+#[test]
+fn a_device_that_reads_nothing_is_gone_and_not_damaged() {
+    run(async {
+        let (device, _, _) = grown(24, 6).await;
+        let fault = Fault::new(device, Rng::from_seed(1));
+        fault.book().add(fails_to_read(log(24)));
+        let refused = Map::open(fault, region(24)).await.err().unwrap();
         assert!(matches!(refused, LedgerError::Device { .. }), "{refused}");
     });
 }
