@@ -42,6 +42,7 @@ use crate::settings::Settings;
 use crate::slots::{SlotRun, Slots};
 use crate::slow::{Slow, Waited};
 use crate::tier;
+use crate::trouble::Trouble;
 
 /// Bytes of fills under way at most; further read misses are not copied.
 const FILL_BYTES_MAX: u64 = 32 << 20;
@@ -163,6 +164,8 @@ pub(crate) struct Cache {
     pub wanting: Cell<bool>,
     /// Why the cleaner makes no progress, if it does not.
     pub clean_error: RefCell<Option<DeviceError>>,
+    /// What keeps it from being healthy while it works.
+    pub trouble: Trouble,
     /// One round of cleaning or unmarking at a time; whoever ends the cache's work takes it for good.
     pub cleaning: Rc<Semaphore>,
     fast_name: String,
@@ -245,6 +248,7 @@ impl Cache {
             starving: Cell::new(0),
             wanting: Cell::new(false),
             clean_error: RefCell::new(None),
+            trouble: Trouble::default(),
             cleaning: Semaphore::new(1),
             fast_name: fast.info().name,
             failed_reads: Cell::new(0),
@@ -823,6 +827,8 @@ impl Cache {
             let answer = self.fast.write(at, data.slice(from, len), flags).await;
             count(&self.counts.data_writes, 1);
             answer?;
+            let slot = first + (from / base::PAGE) as u32;
+            self.trouble.slots_written(slot, (len / base::PAGE) as u32);
             from += len;
         }
         Ok(())
@@ -838,6 +844,13 @@ impl Cache {
     /// # Errors
     /// The device's own, or `Corrupt` for a page whose checksum does not agree.
     pub async fn read_slots(&self, first: u32, buf: Buf, class: Class) -> Result<Buf, DeviceError> {
+        let slots = (buf.len() / base::PAGE) as u32;
+        let answer = self.read_and_check(first, buf, class).await;
+        self.trouble.slots_read(first, slots, answer.is_err());
+        answer
+    }
+
+    async fn read_and_check(&self, first: u32, buf: Buf, class: Class) -> Result<Buf, DeviceError> {
         count(&self.counts.fast_bytes_read, buf.len() as u64);
         let begun = env::now();
         let buf = self.fast.read(self.sector(first), buf, class).await?;

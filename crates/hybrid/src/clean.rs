@@ -366,6 +366,7 @@ impl Inner {
             _ => {
                 if !cleaned.is_empty() {
                     *cache.clean_error.borrow_mut() = None;
+                    cache.trouble.round_worked();
                     cache.room.notify_all();
                 }
                 Ok(cleaned)
@@ -393,6 +394,7 @@ impl Inner {
     /// Writers that wait for clean pages wait in vain: tells them.
     fn no_progress(&self, cache: &Cache, error: DeviceError) -> DeviceError {
         *cache.clean_error.borrow_mut() = Some(error.clone());
+        cache.trouble.round_failed();
         cache.room.notify_all();
         error
     }

@@ -301,7 +301,7 @@ impl Inner {
 
 fn cache_status(cache: &Cache, status: &mut Status) {
     (status.health, status.why) = match &*cache.condition.borrow() {
-        Condition::Running => (Health::Healthy, String::new()),
+        Condition::Running => running_health(cache),
         Condition::Failing(error) => (Health::Evacuating, error.to_string()),
         Condition::Passing(why) => (Health::PassThrough, why.clone()),
         Condition::Dead(error) => (Health::Failed, error.to_string()),
@@ -312,6 +312,8 @@ fn cache_status(cache: &Cache, status: &mut Status) {
     status.cache_bytes = u64::from(cache.slots.borrow().total()) * PAGE;
     status.cached_bytes = u64::from(map.resident()) * PAGE;
     status.dirty_bytes = u64::from(map.dirty()) * PAGE;
+    status.unreadable_dirty_bytes = cache.trouble.unreadable_dirty(&map).len() as u64 * PAGE;
+    status.clean_failures = cache.trouble.failed_rounds();
     status.dirty_age_ns = map
         .oldest_dirty()
         .map_or(0, |oldest| env::now().since(oldest).0);
@@ -337,6 +339,18 @@ fn cache_status(cache: &Cache, status: &mut Status) {
     status.ledger_used_bytes = ledger.log_used;
     status.ledger_size_bytes = ledger.log_size;
     status.memory_bytes = (map.memory() + cache.tier.published.memory()) as u64;
+}
+
+/// A cache that works is healthy unless something wants attention.
+fn running_health(cache: &Cache) -> (Health, String) {
+    let clean_error = cache.clean_error.borrow();
+    let words = cache
+        .trouble
+        .words(&cache.map.borrow(), clean_error.as_ref());
+    match words {
+        None => (Health::Healthy, String::new()),
+        Some(why) => (Health::Degraded, why),
+    }
 }
 
 impl Hybrid {

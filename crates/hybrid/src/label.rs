@@ -118,7 +118,12 @@ pub(crate) enum Unlabelled {
     Damaged,
     /// Ours and whole, but the device ends before its cache does, at this byte.
     Short(u64),
+    /// A copy that the device cannot read, and no whole one beside it.
+    Unreadable,
 }
+
+/// How often a label is asked for before it counts as unreadable.
+const ATTEMPTS: u32 = 3;
 
 impl Label {
     /// Lays out a fast device of `size` bytes, of which the cache may use `limit`.
@@ -278,38 +283,20 @@ impl Label {
     pub async fn read(device: &Rc<dyn Device>) -> Result<Result<Label, Unlabelled>, DeviceError> {
         let size = device.info().size;
         if size.0 < 2 * PAGE {
-            return Ok(Err(blank_or_foreign(device, size).await?));
+            return Ok(Err(look_further(device, size).await?));
         }
-        let pages = device.read_at(Sector(0), Bytes(2 * PAGE)).await?;
-        let found: Vec<Result<Label, Unlabelled>> = pages
-            .chunks(PAGE as usize)
-            .map(|page| Label::parse(page, size))
-            .collect();
-        let newest = found
-            .iter()
-            .filter_map(|label| label.as_ref().ok())
-            .max_by_key(|label| label.sequence);
-        if let Some(label) = newest {
-            return Ok(Ok(label.clone()));
+        // Each copy by itself: a sector that cannot be read must not take the other one along.
+        let mut found = Vec::new();
+        for copy in 0..2 {
+            found.push(match read_again(device, copy * PAGE, PAGE).await? {
+                Ok(page) => Label::parse(&page, size),
+                Err(_) => Err(Unlabelled::Unreadable),
+            });
         }
-        let any = |wanted: fn(&Unlabelled) -> bool| {
-            found
-                .iter()
-                .filter_map(|label| label.as_ref().err())
-                .find(|why| wanted(why))
-                .cloned()
-        };
-        let why = any(|why| matches!(why, Unlabelled::Version(_)))
-            .or_else(|| any(|why| matches!(why, Unlabelled::Short(_))))
-            .or_else(|| any(|why| *why == Unlabelled::Damaged))
-            .or_else(|| any(|why| *why == Unlabelled::Foreign))
-            .unwrap_or(Unlabelled::Blank);
-        if why != Unlabelled::Blank {
-            return Ok(Err(why));
+        match choose(&found) {
+            Err(Unlabelled::Blank) => Ok(Err(look_further(device, size).await?)),
+            answer => Ok(answer),
         }
-        // Zero labels alone prove little: a file system may start further on.
-        let more = Bytes(size.0.min(1 << 20));
-        Ok(Err(blank_or_foreign(device, more).await?))
     }
 
     /// The newest label whole in the first two pages of `device`, if one of ours is there.
@@ -317,9 +304,9 @@ impl Label {
         let size = device.info().size;
         let mut found: Vec<Label> = Vec::new();
         for page in 0..(size.0 / PAGE).min(2) {
-            let at = Sector::containing(page * PAGE);
-            let page = device.read_at(at, Bytes(PAGE)).await?;
-            found.extend(Label::parse(&page, size));
+            if let Ok(page) = read_again(device, page * PAGE, PAGE).await? {
+                found.extend(Label::parse(&page, size));
+            }
         }
         Ok(found.into_iter().max_by_key(|label| label.sequence))
     }
@@ -355,13 +342,63 @@ impl Label {
     }
 }
 
-/// What the first `len` bytes of a device without a label say.
-async fn blank_or_foreign(device: &Rc<dyn Device>, len: Bytes) -> Result<Unlabelled, DeviceError> {
-    let start = device.read_at(Sector(0), len).await?;
-    Ok(match start.iter().all(|byte| *byte == 0) {
-        true => Unlabelled::Blank,
-        false => Unlabelled::Foreign,
-    })
+/// `len` bytes at `byte`, asked for several times; the outer error: the device is gone.
+async fn read_again(
+    device: &Rc<dyn Device>,
+    byte: u64,
+    len: u64,
+) -> Result<Result<Buf, DeviceError>, DeviceError> {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        match device.read_at(Sector::containing(byte), Bytes(len)).await {
+            Ok(page) => return Ok(Ok(page)),
+            Err(gone @ DeviceError::Gone { .. }) => return Err(gone),
+            Err(error) if attempts == ATTEMPTS => return Ok(Err(error)),
+            Err(_) => {}
+        }
+    }
+}
+
+/// What two copies say together: the newest whole one, else what is most wrong. `Blank` if nothing is known but
+/// zeroes: what lies further on must agree.
+fn choose(found: &[Result<Label, Unlabelled>]) -> Result<Label, Unlabelled> {
+    let whole = found.iter().filter_map(|label| label.as_ref().ok());
+    if let Some(newest) = whole.max_by_key(|label| label.sequence) {
+        return Ok(newest.clone());
+    }
+    let bad = || found.iter().filter_map(|label| label.as_ref().err());
+    let any = |wanted: fn(&Unlabelled) -> bool| bad().find(|why| wanted(why)).cloned();
+    // A first label that was cut off leaves one unreadable copy beside a blank one.
+    let blank = bad().any(|why| *why == Unlabelled::Blank);
+    let why = any(|why| matches!(why, Unlabelled::Version(_)))
+        .or_else(|| any(|why| matches!(why, Unlabelled::Short(_))))
+        .or_else(|| any(|why| *why == Unlabelled::Unreadable).filter(|_| !blank))
+        .or_else(|| any(|why| *why == Unlabelled::Damaged))
+        .or_else(|| any(|why| *why == Unlabelled::Foreign))
+        .unwrap_or(Unlabelled::Blank);
+    Err(why)
+}
+
+/// Zero labels alone prove little: a file system may start further on, and a cache has its ledger there.
+async fn look_further(device: &Rc<dyn Device>, size: Bytes) -> Result<Unlabelled, DeviceError> {
+    let end = size.0.min(1 << 20);
+    let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+    match device.read_at(Sector(0), Bytes(end)).await {
+        Ok(start) if is_zero(&start) => return Ok(Unlabelled::Blank),
+        Ok(_) => return Ok(Unlabelled::Foreign),
+        Err(gone @ DeviceError::Gone { .. }) => return Err(gone),
+        Err(_) => {}
+    }
+    for byte in (0..end).step_by(PAGE as usize) {
+        match read_again(device, byte, PAGE.min(end - byte)).await? {
+            Ok(page) if is_zero(&page) => {}
+            Ok(_) => return Ok(Unlabelled::Foreign),
+            Err(_) if byte < LEDGER_START => {}
+            Err(_) => return Ok(Unlabelled::Unreadable),
+        }
+    }
+    Ok(Unlabelled::Blank)
 }
 
 #[cfg(test)]

@@ -40,6 +40,7 @@ mod stats;
 mod tier;
 #[cfg(test)]
 mod torture;
+mod trouble;
 mod write;
 
 pub use cache::Abandon;

@@ -221,6 +221,15 @@ pub enum OpenError {
         /// The byte at which its cache ends.
         end: u64,
     },
+    /// Neither copy of the fast device's label can be read.
+    #[error(
+        "cannot tell whose cache {fast} is: neither copy of its label can be read; copy the device to a sound one \
+         (ddrescue does) and attach that"
+    )]
+    Unreadable {
+        /// The fast device.
+        fast: String,
+    },
     /// Written by another version.
     #[error(
         "the cache on {fast} has format version {found}, this program knows {known}; use the program that \
@@ -644,6 +653,7 @@ impl Inner {
                 fast,
                 why: "neither copy of its label is whole".to_owned(),
             },
+            Refusal::Unreadable => OpenError::Unreadable { fast },
             Refusal::Short(end) => OpenError::Short {
                 fast,
                 size: info.size.0,
@@ -782,6 +792,8 @@ impl Inner {
         let found = Label::read(&fast).await?;
         self.check_free(&fast, &found, keeper.record(), ties)
             .await?;
+        // On a blank device one label is written after the other, so that one can always be read.
+        let wipes = !matches!(found, Ok(_) | Err(Unlabelled::Blank));
         let (sequence, attached) = found
             .as_ref()
             .map_or((0, 0), |label| (label.sequence, label.generation));
@@ -813,7 +825,7 @@ impl Inner {
         label.sequence = sequence;
         label.generation = generation;
         label.tie = Tie::Detached;
-        if sequence == 0 {
+        if wipes {
             Label::wipe(&fast).await?;
         }
         label.write_both(&fast).await?;
@@ -835,8 +847,8 @@ impl Inner {
             .into_iter()
             .enumerate()
         {
-            let crc = sample_crc(&*self.slow.device, page).await?;
-            samples.insert(number as u64, Some(crc));
+            let crc = sample_if_readable(&*self.slow.device, page).await?;
+            samples.insert(number as u64, crc);
         }
         let map = PageMap::new(label.slots, settings.policy, settings.block.0 / PAGE);
         let cache = Cache::new(
@@ -864,6 +876,10 @@ impl Inner {
         .await;
         if answer.is_err() {
             self.quiet(&cache).await;
+            // One copy may say "attached" all the same, and the slow device goes on alone.
+            if let Err(why) = cache.abandon().await {
+                tracing::error!(volume = %self.name, why, "a cache that was not made may count all the same");
+            }
         }
         answer?;
         if let Some(old) = self.cache.replace(Some(cache)) {
@@ -946,6 +962,9 @@ impl Inner {
         let fast_name = info.name.clone();
         self.check_size(&fast_name, &label)?;
         self.check_block(&fast_name, label.slots)?;
+        // A process that was killed may have left writes in the volatile caches of both devices. They are seen now,
+        // and what is seen must stay: the slow device is flushed here, the fast one by its ledger.
+        self.slow.flush().await?;
         let settings = self.settings.borrow().clone();
         let pages_per_block = settings.block.0 / PAGE;
         // The log may still tell of slots behind the end of a cache that was made smaller since.
@@ -1173,8 +1192,11 @@ impl Inner {
             let Some(known) = known.filter(|_| !unsettled) else {
                 continue;
             };
+            let Some(found) = sample_if_readable(&*self.slow.device, *page).await? else {
+                continue;
+            };
             compared += 1;
-            if sample_crc(&*self.slow.device, *page).await? != known {
+            if found != known {
                 differ.push(*page);
             }
         }
@@ -1266,6 +1288,19 @@ fn goes_home(cache: &Cache) -> bool {
         Condition::Failing(_) => cache.failing_noted.get(),
         Condition::Passing(_) => true,
         Condition::Running | Condition::Dead(_) => false,
+    }
+}
+
+/// The fingerprint of one page of the slow device; none if the page cannot be read, which says nothing about what
+/// is on it.
+async fn sample_if_readable(slow: &dyn Device, page: u64) -> Result<Option<u32>, DeviceError> {
+    match sample_crc(slow, page).await {
+        Ok(crc) => Ok(Some(crc)),
+        Err(gone @ DeviceError::Gone { .. }) => Err(gone),
+        Err(error) => {
+            tracing::warn!(page, %error, "a page of the slow device could not be compared");
+            Ok(None)
+        }
     }
 }
 

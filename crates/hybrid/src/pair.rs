@@ -143,6 +143,8 @@ pub(crate) enum Refusal {
     Damaged,
     /// Its cache ends at this byte, behind the device's end.
     Short(u64),
+    /// Neither copy of the label can be read.
+    Unreadable,
 }
 
 /// What may be done with a fast device that begins with `found`, by a volume with this `record`? `abandoned` are
@@ -213,6 +215,7 @@ fn judge_unlabelled(record: Option<Pair>, why: Unlabelled, force: bool) -> Verdi
         (Unlabelled::Version(found), _) => Refusal::Version(found),
         (Unlabelled::Damaged, _) => Refusal::Damaged,
         (Unlabelled::Short(end), _) => Refusal::Short(end),
+        (Unlabelled::Unreadable, _) => Refusal::Unreadable,
         (_, Some(record)) => Refusal::NotHere(record),
         (Unlabelled::Foreign, None) => Refusal::Foreign,
     };

@@ -71,6 +71,18 @@ pub(crate) fn merge_sectors(to: &mut [u8], from: &[u8], mask: u8) {
     }
 }
 
+/// Runs of sectors of `from..from + len` (bytes within a page) that are not in `mask`: (first byte, bytes).
+fn runs_without(mask: u8, from: usize, len: usize) -> Vec<(usize, usize)> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for sector in (from / 512..(from + len) / 512).filter(|sector| mask >> sector & 1 == 0) {
+        match runs.last_mut() {
+            Some((first, so_far)) if *first + *so_far == sector * 512 => *so_far += 512,
+            _ => runs.push((sector * 512, 512)),
+        }
+    }
+    runs
+}
+
 /// Cuts a request into parts; calls `missed` with each run of pages that are not cached at all.
 fn plan(
     cache: &Cache,
@@ -302,8 +314,12 @@ impl Inner {
                     first: page,
                     end: page + 1,
                 });
-                let whole = self.complete_page(cache, page, entry, class).await?;
-                let whole = whole.freeze();
+                let whole = match self.complete_page(cache, page, entry, class).await {
+                    Ok(whole) => whole.freeze(),
+                    Err(error) if cache.is_ours(&error) => return Err(error),
+                    // A sector of the page that was not asked for may be the bad one.
+                    Err(_) => return self.read_mixed(cache, part, entry, buf, class).await,
+                };
                 buf.copy_from_slice(&whole[within..within + part.len]);
                 if let Some(fill) = fill {
                     let (inner, cache) = (Rc::clone(self), Rc::clone(cache));
@@ -343,6 +359,29 @@ impl Inner {
             }
         }
         Ok(joined.expect("a request has at least one part"))
+    }
+
+    /// The asked-for part alone of a page of which the fast device holds only some sectors.
+    async fn read_mixed(
+        self: &Rc<Self>,
+        cache: &Rc<Cache>,
+        part: Part,
+        entry: Entry,
+        buf: Buf,
+        class: Class,
+    ) -> Result<Buf, DeviceError> {
+        let within = (part.at % PAGE) as usize;
+        let ours = cache.read_page(entry.slot, class).await?;
+        let mut whole = buf;
+        for (from, len) in runs_without(entry.mask, within, part.len) {
+            let at = Sector::containing(part.at + (from - within) as u64);
+            let piece = self.slow.read(at, Buf::for_read(len), class).await?;
+            whole[from - within..from - within + len].copy_from_slice(&piece);
+        }
+        for (from, len) in runs_without(!entry.mask, within, part.len) {
+            whole[from - within..from - within + len].copy_from_slice(&ours[from..from + len]);
+        }
+        Ok(whole)
     }
 
     /// A page of which the fast device holds only some sectors, whole.
@@ -609,6 +648,15 @@ mod tests {
         assert_eq!(sector_mask(1024, 1024), 0b1100);
         assert_eq!(sector_mask(3584, 512), 0b1000_0000);
         assert_eq!(sector_mask(512, 3584), 0b1111_1110);
+    }
+
+    #[test]
+    fn runs_beside_a_mask_keep_to_what_was_asked_for() {
+        assert_eq!(
+            runs_without(0b0001_1000, 512, 3072),
+            [(512, 1024), (2560, 1024)]
+        );
+        assert_eq!(runs_without(FULL, 0, 4096), []);
     }
 
     #[test]

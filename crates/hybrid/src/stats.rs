@@ -102,6 +102,8 @@ pub enum Health {
     /// Cache and slow device work together.
     #[default]
     Healthy,
+    /// They work, and something wants attention: dirty data that cannot be read, or a cleaner that gets nowhere.
+    Degraded,
     /// The slow device stands alone: detached, or the fast device failed while nothing was dirty.
     PassThrough,
     /// The fast device failed; dirty data are being brought home.
@@ -135,6 +137,10 @@ pub struct Status {
     pub cached_bytes: u64,
     /// Data that only the fast device has, in bytes.
     pub dirty_bytes: u64,
+    /// Of those, what the last read of the fast device could not bring, in bytes.
+    pub unreadable_dirty_bytes: u64,
+    /// Rounds of the cleaner that failed since the last one that brought something to the slow device.
+    pub clean_failures: u64,
     /// How long the oldest of them wait, in nanoseconds.
     pub dirty_age_ns: u64,
     /// Regions of 4 MiB marked as about to change on the slow device.

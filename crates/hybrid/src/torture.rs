@@ -11,12 +11,14 @@
 //!
 //! `TANADA_SEEDS=N` runs more seeds, `TANADA_SEED=S` replays one.
 
-use std::cell::{Cell, RefCell};
+mod faults;
+mod steps;
+
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Map, Nanos, SECTOR, Sector, Span, View};
 use device::crash::{AfterCut, PowerSupply};
-use device::fault::{Book, Done, Injury, Rule};
 use device::{Class, Crash, Device, DeviceError, DeviceExt, WriteFlags};
 use env::Rng;
 use policy::cache::Kind;
@@ -24,8 +26,7 @@ use policy::tier::Parameters;
 
 use crate::cache::{Bug, Cache};
 use crate::{
-    Admission, Buffer, CopyBack, Health, Hybrid, Mode, Mover, OpenError, Settings, Tier, Ties,
-    WriteMode,
+    Admission, Buffer, CopyBack, Hybrid, Mode, Mover, OpenError, Settings, Tier, Ties, WriteMode,
 };
 
 const SLOW: Bytes = Bytes::mib(24);
@@ -33,6 +34,8 @@ const FAST: Bytes = Bytes::kib(768);
 /// With a tier: room for a few extents.
 const FAST_TIER: Bytes = Bytes::mib(8);
 const CLIENTS: u64 = 4;
+/// Between an error and a user's next request.
+const USER_REST: Nanos = Nanos::millis(5);
 /// Work goes to a few small areas in different 4 MiB regions, so that requests meet.
 const AREAS: [u64; 5] = [0, 1023, 1030, 3000, 6120];
 const AREA_PAGES: u64 = 24;
@@ -240,6 +243,8 @@ struct Plan {
     /// Only whole pages, cached: after a crash a page must be of one write.
     whole_pages: bool,
     cuts: u64,
+    /// Devices fail in other ways, too: users go on after an error, and sectors may be unreadable.
+    faults: bool,
     bug: Option<Bug>,
 }
 
@@ -283,6 +288,17 @@ fn pick_span(rng: &mut Rng, plan: Plan) -> Span {
     Span::new(Sector(area * 8 + first), Bytes(count * SECTOR))
 }
 
+/// After an error a user gives up; under faults the user tries something else a moment later.
+macro_rules! rest_or_return {
+    ($world:expr) => {{
+        if !$world.plan.faults {
+            return;
+        }
+        env::sleep(USER_REST).await;
+        continue;
+    }};
+}
+
 async fn client(disk: Hybrid, world: Rc<World>, mut rng: Rng) {
     loop {
         if rng.chance(0.3) {
@@ -304,26 +320,23 @@ async fn client(disk: Hybrid, world: Rc<World>, mut rng: Rng) {
                     fua,
                     class: Class::Foreground,
                 };
-                if disk
-                    .write(span.start, paint(span, id), flags)
-                    .await
-                    .is_err()
-                {
-                    return;
+                let written = disk.write(span.start, paint(span, id), flags).await;
+                if written.is_err() {
+                    rest_or_return!(world);
                 }
                 oracle.borrow_mut().end(span, begun, fua);
             }
             45..=54 => {
                 let begun = oracle.borrow_mut().tick();
                 if disk.flush().await.is_err() {
-                    return;
+                    rest_or_return!(world);
                 }
                 oracle.borrow_mut().flushed(begun);
             }
             55..=58 if !world.plan.whole_pages => {
                 let begun = oracle.borrow_mut().begin(span, 0, true);
                 if disk.discard(span).await.is_err() {
-                    return;
+                    rest_or_return!(world);
                 }
                 oracle.borrow_mut().end(span, begun, false);
             }
@@ -335,16 +348,17 @@ async fn client(disk: Hybrid, world: Rc<World>, mut rng: Rng) {
                     class: Class::Foreground,
                 };
                 if disk.write_zeroes(span, flags).await.is_err() {
-                    return;
+                    rest_or_return!(world);
                 }
                 oracle.borrow_mut().end(span, begun, fua);
             }
             _ => {
                 let begun = oracle.borrow_mut().begin_read();
-                let Ok(buf) = disk.read_at(span.start, span.len).await else {
-                    return;
-                };
+                let answer = disk.read_at(span.start, span.len).await;
                 oracle.borrow_mut().end_read(begun);
+                let Ok(buf) = answer else {
+                    rest_or_return!(world);
+                };
                 check(&world, span, &buf, Some(begun), "a read");
             }
         }
@@ -430,7 +444,7 @@ async fn manager(disk: Hybrid, fast: Rc<dyn Device>, world: Rc<World>, mut rng: 
                 Ok(())
             }
         };
-        if answer.is_err() {
+        if answer.is_err() && !world.plan.faults {
             return;
         }
     }
@@ -557,6 +571,10 @@ async fn audit(disk: &dyn Device, world: &World, what: &str) {
         let span = Span::bytes(area * 4096, AREA_PAGES * 4096);
         let buf = match disk.read_at(span.start, span.len).await {
             Ok(buf) => buf,
+            Err(_) if world.plan.faults => {
+                faults::audit_singly(disk, world, span, what).await;
+                continue;
+            }
             Err(error) => {
                 let why = format!("{what}: {error}");
                 world.broken.borrow_mut().get_or_insert(why);
@@ -808,6 +826,7 @@ const PLAIN: Plan = Plan {
     management: false,
     whole_pages: false,
     cuts: 5,
+    faults: false,
     bug: None,
 };
 
@@ -1122,350 +1141,4 @@ fn the_same_seed_gives_the_same_run() {
     };
     assert_eq!(hash(7), hash(7));
     assert_ne!(hash(7), hash(8));
-}
-
-// --- fail at step N -------------------------------------------------------------------------------
-
-/// How the step fails.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Failure {
-    PowerCut,
-    IoError,
-}
-
-/// What there is before the operation begins.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Stage {
-    /// A block cache with dirty data.
-    Cache,
-    /// A tier with nothing up.
-    Tier,
-    /// A tier with every region up that was written to, dirty.
-    Up,
-}
-
-impl Stage {
-    fn plan(self) -> Plan {
-        match self {
-            Stage::Cache => PLAIN,
-            Stage::Tier | Stage::Up => Plan {
-                uses: &[Mode::Tier],
-                ..PLAIN
-            },
-        }
-    }
-
-    fn choices(self) -> Settings {
-        match self {
-            Stage::Cache => Settings {
-                fast_bytes: Some(Bytes(100 * 4096)),
-                sequential_bypass: None,
-                ..Settings::default()
-            },
-            Stage::Tier | Stage::Up => Settings {
-                mode: Mode::Tier,
-                tier: Tier {
-                    region: Bytes::mib(1),
-                    extent: Some(Bytes::mib(1)),
-                    lazy_down: false,
-                    flow_control: false,
-                    break_even: false,
-                    ..Tier::default()
-                },
-                ..Settings::default()
-            },
-        }
-    }
-}
-
-/// Sends the regions that are worked in up or down and waits for them, but not for ever: a device may fail.
-async fn send_regions(disk: &Hybrid, up: bool) {
-    let Some(cache) = disk.inner.live_cache() else {
-        return;
-    };
-    for area in AREAS {
-        let region = {
-            let table = cache.tier.table.borrow();
-            table.region_of(table.extent_of(area))
-        };
-        match up {
-            true => disk.inner.send_up(&cache, region, "test".to_owned()),
-            false => disk.inner.send_down(&cache, region, "test".to_owned()),
-        }
-    }
-    if !up {
-        disk.inner.lower_resting(&cache);
-    }
-    for _ in 0..2_000 {
-        if !is_moving(disk) || !cache.is_running() {
-            return;
-        }
-        env::sleep(Nanos::millis(1)).await;
-    }
-}
-
-/// One management operation, repeated with its step 0, 1, 2, ... failing until it gets through.
-fn fail_each_step(
-    name: &str,
-    stage: Stage,
-    failure: Failure,
-    operation: fn(Hybrid, Rc<dyn Device>) -> device::Pending<'static, ()>,
-) {
-    let mut step = 0;
-    loop {
-        let through = Rc::new(Cell::new(false));
-        let done = Rc::clone(&through);
-        let verdict: Result<(), String> = env::Runtime::simulated(step).block_on(async move {
-            let supply = PowerSupply::new();
-            let slow = Crash::on(&supply, "slow", SLOW, env::rng("slow"));
-            let plan = stage.plan();
-            let fast = Crash::on(&supply, "fast", plan.fast(), env::rng("fast"));
-            // One book of faults, so that steps count over both devices.
-            let book = Book::new(env::rng("faults"));
-            let faulty_slow: Rc<dyn Device> = book.wrap(slow.clone());
-            let faulty_fast: Rc<dyn Device> = book.wrap(fast.clone());
-            let world = World {
-                oracle: Rc::default(),
-                plan,
-                broken: Rc::default(),
-            };
-            let choices = stage.choices();
-            let disk = Hybrid::create(
-                choices.clone(),
-                faulty_slow.clone(),
-                faulty_fast.clone(),
-                Ties::default(),
-            )
-            .await
-            .map_err(|error| error.to_string())?;
-            if stage == Stage::Up {
-                send_regions(&disk, true).await;
-            }
-            let mut rng = env::rng("work");
-            for id in 1..60 {
-                let span = pick_span(&mut rng, PLAIN);
-                let write = world.oracle.borrow_mut().begin(span, id, false);
-                disk.write_at(span.start, paint(span, id))
-                    .await
-                    .map_err(|error| error.to_string())?;
-                world.oracle.borrow_mut().end(span, write, false);
-            }
-            let begun = world.oracle.borrow_mut().tick();
-            disk.flush().await.map_err(|error| error.to_string())?;
-            world.oracle.borrow_mut().flushed(begun);
-            match failure {
-                Failure::PowerCut => supply.cut_at(supply.steps() + step),
-                Failure::IoError => {
-                    let rule = Rule::new(Injury::Error(Done::Part)).after(step).once();
-                    book.add(rule);
-                }
-            }
-            let running = env::spawn(operation(disk.clone(), faulty_fast.clone()));
-            let answer = until_cut(&supply, running).await;
-            let injuries = book.injuries();
-            let quiet = injuries.errors + injuries.failed_flushes == 0;
-            done.set(answer == Some(Ok(())) && supply.is_on() && quiet);
-            book.clear();
-            if failure == Failure::IoError {
-                // The disk may have stopped. What it still takes and flushes counts, whatever became of
-                // the operation.
-                for id in 100..130 {
-                    let span = pick_span(&mut rng, PLAIN);
-                    let write = world.oracle.borrow_mut().begin(span, id, false);
-                    if disk.write_at(span.start, paint(span, id)).await.is_ok() {
-                        world.oracle.borrow_mut().end(span, write, false);
-                    }
-                }
-                let begun = world.oracle.borrow_mut().tick();
-                if disk.flush().await.is_ok() {
-                    world.oracle.borrow_mut().flushed(begun);
-                }
-                // What it still answers must be right.
-                for area in AREAS {
-                    let span = Span::bytes(area * 4096, AREA_PAGES * 4096);
-                    if let Ok(buf) = disk.read_at(span.start, span.len).await {
-                        check(&world, span, &buf, None, "after the error");
-                    }
-                }
-            }
-            if let Some(cache) = disk.inner.live_cache() {
-                cache.stop();
-            }
-            let supply = PowerSupply::new();
-            let slow = slow.restart_on(&supply, env::rng("slow restart"));
-            let fast = fast.restart_on(&supply, env::rng("fast restart"));
-            let disk = Hybrid::open_or_create(choices, slow.clone(), fast, Ties::default())
-                .await
-                .map_err(|error| format!("reopening: {error}"))?;
-            audit(&disk, &world, "reopened").await;
-            disk.detach().await.map_err(|error| error.to_string())?;
-            audit(&*slow, &world, "the bare slow device").await;
-            let broken = world.broken.borrow().clone();
-            broken.map_or(Ok(()), Err)
-        });
-        if let Err(why) = verdict {
-            panic!("{name}, {failure:?} at step {step}: {why}");
-        }
-        if through.get() {
-            println!("{name}: {step} steps failed one by one ({failure:?})");
-            return;
-        }
-        step += 1;
-        assert!(step < 5_000, "{name} does not come to an end");
-    }
-}
-
-fn each_failure(name: &str, operation: fn(Hybrid, Rc<dyn Device>) -> device::Pending<'static, ()>) {
-    each_failure_at(Stage::Cache, name, operation);
-}
-
-fn each_failure_at(
-    stage: Stage,
-    name: &str,
-    operation: fn(Hybrid, Rc<dyn Device>) -> device::Pending<'static, ()>,
-) {
-    fail_each_step(name, stage, Failure::PowerCut, operation);
-    fail_each_step(name, stage, Failure::IoError, operation);
-}
-
-#[test]
-fn going_up_may_fail_at_any_step() {
-    each_failure_at(Stage::Tier, "up", |disk, _| {
-        Box::pin(async move {
-            send_regions(&disk, true).await;
-            Ok(())
-        })
-    });
-}
-
-#[test]
-fn going_down_may_fail_at_any_step() {
-    each_failure_at(Stage::Up, "down", |disk, _| {
-        Box::pin(async move {
-            send_regions(&disk, false).await;
-            Ok(())
-        })
-    });
-}
-
-#[test]
-fn detaching_a_tier_may_fail_at_any_step() {
-    each_failure_at(Stage::Up, "detach a tier", |disk, _| {
-        Box::pin(async move { disk.detach().await.map_err(plainly) })
-    });
-}
-
-#[test]
-fn leaving_a_tier_for_a_cache_may_fail_at_any_step() {
-    each_failure_at(Stage::Up, "tier to cache", |disk, _| {
-        Box::pin(async move {
-            let settings = Settings {
-                mode: Mode::Cache,
-                ..disk.settings()
-            };
-            let answer = disk.set(settings).await;
-            answer.map_err(|error| DeviceError::Gone {
-                device: "vol".to_owned(),
-                op: device::Op::Flush,
-                why: error.to_string(),
-            })?;
-            disk.flush().await
-        })
-    });
-}
-
-fn plainly(error: OpenError) -> DeviceError {
-    DeviceError::Gone {
-        device: "vol".to_owned(),
-        op: device::Op::Flush,
-        why: error.to_string(),
-    }
-}
-
-#[test]
-fn detach_may_fail_at_any_step() {
-    each_failure("detach", |disk, _| {
-        Box::pin(async move { disk.detach().await.map_err(plainly) })
-    });
-}
-
-#[test]
-fn detach_and_attach_may_fail_at_any_step() {
-    each_failure("attach", |disk, fast| {
-        Box::pin(async move {
-            disk.detach().await.map_err(plainly)?;
-            disk.attach(fast, Ties::default()).await.map_err(plainly)
-        })
-    });
-}
-
-#[test]
-fn growing_may_fail_at_any_step() {
-    each_failure("grow", |disk, _| {
-        Box::pin(async move { disk.resize(None).await.map_err(plainly) })
-    });
-}
-
-#[test]
-fn shrinking_may_fail_at_any_step() {
-    each_failure("shrink", |disk, _| {
-        Box::pin(async move { disk.resize(Some(Bytes(64 * 4096))).await.map_err(plainly) })
-    });
-}
-
-#[test]
-fn closing_may_fail_at_any_step() {
-    each_failure("close", |disk, _| {
-        Box::pin(async move { disk.close().await.map_err(plainly) })
-    });
-}
-
-#[test]
-fn leaving_write_back_may_fail_at_any_step() {
-    each_failure("write-through", |disk, _| {
-        Box::pin(async move {
-            let answer = disk.set_write_mode(WriteMode::Through).await;
-            answer.map_err(|error| DeviceError::Gone {
-                device: "vol".to_owned(),
-                op: device::Op::Flush,
-                why: error.to_string(),
-            })
-        })
-    });
-}
-
-#[test]
-fn creating_may_fail_at_any_step() {
-    for step in 0.. {
-        let got_through = env::Runtime::simulated(step).block_on(async move {
-            let supply = PowerSupply::new();
-            let slow = Crash::on(&supply, "slow", SLOW, env::rng("slow"));
-            let fast = Crash::on(&supply, "fast", FAST, env::rng("fast"));
-            slow.load(Sector(0), &paint(Span::bytes(0, 4096), 9));
-            supply.cut_at(step);
-            let creating = env::spawn(Hybrid::create(
-                Settings::default(),
-                slow.clone(),
-                fast.clone(),
-                Ties::default(),
-            ));
-            let answer = until_cut(&supply, creating).await;
-            let through = matches!(answer, Some(Ok(_))) && supply.is_on();
-            let supply = PowerSupply::new();
-            let slow = slow.restart_on(&supply, env::rng("slow restart"));
-            let fast = fast.restart_on(&supply, env::rng("fast restart"));
-            let disk = Hybrid::open_or_create(Settings::default(), slow, fast, Ties::default())
-                .await
-                .unwrap_or_else(|error| panic!("step {step}: {error}"));
-            assert_eq!(disk.status().health, Health::Healthy);
-            let page = disk.read_at(Sector(0), Bytes(4096)).await.unwrap();
-            assert_eq!(signature(&page[..512], 0), Ok(9), "step {step}");
-            through
-        });
-        if got_through {
-            println!("create: {step} steps cut off one by one");
-            assert!(step > 10, "creating takes a number of steps");
-            return;
-        }
-    }
 }

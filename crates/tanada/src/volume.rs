@@ -409,7 +409,7 @@ impl OpenVolume {
     fn is_attached(&self) -> bool {
         matches!(
             self.hybrid.status().health,
-            Health::Healthy | Health::Evacuating | Health::Failed
+            Health::Healthy | Health::Degraded | Health::Evacuating | Health::Failed
         )
     }
 
@@ -562,6 +562,7 @@ fn failed(error: String) -> Refused {
 fn word(health: Health) -> &'static str {
     match health {
         Health::Healthy => "healthy",
+        Health::Degraded => "degraded",
         Health::PassThrough => "pass-through",
         Health::Evacuating => "evacuating",
         Health::Failed => "failed",

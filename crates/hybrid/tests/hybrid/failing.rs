@@ -357,9 +357,20 @@ fn a_rotten_dirty_page_is_an_error_that_names_the_place() {
             disk.read_at(pages(40, 1).start, Bytes(4096)).await.is_err(),
             "not the older one"
         );
+        let status = disk.status();
+        assert_eq!(
+            (status.health, status.unreadable_dirty_bytes),
+            (Health::Degraded, 4096)
+        );
+        assert_eq!(
+            status.why,
+            "4.0 KiB that only the fast device has cannot be read from it, the first at byte 163840: write them anew, \
+             or restore them from a backup"
+        );
         // Writing it anew repairs it.
         put(&disk, pages(40, 1), 0x78).await;
         assert!(reads_as(&disk, pages(40, 1), 0x78).await);
+        assert_eq!(disk.status().health, Health::Healthy);
     });
 }
 
@@ -388,8 +399,16 @@ fn the_cleaner_tries_again_after_write_errors_of_the_slow_device() {
         let status = disk.status();
         assert_eq!(
             status.health,
-            Health::Healthy,
+            Health::Degraded,
             "the data are safe where they are"
+        );
+        assert!(status.clean_failures > 10, "{}", status.clean_failures);
+        let said = status.why;
+        assert!(
+            said.starts_with("the cleaner has failed ")
+                && said.contains("times in a row and 800.0 KiB wait for it: cannot write")
+                && said.ends_with("put that device right, it goes on by itself"),
+            "{said}"
         );
         assert_eq!(status.dirty_bytes, 200 * 4096, "nothing is called clean");
         assert!(reads_as(&disk, pages(100, 200), 0x21).await);
@@ -398,6 +417,7 @@ fn the_cleaner_tries_again_after_write_errors_of_the_slow_device() {
         shaky.book.remove(broken);
         env::sleep(Nanos::secs(30)).await;
         assert_eq!(disk.status().dirty_bytes, 0);
+        assert_eq!(disk.status().health, Health::Healthy);
         assert!(
             shaky
                 .slow
@@ -421,7 +441,7 @@ fn a_detach_that_cannot_bring_everything_home_leaves_the_pair_together() {
         let broken = shaky.book.add(rule.within(bad));
         let error = disk.detach().await.unwrap_err();
         assert!(matches!(error, OpenError::Device(_)), "{error}");
-        assert_eq!(disk.status().health, Health::Healthy);
+        assert_eq!(disk.status().health, Health::Degraded);
         assert!(reads_as(&disk, pages(100, 20), 0x21).await);
         shaky.book.remove(broken);
         disk.detach().await.unwrap();

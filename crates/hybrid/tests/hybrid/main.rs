@@ -9,6 +9,7 @@ mod guarding;
 mod pairing;
 mod plain;
 mod published;
+mod reopening;
 mod tiering;
 #[path = "../../../device/tests/twin/mod.rs"]
 mod twin;

@@ -63,7 +63,7 @@ pub struct Volume {
     pub slow: String,
     /// The fast device; absent while detached.
     pub fast: Option<String>,
-    /// `healthy`, `pass-through`, `evacuating`, `failed` or `closed`.
+    /// `healthy`, `degraded`, `pass-through`, `evacuating`, `failed` or `closed`.
     pub health: String,
     /// Why, where there is something to say.
     pub why: String,
@@ -276,6 +276,12 @@ pub struct Cache {
     pub cached_bytes: u64,
     /// Data that only the fast device has, in bytes.
     pub dirty_bytes: u64,
+    /// Of those, what the last read of the fast device could not bring, in bytes.
+    #[serde(default)]
+    pub unreadable_dirty_bytes: u64,
+    /// Rounds of the cleaner that failed since the last one that worked.
+    #[serde(default)]
+    pub clean_failures: u64,
     /// How long the oldest of them wait, in nanoseconds.
     pub dirty_age_ns: u64,
     /// Regions of 4 MiB marked as about to change on the slow device.
@@ -510,6 +516,8 @@ impl From<&hybrid::Status> for Cache {
             cache_bytes: status.cache_bytes,
             cached_bytes: status.cached_bytes,
             dirty_bytes: status.dirty_bytes,
+            unreadable_dirty_bytes: status.unreadable_dirty_bytes,
+            clean_failures: status.clean_failures,
             dirty_age_ns: status.dirty_age_ns,
             marked_regions: status.marked_regions,
             random_reads: status.random_reads.into(),

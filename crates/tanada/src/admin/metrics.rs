@@ -15,6 +15,16 @@ use super::cluster::Seen;
 use super::store::Store;
 use super::tier::Tier;
 
+/// What the health of a hybrid may be.
+const HYBRID_STATES: [&str; 6] = [
+    "healthy",
+    "degraded",
+    "pass-through",
+    "evacuating",
+    "failed",
+    "closed",
+];
+
 /// Upper bounds of latency buckets in nanoseconds.
 const BOUNDS_NS: [u64; 19] = [
     10_000,
@@ -550,7 +560,7 @@ fn sessions(encoder: &mut DescriptorEncoder<'_>, stores: &[Store]) -> Result<(),
 /// What the caches hold and did.
 fn caches(encoder: &mut DescriptorEncoder<'_>, volumes: &[Volume]) -> Result<(), Error> {
     type Value = fn(&Cache) -> u64;
-    let gauges: [(&str, &str, Value); 8] = [
+    let gauges: [(&str, &str, Value); 10] = [
         ("cache_bytes", "Room for data on the fast device", |c| {
             c.cache_bytes
         }),
@@ -560,6 +570,16 @@ fn caches(encoder: &mut DescriptorEncoder<'_>, volumes: &[Volume]) -> Result<(),
         ("dirty_bytes", "Data that only the fast device has", |c| {
             c.dirty_bytes
         }),
+        (
+            "unreadable_dirty_bytes",
+            "Dirty data that the fast device could not read",
+            |c| c.unreadable_dirty_bytes,
+        ),
+        (
+            "clean_failures",
+            "Rounds of the cleaner that failed since the last that worked",
+            |c| c.clean_failures,
+        ),
         ("marked_regions", "Regions marked as about to change", |c| {
             c.marked_regions
         }),
@@ -601,7 +621,7 @@ fn caches(encoder: &mut DescriptorEncoder<'_>, volumes: &[Volume]) -> Result<(),
         MetricType::Gauge,
     )?);
     for volume in volumes {
-        for state in ["healthy", "pass-through", "evacuating", "failed", "closed"] {
+        for state in HYBRID_STATES {
             let labels = vec![("volume", volume.name.as_str()), ("state", state)];
             healthy.gauge(&labels, f64::from(u8::from(volume.health == state)))?;
         }

@@ -1,0 +1,89 @@
+//! What keeps a cache that works from being healthy: dirty pages that cannot be read, a cleaner that gets nowhere.
+//!
+//! ```text
+//! a read of one slot fails  -> noted -> read again, or written anew: forgotten
+//! a round of cleaning fails -> noted -> one that cleans something: forgotten
+//! ```
+//!
+//! Always true: a slot counts only while a dirty page is in it; of a clean one the slow device has the contents.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
+use base::Bytes;
+use device::DeviceError;
+
+use crate::label::PAGE;
+use crate::map::PageMap;
+
+#[derive(Default)]
+pub(crate) struct Trouble {
+    /// Slots whose last read failed.
+    slots: RefCell<BTreeSet<u32>>,
+    /// Rounds of cleaning that failed since the last one that cleaned something.
+    failed_rounds: Cell<u64>,
+}
+
+impl Trouble {
+    /// A read of `count` slots from `first` on ended. Only a failure of a single one tells which it is.
+    pub fn slots_read(&self, first: u32, count: u32, failed: bool) {
+        let mut slots = self.slots.borrow_mut();
+        if failed && count == 1 {
+            slots.insert(first);
+        } else if !failed && !slots.is_empty() {
+            slots.retain(|slot| !(first..first + count).contains(slot));
+        }
+    }
+
+    /// `count` slots from `first` on were written.
+    pub fn slots_written(&self, first: u32, count: u32) {
+        self.slots_read(first, count, false);
+    }
+
+    pub fn round_failed(&self) {
+        self.failed_rounds.set(self.failed_rounds.get() + 1);
+    }
+
+    pub fn round_worked(&self) {
+        self.failed_rounds.set(0);
+    }
+
+    pub fn failed_rounds(&self) -> u64 {
+        self.failed_rounds.get()
+    }
+
+    /// Dirty pages of which the last read failed, in order.
+    pub fn unreadable_dirty(&self, map: &PageMap) -> Vec<u64> {
+        let slots = self.slots.borrow();
+        let found = slots.iter().filter_map(|slot| map.in_slot(*slot));
+        let mut pages: Vec<u64> = found
+            .filter(|(_, entry)| entry.dirty)
+            .map(|(page, _)| page)
+            .collect();
+        pages.sort_unstable();
+        pages
+    }
+
+    /// Why a running cache is not healthy, if it is not. `clean_error`: what the cleaner met last.
+    pub fn words(&self, map: &PageMap, clean_error: Option<&DeviceError>) -> Option<String> {
+        let mut why = Vec::new();
+        let pages = self.unreadable_dirty(map);
+        if let Some(first) = pages.first() {
+            why.push(format!(
+                "{} that only the fast device has cannot be read from it, the first at byte {}: write them anew, or \
+                 restore them from a backup",
+                Bytes(pages.len() as u64 * PAGE),
+                first * PAGE
+            ));
+        }
+        if let Some(error) = clean_error.filter(|_| map.dirty() > 0) {
+            why.push(format!(
+                "the cleaner has failed {} times in a row and {} wait for it: {error}; put that device right, it \
+                 goes on by itself",
+                self.failed_rounds.get().max(1),
+                Bytes(u64::from(map.dirty()) * PAGE)
+            ));
+        }
+        (!why.is_empty()).then(|| why.join("; "))
+    }
+}
