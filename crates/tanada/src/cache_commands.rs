@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use base::Nanos;
 use clap::Args;
 use hybrid::{Pair, PairBook};
 use rustix::fs::{FlockOperation, flock};
@@ -21,6 +22,10 @@ use crate::config::{self, Backing, Config, HybridConfig, Kind};
 use crate::pairs::{PairFile, identity};
 use crate::registry::Registry;
 use crate::{serve, show};
+
+/// How often, and how long apart, a lock is looked at again.
+const TRIES: u32 = 20;
+const BETWEEN: Nanos = Nanos::millis(100);
 
 #[derive(Args)]
 pub struct OfCache {
@@ -76,7 +81,7 @@ impl Meant {
     /// Refuses while a daemon has the hybrid's devices.
     fn check_idle(&self) -> anyhow::Result<()> {
         for path in files(&self.config, &self.hybrid.slow) {
-            if is_locked(&path)? {
+            if stays_locked(&path)? {
                 return Err(anyhow!(
                     "{} is in use, perhaps by a `tanada serve` that has {} open; stop it first",
                     path.display(),
@@ -114,6 +119,19 @@ fn files(config: &Config, name: &str) -> Vec<PathBuf> {
             .collect(),
         Some(Kind::Model { .. } | Kind::Memory { .. }) | None => Vec::new(),
     }
+}
+
+/// As [`is_locked`], for longer than a daemon that just ended can have it: the kernel closes its rings a moment later.
+fn stays_locked(path: &Path) -> anyhow::Result<bool> {
+    let mut tries = TRIES;
+    while is_locked(path)? {
+        if tries == 0 {
+            return Ok(true);
+        }
+        tries -= 1;
+        env::Runtime::real(env::RealConfig::default())?.block_on(env::sleep(BETWEEN));
+    }
+    Ok(false)
 }
 
 /// Has another process the lock that a daemon takes?
