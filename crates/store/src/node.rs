@@ -35,7 +35,7 @@ use policy::place::State;
 use policy::share::calendar::{BookingId, Calendar};
 use policy::share::capacity::{Estimator, EstimatorOptions};
 use policy::share::{
-    BytesPerSec, Costs, Headroom, Kind, Second, SessionId, Share, Shed, Slot, Space,
+    BytesPerSec, Costs, Headroom, Kind, Mix, Second, SessionId, Share, Shed, Slot, Space,
 };
 
 use crate::Store;
@@ -243,6 +243,8 @@ pub struct Node {
     ended_dirty: Cell<bool>,
     log: RefCell<VecDeque<Logged>>,
     shed: Cell<Shed>,
+    /// Seconds in a row without a request to the device.
+    idle_seconds: Cell<u32>,
     scrubbed: Cell<Scrubbed>,
     // At the end.
     stopped: Cell<bool>,
@@ -317,6 +319,12 @@ impl Node {
         let mut capacity = Capacity::new(costs);
         if let Some(trust) = book.trust.filter(|it| it.costs == costs) {
             (capacity.seen, capacity.drifted) = (trust.speeds, trust.drifted);
+            let mixes = [Mix::Reads, Mix::Writes, Mix::Mixed];
+            for (mix, speed) in mixes.into_iter().zip(trust.speeds) {
+                if let Some(speed) = speed {
+                    capacity.estimator.begin_with(mix, speed);
+                }
+            }
         }
         capacity.drifted |= other;
         Node {
@@ -348,6 +356,7 @@ impl Node {
             ended_dirty: Cell::new(false),
             log: RefCell::default(),
             shed: Cell::new(Shed::Nothing),
+            idle_seconds: Cell::new(0),
             scrubbed: Cell::default(),
             stopped: Cell::new(false),
             stop: Event::default(),

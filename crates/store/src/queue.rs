@@ -122,6 +122,9 @@ struct Done {
     since: Instant,
     busy_since: Option<Instant>,
     busy: Nanos,
+    /// The same of anything at the device.
+    active_since: Option<Instant>,
+    active: Nanos,
     read_work: Nanos,
     write_work: Nanos,
 }
@@ -133,6 +136,8 @@ struct State {
     /// Where the last request of each session and direction ended.
     ends: BTreeMap<(SessionId, Direction), Sector>,
     at_device: usize,
+    /// Where the last piece sent to the device ends.
+    head: Option<Sector>,
     done: Done,
     /// Requests of closed sessions that found no place as best effort yet.
     left_over: VecDeque<Request>,
@@ -197,6 +202,7 @@ impl Queue {
                 next_ticket: 0,
                 ends: BTreeMap::new(),
                 at_device: 0,
+                head: None,
                 done,
                 left_over: VecDeque::new(),
             }),
@@ -293,9 +299,11 @@ impl Queue {
         let done = std::mem::take(&mut state.done);
         state.done.since = now;
         state.done.busy_since = done.busy_since;
+        state.done.active_since = done.active_since;
         Interval {
             length: now.since(done.since),
             backlogged: done.busy,
+            active: done.active,
             read_work: done.read_work,
             write_work: done.write_work,
         }
@@ -431,7 +439,8 @@ impl Queue {
     /// Sends one piece to the device.
     fn send(&self, dispatch: Dispatch) {
         let Some(me) = self.me.upgrade() else { return };
-        let (place, piece) = self.state.borrow_mut().piece(env::now(), &dispatch);
+        let costs = self.costs.get();
+        let (place, piece, work) = self.state.borrow_mut().piece(env::now(), &dispatch, &costs);
         self.room.notify_all();
         env::spawn(async move {
             let answer = match piece {
@@ -447,7 +456,7 @@ impl Queue {
             };
             me.state
                 .borrow_mut()
-                .answered(env::now(), &dispatch, place, answer);
+                .answered(env::now(), &dispatch, (place, work), answer);
             me.pump();
         });
     }
@@ -476,6 +485,21 @@ impl State {
         let since = std::mem::replace(&mut self.done.busy_since, busy.then_some(now));
         if let Some(since) = since {
             self.done.busy += now.since(since);
+        }
+        let active = (self.at_device > 0).then_some(now);
+        if let Some(since) = std::mem::replace(&mut self.done.active_since, active) {
+            self.done.active += now.since(since);
+        }
+    }
+
+    /// The device time of a piece, for who reckons what the device can do. A stream that goes on where it stopped is charged
+    /// no jump, whoever else was served in between; the device's heads had to come back to it all the same.
+    fn work_of(&mut self, dispatch: &Dispatch, at: Sector, costs: &Costs) -> Nanos {
+        let follows = self.head == Some(at);
+        self.head = Some(Sector(at.0 + dispatch.bytes.0 / SECTOR));
+        match dispatch.sequential && !follows {
+            true => dispatch.charge + costs.direction(dispatch.direction).jump,
+            false => dispatch.charge,
         }
     }
 
@@ -524,9 +548,19 @@ impl State {
     }
 
     /// Cuts the piece off its request, and tells which of its pieces it is.
-    fn piece(&mut self, now: Instant, dispatch: &Dispatch) -> (usize, Piece) {
+    fn piece(&mut self, now: Instant, dispatch: &Dispatch, costs: &Costs) -> (usize, Piece, Nanos) {
         self.at_device += 1;
         self.count_busy(now);
+        let at = {
+            let job = &self.jobs[&dispatch.ticket];
+            Sector(job.at.0 + (job.base + dispatch.offset).0 / SECTOR)
+        };
+        let work = self.work_of(dispatch, at, costs);
+        let (place, piece) = self.cut_off(dispatch, at);
+        (place, piece, work)
+    }
+
+    fn cut_off(&mut self, dispatch: &Dispatch, at: Sector) -> (usize, Piece) {
         let job = self
             .jobs
             .get_mut(&dispatch.ticket)
@@ -534,7 +568,6 @@ impl State {
         job.out += 1;
         job.all_out = dispatch.last;
         let from = job.base + dispatch.offset;
-        let at = Sector(job.at.0 + from.0 / SECTOR);
         let (from, len) = (from.usize(), dispatch.bytes.usize());
         job.sent = Bytes((from + len) as u64);
         let class = job.class;
@@ -567,7 +600,7 @@ impl State {
         &mut self,
         now: Instant,
         dispatch: &Dispatch,
-        place: usize,
+        (place, work): (usize, Nanos),
         answer: Result<Option<Buf>, Option<DeviceError>>,
     ) {
         self.at_device -= 1;
@@ -577,8 +610,8 @@ impl State {
         };
         if answer.is_ok() {
             match dispatch.direction {
-                Direction::Read => self.done.read_work += dispatch.charge,
-                Direction::Write => self.done.write_work += dispatch.charge,
+                Direction::Read => self.done.read_work += work,
+                Direction::Write => self.done.write_work += work,
             }
         }
         self.scheduler.completed(now, dispatch, done);

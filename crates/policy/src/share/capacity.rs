@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Only an interval in which requests waited all the time says what the device can do; an idle one
-//! says what was asked of it. The guarantee is not the mean but the speed that all but `1 - p` of the
+//! says what was asked of it. It still says that the device can do at least so much while it was busy: where
+//! little is trusted, several such intervals in a row take that back. The guarantee is not the mean but the speed that all but `1 - p` of the
 //! windows reach, and of that the lower end of what the samples allow: slow stretches come in bunches
 //! (garbage collection), so samples are redrawn in blocks as long as they depend on each other.
 //!
@@ -43,6 +44,10 @@ pub struct EstimatorOptions {
     pub lower: Share,
     /// Samples above are not taken: that was a cache, not the device.
     pub upper: Share,
+    /// An interval that was not backlogged counts if the device was busy for so long.
+    pub active_min: Nanos,
+    /// So many of them in a row, all well above what is trusted, take that back.
+    pub light_min: u32,
     /// Times samples are redrawn.
     pub redraws: u32,
     /// How sure the guarantee is, given the samples.
@@ -63,6 +68,8 @@ impl Default for EstimatorOptions {
             samples_min: 60,
             lower: Share::percent(10),
             upper: Share::percent(200),
+            active_min: Nanos::millis(5),
+            light_min: 5,
             redraws: 200,
             confidence: Probability::percent(95),
             seed: 1,
@@ -77,6 +84,8 @@ pub struct Interval {
     pub length: Nanos,
     /// For how long of it requests waited.
     pub backlogged: Nanos,
+    /// For how long of it the device did something at all.
+    pub active: Nanos,
     /// Device time of the reads done, by the model.
     pub read_work: Nanos,
     /// Device time of the writes done, by the model.
@@ -97,6 +106,9 @@ pub enum Observed {
     /// It is a sample, and with it the device no longer does what it did: older samples are forgotten,
     /// and a calibration is due.
     Drifted(Mix, Drift),
+    /// With little to do the device is well faster than it is trusted to be: all samples are forgotten, and this is what it
+    /// does at least.
+    Recovered(Mix, Share),
 }
 
 /// Which way the device changed.
@@ -132,7 +144,7 @@ pub struct Guarantee {
 /// let second = Nanos::secs(1);
 /// for n in 0..400 {
 ///     let read_work = Nanos::millis(if n % 10 == 0 { 800 } else { 950 });
-///     let done = Interval { length: second, backlogged: second, read_work, write_work: Nanos(0) };
+///     let done = Interval { length: second, backlogged: second, active: second, read_work, write_work: Nanos(0) };
 ///     assert_eq!(estimator.observe(&done), Observed::Taken(Mix::Reads));
 /// }
 /// let all_but_one_percent = estimator.guarantee(Mix::Reads, Probability::percent(99), 1).unwrap();
@@ -164,6 +176,11 @@ impl Estimator {
         }
     }
 
+    /// Begins with what was known: while there are no samples, the device is trusted to do this.
+    pub fn begin_with(&mut self, mix: Mix, speed: Share) {
+        self.series_mut(mix).trusted = Some(speed.0);
+    }
+
     /// Takes what the device did in one interval, if it says what it can do.
     pub fn observe(&mut self, interval: &Interval) -> Observed {
         let options = self.options;
@@ -174,25 +191,72 @@ impl Estimator {
         let part = |of: Nanos, whole: Nanos| {
             Share((u128::from(of.0) * 1_000_000_000 / u128::from(whole.0.max(1))) as u64)
         };
-        if part(interval.backlogged, interval.length) < options.backlogged_min {
-            return Observed::NotBacklogged;
-        }
         let work = interval.read_work + interval.write_work;
+        if part(interval.backlogged, interval.length) < options.backlogged_min {
+            return self.light(interval, work);
+        }
         let speed = part(work, interval.length);
         if speed > options.upper {
             return Observed::TooFast;
         }
-        let mix = if part(interval.read_work, work) >= options.alone_min {
-            Mix::Reads
-        } else if part(interval.write_work, work) >= options.alone_min {
-            Mix::Writes
-        } else {
-            Mix::Mixed
-        };
-        match self.series_mut(mix).push(speed, options.samples_max) {
+        let mix = self.mix(interval, work);
+        let series = self.series_mut(mix);
+        series.light = 0;
+        match series.push(speed, options.samples_max) {
             Some(drift) => Observed::Drifted(mix, drift),
             None => Observed::Taken(mix),
         }
+    }
+
+    /// Which way the work of an interval went.
+    fn mix(&self, interval: &Interval, work: Nanos) -> Mix {
+        let part = |of: Nanos| u128::from(of.0) * u128::from(Share::WHOLE.0);
+        let alone = u128::from(work.0) * u128::from(self.options.alone_min.0);
+        if part(interval.read_work) >= alone {
+            Mix::Reads
+        } else if part(interval.write_work) >= alone {
+            Mix::Writes
+        } else {
+            Mix::Mixed
+        }
+    }
+
+    /// An interval in which nobody waited: the device does at least what it did while it was busy.
+    ///
+    /// Choice: the mean of a few intervals, a quarter above what their samples say; a device that is slower shows that with
+    /// one request at a time as well.
+    fn light(&mut self, interval: &Interval, work: Nanos) -> Observed {
+        let options = self.options;
+        if interval.active < options.active_min || work.0 == 0 {
+            return Observed::NotBacklogged;
+        }
+        let mix = self.mix(interval, work);
+        let series = self.series_mut(mix);
+        let speed = u128::from(work.0) * u128::from(Share::WHOLE.0) / u128::from(interval.active.0);
+        let speed = speed.min(u128::from(Share::WHOLE.0)) as u64;
+        let Some(usual) = series.mean() else {
+            return Observed::NotBacklogged;
+        };
+        if speed < usual + usual / 4 {
+            (series.light, series.light_sum) = (0, 0);
+            return Observed::NotBacklogged;
+        }
+        series.light += 1;
+        series.light_sum += speed;
+        if series.light < options.light_min {
+            return Observed::NotBacklogged;
+        }
+        let mean = series.light_sum / u64::from(series.light);
+        *series = Series {
+            trusted: Some(mean),
+            ..Series::default()
+        };
+        // What both do together was reckoned by the same samples.
+        self.mixed = Series {
+            trusted: Some(mean),
+            ..Series::default()
+        };
+        Observed::Recovered(mix, Share(mean))
     }
 
     /// The speed that windows of `intervals` intervals reach with `probability`; `None` while there are
@@ -255,9 +319,22 @@ struct Series {
     watch: Watch,
     /// Its last drift was down.
     slower: bool,
+    /// What it was trusted to do before there were samples.
+    trusted: Option<u64>,
+    /// Intervals in a row with little to do in which the device was well faster, and the sum of what it did.
+    light: u32,
+    light_sum: u64,
 }
 
 impl Series {
+    fn mean(&self) -> Option<u64> {
+        let sum: u128 = self.speeds.iter().map(|speed| u128::from(*speed)).sum();
+        match sum.checked_div(self.speeds.len() as u128) {
+            Some(mean) => u64::try_from(mean).ok(),
+            None => self.trusted,
+        }
+    }
+
     fn push(&mut self, speed: Share, most: usize) -> Option<Drift> {
         if self.speeds.len() >= most {
             self.speeds.pop_front();

@@ -18,10 +18,15 @@ use policy::share::{Cause, Event as Happened, Mix, Probability, Share};
 use super::{LOG_MAX, Logged, Node, ScrubOptions};
 use crate::book::{self, Record};
 use crate::error::StoreError;
+use crate::scrub::ScrubStep;
 use crate::session::{EndedReport, Session, SessionReport, WindowsReport};
 
 /// The guarantee is reckoned anew after so many samples.
 const FRESH_MAX: u32 = 30;
+/// Seconds without a request after which some data are read to see how fast the device is.
+const IDLE_MAX: u32 = 20;
+/// So many pieces of the scrub's.
+const PROBE_PIECES: u32 = 4;
 /// Read in one go by the scrub.
 const SCRUB_PIECE: Bytes = Bytes::mib(1);
 
@@ -98,6 +103,13 @@ impl Node {
                     capacity.dirty = true;
                     capacity.fresh = FRESH_MAX;
                 }
+                Observed::Recovered(mix, speed) => {
+                    for of in [mix, Mix::Mixed] {
+                        let seen = &mut capacity.seen[of as usize];
+                        *seen = seen.map(|before| before.max(speed));
+                    }
+                    capacity.dirty = true;
+                }
                 _ => {}
             }
             capacity.fresh >= FRESH_MAX
@@ -110,9 +122,42 @@ impl Node {
             tracing::warn!(store = %self.store.name(), mix = mix.name(), "the device is {which} than it was: a calibration is due");
             self.log(Logged::drift(self.now(), mix, which));
         }
+        if let Observed::Recovered(mix, speed) = observed {
+            tracing::info!(store = %self.store.name(), mix = mix.name(), %speed, "the device is as fast again as it was believed to be");
+            self.log(Logged::drift(self.now(), mix, "faster"));
+            self.believe();
+        }
         if due {
             self.trust();
         }
+        self.look_again(interval.active);
+    }
+
+    /// Where little is trusted and nothing goes on, some data are read over: else nothing would ever show that the device is
+    /// faster again.
+    fn look_again(&self, active: Nanos) {
+        let low = {
+            let capacity = self.capacity.borrow();
+            let mut seen = capacity.seen.iter().flatten();
+            seen.any(|speed| *speed < Share::percent(90))
+        };
+        let idle = match active.0 {
+            0 => self.idle_seconds.get() + 1,
+            _ => 0,
+        };
+        self.idle_seconds.set(idle);
+        if !low || idle < IDLE_MAX {
+            return;
+        }
+        self.idle_seconds.set(0);
+        let node = self.strong();
+        env::spawn(async move {
+            for _ in 0..PROBE_PIECES {
+                if node.stopped.get() || node.scrub_once().await.is_err() {
+                    return;
+                }
+            }
+        });
     }
 
     /// Reckons what the device can be trusted to do, and tells the calendar.
@@ -131,6 +176,9 @@ impl Node {
                 capacity.seen[mix as usize] = seen(&capacity.estimator, mix, surest, before);
             }
             let changed = capacity.seen != before;
+            // So far from what is believed that a calibration is worth its while.
+            let far = |it: &Option<Share>| it.is_some_and(|it| it < Share::percent(50));
+            capacity.drifted |= capacity.seen.iter().any(far);
             capacity.dirty |= changed;
             changed
         };
@@ -320,6 +368,16 @@ impl Node {
                 store: self.store.name().to_owned(),
             });
         }
+        let step = self.scrub_once().await?;
+        let pause = match step.round_done {
+            true => options.pause,
+            false => Nanos(0),
+        };
+        Ok(options.rate.time_for(step.read) + pause)
+    }
+
+    /// Reads the next piece of the round.
+    async fn scrub_once(self: &Rc<Self>) -> Result<ScrubStep, StoreError> {
         let step = self.store.scrub_step(SCRUB_PIECE).await?;
         let mut scrubbed = self.scrubbed.get();
         scrubbed.rounds = step.rounds;
@@ -332,10 +390,6 @@ impl Node {
             scrubbed.round_ended = Some(self.now());
         }
         self.scrubbed.set(scrubbed);
-        let pause = match step.round_done {
-            true => options.pause,
-            false => Nanos(0),
-        };
-        Ok(options.rate.time_for(step.read) + pause)
+        Ok(step)
     }
 }

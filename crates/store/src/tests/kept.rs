@@ -22,6 +22,9 @@ struct Slow {
     below: Rc<Memory>,
     turn: Rc<Semaphore>,
     rate: Cell<BytesPerSec>,
+    /// What a request that does not follow on the one before takes longer.
+    jump: Cell<Nanos>,
+    head: Cell<Sector>,
 }
 
 const FIXED: Nanos = Nanos::micros(100);
@@ -32,12 +35,19 @@ impl Slow {
             below: Memory::new("slow", size),
             turn: Semaphore::new(1),
             rate: Cell::new(rate),
+            jump: Cell::new(Nanos(0)),
+            head: Cell::new(Sector(0)),
         })
     }
 
-    async fn spend(&self, len: usize) {
+    async fn spend(&self, at: Sector, len: usize) {
         let _turn = self.turn.acquire(1).await;
-        env::sleep(FIXED + self.rate.get().time_for(Bytes(len as u64))).await;
+        let end = Sector(at.0 + len as u64 / 512);
+        let jump = match self.head.replace(end) == at {
+            true => Nanos(0),
+            false => self.jump.get(),
+        };
+        env::sleep(FIXED + jump + self.rate.get().time_for(Bytes(len as u64))).await;
     }
 }
 
@@ -48,14 +58,14 @@ impl Device for Slow {
 
     fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf> {
         Box::pin(async move {
-            self.spend(buf.len()).await;
+            self.spend(at, buf.len()).await;
             self.below.read(at, buf, class).await
         })
     }
 
     fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
         Box::pin(async move {
-            self.spend(data.len()).await;
+            self.spend(at, data.len()).await;
             self.below.write(at, data, flags).await
         })
     }
@@ -264,6 +274,69 @@ fn a_newcomer_is_served_at_its_rate_within_one_quantum() {
         let report = newcomer.report();
         assert!(report.delivered_bytes >= 60 * 3 * 950_000, "{report:?}");
         assert_eq!((report.windows.capacity, report.windows.scheduler), (0, 0));
+    });
+}
+
+/// Four that read as much as they get, each in a part of its own, for so long; what reads are trusted with then.
+async fn trusted_beside_streams(node: &Rc<Node>, seconds: u64) -> u64 {
+    let until = env::now() + Nanos::secs(seconds);
+    let mut readers = Vec::new();
+    for part in 0..4 {
+        let session = node.open_session(Access::NodeKey).unwrap();
+        readers.push(env::spawn(async move {
+            let mut at = 0;
+            while env::now() < until {
+                let from = 2 * MIB * part + at % (2 * MIB);
+                session.read("film", from, MIB / 4).await.unwrap();
+                at += MIB / 4;
+            }
+        }));
+    }
+    for reader in readers {
+        reader.await;
+    }
+    node.report().capacity.read
+}
+
+#[test]
+fn streams_that_take_turns_are_not_taken_for_a_slower_disk() {
+    env::Runtime::simulated(1).block_on(async {
+        let rate = BytesPerSec::mb(50);
+        let disk = Slow::new(Bytes::mib(24), rate);
+        let mut options = options(rate);
+        options.queue.share.costs.read.jump = Nanos::millis(10);
+        let node = node_on(&disk, options).await;
+        disk.jump.set(Nanos::millis(10));
+        let before = node.report().capacity.read;
+        let trusted = trusted_beside_streams(&node, 300).await;
+        assert!(
+            trusted * 10 >= before * 8,
+            "{trusted} of {before}: {:?}",
+            node.report().capacity
+        );
+    });
+}
+
+#[test]
+fn a_disk_that_was_slow_beside_others_is_trusted_again_when_they_are_gone() {
+    env::Runtime::simulated(1).block_on(async {
+        let rate = BytesPerSec::mb(50);
+        let disk = Slow::new(Bytes::mib(24), rate);
+        let node = node_on(&disk, options(rate)).await;
+        let before = node.report().capacity.read;
+        // Nobody knows of its jumps, so streams that take turns look like a slower disk.
+        disk.jump.set(Nanos::millis(10));
+        let low = trusted_beside_streams(&node, 300).await;
+        assert!(low * 10 < before * 6, "{low} of {before}");
+        assert!(node.report().capacity.calibration_due);
+        disk.jump.set(Nanos(0));
+        env::sleep(Nanos::secs(300)).await;
+        let trusted = node.report().capacity.read;
+        assert!(
+            trusted * 10 >= before * 8,
+            "{trusted} of {before}: {:?}",
+            node.report().capacity
+        );
     });
 }
 

@@ -40,6 +40,7 @@ fn interval(speed: f64) -> Interval {
     Interval {
         length: Nanos::secs(1),
         backlogged: Nanos::secs(1),
+        active: Nanos::secs(1),
         read_work: Nanos(0),
         write_work: Nanos::from_secs_f64(speed),
     }
@@ -175,4 +176,42 @@ fn the_guarantee_stays_within_its_bounds() {
         (Share::percent(10), true)
     );
     assert_eq!(estimator.guarantee(Mix::Reads, P99, 1), None);
+}
+
+/// Little to do: so much work in a tenth of a second of activity.
+fn light(speed: f64) -> Interval {
+    Interval {
+        backlogged: Nanos(0),
+        active: Nanos::millis(100),
+        ..interval(speed / 10.0)
+    }
+}
+
+#[test]
+fn a_device_that_is_fast_with_little_to_do_is_trusted_again() {
+    let mut estimator = Estimator::new(EstimatorOptions::default());
+    for _ in 0..100 {
+        estimator.observe(&interval(0.25));
+    }
+    for _ in 0..4 {
+        assert_eq!(estimator.observe(&light(0.95)), Observed::NotBacklogged);
+    }
+    let seen = estimator.observe(&light(0.95));
+    assert!(
+        matches!(seen, Observed::Recovered(Mix::Writes, speed) if speed > Share::percent(94)),
+        "{seen:?}"
+    );
+    assert_eq!(estimator.samples(Mix::Writes), 0);
+}
+
+#[test]
+fn a_device_that_is_as_slow_with_little_to_do_is_not() {
+    let mut estimator = Estimator::new(EstimatorOptions::default());
+    for _ in 0..100 {
+        estimator.observe(&interval(0.5));
+    }
+    for _ in 0..100 {
+        assert_eq!(estimator.observe(&light(0.52)), Observed::NotBacklogged);
+    }
+    assert_eq!(estimator.samples(Mix::Writes), 100);
 }
