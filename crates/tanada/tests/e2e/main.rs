@@ -5,6 +5,7 @@ mod advice;
 mod commands;
 mod common;
 mod daemon;
+mod guides;
 mod pairs;
 mod predict;
 mod recording;
