@@ -447,6 +447,23 @@ fn where_nobody_listens_a_connection_is_refused() {
 }
 
 #[test]
+fn the_mode_of_a_socket_is_given_to_no_file_that_a_link_in_its_place_names() {
+    use std::os::unix::fs::{MetadataExt, symlink};
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (folder.path().join("secret"), folder.path().join("sock"));
+    std::fs::write(&file, "x").unwrap();
+    symlink(&file, &link).unwrap();
+    let before = std::fs::metadata(&file).unwrap().mode();
+    let refused = env::net::give_socket_mode(&link, 0o777).unwrap_err();
+    assert!(refused.to_string().contains("was replaced"), "{refused}");
+    assert_eq!(std::fs::metadata(&file).unwrap().mode(), before);
+    let socket = folder.path().join("own");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    env::net::give_socket_mode(&socket, 0o600).unwrap();
+    assert_eq!(std::fs::metadata(&socket).unwrap().mode() & 0o777, 0o600);
+}
+
+#[test]
 fn a_unix_socket_nobody_listens_on_is_replaced_and_a_live_one_or_a_plain_file_is_not() {
     for runtime in runtimes() {
         let folder = tempfile::tempdir().unwrap();

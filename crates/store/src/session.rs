@@ -801,6 +801,13 @@ impl Session {
         !self.trusted && CLUSTER.iter().any(|prefix| object.starts_with(prefix))
     }
 
+    /// The prefix for which a listing leaves the name out.
+    fn hidden(&self, object: &str) -> Option<&'static str> {
+        let cluster = CLUSTER.iter().copied().filter(|_| !self.trusted);
+        let mut prefixes = cluster.chain([SYSTEM]);
+        prefixes.find(|prefix| object.starts_with(prefix))
+    }
+
     /// May it do anything at all still?
     fn goes_on(&self, what: &'static str, object: &str) -> Result<(), OperationError> {
         match &self.granted {

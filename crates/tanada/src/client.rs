@@ -7,11 +7,13 @@
 //! ```
 //!
 //! Always true: what a TCP listener says is believed of a path only. A socket found that way is used if the
-//! system says that this user or root serves it, and no token goes to where none was set for.
+//! system says that this user or root serves it. On this machine the token goes to no port that another user
+//! listens on. An answer that a daemon gives its owner alone is not taken from a listener that asked for no proof.
 
 use std::cell::OnceCell;
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -25,7 +27,7 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::admin::access::Access;
+use crate::admin::access::{Access, READABLE};
 use crate::admin::api::Refusal;
 use crate::config::{ADMIN, is_local};
 use crate::secrets;
@@ -76,6 +78,11 @@ pub enum ClientError {
     Token(String),
     #[error("what answers at {target} is no Tanada admin API: {why}")]
     Stranger { target: Target, why: String },
+    #[error(
+        "the token of TANADA_ADMIN_TOKEN_FILE is not shown at {target}: user {user} listens there, neither you nor \
+         root; start your daemon, or say where it is with --admin or TANADA_ADMIN"
+    )]
+    OthersListen { target: Target, user: u32 },
     #[error("{target} gave no answer within {seconds} s; look at the daemon's log")]
     TooSlow { target: Target, seconds: u64 },
     #[error("{0}")]
@@ -231,15 +238,44 @@ impl Client {
                 self.over(stream, request).await
             }
             (Address::Tcp(address), None) => {
-                if let Some(token) = token()? {
+                let token = token()?;
+                if let Some(token) = &token {
+                    self.may_show_token(address)?;
                     request = request.header("authorization", format!("Bearer {token}"));
                 }
                 let request = request.header("host", address.to_string()).body(body);
                 let request = request.map_err(|error| self.stranger(error))?;
+                let is_open = is_readable(request.method(), request.uri().path());
                 let stream = self.connect_tcp().await?;
-                self.over(stream, request).await
+                let (status, answer) = self.over(stream, request).await?;
+                if token.is_none() && !is_open && status.is_success() {
+                    let why = "it grants without a token what a daemon grants its owner alone";
+                    return Err(self.stranger(why));
+                }
+                Ok((status, answer))
             }
             (Address::Unix(_), None) => unreachable!("such a target is a socket"),
+        }
+    }
+
+    /// On this machine no token goes to a port that another user listens on.
+    fn may_show_token(&self, address: &SocketAddr) -> Result<(), ClientError> {
+        if !is_local(&self.target.0) {
+            return Ok(());
+        }
+        let me = rustix::process::geteuid().as_raw();
+        let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+        let tables = tables.map(|table| std::fs::read_to_string(table).unwrap_or_default());
+        // A port without a listener is passed on by the kernel, for example into a container.
+        let users = tables
+            .iter()
+            .flat_map(|table| listeners(table, address.port()));
+        match users.into_iter().find(|user| !is_trusted(*user, me)) {
+            Some(user) => Err(ClientError::OthersListen {
+                target: self.target.clone(),
+                user,
+            }),
+            None => Ok(()),
         }
     }
 
@@ -330,6 +366,25 @@ fn is_trusted(server: u32, me: u32) -> bool {
     server == me || server == 0
 }
 
+/// Does a daemon answer this over TCP without a token?
+fn is_readable(method: &Method, path: &str) -> bool {
+    method == Method::GET && READABLE.contains(&path)
+}
+
+/// The users who listen on TCP `port`, of a table as in `/proc/net/tcp`.
+fn listeners(table: &str, port: u16) -> Vec<u32> {
+    const LISTEN: &str = "0A";
+    let user = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        let (local, _remote, state) = (words.next()?, words.next()?, words.next()?);
+        let (_, at) = local.rsplit_once(':')?;
+        let is_it = u16::from_str_radix(at, 16) == Ok(port) && state == LISTEN;
+        // Between the state and the user: queues, timer, retransmissions.
+        is_it.then(|| words.nth(3)?.parse().ok()).flatten()
+    };
+    table.lines().filter_map(user).collect()
+}
+
 /// Connects to a Unix socket, also where its path is longer than the system takes.
 async fn connect(path: &Path) -> io::Result<tokio::net::UnixStream> {
     if path.as_os_str().len() <= SOCKET_PATH_MAX {
@@ -365,6 +420,26 @@ mod tests {
         assert!(!is_trusted(1001, 1000));
         // Another user's daemon is not what root meant by a port.
         assert!(!is_trusted(1000, 0));
+    }
+
+    #[test]
+    fn a_table_of_sockets_says_which_users_listen_on_a_port() {
+        let table = "\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:2A80 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1001        0 7 1 0 100 0 0 10 0
+   1: 0100007F:2A80 0100007F:9C40 01 00000000:00000000 00:00000000 00000000  1002        0 8 1 0 20 4 30 10 -1
+   2: 0100007F:2A81 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 9 1 0 100 0 0 10 0
+";
+        assert_eq!(listeners(table, 10880), [1001]);
+        assert_eq!(listeners(table, 10881), [0]);
+        assert_eq!(listeners(table, 1), [0; 0]);
+    }
+
+    #[test]
+    fn without_a_token_a_listener_grants_what_is_readable_and_nothing_else() {
+        assert!(is_readable(&Method::GET, "/v1/status"));
+        assert!(!is_readable(&Method::GET, "/v1/stores"));
+        assert!(!is_readable(&Method::PATCH, "/v1/status"));
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub mod sim;
 
 pub use address::{Address, AddressError};
 pub use crowd::{Crowd, Full, Member};
+pub use real::give_socket_mode;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -14,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -96,9 +96,8 @@ impl Listener {
                 let name = SocketAddrUnix::new(path)?;
                 let socket =
                     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
-                let mode = rustix::fs::Mode::from_raw_mode(mode);
                 // The file takes over the socket's own mode, so it is never open wider than asked for.
-                rustix::fs::fchmod(&socket, mode)?;
+                rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(mode))?;
                 match rustix::net::bind(&socket, &name) {
                     Err(Errno::ADDRINUSE) => {
                         remove_stale(path, &name)?;
@@ -108,7 +107,7 @@ impl Listener {
                 }
                 .map_err(|errno| refused(address, errno))?;
                 // What the umask took away is given back.
-                rustix::fs::chmod(path, mode)?;
+                give_socket_mode(path, mode)?;
                 let status = std::fs::symlink_metadata(path)?;
                 let listener = Listener {
                     socket: Rc::new(socket),
@@ -182,6 +181,29 @@ impl Drop for Listener {
 fn refused(address: &Address, errno: Errno) -> io::Error {
     let error = io::Error::from(errno);
     io::Error::new(error.kind(), format!("listening at {address}: {error}"))
+}
+
+/// Sets the mode of the Unix socket at `path`, which this process has bound.
+///
+/// A folder's owner can put a link in the socket's place at any moment, so the link is not followed.
+///
+/// # Errors
+/// If what is there is no socket of this user's, or the system refuses.
+pub fn give_socket_mode(path: &Path, mode: u32) -> io::Result<()> {
+    use rustix::fs::{FileType, OFlags};
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
+    let status = rustix::fs::fstat(&file)?;
+    let is_socket = FileType::from_raw_mode(status.st_mode) == FileType::Socket;
+    if !is_socket || status.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other(format!(
+            "{} was replaced while the socket was made; use a folder that only this user can change",
+            path.display()
+        )));
+    }
+    let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::chmod(itself, rustix::fs::Mode::from_raw_mode(mode))?;
+    Ok(())
 }
 
 /// Removes the file of a Unix socket nobody listens on.

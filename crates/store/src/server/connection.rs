@@ -199,6 +199,8 @@ struct Terms {
     behalf: Behalf,
     /// The capability it came with.
     token: Option<String>,
+    /// How often keys had been voided when the capability was looked at.
+    keys: u64,
     /// Shows this connection among the session's.
     _peer: Peer,
 }
@@ -458,6 +460,8 @@ impl Connection {
             NodeAccess::NodeKey => Access::NodeKey,
             NodeAccess::Capability(_) => Access::Capability,
         };
+        // Noted before the token is looked at: a key that is voided from now on ends the connection.
+        let keys = server.node.voided();
         let session = server.node.open_session(access);
         let session = session.map_err(|why| told(why.to_string()))?;
         let opened = Answer::Opened(Opened {
@@ -476,6 +480,7 @@ impl Connection {
         };
         let terms = Terms {
             token,
+            keys,
             _peer: session.joined(&self.peer),
             behalf: Behalf {
                 session,
@@ -572,14 +577,14 @@ impl Connection {
         let mut is_written = false;
         let end = {
             let session = Rc::clone(&entered.terms.behalf.session);
-            let token = entered.terms.token.clone();
+            let (token, keys) = (entered.terms.token.clone(), entered.terms.keys);
             let reading = async {
                 match self.read_requests(server, &mut entered).await {
                     Ok(never) => match never {},
                     Err(end) => end,
                 }
             };
-            let revoked = wait_revoked(&server.node, &session, token.as_deref());
+            let revoked = wait_revoked(&server.node, &session, token.as_deref(), keys);
             either(revoked, either(reading, self.wait_drained())).await
         };
         self.reading.end();
@@ -937,8 +942,9 @@ impl Connection {
 }
 
 /// Waits until the capability somebody came with is good no more: its reservation is over, or its key void.
-async fn wait_revoked(node: &Node, session: &Session, token: Option<&str>) -> End {
-    let mut keys = node.voided();
+///
+/// `keys` is how often keys were voided when the token was looked at.
+async fn wait_revoked(node: &Node, session: &Session, token: Option<&str>, mut keys: u64) -> End {
     loop {
         if session.phase() == Phase::Over {
             return End::Revoked(format!(

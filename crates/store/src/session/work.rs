@@ -4,7 +4,6 @@ use base::{Buf, View};
 use policy::share::Direction;
 
 use super::{OperationError, Session};
-use crate::book::SYSTEM;
 use crate::names::LISTING_MAX;
 use crate::object::{Change, Extent, Generation, Listing, Stat};
 
@@ -172,12 +171,16 @@ impl Session {
         loop {
             let wanted = most - found.objects.len();
             let part = self.node.store.list(prefix, after.as_deref(), wanted);
-            let visible = |it: &Stat| !it.name.starts_with(SYSTEM) && !self.hides(&it.name);
+            let passed = part.objects.last().and_then(|it| self.hidden(&it.name));
+            let visible = |it: &Stat| self.hidden(&it.name).is_none();
             found
                 .objects
                 .extend(part.objects.into_iter().filter(visible));
             match part.next {
-                Some(next) if found.objects.len() < most => after = Some(next),
+                // All names with a hidden prefix are passed in one step, however many there are.
+                Some(next) if found.objects.len() < most => {
+                    after = Some(passed.map_or(next, |prefix| format!("{prefix}{}", char::MAX)));
+                }
                 next => {
                     found.next = next;
                     return Ok(found);

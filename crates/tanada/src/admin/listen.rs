@@ -12,7 +12,7 @@
 use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -99,7 +99,7 @@ impl Door {
                 })?;
                 let file = SocketFile(path.clone());
                 // Until here the peers' credentials alone keep others out.
-                fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+                env::net::give_socket_mode(path, 0o600)?;
                 Ok(Door {
                     address: address.clone(),
                     listener: Listener::Unix {

@@ -310,6 +310,17 @@ fn what_virtual_disks_consist_of_is_for_the_node_key_alone() {
                 assert!(refused.contains("for the node key alone"), "{refused}");
             }
         }
+        let own = writer.write("notes", 0, data.clone(), Change::default().creating());
+        own.await.expect("its own");
+        let one = writer
+            .list("", None, 1)
+            .await
+            .expect("listed past hidden names");
+        assert_eq!(one.objects[0].name, "notes");
+        writer
+            .delete("notes", Change::default())
+            .await
+            .expect("its own");
         assert!(
             writer
                 .list("", None, 100)
