@@ -129,7 +129,8 @@ fn stays_locked(path: &Path) -> anyhow::Result<bool> {
             return Ok(true);
         }
         tries -= 1;
-        env::Runtime::real(env::RealConfig::default())?.block_on(env::sleep(BETWEEN));
+        env::Runtime::real(env::RealConfig::default())?
+            .block_on(async { env::sleep(BETWEEN).await });
     }
     Ok(false)
 }
