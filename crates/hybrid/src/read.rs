@@ -193,13 +193,14 @@ impl Inner {
         };
         if overlay.beneath.is_empty() {
             self.note_buffered(&range, class);
+        } else if overlay.beneath == (0..buf.len()) {
+            buf = self.read_beneath(at, buf, class).await?;
         } else {
-            let tail = buf.split_off(overlay.beneath.end);
-            let middle = buf.split_off(overlay.beneath.start);
+            // Read apart: after an error on the fast device the answer comes in another buffer.
             let from = Sector::containing(range.start + overlay.beneath.start as u64);
-            let middle = self.read_beneath(from, middle, class).await?;
-            buf.join(middle);
-            buf.join(tail);
+            let beneath = Buf::for_read(overlay.beneath.len());
+            let beneath = self.read_beneath(from, beneath, class).await?;
+            buf[overlay.beneath.clone()].copy_from_slice(&beneath);
         }
         overlay.lay_over(&mut buf);
         Ok(buf)

@@ -3,9 +3,10 @@
 use std::rc::Rc;
 
 use base::{Bytes, Nanos, Span};
+use device::fault::{Book, Injury, Rule};
 use device::model::{ModelDisk, Spec, Store};
 use device::{Device, DeviceExt, Memory, Striped, striped};
-use hybrid::{Buffer, CopyBack, Hybrid, Mode, MoveEnd, MoveRecord, Mover, Settings, Tier};
+use hybrid::{Buffer, CopyBack, Health, Hybrid, Mode, MoveEnd, MoveRecord, Mover, Settings, Tier};
 use policy::tier::{Parameters, Region};
 
 use crate::common::{everything, get, make, noise, put, reads_as, run};
@@ -162,6 +163,34 @@ fn holes_are_not_reported_where_the_buffer_has_data() {
         let pieces = disk.allocation(elsewhere).await.expect("it can be told");
         assert_eq!(pieces, [(8192, false)], "nothing was ever written there");
         assert!(reads_as(&disk, span, 7).await);
+    });
+}
+
+#[test]
+fn what_the_buffer_holds_is_read_though_the_fast_device_is_gone() {
+    run(6, async {
+        let (slow, fast) = (Memory::new("hdd0", SLOW), Memory::new("ssd0", FAST));
+        let book = Book::new(env::rng("faults"));
+        let settings = published(Buffer::Memory, CopyBack::All);
+        let disk = make(settings, slow.clone(), book.wrap(fast)).await;
+        heat_until(&disk, 2, |disk| done(disk, 1)).await;
+        put(&disk, Span::bytes(REGION, 8192), 5).await;
+        slow.set_latency(Nanos::millis(500));
+        heat_until(&disk, 3, |disk| disk.moves(0).len() > 1).await;
+        let span = Span::bytes(2 * REGION + (1 << 20), 8192);
+        put(&disk, span, 7).await;
+        assert_eq!(disk.status().dirty_bytes, 8192, "the rest is in memory");
+
+        book.add(Rule::new(Injury::Gone).device("ssd0"));
+        env::sleep(Nanos::secs(60)).await;
+        let status = disk.status();
+        assert_eq!(status.health, Health::Failed, "{}", status.why);
+        assert!(reads_as(&disk, span, 7).await, "it was acknowledged");
+        let wider = Span::bytes(span.start.byte() - 4096, 16_384);
+        let read = get(&disk, wider).await;
+        let held = read[4096..12_288].iter().all(|byte| *byte == 7);
+        assert!(held, "it lies over the slow device's");
+        disk.flush().await.expect_err("it is in memory alone");
     });
 }
 

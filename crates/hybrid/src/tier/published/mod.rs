@@ -24,6 +24,7 @@
 //! SyncingUp   -> Up           halt           the rest of the buffer goes to the fast device at once
 //! CopyingDown -> Up           halt, or the slow device failed: the buffer goes to the fast device; queued again
 //! SyncingDown -> sinking      halt           the direct mover's tasks bring the rest home
+//! any         -> for good     the fast device failed with dirty data out of reach: reads see the buffer
 //! ```
 //!
 //! A crash at any moment leaves what the table of extents and the page map say: a region up with some of its

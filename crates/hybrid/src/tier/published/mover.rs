@@ -686,10 +686,15 @@ impl Inner {
         // Or users could go on behind the drain's back for ever.
         cache.tier.published.with(|moving| moving.closing = true);
         while let Err(error) = self.drain_buffer_of(cache).await {
-            if cache.stopped.get() || matches!(*cache.condition.borrow(), Condition::Dead(_)) {
-                // With the power off, or dirty data out of reach, nobody is told that it is durable.
+            if cache.stopped.get() {
+                // No request comes any more, and no flush has called it durable.
                 cache.tier.published.forget_buffer();
                 break;
+            }
+            if matches!(*cache.condition.borrow(), Condition::Dead(_)) {
+                // The buffer has the only copy of writes that were acknowledged: reads see it until the end, and
+                // every flush fails.
+                return Ended::Again;
             }
             tracing::error!(volume = %self.name, %error, "what users wrote could not be brought away");
             env::sleep(FAILURE_REST).await;

@@ -177,13 +177,16 @@ impl Inner {
         }
     }
 
-    /// Brings all that is marked now to where it belongs.
+    /// Brings all that is marked now to where it belongs, as a task of its own: a caller that goes away leaves no
+    /// write under way whose pages are not locked.
     pub(crate) async fn drain_buffer(self: &Rc<Self>) -> Result<(), DeviceError> {
         let cache = self.cache.borrow().clone();
-        match cache {
-            Some(cache) => self.drain_buffer_of(&cache).await,
-            None => Ok(()),
-        }
+        let marked = |cache: &Rc<Cache>| cache.tier.published.next_marked(0, SYNC_WRITE_MAX.0);
+        let Some(cache) = cache.filter(|cache| marked(cache).is_some()) else {
+            return Ok(());
+        };
+        let inner = Rc::clone(self);
+        env::spawn(async move { inner.drain_buffer_of(&cache).await }).await
     }
 
     pub(super) async fn drain_buffer_of(
@@ -212,7 +215,12 @@ impl Inner {
             cache.settled().await?;
             let (first, end) = (run.start / PAGE, run.end.div_ceil(PAGE));
             let _held = self.locks.acquire(first, end, Lock::EXCLUSIVE).await;
-            if matches!(*cache.condition.borrow(), Condition::Failing(_)) {
+            // It may have failed meanwhile. Past a dead one nothing goes to the slow device: a dirty page may cover it.
+            let settled = matches!(
+                *cache.condition.borrow(),
+                Condition::Running | Condition::Passing(_)
+            );
+            if !settled {
                 continue;
             }
             let Some(part) = published.begin_errand(&run, errand) else {
