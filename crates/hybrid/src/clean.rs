@@ -14,7 +14,7 @@
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Instant, Nanos, Sector, View};
-use device::{Class, DeviceError, WriteFlags};
+use device::{Class, DeviceError, Op, WriteFlags};
 use env::sync::join_all;
 use policy::cache::cleaner::{Cleaner, CleanerOptions, Decision, Load};
 
@@ -555,6 +555,13 @@ impl Inner {
     /// The last error, once a whole sweep over what is dirty brought nothing home.
     pub(crate) async fn clean_all(&self, cache: &Rc<Cache>) -> Result<(), DeviceError> {
         while cache.map.borrow().dirty() > 0 {
+            if cache.stopped.get() {
+                return Err(DeviceError::Gone {
+                    device: self.name.clone(),
+                    op: Op::Write,
+                    why: "it was shut down".to_owned(),
+                });
+            }
             let (mut cursor, mut cleaned, mut failed) = (0, 0, None);
             let regions = cache.map.borrow().dirty_regions(0).count();
             for _ in 0..=regions {

@@ -422,6 +422,11 @@ impl Hybrid {
     /// # Errors
     /// [`SetError`]; nothing changed then, but for a mode change whose cleaning failed.
     pub async fn set(&self, settings: Settings) -> Result<(), SetError> {
+        let disk = self.clone();
+        env::spawn(async move { disk.set_whole(settings).await }).await
+    }
+
+    async fn set_whole(&self, settings: Settings) -> Result<(), SetError> {
         settings.check()?;
         let _managing = self.manage("change the settings of")?;
         let inner = &self.inner;

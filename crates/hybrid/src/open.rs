@@ -14,6 +14,9 @@
 //! 1. The slow device is never written by any of these but to bring its own data home.
 //! 2. A pair that does not belong together is refused, and nothing is written.
 //! 3. Cut off at any point, the pair opens as before or as after.
+//!
+//! An operation on an open disk runs as a task of its own: a caller that goes away leaves no closed gate, and no
+//! slow write under way whose pages are not locked.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -459,6 +462,11 @@ impl Hybrid {
     /// # Errors
     /// [`OpenError`]; the disk goes on alone then.
     pub async fn attach(&self, fast: Rc<dyn Device>, ties: Ties) -> Result<(), OpenError> {
+        let disk = self.clone();
+        env::spawn(async move { disk.attach_whole(fast, ties).await }).await
+    }
+
+    async fn attach_whole(&self, fast: Rc<dyn Device>, ties: Ties) -> Result<(), OpenError> {
         let _managing = self.manage("attach a fast device to")?;
         let inner = &self.inner;
         if inner.live_cache().is_some() {
@@ -488,6 +496,11 @@ impl Hybrid {
     /// [`OpenError::Device`] if data could not be brought home: the pair stays together then; or if the fast
     /// device's label could not be written: nothing is dirty then, and the fast device is given up.
     pub async fn detach(&self) -> Result<(), OpenError> {
+        let disk = self.clone();
+        env::spawn(async move { disk.detach_whole().await }).await
+    }
+
+    async fn detach_whole(&self) -> Result<(), OpenError> {
         let _managing = self.manage("detach the fast device of")?;
         let inner = &self.inner;
         let Some(cache) = inner.live_cache() else {
@@ -508,6 +521,11 @@ impl Hybrid {
     /// # Errors
     /// [`OpenError`] if the last commit failed; the disk is closed all the same.
     pub async fn close(&self) -> Result<(), OpenError> {
+        let disk = self.clone();
+        env::spawn(async move { disk.close_whole().await }).await
+    }
+
+    async fn close_whole(&self) -> Result<(), OpenError> {
         let _managing = self.manage("close")?;
         let inner = &self.inner;
         inner.close_gate().await;
@@ -532,6 +550,11 @@ impl Hybrid {
     /// # Errors
     /// [`OpenError::TooSmall`], or a device's error; the size stays as it was then.
     pub async fn resize(&self, fast_bytes: Option<Bytes>) -> Result<(), OpenError> {
+        let disk = self.clone();
+        env::spawn(async move { disk.resize_whole(fast_bytes).await }).await
+    }
+
+    async fn resize_whole(&self, fast_bytes: Option<Bytes>) -> Result<(), OpenError> {
         let _managing = self.manage("resize the cache of")?;
         let inner = &self.inner;
         let Some(cache) = inner.live_cache() else {
@@ -744,10 +767,12 @@ impl Inner {
         // A rested disk needs no marks, and a full set of fingerprints recognises it best.
         let unmarked = self.unmark(cache, Nanos(0)).await;
         first = first.and(unmarked.map_err(OpenError::from));
-        let flushed = self.slow.flush().await;
-        first = first.and(flushed.map_err(OpenError::from));
         // No round is under way from here on, and once the cache has stopped none begins.
         let _turn = cache.cleaning.acquire(1).await;
+        // After that: a round that failed may have written pages without a flush, and a fingerprint of what a power
+        // cut could still undo would be wrong afterwards.
+        let flushed = self.slow.flush().await;
+        first = first.and(flushed.map_err(OpenError::from));
         if first.is_ok() {
             self.refresh_dirty_samples(cache).await;
             self.note_closing(cache).await;

@@ -239,6 +239,10 @@ impl Run {
             env::sleep(Nanos::micros(50)).await;
         }
         drop(users);
+        // What the manager began goes on.
+        while disk.inner.managing.get() && env::now() < end + LIFE_MAX && self.supply.is_on() {
+            env::sleep(Nanos::micros(50)).await;
+        }
         self.close(disk).await;
     }
 
@@ -499,6 +503,20 @@ const FAULTS: Plan = Plan {
     ..PLAIN
 };
 
+const EVERY_MODE: Plan = Plan {
+    modes: &WriteMode::ALL,
+    management: true,
+    ..FAULTS
+};
+
+const TIERS: Plan = Plan {
+    modes: &[WriteMode::Back, WriteMode::OnlyWrites],
+    uses: &[Mode::Tier, Mode::Both, Mode::Cache],
+    movers: &[crate::Mover::Direct, crate::Mover::Published],
+    management: true,
+    ..FAULTS
+};
+
 #[test]
 fn write_back_survives_faults() {
     survive("write_back_survives_faults", 60, FAULTS);
@@ -506,26 +524,28 @@ fn write_back_survives_faults() {
 
 #[test]
 fn every_write_mode_survives_faults_under_management() {
-    let plan = Plan {
-        modes: &WriteMode::ALL,
-        management: true,
-        ..FAULTS
-    };
     survive(
         "every_write_mode_survives_faults_under_management",
         60,
-        plan,
+        EVERY_MODE,
     );
 }
 
 #[test]
 fn tiers_survive_faults_under_management() {
-    let plan = Plan {
-        modes: &[WriteMode::Back, WriteMode::OnlyWrites],
-        uses: &[Mode::Tier, Mode::Both, Mode::Cache],
-        movers: &[crate::Mover::Direct, crate::Mover::Published],
-        management: true,
-        ..FAULTS
-    };
-    survive("tiers_survive_faults_under_management", 60, plan);
+    survive("tiers_survive_faults_under_management", 60, TIERS);
+}
+
+/// The fast device goes away while a region's buffer in memory has what users wrote last.
+#[test]
+fn reads_see_a_buffer_whose_fast_device_went_away() {
+    let survived = run(464, TIERS);
+    assert!(survived.is_ok(), "{}", survived.unwrap_err());
+}
+
+/// A manager goes away while its operation writes to the slow device, and then the disk is closed.
+#[test]
+fn a_pair_closed_after_a_manager_went_away_opens_again() {
+    let survived = run(496, EVERY_MODE);
+    assert!(survived.is_ok(), "{}", survived.unwrap_err());
 }

@@ -376,3 +376,27 @@ fn the_fast_device_comes_and_goes_while_the_disk_is_in_use() {
         }
     });
 }
+
+#[test]
+fn a_detach_whose_caller_goes_away_ends_all_the_same() {
+    run(11, async {
+        let (slow, fast) = devices();
+        let disk = make(keep_all(), slow.clone(), fast).await;
+        put(&disk, pages(10, 40), 3).await;
+        slow.set_latency(Nanos::millis(10));
+        let detach = env::spawn({
+            let disk = disk.clone();
+            async move { disk.detach().await }
+        });
+        let caller = env::cancel_scope(detach);
+        env::sleep(Nanos::millis(5)).await;
+        assert!(disk.status().dirty_bytes > 0, "it is under way");
+        drop(caller);
+        env::sleep(Nanos::secs(10)).await;
+        let status = disk.status();
+        assert_eq!(status.health, Health::PassThrough, "{}", status.why);
+        assert!(reads_as(&*slow, pages(10, 40), 3).await);
+        put(&disk, pages(10, 1), 4).await;
+        assert!(reads_as(&*slow, pages(10, 1), 4).await, "requests go on");
+    });
+}
