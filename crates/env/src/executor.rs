@@ -413,9 +413,9 @@ impl Core {
     pub(crate) fn stood_still(&self, host: u32, span: Nanos, boot: bool) {
         let mut all = self.ahead.borrow_mut();
         let mut ahead = all.get(&host).copied().unwrap_or_default();
-        ahead.wall = ahead.wall + span;
+        ahead.wall += span;
         if boot {
-            ahead.boot = ahead.boot + span;
+            ahead.boot += span;
         }
         all.insert(host, ahead);
     }
