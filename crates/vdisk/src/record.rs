@@ -445,8 +445,9 @@ pub fn volume_name_key(name: &Name) -> String {
     format!("volume-name/{name}")
 }
 
-/// No volume comes by itself so many generations further than its record: at a hundred a second that is in 16 months.
-const AHEAD_MOST: u64 = 1 << 32;
+/// No volume comes by itself so many generations further than its record: at ten a second, more than commits ever are, that is in
+/// ten months. Far below what a store can be sealed with.
+const AHEAD_MOST: u64 = 1 << 28;
 
 impl VolumeRecord {
     /// Is a fence sealed with more than any writer of this volume can have had?
