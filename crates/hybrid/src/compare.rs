@@ -11,20 +11,21 @@
 //! mounts, XFS and btrfs a generation). What is compared only after a close needs no care while the disk is in use.
 //!
 //! Always true:
-//! 1. Nothing is written, and a page that cannot be read is not held against the device.
+//! 1. Nothing is written, and a page that cannot be read is not held against the device, if half of them can.
 //! 2. A page is compared only where the slow device can hold but one contents.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use base::{Bytes, Map, Sector};
-use device::{Device, DeviceExt};
+use device::{Device, DeviceError, DeviceExt};
 use env::sync::join_all;
 
-use crate::cache::{Cache, sample_crc};
+use crate::cache::{Cache, sample_crc, sample_pages};
 use crate::engine::Inner;
-use crate::label::PAGE;
+use crate::label::{Label, PAGE};
 use crate::map::{FULL, PAGES_MAX, PageMap, REGION_PAGES};
+use crate::open::OpenError;
 
 /// Fingerprints from this number on are those of a close: the rest of the number is the page.
 pub(crate) const CLOSING: u64 = 1 << 10;
@@ -96,18 +97,50 @@ fn header_pages(start: &[u8], pages: u64) -> BTreeSet<u64> {
     places.filter(|page| *page < pages).collect()
 }
 
-/// Which of `expected` (page, fingerprint) differ on `slow`; a page that cannot be read does not count.
-async fn differing(slow: &Rc<dyn Device>, expected: &[(u64, u32)]) -> Vec<u64> {
-    let mut differ = Vec::new();
-    for some in expected.chunks(DEPTH) {
-        let reads = some.iter().map(|(page, _)| sample_crc(&**slow, *page));
-        for ((page, known), found) in some.iter().zip(join_all(reads).await) {
-            if found.is_ok_and(|found| found != *known) {
-                differ.push(*page);
+/// What comparing has found so far.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Pages whose fingerprint was known.
+    pub known: usize,
+    /// Of those, pages that could be read.
+    pub compared: usize,
+    /// Pages that differ.
+    pub differ: Vec<u64>,
+    /// The first error of a page that could not be read.
+    pub error: Option<DeviceError>,
+}
+
+impl Tally {
+    /// Counts one page whose fingerprint should be `known`.
+    pub fn note(&mut self, page: u64, known: u32, found: Result<u32, DeviceError>) {
+        self.known += 1;
+        match found {
+            Ok(found) => {
+                self.compared += 1;
+                self.differ.extend((found != known).then_some(page));
+            }
+            Err(error) => {
+                tracing::warn!(page, %error, "a page of the slow device could not be compared");
+                self.error.get_or_insert(error);
             }
         }
     }
-    differ
+
+    /// Why the device cannot be told from another one, if too few pages could be read.
+    fn too_few(&self) -> Option<DeviceError> {
+        let few = self.compared * 2 < self.known;
+        self.error.clone().filter(|_| few)
+    }
+}
+
+/// Compares `expected` (page, fingerprint) with `slow`.
+async fn compare(slow: &Rc<dyn Device>, expected: &[(u64, u32)], tally: &mut Tally) {
+    for some in expected.chunks(DEPTH) {
+        let reads = some.iter().map(|(page, _)| sample_crc(&**slow, *page));
+        for ((page, known), found) in some.iter().zip(join_all(reads).await) {
+            tally.note(*page, *known, found);
+        }
+    }
 }
 
 /// Clean whole pages in regions that are not marked, in order of address, at most `most` of them.
@@ -132,11 +165,13 @@ pub(crate) struct Known<'a> {
     pub closed: bool,
     /// Every clean page is to be compared.
     pub all: bool,
+    /// The volume that the cache's label names, where neither that nor the record is this volume's.
+    pub of: Option<String>,
 }
 
 impl Inner {
-    /// Compares more than the sampled pages. Returns how many, and which differ.
-    pub(crate) async fn compare_more(&self, known: &Known<'_>) -> (usize, Vec<u64>) {
+    /// Compares more than the sampled pages.
+    pub(crate) async fn compare_more(&self, known: &Known<'_>, tally: &mut Tally) {
         let mut expected: Vec<(u64, u32)> = Vec::new();
         if known.closed {
             let closing = known
@@ -156,8 +191,78 @@ impl Inner {
         expected.retain(|(page, _)| *page < self.slow.whole_pages());
         expected.sort_unstable();
         expected.dedup();
-        let differ = differing(&self.slow.device, &expected).await;
-        (expected.len(), differ)
+        compare(&self.slow.device, &expected, tally).await;
+    }
+
+    /// Is this the slow device the cache knew? Compares fingerprints, but for pages that lie in marked regions or,
+    /// unless it was closed, are dirty: there the slow device may hold either of two contents.
+    async fn compare_samples(
+        &self,
+        known: &Known<'_>,
+        tally: &mut Tally,
+    ) -> Result<(), DeviceError> {
+        let pages = sample_pages(self.slow.whole_pages());
+        for (number, page) in pages.iter().enumerate() {
+            let sample = known.samples.get(&(number as u64)).copied().flatten();
+            let dirty = known.map.is_dirty(*page) && !known.closed;
+            let unsettled = dirty || known.marks.contains_key(&(page / REGION_PAGES));
+            let Some(sample) = sample.filter(|_| !unsettled) else {
+                continue;
+            };
+            match sample_crc(&*self.slow.device, *page).await {
+                Err(gone @ DeviceError::Gone { .. }) => return Err(gone),
+                found => tally.note(*page, sample, found),
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a slow device that is not the one the cache knew, or of which too little can be read to tell.
+    pub(crate) async fn check_slow(
+        &self,
+        label: &Label,
+        fast: &str,
+        known: &Known<'_>,
+    ) -> Result<(), OpenError> {
+        let mut tally = Tally::default();
+        self.compare_samples(known, &mut tally).await?;
+        if tally.differ.is_empty() {
+            self.compare_more(known, &mut tally).await;
+        }
+        if known.all {
+            let (pages, differ) = (tally.compared, tally.differ.len());
+            tracing::info!(volume = %self.name, pages, differ, "verified");
+        }
+        if let Some(page) = tally.differ.first() {
+            return Err(OpenError::Stale {
+                name: self.name.clone(),
+                cache: label.uuid,
+                dirty: Bytes(u64::from(known.map.dirty()) * PAGE),
+                fast: fast.to_owned(),
+                slow: self.slow.info.name.clone(),
+                of: known.of.clone(),
+                differ: tally.differ.len(),
+                compared: tally.compared,
+                at: page * PAGE,
+            });
+        }
+        if let Some(error) = tally.too_few() {
+            return Err(error.into());
+        }
+        match tally.error {
+            Some(error) if known.all => Err(OpenError::State {
+                what: "verify",
+                name: self.name.clone(),
+                why: format!(
+                    "{} of {} pages of {} that are to be compared cannot be read (the first: {error}); copy it to a \
+                     sound device, or start without verifying",
+                    tally.known - tally.compared,
+                    tally.known,
+                    self.slow.info.name
+                ),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// A page was read from the slow device.

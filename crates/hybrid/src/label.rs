@@ -125,7 +125,17 @@ pub(crate) enum Unlabelled {
 /// How often a label is asked for before it counts as unreadable.
 const ATTEMPTS: u32 = 3;
 
+/// As much of a volume's name as a label keeps.
+pub(crate) fn kept_of(name: &str) -> String {
+    name.chars().take(16).collect()
+}
+
 impl Label {
+    /// Does it name the volume `name`?
+    pub fn is_of(&self, name: &str) -> bool {
+        self.name == kept_of(name)
+    }
+
     /// Lays out a fast device of `size` bytes, of which the cache may use `limit`.
     pub fn layout(
         size: Bytes,
@@ -168,7 +178,7 @@ impl Label {
             slots_start: LEDGER_START + ledger_len,
             slots: wanted,
             slots_max,
-            name: name.chars().take(16).collect(),
+            name: kept_of(name),
             generation: 0,
             closed: false,
         })

@@ -142,17 +142,14 @@ pub enum OpenError {
         generation: u64,
     },
     /// The fast device was away while the volume went on without it.
-    #[error(
-        "{fast} has an old state of the cache of {name} (attachment {found} of {known}): the volume went on without \
-         it, so what it holds may be out of date; connect the device of the last attachment, if there is one, or \
-         give up what this one holds with `tanada volume give-up {name} --cache {cache:032x}`, and an empty cache \
-         is made on it; if both devices were set back together, `tanada volume accept` with the same words takes it"
-    )]
+    #[error("{}", older(name, fast, of, *cache, (*found, *known)))]
     Older {
         /// The volume.
         name: String,
         /// The fast device offered.
         fast: String,
+        /// The volume that its label names, if that is another one and the record does not know the cache.
+        of: Option<String>,
         /// The identity of the cache on it.
         cache: u128,
         /// The number of its attachment.
@@ -162,8 +159,8 @@ pub enum OpenError {
     },
     /// Another cache than the record names.
     #[error(
-        "{fast} is a cache of '{of}' ({cache:032x}), but the cache of {name} is {known:032x}: connect that one, or \
-         detach this one where it belongs; `tanada volume give-up {name} --cache ...` gives up either"
+        "{fast} is a cache of '{of}' ({cache:032x}), but the cache of {name} is {known:032x}: connect that one; {}",
+        where_it_belongs(name, of, *known)
     )]
     Another {
         /// The volume.
@@ -264,8 +261,8 @@ pub enum OpenError {
     /// The slow device's contents are not those the cache knew.
     #[error(
         "{fast} is not the cache of {slow}, or {slow} was changed without it: {differ} of {compared} \
-         fingerprints differ (first at byte {at}); attach the right pair, or, if {slow} is to stay as it is, give up \
-         what only the cache had ({dirty}) with `tanada volume give-up {name} --cache {cache:032x}`"
+         fingerprints differ (first at byte {at}); {}",
+        right_pair(name, slow, of, *cache, *dirty)
     )]
     Stale {
         /// The volume.
@@ -274,6 +271,8 @@ pub enum OpenError {
         fast: String,
         /// The slow device.
         slow: String,
+        /// The volume that the cache's label names, if that is another one and the record does not know the cache.
+        of: Option<String>,
         /// Fingerprints that differ.
         differ: usize,
         /// Fingerprints compared.
@@ -295,6 +294,50 @@ pub enum OpenError {
         /// What stands in the way.
         why: String,
     },
+}
+
+/// What to do about an old state of a cache. A live cache of another volume is not to be given up.
+fn older(
+    name: &str,
+    fast: &str,
+    of: &Option<String>,
+    cache: u128,
+    (found, known): (u64, u64),
+) -> String {
+    match of {
+        Some(of) => format!(
+            "{fast} is a cache of '{of}' ({cache:032x}), and {name} never had it: attach it to volume {of}, and the \
+             right device to {name}"
+        ),
+        None => format!(
+            "{fast} has an old state of the cache of {name} (attachment {found} of {known}): the volume went on \
+             without it, so what it holds may be out of date; connect the device of the last attachment, if there is \
+             one, or give up what this one holds with `tanada volume give-up {name} --cache {cache:032x}`, and an \
+             empty cache is made on it; if both devices were set back together, `tanada volume accept` with the same \
+             words takes it"
+        ),
+    }
+}
+
+/// What to do about a cache that the record does not name.
+fn where_it_belongs(name: &str, of: &str, known: u128) -> String {
+    match of == label::kept_of(name) {
+        true => format!(
+            "if that is lost, `tanada volume give-up {name} --cache {known:032x}` forgets it"
+        ),
+        false => format!("attach this one to volume {of}"),
+    }
+}
+
+/// What to do about a cache and a slow device that do not fit.
+fn right_pair(name: &str, slow: &str, of: &Option<String>, cache: u128, dirty: Bytes) -> String {
+    match of {
+        Some(of) => format!("attach the right pair: this is a cache of volume {of}"),
+        None => format!(
+            "attach the right pair, or, if {slow} is to stay as it is, give up what only the cache had ({dirty}) with \
+             `tanada volume give-up {name} --cache {cache:032x}`"
+        ),
+    }
 }
 
 /// Two sizes as texts that differ if the sizes do.
@@ -653,6 +696,10 @@ impl Inner {
             Refusal::Older(pair) => OpenError::Older {
                 name,
                 fast,
+                of: found.as_ref().ok().and_then(|label| {
+                    let ours = pair.cache == Some(uuid) || label.is_of(&self.name);
+                    (!ours).then(|| label.name.clone())
+                }),
                 cache: uuid,
                 found: generation,
                 known: pair.generation,
@@ -934,6 +981,24 @@ impl Inner {
         Err(error.into())
     }
 
+    /// The record, before anything is written to the fast device: the cache as it was found. Where no record can be
+    /// written, a cache of an earlier version stays one that its program opens.
+    fn take_found(&self, cache: &Cache, failing: bool) -> Result<(), OpenError> {
+        let (uuid, generation) = {
+            let label = cache.label.borrow();
+            (label.uuid, label.generation)
+        };
+        let now = cache.pair.now();
+        let noted = now.dirty && now.cache == Some(uuid);
+        let pair = Pair {
+            cache: Some(uuid),
+            generation,
+            dirty: noted || cache.map.borrow().dirty() > 0,
+            failing,
+        };
+        self.note_pair(cache, pair)
+    }
+
     /// The label, then the record: a cache of an earlier attachment counts in this one. What is dropped is durably
     /// gone before: from here on clean pages are believed again.
     async fn take_again(&self, cache: &Rc<Cache>) -> Result<(), OpenError> {
@@ -1066,8 +1131,7 @@ impl Inner {
         let failing =
             label.tie == Tie::Failing || (known.failing && known.cache == Some(label.uuid));
         if !failing {
-            self.compare_samples(&label, &fast_name, &map, &marks, &samples)
-                .await?;
+            let ours = keeper.now().cache == Some(label.uuid) || label.is_of(&self.name);
             let known = Known {
                 map: &map,
                 slots: label.slots,
@@ -1075,8 +1139,9 @@ impl Inner {
                 samples: &samples,
                 closed: label.closed,
                 all: ties.verify,
+                of: (!ours).then(|| label.name.clone()),
             };
-            self.check_more(&label, &fast_name, &known).await?;
+            self.check_slow(&label, &fast_name, &known).await?;
         }
         let used = label.slots;
         let cache = Cache::new(
@@ -1131,6 +1196,7 @@ impl Inner {
         let answer = async {
             // What was dropped must be durably gone before its slots or regions are used anew: the first
             // commit carries it, and slots wait for that.
+            self.take_found(&cache, failing)?;
             cache.committed().await?;
             self.take_again(&cache).await?;
             // Not before: until the label tells of this attachment the slow device must stay as it was closed.
@@ -1196,74 +1262,6 @@ impl Inner {
             });
         }
         Ok(())
-    }
-
-    /// Is this the slow device the cache knew? Compares fingerprints, but for pages that lie in marked regions or,
-    /// unless it was closed, are dirty: there the slow device may hold either of two contents.
-    async fn compare_samples(
-        &self,
-        label: &Label,
-        fast: &str,
-        map: &PageMap,
-        marks: &Map<u64, bool>,
-        samples: &Map<u64, Option<u32>>,
-    ) -> Result<(), OpenError> {
-        let pages = sample_pages(self.slow.whole_pages());
-        let (mut compared, mut differ) = (0, Vec::new());
-        for (number, page) in pages.iter().enumerate() {
-            let known = samples.get(&(number as u64)).copied().flatten();
-            let dirty = map.is_dirty(*page) && !label.closed;
-            let unsettled = dirty || marks.contains_key(&(page / REGION_PAGES));
-            let Some(known) = known.filter(|_| !unsettled) else {
-                continue;
-            };
-            let Some(found) = sample_if_readable(&*self.slow.device, *page).await? else {
-                continue;
-            };
-            compared += 1;
-            if found != known {
-                differ.push(*page);
-            }
-        }
-        match differ.first() {
-            None => Ok(()),
-            Some(page) => Err(OpenError::Stale {
-                name: self.name.clone(),
-                cache: label.uuid,
-                dirty: Bytes(u64::from(map.dirty()) * PAGE),
-                fast: fast.to_owned(),
-                slow: self.slow.info.name.clone(),
-                differ: differ.len(),
-                compared,
-                at: page * PAGE,
-            }),
-        }
-    }
-
-    /// As [`Inner::compare_samples`], of what else is known.
-    async fn check_more(
-        &self,
-        label: &Label,
-        fast: &str,
-        known: &Known<'_>,
-    ) -> Result<(), OpenError> {
-        let (compared, differ) = self.compare_more(known).await;
-        if known.all {
-            tracing::info!(volume = %self.name, pages = compared, differ = differ.len(), "verified");
-        }
-        match differ.first() {
-            None => Ok(()),
-            Some(page) => Err(OpenError::Stale {
-                name: self.name.clone(),
-                cache: label.uuid,
-                dirty: Bytes(u64::from(known.map.dirty()) * PAGE),
-                fast: fast.to_owned(),
-                slow: self.slow.info.name.clone(),
-                differ: differ.len(),
-                compared,
-                at: page * PAGE,
-            }),
-        }
     }
 
     /// Changes the number of slots in use; no request is under way.

@@ -219,7 +219,8 @@ fn judge_unlabelled(record: Option<Pair>, why: Unlabelled, force: bool) -> Verdi
         (_, Some(record)) => Refusal::NotHere(record),
         (Unlabelled::Foreign, None) => Refusal::Foreign,
     };
-    match force && dirty.is_none() {
+    // What cannot be read may be a cache that no record knows of: only a sound copy of the device tells.
+    match force && dirty.is_none() && why != Unlabelled::Unreadable {
         true => Verdict::Make,
         false => Verdict::Refuse(refusal),
     }
@@ -279,13 +280,14 @@ mod tests {
         let live = |uuid, generation| label(uuid, generation, Tie::Attached);
         let ended = |uuid, generation| label(uuid, generation, Tie::Detached);
         #[rustfmt::skip]
-        let table: [(&str, Result<Label, Unlabelled>, [&str; 4]); 17] = [
+        let table: [(&str, Result<Label, Unlabelled>, [&str; 4]); 18] = [
             // the fast device              no record       no cache        A, clean        A, dirty
             ("blank",    Err(Unlabelled::Blank),      ["make",         "make",         "make",         "nothere"]),
             ("foreign",  Err(Unlabelled::Foreign),    ["foreign/make", "foreign/make", "foreign/make", "nothere"]),
             ("version",  Err(Unlabelled::Version(9)), ["version/make", "version/make", "version/make", "version"]),
             ("damaged",  Err(Unlabelled::Damaged),    ["damaged/make", "damaged/make", "damaged/make", "damaged"]),
             ("short",    Err(Unlabelled::Short(9)),   ["short/make",   "short/make",   "short/make",   "short"]),
+            ("unreadable", Err(Unlabelled::Unreadable), ["unreadable", "unreadable",   "unreadable",   "unreadable"]),
             ("A same",   live(A, 5),                  ["open",         "older/make",   "open",         "open"]),
             ("A newer",  live(A, 6),                  ["open",         "open",         "open",         "open"]),
             ("A older",  live(A, 4),                  ["open",         "older/make",   "older/make",   "older"]),

@@ -156,6 +156,17 @@ pub fn give_up(of: &OfCache) -> anyhow::Result<()> {
     let file = meant.record();
     let record = file.read().map_err(|why| anyhow!(why))?;
     let name = meant.hybrid.name();
+    let other = file.other_with(meant.cache).map_err(|why| anyhow!(why))?;
+    if let Some(other) = other {
+        return Err(anyhow!(
+            "cache {:032x} is not given up: it is the one of volume {} ({}); attach its device there, and the right \
+             one to {name}; if there is no volume {} any more, move that file away first",
+            meant.cache,
+            other.volume,
+            other.path.display(),
+            other.volume
+        ));
+    }
     // The list first: what is on it counts no more, whatever the record says.
     let registry = meant.registry();
     if !registry.read()?.contains(&meant.cache) {

@@ -36,8 +36,8 @@ struct Written {
 /// The record of one hybrid, by its place.
 #[derive(Debug, Clone)]
 pub struct PairFile {
-    volume: String,
-    path: PathBuf,
+    pub volume: String,
+    pub path: PathBuf,
 }
 
 impl PairFile {
@@ -76,6 +76,36 @@ impl PairFile {
             dirty: written.dirty,
             failing: written.failing,
         })
+    }
+
+    /// The record of another volume than this one that names `cache`.
+    ///
+    /// # Errors
+    /// In words, if the records beside this one cannot be read: then the cache may be of any of their volumes.
+    pub fn other_with(&self, cache: u128) -> Result<Option<PairFile>, String> {
+        let dir = self.path.parent().unwrap_or(Path::new("."));
+        let cannot = |error: io::Error| format!("cannot read {}: {error}", dir.display());
+        let entries = match fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(cannot(error)),
+        };
+        for entry in entries {
+            let path = entry.map_err(cannot)?.path();
+            let volume = path.file_stem().and_then(|stem| stem.to_str());
+            let Some(volume) = volume.filter(|_| path.extension().is_some_and(|it| it == "json"))
+            else {
+                continue;
+            };
+            let other = PairFile {
+                volume: volume.to_owned(),
+                path: path.clone(),
+            };
+            if path != self.path && other.read()?.is_some_and(|pair| pair.cache == Some(cache)) {
+                return Ok(Some(other));
+            }
+        }
+        Ok(None)
     }
 
     fn replace(&self, text: &str) -> io::Result<()> {
@@ -180,6 +210,27 @@ mod tests {
         }
         let other = PairFile::in_dir(dir.path(), "vol1");
         assert_eq!(other.read(), Ok(None), "each volume has its own");
+    }
+
+    #[test]
+    fn a_cache_is_found_in_the_records_of_other_volumes() {
+        let dir = tempfile::tempdir().unwrap();
+        let [mine, other] = ["vol0", "vol1"].map(|name| PairFile::in_dir(dir.path(), name));
+        assert!(mine.other_with(0xb).unwrap().is_none(), "no record at all");
+        let with = |cache| Pair {
+            cache: Some(cache),
+            generation: 1,
+            ..Pair::default()
+        };
+        mine.write(&with(0xa)).unwrap();
+        other.write(&with(0xb)).unwrap();
+        fs::write(dir.path().join("pairs/vol2.json.new"), "{").unwrap();
+        assert!(mine.other_with(0xa).unwrap().is_none(), "it is its own");
+        let found = mine.other_with(0xb).unwrap().unwrap();
+        assert_eq!((found.volume, found.path), (other.volume, other.path));
+        fs::write(dir.path().join("pairs/vol2.json"), "{").unwrap();
+        let said = mine.other_with(0xc).unwrap_err();
+        assert!(said.contains("vol2.json is damaged"), "{said}");
     }
 
     #[test]

@@ -256,6 +256,74 @@ fn a_volume_whose_record_cannot_be_written_is_not_opened() {
     });
 }
 
+#[test]
+fn nothing_is_written_to_a_cache_without_a_record_if_none_can_be_written() {
+    run(6, async {
+        let (slow, fast) = devices();
+        let disk = make(keep_dirty(), slow.clone(), fast.clone()).await;
+        put(&disk, pages(1, 1), 1).await;
+        disk.close().await.unwrap();
+        let before = image(&fast);
+        let book = book();
+        book.left.set(Some(0));
+        let answer = start(keep_dirty(), &slow, &fast, &book).await;
+        assert!(matches!(answer, Err(OpenError::Record { .. })));
+        assert!(image(&fast) == before, "another program may open it");
+        // Room for one record only: it names the cache as it was found.
+        book.left.set(Some(1));
+        let answer = start(keep_dirty(), &slow, &fast, &book).await;
+        assert!(matches!(answer, Err(OpenError::Record { .. })));
+        let found = book.now();
+        assert!(found.cache.is_some() && found.dirty && found.generation == 1);
+        book.left.set(None);
+        let disk = start(keep_dirty(), &slow, &fast, &book).await.unwrap();
+        assert!(reads_as(&disk, pages(1, 1), 1).await);
+        assert!(book.now().generation > 1);
+    });
+}
+
+#[test]
+fn the_cache_of_another_volume_is_attached_to_it_and_not_given_up() {
+    run(6, async {
+        let (slow, fast) = devices();
+        let (other_slow, other_fast) = devices();
+        let (book, other_book) = (book(), self::book());
+        let other = Settings {
+            name: "vol1".to_owned(),
+            ..keep_all()
+        };
+        for _ in 0..2 {
+            let disk = start(keep_all(), &slow, &fast, &book).await.unwrap();
+            disk.close().await.unwrap();
+        }
+        let disk = start(other.clone(), &other_slow, &other_fast, &other_book).await;
+        disk.unwrap().close().await.unwrap();
+        let said = refused(start(keep_all(), &slow, &other_fast, &book).await);
+        let first = "is a cache of 'vol1'";
+        assert!(
+            said.contains(first) && said.contains("attach it to volume vol1"),
+            "{said}"
+        );
+        assert!(!said.contains("give-up"), "{said}");
+        // A later attachment than the record's is told in other words.
+        for _ in 0..3 {
+            let disk = start(other.clone(), &other_slow, &other_fast, &other_book).await;
+            disk.unwrap().close().await.unwrap();
+        }
+        let pair = Pair {
+            dirty: false,
+            ..book.now()
+        };
+        book.pair.set(Some(pair));
+        let said = refused(start(keep_all(), &slow, &other_fast, &book).await);
+        assert!(
+            said.contains(first) && said.contains("attach this one to volume vol1"),
+            "{said}"
+        );
+        assert!(!said.contains("give-up"), "{said}");
+    });
+}
+
 /// Two devices under the rules of one book of faults.
 fn shaky() -> (Rc<Faults>, Rc<Memory>, Rc<Memory>) {
     let (slow, fast) = devices();

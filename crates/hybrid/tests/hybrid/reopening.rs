@@ -166,6 +166,33 @@ fn pages_of_the_slow_device_that_cannot_be_read_are_not_compared() {
 }
 
 #[test]
+fn a_slow_device_of_which_too_little_can_be_read_is_not_taken_for_the_right_one() {
+    run(1, async {
+        let (book, slow, fast) = closed().await;
+        let rule = book.add(cannot_read("hdd0", Span::bytes(0, SLOW.0)));
+        let (one, other) = (slow.clone(), fast.clone());
+        let opened = Hybrid::open(keep_dirty(), one, other, Ties::default()).await;
+        assert!(matches!(opened.err(), Some(OpenError::Device(_))));
+        book.remove(rule);
+        let rule = book.add(cannot_read("hdd0", pages(0, 1)));
+        let verify = Ties {
+            verify: true,
+            ..Ties::default()
+        };
+        let opened = Hybrid::open(keep_dirty(), slow.clone(), fast.clone(), verify).await;
+        let said = opened.err().unwrap().to_string();
+        assert!(said.starts_with("cannot verify vol0: 1 of "), "{said}");
+        assert!(
+            said.contains("pages of hdd0 that are to be compared cannot be read"),
+            "{said}"
+        );
+        book.remove(rule);
+        let opened = Hybrid::open(keep_dirty(), slow, fast, Ties::default()).await;
+        assert!(reads_as(&opened.unwrap(), pages(7, 20), 9).await);
+    });
+}
+
+#[test]
 fn a_disk_is_made_though_a_page_of_the_slow_device_cannot_be_read() {
     run(1, async {
         let (slow, fast) = devices();
