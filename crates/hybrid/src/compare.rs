@@ -25,7 +25,7 @@ use crate::cache::{Cache, sample_crc, sample_pages};
 use crate::engine::Inner;
 use crate::label::{Label, PAGE};
 use crate::map::{FULL, PAGES_MAX, PageMap, REGION_PAGES};
-use crate::open::OpenError;
+use crate::open::{OpenError, right_pair};
 
 /// Fingerprints from this number on are those of a close: the rest of the number is the page.
 pub(crate) const CLOSING: u64 = 1 << 10;
@@ -234,13 +234,13 @@ impl Inner {
             tracing::info!(volume = %self.name, pages, differ, "verified");
         }
         if let Some(page) = tally.differ.first() {
+            let slow = self.slow.info.name.clone();
+            let dirty = Bytes(u64::from(known.map.dirty()) * PAGE);
+            let of = known.of.as_deref();
             return Err(OpenError::Stale {
-                name: self.name.clone(),
-                cache: label.uuid,
-                dirty: Bytes(u64::from(known.map.dirty()) * PAGE),
+                cure: right_pair(&self.name, &slow, of, label.uuid, dirty),
                 fast: fast.to_owned(),
-                slow: self.slow.info.name.clone(),
-                of: known.of.clone(),
+                slow,
                 differ: tally.differ.len(),
                 compared: tally.compared,
                 at: page * PAGE,

@@ -261,28 +261,21 @@ pub enum OpenError {
     /// The slow device's contents are not those the cache knew.
     #[error(
         "{fast} is not the cache of {slow}, or {slow} was changed without it: {differ} of {compared} \
-         fingerprints differ (first at byte {at}); {}",
-        right_pair(name, slow, of, *cache, *dirty)
+         fingerprints differ (first at byte {at}); {cure}"
     )]
     Stale {
-        /// The volume.
-        name: String,
         /// The fast device.
         fast: String,
         /// The slow device.
         slow: String,
-        /// The volume that the cache's label names, if that is another one and the record does not know the cache.
-        of: Option<String>,
         /// Fingerprints that differ.
         differ: usize,
         /// Fingerprints compared.
         compared: usize,
         /// Where the first one lies on the slow device.
         at: u64,
-        /// The identity of the cache.
-        cache: u128,
-        /// What it has and the slow device has not.
-        dirty: Bytes,
+        /// What to do about it.
+        cure: String,
     },
     /// Another management operation is under way, or the disk is in no state for this one.
     #[error("cannot {what} {name}: {why}")]
@@ -329,8 +322,15 @@ fn where_it_belongs(name: &str, of: &str, known: u128) -> String {
     }
 }
 
-/// What to do about a cache and a slow device that do not fit.
-fn right_pair(name: &str, slow: &str, of: &Option<String>, cache: u128, dirty: Bytes) -> String {
+/// What to do about a cache and a slow device that do not fit; `of`: another volume that the cache's label names, where the
+/// record does not know the cache.
+pub(crate) fn right_pair(
+    name: &str,
+    slow: &str,
+    of: Option<&str>,
+    cache: u128,
+    dirty: Bytes,
+) -> String {
     match of {
         Some(of) => format!("attach the right pair: this is a cache of volume {of}"),
         None => format!(
