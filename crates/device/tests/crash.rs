@@ -554,7 +554,7 @@ fn a_write_in_flight_when_the_process_is_killed_lands_whole_in_part_or_not() {
         let next = killed(&device, seed);
         let bytes = next.contents(Span::bytes(0, 1024));
         seen.insert((bytes[0], bytes[512]));
-        // Nobody promised anything: the next power cut may take it again.
+        // No flush promised anything: the next power cut may take it again.
         assert!(next.unflushed() <= 1);
     }
     assert_eq!(seen, BTreeSet::from([(0, 0), (8, 0), (8, 8)]));

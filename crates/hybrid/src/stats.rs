@@ -139,7 +139,7 @@ pub struct Status {
     pub dirty_bytes: u64,
     /// Of those, what the last read of the fast device could not bring, in bytes.
     pub unreadable_dirty_bytes: u64,
-    /// Rounds of the cleaner that failed since the last one that brought something to the slow device.
+    /// Rounds of the cleaner that failed since the last one that wrote something to the slow device.
     pub clean_failures: u64,
     /// How long the oldest of them wait, in nanoseconds.
     pub dirty_age_ns: u64,

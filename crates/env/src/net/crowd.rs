@@ -223,7 +223,7 @@ impl<M> Crowd<M> {
         self.members.borrow().len()
     }
 
-    /// Is nobody here?
+    /// Is there no member?
     pub fn is_empty(&self) -> bool {
         self.members.borrow().is_empty()
     }

@@ -345,7 +345,7 @@ async fn run(
     pair.settle().await.map(|()| steps)
 }
 
-/// Waits until nobody else has the pair.
+/// Waits until no other owner has the pair.
 async fn until_ours(mut pair: Rc<Pair>) -> Pair {
     loop {
         match Rc::try_unwrap(pair) {

@@ -221,7 +221,7 @@ impl Estimator {
         }
     }
 
-    /// An interval in which nobody waited: the device does at least what it did while it was busy.
+    /// An interval in which no request waited: the device does at least what it did while it was busy.
     ///
     /// Choice: the mean of a few intervals, a quarter above what their samples say; a device that is slower shows that with
     /// one request at a time as well.
