@@ -69,6 +69,14 @@ pub struct Daemon {
 impl Daemon {
     /// Starts a daemon with `config` in `dir` and waits until it says it is up.
     pub fn start(dir: &Path, config: &str) -> Daemon {
+        Daemon::try_start(dir, config).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// The same for one that may refuse.
+    ///
+    /// # Errors
+    /// What it said, if it ended before it was up.
+    pub fn try_start(dir: &Path, config: &str) -> Result<Daemon, String> {
         fs::write(dir.join("tanada.toml"), config).expect("the directory is ours");
         let mut child = tanada(dir)
             .args(["serve", "tanada.toml"])
@@ -84,15 +92,18 @@ impl Daemon {
                 let mut said = String::new();
                 let mut stderr = child.stderr.take().expect("piped");
                 stderr.read_to_string(&mut said).expect("its log is text");
-                panic!("the daemon ended before it was up:\n{welcome}\n{said}");
+                child.wait().expect("it is our child");
+                return Err(format!(
+                    "the daemon ended before it was up:\n{welcome}\n{said}"
+                ));
             }
         }
-        Daemon {
+        Ok(Daemon {
             dir: dir.to_owned(),
             stderr: child.stderr.take(),
             child,
             _stdout: stdout,
-        }
+        })
     }
 
     /// Where NBD clients find the volume.

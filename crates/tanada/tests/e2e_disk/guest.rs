@@ -5,14 +5,13 @@
 //! ```
 //!
 //! The guest is run by `vm` in the directory that `TANADA_LAB` names (or `lab` beside the public traces, `TANADA_SHARED`): a
-//! program that boots a kernel with such disks and runs a command there. Without it the test is skipped, and says so.
+//! program that boots a kernel with such disks and runs a command there. Without it, or without QEMU, the test is skipped, and says so.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use env::{RealConfig, Runtime};
 
-use crate::clients::have;
 use crate::cluster::{Etcd, free_port, has_all_stores, start_again, start_node};
 
 /// What the guest does. Files of 1 MiB each, with their sums, over and over, until it was told that a daemon was killed; then
@@ -44,30 +43,34 @@ umount /run/m
 echo files: $n
 "#;
 
-/// The program that runs guests.
-fn lab() -> Option<PathBuf> {
+/// The program that runs guests, where it and the programs that it and its test need are there. Set-up does not install
+/// them, so only the lab itself can be required.
+pub fn lab(programs: &[&str]) -> Option<PathBuf> {
     let shared = || {
         let shared = std::env::var_os("TANADA_SHARED").map(PathBuf::from);
         shared.unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into())
     };
     let named = std::env::var_os("TANADA_LAB").map(PathBuf::from);
     let vm = named.unwrap_or_else(|| shared().join("lab")).join("vm");
-    let there = vm.is_file() && have("qemu-system-x86_64") && have("etcd");
     let required = std::env::var("TANADA_REQUIRE_SHARED").is_ok_and(|value| value == "1");
-    assert!(
-        there || !required,
-        "{} and what it runs are required",
-        vm.display()
-    );
-    if !there {
-        println!("skipped: no {} with QEMU", vm.display());
+    assert!(vm.is_file() || !required, "{} is required", vm.display());
+    if !vm.is_file() {
+        println!("skipped: no {}", vm.display());
+        return None;
     }
-    there.then_some(vm)
+    let is_there = |program: &&&str| Command::new(program).arg("--version").output().is_ok();
+    let all = ["qemu-system-x86_64", "busybox"].iter().chain(programs);
+    let lacking: Vec<_> = all.filter(|it| !is_there(it)).collect();
+    if !lacking.is_empty() {
+        println!("skipped: {} needs {lacking:?}", vm.display());
+        return None;
+    }
+    Some(vm)
 }
 
 #[test]
 fn ext4_of_a_guest_stays_whole_while_a_node_with_copies_is_killed_and_comes_back() {
-    let Some(vm) = lab() else { return };
+    let Some(vm) = lab(&["etcd"]) else { return };
     let dir = tempfile::tempdir().expect("a directory");
     let root = dir.path().to_owned();
     let port = free_port();

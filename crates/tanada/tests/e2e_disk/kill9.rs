@@ -24,28 +24,28 @@ use front::nbd::{Client, ClientOptions};
 use crate::daemon::{Daemon, config, config_with_tier};
 
 /// Blocks that are written: the first 16 MiB.
-const BUSY: u64 = 4096;
+pub const BUSY: u64 = 4096;
 /// Blocks that are written once, in the first round, and only read afterwards: the 16 MiB behind them.
 const QUIET: u64 = 4096;
-const CLIENTS: u64 = 8;
+pub const CLIENTS: u64 = 8;
 /// Neighbouring blocks that belong to one client.
-const EXTENT: u64 = 16;
+pub const EXTENT: u64 = 16;
 
 /// What may be in one block, as numbers of writes; 0 is nothing written yet.
 #[derive(Clone, Copy, Default)]
-struct Known {
-    begun: u64,
-    completed: u64,
-    durable: u64,
+pub struct Known {
+    pub begun: u64,
+    pub completed: u64,
+    pub durable: u64,
 }
 
 #[derive(Default)]
-struct Oracle {
-    blocks: Vec<Known>,
-    next: u64,
-    flushes: u64,
-    fua_writes: u64,
-    checked: u64,
+pub struct Oracle {
+    pub blocks: Vec<Known>,
+    pub next: u64,
+    pub flushes: u64,
+    pub fua_writes: u64,
+    pub checked: u64,
 }
 
 /// A block that says what it is: its place and the number of the write, in every 16 bytes.
@@ -57,7 +57,7 @@ fn fill(block: u64, number: u64, bytes: &mut [u8]) {
 }
 
 /// The number of the write that `bytes` at `block` come from.
-fn who_wrote(block: u64, bytes: &[u8]) -> Result<u64, String> {
+pub fn who_wrote(block: u64, bytes: &[u8]) -> Result<u64, String> {
     if bytes.iter().all(|byte| *byte == 0) {
         return Ok(0);
     }
@@ -73,7 +73,7 @@ fn who_wrote(block: u64, bytes: &[u8]) -> Result<u64, String> {
     ))
 }
 
-async fn connect(daemon: &Daemon) -> Rc<Client> {
+pub async fn connect(daemon: &Daemon) -> Rc<Client> {
     let options = ClientOptions {
         export: "vol0".to_owned(),
         ..ClientOptions::default()
@@ -82,12 +82,12 @@ async fn connect(daemon: &Daemon) -> Rc<Client> {
     Rc::new(client.expect("the daemon takes clients"))
 }
 
-fn at(block: u64) -> Sector {
+pub fn at(block: u64) -> Sector {
     Sector::containing(block * PAGE as u64)
 }
 
 /// Writes `count` blocks from `first` on, which belong to the caller.
-async fn write(
+pub async fn write(
     client: &Client,
     oracle: &RefCell<Oracle>,
     first: u64,
@@ -123,7 +123,7 @@ async fn write(
 }
 
 /// A flush: what had completed when it was asked for is durable when it ends.
-async fn flush(client: &Client, oracle: &RefCell<Oracle>) -> Result<(), DeviceError> {
+pub async fn flush(client: &Client, oracle: &RefCell<Oracle>) -> Result<(), DeviceError> {
     let completed: Vec<u64> = oracle.borrow().blocks.iter().map(|b| b.completed).collect();
     client.flush().await?;
     let mut oracle = oracle.borrow_mut();
@@ -135,7 +135,7 @@ async fn flush(client: &Client, oracle: &RefCell<Oracle>) -> Result<(), DeviceEr
 }
 
 /// One client's work, until the daemon is gone.
-async fn work(client: Rc<Client>, oracle: Rc<RefCell<Oracle>>, own: u64, mut rng: Rng) {
+pub async fn work(client: Rc<Client>, oracle: Rc<RefCell<Oracle>>, own: u64, mut rng: Rng) {
     let step = async |rng: &mut Rng| -> Result<(), DeviceError> {
         let extent = rng.below(BUSY / EXTENT / CLIENTS) * CLIENTS + own;
         let within = rng.below(EXTENT);
@@ -161,7 +161,7 @@ async fn work(client: Rc<Client>, oracle: Rc<RefCell<Oracle>>, own: u64, mut rng
 }
 
 /// Reads every block and compares it with what may be there; what it shows is what it is from now on.
-async fn check(client: &Client, oracle: &RefCell<Oracle>, what: &str) {
+pub async fn check(client: &Client, oracle: &RefCell<Oracle>, what: &str) {
     let blocks = oracle.borrow().blocks.len() as u64;
     for first in (0..blocks).step_by(64) {
         let buf = Buf::for_read(64 * PAGE);

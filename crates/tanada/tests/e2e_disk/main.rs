@@ -7,4 +7,5 @@ mod exports;
 mod faults;
 mod guest;
 mod kill9;
+mod power;
 mod ways;
