@@ -65,6 +65,9 @@ enum Chore {
         /// Only this package's suites, and no fuzz targets
         #[arg(short, long)]
         package: Option<String>,
+        /// Instead of all that: kill the real daemon so often under fio, which verifies what it wrote
+        #[arg(long, value_name = "N", conflicts_with_all = ["minutes", "seeds", "package"])]
+        kills: Option<u64>,
     },
 }
 
@@ -96,9 +99,13 @@ fn main() -> ExitCode {
         Chore::Papers { check: false } => Tree::of_project().and_then(|tree| papers::write(&tree)),
         Chore::Bench { name, args } => bench::bench(name.as_deref(), &args),
         Chore::Soak {
+            kills: Some(kills), ..
+        } => soak::kills(kills),
+        Chore::Soak {
             minutes,
             seeds,
             package,
+            kills: None,
         } => soak::soak(minutes, seeds, package.as_deref()),
     };
     match done {

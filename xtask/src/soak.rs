@@ -103,6 +103,22 @@ pub fn soak(minutes: u64, seeds: u64, package: Option<&str>) -> Result<()> {
     Ok(())
 }
 
+/// Kills the real daemon `rounds` times with `kill -9` under fio, of the development profile.
+///
+/// # Errors
+/// If anything that was flushed is not there; the test has printed how to replay it.
+pub fn kills(rounds: u64) -> Result<()> {
+    let mut command = cargo();
+    command
+        .args(["test", "--workspace", "--test", "e2e_disk", "fio_kills::"])
+        .args(["--", "--nocapture"])
+        .env("TANADA_ROUNDS", rounds.to_string())
+        .env("TANADA_REQUIRE_TOOLS", "1");
+    run(&mut command)?;
+    println!("soak: {rounds} kills, nothing lost");
+    Ok(())
+}
+
 impl Suite {
     fn command(&self) -> Command {
         let mut command = cargo();

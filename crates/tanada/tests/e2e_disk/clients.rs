@@ -21,6 +21,20 @@ pub fn have(tool: &str) -> bool {
     false
 }
 
+/// Is fio there, with its NBD engine? If not, the test ends here.
+pub fn has_fio_with_nbd() -> bool {
+    if !have("fio") {
+        return false;
+    }
+    if tool(Path::new("/"), "fio", &["--enghelp"]).contains("nbd") {
+        return true;
+    }
+    let required = std::env::var("TANADA_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
+    assert!(!required, "fio's nbd engine is required and not installed");
+    println!("skipped: fio has no nbd engine");
+    false
+}
+
 /// Runs the tool in `dir`; it must succeed. What it printed.
 pub fn tool(dir: &Path, name: &str, arguments: &[&str]) -> String {
     let output = Command::new(name).current_dir(dir).args(arguments).output();
@@ -117,13 +131,7 @@ fn qemu_img_finds_the_same_image_on_the_volume_and_after_a_detach_on_the_slow_fi
 
 #[test]
 fn fio_finds_every_block_it_wrote_with_flushes_between() {
-    if !have("fio") {
-        return;
-    }
-    if !tool(Path::new("/"), "fio", &["--enghelp"]).contains("nbd") {
-        let required = std::env::var("TANADA_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
-        assert!(!required, "fio's nbd engine is required and not installed");
-        println!("skipped: fio has no nbd engine");
+    if !has_fio_with_nbd() {
         return;
     }
     for mode in ["back", "through", "around", "only-writes"] {

@@ -5,6 +5,7 @@ mod cluster;
 mod daemon;
 mod exports;
 mod faults;
+mod fio_kills;
 mod guest;
 mod kill9;
 mod power;
