@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process_group, set_child_subreaper,
+    test_kill_process_group, waitpgid,
+};
 
 use crate::common::without;
 
@@ -112,6 +115,8 @@ impl Shell {
                 return None;
             }
         }
+        // What loses its parent becomes this process's child, so that its end can be seen.
+        set_child_subreaper(Some(getpid())).expect("Linux 3.4 or newer");
         let bin = folder.join("bin");
         fs::create_dir(&bin).expect("the folder is ours");
         let program = env!("CARGO_BIN_EXE_tanada");
@@ -266,12 +271,19 @@ impl Shell {
             let _ = kill_process_group(group, Signal::TERM);
             let mut looks = 0;
             while test_kill_process_group(group).is_ok() && looks < LOOKS {
+                reap(group);
                 looks += 1;
                 std::thread::park_timeout(STEP);
             }
             assert!(looks < LOOKS, "a daemon does not end");
         }
     }
+}
+
+/// Takes the group's processes that have ended. A daemon that a shell sent to the background has lost its parent; in a
+/// container, process 1 may be a program that waits for none but its own.
+fn reap(group: Pid) {
+    while let Ok(Some(_)) = waitpgid(group, WaitOptions::NOHANG) {}
 }
 
 impl Drop for Shell {
