@@ -30,6 +30,7 @@ use env::sync::Event;
 use policy::place::Op;
 use policy::share::Direction;
 
+use crate::damage::Damage;
 use crate::error::StoreError;
 use crate::names::check_name;
 use crate::node::Node;
@@ -425,6 +426,16 @@ impl Guarded {
     ) -> Result<Listing, OperationError> {
         let _pass = self.guard.enter()?;
         self.session.list(prefix, after, most)
+    }
+
+    /// As [`Session::damage`], all of it.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub fn damage(&self, prefix: &str) -> Result<Vec<Damage>, OperationError> {
+        let _pass = self.guard.enter()?;
+        let (damage, _) = self.session.damage(prefix, "", 0, usize::MAX)?;
+        Ok(damage)
     }
 
     /// How the store's room is divided.

@@ -62,6 +62,7 @@ mod check;
 pub mod client;
 mod commit;
 pub mod costs;
+mod damage;
 mod data;
 mod error;
 pub mod guard;
@@ -89,6 +90,7 @@ pub mod wire;
 mod tests;
 
 pub use check::{BadBlock, Finding, Report, check};
+pub use damage::Damage;
 pub use error::{OpenError, StoreError};
 pub use layout::Settings;
 pub use object::{

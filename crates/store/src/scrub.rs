@@ -65,32 +65,6 @@ impl Store {
         inner.note_change();
         Ok(step)
     }
-
-    /// Every page known to be bad, by object: found by scrubs and reads, and not written since.
-    pub fn bad_blocks(&self) -> Vec<BadBlock> {
-        let inner = &self.inner;
-        let table = inner.table.borrow();
-        let mut all = Vec::new();
-        for id in table.names.values() {
-            let object = table.get(*id).expect("names lead to objects");
-            for number in object.segments.keys() {
-                let segment = object.segment(*number).expect("just listed");
-                for (at, entry) in segment.entries.iter().enumerate() {
-                    let Some(entry) = entry.filter(|_| segment.bad >> at & 1 == 1) else {
-                        continue;
-                    };
-                    all.push(BadBlock {
-                        object: object.name.to_string(),
-                        offset: (u64::from(*number) * PAGES + at as u64) * inner.page,
-                        len: Bytes(inner.page),
-                        page: entry.place,
-                        why: "it was found to differ from its checksum".to_owned(),
-                    });
-                }
-            }
-        }
-        all
-    }
 }
 
 impl Inner {

@@ -76,6 +76,11 @@ impl Segment {
         bytes.into_boxed_slice()
     }
 
+    /// Does one that is written so have bad pages?
+    pub fn has_bad(bytes: &[u8]) -> bool {
+        bytes.get(8..HEADER).is_some_and(|bad| bad != [0; 4])
+    }
+
     /// `None` if no segment is written like this.
     pub fn decode(bytes: &[u8]) -> Option<Segment> {
         let (generation, rest) = bytes.split_first_chunk::<8>()?;

@@ -76,6 +76,8 @@ pub(crate) struct Table {
     pub scrub: Cursor,
     /// Objects being taken apart.
     pub doomed: BTreeSet<u32>,
+    /// Segments with bad pages, by object and number.
+    pub damaged: BTreeSet<(u32, u32)>,
     live: u64,
     /// Keys, and the bytes each was counted with in `staged`.
     touched: BTreeMap<u64, u64>,
@@ -327,6 +329,9 @@ impl Table {
         } else {
             self.names.insert(Rc::clone(&object.name), id);
         }
+        let bad = object.segments.iter();
+        let bad = bad.filter(|(_, bytes)| Segment::has_bad(bytes));
+        self.damaged.extend(bad.map(|(number, _)| (id, *number)));
         let keys: Vec<u64> = (object.segments.keys())
             .map(|number| record::segment_key(id, *number))
             .chain((0..4).map(|part| record::attributes_key(id, part)))
@@ -450,6 +455,10 @@ impl Table {
     }
 
     fn put_segment(&mut self, id: u32, number: u32, segment: Option<&Segment>) {
+        match segment.is_some_and(|segment| segment.bad != 0) {
+            true => self.damaged.insert((id, number)),
+            false => self.damaged.remove(&(id, number)),
+        };
         self.change(record::segment_key(id, number), |table| {
             let segments = &mut table.get_mut(id).segments;
             match segment {

@@ -30,6 +30,7 @@ use policy::place::State;
 use policy::share::Second;
 use policy::share::calendar::BookingId;
 
+use crate::damage::Damage;
 use crate::error::StoreError;
 use crate::node::{Ask as Wanted, Decision, Group, Reserved};
 use crate::object::{Change, Extent, Generation, Listing, SpaceFigures, Stat};
@@ -391,6 +392,41 @@ impl Client {
         match self.answer(ask, None).await? {
             Answer::Listing(listing) => Ok(listing),
             other => Err(self.unfit(&other)),
+        }
+    }
+
+    /// Stretches of objects whose names begin so that the store knows to be damaged: found by scrubs and reads, and not written
+    /// since. Servers of an earlier version refuse.
+    ///
+    /// # Errors
+    /// As for [`Client::create`].
+    pub async fn damage(&self, prefix: &str) -> Result<Vec<Damage>, ClientError> {
+        let mut all: Vec<Damage> = Vec::new();
+        loop {
+            let (object, offset) = match all.last() {
+                Some(last) => (last.object.clone(), last.offset.saturating_add(last.len)),
+                None => (String::new(), 0),
+            };
+            let ask = Ask::Damage {
+                prefix: prefix.to_owned(),
+                object,
+                offset,
+            };
+            let (told, more) = match self.answer(ask, None).await? {
+                Answer::Damage { damage, more } => (damage, more),
+                other => return Err(self.unfit(&other)),
+            };
+            let ends = told.is_empty();
+            for one in told {
+                if all.last().is_some_and(|last| *last >= one) || one.len == 0 {
+                    let why = "the damage it tells of is in no order".to_owned();
+                    return Err(self.shared().broken(why));
+                }
+                all.push(one);
+            }
+            if !more || ends {
+                return Ok(all);
+            }
         }
     }
 
@@ -775,7 +811,7 @@ fn in_words(ask: &Ask, data: u64) -> String {
         | Ask::Extents { object, .. }
         | Ask::Guard { object, .. }
         | Ask::Seal { object, .. } => format!("{op} {object:?}"),
-        Ask::List { prefix, .. } => format!("{op} {prefix:?}"),
+        Ask::List { prefix, .. } | Ask::Damage { prefix, .. } => format!("{op} {prefix:?}"),
         _ => op.to_owned(),
     }
 }
@@ -794,6 +830,7 @@ fn changes_nothing(op: Op) -> bool {
             | Op::Attributes
             | Op::Stat
             | Op::Extents
+            | Op::Damage
             | Op::Space
             | Op::Offer
             | Op::Reservations

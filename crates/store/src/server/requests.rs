@@ -12,7 +12,7 @@ use crate::guard::Guard;
 use crate::node::ReserveError;
 use crate::session::{OperationError, Session};
 use crate::told::{Caller, UnderWay, over, place_of};
-use crate::wire::{Answer, Ask, EXTENTS_MAX, Failure, RefusedKind, fitting};
+use crate::wire::{Answer, Ask, DAMAGE_MAX, EXTENTS_MAX, Failure, RefusedKind, fitting};
 
 /// What a request holds besides its data, at most.
 pub(super) const SMALL: u64 = 4096;
@@ -31,6 +31,7 @@ pub(super) fn charge(ask: &Ask, data_len: u32) -> u64 {
         Ask::Read { len, .. } => SMALL + u64::from(*len),
         Ask::List { .. }
         | Ask::Extents { .. }
+        | Ask::Damage { .. }
         | Ask::Reservations { .. }
         | Ask::Undecided
         | Ask::Report => LARGE,
@@ -218,6 +219,14 @@ async fn on_objects(session: &Session, ask: Ask, data: View) -> Result<Answer, F
             Answer::Done
         }
         Ask::Space => Answer::Space(session.node().store().space()),
+        Ask::Damage {
+            prefix,
+            object,
+            offset,
+        } => {
+            let (damage, more) = session.damage(&prefix, &object, offset, DAMAGE_MAX)?;
+            Answer::Damage { damage, more }
+        }
         other => unreachable!("{} is judged before", other.op().name()),
     })
 }

@@ -4,6 +4,7 @@ use base::{Buf, View};
 use policy::share::Direction;
 
 use super::{OperationError, Session};
+use crate::damage::Damage;
 use crate::names::LISTING_MAX;
 use crate::object::{Change, Extent, Generation, Listing, Stat};
 
@@ -32,6 +33,28 @@ impl Session {
     ) -> Result<Vec<Extent>, OperationError> {
         self.may("look at", object, None)?;
         Ok(self.node.store.extents(object, offset, len)?)
+    }
+
+    /// As [`crate::Store::damage`], of what this session may look at.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub fn damage(
+        &self,
+        prefix: &str,
+        object: &str,
+        offset: u64,
+        most: usize,
+    ) -> Result<(Vec<Damage>, bool), OperationError> {
+        let scope = self.granted.as_ref().map_or("", |it| &it.scope);
+        let prefix = match scope.starts_with(prefix) {
+            true => scope,
+            false => prefix,
+        };
+        self.may("list the damage of", prefix, None)?;
+        let (mut damage, more) = self.node.store.damage(prefix, object, offset, most);
+        damage.retain(|it| self.hidden(&it.object).is_none());
+        Ok((damage, more))
     }
 
     /// As [`crate::Store::write`]; whose it is and from which room is the session's to say.

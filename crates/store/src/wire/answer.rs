@@ -8,6 +8,7 @@ use policy::share::calendar::{BookingId, State};
 use super::ask::{Op, decision, group, put_decision, put_group, put_wanted, wanted};
 use super::failure::Failure;
 use super::fields::{Fields, Malformed, Put};
+use crate::damage::Damage;
 use crate::node::{Decision, Group, Reserved};
 use crate::object::{Extent, Generation, Listing, SpaceFigures, Stat};
 
@@ -43,6 +44,11 @@ pub enum Answer {
         more: bool,
     },
     Space(SpaceFigures),
+    Damage {
+        damage: Vec<Damage>,
+        /// There is more behind the last.
+        more: bool,
+    },
     Booking(BookingId),
     Capability(Option<String>),
     Reservations {
@@ -74,6 +80,10 @@ impl PartialEq for Answer {
 const STAT_LEN: usize = 2 + 8 + 8 + 8 + 8;
 /// Bytes of one extent.
 const EXTENT_LEN: usize = 8 + 8 + 1 + 8;
+/// Bytes of one damaged stretch, its name aside.
+const DAMAGE_LEN: usize = 2 + 8 + 8;
+/// The most damaged stretches of one answer: with the longest names half of what an answer may have.
+pub(crate) const DAMAGE_MAX: usize = 500;
 /// The most extents of one answer.
 pub(crate) const EXTENTS_MAX: usize = 16_384;
 /// The most bytes of listed objects in one answer.
@@ -235,6 +245,15 @@ impl Answer {
                 }
             }
             Answer::Space(figures) => put_space(&mut out, figures),
+            Answer::Damage { damage, more } => {
+                out.flag(*more);
+                out.u32(damage.len() as u32);
+                for one in damage {
+                    out.text(&one.object);
+                    out.u64(one.offset);
+                    out.u64(one.len);
+                }
+            }
             Answer::Booking(id) => out.u64(id.0),
             Answer::Capability(token) => {
                 out.flag(token.is_some());
@@ -333,6 +352,21 @@ impl Answer {
                 }
             }
             Op::Space => Answer::Space(space(&mut fields)?),
+            Op::Damage => {
+                let more = fields.flag()?;
+                let count = fields.count(DAMAGE_LEN)?;
+                let damage = (0..count).map(|_| {
+                    Ok(Damage {
+                        object: fields.text()?,
+                        offset: fields.u64()?,
+                        len: fields.u64()?,
+                    })
+                });
+                Answer::Damage {
+                    damage: damage.collect::<Result<_, _>>()?,
+                    more,
+                }
+            }
             Op::Hold => Answer::Booking(BookingId(fields.u64()?)),
             Op::Commit | Op::Capability => {
                 let (is_some, token) = (fields.flag()?, fields.text()?);

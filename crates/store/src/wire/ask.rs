@@ -77,6 +77,8 @@ ops! {
     Space = 29, "space";
     /// Fence those with lesser marks.
     Seal = 30, "seal";
+    /// What is known to be damaged.
+    Damage = 31, "damage";
     /// Would a reservation fit?
     Offer = 32, "offer";
     /// Hold one.
@@ -175,6 +177,12 @@ pub enum Ask {
     },
     Flush,
     Space,
+    /// Of objects with this prefix, from that byte of that object on.
+    Damage {
+        prefix: String,
+        object: String,
+        offset: u64,
+    },
     Guard {
         object: String,
         mark: u64,
@@ -365,6 +373,7 @@ impl Ask {
             Ask::Space => Op::Space,
             Ask::Guard { .. } => Op::Guard,
             Ask::Seal { .. } => Op::Seal,
+            Ask::Damage { .. } => Op::Damage,
             Ask::Tell { .. } => Op::Tell,
             Ask::Under { .. } => Op::Under,
             Ask::Offer(_) => Op::Offer,
@@ -493,6 +502,15 @@ impl Ask {
                 out.text(object);
                 out.u64(*offset);
                 out.u64(*len);
+            }
+            Ask::Damage {
+                prefix,
+                object,
+                offset,
+            } => {
+                out.text(prefix);
+                out.text(object);
+                out.u64(*offset);
             }
             Ask::Guard { object, mark } | Ask::Seal { object, mark } => {
                 out.text(object);
@@ -642,6 +660,11 @@ impl Ask {
             Op::Seal => Ask::Seal {
                 object: fields.text()?,
                 mark: fields.u64()?,
+            },
+            Op::Damage => Ask::Damage {
+                prefix: fields.text()?,
+                object: fields.text()?,
+                offset: fields.u64()?,
             },
             Op::Tell => Ask::Tell {
                 caller: Caller {

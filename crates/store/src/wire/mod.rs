@@ -36,7 +36,7 @@ mod tests;
 pub(crate) use tests::failures;
 
 pub use answer::{Answer, Opened};
-pub(crate) use answer::{EXTENTS_MAX, fitting};
+pub(crate) use answer::{DAMAGE_MAX, EXTENTS_MAX, fitting};
 pub use ask::{Ask, Op, Proof};
 pub use auth::{Challenge, NodeKey};
 pub use failure::{Failure, RefusedKind};

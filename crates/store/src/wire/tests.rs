@@ -8,6 +8,7 @@ use policy::share::calendar::{BookingId, Offer, State};
 use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
 
 use super::*;
+use crate::damage::Damage;
 use crate::error::StoreError;
 use crate::node::{Ask as Wanted, Decision, Group, Reserved};
 use crate::object::{Change, Condition, Extent, Generation, Listing, SpaceFigures, Stat};
@@ -138,6 +139,11 @@ fn ask(op: Op, rng: &mut Rng) -> Ask {
             offset,
             len,
         },
+        Op::Damage => Ask::Damage {
+            prefix: text(rng),
+            object,
+            offset,
+        },
         Op::Flush => Ask::Flush,
         Op::Space => Ask::Space,
         Op::Guard => Ask::Guard {
@@ -250,6 +256,16 @@ fn answer(op: Op, rng: &mut Rng) -> Answer {
             table_max: Bytes(number(rng)),
             ..SpaceFigures::default()
         }),
+        Op::Damage => Answer::Damage {
+            damage: (0..rng.below(5))
+                .map(|_| Damage {
+                    object: text(rng),
+                    offset: number(rng),
+                    len: number(rng),
+                })
+                .collect(),
+            more: rng.chance(0.5),
+        },
         Op::Hold => Answer::Booking(BookingId(number(rng))),
         Op::Commit | Op::Capability => Answer::Capability(rng.chance(0.5).then(|| text(rng))),
         Op::Reservations => Answer::Reservations {
