@@ -222,6 +222,9 @@ impl Inner {
             Ok(()) => {
                 self.commits.flushed.set(writes);
                 self.space.borrow_mut().committed();
+                if self.space.borrow().is_stale() {
+                    self.trim.work.notify_all();
+                }
                 self.commits.done.set(number);
                 self.count(|figures| figures.commits += 1);
             }
@@ -263,6 +266,13 @@ impl Inner {
                 space.give_back(run);
             }
             return;
+        }
+        #[cfg(test)]
+        if self.planted(crate::open::Bug::EarlyTrim) {
+            for page in pages {
+                let discard = (Rc::clone(&self.device), self.superblock.span(*page, 1));
+                env::spawn(async move { discard.0.discard(discard.1).await });
+            }
         }
         space.release(pages);
     }

@@ -84,6 +84,7 @@ pub mod session;
 mod space;
 mod table;
 mod told;
+mod trim;
 pub mod wire;
 
 #[cfg(test)]

@@ -198,4 +198,6 @@ pub struct Figures {
     pub pages_scrubbed: u64,
     /// Waits of a change for the commit of others' changes.
     pub waits: u64,
+    /// Freed bytes that went back to the device.
+    pub bytes_discarded: u64,
 }

@@ -22,6 +22,7 @@ use crate::locks::Locks;
 use crate::object::{Figures, SpaceFigures};
 use crate::space::Space;
 use crate::table::Table;
+use crate::trim::Trim;
 
 /// Changes nobody flushes become durable by themselves after this long.
 const COMMIT_AFTER: Nanos = Nanos::secs(1);
@@ -59,6 +60,10 @@ pub(crate) enum Bug {
     HastySeal,
     /// Extents panic.
     PanickingLook,
+    /// A unit is free again before the device has discarded it.
+    LooseTrim,
+    /// What is released is discarded before its commit.
+    EarlyTrim,
 }
 
 pub(crate) struct Inner {
@@ -89,6 +94,7 @@ pub(crate) struct Inner {
     pub room: Event,
     /// Something is doomed.
     pub reap: Event,
+    pub trim: Trim,
     pub figures: Cell<Figures>,
     #[cfg(test)]
     pub planted: Cell<Option<Bug>>,
@@ -224,6 +230,7 @@ impl Store {
             stopped: Cell::new(false),
             room: Event::default(),
             reap: Event::default(),
+            trim: Trim::default(),
             figures: Cell::default(),
             #[cfg(test)]
             planted: Cell::new(None),
@@ -232,6 +239,7 @@ impl Store {
         });
         env::spawn(Rc::clone(&inner).commit_loop(COMMIT_AFTER));
         env::spawn(Rc::clone(&inner).reap_loop());
+        env::spawn(Rc::clone(&inner).trim_loop());
         let stop = Rc::new(Stop(Rc::clone(&inner)));
         Ok(Store { inner, _stop: stop })
     }
@@ -248,6 +256,7 @@ impl Store {
         // What came in between is made durable as well.
         inner.last_commit().await?;
         inner.stop();
+        inner.trimmed().await;
         inner
             .ledger
             .close()
@@ -323,6 +332,7 @@ impl Inner {
         self.stopped.set(true);
         self.commits.work.notify_all();
         self.reap.notify_all();
+        self.trim.work.notify_all();
         self.room.notify_all();
     }
 

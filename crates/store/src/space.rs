@@ -9,7 +9,7 @@
 //! (the unit is *kept* for its object while there is other room), what is short is packed into units that are begun
 //! already. Zones let the search skip what holds nothing of the kind looked for.
 //!
-//! Memory: one bit a page, two bytes a unit, twelve a zone.
+//! Memory: one bit a page, two bytes and a bit a unit, twelve a zone. What of it the device has yet to be told of: [`stale`].
 //!
 //! Always true:
 //! 1. A page is handed out only when no durable record names it and no read of it is under way.
@@ -20,6 +20,10 @@
 use std::collections::VecDeque;
 
 use base::Map;
+
+mod stale;
+
+use stale::Stale;
 
 /// A run of neighbouring pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,11 +75,14 @@ pub(crate) struct Space {
     epoch: u64,
     /// Readers by epoch: (epoch, how many still read).
     readers: VecDeque<(u64, u32)>,
+    /// What is to be discarded.
+    stale: Stale,
 }
 
 /// Free and begun units and the like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tally {
+    /// Also what is being discarded just now.
     pub free: u32,
     /// Released, not yet free again.
     pub waiting: u32,
@@ -121,6 +128,7 @@ impl Space {
             waiting: VecDeque::new(),
             epoch: 0,
             readers: VecDeque::new(),
+            stale: Stale::new(units),
         }
     }
 
@@ -137,7 +145,7 @@ impl Space {
         debug_assert_eq!(self.free_count, sum(|zone| zone.free_pages));
         let waiting: usize = self.waiting.iter().map(|(_, pages)| pages.len()).sum();
         Tally {
-            free: self.free_count,
+            free: self.free_count + self.stale.lent(),
             waiting: (self.open.len() + self.cut.len() + waiting) as u32,
             units_free: sum(|zone| zone.free_units),
             units_begun: sum(|zone| zone.begun),
@@ -147,6 +155,7 @@ impl Space {
     /// Bytes of memory this takes.
     pub fn memory(&self) -> u64 {
         (self.free.len() * 8 + self.unit_free.len() * 2 + self.zones.len() * 12) as u64
+            + self.stale.memory()
     }
 
     fn is_free(&self, page: u32) -> bool {
@@ -169,6 +178,11 @@ impl Space {
         zone.begun = zone.begun + begun(after) - begun(before);
         zone.free_units = zone.free_units + whole(after) - whole(before);
         self.unit_free[unit] = after as u16;
+        if free && after == self.unit_pages {
+            self.stale.emptied(unit as u32);
+        } else if !free && before == self.unit_pages {
+            self.stale.begun(unit as u32);
+        }
         if free {
             zone.free_pages += 1;
             self.free_count += 1;
@@ -187,7 +201,7 @@ impl Space {
         free
     }
 
-    /// Gives back at once pages that no record ever named and nobody reads (failed writes).
+    /// Gives back at once pages that no record names and no read looks at (failed writes, what was lent).
     pub fn give_back(&mut self, run: Run) {
         for page in run.first..run.first + run.count {
             self.set(page, true);
@@ -348,7 +362,8 @@ impl Space {
 
     /// Will pages become free by themselves?
     pub fn more_to_come(&self) -> bool {
-        !self.open.is_empty() || !self.cut.is_empty() || !self.waiting.is_empty()
+        let released = !self.open.is_empty() || !self.cut.is_empty() || !self.waiting.is_empty();
+        released || self.stale.lent() > 0
     }
 
     /// Would a commit bring any of them nearer?

@@ -12,6 +12,7 @@ mod node;
 mod promises;
 mod room;
 mod torture;
+mod trim;
 mod twin;
 
 use std::collections::BTreeMap;

@@ -399,6 +399,7 @@ fn run(seed: u64, plan: Plan) -> Result<u64, String> {
                 Some(Ok(store)) => {
                     journal.clear();
                     store.inner.planted.set(plan.bug);
+                    store.inner.trim.after.set(Nanos(200_000));
                     let mut users = Vec::new();
                     for number in 0..CLIENTS {
                         let rng = env::rng(&format!("client {number}"));
@@ -527,6 +528,21 @@ fn an_early_free_is_caught() {
 #[test]
 fn a_late_record_is_caught() {
     catch(Bug::LateRecord, PLAIN);
+}
+
+#[test]
+fn a_discard_before_the_commit_is_caught() {
+    catch(Bug::EarlyTrim, PLAIN);
+}
+
+#[test]
+fn a_discard_of_what_is_taken_again_is_caught() {
+    let plan = Plan {
+        units: 4,
+        management: true,
+        ..PLAIN
+    };
+    catch(Bug::LooseTrim, plan);
 }
 
 #[test]
