@@ -20,6 +20,7 @@ use zerocopy::little_endian::{U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::map::PAGES_MAX;
+use crate::tier::Mode;
 
 pub(crate) const PAGE: u64 = base::PAGE as u64;
 const MAGIC: [u8; 8] = *b"TANADAHY";
@@ -81,6 +82,8 @@ pub(crate) struct Label {
     pub generation: u64,
     /// Closed, and the fingerprints of all pages are those of what the slow device has.
     pub closed: bool,
+    /// The mode that the volume has where nothing else is said; `None` where a version wrote it that kept none.
+    pub mode: Option<Mode>,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -103,6 +106,7 @@ struct Raw {
     name: [u8; 64],
     generation: U64,
     closed: U32,
+    mode: U32,
 }
 
 /// Why a label could not be read.
@@ -181,6 +185,7 @@ impl Label {
             name: kept_of(name),
             generation: 0,
             closed: false,
+            mode: None,
         })
     }
 
@@ -222,6 +227,7 @@ impl Label {
             name,
             generation: self.generation.into(),
             closed: u32::from(self.closed).into(),
+            mode: number_of(self.mode).into(),
         };
         let mut page = Buf::zeroed(base::PAGE);
         let bytes = raw.as_bytes();
@@ -271,6 +277,7 @@ impl Label {
             name: name.to_owned(),
             generation: raw.generation.get(),
             closed: raw.closed.get() == 1,
+            mode: mode_of(raw.mode.get()),
         };
         // A checksum says that we wrote it, not that it fits the device it was found on.
         let end = label
@@ -352,6 +359,20 @@ impl Label {
     }
 }
 
+fn number_of(mode: Option<Mode>) -> u32 {
+    match mode {
+        None => 0,
+        Some(Mode::Cache) => 1,
+        Some(Mode::Tier) => 2,
+        Some(Mode::Both) => 3,
+    }
+}
+
+fn mode_of(number: u32) -> Option<Mode> {
+    let numbered = |mode: &Mode| number_of(Some(*mode)) == number;
+    Mode::ALL.into_iter().find(numbered)
+}
+
 /// `len` bytes at `byte`, asked for several times; the outer error: the device is gone.
 async fn read_again(
     device: &Rc<dyn Device>,
@@ -422,8 +443,14 @@ mod tests {
     #[test]
     fn a_label_is_read_back_and_every_flipped_bit_is_seen() {
         let label = label();
+        for mode in Mode::ALL.map(Some).into_iter().chain([None]) {
+            let label = Label {
+                mode,
+                ..label.clone()
+            };
+            assert_eq!(Label::parse(&label.page(), Bytes::mib(64)), Ok(label));
+        }
         let page = label.page();
-        assert_eq!(Label::parse(&page, Bytes::mib(64)), Ok(label));
         for bit in (0..4096 * 8).step_by(5) {
             let mut bad = page.to_vec();
             bad[bit / 8] ^= 1 << (bit % 8);
@@ -445,6 +472,7 @@ mod tests {
     fn a_label_of_version_1_is_of_no_attachment_and_not_closed() {
         let mut newer = label();
         (newer.generation, newer.closed) = (7, true);
+        newer.mode = Some(Mode::Both);
         let mut page = newer.page().to_vec();
         page[8..12].copy_from_slice(&1u32.to_le_bytes());
         // Version 1 ended with the name.

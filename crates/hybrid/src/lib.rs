@@ -26,6 +26,7 @@ mod engine;
 pub mod inspect;
 mod label;
 mod locks;
+mod made;
 mod map;
 mod marks;
 mod open;
@@ -45,6 +46,7 @@ mod write;
 
 pub use cache::Abandon;
 pub use engine::{Hybrid, SetError};
+pub use made::{MadeIn, kept_mode};
 pub use open::{OpenError, Ties};
 pub use pair::{Pair, PairBook};
 pub use settings::{Admission, Energy, Settings, SettingsError, UnknownWord, WriteMode};

@@ -35,7 +35,7 @@ use crate::record::{Fact, understand};
 use crate::relabel::Change;
 use crate::settings::{Settings, SettingsError};
 use crate::slow::Slow;
-use crate::tier::Kept;
+use crate::tier::{Kept, Mode};
 
 /// How a pair is to be opened.
 #[derive(Clone, Default)]
@@ -53,6 +53,8 @@ pub struct Ties {
     pub pairs: Option<Rc<dyn PairBook>>,
     /// Compare every clean page of the cache with the slow device before it is believed.
     pub verify: bool,
+    /// The mode that the label of the fast device keeps ([`crate::kept_mode`]); `None`: that of the settings.
+    pub mode: Option<Mode>,
 }
 
 /// Why a hybrid disk could not be made, opened or changed.
@@ -896,6 +898,7 @@ impl Inner {
         // Until the last step the label says that nothing here counts.
         label.sequence = sequence;
         label.generation = generation;
+        label.mode = Some(ties.mode.unwrap_or(settings.mode));
         label.tie = Tie::Detached;
         if wipes {
             Label::wipe(&fast).await?;
@@ -1144,6 +1147,10 @@ impl Inner {
             self.check_slow(&label, &fast_name, &known).await?;
         }
         let used = label.slots;
+        let label = Label {
+            mode: Some(ties.mode.unwrap_or(settings.mode)),
+            ..label
+        };
         let cache = Cache::new(
             &settings,
             fast,

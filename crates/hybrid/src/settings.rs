@@ -134,7 +134,8 @@ pub struct Energy {
     pub standby_after: Nanos,
 }
 
-/// What can be chosen for one hybrid disk. [`Settings::default`] suits a hard disk with an SSD.
+/// What can be chosen for one hybrid disk. [`Settings::default`] suits a hard disk with an SSD, as a block cache alone; the
+/// program gives new disks [`Mode::Both`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The volume's name, for errors and figures.

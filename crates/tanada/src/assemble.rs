@@ -366,6 +366,7 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
             registry: Registry::in_dir(&plan.data_dir),
             pair: kept.then(|| PairFile::in_dir(&plan.data_dir, config.name())),
             verify: config.verify,
+            mode: None,
         };
         let volume = OpenVolume::open(config, slow, fast, memory).await?;
         tree.volumes.push(volume);

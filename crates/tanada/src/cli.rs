@@ -231,7 +231,7 @@ pub enum Volume {
                             [1GiB]; trace=off ends it.\n\
                             advise=on has a shadow watch for `tanada advise NAME`; again: anew; \
                             advise=off ends it.\n\
-                            Examples: tanada volume set vol0 write=through dirty_high=40\n\
+                            Examples: tanada volume set vol0 write=through mode=cache\n\
                             tanada volume set vol0 mode=both period=10s pinned=10GiB+2GiB"
     )]
     Set {

@@ -65,6 +65,7 @@ mod volume;
 mod volume_commands;
 mod volume_exports;
 mod volume_heat;
+mod volume_mode;
 mod volume_moves;
 mod when;
 

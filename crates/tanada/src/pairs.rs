@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use hybrid::{Pair, PairBook, Ties};
+use hybrid::{MadeIn, Mode, Pair, PairBook, Ties};
 use serde::{Deserialize, Serialize};
 
 use crate::registry::Registry;
@@ -31,6 +31,9 @@ struct Written {
     generation: u64,
     dirty: bool,
     failing: bool,
+    /// Absent in what an earlier version wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mode: Option<Mode>,
 }
 
 /// The record of one hybrid, by its place.
@@ -38,6 +41,8 @@ struct Written {
 pub struct PairFile {
     pub volume: String,
     pub path: PathBuf,
+    /// The volume's mode, for what is written from now on; `None`: as it was.
+    pub mode: Option<Mode>,
 }
 
 impl PairFile {
@@ -45,20 +50,44 @@ impl PairFile {
         PairFile {
             volume: volume.to_owned(),
             path: data_dir.join("pairs").join(format!("{volume}.json")),
+            mode: None,
         }
     }
 
-    fn parse(&self, text: &str) -> Result<Pair, String> {
-        let damaged = |why: String| {
-            format!(
-                "{} is damaged: {why}; it says which cache {} has, so restore it, or, if the right fast device is \
-                 connected, move it away and start again",
-                self.path.display(),
-                self.volume
-            )
-        };
+    /// What the record keeps of the volume's mode.
+    ///
+    /// # Errors
+    /// As [`PairBook::read`].
+    pub fn kept_mode(&self) -> Result<MadeIn, String> {
+        Ok(match self.load()? {
+            None => MadeIn::Nothing,
+            Some(Written { mode: None, .. }) => MadeIn::Earlier,
+            Some(Written {
+                mode: Some(mode), ..
+            }) => MadeIn::Mode(mode),
+        })
+    }
+
+    fn load(&self) -> Result<Option<Written>, String> {
+        match fs::read_to_string(&self.path) {
+            Ok(text) => self.parse(&text).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(format!("cannot read {}: {error}", self.path.display())),
+        }
+    }
+
+    fn damaged(&self, why: String) -> String {
+        format!(
+            "{} is damaged: {why}; it says which cache {} has, so restore it, or, if the right fast device is \
+             connected, move it away and start again",
+            self.path.display(),
+            self.volume
+        )
+    }
+
+    fn parse(&self, text: &str) -> Result<Written, String> {
         let written: Written =
-            serde_json::from_str(text).map_err(|error| damaged(error.to_string()))?;
+            serde_json::from_str(text).map_err(|error| self.damaged(error.to_string()))?;
         if written.version != VERSION {
             return Err(format!(
                 "{} is of version {}, and this program knows {VERSION}: use the program that wrote it",
@@ -67,15 +96,9 @@ impl PairFile {
             ));
         }
         if written.volume != self.volume {
-            return Err(damaged(format!("it is of a volume '{}'", written.volume)));
+            return Err(self.damaged(format!("it is of a volume '{}'", written.volume)));
         }
-        let cache = written.cache.as_deref().map(identity).transpose();
-        Ok(Pair {
-            cache: cache.map_err(damaged)?,
-            generation: written.generation,
-            dirty: written.dirty,
-            failing: written.failing,
-        })
+        Ok(written)
     }
 
     /// The record of another volume than this one that names `cache`.
@@ -100,6 +123,7 @@ impl PairFile {
             let other = PairFile {
                 volume: volume.to_owned(),
                 path: path.clone(),
+                mode: None,
             };
             if path != self.path && other.read()?.is_some_and(|pair| pair.cache == Some(cache)) {
                 return Ok(Some(other));
@@ -127,11 +151,16 @@ impl PairFile {
 
 impl PairBook for PairFile {
     fn read(&self) -> Result<Option<Pair>, String> {
-        match fs::read_to_string(&self.path) {
-            Ok(text) => self.parse(&text).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(format!("cannot read {}: {error}", self.path.display())),
-        }
+        let Some(written) = self.load()? else {
+            return Ok(None);
+        };
+        let cache = written.cache.as_deref().map(identity).transpose();
+        Ok(Some(Pair {
+            cache: cache.map_err(|why| self.damaged(why))?,
+            generation: written.generation,
+            dirty: written.dirty,
+            failing: written.failing,
+        }))
     }
 
     fn write(&self, pair: &Pair) -> Result<(), String> {
@@ -142,6 +171,10 @@ impl PairBook for PairFile {
             generation: pair.generation,
             dirty: pair.dirty,
             failing: pair.failing,
+            // What cannot be read is replaced whole, so it keeps nothing.
+            mode: self
+                .mode
+                .or_else(|| self.load().ok().flatten().and_then(|old| old.mode)),
         };
         let text = serde_json::to_string_pretty(&written).map_err(|error| error.to_string())?;
         self.replace(&(text + "\n"))
@@ -168,9 +201,19 @@ pub struct Memory {
     pub pair: Option<PairFile>,
     /// Is every clean page to be compared at the start?
     pub verify: bool,
+    /// The mode that label and record keep; `None`: that of the settings.
+    pub mode: Option<Mode>,
 }
 
 impl Memory {
+    /// Label and record keep this mode from now on.
+    pub fn keep_mode(&mut self, mode: Mode) {
+        self.mode = Some(mode);
+        if let Some(file) = &mut self.pair {
+            file.mode = Some(mode);
+        }
+    }
+
     /// How a pair is to be opened: which caches count no more, where to write down the next one, and which cache
     /// there was.
     pub fn ties(&self, force: bool) -> anyhow::Result<Ties> {
@@ -185,6 +228,7 @@ impl Memory {
             })),
             pairs: pairs.map(|file| Rc::new(file) as Rc<dyn PairBook>),
             verify: self.verify,
+            mode: self.mode,
         })
     }
 }
@@ -210,6 +254,26 @@ mod tests {
         }
         let other = PairFile::in_dir(dir.path(), "vol1");
         assert_eq!(other.read(), Ok(None), "each volume has its own");
+    }
+
+    #[test]
+    fn a_record_keeps_the_mode_and_one_without_it_is_of_an_earlier_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = PairFile::in_dir(dir.path(), "vol0");
+        assert_eq!(file.kept_mode(), Ok(MadeIn::Nothing));
+        file.write(&Pair::default()).unwrap();
+        assert_eq!(file.kept_mode(), Ok(MadeIn::Earlier));
+        file.mode = Some(Mode::Both);
+        file.write(&Pair::default()).unwrap();
+        // A command that knows of no mode leaves it as it is.
+        let other = PairFile::in_dir(dir.path(), "vol0");
+        let pair = Pair {
+            generation: 9,
+            ..Pair::default()
+        };
+        other.write(&pair).unwrap();
+        assert_eq!(other.read(), Ok(Some(pair)));
+        assert_eq!(other.kept_mode(), Ok(MadeIn::Mode(Mode::Both)));
     }
 
     #[test]

@@ -27,6 +27,7 @@ use crate::config::tier::range_text;
 use crate::config::{AGE_LIMIT, HybridConfig, check_name, read_span};
 use crate::pairs::Memory;
 use crate::tree::{Refused, Tree};
+use crate::volume_mode;
 
 /// How often a recorder is told the time.
 const TICK: Nanos = Nanos::secs(1);
@@ -73,17 +74,24 @@ impl Drop for Busy<'_> {
 impl OpenVolume {
     /// Opens the pair, warm, or makes one of a blank fast device.
     pub async fn open(
-        config: HybridConfig,
+        mut config: HybridConfig,
         slow: Rc<Meter>,
         fast: Rc<Meter>,
-        memory: Memory,
+        mut memory: Memory,
     ) -> anyhow::Result<OpenVolume> {
+        let fast: Rc<dyn Device> = fast;
+        let chosen = volume_mode::find(&config, &fast, memory.pair.as_ref()).await?;
+        config.settings.mode = chosen.mode;
+        memory.keep_mode(chosen.kept);
         let ties = memory.ties(config.force)?;
         within(&config.settings.tier, slow.info().size)
             .map_err(|(key, what)| anyhow::anyhow!("volume {}: {key}: {what}", config.name()))?;
         let hybrid = Hybrid::open_or_create(config.settings.clone(), slow, fast, ties)
             .await
             .with_context(|| format!("volume {}", config.name()))?;
+        if !chosen.words.is_empty() {
+            tracing::info!("{}", chosen.words);
+        }
         let tap = Tap::new(Rc::new(hybrid.clone()));
         let volume = OpenVolume {
             meter: Meter::new(Rc::clone(&tap) as Rc<dyn Device>),

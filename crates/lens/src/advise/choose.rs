@@ -321,7 +321,7 @@ fn exact(bytes: u64) -> String {
 /// What `[[hybrid]]` would have to say for `row`.
 pub(super) fn configuration(row: &Candidate) -> String {
     let mut text = format!(
-        "policy = \"{}\"\nwrite = \"{}\"\nfast_size = \"{}\"\n",
+        "mode = \"cache\"\npolicy = \"{}\"\nwrite = \"{}\"\nfast_size = \"{}\"\n",
         row.policy,
         row.write,
         exact(row.size_bytes)

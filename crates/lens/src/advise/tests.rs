@@ -434,7 +434,7 @@ fn any_candidate_can_be_chosen() {
     assert_eq!(choice(&alone, &rows, 1.0), Choice::Advised(1));
     assert_eq!(
         configuration(&rows[1]),
-        "policy = \"s3-fifo\"\nwrite = \"back\"\nfast_size = \"2MiB\"\nsequential_bypass = \"off\"\n"
+        "mode = \"cache\"\npolicy = \"s3-fifo\"\nwrite = \"back\"\nfast_size = \"2MiB\"\nsequential_bypass = \"off\"\n"
     );
 }
 

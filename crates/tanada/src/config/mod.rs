@@ -32,6 +32,8 @@ use keys::{At, Keys, Mistake, Mistakes, instead};
 pub use store::StoreConfig;
 use toml::de::DeTable;
 
+use crate::volume_mode;
+
 /// A configuration without mistakes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -93,8 +95,10 @@ pub enum Backing {
 /// `[[hybrid]]`: one disk made of a slow and a fast one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HybridConfig {
-    /// The name is in here.
+    /// The name is in here. The mode is that of a new hybrid if none is named.
     pub settings: hybrid::Settings,
+    /// Does the configuration name the mode? Else an older volume keeps its own (`volume_mode`).
+    pub mode_named: bool,
     pub slow: String,
     pub fast: String,
     /// Take the fast device even if it holds something else, which is then lost.
@@ -611,6 +615,9 @@ fn read_hybrid(
     }
     let advise = keys.take::<bool>("advise").is_some_and(|at| at.value);
     let force = keys.take::<bool>("force").is_some_and(|at| at.value);
+    let write = write.map_or(usual.write, |at| at.value);
+    let mode_named = mode.is_some();
+    let mode = mode.map_or_else(|| volume_mode::usual(write, energy), |at| at.value);
     let standby_after = devices
         .iter()
         .find(|device| slow.as_ref() == Some(&device.name))
@@ -620,7 +627,7 @@ fn read_hybrid(
         name,
         block: block.map_or(usual.block, |at| at.value),
         policy: policy.map_or(usual.policy, |at| at.value),
-        write: write.map_or(usual.write, |at| at.value),
+        write,
         admission: admission.map_or(usual.admission, |at| at.value),
         sequential_bypass: sequential_bypass.unwrap_or(usual.sequential_bypass),
         dirty_low: dirty_low.map_or(usual.dirty_low, |at| at.value),
@@ -631,7 +638,7 @@ fn read_hybrid(
         }),
         flash_writes_per_day: flash_writes_per_day.map(|at| at.value),
         fast_bytes: fast_size.map(|at| at.value),
-        mode: mode.map_or(usual.mode, |at| at.value),
+        mode,
         tier,
         ..usual
     };
@@ -641,6 +648,7 @@ fn read_hybrid(
     }
     Some(HybridConfig {
         settings,
+        mode_named,
         slow: slow?,
         fast: fast?,
         force,

@@ -80,9 +80,25 @@ fn what_is_not_said_has_a_sensible_value() {
         (&settings.policy, settings.block),
         (&usual.policy, usual.block)
     );
+    // That of a new hybrid; an older one keeps its own.
+    assert_eq!(
+        (settings.mode, config.hybrids[0].mode_named),
+        (hybrid::Mode::Both, false)
+    );
     assert_eq!(config.exports[0].name, "vol");
     assert_eq!(config.admin.listen.len(), 2);
     assert!(!config.admin.allow_remote);
+}
+
+#[test]
+fn a_new_hybrid_is_a_cache_where_a_tier_does_not_suit_its_other_settings() {
+    let modes = ["through", "around", "only-writes", "pass", "back"].map(|write| {
+        let text = format!(
+            "[[hybrid]]\nname = \"vol\"\nslow = \"slow\"\nfast = \"fast\"\nwrite = \"{write}\"\n"
+        );
+        good(&with_two(&text)).hybrids[0].settings.mode.to_string()
+    });
+    assert_eq!(modes, ["cache", "cache", "cache", "cache", "both"]);
 }
 
 #[test]

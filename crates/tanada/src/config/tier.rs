@@ -580,7 +580,7 @@ mod tests {
             (hybrid::Mode::Tier, Tier::default())
         );
         // Of no use in mode cache, and no mistake: the mode can be changed while it runs.
-        let settings = configured("[hybrid.tier]\nregion = \"1MiB\"\n").unwrap();
+        let settings = configured("mode = \"cache\"\n[hybrid.tier]\nregion = \"1MiB\"\n").unwrap();
         assert_eq!(settings.mode, hybrid::Mode::Cache);
         assert_eq!(
             (settings.tier.region, settings.tier.extent()),

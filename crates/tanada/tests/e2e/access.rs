@@ -138,10 +138,17 @@ fn the_owner_commands_by_the_port_alone_also_where_no_socket_was_asked_for() {
     let port = daemon.admin_tcp();
     text(
         dir,
-        &["volume", "set", "vol0", "write=through", "--admin", &port],
+        &[
+            "volume",
+            "set",
+            "vol0",
+            "write=only-writes",
+            "--admin",
+            &port,
+        ],
     );
     let volume = json(dir, &["volume", "show", "vol0", "--json", "--admin", &port]);
-    assert_eq!(volume["settings"]["write"], "through");
+    assert_eq!(volume["settings"]["write"], "only-writes");
     let mode = |file: &str| {
         fs::metadata(dir.join("tanada-data").join(file))
             .unwrap()
@@ -177,7 +184,7 @@ fn another_user_looks_is_told_whom_to_be_and_needs_the_token() {
     };
     assert!(status.status.success(), "{}", stderr(&status));
 
-    let set = ["volume", "set", "vol0", "write=through", "--admin"];
+    let set = ["volume", "set", "vol0", "write=only-writes", "--admin"];
     let refused = as_another(dir, &[&set[..], &[&port]].concat(), None).unwrap();
     assert_eq!(refused.status.code(), Some(1));
     let said = stderr(&refused);
@@ -222,7 +229,7 @@ fn what_no_header_follows_is_closed_and_the_owner_always_finds_room() {
     let mut last = silent.pop().unwrap();
     let closed = last.read(&mut [0]);
     assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
-    text(dir, &["volume", "set", "vol0", "write=through"]);
+    text(dir, &["volume", "set", "vol0", "write=only-writes"]);
     // The first ones wait until their time is over, then there is room again.
     let mut first = silent.remove(0);
     first.write_all(b"GET /healthz HTTP/1.1\r\nHost:").unwrap();

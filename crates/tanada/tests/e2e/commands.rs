@@ -193,11 +193,18 @@ fn a_log_says_settings_in_words_and_an_error_each_cause_once() {
     let daemon = Daemon::start(dir, SMALL);
     text(
         dir,
-        &["volume", "set", "vol0", "write=through", "dirty_high=40"],
+        &[
+            "volume",
+            "set",
+            "vol0",
+            "write=only-writes",
+            "dirty_high=40",
+        ],
     );
     let (_, log) = daemon.stop();
     assert!(
-        log.contains("dirty_high=40 write=through") || log.contains("write=through dirty_high=40"),
+        log.contains("dirty_high=40 write=only-writes")
+            || log.contains("write=only-writes dirty_high=40"),
         "{log}"
     );
     assert!(!log.contains("Some(") && !log.contains("Change {"), "{log}");

@@ -181,7 +181,10 @@ fn a_volume_is_detached_attached_and_changed_while_it_runs() {
     );
     assert_eq!(volume["settings"]["dirty_high"], 40);
     assert_eq!(volume["settings"]["sequential_bypass_bytes"], Value::Null);
-    let said = text(dir, &["volume", "set", "vol0", "write=through"]);
+    let said = text(
+        dir,
+        &["volume", "set", "vol0", "mode=cache", "write=through"],
+    );
     assert!(said.contains("through"), "{said}");
     let volume = json(dir, &["volume", "set", "vol0", "fast_size=8MiB", "--json"]);
     assert_eq!(volume["settings"]["fast_size_bytes"], 8 << 20);

@@ -6,6 +6,7 @@ mod commands;
 mod common;
 mod daemon;
 mod guides;
+mod modes;
 mod pairs;
 mod predict;
 mod recording;

@@ -135,7 +135,8 @@ fn a_hot_region_goes_up_and_is_seen_and_stays_up_over_a_restart() {
 fn a_tier_is_switched_on_tuned_pinned_and_off_while_the_volume_runs() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let daemon = Daemon::start(dir, SMALL);
+    let cache = "fast = \"fast\"\nmode = \"cache\"\n";
+    let daemon = Daemon::start(dir, &SMALL.replace("fast = \"fast\"\n", cache));
     let refused = run(dir, &["volume", "heat", "vol0"]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(

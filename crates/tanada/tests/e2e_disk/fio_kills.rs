@@ -288,11 +288,14 @@ fn any_config(rng: &mut Rng, fast_mib: u64, block_kib: u64) -> (String, String) 
         "around",
         "both",
         "tier",
+        "unnamed",
     ];
     let mode = modes[rng.below(modes.len() as u64) as usize];
     let text = match mode {
         "both" | "tier" => config_with_tier(mode, "direct"),
-        write => config(write),
+        // That of the start before it, or of a new hybrid.
+        "unnamed" => config("back"),
+        write => config(write).replace("write =", "mode = \"cache\"\nwrite ="),
     };
     let text = text.replace("48MiB", &format!("{fast_mib}MiB")).replace(
         "admission =",

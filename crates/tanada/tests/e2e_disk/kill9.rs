@@ -368,7 +368,7 @@ fn a_kill_in_the_middle_of_a_management_operation_loses_nothing() {
         let operations: [&[&str]; 4] = [
             &["volume", "detach", "vol0"],
             &["volume", "set", "vol0", "fast_size=20MiB"],
-            &["volume", "set", "vol0", "write=through"],
+            &["volume", "set", "vol0", "mode=cache", "write=through"],
             &["volume", "set", "vol0", "block=64KiB", "policy=lru"],
         ];
         for operation in operations.iter().cycle().take(8) {

@@ -186,7 +186,7 @@ pub const VIRTUAL_DISKS: Page = Page {
 pub const TIER: Page = Page {
     file: "docs/tier-guide.md",
     before: "true",
-    daemon: Some(("tanada serve", "tanada volume set vol0 mode=both")),
+    daemon: Some(("tanada serve", "tanada status")),
     files: &[],
     paths: &[],
     rows: &[ONCE],
