@@ -393,7 +393,7 @@ async fn read_again(
 
 /// What two copies say together: the newest whole one, else what is most wrong. `Blank` if nothing is known but
 /// zeroes: what lies further on must agree.
-fn choose(found: &[Result<Label, Unlabelled>]) -> Result<Label, Unlabelled> {
+pub(crate) fn choose(found: &[Result<Label, Unlabelled>]) -> Result<Label, Unlabelled> {
     let whole = found.iter().filter_map(|label| label.as_ref().ok());
     if let Some(newest) = whole.max_by_key(|label| label.sequence) {
         return Ok(newest.clone());

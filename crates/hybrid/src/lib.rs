@@ -46,7 +46,7 @@ mod write;
 
 pub use cache::Abandon;
 pub use engine::{Hybrid, SetError};
-pub use made::{MadeIn, kept_mode};
+pub use made::{Attachment, MadeIn, kept_mode};
 pub use open::{OpenError, Ties};
 pub use pair::{Pair, PairBook};
 pub use settings::{Admission, Energy, Settings, SettingsError, UnknownWord, WriteMode};

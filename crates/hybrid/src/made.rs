@@ -1,4 +1,4 @@
-//! In which mode was the volume made whose cache is on a fast device?
+//! What does a label tell beside the way to the data: the mode of its volume, and which attachment it is.
 //!
 //! ```text
 //! label -> of this volume, or its contents count -> the mode it keeps | made before modes were kept
@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use device::{Device, DeviceError};
 
+use crate::engine::Hybrid;
 use crate::label::Label;
 use crate::tier::Mode;
 
@@ -57,4 +58,25 @@ pub async fn kept_mode(fast: &Rc<dyn Device>, name: &str) -> Result<MadeIn, Devi
         Some(None) => MadeIn::Earlier,
         Some(Some(mode)) => MadeIn::Mode(mode),
     })
+}
+
+/// Which cache a volume has, and for the how-manieth time they came together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attachment {
+    /// The cache's identity.
+    pub cache: u128,
+    /// The number of the attachment.
+    pub generation: u64,
+}
+
+impl Hybrid {
+    /// The cache that the disk has now; `None` while the slow device stands alone.
+    pub fn attachment(&self) -> Option<Attachment> {
+        let cache = self.inner.live_cache()?;
+        let label = cache.label.borrow();
+        Some(Attachment {
+            cache: label.uuid,
+            generation: label.generation,
+        })
+    }
 }

@@ -656,6 +656,65 @@ fn holding(found: &Result<Label, Unlabelled>) -> String {
     }
 }
 
+/// A refusal of a fast device of `size` in words; the names are of the volume, the slow and the fast device.
+pub(crate) fn refused(
+    names: (&str, &str, &str),
+    size: Bytes,
+    found: &Result<Label, Unlabelled>,
+    refusal: Refusal,
+) -> OpenError {
+    let (name, slow, fast) = (names.0.to_owned(), names.1.to_owned(), names.2.to_owned());
+    let (uuid, generation) = found
+        .as_ref()
+        .map_or((0, 0), |label| (label.uuid, label.generation));
+    match refusal {
+        Refusal::NotHere(pair) => OpenError::NotHere {
+            name,
+            fast,
+            found: holding(found),
+            slow,
+            cache: pair.cache.unwrap_or_default(),
+            generation: pair.generation,
+        },
+        Refusal::Older(pair) => OpenError::Older {
+            name,
+            fast,
+            of: found.as_ref().ok().and_then(|label| {
+                let ours = pair.cache == Some(uuid) || label.is_of(names.0);
+                (!ours).then(|| label.name.clone())
+            }),
+            cache: uuid,
+            found: generation,
+            known: pair.generation,
+        },
+        Refusal::Another(pair) => OpenError::Another {
+            name,
+            fast,
+            of: found
+                .as_ref()
+                .map_or(String::new(), |label| label.name.clone()),
+            cache: uuid,
+            known: pair.cache.unwrap_or_default(),
+        },
+        Refusal::Foreign => OpenError::Foreign { fast },
+        Refusal::Version(found) => OpenError::Version {
+            fast,
+            found,
+            known: label::VERSION,
+        },
+        Refusal::Damaged => OpenError::Damaged {
+            fast,
+            why: "neither copy of its label is whole".to_owned(),
+        },
+        Refusal::Unreadable => OpenError::Unreadable { fast },
+        Refusal::Short(end) => OpenError::Short {
+            fast,
+            size: size.0,
+            end,
+        },
+    }
+}
+
 impl Inner {
     /// The record of this volume's cache.
     fn keeper(&self, ties: &Ties) -> Result<Rc<Keeper>, OpenError> {
@@ -680,58 +739,9 @@ impl Inner {
         found: &Result<Label, Unlabelled>,
         refusal: Refusal,
     ) -> OpenError {
-        let name = self.name.clone();
         let info = fast.info();
-        let fast = info.name;
-        let (uuid, generation) = found
-            .as_ref()
-            .map_or((0, 0), |label| (label.uuid, label.generation));
-        match refusal {
-            Refusal::NotHere(pair) => OpenError::NotHere {
-                name,
-                fast,
-                found: holding(found),
-                slow: self.slow.info.name.clone(),
-                cache: pair.cache.unwrap_or_default(),
-                generation: pair.generation,
-            },
-            Refusal::Older(pair) => OpenError::Older {
-                name,
-                fast,
-                of: found.as_ref().ok().and_then(|label| {
-                    let ours = pair.cache == Some(uuid) || label.is_of(&self.name);
-                    (!ours).then(|| label.name.clone())
-                }),
-                cache: uuid,
-                found: generation,
-                known: pair.generation,
-            },
-            Refusal::Another(pair) => OpenError::Another {
-                name,
-                fast,
-                of: found
-                    .as_ref()
-                    .map_or(String::new(), |label| label.name.clone()),
-                cache: uuid,
-                known: pair.cache.unwrap_or_default(),
-            },
-            Refusal::Foreign => OpenError::Foreign { fast },
-            Refusal::Version(found) => OpenError::Version {
-                fast,
-                found,
-                known: label::VERSION,
-            },
-            Refusal::Damaged => OpenError::Damaged {
-                fast,
-                why: "neither copy of its label is whole".to_owned(),
-            },
-            Refusal::Unreadable => OpenError::Unreadable { fast },
-            Refusal::Short(end) => OpenError::Short {
-                fast,
-                size: info.size.0,
-                end,
-            },
-        }
+        let names = (&*self.name, &*self.slow.info.name, &*info.name);
+        refused(names, info.size, found, refusal)
     }
 
     /// May an empty cache be made on `fast`?

@@ -424,7 +424,7 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
 }
 
 /// Is what a device or hybrid holds gone when the daemon ends?
-fn ends_with_us(name: &str, devices: &[DeviceConfig], hybrids: &[HybridConfig]) -> bool {
+pub fn ends_with_us(name: &str, devices: &[DeviceConfig], hybrids: &[HybridConfig]) -> bool {
     if let Some(hybrid) = hybrids.iter().find(|it| it.name() == name) {
         return ends_with_us(&hybrid.slow, devices, hybrids);
     }

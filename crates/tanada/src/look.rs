@@ -1,7 +1,8 @@
 //! What lies on the devices of a configuration, before any of them is used?
 //!
 //! ```text
-//! each part of a hybrid, each store's device -> its first MiB, read only -> what `serve` would make of it
+//! each part of a hybrid, each store's device -> its first MiB, read only \
+//! the record of pairs, the caches given up                               -> what `serve` would make of it
 //! ```
 //!
 //! `serve --check` and `doctor` tell it. A device that is not here, or that this user may not read, is no mistake of the
@@ -14,10 +15,15 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use base::Bytes;
-use hybrid::inspect::{START, Start, look};
+use hybrid::inspect::{Offered, START, Start, look, refusal};
+use hybrid::{MadeIn, OpenError, PairBook};
 
+use crate::assemble::ends_with_us;
 use crate::config::{Backing, Config, DeviceConfig, HybridConfig, Kind, StoreConfig};
+use crate::pairs::PairFile;
+use crate::registry::Registry;
 use crate::table::size;
+use crate::volume_mode;
 
 /// What was seen of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,10 +46,16 @@ pub fn devices(config: &Config) -> Vec<Seen> {
     let mut seen = Vec::new();
     for hybrid in &config.hybrids {
         let slow = find(config, &hybrid.slow).and_then(read);
-        let fast = find(config, &hybrid.fast).and_then(read);
+        let fast = find(config, &hybrid.fast);
         let slow_size = slow.as_ref().map(|it| it.size);
         seen.extend(slow.map(|it| of_slow(hybrid, &it)));
-        seen.extend(fast.map(|it| of_fast(hybrid, slow_size, &it)));
+        let there = fast.and_then(read);
+        let blank = fast.and_then(to_be_made);
+        let missed = there.as_ref().or(blank.as_ref());
+        match missed.and_then(|it| of_pair(config, hybrid, it)) {
+            Some(bad) => seen.push(bad),
+            None => seen.extend(there.map(|it| with_mode(config, hybrid, slow_size, &it))),
+        }
     }
     for store in &config.stores {
         let device = find(config, &store.device).and_then(read);
@@ -78,6 +90,29 @@ fn read(device: &DeviceConfig) -> Option<There> {
         what: format!("{} ({})", device.name, path.display()),
         size,
         start,
+    })
+}
+
+/// A fast device whose file is not here, as a start makes it.
+fn to_be_made(device: &DeviceConfig) -> Option<There> {
+    let (path, size) = match &device.kind {
+        Kind::Path {
+            path,
+            create: Some(size),
+            ..
+        } => (path, *size),
+        Kind::Model {
+            backing: Backing::File(file),
+            size,
+            ..
+        } => (file, *size),
+        _ => return None,
+    };
+    let missing = path.try_exists().is_ok_and(|there| !there);
+    missing.then(|| There {
+        what: format!("{} ({}, not made yet)", device.name, path.display()),
+        size,
+        start: vec![0; size.min(START).usize()],
     })
 }
 
@@ -136,6 +171,56 @@ fn of_slow(hybrid: &HybridConfig, there: &There) -> Seen {
     }
 }
 
+/// What the record of pairs and the label say together, if a start would be refused for it.
+fn of_pair(config: &Config, hybrid: &HybridConfig, there: &There) -> Option<Seen> {
+    let name = hybrid.name();
+    let refused = |why: String| Some(bad(there, format!("is refused as fast of {name}"), why));
+    let kept = !ends_with_us(&hybrid.slow, &config.devices, &config.hybrids);
+    let record = match kept {
+        true => PairFile::in_dir(&config.data_dir, name).read(),
+        false => Ok(None),
+    };
+    let record = match record {
+        Ok(record) => record,
+        Err(why) => return refused(why),
+    };
+    let abandoned = match Registry::in_dir(&config.data_dir).read() {
+        Ok(abandoned) => abandoned,
+        Err(error) => return refused(crate::said::words(&error)),
+    };
+    let offered = Offered {
+        name,
+        slow: &hybrid.slow,
+        fast: &hybrid.fast,
+        start: &there.start,
+        size: there.size,
+    };
+    match refusal(&offered, record, &abandoned, hybrid.force)? {
+        // Told in other words below: it may be meant.
+        OpenError::Foreign { .. } | OpenError::Version { .. } => None,
+        error => refused(error.to_string()),
+    }
+}
+
+/// What [`of_fast`] says, and the mode that a start would give the volume, where that is known.
+fn with_mode(
+    config: &Config,
+    hybrid: &HybridConfig,
+    slow_size: Option<Bytes>,
+    there: &There,
+) -> Seen {
+    let mut seen = of_fast(hybrid, slow_size, there);
+    let record = PairFile::in_dir(&config.data_dir, hybrid.name());
+    let made = record.kept_mode().unwrap_or(MadeIn::Nothing);
+    let blank = look(&there.start, there.size) == Start::Blank;
+    // Without a record the label alone tells, which is read at the start.
+    if !seen.bad && (hybrid.mode_named || made != MadeIn::Nothing || blank) {
+        let chosen = volume_mode::choose(&hybrid.settings, hybrid.mode_named, made);
+        seen.found.push_str(&format!(", mode {}", chosen.mode));
+    }
+    seen
+}
+
 fn of_fast(hybrid: &HybridConfig, slow_size: Option<Bytes>, there: &There) -> Seen {
     let name = hybrid.name();
     match look(&there.start, there.size) {
@@ -168,7 +253,7 @@ fn of_fast(hybrid: &HybridConfig, slow_size: Option<Bytes>, there: &There) -> Se
         },
         Start::Unreadable => bad(
             there,
-            "the label of a cache that cannot be read: damaged, or of another version".to_owned(),
+            "the label of a cache of another version".to_owned(),
             format!("start the version of Tanada that made it; {name} is refused with this one"),
         ),
         Start::Other if hybrid.force => good(

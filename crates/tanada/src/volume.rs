@@ -429,6 +429,7 @@ impl OpenVolume {
             size_bytes: status.size_bytes,
             slow: self.config.slow.clone(),
             fast: self.is_attached().then(|| self.fast.borrow().clone()),
+            attachment: self.hybrid.attachment().map(api::Attachment::from),
             health: word(status.health).to_owned(),
             why: status.why.clone(),
             settings: api::Settings::from(&self.hybrid.settings()),

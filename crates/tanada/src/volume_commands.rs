@@ -391,6 +391,10 @@ fn page(volume: &Volume) -> String {
             share(bytes as f64, cache.cache_bytes as f64)
         )
     };
+    if let Some(attachment) = &volume.attachment {
+        let words = format!("{}, attachment {}", attachment.cache, attachment.generation);
+        line(&mut text, "identity", &words);
+    }
     line(&mut text, "cached", &of_cache(cache.cached_bytes));
     line(&mut text, "dirty", &of_cache(cache.dirty_bytes));
     if cache.dirty_bytes > 0 {

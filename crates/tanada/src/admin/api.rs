@@ -63,6 +63,9 @@ pub struct Volume {
     pub slow: String,
     /// The fast device; absent while detached.
     pub fast: Option<String>,
+    /// Which cache is on it; absent while detached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attachment: Option<Attachment>,
     /// `healthy`, `degraded`, `pass-through`, `evacuating`, `failed` or `closed`.
     pub health: String,
     /// Why, where there is something to say.
@@ -80,6 +83,24 @@ pub struct Volume {
     pub advise: bool,
     /// What clients asked of it.
     pub figures: Figures,
+}
+
+/// The cache that a volume has, as the record of pairs and the fast device's label name it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Attachment {
+    /// Its identity, 32 hexadecimal digits.
+    pub cache: String,
+    /// The number of the attachment: each making and each start counts one up.
+    pub generation: u64,
+}
+
+impl From<hybrid::Attachment> for Attachment {
+    fn from(attachment: hybrid::Attachment) -> Attachment {
+        Attachment {
+            cache: format!("{:032x}", attachment.cache),
+            generation: attachment.generation,
+        }
+    }
 }
 
 /// A trace being recorded.

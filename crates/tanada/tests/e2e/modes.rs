@@ -82,6 +82,26 @@ fn a_hybrid_of_an_earlier_version_stays_a_cache_and_that_is_said_once() {
 }
 
 #[test]
+fn a_check_tells_the_mode_that_a_start_would_choose() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let checked = |config: &str| {
+        fs::write(dir.join("tanada.toml"), config).unwrap();
+        let said = text(dir, &["serve", "--check", "tanada.toml"]);
+        let fast = said.lines().find(|line| line.contains("fast.img"));
+        fast.unwrap_or_default().to_owned()
+    };
+    fs::write(dir.join("fast.img"), vec![0; 16 << 20]).unwrap();
+    assert!(checked(SMALL).ends_with("begins with an empty cache on it, mode both"));
+    assert!(checked(&with("write = \"around\"")).ends_with("on it, mode cache"));
+    start(dir, SMALL);
+    assert!(checked(SMALL).ends_with("the cache of vol0, mode both"));
+    assert!(checked(&with("mode = \"tier\"")).ends_with("the cache of vol0, mode tier"));
+    forget_mode(dir);
+    assert!(checked(SMALL).ends_with("the cache of vol0, mode cache"));
+}
+
+#[test]
 fn a_mode_survives_the_loss_of_the_fast_device() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

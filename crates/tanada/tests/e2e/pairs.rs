@@ -130,3 +130,86 @@ fn an_older_copy_of_a_fast_device_needs_a_word() {
     );
     assert_eq!(Daemon::start(dir, SMALL).stop().0, Some(0));
 }
+
+/// What `serve --check` and `doctor` say, and how they end.
+fn looked(dir: &Path) -> [(Option<i32>, String); 2] {
+    [
+        &["serve", "--check", "tanada.toml"][..],
+        &["doctor", "tanada.toml"],
+    ]
+    .map(|command| {
+        let done = run(dir, command);
+        let said = String::from_utf8_lossy(&done.stdout).into_owned() + &stderr(&done);
+        (done.status.code(), said)
+    })
+}
+
+fn told_before_the_start(dir: &Path, what: &str) {
+    let [(checked, check), (examined, doctor)] = looked(dir);
+    assert_eq!((checked, examined), (Some(2), Some(1)), "{check}\n{doctor}");
+    for said in [check, doctor] {
+        assert!(said.contains("is refused as fast of vol0"), "{said}");
+        assert!(said.contains(what), "{what} is not in\n{said}");
+    }
+}
+
+#[test]
+fn what_the_record_of_pairs_refuses_is_told_before_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    drop(Daemon::start(dir, SMALL));
+    let fast = dir.join("fast.img");
+    let first = fs::read(&fast).unwrap();
+    let [(checked, said), _] = looked(dir);
+    assert_eq!(checked, Some(0), "{said}");
+    assert!(said.contains("the cache of vol0"), "{said}");
+
+    fs::remove_file(&fast).unwrap();
+    told_before_the_start(dir, "fast is blank, but vol0 has a cache that may hold");
+    fs::write(&fast, vec![0; 16 << 20]).unwrap();
+    told_before_the_start(dir, "fast is blank, but vol0 has a cache that may hold");
+    fs::write(&fast, vec![7; 16 << 20]).unwrap();
+    told_before_the_start(
+        dir,
+        "fast holds data that are not a cache of ours, but vol0 has",
+    );
+    fs::write(&fast, &first[..8 << 20]).unwrap();
+    told_before_the_start(dir, "let it have at least");
+
+    fs::write(&fast, &first).unwrap();
+    assert_eq!(Daemon::start(dir, SMALL).stop().0, Some(0));
+    let second = fs::read(&fast).unwrap();
+    fs::write(&fast, &first).unwrap();
+    told_before_the_start(dir, "an old state of the cache of vol0 (attachment 1 of 2)");
+    fs::write(&fast, &second).unwrap();
+    assert_eq!(looked(dir)[0].0, Some(0));
+
+    fs::write(dir.join("tanada-data/pairs/vol0.json"), "{").unwrap();
+    told_before_the_start(dir, "vol0.json is damaged");
+}
+
+#[test]
+fn a_volume_shows_which_cache_it_has_and_the_number_of_its_attachment() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let shown = || json(dir, &["volume", "show", "vol0", "--json"])["attachment"].clone();
+    for start in 1..=2 {
+        let daemon = Daemon::start(dir, SMALL);
+        let attachment = shown();
+        assert_eq!(attachment["generation"], start);
+        assert_eq!(attachment["cache"], record(dir)["cache"]);
+        let status = json(dir, &["status", "--json"]);
+        assert_eq!(status["volumes"][0]["attachment"], attachment);
+        let page = text(dir, &["volume", "show", "vol0"]);
+        let cache = attachment["cache"].as_str().unwrap();
+        assert!(
+            page.contains(&format!("{cache}, attachment {start}")),
+            "{page}"
+        );
+        if start == 2 {
+            text(dir, &["volume", "detach", "vol0"]);
+            assert!(shown().is_null());
+        }
+        assert_eq!(daemon.stop().0, Some(0));
+    }
+}
