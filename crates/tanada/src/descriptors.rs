@@ -9,7 +9,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::admin::listen::CONNECTIONS_MAX as ADMIN_CONNECTIONS_MAX;
+use crate::admin::slots::CONNECTIONS_MAX as ADMIN_CONNECTIONS_MAX;
 use crate::config::Config;
 
 /// The least that is kept for everything but connections.

@@ -16,15 +16,17 @@
 mod address;
 mod crowd;
 pub mod message;
+mod origin;
 mod real;
 pub mod sim;
 
 pub use address::{Address, AddressError};
 pub use crowd::{Crowd, Full, Member};
+pub use origin::{Origin, host_of};
 pub use real::give_socket_mode;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use base::{Buf, View};
 
@@ -35,17 +37,6 @@ fn simulated() -> bool {
 
 /// Permissions of a Unix socket's file unless others are asked for: its owner and its group may connect.
 pub const SOCKET_MODE: u32 = 0o660;
-
-/// Where the other end of a stream is, as far as limits of one client go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Origin {
-    /// A host, by TCP.
-    Host(IpAddr),
-    /// A process of this user, by a Unix socket.
-    User(u32),
-    /// The system does not tell.
-    Unknown,
-}
 
 // --- listeners --------------------------------------------------------------------------------------
 
@@ -209,7 +200,7 @@ impl Stream {
     pub fn origin(&self) -> Origin {
         match &self.0 {
             AnyStream::Real(stream) => stream.origin(),
-            AnyStream::Simulated(stream) => Origin::Host(stream.peer_host()),
+            AnyStream::Simulated(stream) => Origin::of(stream.peer_host()),
         }
     }
 }

@@ -127,7 +127,7 @@ impl Listener {
                     let (peer, origin) = match from {
                         Some(from) => {
                             watch_peer(&socket)?;
-                            let host = Origin::Host(from.ip().to_canonical());
+                            let host = Origin::of(from.ip());
                             (from.to_string(), host)
                         }
                         None => unix_peer(&socket),
@@ -291,7 +291,7 @@ impl Stream {
                     Err(errno) => return Err(unreached(errno)),
                 }
                 let socket = Rc::into_inner(socket).expect("the wait for it has ended");
-                Stream::new(socket, true, peer, Origin::Host(to.ip().to_canonical()))
+                Stream::new(socket, true, peer, Origin::of(to.ip()))
             }
             Address::Unix(path) => {
                 let name = SocketAddrUnix::new(path)?;

@@ -1,12 +1,12 @@
 //! The sockets of the admin API: who comes in, how many at once, and how long may a request take to arrive?
 //!
 //! ```text
-//! listener -> a slot free? -> one task: HTTP/1.1, each request marked with its entrance -> router
-//!                \-> else closed at once
+//! listener -> a slot free, or one that a silent connection leaves? -> one task: HTTP/1.1, each request marked with its
+//!                \-> else closed at once                                        entrance -> router
 //! ```
 //!
 //! Always true:
-//! 1. TCP and Unix connections have slots of their own: readers never keep the owner out.
+//! 1. TCP and Unix connections have slots of their own, and silent ones make room: readers never keep the owner out.
 //! 2. A connection that does not bring a whole header in [`HEADER_PATIENCE`] is closed.
 
 use std::fs;
@@ -14,14 +14,14 @@ use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use axum::{Extension, Router};
-use base::Map;
 use env::net::Address;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, UnixListener};
@@ -29,14 +29,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::access::Entrance;
+use super::slots::{Slot, Slots};
 use crate::serve::plain;
 
 /// How long a connection may take to bring the header of its next request.
 const HEADER_PATIENCE: Duration = Duration::from_secs(15);
-/// Connections at once of one listener.
-pub const CONNECTIONS_MAX: usize = 128;
-/// Of these, from one address.
-const CONNECTIONS_PER_ADDRESS_MAX: usize = 64;
 /// Until the next try where none could be accepted.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -134,12 +131,12 @@ impl Door {
                     };
                     let router = router.clone().layer(Extension(entrance));
                     let closed = closed.clone();
+                    let slot = Arc::new(slot);
                     open.spawn(async move {
                         match stream {
-                            Stream::Tcp(stream) => answer(stream, router, closed).await,
-                            Stream::Unix(stream) => answer(stream, router, closed).await,
+                            Stream::Tcp(stream) => answer(stream, router, slot, closed).await,
+                            Stream::Unix(stream) => answer(stream, router, slot, closed).await,
                         }
-                        drop(slot);
                     });
                 }
             }
@@ -175,19 +172,35 @@ async fn until(closed: &mut watch::Receiver<bool>) {
     let _ = closed.wait_for(|closed| *closed).await;
 }
 
-/// Answers the requests of one connection.
+/// Answers the requests of one connection, until its slot is needed and none is under way.
 async fn answer(
     stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     router: Router,
+    slot: Arc<Slot>,
     mut closed: watch::Receiver<bool>,
 ) {
+    let router = TowerToHyperService::new(router);
+    let busy = Arc::clone(&slot);
+    let service = service_fn(move |request| {
+        let under_way = busy.begin();
+        let answer = router.call(request);
+        async move {
+            let answer = answer.await;
+            drop(under_way);
+            answer
+        }
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_PATIENCE)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let done = tokio::select! {
         done = connection.as_mut() => done,
+        () = slot.needed() => {
+            tracing::debug!("an admin connection was silent, and another one took its place");
+            return;
+        }
         () = until(&mut closed) => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -195,58 +208,6 @@ async fn answer(
     };
     if let Err(error) = done {
         tracing::debug!("an admin connection ended: {error}");
-    }
-}
-
-/// How many connections of one listener are open, from where.
-#[derive(Clone, Default)]
-struct Slots(Arc<Mutex<Taken>>);
-
-#[derive(Default)]
-struct Taken {
-    all: usize,
-    by_address: Map<IpAddr, usize>,
-}
-
-/// One open connection.
-struct Slot {
-    of: Slots,
-    from: Option<IpAddr>,
-}
-
-impl Slots {
-    /// A slot, if there is one for this address; Unix sockets have none.
-    fn take(&self, from: Option<IpAddr>) -> Option<Slot> {
-        let mut taken = self.0.lock().ok()?;
-        let mine = from.and_then(|from| taken.by_address.get(&from).copied());
-        if taken.all >= CONNECTIONS_MAX || mine.unwrap_or(0) >= CONNECTIONS_PER_ADDRESS_MAX {
-            return None;
-        }
-        taken.all += 1;
-        if let Some(from) = from {
-            *taken.by_address.entry(from).or_default() += 1;
-        }
-        Some(Slot {
-            of: self.clone(),
-            from,
-        })
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let Ok(mut taken) = self.of.0.lock() else {
-            return;
-        };
-        taken.all -= 1;
-        if let Some(from) = self.from
-            && let Some(count) = taken.by_address.get_mut(&from)
-        {
-            *count -= 1;
-            if *count == 0 {
-                taken.by_address.remove(&from);
-            }
-        }
     }
 }
 
@@ -270,30 +231,4 @@ async fn remove_stale(path: &Path) -> anyhow::Result<()> {
     }
     fs::remove_file(path)
         .with_context(|| format!("cannot remove the stale socket {}", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_address_never_takes_every_slot_and_what_ends_makes_room() {
-        let slots = Slots::default();
-        let [one, other] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse::<IpAddr>().unwrap());
-        let mut held: Vec<Slot> = Vec::new();
-        while let Some(slot) = slots.take(Some(one)) {
-            held.push(slot);
-        }
-        assert_eq!(held.len(), CONNECTIONS_PER_ADDRESS_MAX);
-        let mut others: Vec<Slot> = Vec::new();
-        while let Some(slot) = slots.take(Some(other)) {
-            others.push(slot);
-        }
-        assert_eq!(held.len() + others.len(), CONNECTIONS_MAX);
-        drop(held.pop());
-        assert!(slots.take(Some(one)).is_some());
-        drop((held, others));
-        let taken = slots.0.lock().unwrap();
-        assert_eq!((taken.all, taken.by_address.len()), (0, 0));
-    }
 }

@@ -22,6 +22,7 @@ pub mod learn;
 pub mod listen;
 pub mod metrics;
 mod reserve;
+pub mod slots;
 pub mod store;
 pub mod tier;
 

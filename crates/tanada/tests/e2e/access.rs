@@ -215,29 +215,29 @@ fn another_user_looks_is_told_whom_to_be_and_needs_the_token() {
 }
 
 #[test]
-fn what_no_header_follows_is_closed_and_the_owner_always_finds_room() {
+fn silent_connections_make_room_and_are_closed_in_time() {
     use std::io::{Read, Write};
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let daemon = Daemon::start(dir, SMALL);
     let address = daemon.admin_tcp();
-    // More than one address may have open, none of which says what it wants.
+    // More than one host may have open, none of which says what it wants: the first ones go.
     let mut silent: Vec<_> = (0..80)
         .map(|_| std::net::TcpStream::connect(&address).unwrap())
         .collect();
-    // The last ones found no room and are closed at once, the owner comes in by the socket.
-    let mut last = silent.pop().unwrap();
-    let closed = last.read(&mut [0]);
+    // So the port answers at once, by itself and to the owner.
+    assert_eq!(ask(&address, "GET", "/healthz", "").0, 200);
+    let set = ["volume", "set", "vol0", "write=only-writes", "--admin"];
+    text(dir, &[&set[..], &[&address]].concat());
+    let closed = silent.remove(0).read(&mut [0]);
     assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
-    text(dir, &["volume", "set", "vol0", "write=only-writes"]);
-    // The first ones wait until their time is over, then there is room again.
-    let mut first = silent.remove(0);
-    first.write_all(b"GET /healthz HTTP/1.1\r\nHost:").unwrap();
+    // Those that stay wait until their time is over.
+    let mut last = silent.pop().unwrap();
+    last.write_all(b"GET /healthz HTTP/1.1\r\nHost:").unwrap();
     let mut answer = String::new();
-    let read = first.read_to_string(&mut answer);
+    let read = last.read_to_string(&mut answer);
     assert!(read.is_err() || !answer.contains("200"), "{answer}");
     drop(silent);
-    assert_eq!(ask(&address, "GET", "/healthz", "").0, 200);
     assert_eq!(daemon.stop().0, Some(0));
 }
 

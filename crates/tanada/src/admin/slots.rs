@@ -1,0 +1,226 @@
+//! How many connections has one listener of the admin API open, from where, and which makes room for the next?
+//!
+//! ```text
+//! one more -> too many of its host, or in all? -> the silent one that was heard longest ago is closed
+//!                                              \-> all of them are being answered: the new one is turned away
+//! ```
+//!
+//! Silent is a connection without a request under way. The addresses of one host count as one ([`env::net::host_of`]).
+//!
+//! Always true:
+//! 1. A connection whose request is being answered is never closed for another one.
+//! 2. No more than the limit are open, those that are about to close left out.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::Notify;
+
+/// Connections at once of one listener.
+pub const CONNECTIONS_MAX: usize = 128;
+/// Of these, from one host.
+const CONNECTIONS_PER_HOST_MAX: usize = 64;
+
+/// The connections of one listener.
+#[derive(Clone, Default)]
+pub struct Slots(Arc<Mutex<Open>>);
+
+#[derive(Default)]
+struct Open {
+    /// Counts connections and requests, so that later is more.
+    count: u64,
+    by_number: BTreeMap<u64, Member>,
+}
+
+struct Member {
+    host: Option<IpAddr>,
+    /// Requests under way.
+    under_way: usize,
+    /// When its last request ended; 0: it never brought one.
+    heard: u64,
+    needed: Arc<Notify>,
+}
+
+impl Open {
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    /// Sees that fewer than `most` of those that count are open; is that so?
+    fn make_room(&mut self, most: usize, counts: impl Fn(&Member) -> bool) -> bool {
+        let all = || self.by_number.iter().filter(|(_, member)| counts(member));
+        if all().count() < most {
+            return true;
+        }
+        let silent = all().filter(|(_, member)| member.under_way == 0);
+        let oldest = silent.min_by_key(|(number, member)| (member.heard, **number));
+        let Some(number) = oldest.map(|(number, _)| *number) else {
+            return false;
+        };
+        if let Some(member) = self.by_number.remove(&number) {
+            member.needed.notify_one();
+        }
+        true
+    }
+}
+
+/// One open connection.
+pub struct Slot {
+    of: Slots,
+    number: u64,
+    needed: Arc<Notify>,
+}
+
+/// A request under way.
+pub struct UnderWay(Arc<Slot>);
+
+impl Slots {
+    /// A slot, if there is one for this address or a silent connection leaves one; Unix sockets have no address.
+    pub fn take(&self, from: Option<IpAddr>) -> Option<Slot> {
+        let mut open = self.0.lock().ok()?;
+        let host = from.map(env::net::host_of);
+        if host.is_some() && !open.make_room(CONNECTIONS_PER_HOST_MAX, |it| it.host == host) {
+            return None;
+        }
+        if !open.make_room(CONNECTIONS_MAX, |_| true) {
+            return None;
+        }
+        let number = open.next();
+        let needed = Arc::new(Notify::new());
+        let member = Member {
+            host,
+            under_way: 0,
+            heard: 0,
+            needed: Arc::clone(&needed),
+        };
+        open.by_number.insert(number, member);
+        Some(Slot {
+            of: self.clone(),
+            number,
+            needed,
+        })
+    }
+}
+
+impl Slot {
+    /// A request has come; it is under way until the answer is dropped.
+    pub fn begin(self: &Arc<Self>) -> UnderWay {
+        self.with(|_, member| member.under_way += 1);
+        UnderWay(Arc::clone(self))
+    }
+
+    /// Waits until another connection has taken its place.
+    pub async fn needed(&self) {
+        self.needed.notified().await;
+    }
+
+    fn with(&self, change: impl FnOnce(u64, &mut Member)) {
+        let Ok(mut open) = self.of.0.lock() else {
+            return;
+        };
+        let now = open.next();
+        if let Some(member) = open.by_number.get_mut(&self.number) {
+            change(now, member);
+        }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.with(|now, member| {
+            member.under_way -= 1;
+            member.heard = now;
+        });
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Ok(mut open) = self.of.0.lock() {
+            open.by_number.remove(&self.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> Option<IpAddr> {
+        Some(text.parse().unwrap())
+    }
+
+    /// The numbers of those that are open.
+    fn open(slots: &Slots) -> Vec<u64> {
+        slots.0.lock().unwrap().by_number.keys().copied().collect()
+    }
+
+    fn is_needed(slot: &Slot) -> bool {
+        let mut needed = std::pin::pin!(slot.needed());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        needed.as_mut().poll(&mut context).is_ready()
+    }
+
+    #[test]
+    fn silent_connections_of_many_hosts_never_fill_a_port() {
+        let slots = Slots::default();
+        let silent: Vec<Slot> = (0..CONNECTIONS_MAX)
+            .map(|n| slots.take(address(&format!("10.0.{n}.1"))).unwrap())
+            .collect();
+        let owner = slots
+            .take(address("192.168.0.1"))
+            .expect("a silent one left");
+        assert!(is_needed(&silent[0]) && !is_needed(&silent[1]));
+        assert_eq!(open(&slots).len(), CONNECTIONS_MAX);
+        // What was closed takes nothing along when it is gone.
+        drop(silent);
+        assert_eq!(open(&slots), [owner.number]);
+        drop(owner);
+        assert!(open(&slots).is_empty());
+    }
+
+    #[test]
+    fn the_addresses_of_one_host_have_one_share() {
+        let slots = Slots::default();
+        for way in ["127.0.{n}.1", "2001:db8::{n}"] {
+            let held: Vec<Slot> = (0..CONNECTIONS_MAX)
+                .map(|n| {
+                    slots
+                        .take(address(&way.replace("{n}", &n.to_string())))
+                        .unwrap()
+                })
+                .collect();
+            assert_eq!(open(&slots).len(), CONNECTIONS_PER_HOST_MAX, "{way}");
+            assert_eq!(
+                held.iter().filter(|slot| is_needed(slot)).count(),
+                CONNECTIONS_MAX - CONNECTIONS_PER_HOST_MAX
+            );
+        }
+    }
+
+    #[test]
+    fn a_request_under_way_keeps_its_connection_and_the_one_heard_longest_ago_goes() {
+        let slots = Slots::default();
+        let one = address("10.0.0.1");
+        let mut held: Vec<Arc<Slot>> = (0..CONNECTIONS_PER_HOST_MAX)
+            .map(|_| Arc::new(slots.take(one).unwrap()))
+            .collect();
+        let mut requests: Vec<UnderWay> = held.iter().map(Slot::begin).collect();
+        assert!(slots.take(one).is_none(), "all are being answered");
+        assert!(
+            slots.take(address("10.0.0.2")).is_some(),
+            "others have room"
+        );
+        // The third was answered first, then the first.
+        drop(requests.remove(2));
+        drop(requests.remove(0));
+        held.push(Arc::new(slots.take(one).unwrap()));
+        assert!(is_needed(&held[2]) && !is_needed(&held[0]));
+        // A new one that never brought a request goes before one that did.
+        held.push(Arc::new(slots.take(one).unwrap()));
+        assert!(is_needed(&held[CONNECTIONS_PER_HOST_MAX]) && !is_needed(&held[0]));
+        drop(requests);
+    }
+}
