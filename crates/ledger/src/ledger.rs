@@ -25,7 +25,7 @@ use crate::error::LedgerError;
 use crate::layout::{
     BLOCK, Found, HEADER, Heading, PAYLOAD, Place, Superblock, VERSION, blocks_for,
 };
-use crate::replay::{self, Replay, Start};
+use crate::replay::{self, Replay, Start, Unreadable};
 use crate::sweep::{self, Outlook, Owner, Plan};
 
 /// The longest payload a superblock holds, in bytes.
@@ -40,7 +40,7 @@ const SUPERBLOCKS: u64 = 2;
 /// A log shorter than this holds nothing useful.
 const LOG_BLOCKS_MIN: u64 = 8;
 /// Ledger metadata is urgent: users wait for it.
-pub(crate) const DURABLE: WriteFlags = WriteFlags {
+const DURABLE: WriteFlags = WriteFlags {
     fua: true,
     class: Class::Metadata,
 };
@@ -141,6 +141,8 @@ struct State {
     noted: u64,
     /// The first commit must sweep everything and begin a generation, to leave damage behind (after a salvage).
     renew: bool,
+    /// What replay could not read behind the head; written over before the next batch.
+    unreadable: Unreadable,
     // The log on the device.
     head: Place,
     tail: Place,
@@ -453,11 +455,6 @@ impl Ledger {
         } else {
             replay::replay(&log, &superblock, &mut visit).await?
         };
-        // Nothing is overwritten that an older superblock counts on.
-        let end = hard_tail.position + log_blocks;
-        let behind = start.unreadable.iter().copied();
-        let behind: Vec<u64> = behind.filter(|position| *position < end).collect();
-        log.clear(&behind).await?;
         // The last batch may have survived a killed process in the device's volatile cache only. Nothing may be
         // written after it before it is durable, or a power cut could leave the later one alone.
         device.flush().await.map_err(|source| LedgerError::Device {
@@ -500,6 +497,7 @@ impl Ledger {
                     // Replay went on from here with nothing noted behind it: note soon.
                     noted: superblock.tail.position,
                     renew: start.renew,
+                    unreadable: start.unreadable,
                     head: start.head,
                     tail: start.tail,
                     durable: start.head.sequence - 1,
@@ -762,6 +760,8 @@ impl Ledger {
             }
             state.closed = true;
         }
+        // Behind a clean mark the next opening does not look.
+        self.inner.clear_unreadable().await?;
         self.inner
             .write_superblocks(|superblock| superblock.clean = true)
             .await
@@ -1034,6 +1034,7 @@ impl Inner {
                 state.hard_tail
             );
         }
+        self.clear_unreadable().await?;
         self.write_log(frame.at.position, frame.data).await?;
         let note = {
             let mut state = self.state.borrow_mut();
@@ -1072,10 +1073,39 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes `data` to the log from block `position` on, around its end if need be.
-    async fn write_log(&self, position: u64, data: Buf) -> Result<(), LedgerError> {
+    /// Writes zeroes over what replay could not read behind the head. Where a batch that was durable may lie there, the
+    /// ledger fails if that cannot be done: that batch, or one behind it, could come back.
+    async fn clear_unreadable(&self) -> Result<(), LedgerError> {
+        let (found, end) = {
+            let mut state = self.state.borrow_mut();
+            // Nothing is overwritten that an older superblock counts on.
+            let end = state.hard_tail.position + self.log_blocks;
+            (std::mem::take(&mut state.unreadable), end)
+        };
+        for position in found.positions.into_iter().filter(|it| *it < end) {
+            let span = Span::new(self.sector(position), Bytes(BLOCK as u64));
+            match self.device.write_zeroes(span, DURABLE).await {
+                Ok(()) => {}
+                Err(source) if found.suspect || matches!(source, DeviceError::Gone { .. }) => {
+                    let cause = self.device_error("write over the unreadable end of", source);
+                    self.fail(cause.clone());
+                    return Err(cause);
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Where block `position` of the log lies.
+    fn sector(&self, position: u64) -> Sector {
         let block = BLOCK as u64;
         let log = self.region.start.after(Bytes(SUPERBLOCKS * block));
+        log.after(Bytes(position % self.log_blocks * block))
+    }
+
+    /// Writes `data` to the log from block `position` on, around its end if need be.
+    async fn write_log(&self, position: u64, data: Buf) -> Result<(), LedgerError> {
         let view = data.freeze();
         let mut writes = Vec::with_capacity(1);
         let mut done = 0;
@@ -1083,8 +1113,8 @@ impl Inner {
             let at = (position + (done / BLOCK) as u64) % self.log_blocks;
             let to_end = (self.log_blocks - at) as usize * BLOCK;
             let len = (view.len() - done).min(to_end).min(self.piece);
-            let sector = Sector(log.0 + at * block / base::SECTOR);
-            writes.push(self.device.write(sector, view.slice(done, len), DURABLE));
+            let slice = view.slice(done, len);
+            writes.push(self.device.write(self.sector(at), slice, DURABLE));
             done += len;
         }
         {

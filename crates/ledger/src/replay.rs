@@ -7,8 +7,9 @@
 //!    neither                                -> the end, or a batch that a crash cut off
 //! ```
 //!
-//! A read that fails is repeated block by block. A block that cannot be read holds no batch: at the head it is what
-//! a crash left of the batch under way, before the head it is damage like any other.
+//! A read that fails is repeated block by block. A block that cannot be read holds no batch: before the head it is
+//! damage like any other. At the head it is what a crash left of the batch under way, or a batch that was durable:
+//! nothing tells which, so it is reported.
 //!
 //! Always true:
 //! 1. A batch's records are shown only after both of its checksums agreed.
@@ -25,7 +26,6 @@ use device::{Class, Device, DeviceError};
 use crate::batch::{Record, Records, well_formed};
 use crate::error::LedgerError;
 use crate::layout::{BLOCK, FAR_SALVAGED, HEADER, Heading, Place, Superblock};
-use crate::ledger::DURABLE;
 
 /// Reads on their way at once; at most 1 MiB each.
 const READ_AHEAD: usize = 4;
@@ -48,8 +48,10 @@ pub struct Replay {
     pub clean: bool,
     /// A batch was begun at the end and is not whole: a crash cut it off.
     pub torn_tail: bool,
-    /// Blocks behind the last batch that the device could not read.
+    /// Blocks behind the last batch that the device could not read, if they may have held one that was durable.
     pub unreadable: u64,
+    /// Where the first of them lies, from the start of the device.
+    pub unreadable_at: Option<Sector>,
     /// What a salvage could not read; empty otherwise.
     pub losses: Vec<Loss>,
 }
@@ -73,8 +75,17 @@ pub(crate) struct Start {
     pub put_bytes: u64,
     /// The first commit must leave damage behind.
     pub renew: bool,
-    /// Positions behind the head that could not be read.
-    pub unreadable: Vec<u64>,
+    /// What could not be read behind the head.
+    pub unreadable: Unreadable,
+}
+
+/// Blocks behind the head that could not be read. They count as cut off, and must not come back if they can be read
+/// again one day: they are written over before the next batch.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Unreadable {
+    pub positions: Vec<u64>,
+    /// The next batch belongs where one of them is: it may have been durable, and others behind it.
+    pub suspect: bool,
 }
 
 impl Start {
@@ -84,7 +95,7 @@ impl Start {
             tail: at,
             put_bytes: 0,
             renew: false,
-            unreadable: Vec::new(),
+            unreadable: Unreadable::default(),
         }
     }
 }
@@ -102,19 +113,6 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Writes over blocks behind the head that could not be read. What a crash left there counts as cut off, and must
-    /// not come back if it can be read again one day. A block that takes no write stays as it is.
-    pub async fn clear(&self, positions: &[u64]) -> Result<(), LedgerError> {
-        for position in positions {
-            let span = Span::new(self.sector(*position), Bytes(BLOCK as u64));
-            let cleared = self.device.write_zeroes(span, DURABLE).await;
-            if let Err(gone @ DeviceError::Gone { .. }) = cleared {
-                return Err(self.error(gone));
-            }
-        }
-        Ok(())
-    }
-
     fn sector(&self, position: u64) -> Sector {
         Sector(self.start.0 + position % self.blocks * (BLOCK as u64 / SECTOR))
     }
@@ -298,7 +296,7 @@ impl<'a> Reader<'a> {
             return Ok(Here::Not("the log ends there"));
         }
         if self.is_unreadable(self.at..self.at + 1) {
-            return Ok(Here::Torn("the device cannot read it"));
+            return Ok(Here::Unreadable("the device cannot read it"));
         }
         let Some((heading, body_crc)) = Heading::decode(&self.window[self.offset..]) else {
             return Ok(Here::Not("there is no whole header"));
@@ -310,7 +308,7 @@ impl<'a> Reader<'a> {
             return Ok(Here::Torn("it is longer than the log"));
         }
         if self.is_unreadable(self.at..self.at + heading.blocks()) {
-            return Ok(Here::Torn("the device cannot read all of it"));
+            return Ok(Here::Unreadable("the device cannot read all of it"));
         }
         let frame = &self.window[self.offset..self.offset + heading.blocks() as usize * BLOCK];
         Ok(match check(&heading, body_crc, frame, self.log.blocks) {
@@ -332,6 +330,8 @@ enum Here {
     Whole(Heading),
     /// Its header is, the rest is not.
     Torn(&'static str),
+    /// The device cannot tell.
+    Unreadable(&'static str),
     Not(&'static str),
 }
 
@@ -374,6 +374,7 @@ pub(crate) async fn replay(
     let mut reader = Reader::new(log, superblock.tail.position);
     let mut start = Start::empty(superblock.tail);
     let mut report = Replay::default();
+    let mut suspect = false;
     let why = loop {
         match reader.batch(superblock.generation, start.head).await? {
             Here::Whole(heading) => {
@@ -393,6 +394,10 @@ pub(crate) async fn replay(
             }
             Here::Torn(why) => {
                 report.torn_tail = true;
+                break why;
+            }
+            Here::Unreadable(why) => {
+                (report.torn_tail, suspect) = (true, true);
                 break why;
             }
             Here::Not(why) => break why,
@@ -428,9 +433,16 @@ pub(crate) async fn replay(
         }
     }
     reader.expect_any()?;
-    let unreadable = reader.unreadable.range(missing.position..);
-    start.unreadable = unreadable.copied().collect();
-    report.unreadable = start.unreadable.len() as u64;
+    let positions: Vec<u64> = reader
+        .unreadable
+        .range(missing.position..)
+        .copied()
+        .collect();
+    if suspect {
+        report.unreadable = positions.len() as u64;
+        report.unreadable_at = positions.first().map(|first| log.sector(*first));
+    }
+    start.unreadable = Unreadable { positions, suspect };
     Ok((start, report))
 }
 
@@ -500,7 +512,7 @@ pub(crate) async fn salvage(
         tail,
         put_bytes,
         renew: true,
-        unreadable: Vec::new(),
+        unreadable: Unreadable::default(),
     };
     Ok((start, report))
 }

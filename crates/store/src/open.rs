@@ -177,12 +177,22 @@ impl Store {
         let info = device.info();
         let mut records = Records::default();
         let visit = |record: ledger::Record<'_>| records.visit(record);
-        let (ledger, _) = Ledger::open(Rc::clone(&device), superblock.ledger, visit)
+        let (ledger, replay) = Ledger::open(Rc::clone(&device), superblock.ledger, visit)
             .await
             .map_err(|source| OpenError::Ledger {
                 device: info.name.clone(),
                 source,
             })?;
+        if let Some(at) = replay.unreadable_at {
+            tracing::warn!(
+                store = superblock.name,
+                device = info.name,
+                byte = at.byte(),
+                blocks = replay.unreadable,
+                "the end of the object table's log cannot be read: a power cut hit its last commit, or what was \
+                 flushed last is missing"
+            );
+        }
         if ledger.id() != superblock.uuid {
             records.find(Finding::Ledger {
                 why: "the ledger belongs to another store".to_owned(),

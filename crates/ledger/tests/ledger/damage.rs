@@ -317,6 +317,7 @@ fn an_unreadable_block_behind_the_last_batch_is_a_torn_end() {
                 replay.torn_tail && replay.unreadable == blocks,
                 "{replay:?}"
             );
+            assert_eq!(replay.unreadable_at, Some(bad.start));
             // What is written there can be read again.
             fault.book().clear();
             for key in 0..100 {
@@ -325,6 +326,81 @@ fn an_unreadable_block_behind_the_last_batch_is_a_torn_end() {
             }
             expect(device, region(64), &contents(&map)).await;
         }
+    });
+}
+
+#[test]
+fn opening_writes_nothing_over_what_it_cannot_read() {
+    run(async {
+        let (device, all, _) = grown(64, 6).await;
+        let fault = Fault::new(device.clone(), Rng::from_seed(1));
+        let frames = frames(&device.contents(log(64)));
+        let (_, block, _) = frames[frames.len() - 1];
+        fault.book().add(fails_to_read(block_of_log(64, block)));
+        let before = device.contents(region(64));
+        let (map, replay) = Map::open(fault.clone(), region(64)).await.unwrap();
+        assert_eq!((replay.unreadable, contents(&map) == all), (1, false));
+        drop(map);
+        assert!(device.contents(region(64)) == before, "it was zeroed");
+        // It can be read again: nothing was lost.
+        fault.book().clear();
+        expect(fault, region(64), &all).await;
+    });
+}
+
+#[test]
+fn batches_behind_an_unreadable_end_never_come_back() {
+    run(async {
+        // After a commit, and after a close without one.
+        for closes in [false, true] {
+            let (device, ..) = grown(64, 6).await;
+            let fault = Fault::new(device.clone(), Rng::from_seed(1));
+            let frames = frames(&device.contents(log(64)));
+            // The last three batches, all in blocks of their own, were durable.
+            let lost = frames[frames.len() - 3].1;
+            let bad = Span::new(block_of_log(64, lost).start, Bytes(8 * BLOCK));
+            fault.book().add(fails_to_read(bad));
+            let (mut map, replay) = Map::open(fault.clone(), region(64)).await.unwrap();
+            assert_eq!((replay.unreadable, replay.batches), (8, 3));
+            if closes {
+                map.ledger().close().await.unwrap();
+                fault.book().clear();
+                (map, _) = expect(fault.clone(), region(64), &contents(&map)).await;
+            }
+            // As long as the first lost one was, so that the next one lost would follow it.
+            assert_eq!(frames[frames.len() - 3].2, 1);
+            map.put(7, &[1; 100]);
+            map.commit().await.unwrap();
+            fault.book().clear();
+            expect(fault, region(64), &contents(&map)).await;
+        }
+    });
+}
+
+#[test]
+fn an_unreadable_end_that_cannot_be_written_over_takes_no_commit() {
+    run(async {
+        let (device, ..) = grown(64, 6).await;
+        let fault = Fault::new(device.clone(), Rng::from_seed(1));
+        let frames = frames(&device.contents(log(64)));
+        let (_, block, blocks) = frames[frames.len() - 1];
+        // Behind the batch to come.
+        let bad = block_of_log(64, block + blocks + 2);
+        let head = block_of_log(64, block + blocks);
+        for span in [head, bad] {
+            fault.book().add(fails_to_read(span));
+        }
+        let writes = [device::Op::Write, device::Op::WriteZeroes];
+        let rule = Rule::new(Injury::Error(Done::Nothing)).on(&writes);
+        fault.book().add(rule.within(bad));
+        let (map, _) = Map::open(fault, region(64)).await.unwrap();
+        map.put(1, b"new");
+        let refused = map.commit().await.unwrap_err();
+        let said = refused.to_string();
+        assert!(
+            said.starts_with("cannot write over the unreadable end of the ledger in "),
+            "{said}"
+        );
     });
 }
 
