@@ -595,6 +595,7 @@ impl Cache {
             generation: label.generation.max(self.pair.now().generation),
             dirty: true,
             failing: true,
+            accepted: false,
         })
     }
 

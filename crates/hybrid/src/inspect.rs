@@ -98,7 +98,7 @@ pub struct Offered<'a> {
 ///
 /// let blank = Offered { name: "vol0", slow: "hdd0", fast: "ssd0", start: &[0; 8192], size: Bytes::gib(1) };
 /// assert_eq!(refusal(&blank, None, &[], false), None);
-/// let missed = Pair { cache: Some(7), generation: 3, dirty: true, failing: false };
+/// let missed = Pair { cache: Some(7), generation: 3, dirty: true, ..Pair::default() };
 /// let said = refusal(&blank, Some(missed), &[], false).unwrap().to_string();
 /// assert!(said.starts_with("ssd0 is blank, but vol0 has a cache that may hold what hdd0 has not"));
 /// assert_eq!(refusal(&blank, Some(missed), &[7], false), None);

@@ -726,7 +726,11 @@ impl Inner {
 
     /// Replaces the record of this volume's cache.
     pub(crate) fn note_pair(&self, cache: &Cache, pair: Pair) -> Result<(), OpenError> {
-        cache.pair.note(pair).map_err(|why| OpenError::Record {
+        self.note_in(&cache.pair, pair)
+    }
+
+    fn note_in(&self, keeper: &Keeper, pair: Pair) -> Result<(), OpenError> {
+        keeper.note(pair).map_err(|why| OpenError::Record {
             name: self.name.clone(),
             why,
         })
@@ -802,7 +806,13 @@ impl Inner {
             dirty: false,
             ..cache.pair.now()
         };
-        self.note_pair(cache, clean)?;
+        if let Err(error) = self.note_pair(cache, clean) {
+            // It may say so all the same, and nothing may become dirty then. Nothing is: the slow device goes on alone.
+            if !cache.pair.is_settled() {
+                cache.fail(gone(&self.name, &error)).await;
+            }
+            return Err(error);
+        }
         if let Err(error) = cache.label.change(Change::Tie(Tie::Detached)).await {
             // One copy may say "detached" already, so nothing may count on the cache any more. Nothing
             // is dirty: the slow device goes on alone, if the tie can be cut at all.
@@ -882,6 +892,10 @@ impl Inner {
             .as_ref()
             .map_or((0, 0), |label| (label.sequence, label.generation));
         let generation = attached.max(keeper.now().generation) + 1;
+        if let Some(ended) = keeper.record().filter(|pair| pair.dirty) {
+            // Its label says that it ended, and is about to be replaced: a stop after that must not leave it missed.
+            self.note_in(&keeper, ended.alone())?;
+        }
         let info = fast.info();
         let settings = self.settings.borrow().clone();
         let mut rng = env::rng("hybrid.uuid");
@@ -979,7 +993,7 @@ impl Inner {
             cache: Some(cache.label.borrow().uuid),
             generation,
             dirty: self.settings.borrow().write.keeps_dirty(),
-            failing: false,
+            ..Pair::default()
         };
         self.note_pair(cache, pair)?;
         let Err(error) = cache.label.change(Change::Opened(generation)).await else {
@@ -1002,12 +1016,14 @@ impl Inner {
             (label.uuid, label.generation)
         };
         let now = cache.pair.now();
-        let noted = now.dirty && now.cache == Some(uuid);
+        let ours = now.cache == Some(uuid);
         let pair = Pair {
             cache: Some(uuid),
-            generation,
-            dirty: noted || cache.map.borrow().dirty() > 0,
+            // An accepted one may be behind; the count never goes back.
+            generation: generation.max(now.generation),
+            dirty: (now.dirty && ours) || cache.map.borrow().dirty() > 0,
             failing,
+            accepted: now.accepted && ours,
         };
         self.note_pair(cache, pair)
     }
@@ -1029,7 +1045,7 @@ impl Inner {
             cache: Some(uuid),
             generation,
             dirty: dirty || self.settings.borrow().write.keeps_dirty(),
-            failing: false,
+            ..Pair::default()
         };
         self.note_pair(cache, pair)
     }
@@ -1209,6 +1225,15 @@ impl Inner {
                 cache.touch_sample(number);
             }
         }
+        if let Some(at) = replay.unreadable_at {
+            let bytes = Bytes(replay.unreadable * PAGE);
+            cache.trouble.end_unreadable(&fast_name, at, bytes);
+            tracing::warn!(
+                volume = %self.name, device = fast_name, byte = at.byte(), bytes = bytes.0,
+                "the end of the map's log cannot be read: a power cut hit its last commit, or what was flushed last \
+                 is missing"
+            );
+        }
         self.begin_commits(&cache);
         let answer = async {
             // What was dropped must be durably gone before its slots or regions are used anew: the first
@@ -1319,6 +1344,15 @@ impl Inner {
         cache.no_fills.set(false);
         self.fit_tier(cache);
         Ok(())
+    }
+}
+
+/// The volume goes on without its cache because of `error`.
+fn gone(volume: &str, error: &OpenError) -> DeviceError {
+    DeviceError::Gone {
+        device: volume.to_owned(),
+        op: device::Op::Write,
+        why: error.to_string(),
     }
 }
 

@@ -3,10 +3,11 @@
 //! ```text
 //! record + what the fast device begins with -> judge -> open it | make an empty cache on it | refuse
 //!
-//! made       record: this cache, its attachment      -> label "attached"
+//! made       record: none that ended is named       -> record: this cache, its attachment -> label "attached"
 //! opened     label: the next attachment              -> record: the same
 //! detached   record: nothing is dirty                -> label "detached"      -> record: no cache
 //! given up   label "abandoned", or the list of those -> record: no cache
+//! accepted   record: this cache, whatever its attachment -> opened
 //! ```
 //!
 //! An *attachment* is one coming together of a volume and a fast device: each making and each opening counts one
@@ -33,6 +34,9 @@ pub struct Pair {
     pub dirty: bool,
     /// It failed, and its dirty data are on their way to the slow device: its clean pages may be out of date.
     pub failing: bool,
+    /// An earlier attachment of it is the right one, too. The count goes on from the last attachment all the same, so
+    /// that no later state comes back afterwards.
+    pub accepted: bool,
 }
 
 impl Pair {
@@ -42,6 +46,7 @@ impl Pair {
             cache: None,
             dirty: false,
             failing: false,
+            accepted: false,
             ..self
         }
     }
@@ -103,19 +108,38 @@ impl Keeper {
     /// Replaces the record, durably where there is a book.
     ///
     /// # Errors
-    /// [`PairBook::write`]; the old record counts on then.
+    /// [`PairBook::write`]; the old record counts on then, if it is [settled](Keeper::is_settled).
     pub fn note(&self, pair: Pair) -> Result<(), String> {
         if self.written.get() && self.now.get() == pair {
             return Ok(());
         }
         if let Some(book) = &self.book {
-            self.written.set(false);
-            book.write(&pair)?;
+            let sure = self.written.replace(false);
+            if let Err(why) = book.write(&pair) {
+                self.put_back(&**book, sure);
+                return Err(why);
+            }
             self.written.set(true);
         }
         self.now.set(pair);
         self.known.set(true);
         Ok(())
+    }
+
+    /// A record that could not be written durably may be there all the same, and may say less than the old one.
+    /// `sure`: the old one was durable.
+    fn put_back(&self, book: &dyn PairBook, sure: bool) {
+        let old = self.now.get();
+        if !self.known.get() {
+            return;
+        }
+        let stayed = sure && book.read() == Ok(Some(old));
+        self.written.set(stayed || book.write(&old).is_ok());
+    }
+
+    /// Is the record that counts here the durable one? After a failed write it may be another.
+    pub fn is_settled(&self) -> bool {
+        self.book.is_none() || self.written.get()
     }
 }
 
@@ -175,7 +199,7 @@ fn judge_live(record: Option<Pair>, label: &Label, force: bool) -> Verdict {
         // A volume of a version that kept no record.
         return Verdict::Open;
     };
-    let behind = label.generation < record.generation;
+    let behind = label.generation < record.generation && !record.accepted;
     let refusal = match record.cache {
         Some(cache) if cache == label.uuid && !behind => return Verdict::Open,
         Some(cache) if cache == label.uuid => Refusal::Older(record),
@@ -199,7 +223,8 @@ fn judge_ended(record: Option<Pair>, label: Option<&Label>) -> Verdict {
     };
     // The label was written before the record: a crash came between.
     let ended = label.is_some_and(|label| {
-        record.cache == Some(label.uuid) && label.generation >= record.generation
+        let last = label.generation >= record.generation || record.accepted;
+        record.cache == Some(label.uuid) && last
     });
     match ended {
         true => Verdict::Make,
@@ -247,7 +272,7 @@ mod tests {
             cache,
             generation,
             dirty,
-            failing: false,
+            ..Pair::default()
         })
     }
 
@@ -339,11 +364,29 @@ mod tests {
         }
     }
 
-    /// A book in memory that can be told to fail.
+    #[test]
+    fn an_accepted_cache_opens_whatever_its_attachment_and_no_other_does() {
+        let accepted = record(Some(A), 5, true).map(|pair| Pair {
+            accepted: true,
+            ..pair
+        });
+        for generation in [0, 4, 5, 6] {
+            let found = label(A, generation, Tie::Attached);
+            assert_eq!(word(accepted, &found, &[]), "open");
+            let ended = label(A, generation, Tie::Detached);
+            assert_eq!(word(accepted, &ended, &[]), "make");
+        }
+        let other = label(B, 9, Tie::Attached);
+        assert_eq!(word(accepted, &other, &[]), "nothere");
+        assert_eq!(word(accepted, &Err(Unlabelled::Blank), &[]), "nothere");
+    }
+
+    /// A book in memory that can be told to fail: before the record is replaced, or after.
     #[derive(Default)]
     struct Memory {
         pair: Cell<Option<Pair>>,
         fails: Cell<bool>,
+        lands: Cell<bool>,
         writes: Cell<u32>,
     }
 
@@ -353,12 +396,14 @@ mod tests {
         }
 
         fn write(&self, pair: &Pair) -> Result<(), String> {
-            if self.fails.get() {
-                return Err("full".to_owned());
+            if !self.fails.get() || self.lands.get() {
+                self.writes.set(self.writes.get() + 1);
+                self.pair.set(Some(*pair));
             }
-            self.writes.set(self.writes.get() + 1);
-            self.pair.set(Some(*pair));
-            Ok(())
+            match self.fails.get() {
+                true => Err("full".to_owned()),
+                false => Ok(()),
+            }
         }
     }
 
@@ -372,7 +417,7 @@ mod tests {
             cache: Some(A),
             generation: 1,
             dirty: true,
-            failing: false,
+            ..Pair::default()
         };
         keeper.note(pair).unwrap();
         keeper.note(pair).unwrap();
@@ -380,9 +425,43 @@ mod tests {
         memory.fails.set(true);
         assert_eq!(keeper.note(pair.alone()), Err("full".to_owned()));
         assert_eq!(keeper.now(), pair, "what counted before counts on");
+        assert!(keeper.is_settled(), "nothing was replaced");
+        // The record is replaced, and no more is known of it: each write of the old one fails in the same way.
+        memory.lands.set(true);
+        assert_eq!(keeper.note(pair.alone()), Err("full".to_owned()));
+        assert_eq!((keeper.now(), keeper.is_settled()), (pair, false));
         memory.fails.set(false);
-        // What the failed write left is not known.
+        memory.writes.set(0);
         keeper.note(pair).unwrap();
-        assert_eq!(memory.writes.get(), 2);
+        assert!(memory.writes.get() == 1 && keeper.is_settled());
+    }
+
+    #[test]
+    fn a_record_whose_write_failed_after_it_was_replaced_is_put_back() {
+        /// The first write replaces the record and fails, as a folder that cannot be synced makes it.
+        #[derive(Default)]
+        struct Once(Memory, Cell<bool>);
+        impl PairBook for Once {
+            fn read(&self) -> Result<Option<Pair>, String> {
+                self.0.read()
+            }
+
+            fn write(&self, pair: &Pair) -> Result<(), String> {
+                self.0.write(pair)?;
+                match self.1.replace(false) {
+                    true => Err("the folder cannot be synced".to_owned()),
+                    false => Ok(()),
+                }
+            }
+        }
+        let once = Rc::new(Once::default());
+        let book: Rc<dyn PairBook> = once.clone();
+        let keeper = Keeper::read(Some(&book)).unwrap();
+        let pair = record(Some(A), 1, true).unwrap();
+        keeper.note(pair).unwrap();
+        once.1.set(true);
+        assert!(keeper.note(pair.alone()).is_err());
+        assert_eq!((book.read(), keeper.now()), (Ok(Some(pair)), pair));
+        assert!(keeper.is_settled());
     }
 }

@@ -1,8 +1,10 @@
-//! What keeps a cache that works from being healthy: dirty pages that cannot be read, a cleaner that gets nowhere.
+//! What keeps a cache that works from being healthy: dirty pages that cannot be read, a cleaner that gets nowhere, a
+//! log of which the end could not be read.
 //!
 //! ```text
 //! a read of one slot fails  -> noted -> read again, or written anew: forgotten
 //! a round of cleaning fails -> noted -> one that cleans something: forgotten
+//! the log's end is unreadable -> noted until the next opening
 //! ```
 //!
 //! Always true: a slot counts only while a dirty page is in it; of a clean one the slow device has the contents.
@@ -10,7 +12,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
-use base::Bytes;
+use base::{Bytes, Sector};
 use device::DeviceError;
 
 use crate::label::PAGE;
@@ -22,6 +24,8 @@ pub(crate) struct Trouble {
     slots: RefCell<BTreeSet<u32>>,
     /// Rounds of cleaning that failed since the last one that cleaned something.
     failed_rounds: Cell<u64>,
+    /// What to say of the end of the log, if it could not be read at opening.
+    end: RefCell<Option<String>>,
 }
 
 impl Trouble {
@@ -38,6 +42,17 @@ impl Trouble {
     /// `count` slots from `first` on were written.
     pub fn slots_written(&self, first: u32, count: u32) {
         self.slots_read(first, count, false);
+    }
+
+    /// At opening, `bytes` at the end of the log, from `at` of `fast` on, could not be read.
+    pub fn end_unreadable(&self, fast: &str, at: Sector, bytes: Bytes) {
+        let words = format!(
+            "{bytes} at the end of the map's log, from byte {} of {fast} on, could not be read at the start: a power cut \
+             hit the last commit there, or what was flushed last before the stop is missing; check what lies on the \
+             volume (such as with fsck), and replace {fast} if its power was not cut; this is told until the next start",
+            at.byte()
+        );
+        self.end.replace(Some(words));
     }
 
     pub fn round_failed(&self) {
@@ -66,7 +81,7 @@ impl Trouble {
 
     /// Why a running cache is not healthy, if it is not. `clean_error`: what the cleaner met last.
     pub fn words(&self, map: &PageMap, clean_error: Option<&DeviceError>) -> Option<String> {
-        let mut why = Vec::new();
+        let mut why: Vec<String> = self.end.borrow().iter().cloned().collect();
         let pages = self.unreadable_dirty(map);
         if let Some(first) = pages.first() {
             why.push(format!(

@@ -222,16 +222,25 @@ pub fn accept(of: &OfCache) -> anyhow::Result<()> {
             meant.hybrid.slow
         ));
     }
+    let before = record.unwrap_or_default();
     let pair = Pair {
         cache: Some(meant.cache),
-        generation: 0,
         dirty: true,
-        failing: false,
+        // What is known of it stays so; the count of attachments goes on.
+        failing: before.failing && before.cache == Some(meant.cache),
+        accepted: true,
+        ..before
     };
     file.write(&pair).map_err(|why| anyhow!(why))?;
+    let slow = &meant.hybrid.slow;
+    let then = match pair.failing {
+        true => format!(
+            "it failed before: what it had for {slow} counts, and its copies of what {slow} has are forgotten"
+        ),
+        false => format!("that {slow} is still the disk it knew is looked at then"),
+    };
     show::text(&format!(
-        "Cache {:032x} counts as the one of {name}. Start the daemon with its device as {}; that {} is still the disk \
-         it knew is looked at then.\n",
-        meant.cache, meant.hybrid.fast, meant.hybrid.slow
+        "Cache {:032x} counts as the one of {name}. Start the daemon with its device as {}; {then}.\n",
+        meant.cache, meant.hybrid.fast
     ))
 }

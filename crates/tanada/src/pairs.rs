@@ -34,6 +34,9 @@ struct Written {
     /// Absent in what an earlier version wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mode: Option<Mode>,
+    /// Absent unless an earlier attachment is the right one, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    accepted: bool,
 }
 
 /// The record of one hybrid, by its place.
@@ -160,6 +163,7 @@ impl PairBook for PairFile {
             generation: written.generation,
             dirty: written.dirty,
             failing: written.failing,
+            accepted: written.accepted,
         }))
     }
 
@@ -175,6 +179,7 @@ impl PairBook for PairFile {
             mode: self
                 .mode
                 .or_else(|| self.load().ok().flatten().and_then(|old| old.mode)),
+            accepted: pair.accepted,
         };
         let text = serde_json::to_string_pretty(&written).map_err(|error| error.to_string())?;
         self.replace(&(text + "\n"))
@@ -247,10 +252,18 @@ mod tests {
             generation: 7,
             dirty: true,
             failing: false,
+            accepted: false,
         };
-        for pair in [pair, pair.alone()] {
+        let accepted = Pair {
+            accepted: true,
+            failing: true,
+            ..pair
+        };
+        for pair in [pair, accepted, pair.alone()] {
             file.write(&pair).unwrap();
             assert_eq!(file.read(), Ok(Some(pair)));
+            let text = fs::read_to_string(&file.path).unwrap();
+            assert_eq!(text.contains("accepted"), pair.accepted, "{text}");
         }
         let other = PairFile::in_dir(dir.path(), "vol1");
         assert_eq!(other.read(), Ok(None), "each volume has its own");

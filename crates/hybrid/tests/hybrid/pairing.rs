@@ -18,6 +18,8 @@ struct Notebook {
     pair: Cell<Option<Pair>>,
     /// So many writes succeed; `None`: all.
     left: Cell<Option<u32>>,
+    /// So many writes replace the record and fail all the same: its folder cannot be synced.
+    unsynced: Cell<u32>,
     abandoned: RefCell<Vec<u128>>,
 }
 
@@ -33,7 +35,13 @@ impl PairBook for Notebook {
             None => {}
         }
         self.pair.set(Some(*pair));
-        Ok(())
+        match self.unsynced.get() {
+            0 => Ok(()),
+            more => {
+                self.unsynced.set(more - 1);
+                Err("its folder cannot be synced".to_owned())
+            }
+        }
     }
 }
 
@@ -622,9 +630,100 @@ fn cut_off(seed: u64, cut: Cut, name: &'static str, operation: Operation) -> boo
 fn copy(book: &Notebook) -> Rc<Notebook> {
     Rc::new(Notebook {
         pair: Cell::new(book.pair.get()),
-        left: Cell::new(None),
         abandoned: RefCell::new(book.abandoned.borrow().clone()),
+        ..Notebook::default()
     })
+}
+
+#[test]
+fn a_record_that_cannot_be_synced_never_says_clean_of_a_cache_that_goes_on() {
+    for unsynced in [1, u32::MAX] {
+        run(11, async move {
+            let (slow, fast) = devices();
+            let book = book();
+            let disk = start(keep_dirty(), &slow, &fast, &book).await.unwrap();
+            put(&disk, pages(100, 5), 0x61).await;
+            disk.flush().await.unwrap();
+            book.unsynced.set(unsynced);
+            let refused = disk.detach().await.unwrap_err();
+            assert!(
+                matches!(refused, OpenError::Record { .. }),
+                "{unsynced}: {refused}"
+            );
+            put(&disk, pages(100, 5), 0x62).await;
+            disk.flush().await.unwrap();
+            let health = disk.status().health;
+            drop(disk);
+            book.unsynced.set(0);
+            // The fast device is lost: nothing is missing, or it is missed.
+            let shown = slow.contents(pages(100, 5));
+            let whole = shown.iter().all(|byte| *byte == 0x62);
+            let blank = Memory::new("ssd0", FAST);
+            let answer = start(keep_dirty(), &slow, &blank, &book).await;
+            assert!(
+                whole || matches!(answer, Err(OpenError::NotHere { .. })),
+                "{unsynced}: data are missing, and a blank device is welcome"
+            );
+            // Where the old record could be put back, all is as before.
+            assert_eq!(health == Health::Healthy, unsynced == 1, "{health:?}");
+        });
+    }
+}
+
+/// What became of a pair whose making was cut off, and then the next one.
+#[derive(Default)]
+struct Made {
+    /// The record named a cache after the first one.
+    named: bool,
+    /// Which of the two came to their end.
+    ended: [bool; 2],
+}
+
+/// Makes a cache, cut off at step `steps[0]`, and again, cut off at `steps[1]`. The third start must not be refused.
+fn made_thrice(steps: [u64; 2]) -> Made {
+    run(1, async move {
+        let mut supply = PowerSupply::new();
+        let mut slow = Crash::on(&supply, "hdd0", Bytes::mib(14), env::rng("slow"));
+        let mut fast = Crash::on(&supply, "ssd0", FAST, env::rng("fast"));
+        slow.set_after_cut(AfterCut::Silence);
+        fast.set_after_cut(AfterCut::Silence);
+        let book = book();
+        let mut made = Made::default();
+        for (number, step) in steps.into_iter().enumerate() {
+            supply.cut_at(step);
+            let (hdd, ssd, ties) = (slow.clone(), fast.clone(), book.ties());
+            let making = env::spawn(Hybrid::open_or_create(keep_dirty(), hdd, ssd, ties));
+            let answered = env::timeout(Nanos::secs(1), making).await.is_ok();
+            made.ended[number] = answered && supply.is_on();
+            made.named |= number == 0 && book.pair.get().is_some_and(|pair| pair.dirty);
+            supply = PowerSupply::new();
+            slow = slow.restart_on(&supply, env::rng("slow again"));
+            fast = fast.restart_on(&supply, env::rng("fast again"));
+        }
+        let opened = Hybrid::open_or_create(keep_dirty(), slow, fast, book.ties()).await;
+        if let Err(error) = opened {
+            panic!("cut off at steps {steps:?}: {error}");
+        }
+        made
+    })
+}
+
+#[test]
+fn a_cache_whose_making_is_cut_off_twice_is_made_at_the_third_start() {
+    let mut pairs = 0;
+    for first in 0..1_000 {
+        let made = made_thrice([first, 0]);
+        for second in 1..1_000 {
+            if !made.named || made_thrice([first, second]).ended[1] {
+                break;
+            }
+            pairs += 1;
+        }
+        if made.ended[0] {
+            break;
+        }
+    }
+    assert!(pairs > 100, "{pairs} pairs of steps are too few");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use base::{Bytes, Nanos, Span};
 use device::crash::{Crash, PowerSupply, Survival};
 use device::fault::{Book, Done, Injury, Rule};
-use device::{Device, DeviceExt, Op};
+use device::{Device, DeviceExt, Memory, Op};
 use env::Rng;
 use hybrid::{Health, Hybrid, OpenError, Settings, Ties, WriteMode};
 
@@ -223,24 +223,88 @@ fn a_sector_that_can_be_read_is_read_though_a_neighbour_in_its_page_cannot() {
     });
 }
 
+/// A pair with dirty data that was not closed, and where on its fast device the next batch of the map would lie.
+async fn stopped() -> (Rc<Memory>, Rc<Memory>, Span) {
+    let (slow, fast) = devices();
+    let disk = make(keep_dirty(), slow.clone(), fast.clone()).await;
+    put(&disk, pages(7, 20), 9).await;
+    disk.flush().await.unwrap();
+    let log = 4 * 4096;
+    let used = disk.status().ledger_used_bytes;
+    drop(disk);
+    (slow, fast, Span::bytes(log + used, 3 * 4096))
+}
+
 #[test]
-fn an_unreadable_end_of_the_map_is_what_a_crash_cut_off() {
+fn an_unreadable_end_of_the_map_is_told_until_the_next_start() {
     run(1, async {
-        let (slow, fast) = devices();
-        let disk = make(keep_dirty(), slow.clone(), fast.clone()).await;
-        put(&disk, pages(7, 20), 9).await;
-        disk.flush().await.unwrap();
-        // Not closed. The next batch would lie behind the last one on the device.
-        let used = disk.status().ledger_used_bytes;
-        drop(disk);
+        let (slow, fast, end) = stopped().await;
         let book = Book::new(Rng::from_seed(1));
-        let log = 4 * 4096;
         let fast = book.wrap(fast);
-        book.add(cannot_read("ssd0", Span::bytes(log + used, 3 * 4096)));
-        let opened = Hybrid::open(keep_dirty(), slow, fast, Ties::default()).await;
+        book.add(cannot_read("ssd0", end));
+        let opened = Hybrid::open(keep_dirty(), slow.clone(), fast.clone(), Ties::default()).await;
         let disk = opened.unwrap_or_else(|error| panic!("{error}"));
         assert!(book.injuries().errors > 0);
         assert!(reads_as(&disk, pages(7, 20), 9).await);
-        assert_eq!(disk.status().dirty_bytes, Bytes::kib(80).0);
+        let status = disk.status();
+        assert_eq!(status.dirty_bytes, Bytes::kib(80).0);
+        assert_eq!(status.health, Health::Degraded);
+        let said = format!(
+            "12.0 KiB at the end of the map's log, from byte {} of ssd0 on, could not be read at the start: a power \
+             cut hit the last commit there, or what was flushed last before the stop is missing; check what lies on \
+             the volume (such as with fsck), and replace ssd0 if its power was not cut; this is told until the next \
+             start",
+            end.start.byte()
+        );
+        assert_eq!(status.why, said);
+        // The first commit writes over it.
+        book.clear();
+        put(&disk, pages(40, 1), 10).await;
+        disk.flush().await.unwrap();
+        assert_eq!(disk.status().health, Health::Degraded);
+        disk.close().await.unwrap();
+        let opened = Hybrid::open(keep_dirty(), slow, fast, Ties::default()).await;
+        let disk = opened.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(disk.status().health, Health::Healthy);
+        assert!(reads_as(&disk, pages(40, 1), 10).await);
+    });
+}
+
+#[test]
+fn an_unreadable_block_behind_a_readable_end_of_the_map_says_nothing() {
+    run(1, async {
+        let (slow, fast, end) = stopped().await;
+        let book = Book::new(Rng::from_seed(1));
+        let behind = Span::new(end.start.after(Bytes(4096)), Bytes(4096));
+        book.add(cannot_read("ssd0", behind));
+        let opened = Hybrid::open(keep_dirty(), slow, book.wrap(fast), Ties::default()).await;
+        let disk = opened.unwrap_or_else(|error| panic!("{error}"));
+        assert!(book.injuries().errors > 0);
+        assert_eq!(disk.status().health, Health::Healthy);
+    });
+}
+
+#[test]
+fn an_opening_that_is_refused_leaves_an_unreadable_end_of_the_map_as_it_is() {
+    run(1, async {
+        let (slow, fast, end) = stopped().await;
+        // What may be a batch that was flushed.
+        fast.load(end.start, &[0xb5; 512]);
+        let before = fast.contents(Span::bytes(0, FAST.0));
+        let own = slow.contents(pages(0, 1));
+        slow.load(pages(0, 1).start, &[0xee; 512]);
+        let book = Book::new(Rng::from_seed(1));
+        let rule = book.add(cannot_read("ssd0", end));
+        let (hdd, ssd) = (slow.clone(), book.wrap(fast.clone()));
+        let opened = Hybrid::open(keep_dirty(), hdd, ssd, Ties::default()).await;
+        assert!(matches!(opened.err(), Some(OpenError::Stale { .. })));
+        assert!(book.injuries().errors > 0);
+        book.remove(rule);
+        let after = fast.contents(Span::bytes(0, FAST.0));
+        assert!(after == before, "something was written");
+        // With the right slow device it opens.
+        slow.load(pages(0, 1).start, &own);
+        let opened = Hybrid::open(keep_dirty(), slow, fast, Ties::default()).await;
+        assert!(reads_as(&opened.unwrap(), pages(7, 20), 9).await);
     });
 }

@@ -114,6 +114,7 @@ fn an_older_copy_of_a_fast_device_needs_a_word() {
     assert_eq!(Daemon::start(dir, SMALL).stop().0, Some(0));
     let both = ["slow.img", "fast.img"].map(|name| fs::read(dir.join(name)).unwrap());
     assert_eq!(Daemon::start(dir, SMALL).stop().0, Some(0));
+    let later = fs::read(dir.join("fast.img")).unwrap();
     // Both are set back together; only the data directory was not.
     for (name, image) in ["slow.img", "fast.img"].into_iter().zip(&both) {
         fs::write(dir.join(name), image).unwrap();
@@ -124,11 +125,24 @@ fn an_older_copy_of_a_fast_device_needs_a_word() {
         "{said}"
     );
     let cache = named(&said);
-    text(
-        dir,
-        &["volume", "accept", "vol0", "tanada.toml", "--cache", &cache],
-    );
+    let accept = ["volume", "accept", "vol0", "tanada.toml", "--cache", &cache];
+    text(dir, &accept);
     assert_eq!(Daemon::start(dir, SMALL).stop().0, Some(0));
+
+    // The count went on, so what was accepted once is not accepted for ever, and the later state does not come back.
+    assert_eq!(record(dir)["generation"], 3);
+    fs::write(dir.join("fast.img"), &later).unwrap();
+    let said = refused(dir);
+    assert!(said.contains("(attachment 2 of 3)"), "{said}");
+
+    // That the cache failed before is not forgotten by accepting it.
+    let path = dir.join("tanada-data/pairs/vol0.json");
+    let failing = fs::read_to_string(&path).unwrap();
+    let failing = failing.replace("\"failing\": false", "\"failing\": true");
+    fs::write(&path, failing).unwrap();
+    let said = text(dir, &accept);
+    assert!(said.contains("it failed before"), "{said}");
+    assert_eq!(record(dir)["failing"], true);
 }
 
 /// What `serve --check` and `doctor` say, and how they end.
