@@ -140,6 +140,15 @@ impl PowerSupply {
         }
     }
 
+    /// Counts an operation of something else that this power feeds, such as a file beside the devices. False if the
+    /// power is off, or goes off while the operation is under way: it may have happened then.
+    pub fn operate(&self) -> bool {
+        if self.is_on() {
+            self.step();
+        }
+        self.is_on()
+    }
+
     /// Counts one operation; the power may go off while it is under way.
     fn step(&self) {
         let step = self.steps.get();

@@ -12,6 +12,7 @@
 //! `TANADA_SEEDS=N` runs more seeds, `TANADA_SEED=S` replays one.
 
 mod faults;
+mod notes;
 mod steps;
 
 use std::cell::RefCell;
@@ -245,6 +246,8 @@ struct Plan {
     cuts: u64,
     /// Devices fail in other ways, too: users go on after an error, and sectors may be unreadable.
     faults: bool,
+    /// A record of pairs is kept.
+    pairs: bool,
     bug: Option<Bug>,
 }
 
@@ -262,6 +265,19 @@ struct World {
     oracle: Rc<RefCell<Oracle>>,
     plan: Plan,
     broken: Rc<RefCell<Option<String>>>,
+    /// How the manager attaches a fast device.
+    ties: RefCell<Rc<dyn Fn() -> Ties>>,
+}
+
+impl World {
+    fn new(plan: Plan) -> World {
+        World {
+            oracle: Rc::default(),
+            plan,
+            broken: Rc::default(),
+            ties: RefCell::new(Rc::new(Ties::default)),
+        }
+    }
 }
 
 fn pick_span(rng: &mut Rng, plan: Plan) -> Span {
@@ -411,8 +427,8 @@ async fn manager(disk: Hybrid, fast: Rc<dyn Device>, world: Rc<World>, mut rng: 
             }
             1 => disk.detach().await.map_err(|error| error.to_string()),
             2 => {
-                let answer = disk.attach(Rc::clone(&fast), Ties::default()).await;
-                match answer {
+                let ties = (world.ties.borrow().clone())();
+                match disk.attach(Rc::clone(&fast), ties).await {
                     Err(OpenError::State { .. }) => Ok(()),
                     answer => answer.map_err(|error| error.to_string()),
                 }
@@ -636,11 +652,7 @@ async fn cut_in_a_move(disk: Hybrid, supply: Rc<PowerSupply>, steps: u64) {
 fn run(seed: u64, plan: Plan) -> Result<Survived, String> {
     env::Runtime::simulated(seed).block_on(async move {
         let mut rng = env::rng("torture");
-        let world = Rc::new(World {
-            oracle: Rc::default(),
-            plan,
-            broken: Rc::default(),
-        });
+        let world = Rc::new(World::new(plan));
         let mut supply = PowerSupply::new();
         let mut slow = Crash::on(&supply, "slow", SLOW, env::rng("slow"));
         let mut fast = Crash::on(&supply, "fast", plan.fast(), env::rng("fast"));
@@ -827,6 +839,7 @@ const PLAIN: Plan = Plan {
     whole_pages: false,
     cuts: 5,
     faults: false,
+    pairs: false,
     bug: None,
 };
 
@@ -1121,11 +1134,7 @@ fn the_same_seed_gives_the_same_run() {
             let fast = Crash::on(&supply, "fast", FAST, env::rng("fast"));
             slow.set_delay(Nanos(20_000), Nanos(900_000));
             fast.set_delay(Nanos(1_000), Nanos(90_000));
-            let world = Rc::new(World {
-                oracle: Rc::default(),
-                plan,
-                broken: Rc::default(),
-            });
+            let world = Rc::new(World::new(plan));
             let mut rng = env::rng("torture");
             let choices = settings(&mut rng, plan);
             let disk = Hybrid::create(choices, slow, fast, Ties::default())

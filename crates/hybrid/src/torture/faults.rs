@@ -4,6 +4,8 @@
 //! wrong pairs are refused -> open, while reads fail -> read all, read again -> work, while a device goes away or fails
 //!   -> the life ends: each device loses its power, or only the process dies; or a clean close
 //!   -> after a power cut some sectors read as errors; after a clean close the slow device may be changed
+//! record of pairs: its writes are cut and fail like others; while it says that nothing is dirty the slow device alone
+//!   has everything, and a copy of the fast device from before its last attachment is refused
 //! ```
 //!
 //! A sector may be unreadable only if a write to it was not durable when the life ended.
@@ -17,15 +19,19 @@ use device::fault::{Book, Done, Injury, Rule};
 use device::{Crash, Device, DeviceExt, Memory, Op};
 use env::Rng;
 
+use super::notes::Notes;
 use super::{
-    CLIENTS, Oracle, PLAIN, Plan, SLOW, WORK_STEPS, World, audit, check, client, manager, seeds,
-    settings, until_cut,
+    AREA_PAGES, AREAS, CLIENTS, Oracle, PLAIN, Plan, SLOW, WORK_STEPS, World, audit, check, client,
+    manager, seeds, settings, until_cut,
 };
 use crate::cache::{Cache, sample_pages};
+use crate::label::Label;
 use crate::{Hybrid, Mode, OpenError, Settings, Ties, WriteMode};
 
 /// A life whose devices answer no more ends after this long.
 const LIFE_MAX: Nanos = Nanos::millis(400);
+/// Long runs tell how far they are every so many seeds.
+const PROGRESS: u64 = 500;
 /// Requests to a device before something goes wrong with it, at most.
 const MISHAP_STEPS: u64 = 300;
 
@@ -38,12 +44,20 @@ struct Tally {
     halves: u64,
     closes: u64,
     wrong_pairs: u64,
+    /// Copies of the fast device from before its last attachment.
+    older_copies: u64,
     changed_behind: u64,
     /// Openings during which reads failed.
     poor_openings: u64,
     /// Devices that went away under work, and I/O errors there.
     mishaps: u64,
     unreadable: u64,
+    /// Writes of the record of pairs that the end of a life hit.
+    records_cut: u64,
+    /// Writes of it that failed with the power on.
+    records_failed: u64,
+    /// Lives after which the record said that nothing is dirty, so that the bare slow device was read.
+    bare: u64,
 }
 
 impl Tally {
@@ -53,11 +67,25 @@ impl Tally {
         self.halves += other.halves;
         self.closes += other.closes;
         self.wrong_pairs += other.wrong_pairs;
+        self.older_copies += other.older_copies;
         self.changed_behind += other.changed_behind;
         self.poor_openings += other.poor_openings;
         self.mishaps += other.mishaps;
         self.unreadable += other.unreadable;
+        self.records_cut += other.records_cut;
+        self.records_failed += other.records_failed;
+        self.bare += other.bare;
     }
+
+    fn lives(&self) -> u64 {
+        self.power_cuts + self.kills + self.halves
+    }
+}
+
+/// The fast device as it once was.
+struct Copy {
+    generation: u64,
+    image: Vec<u8>,
 }
 
 /// How a life of a device ends.
@@ -75,6 +103,10 @@ struct Run {
     fast: Rc<Crash>,
     choices: Settings,
     abandoned: Rc<RefCell<Vec<u128>>>,
+    /// The record of pairs, if one is kept, and what is drawn for it alone.
+    notes: Option<Rc<Notes>>,
+    notes_rng: Rng,
+    copies: Vec<Copy>,
     tally: Tally,
     /// The device that went away in this life.
     away: Option<&'static str>,
@@ -95,15 +127,13 @@ impl Run {
         let unreadable = [0.0, 0.05, 0.3];
         slow.set_unreadable(unreadable[rng.below(3) as usize]);
         fast.set_unreadable(unreadable[rng.below(3) as usize]);
-        let world = Rc::new(World {
-            oracle: Rc::default(),
-            plan,
-            broken: Rc::default(),
-        });
-        Run {
+        let run = Run {
             choices: settings(&mut rng, plan),
             rng,
-            world,
+            world: Rc::new(World::new(plan)),
+            notes: plan.pairs.then(Notes::new),
+            notes_rng: env::rng("copies"),
+            copies: Vec::new(),
             supply,
             slow,
             fast,
@@ -112,6 +142,16 @@ impl Run {
             away: None,
             compared: None,
             events: Vec::new(),
+        };
+        run.tie_manager();
+        run
+    }
+
+    /// The manager attaches under the same record, if there is one.
+    fn tie_manager(&self) {
+        if self.notes.is_some() {
+            let ties = self.make_ties();
+            self.world.ties.replace(ties);
         }
     }
 
@@ -120,19 +160,37 @@ impl Run {
     }
 
     fn ties(&self) -> Ties {
+        (self.make_ties())()
+    }
+
+    fn make_ties(&self) -> Rc<dyn Fn() -> Ties> {
         let (registry, supply) = (Rc::clone(&self.abandoned), Rc::clone(&self.supply));
-        Ties {
-            abandoned: self.abandoned.borrow().clone(),
-            on_abandon: Some(Rc::new(move |cache| {
-                // A dead process writes nothing.
-                if !supply.is_on() {
-                    return Err("the power is off".to_owned());
-                }
-                registry.borrow_mut().push(cache);
-                Ok(())
-            })),
-            ..Ties::default()
-        }
+        let notes = self.notes.as_ref();
+        let pairs = notes.map(|notes| notes.of_life(&self.supply));
+        Rc::new(move || {
+            let (listed, supply) = (Rc::clone(&registry), Rc::clone(&supply));
+            Ties {
+                abandoned: registry.borrow().clone(),
+                on_abandon: Some(Rc::new(move |cache| {
+                    // A dead process writes nothing.
+                    if !supply.is_on() {
+                        return Err("the power is off".to_owned());
+                    }
+                    listed.borrow_mut().push(cache);
+                    Ok(())
+                })),
+                pairs: pairs.clone(),
+                ..Ties::default()
+            }
+        })
+    }
+
+    /// From now on writes of the record may fail, or no more. How many failed so far?
+    fn shake_notes(&self, shaky: bool) -> u64 {
+        self.notes.as_ref().map_or(0, |notes| {
+            notes.shaky.set(shaky);
+            notes.failed.get()
+        })
     }
 
     fn open_pair(
@@ -157,10 +215,11 @@ impl Run {
             book.add(rule.after(after).times(times));
         }
         for last in [false, true] {
+            let failed = self.shake_notes(!last);
             let (slow, fast) = (book.wrap(self.slow.clone()), book.wrap(self.fast.clone()));
             let opening = self.open_pair(slow, fast);
             let opened = until_cut(&self.supply, opening).await;
-            let injured = book.injuries().errors > 0;
+            let injured = book.injuries().errors > 0 || self.shake_notes(true) > failed;
             book.clear();
             match opened {
                 Some(Ok(disk)) => {
@@ -334,9 +393,17 @@ impl Run {
             End::PowerCut => device.restart_on(&self.supply, rng),
             End::Kill => device.restart_process_on(&self.supply, rng),
         };
+        let bare = slow;
         let slow = restart(&self.slow, slow, env::rng("slow restart"));
         let fast = restart(&self.fast, fast, env::rng("fast restart"));
         (self.slow, self.fast) = (slow, fast);
+        if let Some(notes) = self.notes.clone() {
+            let cut = bare == End::PowerCut || self.notes_rng.chance(0.3);
+            notes.restart(cut);
+            notes.shaky.set(false);
+            self.note(format!("record {:?}", notes.now()));
+        }
+        self.tie_manager();
         self.away = None;
         self.world.oracle.borrow_mut().reading.clear();
         self.tally.unreadable +=
@@ -358,17 +425,97 @@ impl Run {
         };
         let whole = Span::new(Sector(0), size);
         let head = Span::bytes(0, 1 << 20);
-        let before = (self.fast.contents(whole), self.slow.contents(head));
+        let record = || self.notes.as_ref().map(|notes| notes.now());
+        let seen = || {
+            (
+                self.fast.contents(whole),
+                self.slow.contents(head),
+                record(),
+            )
+        };
+        let before = seen();
         let opened = Hybrid::open(self.choices.clone(), slow, fast, self.ties()).await;
         if opened.is_ok() {
             return Err(format!("{what} was accepted"));
         }
-        if before != (self.fast.contents(whole), self.slow.contents(head)) {
+        if before != seen() {
             return Err(format!("{what} was refused, and yet something was written"));
         }
         self.tally.wrong_pairs += 1;
         self.note(what);
         Ok(())
+    }
+
+    /// Keeps a copy of the fast device as it is between two lives.
+    fn keep_copy(&mut self) {
+        if self.notes.is_none() || !self.notes_rng.chance(0.4) {
+            return;
+        }
+        let size = self.world.plan.fast();
+        let image = self.fast.contents(Span::new(Sector(0), size));
+        let labels = image.chunks(4096).take(2);
+        let whole = labels.filter_map(|page| Label::parse(page, size).ok());
+        let Some(label) = whole.max_by_key(|label| label.sequence) else {
+            return;
+        };
+        if label.tie.counts() {
+            let generation = label.generation;
+            self.copies.push(Copy { generation, image });
+        }
+    }
+
+    /// Offers a copy of the fast device from before its last attachment.
+    async fn offer_older_copy(&mut self) -> Result<(), String> {
+        let Some(record) = self.notes.as_ref().and_then(|notes| notes.now()) else {
+            return Ok(());
+        };
+        let mut copies = self.copies.iter();
+        let older = copies.rfind(|copy| copy.generation < record.generation);
+        let Some(copy) = older.filter(|_| self.notes_rng.chance(0.5)) else {
+            return Ok(());
+        };
+        let fast = Memory::new("fast", self.world.plan.fast());
+        fast.load(Sector(0), &copy.image);
+        let (slow, ssd) = (self.slow.clone(), fast.clone());
+        let opened = Hybrid::open(self.choices.clone(), slow, ssd, self.ties()).await;
+        let what = format!("a copy of attachment {}, {record:?}", copy.generation);
+        match opened {
+            Ok(_) => return Err(format!("{what}: it was accepted")),
+            Err(
+                OpenError::Older { .. } | OpenError::NotHere { .. } | OpenError::NoCache { .. },
+            ) => {}
+            Err(other) => return Err(format!("{what}: {other}")),
+        }
+        let now = self.notes.as_ref().and_then(|notes| notes.now());
+        let whole = Span::new(Sector(0), fast.info().size);
+        if now != Some(record) || fast.contents(whole) != copy.image {
+            return Err(format!("{what}: refused, and yet something was written"));
+        }
+        self.tally.older_copies += 1;
+        self.note(what);
+        Ok(())
+    }
+
+    /// While the record says that nothing is dirty, the slow device alone has everything.
+    fn check_bare(&mut self) -> Result<(), String> {
+        let record = self.notes.as_ref().and_then(|notes| notes.now());
+        if !record.is_some_and(|pair| !pair.dirty) {
+            return Ok(());
+        }
+        let unreadable = self.slow.unreadable();
+        for area in AREAS {
+            for sector in area * 8..(area + AREA_PAGES) * 8 {
+                if unreadable.binary_search(&Sector(sector)).is_ok() {
+                    continue;
+                }
+                let span = Span::new(Sector(sector), Bytes(SECTOR));
+                let bytes = self.slow.contents(span);
+                check(&self.world, span, &bytes, None, "the record says clean");
+            }
+        }
+        self.tally.bare += 1;
+        let broken = self.world.broken.borrow().clone();
+        broken.map_or(Ok(()), Err)
     }
 
     /// After a clean close: changes a page of the slow device, which must be seen, and puts it back.
@@ -407,6 +554,10 @@ impl Run {
         audit(&disk, &self.world, "at the end, again").await;
         disk.detach().await.map_err(at_end)?;
         audit(&*self.slow, &self.world, "the bare slow device").await;
+        if let Some(notes) = &self.notes {
+            self.tally.records_cut = notes.cut.get();
+            self.tally.records_failed = notes.failed.get();
+        }
         let broken = self.world.broken.borrow().clone();
         broken.map_or(Ok(self.tally), Err)
     }
@@ -415,7 +566,10 @@ impl Run {
         for _ in 0..self.world.plan.cuts {
             self.live().await?;
             self.restart();
+            self.check_bare()?;
             self.offer_wrong_pair().await?;
+            self.offer_older_copy().await?;
+            self.keep_copy();
             self.change_behind().await?;
         }
         self.finish().await
@@ -489,19 +643,33 @@ fn survive(test: &str, least: u64, plan: Plan) {
     let mut all = Tally::default();
     for seed in seeds(0, least) {
         match run(seed, plan) {
-            Ok(tally) => all.add(tally),
+            Ok(tally) => {
+                all.add(tally);
+                if (seed + 1) % PROGRESS == 0 {
+                    println!("{test}: seed {seed} survived, {} lives so far", all.lives());
+                }
+            }
             Err(why) => panic!(
                 "seed {seed}: {why}\nreplay: TANADA_SEED={seed} cargo test -p tanada-hybrid torture::faults::{test}"
             ),
         }
     }
-    println!("{all:?}");
+    println!("{} lives: {all:?}", all.lives());
 }
 
 const FAULTS: Plan = Plan {
     faults: true,
+    pairs: true,
     ..PLAIN
 };
+
+/// A seed that was found before the record of pairs took part.
+const fn without_record(plan: Plan) -> Plan {
+    Plan {
+        pairs: false,
+        ..plan
+    }
+}
 
 const EVERY_MODE: Plan = Plan {
     modes: &WriteMode::ALL,
@@ -539,13 +707,13 @@ fn tiers_survive_faults_under_management() {
 /// The fast device goes away while a region's buffer in memory has what users wrote last.
 #[test]
 fn reads_see_a_buffer_whose_fast_device_went_away() {
-    let survived = run(464, TIERS);
+    let survived = run(464, without_record(TIERS));
     assert!(survived.is_ok(), "{}", survived.unwrap_err());
 }
 
 /// A manager goes away while its operation writes to the slow device, and then the disk is closed.
 #[test]
 fn a_pair_closed_after_a_manager_went_away_opens_again() {
-    let survived = run(496, EVERY_MODE);
+    let survived = run(496, without_record(EVERY_MODE));
     assert!(survived.is_ok(), "{}", survived.unwrap_err());
 }

@@ -129,11 +129,7 @@ impl Pair {
             choices: stage.choices(),
             abandoned: Rc::default(),
             disk: RefCell::default(),
-            world: World {
-                oracle: Rc::default(),
-                plan,
-                broken: Rc::default(),
-            },
+            world: World::new(plan),
             rng: RefCell::new(env::rng("work")),
         }
     }
