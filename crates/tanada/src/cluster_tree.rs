@@ -116,7 +116,12 @@ fn etcd_config(etcd: &cluster::EtcdConfig) -> anyhow::Result<EtcdConfig> {
 struct NoDoor(String);
 
 impl Door for NoDoor {
-    fn open<'a>(&'a self, _guard: &'a str, _mark: u64) -> Pending<'a, Rc<dyn Link>> {
+    fn open_since<'a>(
+        &'a self,
+        _guard: &'a str,
+        _mark: u64,
+        _least: u64,
+    ) -> Pending<'a, Rc<dyn Link>> {
         Box::pin(async { Err(LinkError::Gone(self.0.clone())) })
     }
 }
@@ -259,22 +264,34 @@ impl OpenCluster {
         Ok(open)
     }
 
-    /// Registers what is not registered yet.
+    /// Registers what is not registered yet. A store that was given up as lost is left out, and keeps no other from it.
     async fn register(&self) -> Result<(), ClusterError> {
-        loop {
-            let next = self.waiting.borrow().first().map(|(new, _)| new.clone());
-            let Some(new) = next else { return Ok(()) };
-            match self.cluster.register(&new).await {
+        let waiting = self.waiting.borrow().clone();
+        for (new, before) in waiting {
+            let registered = self.cluster.register(&new).await;
+            let mut waiting = self.waiting.borrow_mut();
+            let at = waiting.iter().position(|(it, _)| it.uuid == new.uuid);
+            let Some(at) = at else { continue };
+            match registered {
                 Ok(record) => {
-                    self.waiting.borrow_mut().remove(0);
+                    waiting.remove(at);
+                    drop(waiting);
                     self.begin_to_tell(record.number, new.uuid);
                 }
                 Err(error) => {
-                    self.waiting.borrow_mut()[0].1 = error.to_string();
-                    return Err(error);
+                    let why = error.to_string();
+                    let first = before != why;
+                    waiting[at].1 = why;
+                    drop(waiting);
+                    match error {
+                        ClusterError::WasLost(_) if first => tracing::error!(%error),
+                        ClusterError::WasLost(_) => {}
+                        other => return Err(other),
+                    }
                 }
             }
         }
+        Ok(())
     }
 
     /// From here on the others hear how long this store's queue is, if that is wanted.

@@ -52,6 +52,9 @@ pub enum LinkError {
     /// Refused for another reason. Nothing was done.
     #[error("{0}")]
     Refused(String),
+    /// The store's disk was put back to an earlier state. Nothing was done.
+    #[error("{0}")]
+    PutBack(String),
     /// There is no way to the store. Nothing was done.
     #[error("{0}")]
     Gone(String),
@@ -111,11 +114,45 @@ impl From<ClientError> for LinkError {
 
 /// A way to a store. Held as `Rc<dyn Door>`.
 pub trait Door {
-    /// Seals `guard` with `mark` at the store, and answers a link under it.
+    /// Seals `guard` with `mark` at the store, and answers a link under it. Nothing is done if the guard there is gone, or older
+    /// than generation `least`: then the store's disk was put back to an earlier state. With 0 nothing is expected of it.
+    ///
+    /// # Errors
+    /// [`LinkError::PutBack`] if it is older; [`LinkError::Fenced`] if the mark there is greater; whatever else stands in the
+    /// way.
+    fn open_since<'a>(&'a self, guard: &'a str, mark: u64, least: u64)
+    -> Pending<'a, Rc<dyn Link>>;
+
+    /// As [`Door::open_since`], of a guard of which nothing is known.
     ///
     /// # Errors
     /// [`LinkError::Fenced`] if the mark there is greater; whatever else stands in the way.
-    fn open<'a>(&'a self, guard: &'a str, mark: u64) -> Pending<'a, Rc<dyn Link>>;
+    fn open<'a>(&'a self, guard: &'a str, mark: u64) -> Pending<'a, Rc<dyn Link>> {
+        self.open_since(guard, mark, 0)
+    }
+}
+
+/// Is what a store says of a guard as new as it was seen?
+fn check_age(
+    store: &str,
+    guard: &str,
+    found: Result<Stat, LinkError>,
+    least: u64,
+) -> Result<(), LinkError> {
+    let found = match found {
+        Ok(stat) => stat.generation,
+        Err(LinkError::Absent(_)) => store::Generation(0),
+        Err(other) => return Err(other),
+    };
+    if found.0 >= least {
+        return Ok(());
+    }
+    let least = store::Generation(least);
+    Err(LinkError::PutBack(format!(
+        "store {store} was put back to an earlier state: its fence {guard} is at generation {found}, and was seen at {least}; \
+         what it has is out of date and is not used. Bring the newer disk back; or, if the volume is open without this store, take it \
+         out for good (`tanada node remove {store} --lost`) and add it again with an empty disk"
+    )))
 }
 
 /// A store under a mark. Held as `Rc<dyn Link>`; its operations are those of [`store::Store`].
@@ -182,10 +219,19 @@ pub struct LocalDoor(pub Rc<Node>);
 struct Local(Rc<Guarded>);
 
 impl Door for LocalDoor {
-    fn open<'a>(&'a self, guard: &'a str, mark: u64) -> Pending<'a, Rc<dyn Link>> {
+    fn open_since<'a>(
+        &'a self,
+        guard: &'a str,
+        mark: u64,
+        least: u64,
+    ) -> Pending<'a, Rc<dyn Link>> {
         Box::pin(async move {
             let session = self.0.open_session(Access::NodeKey);
             let session = session.map_err(|why| LinkError::Refused(why.to_string()))?;
+            if least > 0 {
+                let found = session.stat(guard).map_err(LinkError::from);
+                check_age(self.0.store().name(), guard, found, least)?;
+            }
             session.seal(guard, mark).await?;
             Ok(Rc::new(Local(session.guarded(guard, mark)?)) as Rc<dyn Link>)
         })
@@ -294,7 +340,12 @@ pub struct RemoteDoor {
 struct Remote(Client);
 
 impl Door for RemoteDoor {
-    fn open<'a>(&'a self, guard: &'a str, mark: u64) -> Pending<'a, Rc<dyn Link>> {
+    fn open_since<'a>(
+        &'a self,
+        guard: &'a str,
+        mark: u64,
+        least: u64,
+    ) -> Pending<'a, Rc<dyn Link>> {
         Box::pin(async move {
             let credentials = self.credentials.clone();
             let client = Client::connect_with(&self.address, credentials, &self.options).await?;
@@ -304,6 +355,10 @@ impl Door for RemoteDoor {
                     self.address,
                     client.store_uuid()
                 )));
+            }
+            if least > 0 {
+                let found = client.stat(guard).await.map_err(LinkError::from);
+                check_age(client.store_name(), guard, found, least)?;
             }
             client.seal(guard, mark).await?;
             client.guard(guard, mark).await?;

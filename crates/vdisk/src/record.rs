@@ -316,6 +316,9 @@ pub struct VolumeRecord {
     /// A store was found to be used in this generation already: the record is an old one, and nobody opens the volume by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub older_than: Option<Generation>,
+    /// The generation that the volume's fence had at each store, durably: a store that shows a lesser one was put back.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub seen: BTreeMap<StoreNumber, u64>,
     /// The least number of in-sync copies any extent may have.
     pub weakest: u8,
     /// Is it being removed?
@@ -491,6 +494,7 @@ impl VolumeRecord {
             out: BTreeMap::new(),
             stores: Some(BTreeSet::new()),
             older_than: None,
+            seen: BTreeMap::new(),
             weakest: copies,
             state: VolumeState::Live,
         }

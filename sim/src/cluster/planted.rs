@@ -78,12 +78,17 @@ struct BentDoor {
 }
 
 impl Door for BentDoor {
-    fn open<'a>(&'a self, guard: &'a str, mark: u64) -> Pending<'a, Rc<dyn Link>> {
+    fn open_since<'a>(
+        &'a self,
+        guard: &'a str,
+        mark: u64,
+        least: u64,
+    ) -> Pending<'a, Rc<dyn Link>> {
         Box::pin(async move {
             if self.bug == Bug::NoSeal {
                 return self.door.open(&format!("{guard}.{mark}"), mark).await;
             }
-            let (link, bug) = (self.door.open(guard, mark).await?, self.bug);
+            let (link, bug) = (self.door.open_since(guard, mark, least).await?, self.bug);
             Ok(Rc::new(BentLink { link, bug }) as Rc<dyn Link>)
         })
     }

@@ -137,6 +137,13 @@ pub enum ClusterError {
         /// Of the one that is there.
         node: Name,
     },
+    /// It was given up, and what it has is out of date.
+    #[error(
+        "cannot register store {0}: it was removed as lost (`tanada node remove --lost`), so volumes went on without it and what \
+         it has is out of date; make it anew on an empty disk, or on this one with `tanada store create DEVICE --name {0} \
+         --force`, which deletes what is there"
+    )]
+    WasLost(Name),
     /// A number that cannot be given.
     #[error(
         "cannot register store {name} as number {number}: numbers below {next} were given already, and none is given twice; \

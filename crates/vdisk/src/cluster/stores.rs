@@ -3,6 +3,7 @@
 //! ```text
 //! store/<number>        this record, JSON with a version          store-name/<name>   its number
 //! store-next            the number that comes next                alive/<node>        under the node's lease
+//! gone/<number>         its identity, once it has left             lost/<identity>     its name, if it left as lost
 //! ```
 //!
 //! ```text
@@ -15,6 +16,7 @@
 //! Always true:
 //! 1. A number is never given twice: maps remember it.
 //! 2. A store is known by its own identity, which it got when it was made. Another one under the same name is refused.
+//! 3. A store that left as lost does not come back: what it has is out of date, and no volume knows it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,6 +105,11 @@ fn key(number: StoreNumber) -> String {
 
 fn name_key(name: &Name) -> String {
     format!("store-name/{name}")
+}
+
+/// The key that says that a store was given up as lost, by its identity.
+fn lost_key(uuid: &str) -> String {
+    format!("lost/{uuid}")
 }
 
 /// The key that says that a node is up.
@@ -253,7 +260,7 @@ impl Cluster {
     /// Takes a store in, or notes what is new about one that is known by its identity.
     ///
     /// # Errors
-    /// [`ClusterError::StoreTaken`], [`ClusterError::NumberTaken`], [`ClusterError::Meta`].
+    /// [`ClusterError::StoreTaken`], [`ClusterError::NumberTaken`], [`ClusterError::WasLost`], [`ClusterError::Meta`].
     pub async fn register(&self, new: &NewStore) -> Result<StoreRecord, ClusterError> {
         self.again(async || self.try_register(new).await).await
     }
@@ -287,6 +294,9 @@ impl Cluster {
             self.txn(compares, ops).await?;
             return Ok(record);
         }
+        if self.images.meta.get(&lost_key(&uuid)).await?.is_some() {
+            return Err(ClusterError::WasLost(new.name.clone()));
+        }
         let found = self.images.meta.get(NEXT).await?;
         let next = match &found {
             Some(entry) => std::str::from_utf8(&entry.value)
@@ -312,6 +322,7 @@ impl Cluster {
             Compare::Unchanged(NEXT.to_owned(), unchanged),
             Compare::Absent(key(number)),
             Compare::Absent(name_key(&new.name)),
+            Compare::Absent(lost_key(&uuid)),
         ];
         let next = u32::from(number.0) + 1;
         let ops = vec![
@@ -399,7 +410,7 @@ impl Cluster {
                 }
             }
             let compares = vec![Compare::Unchanged(key(number), *revision)];
-            let ops = vec![
+            let mut ops = vec![
                 Op::Delete { key: key(number) },
                 Op::Delete {
                     key: name_key(name),
@@ -407,6 +418,11 @@ impl Cluster {
                 // A writer that has not heard of it yet does not put anything there.
                 put(gone_key(number), record.uuid.clone().into_bytes()),
             ];
+            if lost {
+                // Should it turn up again, what it has is out of date.
+                let name = name.as_str().as_bytes().to_vec();
+                ops.push(put(lost_key(&record.uuid), name));
+            }
             self.txn(compares, ops).await
         });
         removed.await?;

@@ -76,6 +76,10 @@ impl Core {
             self.usable().map_err(|error| error.to_string())?;
             self.pause(&mut tries).await;
         }
+        // So that a disk that is put back to before this is noticed.
+        if !self.stamp_fence(member, Rc::clone(&link)).await {
+            return Err("its fence is not stamped".to_owned());
+        }
         // From here on changes need it: nobody is told of one that misses it before it is out again.
         member.standing.set(Standing::Joining);
         // The same of extents that are gone, and of which it was brought nothing.

@@ -87,6 +87,11 @@ impl Core {
         is_in || self.member(number).is_none()
     }
 
+    /// Is it no store of the cluster any more, as far as is known here?
+    pub(super) fn has_left(&self, number: StoreNumber) -> bool {
+        self.member(number).is_none() || self.gone.borrow().contains(&number)
+    }
+
     /// Does nothing go there, not even where no other store is left?
     pub(super) fn is_shut(&self, number: StoreNumber) -> bool {
         let either = [&self.unlisting, &self.gone];
@@ -169,7 +174,7 @@ impl Core {
     fn to_empty(&self) -> BTreeSet<StoreNumber> {
         let record = &self.record.borrow().0;
         let listed = record.stores.iter().flatten();
-        let gone = record.out.keys().filter(|it| self.member(**it).is_none());
+        let gone = record.out.keys().filter(|it| self.has_left(**it));
         let all = listed.filter(|it| self.is_drained(**it)).chain(gone);
         all.copied().collect()
     }
@@ -364,8 +369,8 @@ impl Core {
             let mut changes = false;
             for store in &stores {
                 changes |= record.stores.as_mut().is_some_and(|it| it.remove(store));
-                // Of who is no member nobody will bring anything back.
-                changes |= self.member(*store).is_none() && record.out.remove(store).is_some();
+                // To a store that has left nothing is brought back.
+                changes |= self.has_left(*store) && record.out.remove(store).is_some();
             }
             Ok(changes)
         })

@@ -14,6 +14,7 @@ use std::rc::Rc;
 use base::{Bytes, Instant, Nanos};
 use policy::place::{At, Candidate, DiskId, Permille, Target};
 
+use super::age::Age;
 use super::open::writer_lease;
 use super::users::{Sides, UserId};
 use super::{Condition, Core, Health, Site, Volume, VolumeError, stores};
@@ -56,6 +57,8 @@ pub(super) struct Member {
     pub total: Cell<Bytes>,
     /// When it was last asked for that and answered, or got a link.
     pub answered: Cell<Instant>,
+    /// How far the volume's fence is there.
+    pub age: Age,
 }
 
 impl Member {
@@ -75,6 +78,7 @@ impl Member {
             free: Cell::new(Bytes(0)),
             total: Cell::new(Bytes(0)),
             answered: Cell::new(env::now()),
+            age: Age::default(),
         }
     }
 
@@ -170,10 +174,16 @@ impl Member {
 }
 
 impl Volume {
-    /// Stores that joined the cluster since the volume was opened may be used from now on. To those it knows the next link goes the way that is
-    /// named now.
+    /// All stores of the cluster: those that joined since the volume was opened may be used from now on, and those that it knows
+    /// and that are not named have left. To the others the next link goes the way that is named now.
     pub fn add_stores(&self, sites: Vec<Site>) {
         let core = &self.core;
+        let named = |number: &StoreNumber| sites.iter().any(|it| it.number == *number);
+        let left = core.members.keys().filter(|it| !named(it));
+        let left: Vec<StoreNumber> = left.copied().collect();
+        left.into_iter().for_each(|number| core.leave(number));
+        // A list that is older than what is known here may come late.
+        core.gone.borrow_mut().retain(|number| !named(number));
         for site in sites {
             let number = site.number;
             if let Some(known) = core.member(number) {
@@ -187,6 +197,7 @@ impl Volume {
             }
             if core.members.add(member) {
                 tracing::info!(volume = %core.id, store = number.0, "a store more");
+                core.learn_ages(&core.record.borrow().0);
                 core.start_with(number);
                 core.news.notify_all();
             }
@@ -330,6 +341,7 @@ impl Core {
                 return Err(self.meta_error(error));
             }
             next.generation = next.generation.next();
+            self.note_ages(&mut next);
             let put = Op::Put {
                 key: self.key.clone(),
                 value: next.encode(),
@@ -489,10 +501,8 @@ impl Core {
 
     /// Opens a link to `member` under its mark.
     pub(super) async fn open_link(&self, member: &Member) -> Result<Rc<dyn Link>, LinkError> {
-        let mark = member.mark.get();
-        let door = member.door();
-        let opened = door.open(&self.guard, mark.0);
-        let link = self.within(opened).await?;
+        let link = self.enter_store(member, member.mark.get()).await?;
+        self.look_at_fence(member, &link).await;
         self.introduce(&link, UserId::OWN, true).await?;
         let longest = (link.write_max() / 4096 * 4096).max(4096);
         self.piece.set(self.piece.get().min(longest));
@@ -513,9 +523,8 @@ impl Core {
             return Err(LinkError::Refused(error.to_string()));
         }
         let mark = self.generation();
-        let door = member.door();
-        let opened = door.open(&self.guard, mark.0);
-        let link = self.within(opened).await?;
+        let link = self.enter_store(member, mark).await?;
+        self.look_at_fence(member, &link).await;
         self.introduce(&link, UserId::OWN, true).await?;
         member.mark.set(mark);
         member.tainted.set(false);
@@ -689,7 +698,8 @@ impl Core {
                 false => Some(format!("{what}: {}", stores(which))),
             };
             let why = [of("out", &out), of("not answering", &silent)];
-            let why: Vec<String> = why.into_iter().flatten().collect();
+            let why = why.into_iter().flatten().chain(self.refused_store());
+            let why: Vec<String> = why.collect();
             return told(Condition::Degraded, why.join("; "));
         }
         if weakest < record.copies {

@@ -312,6 +312,8 @@ impl Core {
                 at += len;
             }
         }
+        // A disk that is put back to before this is noticed.
+        self.stamps.due();
         Ok(())
     }
 

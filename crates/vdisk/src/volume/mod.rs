@@ -18,7 +18,8 @@
 //!   `overlay` what is shared with other images; `snapshot` how it becomes so, and other sizes.
 //!   `dirty` which extents' copies may differ after a crash. `mend` what makes copies equal again. `back` what stores that
 //!   come back are brought. `even` what goes on by itself. `drain` what leaves stores that are to be empty,
-//!   `rehome` the same for older images. `users` who is served under a class of his own.
+//!   `rehome` the same for older images. `users` who is served under a class of his own. `age` which stores were put back to an
+//!   earlier state.
 //!
 //! The map is read when a volume is opened, and what was allocated since its last commit is found by listing; it is in memory
 //! while the volume is open, and committed beside reads and writes. Not here yet: background requests in a class of
@@ -35,6 +36,7 @@
 //!    read before they are equal.
 //! 5. Nothing is answered under a lease that may have run out, nor after a greater mark was seen.
 
+mod age;
 mod back;
 mod commit;
 mod dirty;
@@ -73,6 +75,7 @@ use crate::map::{Entry, Freed, Layer, Map};
 use crate::meta::{MetaError, MetaStore, Revision};
 use crate::names::{COPIES_MAX, ExtentName, Generation, StoreNumber, Stores, VolumeId};
 use crate::record::{RecordError, VolumeRecord};
+use age::Stamps;
 use commit::Unsaid;
 use dirty::Dirty;
 pub use drain::Left;
@@ -562,6 +565,7 @@ pub(crate) struct Core {
     /// Extents whose copies are made equal just now for those who want to read them.
     settling: RefCell<BTreeSet<u32>>,
     dirty: Dirty,
+    stamps: Stamps,
     /// Changes under way, by their mark.
     under_way: RefCell<BTreeMap<Generation, u64>>,
     /// The same by the least mark that was under way when they began: whose mark an object may show in the end.
@@ -657,6 +661,7 @@ impl Core {
 
     /// A change begins: under this mark.
     fn begin(&self) -> UnderWay<'_> {
+        self.stamps.due();
         let mark = self.generation();
         let mut under_way = self.under_way.borrow_mut();
         *under_way.entry(mark).or_default() += 1;

@@ -23,6 +23,7 @@ use base::Bytes;
 use env::sync::{Event, Semaphore, join_all};
 use store::{Caller, Change, Stat};
 
+use super::age::Stamps;
 use super::dirty::{self, Dirty};
 use super::kept::Kept;
 use super::lease::Lease;
@@ -91,6 +92,9 @@ impl Volume {
         let lease = core.settings.lease.saturating_sub(core.settings.margin);
         core.lease.keep(asked, lease);
         if let Err(error) = core.begin_with(&before).await {
+            if !matches!(error, VolumeError::Meta { .. }) {
+                core.give_back(&before).await;
+            }
             // Nothing was answered under it: the next one need not wait for its end.
             if let Some(own) = own
                 && let Err(error) = core.meta.revoke(own).await
@@ -330,6 +334,7 @@ impl Core {
             evening: RefCell::default(),
             settling: RefCell::default(),
             dirty: Dirty::new(BTreeSet::new()),
+            stamps: Stamps::default(),
             under_way: RefCell::default(),
             floors: RefCell::default(),
             record_in_doubt: Cell::new(false),
@@ -345,6 +350,7 @@ impl Core {
 
     /// From a new epoch to copies of which it is known where they are, and which may differ.
     async fn begin_with(self: &Rc<Self>, before: &VolumeRecord) -> Result<(), VolumeError> {
+        self.learn_ages(before);
         let sealed = self.seal(before).await?;
         let doubtful = self.recover(&sealed).await?;
         if let Err(error) = self.read_kept().await {
@@ -354,6 +360,22 @@ impl Core {
         self.dirty.preset(doubtful.clone());
         *self.doubtful.borrow_mut() = doubtful.into_iter().map(|index| (index, 1)).collect();
         self.settle_homes().await
+    }
+
+    /// After an opening that failed the record names the writer that it named before: nothing was answered by this one, and
+    /// others who look at the record see how long that one has been gone.
+    async fn give_back(&self, before: &VolumeRecord) {
+        if self.record.borrow().0.older_than.is_some() {
+            return;
+        }
+        let given = self.change_record(|record| {
+            let waits = record.writer.as_ref().is_some_and(|it| it.waits);
+            record.writer = before.writer.clone().map(|it| Writer { waits, ..it });
+            Ok(true)
+        });
+        if let Err(error) = given.await {
+            tracing::debug!(volume = %self.id, %error, "the record names a writer whose opening failed");
+        }
     }
 
     /// Seals all in-sync stores; puts out those that cannot be, if the volume can do without them.
@@ -486,6 +508,8 @@ impl Core {
             let weakest = weakest.min(record.weakest.max(1));
             let mut changes = record.weakest != weakest;
             record.weakest = weakest;
+            // Before anything is answered: a disk that is put back beyond this opening is noticed.
+            changes |= self.note_ages(record);
             if record.stores.is_none() {
                 let all = self.members.keys().chain(record.out.keys());
                 record.stores = Some(all.copied().collect());
@@ -622,6 +646,7 @@ impl Core {
         let committed = self.commit().await;
         let cleared = self.clear_dirty(true).await;
         committed.and(cleared)?;
+        self.stamp_fences(true).await;
         self.change_record(|record| Ok(record.writer.take().is_some()))
             .await
     }
@@ -636,6 +661,7 @@ impl Core {
         env::spawn(Rc::clone(self).keep_links());
         env::spawn(Rc::clone(self).keep_clean());
         env::spawn(Rc::clone(self).keep_committed());
+        env::spawn(Rc::clone(self).keep_stamped());
         env::spawn(Rc::clone(self).keep_drained());
         for number in self.members.keys() {
             self.start_with(*number);

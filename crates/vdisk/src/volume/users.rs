@@ -198,8 +198,7 @@ impl Core {
     async fn open_side(&self, number: StoreNumber, user: UserId, main: Rc<dyn Link>) {
         let member = self.member(number).expect("it was a member");
         let opened = async {
-            let (mark, door) = (member.mark(), member.door());
-            let link = self.within(door.open(&self.guard, mark.0)).await?;
+            let link = self.enter_store(member, member.mark()).await?;
             self.introduce(&link, user, true).await?;
             Ok::<_, LinkError>(link)
         };

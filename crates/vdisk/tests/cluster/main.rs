@@ -1,5 +1,6 @@
 //! Several nodes on one meta store, in virtual time, with stores in memory.
 
+mod back_in_time;
 mod drain;
 mod idle;
 mod seen;
@@ -49,14 +50,22 @@ struct Place {
 struct Gate(Rc<Place>, String);
 
 impl Door for Gate {
-    fn open<'a>(&'a self, guard: &'a str, mark: u64) -> Pending<'a, Rc<dyn Link>> {
+    fn open_since<'a>(
+        &'a self,
+        guard: &'a str,
+        mark: u64,
+        least: u64,
+    ) -> Pending<'a, Rc<dyn Link>> {
         Box::pin(async move {
             match self.0.down.get() {
                 true => Err(LinkError::Gone("it is down".to_owned())),
                 false if *self.0.address.borrow() != self.1 => {
                     Err(LinkError::Gone(format!("nobody listens at {}", self.1)))
                 }
-                false => LocalDoor(Rc::clone(&self.0.node)).open(guard, mark).await,
+                false => {
+                    let door = LocalDoor(Rc::clone(&self.0.node));
+                    door.open_since(guard, mark, least).await
+                }
             }
         })
     }

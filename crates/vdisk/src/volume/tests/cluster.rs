@@ -39,7 +39,7 @@ pub(super) fn host(number: u16) -> IpAddr {
 pub(super) struct Server {
     pub number: u16,
     ip: IpAddr,
-    disk: RefCell<Rc<Crash>>,
+    pub disk: RefCell<Rc<Crash>>,
     book: Rc<Book>,
     node: RefCell<Option<Rc<Node>>>,
     /// Restarts so far: what was opened before is gone.
@@ -236,7 +236,12 @@ struct FarLink {
 }
 
 impl Door for Far {
-    fn open<'a>(&'a self, guard: &'a str, mark: u64) -> Pending<'a, Rc<dyn Link>> {
+    fn open_since<'a>(
+        &'a self,
+        guard: &'a str,
+        mark: u64,
+        least: u64,
+    ) -> Pending<'a, Rc<dyn Link>> {
         Box::pin(async move {
             let guard = guard.to_owned();
             let seals = self.seals;
@@ -246,7 +251,7 @@ impl Door for Far {
                 if !seals {
                     return unsealed(&node, &guard, mark);
                 }
-                LocalDoor(node).open(&guard, mark).await
+                LocalDoor(node).open_since(&guard, mark, least).await
             });
             let link = opened.await?;
             Ok(Rc::new(FarLink {

@@ -1,5 +1,6 @@
 //! A volume under everything that can happen to it, in virtual time.
 
+mod back_in_time;
 mod cluster;
 mod direct;
 mod gate;

@@ -413,7 +413,14 @@ fn a_lease_that_nobody_ended_is_kept_no_longer_than_the_record_is_ours() {
 
 #[test]
 fn a_damaged_page_of_a_bitmap_puts_its_extents_in_doubt_and_keeps_nobody_out() {
-    env::Runtime::simulated(22).block_on(async {
+    // Where the map is read from the other store the page is not hit.
+    let hit = (22..30).filter(|seed| is_hit_in_a_bitmap(*seed)).count();
+    assert!(hit > 0);
+}
+
+/// Is a page of a bitmap damaged? Then all is well.
+fn is_hit_in_a_bitmap(seed: u64) -> bool {
+    env::Runtime::simulated(seed).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
         let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
         volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
@@ -426,7 +433,9 @@ fn a_damaged_page_of_a_bitmap_puts_its_extents_in_doubt_and_keeps_nobody_out() {
         let rule = Rule::new(rot).on(&[Op::Read]).after(1).times(1);
         cluster.servers[0].book().add(rule);
         let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
-        assert!(cluster.servers[0].book().injuries().rotten_reads > 0);
+        if cluster.servers[0].book().injuries().rotten_reads == 0 {
+            return false;
+        }
         assert_eq!(read(&volume, 0, 4096).await[0], 1);
         assert_eq!(volume.figures().reconciled, 1);
         volume.close().await.unwrap();
@@ -434,7 +443,8 @@ fn a_damaged_page_of_a_bitmap_puts_its_extents_in_doubt_and_keeps_nobody_out() {
         let volume = cluster.open(3, cluster.twin.client(), None).await.unwrap();
         assert_eq!(read(&volume, 0, 4096).await[0], 1);
         assert_eq!(volume.figures().reconciled, 0);
-    });
+        true
+    })
 }
 
 #[test]

@@ -1,0 +1,194 @@
+//! Does a store still have what it had? The generation of the volume's fence there shows it.
+//!
+//! ```text
+//! each seal, and each stamp while the volume is written -> the fence's generation at the store grows, durably
+//!    -> kept in the record, by store -> a store whose fence is older was put back to an earlier state: it gets no link
+//! ```
+//!
+//! A disk that was put back (a snapshot of a virtual machine, an old image) has its identity and its checksums in order, and
+//! copies that are out of date. The fence is stamped at each in-sync store every ten seconds while the volume is written or
+//! copied, and when it is closed; at a store that comes back, before it is in sync.
+//!
+//! Always true:
+//! 1. What the record says of a store was durable there.
+//! 2. A store whose fence is older than that, or gone, counts as one that does not answer: it leaves the in-sync set, and what it
+//!    has is read by no request and no resync.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use base::Nanos;
+use env::sync::{Semaphore, join_all};
+use store::{Change, Condition};
+
+use super::Core;
+use super::members::{Member, Standing};
+use crate::link::{Link, LinkError};
+use crate::names::Generation;
+use crate::record::VolumeRecord;
+
+/// Between two stamps of a volume that is written.
+const STAMP_EVERY: Nanos = Nanos::secs(10);
+
+/// How far the volume's fence is at a store.
+#[derive(Default)]
+pub(super) struct Age {
+    /// The greatest generation that was durable there; 0: none is known.
+    least: Cell<u64>,
+    /// Why the store was refused that shows less.
+    refused: RefCell<Option<String>>,
+}
+
+impl Age {
+    /// It was at this generation, and durable.
+    pub fn reached(&self, generation: u64) {
+        self.least.set(self.least.get().max(generation));
+    }
+}
+
+/// Stamps of the volume's fences.
+pub(super) struct Stamps {
+    /// Something was written since the last one.
+    due: Cell<bool>,
+    one: Rc<Semaphore>,
+}
+
+impl Default for Stamps {
+    fn default() -> Stamps {
+        Stamps {
+            due: Cell::new(false),
+            one: Semaphore::new(1),
+        }
+    }
+}
+
+impl Stamps {
+    /// Something is written, or was copied.
+    pub fn due(&self) {
+        self.due.set(true);
+    }
+}
+
+impl Core {
+    /// A link to `member` under `mark`, if the store is no older than it was.
+    pub(super) async fn enter_store(
+        &self,
+        member: &Member,
+        mark: Generation,
+    ) -> Result<Rc<dyn Link>, LinkError> {
+        let (door, age) = (member.door(), &member.age);
+        let opened = door.open_since(&self.guard, mark.0, age.least.get());
+        let opened = self.within(opened).await;
+        if let Err(LinkError::PutBack(why)) = &opened {
+            let first = age.refused.replace(Some(why.clone())).is_none();
+            if first {
+                tracing::error!(volume = %self.id, why);
+            }
+        } else if opened.is_ok() {
+            age.refused.take();
+        }
+        opened
+    }
+
+    /// Looks how far the fence of a store is, and makes that durable. Is it known now?
+    pub(super) async fn look_at_fence(&self, member: &Member, link: &Rc<dyn Link>) -> bool {
+        let Ok(stat) = self.within(link.stat(&self.guard)).await else {
+            return false;
+        };
+        let durable = self.within(link.flush()).await.is_ok();
+        if durable {
+            member.age.reached(stat.generation.0);
+        }
+        durable
+    }
+
+    /// Why a store is refused, if one is.
+    pub(super) fn refused_store(&self) -> Option<String> {
+        let mut members = self.members.values();
+        members.find_map(|it| {
+            let why = it.age.refused.borrow().clone();
+            why.filter(|_| !self.has_left(it.site.number))
+        })
+    }
+
+    /// What the record says of stores is true of them.
+    pub(super) fn learn_ages(&self, record: &VolumeRecord) {
+        for (number, generation) in &record.seen {
+            if let Some(member) = self.member(*number) {
+                member.age.reached(*generation);
+            }
+        }
+    }
+
+    /// How far fences are goes into the record with each of its changes. Does it say less now?
+    pub(super) fn note_ages(&self, record: &mut VolumeRecord) -> bool {
+        let before = record.seen.clone();
+        for member in self.members.values() {
+            let least = member.age.least.get();
+            if least > 0 {
+                let known = record.seen.entry(member.site.number).or_default();
+                *known = least.max(*known);
+            }
+        }
+        // Of a store that has nothing of the volume nothing is read.
+        if let Some(stores) = &record.stores {
+            record.seen.retain(|number, _| stores.contains(number));
+        }
+        record.seen != before
+    }
+
+    /// Stamps the fence at all in-sync stores, if anything was written or copied since the last time, or this is the `last` time.
+    /// Was it?
+    pub(super) async fn stamp_fences(&self, last: bool) -> bool {
+        let _one = self.stamps.one.acquire(1).await;
+        if !self.stamps.due.take() && !last {
+            return false;
+        }
+        let listed = self.record.borrow().0.stores.clone();
+        let is_used = |it: &&Member| {
+            let listed = listed.as_ref();
+            listed.is_none_or(|all| all.contains(&it.site.number))
+        };
+        let in_sync = |it: &&Member| it.standing.get() == Standing::In;
+        let members = self.members.values().filter(is_used).filter(in_sync);
+        let stamps = members.filter_map(|it| Some(self.stamp_fence(it, it.link()?)));
+        let stamped = join_all(stamps.collect::<Vec<_>>()).await;
+        if stamped.contains(&false) {
+            self.stamps.due();
+        }
+        self.usable().is_ok()
+    }
+
+    /// Stamps the fence at one store. Is that durable, and known?
+    pub(super) async fn stamp_fence(&self, member: &Member, link: Rc<dyn Link>) -> bool {
+        let mark = member.mark().0;
+        let change = Change {
+            mark: Some(mark),
+            ..Change::FUA.only_if(Condition::MarkAtMost(mark))
+        };
+        match self.within(link.stamp(&self.guard, change)).await {
+            Ok(()) => return self.look_at_fence(member, &link).await,
+            Err(LinkError::Fenced { why, .. }) => drop(self.fence(why)),
+            Err(error) if error.ends_link() => {
+                member.lose(&link, matches!(error, LinkError::Unknown(_)));
+            }
+            Err(error) => {
+                tracing::debug!(volume = %self.id, %error, "a fence is not stamped");
+            }
+        }
+        false
+    }
+
+    /// Stamps fences as long as the volume is open.
+    pub(super) async fn keep_stamped(self: Rc<Self>) {
+        while self.usable().is_ok() {
+            env::sleep(STAMP_EVERY).await;
+            if self.usable().is_err() || !self.stamp_fences(false).await {
+                continue;
+            }
+            if let Err(error) = self.change_record(|_| Ok(true)).await {
+                tracing::debug!(volume = %self.id, %error, "how far fences are is not in the record yet");
+            }
+        }
+    }
+}
