@@ -10,8 +10,10 @@
 //! 2. The volume is not opened before the fences beyond reason are gone from all of its stores.
 
 use super::collect::{GUARD_OF, Objective};
+use super::stores::lists;
 use super::{Cluster, ClusterError};
-use crate::meta::{Compare, Op};
+use crate::image_meta::ImagesError;
+use crate::meta::{Compare, Op, Outcome, Revision};
 use crate::names::{StoreNumber, VolumeId};
 use crate::record::{VolumeRecord, volume_key};
 
@@ -28,37 +30,73 @@ impl Cluster {
             return Ok(());
         }
         let stores = self.stores().await?;
-        let listed = record.stores.clone();
-        let all = listed
-            .into_iter()
-            .flatten()
-            .chain(record.out.keys().copied());
-        let there = all.filter(|it| stores.contains_key(it)).collect::<Vec<_>>();
-        let looked =
-            self.as_collector_of(async |objects| Ok(lower(objects, &record, &there).await));
-        if let Err((store, why)) = looked.await? {
-            let name = stores[&store].0.name.clone();
-            let volume = record.name;
-            return Err(ClusterError::NotUnsealed {
-                volume,
-                store: name,
+        let there: Vec<StoreNumber> = stores.keys().copied().collect();
+        let refused = |record: &VolumeRecord, (store, why): (StoreNumber, String)| {
+            ClusterError::NotUnsealed {
+                volume: record.name.clone(),
+                store: stores[&store].0.name.clone(),
                 why,
-            });
-        }
-        record.older_than = None;
-        let put = Op::Put {
-            key: volume_key(id),
-            value: record.encode(),
-            lease: None,
+            }
         };
-        let compares = vec![Compare::Unchanged(volume_key(id), changed)];
-        self.txn(compares, vec![put]).await?;
+        let found =
+            self.as_collector_of(async |objects| Ok(beyond_reason(objects, &record, &there).await));
+        let beyond = found.await?.map_err(|why| refused(&record, why))?;
+        // The next fence there is a younger object: what is known of this one goes before it does.
+        record.seen.retain(|store, _| !beyond.contains(store));
+        let revision = self.write_record(&record, changed).await?;
+        let lowered =
+            self.as_collector_of(async |objects| Ok(lower(objects, &record, &beyond).await));
+        lowered.await?.map_err(|why| refused(&record, why))?;
+        record.older_than = None;
+        self.write_record(&record, revision).await?;
         tracing::warn!(volume = %record.name, "stores that were sealed beyond reason are put right");
         Ok(())
     }
+
+    /// Puts a volume's record in the place of one that nothing changed since; its revision.
+    async fn write_record(
+        &self,
+        record: &VolumeRecord,
+        since: Revision,
+    ) -> Result<Revision, ClusterError> {
+        let key = volume_key(record.id);
+        let put = Op::Put {
+            key: key.clone(),
+            value: record.encode(),
+            lease: None,
+        };
+        let compares = vec![Compare::Unchanged(key.clone(), since)];
+        match self.images.meta.txn(compares, vec![put]).await? {
+            Outcome::Done(revision) => Ok(revision),
+            Outcome::Refused(_) => Err(ImagesError::Conflict(key).into()),
+        }
+    }
 }
 
-/// Deletes a volume's fences that are beyond reason.
+/// Stores with a fence of the volume that is beyond reason. An opening seals stores that have nothing of it, too: those are looked
+/// at if they answer.
+async fn beyond_reason(
+    objects: &Objective,
+    record: &VolumeRecord,
+    stores: &[StoreNumber],
+) -> Result<Vec<StoreNumber>, (StoreNumber, String)> {
+    let fence = format!("{GUARD_OF}{}", record.id);
+    let mut beyond = Vec::new();
+    for store in stores {
+        let must = lists(record, *store) || record.out.contains_key(store);
+        match objects.mark_of(*store, &fence).await {
+            Ok(Some(mark)) if record.is_beyond_reason(mark) => beyond.push(*store),
+            Ok(_) => {}
+            Err(error) if must => return Err((*store, error.to_string())),
+            Err(error) => {
+                tracing::debug!(volume = %record.name, store = store.0, %error, "its fence is not looked at");
+            }
+        }
+    }
+    Ok(beyond)
+}
+
+/// Deletes the volume's fence at these stores.
 async fn lower(
     objects: &Objective,
     record: &VolumeRecord,
@@ -66,11 +104,8 @@ async fn lower(
 ) -> Result<(), (StoreNumber, String)> {
     let fence = format!("{GUARD_OF}{}", record.id);
     for store in stores {
-        let failed = |error: crate::link::LinkError| (*store, error.to_string());
-        let sealed = objects.mark_of(*store, &fence).await.map_err(failed)?;
-        if sealed.is_some_and(|mark| record.is_beyond_reason(mark)) {
-            objects.remove(*store, &fence).await.map_err(failed)?;
-        }
+        let gone = objects.remove(*store, &fence).await;
+        gone.map_err(|error| (*store, error.to_string()))?;
     }
     Ok(())
 }

@@ -537,7 +537,8 @@ impl Core {
         // Else each try would come closer to the store's mark, until one opens the volume by an old list of who is out.
         let told = self.change_record(|record| {
             record.older_than = Some(Generation(found));
-            record.writer = None;
+            // A writer that is still waited for is so when the fence was put right, too.
+            record.writer = record.writer.take().filter(|it| it.waits);
             Ok(true)
         });
         match told.await {

@@ -134,6 +134,32 @@ fn a_volume_sealed_beyond_reason_says_so_and_repair_puts_it_right() {
 }
 
 #[test]
+fn a_store_that_has_nothing_of_a_volume_and_is_sealed_beyond_reason_is_put_right_too() {
+    env::Runtime::simulated(305).block_on(async {
+        let (_twin, places, cluster) = two_stores().await;
+        cluster.create(&vm("vm1")).await.unwrap();
+        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        write(in_use.volume(), 0, 5).await;
+        drop(in_use);
+        env::sleep(Nanos::secs(10)).await;
+        for store in ["c", "d"] {
+            let number = places.add(&cluster, store, store).await.number;
+            let listed = cluster.overview(&name("vm1")).await.unwrap().record.stores;
+            assert!(!listed.unwrap().contains(&number), "it has nothing");
+        }
+        seal(&places, "c", 1 << 31).await;
+        let refused = told(cluster.open(&name("vm1")).await);
+        assert!(refused.contains("is sealed for 2147483648"), "{refused}");
+        // One that has nothing need not answer.
+        places.0.borrow()["d"].down.set(true);
+        let repaired = cluster.repair(&name("vm1"), Nanos::secs(60), false).await;
+        assert_eq!(repaired.unwrap().health.condition, Condition::Healthy);
+        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        assert_eq!(read(in_use.volume(), 0).await, 5);
+    });
+}
+
+#[test]
 fn a_volume_whose_record_may_be_older_than_its_stores_is_not_repaired_by_force() {
     env::Runtime::simulated(304).block_on(async {
         let (_twin, places, cluster) = two_stores().await;

@@ -9,9 +9,10 @@ use env::net::sim;
 
 use super::cluster::{Cluster, host};
 use super::single::{filled, healthy, read};
+use crate::link::{Door, LocalDoor};
 use crate::meta::{Faults, TwinClient};
 use crate::record::OnMetaLoss;
-use crate::volume::{Condition, Volume};
+use crate::volume::{Condition, Volume, VolumeError};
 
 async fn one_volume() -> (Rc<Cluster>, Rc<TwinClient>, Rc<Volume>) {
     let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
@@ -175,5 +176,21 @@ fn a_volume_that_nobody_reads_or_writes_says_that_a_store_is_gone() {
         assert_eq!(health.why, "not answering: store 2");
         cluster.servers[1].stalled.set(false);
         healthy(&volume).await;
+    });
+}
+
+#[test]
+fn a_writer_that_is_waited_for_still_is_when_a_fence_was_put_right() {
+    env::Runtime::simulated(221).block_on(async {
+        let (cluster, meta, _volume) = one_volume().await;
+        let node = cluster.servers[1].node();
+        LocalDoor(node).open("g/00000007", 1 << 31).await.unwrap();
+        refuse(&meta, true);
+        // It holds its lease still.
+        let refused = cluster.open(2, cluster.twin.client(), None).await;
+        let why = refused.map(drop).unwrap_err();
+        assert!(matches!(why, VolumeError::Sealed { .. }), "{why}");
+        let writer = cluster.record().await.writer;
+        assert!(writer.is_some_and(|it| it.waits));
     });
 }
