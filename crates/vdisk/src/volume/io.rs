@@ -7,6 +7,8 @@
 //! Always true:
 //! 1. A piece that was sent and not answered leaves its extent in doubt before its range is given up.
 //! 2. Stores for a new extent are noted before the first byte is sent to any of them.
+//! 3. Of two changes of the same bytes the one that came first is over before the other one begins, however often it is tried: one
+//!    that its client gave up long ago cannot land on what was answered later.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -18,6 +20,7 @@ use store::{Change, place_of};
 
 use super::members::{Member, Standing};
 use super::overlay::BLOCK;
+use super::ranges;
 use super::users::UserId;
 use super::{Core, Placed, VolumeError};
 use crate::choice::Told;
@@ -278,6 +281,7 @@ impl Core {
         data: Option<View>,
     ) -> Result<(), VolumeError> {
         let deadline = env::now() + self.settings.deadline;
+        let turn = self.turn(piece, deadline).await?;
         let mut tries = 0;
         loop {
             match self.settled(piece.index, deadline).await {
@@ -315,7 +319,7 @@ impl Core {
                 Ok(Tried::Done) => return Ok(()),
                 Ok(Tried::TooFew(error)) => {
                     let placed = self.placed(index);
-                    drop(held);
+                    drop((held, turn));
                     return self.enough(placed, error, deadline).await;
                 }
                 Ok(Tried::GivenUp(error)) => return Err(error),
@@ -328,6 +332,29 @@ impl Core {
                 return Err(error);
             }
             self.pause(&mut tries).await;
+        }
+    }
+
+    /// Waits until all changes of these bytes that came before are over, as long as a request is tried.
+    async fn turn(
+        &self,
+        piece: Piece,
+        deadline: Instant,
+    ) -> Result<Option<ranges::Held>, VolumeError> {
+        #[cfg(test)]
+        if self.planted(super::Bug::FreeRange) {
+            return Ok(None);
+        }
+        let mut turn = std::pin::pin!(self.turns.take(piece.range(false), true));
+        loop {
+            if let Ok(held) = env::timeout(self.until(deadline), &mut turn).await {
+                return Ok(Some(held));
+            }
+            let why = "an earlier change of the same bytes is not over".to_owned();
+            let error = self.no_copy(piece.index, &LinkError::Gone(why));
+            if self.is_late(deadline, &error) {
+                return Err(error);
+            }
         }
     }
 

@@ -560,6 +560,8 @@ pub(crate) struct Core {
     /// Extents whose copies may differ, and how many pieces say so; nobody reads or writes them before they are equal.
     doubtful: RefCell<BTreeMap<u32, u64>>,
     ranges: Rc<Ranges>,
+    /// Changes in the order they came; those that are tried again keep their place.
+    turns: Rc<Ranges>,
     /// Extents that get or lose copies just now.
     evening: RefCell<BTreeSet<u32>>,
     /// Extents whose copies are made equal just now for those who want to read them.

@@ -331,6 +331,7 @@ impl Core {
             extents: RefCell::default(),
             doubtful: RefCell::default(),
             ranges: Rc::default(),
+            turns: Rc::default(),
             evening: RefCell::default(),
             settling: RefCell::default(),
             dirty: Dirty::new(BTreeSet::new()),
