@@ -1,7 +1,7 @@
 //! How a volume goes from the node that has it open to one that wants it.
 //!
 //! ```text
-//! who wants it   want/<volume>, under its node's lease -> record has no writer any more -> opens it
+//! who wants it   want/<volume>, under a lease of its own -> record has no writer any more -> opens it
 //!                                                      -> in-use/<volume> with the want's number -> refused, and says by whom
 //! who has it     nobody uses it -> closes it | clients use it -> in-use/<volume> | taken over, and they are idle -> closes it
 //! ```
@@ -9,6 +9,7 @@
 //! Always true:
 //! 1. Only the node that has a volume open gives it up, in good order; a node that is gone loses it with its lease.
 //! 2. A volume whose clients were served within the time that a taker names is not given up.
+//! 3. A want ends with the claim that made it, or some seconds later by itself.
 
 use std::rc::Rc;
 
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::opened::Slot;
 use super::{Cluster, ClusterError};
-use crate::meta::{MetaError, Op, whole_range};
+use crate::meta::{LeaseId, MetaError, Op, whole_range};
 use crate::names::VolumeId;
 use crate::record::{Name, Writer};
 
@@ -60,6 +61,13 @@ fn want_key(id: VolumeId) -> String {
 
 fn answer_key(id: VolumeId) -> String {
     format!("in-use/{id}")
+}
+
+/// Does no client need a volume here, or has the want come for those that were idle for long?
+fn may_go(slot: &Slot, want: &Want) -> bool {
+    let idle = slot.volume().idle_for();
+    let was_idle = |least: u64| idle.is_some_and(|it| it >= Nanos::millis(least));
+    slot.users() == 0 || want.from_idle_ms.is_some_and(was_idle)
 }
 
 impl InUseThere {
@@ -111,16 +119,39 @@ impl Cluster {
             node: self.node().to_string(),
             from_idle_ms: from_idle.map(millis),
         };
-        let value = serde_json::to_vec(&want).expect("plain data");
-        if let Err(error) = self.note(want_key(id), value).await {
+        let lease = self.put_want(id, &want).await;
+        if let Err(error) = &lease {
             tracing::debug!(volume = %id, %error, "that it is wanted is not said");
         }
         let answer = self.until_free(asked, id, want.number).await;
-        let gone = Op::Delete { key: want_key(id) };
-        if let Err(error) = self.images.meta.txn(Vec::new(), vec![gone]).await {
-            tracing::debug!(volume = %id, %error, "the want goes with the node's lease");
+        // Takes this want away, and none that another node put in its place.
+        if let Ok(lease) = lease
+            && let Err(error) = self.images.meta.revoke(lease).await
+        {
+            tracing::debug!(volume = %id, %error, "the want goes when its lease runs out");
         }
         answer
+    }
+
+    /// Says that a volume is wanted, under a lease that lasts about as long as is waited.
+    async fn put_want(&self, id: VolumeId, want: &Want) -> Result<LeaseId, MetaError> {
+        let meta = &self.images.meta;
+        let lease = meta.lease(self.settings.handover + LOOK_FOR_WANTS).await?;
+        let put = Op::Put {
+            key: want_key(id),
+            value: serde_json::to_vec(want).expect("plain data"),
+            lease: Some(lease),
+        };
+        meta.txn(Vec::new(), vec![put]).await?;
+        Ok(lease)
+    }
+
+    /// Is a want still there?
+    async fn stands(&self, id: VolumeId, want: &Want) -> bool {
+        let found = self.images.meta.get(&want_key(id)).await;
+        let found = found.ok().flatten();
+        let found = found.and_then(|it| serde_json::from_slice::<Want>(&it.value).ok());
+        found.is_some_and(|it| it.number == want.number)
     }
 
     async fn until_free(
@@ -154,14 +185,20 @@ impl Cluster {
         Ok(answer.filter(|it| it.number == number))
     }
 
-    /// Puts a key that goes with this node.
-    async fn note(&self, key: String, value: Vec<u8>) -> Result<(), MetaError> {
+    /// Puts a key that goes with this node. Is it there?
+    async fn note(&self, key: String, value: Vec<u8>) -> bool {
         if self.lease.get().is_none() {
             self.keep_lease().await;
         }
         let lease = self.lease.get();
+        // Without one it would stay for good.
+        if lease.is_none() {
+            return false;
+        }
         let put = Op::Put { key, value, lease };
-        self.images.meta.txn(Vec::new(), vec![put]).await.map(drop)
+        let put = self.images.meta.txn(Vec::new(), vec![put]).await;
+        put.inspect_err(|error| tracing::debug!(%error, "a note is not there"))
+            .is_ok()
     }
 
     /// Takes a volume over from another node whose clients of it sent nothing for `idle`, and keeps it open here for a minute.
@@ -209,8 +246,7 @@ impl Cluster {
     /// Gives a volume up that nobody needs here, or says who does.
     async fn answer_want(&self, slot: &Rc<Slot>, want: &Want) {
         let (users, idle) = (slot.users(), slot.volume().idle_for());
-        let was_idle = |least: u64| idle.is_some_and(|it| it >= Nanos::millis(least));
-        if users > 0 && !want.from_idle_ms.is_some_and(was_idle) {
+        if !may_go(slot, want) {
             let answer = InUseThere {
                 number: want.number,
                 users,
@@ -218,9 +254,9 @@ impl Cluster {
             };
             if slot.answered.replace(want.number) != want.number {
                 let value = serde_json::to_vec(&answer).expect("plain data");
-                if let Err(error) = self.note(answer_key(slot.id()), value).await {
+                if !self.note(answer_key(slot.id()), value).await {
                     slot.answered.set(0);
-                    tracing::debug!(volume = %slot.name(), %error, "who wants it is not answered");
+                    tracing::debug!(volume = %slot.name(), "who wants it is not answered");
                 }
             }
             return;
@@ -232,11 +268,12 @@ impl Cluster {
         let Some(own) = self.own.upgrade() else {
             return;
         };
-        let (slot, takes) = (Rc::clone(slot), users > 0);
+        let (slot, want) = (Rc::clone(slot), want.clone());
         env::spawn(async move {
             let _alone = own.alone(slot.id()).await;
-            // A user may have come while this waited.
-            if slot.volume().is_open() && (takes || slot.users() == 0) {
+            let stands = own.stands(slot.id(), &want).await;
+            // Clients may have come, or come back, while this waited.
+            if stands && slot.volume().is_open() && may_go(&slot, &want) {
                 if let Err(error) = own.close_slot(&slot).await {
                     tracing::warn!(volume = %slot.name(), %error, "given up, and not all is settled");
                 }

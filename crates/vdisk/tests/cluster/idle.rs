@@ -233,3 +233,81 @@ fn an_opening_that_failed_keeps_no_other_node_waiting() {
         assert!(took < Nanos::secs(1), "{took}");
     });
 }
+
+#[test]
+fn a_want_that_could_not_be_taken_back_ends_though_its_node_stays_up() {
+    env::Runtime::simulated(110).block_on(async {
+        let (twin, places, first) = two_stores_with(NEVER).await;
+        first.create(&vm("vm1")).await.unwrap();
+        let meta = twin.client();
+        let second = cluster_with("n2", meta.clone(), &places, NEVER);
+        second.start();
+        let _in_use = first.open(&name("vm1")).await.unwrap();
+        let own = Rc::clone(&second);
+        let opening = env::spawn(async move { own.open(&name("vm1")).await.is_err() });
+        env::sleep(Nanos::millis(100)).await;
+        let wants = async || {
+            twin.client()
+                .range("want/", None, 10)
+                .await
+                .unwrap()
+                .entries
+        };
+        assert_eq!(wants().await.len(), 1);
+        refuse(&meta, true);
+        assert!(opening.await);
+        refuse(&meta, false);
+        env::sleep(Nanos::secs(20)).await;
+        assert!(second.alive().await.unwrap().contains("n2"));
+        assert_eq!(wants().await, []);
+    });
+}
+
+/// A volume is taken over from a client that is idle, while its node looks at it as a whole, and the client writes again after so
+/// long. Was that answered, and yet the volume taken?
+async fn is_taken_from_a_client_that_came_back(looks_after: Nanos, comes_after: Nanos) -> bool {
+    let (twin, places) = (Twin::new("meta"), Rc::new(Places::default()));
+    let meta = twin.client();
+    let first = cluster_with("n1", meta.clone(), &places, NEVER);
+    first.start();
+    places.add(&first, "a", "da").await;
+    places.add(&first, "b", "db").await;
+    first.create(&vm("vm1")).await.unwrap();
+    let second = second_node(&twin, &places, NEVER).await;
+    let in_use = first.open(&name("vm1")).await.unwrap();
+    write(in_use.volume(), 0, 6).await;
+    env::sleep(Nanos::secs(31)).await;
+    meta.set_faults(Faults {
+        delay_least: Nanos::millis(500),
+        delay_most: Nanos::millis(500),
+        ..Faults::default()
+    });
+    let other = Rc::clone(&second);
+    let taken = env::spawn(async move {
+        let taken = other.take_over(&name("vm1"), Nanos::secs(30)).await;
+        taken.is_ok()
+    });
+    let own = Rc::clone(&first);
+    let looking = env::spawn(async move {
+        env::sleep(looks_after).await;
+        drop(own.repair(&name("vm1"), Nanos(0), false).await);
+    });
+    env::sleep(comes_after).await;
+    let data = View::copy_of(&[7; 4096]);
+    let wrote = in_use.volume().write_at(Sector(0), data).await.is_ok();
+    let taken = taken.await;
+    drop(env::cancel_scope(looking));
+    wrote && taken
+}
+
+#[test]
+fn a_volume_whose_clients_come_back_while_it_is_about_to_be_given_up_stays() {
+    for looks_after in (0..2_000).step_by(250) {
+        for comes_after in (500..3_500).step_by(150) {
+            let (looks, comes) = (Nanos::millis(looks_after), Nanos::millis(comes_after));
+            let taken = env::Runtime::simulated(111)
+                .block_on(is_taken_from_a_client_that_came_back(looks, comes));
+            assert!(!taken, "{looks}, {comes}");
+        }
+    }
+}

@@ -24,7 +24,7 @@ use vdisk::cluster::stores::{NewStore, StoreRecord, StoreState};
 use vdisk::cluster::volumes::{NewVolume, Use};
 use vdisk::cluster::{Cluster, ClusterError, Settings, Ways};
 use vdisk::link::{Door, Link, LinkError, LocalDoor, Pending};
-use vdisk::meta::{LeaseId, MetaStore, Op, Redb, Twin};
+use vdisk::meta::{Faults, LeaseId, MetaStore, Op, Redb, Twin, TwinClient};
 use vdisk::record::{Fairness, Name, OnMetaLoss, PriorityClass};
 use vdisk::volume::{Condition, Volume};
 
@@ -202,6 +202,13 @@ async fn read(volume: &Volume, at: u64) -> u8 {
     let buf = read.unwrap();
     assert!(buf.iter().all(|byte| *byte == buf[0]));
     buf[0]
+}
+
+fn refuse(meta: &TwinClient, refused: bool) {
+    meta.set_faults(Faults {
+        refused,
+        ..Faults::default()
+    });
 }
 
 fn told<T>(answer: Result<T, ClusterError>) -> String {

@@ -1,15 +1,6 @@
 //! What a node shows when not all is well: the meta store away, stores that are not served, stores sealed beyond reason.
 
-use vdisk::meta::{Faults, TwinClient};
-
 use super::*;
-
-fn refuse(meta: &TwinClient, refused: bool) {
-    meta.set_faults(Faults {
-        refused,
-        ..Faults::default()
-    });
-}
 
 /// A volume that is open, one that is not, and the way to the meta store.
 async fn two_volumes() -> (Rc<Cluster>, Rc<TwinClient>) {
