@@ -79,7 +79,8 @@ impl Cluster {
         }
     }
 
-    /// Opens volumes that nobody has open and that have something on drained stores.
+    /// Opens volumes that nobody has open and that have something on drained stores. Those that a writer elsewhere did not close
+    /// are left to it for minutes, as where idle volumes are kept well.
     async fn drain_closed(&self) -> Result<(), ClusterError> {
         let drained: BTreeSet<StoreNumber> = {
             let known = self.known.borrow();
@@ -98,7 +99,10 @@ impl Cluster {
             return Ok(());
         }
         let held = self.held().await?;
-        for known in self.records().await?.into_values() {
+        let records = self.records().await?;
+        self.left.looked(records.values(), &held);
+        for known in records.into_values() {
+            let settled = self.left.is_free(&known, self.node().as_str());
             let record = known.record;
             if record.state != VolumeState::Live {
                 continue;
@@ -107,7 +111,8 @@ impl Cluster {
             // What this node itself left before it was started again is for it to settle.
             let elsewhere = elsewhere.filter(|it| it.node != self.node().as_str());
             let elsewhere = elsewhere.filter(|it| held.contains(&writer_key(it.lease)));
-            if !has_any(&record, &drained) || elsewhere.is_some() || self.is_left_alone(record.id) {
+            let elsewhere = elsewhere.is_some() || !settled;
+            if !has_any(&record, &drained) || elsewhere || self.is_left_alone(record.id) {
                 continue;
             }
             if self.slot(record.id).is_none() {

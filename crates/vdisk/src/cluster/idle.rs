@@ -11,7 +11,8 @@
 //! Always true:
 //! 1. One node at a time has such a volume open, and lets it go when another node wants it.
 //! 2. No volume is opened to put more stores out than come back: what all stores of an idle volume have is the same.
-//! 3. What could not be made well is left alone for a time that grows, until stores or nodes change.
+//! 3. What its writer did not close is left to it for minutes: it may be cut off from the meta store alone, and its clients wait.
+//! 4. What could not be made well is left alone for a time that grows, until stores or nodes change.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,12 +25,17 @@ use super::opened::Slot;
 use super::stores::{AllStores, StoreState};
 use super::up::Up;
 use super::{Cluster, ClusterError};
+use crate::image::Known;
 use crate::names::{Generation, StoreNumber, VolumeId};
 use crate::record::{VolumeRecord, VolumeState, writer_key};
 use crate::volume::{Condition, Volume};
 
-/// So many volumes are open for this at once on one node.
+/// So many volumes have a place at once on one node.
 const AT_ONCE: u64 = 4;
+/// So many are open for this in all.
+const OPEN_MOST: u64 = 16;
+/// One that takes longer goes on without a place: others are not to wait for it.
+const PLACE_MOST: Nanos = Nanos::secs(300);
 /// Between two looks at how far a volume is.
 pub(super) const LOOK: Nanos = Nanos::millis(200);
 /// A volume is closed when nothing became better for so long.
@@ -51,6 +57,7 @@ pub(super) enum Gain {
 
 /// What this node does about idle volumes.
 pub(super) struct Idle {
+    places: Rc<Semaphore>,
     open: Rc<Semaphore>,
     under_way: RefCell<BTreeSet<VolumeId>>,
     stuck: RefCell<BTreeMap<VolumeId, LeftAlone>>,
@@ -67,7 +74,8 @@ struct LeftAlone {
 impl Default for Idle {
     fn default() -> Idle {
         Idle {
-            open: Semaphore::new(AT_ONCE),
+            places: Semaphore::new(AT_ONCE),
+            open: Semaphore::new(OPEN_MOST),
             under_way: RefCell::default(),
             stuck: RefCell::default(),
             last: RefCell::default(),
@@ -144,6 +152,12 @@ pub(super) fn gain(record: &VolumeRecord, stores: &AllStores, up: &Up) -> Option
     }
 }
 
+/// A number that is another one with each try, however many generations that takes: all nodes draw the same.
+fn draw(id: VolumeId, tries: u64) -> u64 {
+    let both = [u64::from(id.0).to_le_bytes(), tries.to_le_bytes()];
+    u64::from(base::crc::crc32c(&both.concat()))
+}
+
 /// How far an engine is; something else each time that something became better.
 fn progress(volume: &Volume) -> ([u64; 5], usize, u8) {
     let figures = volume.figures();
@@ -172,6 +186,7 @@ fn is_well(volume: &Volume, stores: &AllStores) -> bool {
 impl Cluster {
     pub(super) async fn keep_idle_well(&self) {
         if let Err(error) = self.look_for_idle().await {
+            self.left.forget();
             tracing::debug!(%error, "idle volumes were not looked at");
         }
     }
@@ -181,17 +196,14 @@ impl Cluster {
         let (stores, up) = (self.stores().await?, self.up().await?);
         self.idle.changed(&stores, &up);
         let held = self.held().await?;
-        for known in self.records().await?.into_values() {
-            let record = known.record;
-            let Generation(tries) = record.generation;
-            let turn = up.turn(u64::from(record.id.0).wrapping_add(tries));
-            let written = record.writer.as_ref();
-            let written = written.is_some_and(|it| held.contains(&writer_key(it.lease)));
-            let ours = turn == Some(self.node().as_str()) && !written;
-            if !ours || self.slot(record.id).is_some() || !self.idle.is_free(record.id) {
+        let records = self.records().await?;
+        self.left.looked(records.values(), &held);
+        for known in records.values() {
+            let record = &known.record;
+            if !self.idle.is_free(record.id) {
                 continue;
             }
-            let Some(gain) = gain(&record, &stores, &up) else {
+            let Some(gain) = self.gain_here(known, &stores, &up, &held) else {
                 continue;
             };
             tracing::debug!(volume = %record.name, ?gain, "an idle volume is to be made well");
@@ -200,14 +212,52 @@ impl Cluster {
         Ok(())
     }
 
+    /// What a volume gains if this node opens it now, if it is this node's turn and nobody has it.
+    fn gain_here(
+        &self,
+        known: &Known<VolumeRecord>,
+        stores: &AllStores,
+        up: &Up,
+        held: &BTreeSet<String>,
+    ) -> Option<Gain> {
+        let (record, node) = (&known.record, self.node().as_str());
+        let Generation(tries) = record.generation;
+        let turn = up.turn(draw(record.id, tries));
+        let writer = record.writer.as_ref();
+        let written = writer.is_some_and(|it| held.contains(&writer_key(it.lease)));
+        let ours = turn == Some(node) || writer.is_some_and(|it| it.node == node);
+        let free = !written && self.slot(record.id).is_none() && self.left.is_free(known, node);
+        let gain = || gain(record, stores, up);
+        (ours && free).then(gain).flatten()
+    }
+
+    /// Opens a volume until it is well, if it still gains by that. May others try at once?
+    async fn make_well(&self, id: VolumeId) -> Result<bool, ClusterError> {
+        let (stores, up) = (self.stores().await?, self.up().await?);
+        let (held, known) = (self.held().await?, self.images.volume(id).await?);
+        if self.gain_here(&known, &stores, &up, &held).is_none() {
+            return Ok(true);
+        }
+        self.visit(id, async |slot| self.watch(slot).await).await
+    }
+
     fn begin_with(&self, id: VolumeId) {
         let Some(own) = self.own.upgrade() else {
             return;
         };
         self.idle.under_way.borrow_mut().insert(id);
         env::spawn(async move {
-            let _one = own.idle.open.acquire(1).await;
-            let well = own.visit(id, async |slot| own.watch(slot).await).await;
+            let place = own.idle.places.acquire(1).await;
+            let _open = own.idle.open.acquire(1).await;
+            // Much may be another way by now.
+            let mut visit = std::pin::pin!(own.make_well(id));
+            let well = match env::timeout(PLACE_MOST, &mut visit).await {
+                Ok(well) => well,
+                Err(_) => {
+                    drop(place);
+                    visit.await
+                }
+            };
             match well {
                 Ok(true) => drop(own.idle.stuck.borrow_mut().remove(&id)),
                 Ok(false) => own.idle.leave_alone(id),
@@ -220,12 +270,12 @@ impl Cluster {
         });
     }
 
-    /// Waits until a volume is well, is wanted, or nothing becomes better. May others try at once?
+    /// Waits until a volume is well, has users, is wanted elsewhere, or nothing becomes better. May others try at once?
     async fn watch(&self, slot: &Slot) -> bool {
         let volume = slot.volume();
         let mut last = (progress(volume), env::now());
         loop {
-            if slot.is_given_up() || self.stopping.get() {
+            if slot.users() > 0 || slot.is_given_up() || self.stopping.get() {
                 return true;
             }
             let well = is_well(volume, &self.known.borrow());

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - [`stores`] stores and nodes. [`volumes`] what people do with volumes, [`set`] what they set on them. [`opened`] volumes in use. [`collect`] freeing,
-//!   audit, repair. [`drain`] stores are emptied. `idle` volumes without clients are kept well. `wants` volumes go from node to node; [`up`] who is up. `shared` one policy for all volumes of the node; [`heard`] what stores tell it unasked.
+//!   audit, repair. [`drain`] stores are emptied. `idle` volumes without clients are kept well; `left` those that their writers did not close. `wants` volumes go from node to node; [`up`] who is up. `shared` one policy for all volumes of the node; [`heard`] what stores tell it unasked.
 //!
 //! Always true:
 //! 1. A volume has one engine here at most, and one operation on it as a whole runs at a time.
@@ -19,6 +19,7 @@ pub mod drain;
 mod error;
 pub mod heard;
 mod idle;
+mod left;
 pub mod opened;
 mod reseal;
 pub mod seen;
@@ -48,6 +49,7 @@ use crate::volume;
 pub use error::ClusterError;
 use heard::Heard;
 use idle::Idle;
+use left::Left;
 use opened::Slot;
 use seen::{Answers, Records};
 use shared::Shared;
@@ -132,6 +134,8 @@ pub struct Cluster {
     /// Closed volumes that could not be emptied of drained stores, and until when they are left alone.
     stuck: RefCell<BTreeMap<VolumeId, Instant>>,
     idle: Idle,
+    /// Volumes that their writers did not close.
+    left: Left,
     answers: Answers,
     /// What the meta store said last.
     last_records: RefCell<Records>,
@@ -163,6 +167,7 @@ impl Cluster {
             collecting: Semaphore::new(1),
             stuck: RefCell::default(),
             idle: Idle::default(),
+            left: Left::default(),
             answers: Answers::new(),
             last_records: RefCell::default(),
             alive: RefCell::default(),

@@ -25,9 +25,9 @@ async fn drain(cluster: &Cluster, store: &str) {
     drained.unwrap();
 }
 
-/// Waits until no volume has anything on a store.
+/// Waits until no volume has anything on a store; longer than a volume is left to a writer that did not close it.
 async fn emptied(cluster: &Cluster, number: u16) {
-    let deadline = env::now() + Nanos::secs(300);
+    let deadline = env::now() + Nanos::secs(900);
     loop {
         let progress = cluster.progress(&[StoreNumber(number)]).await.unwrap();
         if progress[0].volumes.is_empty() {

@@ -89,6 +89,10 @@ fn a_volume_that_a_crashed_node_had_open_is_settled_and_closed() {
         });
         let taken = taken.await;
         sim::crash_host(HOME);
+        // It may as well be cut off from the meta store alone.
+        env::sleep(Nanos::secs(590)).await;
+        let seen = first.overview(&name("vm1")).await.unwrap();
+        assert!(seen.record.writer.is_some(), "{seen:?}");
         env::sleep(Nanos::secs(60)).await;
         let seen = first.overview(&name("vm1")).await.unwrap();
         assert_eq!((seen.used, seen.record.writer), (Use::Closed, None));
@@ -235,6 +239,29 @@ fn an_opening_that_failed_keeps_no_other_node_waiting() {
 }
 
 #[test]
+fn a_node_that_loses_the_meta_store_alone_keeps_its_volume_and_its_clients_wait() {
+    for outage in [20, 300] {
+        env::Runtime::simulated(109).block_on(async move {
+            let (twin, places, first) = two_stores_with(OFTEN).await;
+            first.create(&vm("vm1")).await.unwrap();
+            let meta = twin.client();
+            let second = cluster_with("n2", meta.clone(), &places, OFTEN);
+            second.start();
+            let in_use = second.open(&name("vm1")).await.unwrap();
+            write(in_use.volume(), 0, 6).await;
+            refuse(&meta, true);
+            env::sleep(Nanos::secs(15)).await;
+            let held = in_use.volume().clone();
+            let waits = env::spawn(async move { write(&held, 4096, 7).await });
+            env::sleep(Nanos::secs(outage)).await;
+            refuse(&meta, false);
+            waits.await;
+            assert_eq!(read(in_use.volume(), 4096).await, 7);
+        });
+    }
+}
+
+#[test]
 fn a_want_that_could_not_be_taken_back_ends_though_its_node_stays_up() {
     env::Runtime::simulated(110).block_on(async {
         let (twin, places, first) = two_stores_with(NEVER).await;
@@ -309,5 +336,110 @@ fn a_volume_whose_clients_come_back_while_it_is_about_to_be_given_up_stays() {
                 .block_on(is_taken_from_a_client_that_came_back(looks, comes));
             assert!(!taken, "{looks}, {comes}");
         }
+    }
+}
+
+#[test]
+fn volumes_that_take_long_keep_no_other_from_being_made_well() {
+    env::Runtime::simulated(112).block_on(async {
+        let (_twin, places, cluster) = two_stores_with(OFTEN).await;
+        for called in ["vm1", "vm2", "vm3", "vm4", "vm5"] {
+            let size = 2500 << 20;
+            cluster
+                .create(&NewVolume { size, ..vm(called) })
+                .await
+                .unwrap();
+        }
+        set_down(&places, "b", true);
+        for called in ["vm1", "vm2", "vm3", "vm4", "vm5"] {
+            let in_use = cluster.open(&name(called)).await.unwrap();
+            let extents = if called == "vm5" { 1 } else { 600 };
+            for extent in 0..extents {
+                write(in_use.volume(), extent << 22, 5).await;
+            }
+        }
+        env::sleep(Nanos::secs(10)).await;
+        places.0.borrow()["b"].disk.set_latency(Nanos::millis(700));
+        set_down(&places, "b", false);
+        env::sleep(Nanos::secs(500)).await;
+        let copies = async |called: &str| {
+            let seen = cluster.overview(&name(called)).await.unwrap();
+            seen.record.weakest
+        };
+        assert_eq!(copies("vm1").await, 1, "it takes long");
+        assert_eq!(copies("vm5").await, 2);
+    });
+}
+
+#[test]
+fn a_volume_that_was_made_well_while_it_waited_for_its_turn_is_not_opened() {
+    env::Runtime::simulated(113).block_on(async {
+        let (_twin, places, cluster) = two_stores_with(OFTEN).await;
+        let all = ["vm1", "vm2", "vm3", "vm4", "vm5"];
+        for called in all {
+            let size = 400 << 20;
+            let new = NewVolume { size, ..vm(called) };
+            cluster.create(&new).await.unwrap();
+        }
+        set_down(&places, "b", true);
+        for called in all {
+            let in_use = cluster.open(&name(called)).await.unwrap();
+            let extents = if called == "vm5" { 1 } else { 90 };
+            for extent in 0..extents {
+                write(in_use.volume(), extent << 22, 5).await;
+            }
+        }
+        env::sleep(Nanos::secs(10)).await;
+        places.0.borrow()["b"].disk.set_latency(Nanos::millis(700));
+        set_down(&places, "b", false);
+        // Four have a place; the fifth is made well by its client.
+        env::sleep(Nanos::secs(11)).await;
+        let in_use = cluster.open(&name("vm5")).await.unwrap();
+        let well = async || in_use.volume().health().condition == Condition::Healthy;
+        for _ in 0..600 {
+            if well().await {
+                break;
+            }
+            env::sleep(Nanos::millis(100)).await;
+        }
+        assert!(well().await);
+        drop(in_use);
+        env::sleep(Nanos::secs(30)).await;
+        let before = cluster.overview(&name("vm5")).await.unwrap();
+        assert_eq!(before.used, Use::Closed);
+        env::sleep(Nanos::secs(400)).await;
+        let after = cluster.overview(&name("vm5")).await.unwrap();
+        assert_eq!(after.record.generation, before.record.generation);
+    });
+}
+
+#[test]
+fn a_node_that_cannot_reach_the_stores_keeps_no_other_from_an_idle_volume() {
+    for seed in 114..118 {
+        env::Runtime::simulated(seed).block_on(async {
+            let (twin, places, first) = two_stores_with(NEVER).await;
+            first.create(&vm("vm1")).await.unwrap();
+            written_without(&places, &first, "b").await;
+            first.stop().await;
+            set_down(&places, "b", false);
+            // The same node, which does not reach its stores any more.
+            let blind = Rc::new(Places::default());
+            for (called, place) in &*places.0.borrow() {
+                let unreached = Place {
+                    node: Rc::clone(&place.node),
+                    disk: Rc::clone(&place.disk),
+                    number: place.number,
+                    down: Cell::new(true),
+                    address: RefCell::new(place.address.borrow().clone()),
+                };
+                let mut blind = blind.0.borrow_mut();
+                blind.insert(called.clone(), Rc::new(unreached));
+            }
+            let blind = cluster_with("n1", twin.client(), &blind, OFTEN);
+            blind.start();
+            let second = second_node(&twin, &places, OFTEN).await;
+            env::sleep(Nanos::secs(200)).await;
+            is_well_and_closed(&second).await;
+        });
     }
 }
