@@ -8,7 +8,8 @@
 //! Silent is a connection without a request under way. The addresses of one host count as one ([`env::net::host_of`]).
 //!
 //! Always true:
-//! 1. A connection whose request is being answered is never closed for another one.
+//! 1. A connection whose request is being answered is not chosen to make room; one whose request arrives just as it was
+//!    chosen may be closed all the same.
 //! 2. No more than the limit are open, those that are about to close left out.
 
 use std::collections::BTreeMap;
