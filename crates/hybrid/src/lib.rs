@@ -34,6 +34,7 @@ mod pair;
 mod read;
 mod record;
 mod relabel;
+pub mod rescue;
 mod settings;
 mod slots;
 mod slow;

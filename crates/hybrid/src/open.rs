@@ -77,6 +77,18 @@ pub enum OpenError {
         /// What the ledger says.
         source: LedgerError,
     },
+    /// A part of the map that was durable cannot be read.
+    #[error("{}", map_lost(name, fast, *cache, source))]
+    MapLost {
+        /// The volume.
+        name: String,
+        /// The fast device.
+        fast: String,
+        /// The identity of its cache.
+        cache: u128,
+        /// What the ledger says.
+        source: LedgerError,
+    },
     /// The fast device is too small.
     #[error(
         "cannot use {fast} ({size}) as a cache for {slow} ({slow_size}): at least {least} are needed"
@@ -289,6 +301,28 @@ pub enum OpenError {
         /// What stands in the way.
         why: String,
     },
+}
+
+/// What to do about a map of which some cannot be read.
+fn map_lost(name: &str, fast: &str, cache: u128, source: &LedgerError) -> String {
+    let what = match source {
+        LedgerError::Damaged {
+            sector,
+            sequence,
+            durable,
+            why,
+            ..
+        } => format!(
+            "batch {sequence} should be at byte {} ({why}), since batches up to {durable} were durable",
+            sector.byte()
+        ),
+        other => other.to_string(),
+    };
+    format!(
+        "a part of the map of {name} on {fast} is lost: {what}; copy {fast} to a sound device (ddrescue does) and start \
+         again; if it is not on the copy either, `tanada volume rescue {name} --cache {cache:032x}` opens the volume with \
+         what is left, and lists what may be lost or old"
+    )
 }
 
 /// What to do about an old state of a cache. A live cache of another volume is not to be given up.
@@ -642,7 +676,7 @@ impl Drop for Managing {
 }
 
 /// What a fast device holds, in words.
-fn holding(found: &Result<Label, Unlabelled>) -> String {
+pub(crate) fn holding(found: &Result<Label, Unlabelled>) -> String {
     match found {
         Ok(label) => format!(
             "holds cache {:032x} of '{}' ({}, attachment {})",
@@ -1130,10 +1164,17 @@ impl Inner {
             }
         };
         let opened = Ledger::open(Rc::clone(&fast), label.ledger, visit).await;
-        let (ledger, replay) = opened.map_err(|source| OpenError::Ledger {
-            name: self.name.clone(),
-            fast: fast_name.clone(),
-            source,
+        let (ledger, replay) = opened.map_err(|source| {
+            let (name, fast) = (self.name.clone(), fast_name.clone());
+            match source {
+                LedgerError::Damaged { .. } => OpenError::MapLost {
+                    name,
+                    fast,
+                    cache: label.uuid,
+                    source,
+                },
+                _ => OpenError::Ledger { name, fast, source },
+            }
         })?;
         let beyond = (label.slots..label.slots_max).find_map(|slot| map.in_slot(slot));
         if let Some((page, entry)) = beyond {

@@ -25,7 +25,7 @@ use crate::error::LedgerError;
 use crate::layout::{
     BLOCK, Found, HEADER, Heading, PAYLOAD, Place, Superblock, VERSION, blocks_for,
 };
-use crate::replay::{self, Replay, Start, Unreadable};
+use crate::replay::{self, Replay, Salvaged, Start, Unreadable};
 use crate::sweep::{self, Outlook, Owner, Plan};
 
 /// The longest payload a superblock holds, in bytes.
@@ -388,8 +388,13 @@ impl Ledger {
     pub async fn open(
         device: Rc<dyn Device>,
         region: Span,
-        visit: impl FnMut(Record<'_>),
+        mut visit: impl FnMut(Record<'_>),
     ) -> Result<(Ledger, Replay), LedgerError> {
+        let visit = |salvaged: Salvaged<'_>| {
+            if let Salvaged::Record(record) = salvaged {
+                visit(record);
+            }
+        };
         Ledger::open_with(device, region, false, visit).await
     }
 
@@ -406,7 +411,25 @@ impl Ledger {
     pub async fn open_salvage(
         device: Rc<dyn Device>,
         region: Span,
-        visit: impl FnMut(Record<'_>),
+        mut visit: impl FnMut(Record<'_>),
+    ) -> Result<(Ledger, Replay), LedgerError> {
+        Ledger::open_rescue(device, region, |salvaged| {
+            if let Salvaged::Record(record) = salvaged {
+                visit(record);
+            }
+        })
+        .await
+    }
+
+    /// As [`Ledger::open_salvage`], and shows where batches are missing among the records. A record behind the last gap is
+    /// the newest of its key; any other key may have had a newer one in a gap.
+    ///
+    /// # Errors
+    /// As for [`Ledger::open_salvage`].
+    pub async fn open_rescue(
+        device: Rc<dyn Device>,
+        region: Span,
+        visit: impl FnMut(Salvaged<'_>),
     ) -> Result<(Ledger, Replay), LedgerError> {
         Ledger::open_with(device, region, true, visit).await
     }
@@ -415,7 +438,7 @@ impl Ledger {
         device: Rc<dyn Device>,
         region: Span,
         salvage: bool,
-        mut visit: impl FnMut(Record<'_>),
+        mut visit: impl FnMut(Salvaged<'_>),
     ) -> Result<(Ledger, Replay), LedgerError> {
         let (name, log_blocks, piece) = geometry(&*device, region)?;
         let found = read_superblocks(&*device, &name, region).await?;
@@ -453,6 +476,7 @@ impl Ledger {
         let (start, report) = if salvage {
             replay::salvage(&log, &superblock, &mut visit).await?
         } else {
+            let mut visit = |record: Record<'_>| visit(Salvaged::Record(record));
             replay::replay(&log, &superblock, &mut visit).await?
         };
         // The last batch may have survived a killed process in the device's volatile cache only. Nothing may be

@@ -31,5 +31,5 @@ pub use batch::{Batch, Record, VALUE_MAX};
 pub use error::LedgerError;
 pub use ledger::{Figures, Identity, Ledger, PAYLOAD_MAX, Prepared};
 pub use map::Map;
-pub use replay::{Loss, Replay};
+pub use replay::{Loss, Replay, Salvaged};
 pub use sweep::Owner;

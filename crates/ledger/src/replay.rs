@@ -67,6 +67,15 @@ pub struct Loss {
     pub sector: Sector,
 }
 
+/// What a salvage shows, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Salvaged<'a> {
+    /// A record of a whole batch.
+    Record(Record<'a>),
+    /// Here batches are missing that were durable, or may have been. They may have held a record of any key.
+    Gap,
+}
+
 /// Where a ledger goes on after replay.
 pub(crate) struct Start {
     pub head: Place,
@@ -450,9 +459,9 @@ pub(crate) async fn replay(
 pub(crate) async fn salvage(
     log: &Log,
     superblock: &Superblock,
-    visit: &mut impl FnMut(Record<'_>),
+    visit: &mut impl FnMut(Salvaged<'_>),
 ) -> Result<(Start, Replay), LedgerError> {
-    let mut headers = headers(log, superblock.generation).await?;
+    let (mut headers, unreadable) = headers(log, superblock.generation).await?;
     headers.sort_by_key(|(heading, _)| heading.place.sequence);
     // The newest whole batch knows where the live part begins.
     let mut newest = None;
@@ -484,9 +493,12 @@ pub(crate) async fn salvage(
             report.torn_tail = heading.place.sequence == highest;
             continue;
         };
-        lose(log, &mut report, next, heading.place.sequence);
+        if lose(log, &mut report, next, heading.place.sequence) {
+            visit(Salvaged::Gap);
+        }
         let rest = &frame[HEADER..HEADER + heading.length as usize];
-        put_bytes += show(Records { rest }, visit);
+        let mut record = |record: Record<'_>| visit(Salvaged::Record(record));
+        put_bytes += show(Records { rest }, &mut record);
         report.batches += 1;
         report.records += u64::from(heading.count);
         report.bytes += Bytes(frame.len() as u64);
@@ -498,7 +510,17 @@ pub(crate) async fn salvage(
     let proven = superblock
         .durable
         .max(highest.saturating_sub(u64::from(report.torn_tail)));
-    lose(log, &mut report, next, proven + 1);
+    // Where the next batch would be the device cannot read: it may have been durable.
+    let last = headers
+        .last()
+        .filter(|(heading, _)| heading.place.sequence >= next.sequence);
+    let blocks = last.map_or(1, |(heading, _)| heading.blocks());
+    let hidden = (next.position..next.position + blocks)
+        .any(|position| unreadable.contains(&(position % log.blocks)));
+    let until = (proven + 1).max(next.sequence + u64::from(hidden));
+    if lose(log, &mut report, next, until) {
+        visit(Salvaged::Gap);
+    }
     let head = Place {
         sequence: highest.max(superblock.durable) + 1,
         position: end.min(tail.position + log.blocks),
@@ -517,20 +539,25 @@ pub(crate) async fn salvage(
     Ok((start, report))
 }
 
-/// Notes the loss of the batches from `from` up to, not including, `until`.
-fn lose(log: &Log, report: &mut Replay, from: Place, until: u64) {
-    if from.sequence < until {
+/// Notes the loss of the batches from `from` up to, not including, `until`, if there are any.
+fn lose(log: &Log, report: &mut Replay, from: Place, until: u64) -> bool {
+    let any = from.sequence < until;
+    if any {
         report.losses.push(Loss {
             first: from.sequence,
             last: until - 1,
             sector: log.sector(from.position),
         });
     }
+    any
 }
 
-/// Every whole header of the generation in its right place, with the checksum of what follows it.
-async fn headers(log: &Log, generation: u64) -> Result<Vec<(Heading, u32)>, LedgerError> {
-    let mut found = Vec::new();
+/// Whole headers in their right places, with the checksums of what follows them; and blocks that cannot be read.
+type Headers = (Vec<(Heading, u32)>, BTreeSet<u64>);
+
+/// Every whole header of the generation.
+async fn headers(log: &Log, generation: u64) -> Result<Headers, LedgerError> {
+    let (mut found, mut unreadable) = (Vec::new(), BTreeSet::new());
     let (mut readable, mut failure) = (0u64, None);
     let mut at = 0;
     while at < log.blocks {
@@ -554,7 +581,10 @@ async fn headers(log: &Log, generation: u64) -> Result<Vec<(Heading, u32)>, Ledg
                 for one in at..at + stride {
                     match log.read(one, 1).await {
                         Ok(read) => look(one..one + 1, &read),
-                        Err(source) => failure = Some(source),
+                        Err(source) => {
+                            unreadable.insert(one);
+                            failure = Some(source);
+                        }
                     }
                 }
             }
@@ -564,7 +594,7 @@ async fn headers(log: &Log, generation: u64) -> Result<Vec<(Heading, u32)>, Ledg
     match failure {
         // Not one block: the device is gone, which is no loss of the log's.
         Some(source) if readable == 0 => Err(log.error(source)),
-        _ => Ok(found),
+        _ => Ok((found, unreadable)),
     }
 }
 

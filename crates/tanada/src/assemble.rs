@@ -495,6 +495,26 @@ async fn open(config: &DeviceConfig, tree: &Tree) -> anyhow::Result<Rc<dyn Devic
     })
 }
 
+/// Opens one device of a configuration by itself. A file that is not there is not made.
+pub async fn open_alone(config: &Config, name: &str) -> anyhow::Result<Rc<dyn Device>> {
+    let find = |name: &str| {
+        let found = config.devices.iter().find(|device| device.name == name);
+        let mut found = found.cloned().expect("the configuration was checked");
+        if let Kind::Path { create, .. } = &mut found.kind {
+            *create = None;
+        }
+        found
+    };
+    let device = find(name);
+    let mut tree = Tree::new("");
+    for member in members(&device) {
+        let config = find(member);
+        let meter = Meter::new(open(&config, &tree).await?);
+        tree.devices.push(OpenDevice { config, meter });
+    }
+    open(&device, &tree).await
+}
+
 /// Listens, once the address is free: the kernel gives the sockets of a killed daemon back a moment after
 /// its end.
 async fn listen(

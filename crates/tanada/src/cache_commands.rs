@@ -42,14 +42,14 @@ pub struct OfCache {
 }
 
 /// The hybrid that is meant, and where its records are.
-struct Meant {
-    config: Config,
-    hybrid: HybridConfig,
-    cache: u128,
+pub struct Meant {
+    pub config: Config,
+    pub hybrid: HybridConfig,
+    pub cache: u128,
 }
 
 impl Meant {
-    fn find(of: &OfCache) -> anyhow::Result<Meant> {
+    pub fn find(of: &OfCache) -> anyhow::Result<Meant> {
         let cache = identity(&of.cache).map_err(Usage)?;
         let data_dir = of.data_dir.as_deref();
         let (text, origin) = serve::load(of.config.as_deref(), data_dir)?;
@@ -92,11 +92,11 @@ impl Meant {
         Ok(())
     }
 
-    fn record(&self) -> PairFile {
+    pub fn record(&self) -> PairFile {
         PairFile::in_dir(&self.config.data_dir, self.hybrid.name())
     }
 
-    fn registry(&self) -> Registry {
+    pub fn registry(&self) -> Registry {
         Registry::in_dir(&self.config.data_dir)
     }
 }

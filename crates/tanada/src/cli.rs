@@ -219,6 +219,8 @@ pub enum Volume {
     GiveUp(crate::cache_commands::OfCache),
     /// Take an earlier state of a cache as the right one, while the daemon is stopped: slow and fast were set back together.
     Accept(crate::cache_commands::OfCache),
+    /// Open a cache that lost a part of its map with what is left, while the daemon is stopped, and list what may be lost or old.
+    Rescue(crate::rescue_command::Rescue),
     /// Change settings of a running volume.
     #[command(
         after_help = "Keys: mode, write, policy, admission, dirty_low, dirty_high, energy, age_limit, \

@@ -40,6 +40,7 @@ mod predict_commands;
 mod printable;
 mod progress;
 mod registry;
+mod rescue_command;
 mod reserve_commands;
 mod said;
 mod secrets;

@@ -57,6 +57,7 @@ pub fn run(command: cli::Volume) -> anyhow::Result<()> {
         }
         cli::Volume::GiveUp(of) => crate::cache_commands::give_up(&of),
         cli::Volume::Accept(of) => crate::cache_commands::accept(&of),
+        cli::Volume::Rescue(asked) => crate::rescue_command::run(&asked),
         cli::Volume::Set {
             name, disk, ask, ..
         } if disk.is_asked() => crate::disk_settings::set(&name, &disk, ask),

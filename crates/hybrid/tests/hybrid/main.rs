@@ -11,6 +11,7 @@ mod pairing;
 mod plain;
 mod published;
 mod reopening;
+mod rescuing;
 mod tiering;
 #[path = "../../../device/tests/twin/mod.rs"]
 mod twin;

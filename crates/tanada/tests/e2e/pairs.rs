@@ -227,3 +227,62 @@ fn a_volume_shows_which_cache_it_has_and_the_number_of_its_attachment() {
         assert_eq!(daemon.stop().0, Some(0));
     }
 }
+
+/// Spoils the first batch of the map's log of `fast.img`.
+fn spoil_map(dir: &Path) {
+    let mut options = fs::OpenOptions::new();
+    let image = options.read(true).write(true).open(dir.join("fast.img"));
+    let image = image.unwrap();
+    let mut start = [0; 8];
+    image.read_exact_at(&mut start, 64).unwrap();
+    // Behind the two superblocks.
+    let log = u64::from_le_bytes(start) + 8192;
+    image.write_all_at(&[0xdb; 4096], log).unwrap();
+}
+
+#[test]
+fn a_volume_whose_map_lost_a_part_is_rescued_with_a_list() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, SMALL);
+    ask(dir, &["write -P 0x61 1M 64k", "flush"]);
+    ask(dir, &["write -P 0x62 2M 64k", "flush"]);
+    assert_eq!(daemon.stop().0, Some(0));
+    spoil_map(dir);
+    let said = refused(dir);
+    assert!(
+        said.contains("a part of the map of vol0 on fast is lost"),
+        "{said}"
+    );
+    assert!(said.contains("tanada volume rescue vol0 --cache"), "{said}");
+    let cache = named(&said);
+    let rescue = ["volume", "rescue", "vol0", "tanada.toml", "--cache", &cache];
+    let before = fs::read(dir.join("fast.img")).unwrap();
+    let look = text(dir, &[&rescue[..], &["--dry-run"]].concat());
+    assert!(look.contains("Nothing was written."), "{look}");
+    assert!(fs::read(dir.join("fast.img")).unwrap() == before);
+
+    let json = text(dir, &[&rescue[..], &["--json"]].concat());
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(report["lost_batches"][0]["first_batch"], 1, "{json}");
+    let inside = |range: &serde_json::Value, byte: u64| {
+        let start = range["start"].as_u64().unwrap();
+        (start..start + range["bytes"].as_u64().unwrap()).contains(&byte)
+    };
+    let listed = |byte: u64| {
+        let kinds = ["older", "lost", "unknown"].iter();
+        let ranges = kinds.flat_map(|kind| report[*kind].as_array().unwrap());
+        ranges.into_iter().any(|range| inside(range, byte))
+    };
+    // What was written last is told of behind the lost part; most of the disk is not.
+    assert!(!listed(2 << 20) && listed(20 << 20), "{json}");
+    let daemon = Daemon::start(dir, SMALL);
+    ask(dir, &["read -P 0x62 2M 64k"]);
+    assert_eq!(daemon.stop().0, Some(0));
+    let again = run(dir, &rescue);
+    assert!(
+        stderr(&again).contains("all of its map can be read"),
+        "{}",
+        stderr(&again)
+    );
+}
