@@ -590,12 +590,14 @@ impl Cache {
 
     fn note_failing_pair(&self) -> Result<(), String> {
         let label = self.label.borrow();
+        let known = self.pair.now();
         self.pair.note(Pair {
             cache: Some(label.uuid),
-            generation: label.generation.max(self.pair.now().generation),
+            generation: label.generation.max(known.generation),
             dirty: true,
             failing: true,
-            accepted: false,
+            // The label of one that was accepted may still be behind, and can no longer be changed.
+            accepted: known.accepted && known.cache == Some(label.uuid),
         })
     }
 

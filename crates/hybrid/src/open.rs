@@ -1213,6 +1213,8 @@ impl Inner {
             };
             self.check_slow(&label, &fast_name, &known).await?;
         }
+        // A commit that cannot be read may have told of writes past the cache.
+        let doubted = failing || replay.unreadable_at.is_some();
         let used = label.slots;
         let label = Label {
             mode: Some(ties.mode.unwrap_or(settings.mode)),
@@ -1241,7 +1243,7 @@ impl Inner {
             };
             cache.slots.borrow_mut().take(slot);
             let marked = cache.marks.borrow().is_marked(page / REGION_PAGES);
-            if (marked || failing) && !entry.dirty {
+            if (marked || doubted) && !entry.dirty {
                 // The slow device may have changed beneath; the slot waits for the removal's commit.
                 cache.unmap_page(page);
                 recovered.dropped += 1;
@@ -1257,7 +1259,7 @@ impl Inner {
             volume = %self.name, pages = recovered.pages, dropped = recovered.dropped,
             records = replay.records, "cache recovered"
         );
-        if failing {
+        if doubted {
             for number in cache.samples.borrow_mut().values_mut() {
                 *number = None;
             }

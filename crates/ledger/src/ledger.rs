@@ -1098,7 +1098,8 @@ impl Inner {
     }
 
     /// Writes zeroes over what replay could not read behind the head. Where a batch that was durable may lie there, the
-    /// ledger fails if that cannot be done: that batch, or one behind it, could come back.
+    /// ledger fails if that cannot be done: that batch, or one behind it, could come back. From the last one down to the
+    /// head: wherever this stops, what is left is the end that was found, or a shorter log without a gap.
     async fn clear_unreadable(&self) -> Result<(), LedgerError> {
         let (found, end) = {
             let mut state = self.state.borrow_mut();
@@ -1106,7 +1107,7 @@ impl Inner {
             let end = state.hard_tail.position + self.log_blocks;
             (std::mem::take(&mut state.unreadable), end)
         };
-        for position in found.positions.into_iter().filter(|it| *it < end) {
+        for position in found.positions.into_iter().rev().filter(|it| *it < end) {
             let span = Span::new(self.sector(position), Bytes(BLOCK as u64));
             match self.device.write_zeroes(span, DURABLE).await {
                 Ok(()) => {}

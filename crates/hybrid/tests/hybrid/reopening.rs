@@ -308,3 +308,39 @@ fn an_opening_that_is_refused_leaves_an_unreadable_end_of_the_map_as_it_is() {
         assert!(reads_as(&opened.unwrap(), pages(7, 20), 9).await);
     });
 }
+
+#[test]
+fn what_an_unreadable_commit_may_have_forgotten_is_not_read_from_the_cache() {
+    for write in [WriteMode::Around, WriteMode::Through] {
+        run(1, async move {
+            let mut opened = 0;
+            for page in 0..8 {
+                let (slow, fast) = devices();
+                let disk = make(writing(write), slow.clone(), fast.clone()).await;
+                get(&disk, pages(100, 300)).await;
+                disk.flush().await.unwrap();
+                env::sleep(Nanos::secs(5)).await;
+                let used = disk.status().ledger_used_bytes;
+                put(&disk, pages(120 + 30 * page, 1), 7).await;
+                disk.flush().await.unwrap();
+                drop(disk);
+                let book = Book::new(Rng::from_seed(1));
+                book.add(cannot_read("ssd0", Span::bytes(4 * 4096 + used, 8 * 4096)));
+                let one =
+                    Hybrid::open(writing(write), slow, book.wrap(fast), Ties::default()).await;
+                match one {
+                    Ok(disk) => {
+                        opened += 1;
+                        assert!(
+                            reads_as(&disk, pages(120 + 30 * page, 1), 7).await,
+                            "it is older"
+                        );
+                    }
+                    // The page is one of those that are compared.
+                    Err(error) => assert!(matches!(error, OpenError::Stale { .. }), "{error}"),
+                }
+            }
+            assert!(opened > 0);
+        });
+    }
+}

@@ -405,6 +405,31 @@ fn an_unreadable_end_that_cannot_be_written_over_takes_no_commit() {
 }
 
 #[test]
+fn an_unreadable_end_may_be_written_over_in_part_and_be_readable_again() {
+    run(async {
+        for written in 0..8 {
+            let (device, ..) = grown(64, 6).await;
+            let fault = Fault::new(device.clone(), Rng::from_seed(1));
+            let frames = frames(&device.contents(log(64)));
+            let lost = frames[frames.len() - 3].1;
+            let bad = Span::new(block_of_log(64, lost).start, Bytes(8 * BLOCK));
+            fault.book().add(fails_to_read(bad));
+            let writes = [device::Op::Write, device::Op::WriteZeroes];
+            let rule = Rule::new(Injury::Error(Done::Nothing)).on(&writes);
+            fault.book().add(rule.within(bad).after(written));
+            let (map, _) = Map::open(fault.clone(), region(64)).await.unwrap();
+            map.put(7, &[1; 100]);
+            assert!(map.commit().await.is_err());
+            drop(map);
+            fault.book().clear();
+            let opened = Map::open(fault, region(64)).await;
+            let (_, replay) = opened.unwrap_or_else(|error| panic!("{written}: {error}"));
+            assert!(replay.batches >= 3, "{written}: {replay:?}");
+        }
+    });
+}
+
+#[test]
 fn a_read_that_fails_now_and_then_loses_no_batch() {
     run(async {
         for after in 0..20 {
