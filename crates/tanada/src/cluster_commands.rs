@@ -132,14 +132,16 @@ pub enum Disk {
         #[command(flatten)]
         ask: Ask,
     },
-    /// Bring the copies of a virtual disk back, and look whether all of them are there.
-    #[command(after_help = "Exit status 1 if it is not healthy in the end, or a copy is missing.")]
+    /// Bring the copies of a virtual disk back, repair what scrubs found damaged, and look whether all is there.
+    #[command(
+        after_help = "Exit status 1 if it is not healthy in the end, a copy is missing, or no copy has what is damaged."
+    )]
     Repair {
         /// The volume.
         name: Name,
-        /// How long to wait for copies to be brought back, in seconds.
-        #[arg(long, default_value_t = 300, value_name = "SECONDS")]
-        patience: u64,
+        /// How long to wait for copies to be brought back, in seconds; unless said as long as copies are made, 300 s at most.
+        #[arg(long, value_name = "SECONDS")]
+        patience: Option<u64>,
         /// Delete copies that no map needs, of all volumes.
         #[arg(long)]
         free: bool,
@@ -447,10 +449,10 @@ fn new_disk(name: &Name, size: Bytes, kept: &Kept) -> NewDisk {
     }
 }
 
-fn repair(name: &Name, patience: u64, free: bool, ask: Ask) -> anyhow::Result<()> {
+fn repair(name: &Name, patience: Option<u64>, free: bool, ask: Ask) -> anyhow::Result<()> {
     let client = Client::new(ask.admin)?;
     let wanted = RepairAsk {
-        patience_seconds: Some(patience),
+        patience_seconds: patience,
         free,
     };
     let found: Repaired = client.send_json(Method::POST, &path(name, "/repair"), &wanted)?;
@@ -458,11 +460,13 @@ fn repair(name: &Name, patience: u64, free: bool, ask: Ask) -> anyhow::Result<()
         true => show::json(&found)?,
         false => show::text(&repaired(&found))?,
     }
-    let well = found.volume.health == "healthy" && found.losses.is_empty();
+    let well =
+        found.volume.health == "healthy" && found.losses.is_empty() && found.damage_left.is_empty();
     match well {
         true => Ok(()),
         false => Err(anyhow::anyhow!(
-            "{name} is not as it should be; bring back the stores that are named, and repair it again"
+            "{name} is not as it should be; bring back the stores that are named, or forget those that are gone for good \
+             (`tanada node remove STORE --lost`), and repair it again"
         )),
     }
 }
@@ -477,10 +481,24 @@ fn repaired(found: &Repaired) -> String {
         "\n{} extents made equal, {} brought to stores that were out, {} copies mended",
         found.reconciled_extents, found.resynced_extents, found.mended_copies
     );
+    if found.repaired_bytes > 0 {
+        let size = crate::table::size(found.repaired_bytes);
+        let _ = writeln!(text, "{size} of damage written anew from other copies");
+    }
+    if found.missing_copies > 0 {
+        let _ = writeln!(
+            text,
+            "{} copies of extents are missing",
+            found.missing_copies
+        );
+    }
+    for damage in &found.damage_left {
+        let _ = writeln!(text, "damaged still: {damage}");
+    }
     for loss in &found.losses {
         let _ = writeln!(text, "missing: {loss}");
     }
-    for store in &found.unknown_stores {
+    for store in &found.unknown_store_names {
         let _ = writeln!(
             text,
             "store {store} does not answer: nothing is known of what it has"
@@ -688,7 +706,7 @@ pub fn page(disk: &Shown) -> String {
     for out in &disk.out {
         let what = format!(
             "store {}, since generation {}",
-            out.store, out.since_generation
+            out.name, out.since_generation
         );
         line("misses writes", &what);
     }
@@ -761,6 +779,9 @@ fn stores(here: &Here) -> String {
             "the meta store {} has not answered for {silent:.0} s: this is what it said before",
             here.meta
         );
+    }
+    if let Some(warning) = &here.warning {
+        let _ = writeln!(text, "warning: {warning}");
     }
     if let Some(why) = &here.deaf {
         let _ = writeln!(text, "other nodes' queues are not heard of: {why}");

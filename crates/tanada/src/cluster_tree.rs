@@ -178,6 +178,8 @@ pub struct OpenCluster {
     node_key: NodeKey,
     /// Ends with them: telling, and hearing others.
     telling: RefCell<Vec<env::CancelOnDrop<()>>>,
+    /// What is wrong with the meta store as a whole.
+    warning: RefCell<Option<String>>,
     /// Why nobody is heard.
     deaf: RefCell<Option<String>>,
     /// Closed last.
@@ -247,6 +249,7 @@ impl OpenCluster {
             told: RefCell::default(),
             node_key: NodeKey(key),
             telling: RefCell::default(),
+            warning: RefCell::default(),
             deaf: RefCell::default(),
             _meta: meta,
         });
@@ -291,7 +294,22 @@ impl OpenCluster {
                 }
             }
         }
+        self.look_for_forgotten().await
+    }
+
+    /// Warns if the stores have volumes that the meta store does not know of.
+    async fn look_for_forgotten(&self) -> Result<(), ClusterError> {
+        let found = self.cluster.forgotten_volumes().await?;
+        if let Some(warning) = &found {
+            tracing::warn!("{warning}");
+        }
+        *self.warning.borrow_mut() = found;
         Ok(())
+    }
+
+    /// What is wrong with the meta store as a whole.
+    pub fn warning(&self) -> Option<String> {
+        self.warning.borrow().clone()
     }
 
     /// From here on the others hear how long this store's queue is, if that is wanted.

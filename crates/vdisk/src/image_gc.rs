@@ -41,6 +41,11 @@ pub trait Objects {
     /// All stores of the cluster.
     fn stores(&self) -> Vec<StoreNumber>;
 
+    /// What a store is called, for errors.
+    fn label(&self, store: StoreNumber) -> String {
+        store.to_string()
+    }
+
     /// Deletes an object; nothing if it is not there, or the store has left the cluster for good.
     ///
     /// # Errors
@@ -162,6 +167,10 @@ impl Answering {
 impl Objects for Answering {
     fn stores(&self) -> Vec<StoreNumber> {
         self.below.stores()
+    }
+
+    fn label(&self, store: StoreNumber) -> String {
+        self.below.label(store)
     }
 
     fn delete<'a>(&'a self, store: StoreNumber, name: &'a str) -> Pending<'a, ()> {
@@ -357,7 +366,7 @@ impl Collector {
         for store in stores {
             let deleted = self.objects.delete(store, &name).await;
             held.up(deleted.map_err(|source| ImagesError::Store {
-                store,
+                store: self.objects.label(store),
                 asked: format!("delete {name}"),
                 source,
             }))?;
@@ -489,7 +498,7 @@ impl Collector {
             let page =
                 (self.objects.list(store, prefix, &after, PAGE).await).map_err(|source| {
                     ImagesError::Store {
-                        store,
+                        store: self.objects.label(store),
                         asked: format!("list {prefix}"),
                         source,
                     }

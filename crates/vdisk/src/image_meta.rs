@@ -7,7 +7,7 @@ use crate::image::{Change, IMAGES, ImageError, ImageRecord, Known, NUMBERS_KEY, 
 use crate::image::{image_key, snapshots};
 use crate::map::{MapError, Trouble};
 use crate::meta::{Entry, MetaError, MetaStore, Outcome};
-use crate::names::{ImageId, StoreNumber, VolumeId, hex};
+use crate::names::{ImageId, VolumeId, hex};
 use crate::record::{RecordError, VolumeRecord, Writer, volume_key, writer_key};
 
 /// Entries read at once.
@@ -33,7 +33,7 @@ pub enum ImagesError {
     #[error("cannot {asked} on store {store}: {source}; it is tried again later")]
     Store {
         /// Which.
-        store: StoreNumber,
+        store: String,
         /// What was asked.
         asked: String,
         /// What stood in the way.

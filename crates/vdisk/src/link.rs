@@ -23,7 +23,7 @@ use store::client::{Client, ClientError, ClientOptions, Credentials};
 use store::guard::Guarded;
 use store::node::Node;
 use store::session::{Access, OperationError};
-use store::{Caller, Change, Extent, Listing, SpaceFigures, Stat, StoreError};
+use store::{Caller, Change, Damage, Extent, Listing, SpaceFigures, Stat, StoreError};
 
 /// A store's answer, some time.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, LinkError>> + 'a>>;
@@ -190,6 +190,9 @@ pub trait Link {
     fn extents<'a>(&'a self, object: &'a str, offset: u64, len: u64) -> Pending<'a, Vec<Extent>>;
     fn space(&self) -> Pending<'_, SpaceFigures>;
     fn flush(&self) -> Pending<'_, ()>;
+    /// What scrubs and reads found damaged of objects whose names begin so, and nothing has written since. A store that cannot
+    /// say refuses.
+    fn damage<'a>(&'a self, prefix: &'a str) -> Pending<'a, Vec<Damage>>;
     /// The longest write in bytes.
     fn write_max(&self) -> u64;
     /// Says whose reads and writes these are, and asks to hear how long the store's queue is. Nothing depends on it.
@@ -307,6 +310,9 @@ impl Link for Local {
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async move { Ok(self.0.flush().await?) })
     }
+    fn damage<'a>(&'a self, prefix: &'a str) -> Pending<'a, Vec<Damage>> {
+        Box::pin(async move { Ok(self.0.damage(prefix)?) })
+    }
     fn write_max(&self) -> u64 {
         self.0.session().node().store().write_max()
     }
@@ -421,6 +427,9 @@ impl Link for Remote {
     }
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async move { Ok(self.0.flush().await?) })
+    }
+    fn damage<'a>(&'a self, prefix: &'a str) -> Pending<'a, Vec<Damage>> {
+        Box::pin(async move { Ok(self.0.damage(prefix).await?) })
     }
     fn write_max(&self) -> u64 {
         self.0.write_max().min(self.0.read_max())

@@ -117,6 +117,7 @@ impl Cluster {
             });
             Site {
                 number: StoreNumber(node.number),
+                name: format!("s{}", node.number),
                 domain: DomainId(u32::from(node.number)),
                 local: false,
                 rotating: false,

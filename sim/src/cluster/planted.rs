@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use base::{Buf, Nanos, View};
 use policy::place::State;
-use store::{Caller, Change, Extent, Listing, SpaceFigures, Stat};
+use store::{Caller, Change, Damage, Extent, Listing, SpaceFigures, Stat};
 use vdisk::image::{IMAGES, NUMBERS_KEY};
 use vdisk::link::{Door, Link, Pending};
 use vdisk::meta::{
@@ -162,6 +162,9 @@ impl Link for BentLink {
     }
     fn flush(&self) -> Pending<'_, ()> {
         self.link.flush()
+    }
+    fn damage<'a>(&'a self, prefix: &'a str) -> Pending<'a, Vec<Damage>> {
+        self.link.damage(prefix)
     }
     fn write_max(&self) -> u64 {
         self.link.write_max()

@@ -32,9 +32,6 @@ use super::{Answer, Control, Failure, body, gone};
 use crate::cluster_tree::OpenCluster;
 use crate::tree::Letter;
 
-/// A repair waits so long at most for copies to be brought back.
-const REPAIR_SECONDS: u64 = 300;
-
 /// Clients that sent nothing for so long are idle.
 const IDLE_SECONDS: u64 = 30;
 
@@ -62,7 +59,7 @@ pub struct Disk {
     /// What requests do while the meta store is away: `wait` or `fail`.
     #[serde(default)]
     pub on_meta_loss: String,
-    /// `healthy`, `degraded`, `resyncing`, `read-only` or `offline`.
+    /// `healthy`, `degraded`, `resyncing`, `full`, `read-only` or `offline`.
     pub health: String,
     /// Why it is not healthy.
     pub why: String,
@@ -74,7 +71,7 @@ pub struct Disk {
     pub from: Option<String>,
     /// Oldest first.
     pub snapshots: Vec<Snapshot>,
-    /// Numbers of stores that miss writes, and the generation since which they do.
+    /// Stores that miss writes, and the generation since which they do.
     pub out: Vec<Out>,
     /// The least number of in-sync copies any extent may have.
     pub weakest: u8,
@@ -86,7 +83,11 @@ pub struct Disk {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Out {
+    /// Its number.
     pub store: u16,
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
     pub since_generation: u64,
 }
 
@@ -167,7 +168,7 @@ pub struct Called {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RepairAsk {
-    /// How long is waited for copies to be brought back (300 s unless said).
+    /// How long is waited for copies to be brought back; none: as long as copies are made, 300 s at most.
     pub patience_seconds: Option<u64>,
     /// Delete what no map needs, of all volumes.
     pub free: bool,
@@ -181,10 +182,22 @@ pub struct Repaired {
     pub reconciled_extents: u64,
     pub resynced_extents: u64,
     pub mended_copies: u64,
+    /// Of what scrubs and reads found damaged: bytes that were written anew from another copy.
+    #[serde(default)]
+    pub repaired_bytes: u64,
+    /// And what could not be, one line each.
+    #[serde(default)]
+    pub damage_left: Vec<String>,
+    /// In-sync copies that extents lack.
+    #[serde(default)]
+    pub missing_copies: u64,
     /// Copies that maps need and that are not there, one line each.
     pub losses: Vec<String>,
     /// Numbers of stores of which nothing is known.
     pub unknown_stores: Vec<u16>,
+    /// Their names.
+    #[serde(default)]
+    pub unknown_store_names: Vec<String>,
     /// Copies that no map needs, of all volumes.
     pub leaked_copies: u64,
     pub freed: bool,
@@ -256,6 +269,9 @@ pub struct Here {
     pub announce: Option<String>,
     /// Why other nodes are not heard, though that is wanted.
     pub deaf: Option<String>,
+    /// What is wrong with the meta store as a whole, as this node found it when it began.
+    #[serde(default)]
+    pub warning: Option<String>,
     /// Stores of this node that could not be registered yet, and why.
     pub unregistered: Vec<String>,
     /// For how long the meta store has not answered, where that is long: all else is what it said before.
@@ -469,6 +485,7 @@ fn disk(open: &OpenCluster, of: &Overview) -> Disk {
             .iter()
             .map(|(store, since)| Out {
                 store: store.0,
+                name: open.cluster.store_label(*store),
                 since_generation: since.0,
             })
             .collect(),
@@ -709,16 +726,23 @@ pub async fn repair_disk(
 ) -> Answer<Repaired> {
     let ask: RepairAsk = body(&headers, &text, r#"{"free": true}"#)?;
     let name = called(&name)?;
-    let patience = Nanos::secs(
-        ask.patience_seconds
-            .unwrap_or(REPAIR_SECONDS)
-            .min(24 * 3600),
-    );
+    let patience = ask.patience_seconds;
+    let patience = patience.map(|it| Nanos::secs(it.min(24 * 3600)));
     let repaired = control.at_cluster(async move |open| {
         let found = open.cluster.repair(&name, patience, ask.free).await?;
         let now = open.cluster.overview(&name).await?;
         let loss = |it: &vdisk::image_audit::Loss| {
-            format!("{} on store {}: {} copies left", it.name, it.store, it.left)
+            let store = open.cluster.store_label(it.store);
+            format!("{} on store {store}: {} copies left", it.name, it.left)
+        };
+        let damage = |it: &vdisk::volume::Unrepaired| {
+            let store = open.cluster.store_label(it.store);
+            let vdisk::volume::Unrepaired { damage, why, .. } = it;
+            let (len, at) = (base::Bytes(damage.len), damage.offset);
+            format!(
+                "{len} at byte {at} of {} on store {store}: {why}",
+                damage.object
+            )
         };
         let volume = Disk {
             health: condition_name(found.health.condition).to_owned(),
@@ -730,8 +754,14 @@ pub async fn repair_disk(
             reconciled_extents: found.figures.reconciled,
             resynced_extents: found.figures.resynced,
             mended_copies: found.figures.mended,
+            repaired_bytes: found.figures.repaired_bytes,
+            damage_left: found.damage.left.iter().map(damage).collect(),
+            missing_copies: found.missing_copies,
             losses: found.losses.iter().map(loss).collect(),
             unknown_stores: found.unknown.iter().map(|it| it.0).collect(),
+            unknown_store_names: (found.unknown.iter())
+                .map(|it| open.cluster.store_label(*it))
+                .collect(),
             leaked_copies: found.leaks as u64,
             freed: ask.free,
         })
@@ -781,6 +811,7 @@ pub async fn get_cluster(State(control): State<Arc<Control>>) -> Answer<Here> {
             tls: open.config.tls.is_some(),
             announce: open.config.announce.as_ref().map(|it| it.describe()),
             deaf: open.deaf(),
+            warning: open.warning(),
             unregistered: open
                 .unregistered()
                 .into_iter()
@@ -910,6 +941,10 @@ pub fn severity(health: &str) -> u64 {
         Condition::ReadOnly,
         Condition::Offline,
     ];
+    if health == condition_name(Condition::Full) {
+        // As bad as read-only: writes fail.
+        return 3;
+    }
     let place = all.iter().position(|it| condition_name(*it) == health);
     place.unwrap_or(all.len()) as u64
 }

@@ -17,6 +17,7 @@ use base::{Nanos, View};
 use env::net::message::either;
 use store::Change;
 
+use super::opened::InUse;
 use super::{Cluster, ClusterError};
 use crate::image::{ImageRecord, ImageState};
 use crate::image_audit::{Loss, Report};
@@ -29,7 +30,7 @@ use crate::map::{NewNode, NodeRef, Nodes, Pending, Trouble};
 use crate::meta::{Compare, LeaseId, MetaError, Op, Revision};
 use crate::names::{ImageId, StoreNumber, Stores};
 use crate::record::{Name, RecordError};
-use crate::volume::{Condition, Health};
+use crate::volume::{Condition, Health, Repairs};
 
 const WHO: &str = "collector";
 const EPOCH: &str = "collector-epoch";
@@ -40,6 +41,7 @@ pub(super) const GUARD_OF: &str = "g/";
 /// The stores' objects under one guard.
 pub(super) struct Objective {
     doors: BTreeMap<StoreNumber, Rc<dyn Door>>,
+    labels: BTreeMap<StoreNumber, String>,
     mark: u64,
     patience: Nanos,
     links: RefCell<BTreeMap<StoreNumber, Rc<dyn Link>>>,
@@ -127,6 +129,11 @@ impl Objects for Objective {
         self.doors.keys().copied().collect()
     }
 
+    fn label(&self, store: StoreNumber) -> String {
+        let label = self.labels.get(&store).cloned();
+        label.unwrap_or_else(|| format!("number {store} (not in the cluster any more)"))
+    }
+
     fn delete<'a>(&'a self, store: StoreNumber, name: &'a str) -> Pending<'a, ()> {
         Box::pin(async move {
             let Some(link) = self.link(store).await? else {
@@ -159,7 +166,10 @@ impl Nodes for Objective {
             for store in node.stores.iter() {
                 let read = async {
                     let Some(link) = self.link(store).await? else {
-                        return Err(LinkError::Absent(format!("store {store} has left")));
+                        return Err(LinkError::Absent(format!(
+                            "store {} has left",
+                            self.label(store)
+                        )));
                     };
                     let read = self.within(link.read(&name, 0, NODE as u64)).await;
                     self.judged(store, read)
@@ -185,6 +195,10 @@ impl Nodes for Objective {
 pub struct Repaired {
     /// How it is now.
     pub health: Health,
+    /// In-sync copies that extents of the head lack.
+    pub missing_copies: u64,
+    /// What became of the damage that stores know of.
+    pub damage: Repairs,
     /// What its engine has done since the volume was opened.
     pub figures: crate::volume::Figures,
     /// Of what its images need: copies that are not there.
@@ -193,6 +207,40 @@ pub struct Repaired {
     pub unknown: Vec<StoreNumber>,
     /// Objects that nobody needs, of all volumes; freed if that was asked.
     pub leaks: usize,
+}
+
+/// A repair without a limit of its own waits so long at most.
+const REPAIR_MAX: Nanos = Nanos::secs(300);
+/// And no longer than this while nothing changes: more than a store may take to answer, and than an engine rests between two
+/// tries to do without a store that is gone.
+const NO_CHANGE_MAX: Nanos = Nanos::secs(30);
+/// Between two looks at how far it is.
+const REPAIR_LOOK: Nanos = Nanos::millis(500);
+
+/// Waits until a volume is healthy, for good of no use, or gets no further.
+async fn wait_until_whole(in_use: &InUse, patience: Option<Nanos>) {
+    let volume = in_use.volume();
+    let until = env::now() + patience.unwrap_or(REPAIR_MAX);
+    let mut last = None;
+    let mut changed = env::now();
+    loop {
+        let health = volume.health();
+        let over = match health.condition {
+            Condition::Healthy => true,
+            // It may have no lease for a moment.
+            Condition::Offline => in_use.is_over().await,
+            _ => false,
+        };
+        let now = (volume.missing_copies(), volume.figures(), health.why);
+        if last.as_ref() != Some(&now) {
+            (last, changed) = (Some(now), env::now());
+        }
+        let stands_still = patience.is_none() && env::now().since(changed) >= NO_CHANGE_MAX;
+        if over || stands_still || env::now() >= until {
+            return;
+        }
+        env::sleep(REPAIR_LOOK).await;
+    }
 }
 
 /// May the collector do something for it?
@@ -224,32 +272,24 @@ impl Cluster {
             .await
     }
 
-    /// Opens a volume, waits at most `patience` until its copies are equal and complete, and looks whether all are there.
+    /// Opens a volume, repairs what its stores know to be damaged, waits until its copies are equal and complete, and looks
+    /// whether all are there. It waits at most `patience`; without one, as long as copies are made, or some seconds more.
     ///
     /// # Errors
     /// [`ClusterError`] if it cannot be opened, or the stores not be looked through.
     pub async fn repair(
         &self,
         name: &Name,
-        patience: Nanos,
+        patience: Option<Nanos>,
         free: bool,
     ) -> Result<Repaired, ClusterError> {
         self.unseal(self.find(name).await?).await?;
         let (in_use, id) = self.in_use(name).await?;
-        let until = env::now() + patience;
-        let health = loop {
-            let health = in_use.volume().health();
-            let over = match health.condition {
-                Condition::Healthy => true,
-                // It may have no lease for a moment.
-                Condition::Offline => in_use.is_over().await,
-                _ => false,
-            };
-            if over || env::now() >= until {
-                break health;
-            }
-            env::sleep(Nanos::millis(200)).await;
-        };
+        let volume = in_use.volume();
+        wait_until_whole(&in_use, patience).await;
+        let damage = volume.repair_damage().await;
+        let health = volume.health();
+        let missing_copies = volume.missing_copies();
         let report = self.audit(free).await?;
         let images = self.images.all().await?;
         let own = |loss: &Loss| {
@@ -258,6 +298,8 @@ impl Cluster {
         };
         Ok(Repaired {
             health,
+            missing_copies,
+            damage,
             figures: in_use.volume().figures(),
             losses: report.losses.into_iter().filter(own).collect(),
             unknown: report.unknown,
@@ -318,8 +360,11 @@ impl Cluster {
             let (door, _) = self.ways.way(record);
             (record.number, door)
         });
+        let labels = stores.values();
+        let labels = labels.map(|(record, _)| (record.number, record.name.to_string()));
         let objects = Rc::new(Objective {
             doors: doors.collect(),
+            labels: labels.collect(),
             mark,
             patience: self.settings.patience,
             links: RefCell::default(),

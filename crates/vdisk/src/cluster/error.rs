@@ -93,6 +93,31 @@ pub enum ClusterError {
         /// What for, as far as that node says.
         used: String,
     },
+    /// The node that has the volume open refused.
+    #[error("node {node}, which has the volume open: {said}")]
+    Refused {
+        /// Which.
+        node: String,
+        /// What it said.
+        said: String,
+    },
+    /// The node that has the volume open did not answer.
+    #[error(
+        "node {node} has volume {volume} open and did not say what became of this: {}",
+        if *taken {
+            "it took it, so it may be done; `tanada volume show` says whether it is"
+        } else {
+            "nothing was done; ask there"
+        }
+    )]
+    NoAnswer {
+        /// Which.
+        node: String,
+        /// Of which volume.
+        volume: Name,
+        /// May it have been done?
+        taken: bool,
+    },
     /// More copies than there are.
     #[error(
         "writes of volume {volume} cannot reach {asked} copies: it has {copies}; ask for 1 to {copies}"
@@ -178,8 +203,9 @@ pub enum ClusterError {
     },
     /// Volumes need it.
     #[error(
-        "cannot remove store {name}: volume {volume} counts it as in sync, so what was written last may be there alone; open \
-         the volume once (`tanada volume repair {volume}`), which puts the store out, and ask again"
+        "cannot remove store {name}: volume {volume} counts it as in sync, and cannot go on without it now: it answers still, has \
+         the last copy of something, or the node that has the volume open does not say; drain a store that answers (`tanada node drain {name}`), \
+         else look why with `tanada volume repair {volume}` on the node that has it open, and ask again"
     )]
     StillInSync {
         /// Which store.

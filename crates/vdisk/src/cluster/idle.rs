@@ -111,20 +111,31 @@ impl Idle {
     }
 }
 
+fn listed(record: &VolumeRecord, stores: &AllStores) -> BTreeSet<StoreNumber> {
+    let listed = record.stores.clone();
+    listed.unwrap_or_else(|| stores.keys().copied().collect())
+}
+
+fn is_up(number: StoreNumber, stores: &AllStores, up: &Up) -> bool {
+    let store = stores.get(&number);
+    store.is_some_and(|(it, _)| up.serves(it) != Some(false))
+}
+
+/// How many stores in sync an opening would put out now.
+pub(super) fn missing(record: &VolumeRecord, stores: &AllStores, up: &Up) -> usize {
+    let listed = listed(record, stores);
+    let in_sync = listed.iter().filter(|it| !record.out.contains_key(it));
+    in_sync.filter(|it| !is_up(**it, stores, up)).count()
+}
+
 /// What an idle volume gains if it is opened now; `None`: nothing, or less than it may lose.
 pub(super) fn gain(record: &VolumeRecord, stores: &AllStores, up: &Up) -> Option<Gain> {
     let older = record.older_than.is_some_and(|it| it > record.generation);
     if record.state != VolumeState::Live || older {
         return None;
     }
-    let listed = record.stores.clone();
-    let listed = listed.unwrap_or_else(|| stores.keys().copied().collect());
-    let is_up = |number: &StoreNumber| {
-        let store = stores.get(number);
-        store.is_some_and(|(it, _)| up.serves(it) != Some(false))
-    };
-    let in_sync = listed.iter().filter(|it| !record.out.contains_key(it));
-    let missing = in_sync.filter(|it| !is_up(it)).count();
+    let (listed, missing) = (listed(record, stores), missing(record, stores, up));
+    let is_up = |number: &StoreNumber| is_up(*number, stores, up);
     if missing >= usize::from(record.weakest.max(1)) {
         return None;
     }

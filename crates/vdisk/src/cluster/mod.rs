@@ -6,8 +6,8 @@
 //! by itself: the node's lease is kept, stores are looked up, deleted images are freed by one node at a time
 //! ```
 //!
-//! - [`stores`] stores and nodes. [`volumes`] what people do with volumes, [`set`] what they set on them. [`opened`] volumes in use. [`collect`] freeing,
-//!   audit, repair. [`drain`] stores are emptied. `idle` volumes without clients are kept well; `left` those that their writers did not close. `wants` volumes go from node to node; [`up`] who is up. `shared` one policy for all volumes of the node; [`heard`] what stores tell it unasked.
+//! - [`stores`] stores and nodes. [`volumes`] what people do with volumes, [`set`] what they set on them, `forward` on whatever node they ask. [`opened`] volumes in use. [`collect`] freeing,
+//!   audit, repair. [`damage`] what scrubs found in closed volumes. [`drain`] stores are emptied. `idle` volumes without clients are kept well; `left` those that their writers did not close. `wants` volumes go from node to node; [`up`] who is up. `shared` one policy for all volumes of the node; [`heard`] what stores tell it unasked.
 //!
 //! Always true:
 //! 1. A volume has one engine here at most, and one operation on it as a whole runs at a time.
@@ -15,11 +15,15 @@
 //! 3. A store that left the cluster has no data that any volume counts on.
 
 pub mod collect;
+pub mod damage;
 pub mod drain;
 mod error;
+mod forgotten;
+mod forward;
 pub mod heard;
 mod idle;
 mod left;
+mod lost;
 pub mod opened;
 mod reseal;
 pub mod seen;
@@ -141,6 +145,8 @@ pub struct Cluster {
     last_records: RefCell<Records>,
     /// What the others are to know of this node while it is up.
     alive: RefCell<Option<Alive>>,
+    /// The same of those with damage that could not be repaired.
+    damaged: RefCell<BTreeMap<VolumeId, Instant>>,
 }
 
 impl Cluster {
@@ -171,6 +177,7 @@ impl Cluster {
             answers: Answers::new(),
             last_records: RefCell::default(),
             alive: RefCell::default(),
+            damaged: RefCell::default(),
         })
     }
 
@@ -193,6 +200,7 @@ impl Cluster {
         ));
         let pause = self.settings.collect_every;
         env::spawn(Cluster::keep(self.own.clone(), pause, Keep::Deleted));
+        env::spawn(Cluster::keep(self.own.clone(), pause, Keep::Repaired));
         let pause = self.settings.idle_every;
         env::spawn(Cluster::keep(self.own.clone(), pause, Keep::Idle));
         let pause = wants::LOOK_FOR_WANTS;
@@ -233,6 +241,14 @@ impl Cluster {
     pub fn known_stores(&self) -> Vec<StoreRecord> {
         let known = self.known.borrow();
         known.values().map(|(record, _)| record.clone()).collect()
+    }
+
+    /// What a store is called.
+    pub fn store_label(&self, number: StoreNumber) -> String {
+        match self.known.borrow().get(&number) {
+            Some((record, _)) => record.name.to_string(),
+            None => format!("number {number} (not in the cluster any more)"),
+        }
     }
 
     fn learn_stores(&self, stores: &AllStores) {
@@ -298,6 +314,7 @@ impl Cluster {
                 Keep::Drained => cluster.drain_now_and_then().await,
                 Keep::Idle => cluster.keep_idle_well().await,
                 Keep::Wants => cluster.answer_wants().await,
+                Keep::Repaired => cluster.repair_now_and_then().await,
             }
             drop(cluster);
             env::sleep(pause).await;
@@ -345,6 +362,9 @@ impl Cluster {
         if let Err(error) = self.stores().await {
             tracing::debug!(%error, "the stores were not looked up");
         }
+        if let Err(error) = self.answer_others().await {
+            tracing::debug!(%error, "what other nodes ask was not read");
+        }
         let idle: Vec<Rc<Slot>> = {
             let open = self.open.borrow();
             let after = self.settings.close_after;
@@ -373,4 +393,5 @@ enum Keep {
     Drained,
     Idle,
     Wants,
+    Repaired,
 }

@@ -235,6 +235,7 @@ impl Cluster {
             let (door, local) = self.ways.way(record);
             Site {
                 number: record.number,
+                name: record.name.to_string(),
                 domain: domains[&record.domain],
                 local,
                 rotating: record.rotating,

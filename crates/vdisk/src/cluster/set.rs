@@ -3,7 +3,7 @@
 //! ```text
 //! closed                                   -> its record, by compare-and-swap
 //! open here, or left open by who is gone   -> its record, by its engine -> its links say anew whose requests come
-//! open on another node                     -> refused: there it is in force at once
+//! open on another node                     -> that node does it
 //! ```
 //!
 //! Always true:
@@ -63,16 +63,28 @@ impl Setting {
 }
 
 impl Cluster {
-    /// Sets something of a volume, which may be in use here; it is in force at once.
+    /// Sets something of a volume, which may be in use, also on another node; it is in force at once.
     ///
     /// # Errors
     /// [`ClusterError::NoVolume`], [`ClusterError::MinCopies`], [`ClusterError::Elsewhere`]; [`ClusterError::Volume`] if it was
     /// left open and cannot be opened.
     pub async fn set(&self, name: &Name, setting: &Setting) -> Result<Overview, ClusterError> {
         let id = self.find(name).await?;
-        let _alone = self.alone(id).await;
-        self.again(async || self.try_set(id, setting).await).await?;
+        setting.check(&self.images.volume(id).await?.record)?;
+        if let Some(now) = self.forward(name, id, setting.into()).await? {
+            return Ok(now);
+        }
+        self.set_here(id, setting).await?;
         self.overview(name).await
+    }
+
+    pub(super) async fn set_here(
+        &self,
+        id: VolumeId,
+        setting: &Setting,
+    ) -> Result<(), ClusterError> {
+        let _alone = self.alone(id).await;
+        self.again(async || self.try_set(id, setting).await).await
     }
 
     async fn try_set(&self, id: VolumeId, setting: &Setting) -> Result<(), ClusterError> {

@@ -390,11 +390,15 @@ impl Cluster {
     }
 
     /// Forgets a store: one that was drained and that no volume has anything on, or, with `lost`, one that is gone for good and
-    /// that no volume counts on.
+    /// that no volume counts on. Volumes that count on it go on without it, if they can.
     ///
     /// # Errors
     /// [`ClusterError::NoStore`], [`ClusterError::Active`], [`ClusterError::NotEmpty`], [`ClusterError::StillInSync`].
     pub async fn remove_store(&self, name: &Name, lost: bool) -> Result<(), ClusterError> {
+        if lost {
+            let (_, number) = self.find_store(name).await?;
+            self.give_up(number).await?;
+        }
         let removed = self.again(async || {
             let (stores, number) = self.find_store(name).await?;
             let (record, revision) = &stores[&number];

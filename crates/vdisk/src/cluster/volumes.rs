@@ -10,6 +10,7 @@ use std::rc::Rc;
 use base::Bytes;
 use device::Device;
 
+use super::forward::Request;
 use super::opened::InUse;
 use super::seen::Records;
 use super::stores::active_domains;
@@ -100,6 +101,7 @@ pub fn condition_name(condition: Condition) -> &'static str {
         Condition::Healthy => "healthy",
         Condition::Degraded => "degraded",
         Condition::Resyncing => "resyncing",
+        Condition::Full => "full",
         Condition::ReadOnly => "read-only",
         Condition::Offline => "offline",
     }
@@ -283,13 +285,14 @@ impl Cluster {
         if let Some(why) = record.refusal() {
             return told(Condition::Offline, why);
         }
-        let out: Vec<String> = record.out.keys().map(|it| format!("store {it}")).collect();
+        let out = record.out.keys();
+        let out: Vec<String> = out
+            .map(|it| format!("store {}", self.store_label(*it)))
+            .collect();
         let missing = down
             .iter()
             .filter(|it| !record.out.contains_key(&it.number));
-        let missing: Vec<String> = missing
-            .map(|it| format!("store {} ({})", it.number, it.name))
-            .collect();
+        let missing: Vec<String> = missing.map(|it| format!("store {}", it.name)).collect();
         if missing.len() >= usize::from(record.weakest.max(1)) {
             let why = format!(
                 "an extent may have only {} in-sync copies, and these are down: {}; bring them back",
@@ -435,21 +438,30 @@ impl Cluster {
         .await
     }
 
-    /// Keeps a volume as it is now under a name; it may be in use here.
+    /// Keeps a volume as it is now under a name; it may be in use, also on another node.
     ///
     /// # Errors
     /// [`ClusterError::SnapshotExists`], [`ClusterError::Elsewhere`]; [`ClusterError::Volume`] if it cannot be opened, or not
     /// everything be made durable.
     pub async fn snapshot(&self, volume: &Name, name: &Name) -> Result<Overview, ClusterError> {
         let id = self.find(volume).await?;
+        let request = Request::Snapshot { name: name.clone() };
+        if let Some(now) = self.forward(volume, id, request).await? {
+            return Ok(now);
+        }
+        self.snapshot_here(id, volume, name).await?;
+        self.overview(volume).await
+    }
+
+    pub(super) async fn snapshot_here(
+        &self,
+        id: VolumeId,
+        volume: &Name,
+        name: &Name,
+    ) -> Result<(), ClusterError> {
         let _alone = self.alone(id).await;
-        if self
-            .images
-            .meta
-            .get(&snapshot_key(id, name))
-            .await?
-            .is_some()
-        {
+        let found = self.images.meta.get(&snapshot_key(id, name)).await?;
+        if found.is_some() {
             return Err(ClusterError::SnapshotExists {
                 volume: volume.clone(),
                 name: name.clone(),
@@ -457,11 +469,10 @@ impl Cluster {
         }
         let in_use = self.open_alone(id).await?;
         in_use.volume().snapshot(name.clone()).await?;
-        drop(in_use);
-        self.overview(volume).await
+        Ok(())
     }
 
-    /// Gives a volume another size; it may be in use here. What lies behind the end of a smaller one is gone, so that is to be
+    /// Gives a volume another size; it may be in use, also on another node. What lies behind the end of a smaller one is gone, so that is to be
     /// allowed with `shrink`.
     ///
     /// # Errors
@@ -478,6 +489,21 @@ impl Cluster {
             let name = name.clone();
             return Err(ImageError::Size { name, why }.into());
         }
+        let request = Request::Resize { size, shrink };
+        if let Some(now) = self.forward(name, id, request).await? {
+            return Ok(now);
+        }
+        self.resize_here(id, name, size, shrink).await?;
+        self.overview(name).await
+    }
+
+    pub(super) async fn resize_here(
+        &self,
+        id: VolumeId,
+        name: &Name,
+        size: u64,
+        shrink: bool,
+    ) -> Result<(), ClusterError> {
         let _alone = self.alone(id).await;
         let in_use = self.open_alone(id).await?;
         let (now, asked) = (in_use.volume().info().size, Bytes(size));
@@ -485,9 +511,7 @@ impl Cluster {
             let volume = name.clone();
             return Err(ClusterError::Shrinks { volume, now, asked });
         }
-        in_use.volume().resize(asked).await?;
-        drop(in_use);
-        self.overview(name).await
+        Ok(in_use.volume().resize(asked).await?)
     }
 
     /// A volume in use for one job, and its name as it is now.

@@ -33,7 +33,7 @@ impl Core {
             match self.bring_back(member).await {
                 Ok(()) => wait = Nanos::millis(100),
                 Err(why) => {
-                    tracing::debug!(volume = %self.id, store = number.0, why, "not back in sync");
+                    tracing::debug!(volume = %self.id, store = %self.label(number), why, "not back in sync");
                     member.lacks_all();
                     if member.standing.get() == Standing::Out {
                         member.drop_link();
@@ -111,9 +111,10 @@ impl Core {
         }
         if member.standing.get() == Standing::Joining {
             member.standing.set(Standing::In);
+            member.was_full.set(false);
             member.lacks_all();
             self.count(|figures| figures.taken_in += 1);
-            tracing::info!(volume = %self.id, store = number.0, "in sync again");
+            tracing::info!(volume = %self.id, store = %self.label(number), "in sync again");
             self.news.notify_all();
         }
         Ok(())
@@ -137,7 +138,7 @@ impl Core {
             let Some(why) = held else {
                 return Ok(());
             };
-            tracing::debug!(volume = %self.id, store = member.site.number.0, why, "brought all but this");
+            tracing::debug!(volume = %self.id, store = %member.site.name, why, "brought all but this");
             env::sleep(wait).await;
             wait = Nanos((wait.0 * 2).min(self.settings.patience.0.max(100_000_000)));
             self.usable().map_err(|error| error.to_string())?;

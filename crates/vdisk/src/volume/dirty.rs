@@ -260,7 +260,10 @@ impl Core {
     ) -> Result<(), LinkError> {
         let member = self.member(home).expect("a home is a member");
         let Some(link) = member.link() else {
-            return Err(LinkError::Gone(format!("no link to store {home}")));
+            return Err(LinkError::Gone(format!(
+                "there is no link to store {}",
+                member.site.name
+            )));
         };
         let object = object(self.id);
         for page in pages {
@@ -285,6 +288,17 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Writes pages of one store's bits anew.
+    pub(super) async fn rewrite_bits(
+        &self,
+        store: StoreNumber,
+        pages: BTreeSet<u32>,
+    ) -> Result<(), LinkError> {
+        let _one = self.dirty.alone().await;
+        let bits = self.dirty.bits.borrow().clone();
+        self.write_pages(store, &bits, pages).await
     }
 
     /// Puts what is set on the homes, before anything else.

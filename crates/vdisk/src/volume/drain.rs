@@ -351,6 +351,7 @@ impl Core {
             // Of images that are there no more.
             self.read_kept().await?;
         }
+        self.learn_who_left(&stores).await?;
         // Bits and nodes that go to such a store where no other is left are there, or not on their way.
         let bits = self.dirty.alone().await;
         let map = self.committing.acquire(1).await;
@@ -386,7 +387,7 @@ impl Core {
     }
 
     /// Deletes the bits of a store that has none any more, or that are of no account: the homes have them all.
-    async fn delete_bits(&self, store: StoreNumber) {
+    pub(super) async fn delete_bits(&self, store: StoreNumber) {
         let there = self.member(store).and_then(|it| Some((it, it.link()?)));
         let Some((member, link)) = there else { return };
         let object = dirty::object(self.id);
@@ -394,7 +395,7 @@ impl Core {
             Ok(()) | Err(LinkError::Absent(_)) => {}
             Err(LinkError::Fenced { why, .. }) => drop(self.fence(why)),
             Err(error) => {
-                tracing::debug!(volume = %self.id, store = store.0, %error, "no bits were deleted");
+                tracing::debug!(volume = %self.id, store = %self.label(store), %error, "no bits were deleted");
                 if error.ends_link() {
                     // It may come later: whatever is asked of the store from here on is asked under a greater mark.
                     member.lose(&link, matches!(error, LinkError::Unknown(_)));

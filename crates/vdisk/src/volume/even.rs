@@ -12,7 +12,6 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use base::Bytes;
 use env::sync::join_all;
 use store::Change;
 
@@ -231,7 +230,7 @@ impl Core {
                 Halt::From(LinkError::Fenced { why, .. }) | Halt::To(LinkError::Fenced { why, .. }),
             ) => Err(self.fence(why)),
             Err(Halt::From(error)) => {
-                tracing::debug!(volume = %self.id, index, store = number.0, %error, "no further copy");
+                tracing::debug!(volume = %self.id, index, store = %self.label(number), %error, "no further copy");
                 if error.ends_link() {
                     self.lose_source(&sources, &source);
                 }
@@ -239,7 +238,7 @@ impl Core {
                 Ok(())
             }
             Err(Halt::To(error)) => {
-                tracing::debug!(volume = %self.id, index, store = number.0, %error, "no further copy");
+                tracing::debug!(volume = %self.id, index, store = %self.label(number), %error, "no further copy");
                 if error.ends_link() {
                     member.lose(&link, matches!(error, LinkError::Unknown(_)));
                 }
@@ -359,9 +358,7 @@ impl Core {
         let asked = linked.map(
             async |(member, link)| match self.within(link.space()).await {
                 Ok(space) => {
-                    let free = space.free.0.saturating_sub(space.spare.0);
-                    member.free.set(Bytes(free));
-                    member.total.set(space.total);
+                    member.says(&space);
                     member.answered.set(env::now());
                 }
                 Err(error) if error.ends_link() => member.lose(&link, false),

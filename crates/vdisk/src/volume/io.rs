@@ -233,10 +233,20 @@ impl Core {
             match error {
                 LinkError::Fenced { why, .. } => return Err(self.fence(why)),
                 LinkError::Damaged(_) | LinkError::Absent(_) if answer.is_some() => {
-                    self.mend_later(placed, store, piece);
+                    self.repair_later(placed, store, piece);
                 }
                 _ => {}
             }
+        }
+        let all_damaged = |(_, error): &(_, LinkError)| matches!(error, LinkError::Damaged(_));
+        if answer.is_none()
+            && failed.iter().all(all_damaged)
+            && let Ok(data) = self.read_by_pages(placed, piece).await
+        {
+            for (disk, _) in &failed {
+                self.repair_later(placed, StoreNumber(disk.0 as u16), piece);
+            }
+            return Ok(data);
         }
         match (answer, failed.first()) {
             (Some(data), _) => Ok(data),
@@ -280,7 +290,8 @@ impl Core {
         piece: Piece,
         data: Option<View>,
     ) -> Result<(), VolumeError> {
-        let deadline = env::now() + self.settings.deadline;
+        let begun = env::now();
+        let deadline = begun + self.settings.deadline;
         let turn = self.turn(piece, deadline).await?;
         let mut tries = 0;
         loop {
@@ -328,7 +339,10 @@ impl Core {
                 Err(error) => return Err(error),
             };
             drop(held);
-            if self.is_late(deadline, &error) {
+            // Room that is being freed comes within seconds; who waits longer waits for more stores.
+            let full = matches!(error, VolumeError::NoRoom { .. });
+            let given_up = full && env::now() >= begun + self.settings.patience;
+            if given_up || self.is_late(deadline, &error) {
                 return Err(error);
             }
             self.pause(&mut tries).await;
@@ -401,6 +415,9 @@ impl Core {
             shared => self.place(piece, shared).await?,
         };
         self.count_copies(&placed).await?;
+        if (data.is_some() || placed.base().is_some()) && !placed.young.get() {
+            self.check_room(&placed, piece).await?;
+        }
         match placed.base() {
             None => self.spread(&placed, piece, data).await,
             Some(_) => self.change_overlay(&placed, piece, data).await,
@@ -538,9 +555,8 @@ impl Core {
         failed: Vec<(&Member, LinkError)>,
     ) -> Result<Tried, VolumeError> {
         let numbers: Vec<StoreNumber> = failed.iter().map(|(it, _)| it.site.number).collect();
-        let full = failed
-            .iter()
-            .all(|(_, why)| matches!(why, LinkError::Full(_)));
+        let is_full = |why: &LinkError| matches!(why, LinkError::Full(_));
+        let full = failed.iter().all(|(_, why)| is_full(why));
         let why = &failed[0].1;
         // From here on nobody looks before the copies are equal, however this ends.
         self.doubt(piece.index);
@@ -560,6 +576,10 @@ impl Core {
             0 => Ok(false),
             _ => self.put_out(&numbers).await,
         };
+        for (member, _) in failed.iter().filter(|(_, why)| is_full(why)) {
+            member.free.set(Bytes(0));
+            member.was_full.set(matches!(out, Ok(true)));
+        }
         let out = match out {
             Err(error) if error.passes() => return Ok(Tried::InDoubt(error)),
             other => other?,
@@ -592,7 +612,7 @@ impl Core {
             volume: self.id,
             copies,
             least: record.min_isr,
-            out: record.out.keys().copied().collect(),
+            out: self.labels(record.out.keys()),
         }
     }
 
@@ -629,7 +649,7 @@ impl Core {
         young: bool,
     ) -> Result<(), LinkError> {
         let Some(link) = self.link_of(member, piece.user) else {
-            let why = format!("there is no link to store {}", member.site.number);
+            let why = format!("there is no link to store {}", member.site.name);
             return Err(LinkError::Gone(why));
         };
         let change = Change {
@@ -646,6 +666,7 @@ impl Core {
                     let write = link.write(&placed.object, piece.from, data.clone(), change);
                     self.within(write).await.map(|()| told((), begun, &link))
                 };
+                member.takes(piece.len);
                 let copy = member.candidate(Some(at));
                 self.choice.one(&request, copy, write).await
             }
@@ -673,29 +694,18 @@ impl Core {
     }
 
     /// Stores for a new extent, as many as there should be copies, or as there are.
-    pub(super) fn choose(&self, len: u64) -> Result<Vec<StoreNumber>, VolumeError> {
-        self.choose_for(len, UserId::OWN)
-    }
-
-    fn choose_for(&self, len: u64, user: UserId) -> Result<Vec<StoreNumber>, VolumeError> {
-        let (copies, least) = {
-            let record = &self.record.borrow().0;
-            (usize::from(record.copies), usize::from(record.min_isr))
-        };
+    pub(super) fn choose_for(
+        &self,
+        len: u64,
+        user: UserId,
+    ) -> Result<Vec<StoreNumber>, VolumeError> {
         let request = self.request(Op::Write, len, user);
         let targets = self.targets(&[]);
-        let mut why = None;
-        for count in (least.max(1)..=copies).rev() {
-            match self.choice.place(&request, count, &targets) {
-                Ok(disks) => {
-                    let numbers = disks.iter().map(|disk| StoreNumber(disk.0 as u16));
-                    return Ok(numbers.collect());
-                }
-                Err(error) => why = Some(error),
-            }
-        }
-        let why = why.expect("a place was looked for in vain");
-        Err(self.no_room(&why))
+        let count = self.copies_to_place(&targets);
+        let placed = self.choice.place(&request, count, &targets);
+        let disks = placed.map_err(|why| self.no_room(&why))?;
+        let numbers = disks.iter().map(|disk| StoreNumber(disk.0 as u16));
+        Ok(numbers.collect())
     }
 
     /// A new extent, or an overlay on one that is shared: in the map and in the table before the first byte of it is sent. Its
@@ -710,7 +720,7 @@ impl Core {
             // Else whoever opens the volume takes the one before for something that is still there.
             self.commit().await?;
         }
-        let stores = self.choose_for(piece.len, piece.user)?;
+        let stores = self.choose_with_room(piece.len, piece.user).await?;
         let _bound = self.bound_for(&stores);
         self.list_stores(&stores).await?;
         let name = ExtentName {

@@ -113,6 +113,11 @@ impl Kept {
         &self.tables.nodes
     }
 
+    /// Where an extent's object is, by all images that have it; `None`: none has.
+    pub fn stores_of(&self, name: &ExtentName) -> Option<Vec<StoreNumber>> {
+        self.tables.extents.borrow().get(name).map(union)
+    }
+
     /// Extents of which a store has a copy.
     pub fn count_on(&self, store: StoreNumber) -> usize {
         let extents = self.tables.extents.borrow();

@@ -52,13 +52,16 @@ pub(super) struct Member {
     pub held_up: RefCell<Option<String>>,
     /// Copies that are being taken away from it.
     pub leaving: Cell<u64>,
-    /// Room it had when it was last asked.
+    /// Room it had when it was last asked, and what was sent there since.
     pub free: Cell<Bytes>,
+    pub sent: Cell<u64>,
     pub total: Cell<Bytes>,
     /// When it was last asked for that and answered, or got a link.
     pub answered: Cell<Instant>,
     /// How far the volume's fence is there.
     pub age: Age,
+    /// It refused something for lack of room, and was not in sync since.
+    pub was_full: Cell<bool>,
 }
 
 impl Member {
@@ -76,9 +79,11 @@ impl Member {
             held_up: RefCell::default(),
             leaving: Cell::new(0),
             free: Cell::new(Bytes(0)),
+            sent: Cell::new(0),
             total: Cell::new(Bytes(0)),
             answered: Cell::new(env::now()),
             age: Age::default(),
+            was_full: Cell::new(false),
         }
     }
 
@@ -104,7 +109,7 @@ impl Member {
         Target {
             candidate: self.candidate(None),
             domain: self.site.domain,
-            free: self.free.get(),
+            free: self.room(),
             capacity: self.total.get(),
             reserved: Permille(0),
         }
@@ -196,7 +201,7 @@ impl Volume {
                 member.standing.set(Standing::Out);
             }
             if core.members.add(member) {
-                tracing::info!(volume = %core.id, store = number.0, "a store more");
+                tracing::info!(volume = %core.id, store = %core.label(number), "a store more");
                 core.learn_ages(&core.record.borrow().0);
                 core.start_with(number);
                 core.news.notify_all();
@@ -208,6 +213,22 @@ impl Volume {
 impl Core {
     pub(super) fn member(&self, number: StoreNumber) -> Option<&Member> {
         self.members.get(&number)
+    }
+
+    /// What a store is called.
+    pub(super) fn label(&self, number: StoreNumber) -> String {
+        match self.member(number) {
+            Some(member) => member.site.name.clone(),
+            None => format!("number {number} (not in the cluster any more)"),
+        }
+    }
+
+    pub(super) fn labels<'a>(
+        &self,
+        numbers: impl IntoIterator<Item = &'a StoreNumber>,
+    ) -> Vec<String> {
+        let numbers = numbers.into_iter();
+        numbers.map(|number| self.label(*number)).collect()
     }
 
     pub(super) fn member_of(&self, disk: DiskId) -> Option<&Member> {
@@ -299,7 +320,7 @@ impl Core {
     /// A store is out from here on.
     fn leaves(&self, member: &Member) {
         if member.standing.replace(Standing::Out) != Standing::Out {
-            tracing::warn!(volume = %self.id, store = member.site.number.0, "out of sync");
+            tracing::warn!(volume = %self.id, store = %member.site.name, "out of sync");
             self.count(|figures| figures.put_out += 1);
         }
         member.drop_link();
@@ -364,7 +385,7 @@ impl Core {
                     if let Some(store) = left.inspect(|one| self.leave(*one)).last() {
                         return Err(VolumeError::NoRoom {
                             volume: self.id,
-                            why: format!("store {store} has left the cluster"),
+                            why: format!("store {} has left the cluster", self.label(store)),
                         });
                     }
                 }
@@ -449,6 +470,20 @@ impl Core {
         self.gone.borrow_mut().insert(store);
     }
 
+    /// Asks which of these have left since the volume was opened.
+    pub(super) async fn learn_who_left(
+        &self,
+        stores: &BTreeSet<StoreNumber>,
+    ) -> Result<(), VolumeError> {
+        for store in stores.iter().filter(|it| !self.has_left(**it)) {
+            let found = self.meta.get(&gone_key(*store)).await;
+            if found.map_err(|error| self.meta_error(error))?.is_some() {
+                self.leave(*store);
+            }
+        }
+        Ok(())
+    }
+
     /// Notes in the record that stores may have something of the volume, before they have: whoever opens it must seal them. A
     /// store that has left the cluster meanwhile is not listed any more.
     pub(super) async fn list_stores(&self, numbers: &[StoreNumber]) -> Result<(), VolumeError> {
@@ -507,10 +542,7 @@ impl Core {
         let longest = (link.write_max() / 4096 * 4096).max(4096);
         self.piece.set(self.piece.get().min(longest));
         if let Ok(space) = self.within(link.space()).await {
-            member
-                .free
-                .set(Bytes(space.free.0.saturating_sub(space.spare.0)));
-            member.total.set(space.total);
+            member.says(&space);
         }
         Ok(link)
     }
@@ -556,7 +588,7 @@ impl Core {
                         self.fence(why);
                     }
                     Err(error) => {
-                        tracing::debug!(volume = %self.id, store = number.0, %error, "no link");
+                        tracing::debug!(volume = %self.id, store = %self.label(*number), %error, "no link");
                     }
                 }
             }
@@ -669,7 +701,7 @@ impl Core {
         if !silent.is_empty() && silent.len() >= usize::from(weakest) {
             let why = format!(
                 "an extent may have only {weakest} in-sync copies, and these do not answer: {}",
-                stores(&silent)
+                stores(&self.out_in_words(&silent))
             );
             return told(Condition::Offline, why);
         }
@@ -677,9 +709,15 @@ impl Core {
             let why = format!(
                 "an extent has {weakest} in-sync copies, and writes must reach {}; out: {}",
                 record.min_isr,
-                stores(&out)
+                stores(&self.out_in_words(&out))
             );
             return told(Condition::ReadOnly, why);
+        }
+        if let Some(mut why) = self.full_in_words() {
+            if !out.is_empty() {
+                why = format!("{why}; out: {}", stores(&self.out_in_words(&out)));
+            }
+            return told(Condition::Full, why);
         }
         let back = |number: &StoreNumber| {
             self.member(*number)
@@ -689,13 +727,13 @@ impl Core {
             let held = out.iter().filter_map(|number| self.member(*number));
             let held = held.filter_map(|it| it.held_up.borrow().clone()).next();
             let held = held.map_or(String::new(), |why| format!("; {why}"));
-            let why = format!("bringing back {}{held}", stores(&out));
+            let why = format!("bringing back {}{held}", stores(&self.out_in_words(&out)));
             return told(Condition::Resyncing, why);
         }
         if !out.is_empty() || !silent.is_empty() {
             let of = |what: &str, which: &[StoreNumber]| match which.is_empty() {
                 true => None,
-                false => Some(format!("{what}: {}", stores(which))),
+                false => Some(format!("{what}: {}", stores(&self.out_in_words(which)))),
             };
             let why = [of("out", &out), of("not answering", &silent)];
             let why = why.into_iter().flatten().chain(self.refused_store());
@@ -704,6 +742,9 @@ impl Core {
         }
         if weakest < record.copies {
             let why = format!("an extent has {weakest} of {} copies", record.copies);
+            return told(Condition::Degraded, why);
+        }
+        if let Some(why) = self.lost_in_words() {
             return told(Condition::Degraded, why);
         }
         lease.unwrap_or_else(|| told(Condition::Healthy, String::new()))

@@ -2,7 +2,6 @@
 //!
 //! ```text
 //! in doubt  -> extent alone -> one in-sync copy to the others, marked anew -> not in doubt
-//! damaged   -> range alone -> from another copy -> written over it
 //! ```
 //!
 //! Always true:
@@ -16,16 +15,15 @@ use base::{Instant, View};
 use device::Class;
 use store::Change;
 
-use super::io::Piece;
 use super::members::Member;
 use super::{Core, Placed, VolumeError};
 use crate::link::{Link, LinkError};
 use crate::names::{EXTENT, Generation, StoreNumber};
 
 /// Copied at once.
-const CHUNK: u64 = 1 << 20;
-/// The unit in which damage is mended.
-const PAGE: u64 = 4096;
+pub(super) const CHUNK: u64 = 1 << 20;
+/// The unit in which damage is repaired.
+pub(super) const PAGE: u64 = 4096;
 
 /// A store and its link.
 pub(super) type Copy<'a> = (&'a Member, Rc<dyn Link>);
@@ -126,7 +124,7 @@ impl Core {
             .partition(|member| member.link().is_some());
         if !lost.is_empty() {
             let lost: Vec<StoreNumber> = lost.iter().map(|it| it.site.number).collect();
-            let why = LinkError::Gone(format!("there is no link to store {}", lost[0]));
+            let why = LinkError::Gone(format!("there is no link to store {}", self.label(lost[0])));
             if linked.is_empty() || !self.put_out(&lost).await? {
                 self.renew().await?;
                 return Err(self.no_copy(index, &why));
@@ -294,6 +292,8 @@ impl Core {
         }
         let extents = self.within(source.extents(object, 0, EXTENT)).await;
         let extents = extents.map_err(Halt::From)?;
+        // Is the one that gets it a copy that is read like the others?
+        let is_copy = object == as_object && copies.iter().any(|(_, link)| Rc::ptr_eq(link, to));
         for extent in extents {
             if !extent.data {
                 let change = marked(mark, false);
@@ -303,10 +303,23 @@ impl Core {
             }
             let end = extent.offset + extent.len;
             let mut at = extent.offset;
+            // Below this it goes page by page.
+            let mut fine = at;
             while at < end {
-                let len = CHUNK.min(end - at).min(self.piece.get());
-                let data = self.read_any(object, source, copies, at, len).await;
-                let data = data.map_err(Halt::From)?;
+                let most = if at < fine { PAGE - at % PAGE } else { CHUNK };
+                let len = most.min(end - at).min(self.piece.get());
+                let data = match self.read_any(object, source, copies, at, len).await {
+                    // What no copy has stays as it is on each: none is out of sync for it.
+                    Err(LinkError::Damaged(_)) if is_copy && len > PAGE => {
+                        fine = at + len;
+                        continue;
+                    }
+                    Err(LinkError::Damaged(_)) if is_copy => {
+                        at += len;
+                        continue;
+                    }
+                    data => data.map_err(Halt::From)?,
+                };
                 let write = to.write(as_object, at, data, marked(mark, false));
                 self.within(write).await.map_err(Halt::To)?;
                 at += len;
@@ -359,92 +372,6 @@ impl Core {
             whole.resize((from - at + len) as usize, 0);
         }
         Ok(View::copy_of(&whole))
-    }
-
-    // --- damage -------------------------------------------------------------------------------------------
-
-    /// The copy of `store` could not be read there: writes what another one has over it, in a while.
-    pub(super) fn mend_later(
-        self: &Rc<Self>,
-        placed: &Rc<Placed>,
-        store: StoreNumber,
-        piece: Piece,
-    ) {
-        let (core, placed) = (Rc::clone(self), Rc::clone(placed));
-        env::spawn(async move {
-            if let Err(error) = core.mend(&placed, store, piece).await {
-                tracing::warn!(volume = %core.id, store = store.0, %error, "a copy was not mended");
-            }
-        });
-    }
-
-    async fn mend(
-        &self,
-        placed: &Placed,
-        store: StoreNumber,
-        piece: Piece,
-    ) -> Result<(), VolumeError> {
-        let start = u64::from(piece.index) * EXTENT;
-        let from = piece.from / PAGE * PAGE;
-        let end = (piece.from + piece.len).next_multiple_of(PAGE).min(EXTENT);
-        let _held = self.ranges.take(start + from..start + end, true).await;
-        self.usable()?;
-        let numbers = placed.stores.borrow().clone();
-        let Some(member) = self.needed(&[store]).pop() else {
-            return Ok(());
-        };
-        if !numbers.contains(&store) || self.is_doubtful(piece.index) {
-            return Ok(());
-        }
-        let layers = self.placed(piece.index).into_iter();
-        let mut layers = layers.flat_map(|placed| placed.layers());
-        if !layers.any(|layer| std::ptr::eq(&*layer, placed)) {
-            return Ok(());
-        }
-        let shared = self.is_shared(placed);
-        let under_way = self.begin();
-        let others: Vec<Copy<'_>> = (self.needed(&numbers).into_iter())
-            .filter(|other| other.site.number != store)
-            .filter_map(|other| Some((other, other.link()?)))
-            .collect();
-        let (Some(link), Some((_, source))) = (member.link(), others.first()) else {
-            return Ok(());
-        };
-        let mended = async {
-            let mut at = from;
-            while at < end {
-                let len = CHUNK.min(end - at).min(self.piece.get());
-                let data = self
-                    .read_any(&placed.object, source, &others, at, len)
-                    .await?;
-                if data.is_empty() {
-                    break;
-                }
-                let change = match shared {
-                    true => Change::FUA,
-                    false => marked(under_way.mark, true),
-                };
-                let write = link.write(&placed.object, at, data, change);
-                self.within(write).await?;
-                at += len;
-            }
-            Ok(())
-        };
-        match mended.await {
-            Ok(()) => {
-                self.count(|figures| figures.mended += 1);
-                Ok(())
-            }
-            Err(LinkError::Fenced { why, .. }) => Err(self.fence(why)),
-            Err(error) => {
-                tracing::warn!(volume = %self.id, store = store.0, %error, "a damaged copy cannot be mended");
-                if error.ends_link() {
-                    member.lose(&link, matches!(error, LinkError::Unknown(_)));
-                }
-                // Resync writes it anew.
-                self.put_out(&[store]).await.map(drop)
-            }
-        }
     }
 }
 

@@ -16,7 +16,8 @@
 //! - `kept` what older images have. `nodes` where the map's nodes are; `commit` how the map becomes durable.
 //! - `open` from a record to a volume. `members` stores and the record. `io` reads and writes. `ranges` who is where.
 //!   `overlay` what is shared with other images; `snapshot` how it becomes so, and other sizes.
-//!   `dirty` which extents' copies may differ after a crash. `mend` what makes copies equal again. `back` what stores that
+//!   `dirty` which extents' copies may differ after a crash. `mend` what makes copies equal again.
+//!   `repair` what scrubs and reads found damaged. `room` what finds no place. `back` what stores that
 //!   come back are brought. `even` what goes on by itself. `drain` what leaves stores that are to be empty,
 //!   `rehome` the same for older images. `users` who is served under a class of his own. `age` which stores were put back to an
 //!   earlier state.
@@ -52,6 +53,8 @@ mod open;
 mod overlay;
 mod ranges;
 mod rehome;
+mod repair;
+mod room;
 mod roster;
 mod snapshot;
 #[cfg(test)]
@@ -82,6 +85,8 @@ pub use drain::Left;
 use kept::Kept;
 use lease::Lease;
 use ranges::Ranges;
+use repair::Repairing;
+pub use repair::{Repairs, Unrepaired};
 use roster::Roster;
 use usage::Usage;
 pub use users::{Seen, User};
@@ -92,6 +97,8 @@ use users::{UserId, Users};
 pub struct Site {
     /// Its number.
     pub number: StoreNumber,
+    /// Its name, for messages.
+    pub name: String,
     /// What it fails together with.
     pub domain: DomainId,
     /// Is it in this very node?
@@ -196,7 +203,7 @@ pub enum VolumeError {
         /// The least number of in-sync copies of any extent.
         weakest: u8,
         /// Who does not answer.
-        missing: Vec<StoreNumber>,
+        missing: Vec<String>,
         /// What the first said.
         why: String,
     },
@@ -211,7 +218,7 @@ pub enum VolumeError {
         /// Of the record.
         generation: Generation,
         /// A store that is ahead of it.
-        store: StoreNumber,
+        store: String,
         /// Where that is.
         found: u64,
     },
@@ -226,7 +233,7 @@ pub enum VolumeError {
         /// Of the record.
         generation: Generation,
         /// The store.
-        store: StoreNumber,
+        store: String,
         /// What it is sealed for.
         found: u64,
     },
@@ -244,7 +251,7 @@ pub enum VolumeError {
         /// The volume's `min_isr`.
         least: u8,
         /// Who is out.
-        out: Vec<StoreNumber>,
+        out: Vec<String>,
     },
     /// The map cannot be read or written.
     #[error("volume {volume} cannot use its map: {why}")]
@@ -309,8 +316,8 @@ pub enum VolumeError {
     Closed(VolumeId),
 }
 
-fn stores(numbers: &[StoreNumber]) -> String {
-    let all: Vec<String> = numbers.iter().map(|one| format!("store {one}")).collect();
+fn stores(names: &[String]) -> String {
+    let all: Vec<String> = names.iter().map(|one| format!("store {one}")).collect();
     match all.is_empty() {
         true => "no store".to_owned(),
         false => all.join(", "),
@@ -339,6 +346,8 @@ pub enum Condition {
     Degraded,
     /// Some copies are missing, and are being brought back.
     Resyncing,
+    /// There is no room for all copies of what is written anew.
+    Full,
     /// There are extents that cannot be written.
     ReadOnly,
     /// Nothing can be done.
@@ -359,6 +368,8 @@ pub struct Health {
 pub struct Figures {
     /// Copies that failed a read and were mended from another.
     pub mended: u64,
+    /// Damaged bytes that were written anew from another copy.
+    pub repaired_bytes: u64,
     /// Stores put out of sync.
     pub put_out: u64,
     /// Stores taken in again.
@@ -568,6 +579,7 @@ pub(crate) struct Core {
     settling: RefCell<BTreeSet<u32>>,
     dirty: Dirty,
     stamps: Stamps,
+    repairing: Repairing,
     /// Changes under way, by their mark.
     under_way: RefCell<BTreeMap<Generation, u64>>,
     /// The same by the least mark that was under way when they began: whose mark an object may show in the end.
@@ -717,7 +729,7 @@ impl Core {
     fn no_room(&self, why: &PlaceError) -> VolumeError {
         VolumeError::NoRoom {
             volume: self.id,
-            why: why.to_string(),
+            why: self.full_in_words().unwrap_or_else(|| why.to_string()),
         }
     }
 

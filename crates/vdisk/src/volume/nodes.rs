@@ -95,6 +95,10 @@ impl Known {
         self.0.borrow().keys().copied().collect()
     }
 
+    pub fn get(&self, name: &NodeName) -> Option<NodeRef> {
+        self.0.borrow().get(name).map(|(node, _)| *node)
+    }
+
     /// Those that a store should have.
     pub fn on(&self, store: StoreNumber) -> Vec<NodeRef> {
         let known = self.0.borrow();
@@ -148,7 +152,7 @@ impl Core {
         }
     }
 
-    async fn read_node(&self, node: &NodeRef) -> Result<Option<View>, Trouble> {
+    pub(super) async fn read_node(&self, node: &NodeRef) -> Result<Option<View>, Trouble> {
         let mut stores: Vec<StoreNumber> = node.stores.iter().collect();
         stores.sort_by_key(|number| {
             let member = self.member(*number);
@@ -159,12 +163,16 @@ impl Core {
         for number in stores {
             let Some((member, link)) = self.member(number).and_then(|it| Some((it, it.link()?)))
             else {
-                why = Some(format!("there is no link to store {number}").into());
+                why = Some(format!("there is no link to store {}", self.label(number)).into());
                 continue;
             };
             match self.within(link.read(&name, 0, NODE as u64)).await {
                 Ok(bytes) if node.is_of(&bytes) => return Ok(Some(bytes.freeze())),
-                Ok(_) => why = Some(format!("store {number} has something else there").into()),
+                Ok(_) => {
+                    why = Some(
+                        format!("store {} has something else there", self.label(number)).into(),
+                    )
+                }
                 Err(LinkError::Absent(_)) => {}
                 Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why).into()),
                 Err(error) => {
@@ -250,7 +258,7 @@ impl Core {
 
     async fn write_nodes_to(&self, member: &Member, nodes: &[NewNode]) -> Result<(), LinkError> {
         let Some(link) = member.link() else {
-            let why = format!("there is no link to store {}", member.site.number);
+            let why = format!("there is no link to store {}", member.site.name);
             return Err(LinkError::Gone(why));
         };
         for node in nodes {

@@ -29,6 +29,7 @@ use super::kept::Kept;
 use super::lease::Lease;
 use super::members::{Member, Standing};
 use super::nodes::{self, InStores};
+use super::repair::Repairing;
 use super::roster::Roster;
 use super::usage::Usage;
 use super::users::Users;
@@ -336,6 +337,7 @@ impl Core {
             settling: RefCell::default(),
             dirty: Dirty::new(BTreeSet::new()),
             stamps: Stamps::default(),
+            repairing: Repairing::default(),
             under_way: RefCell::default(),
             floors: RefCell::default(),
             record_in_doubt: Cell::new(false),
@@ -421,7 +423,7 @@ impl Core {
             return Err(VolumeError::Offline {
                 volume: self.id,
                 weakest,
-                missing,
+                missing: self.labels(&missing),
                 why,
             });
         }
@@ -546,13 +548,13 @@ impl Core {
             Ok(()) if self.record.borrow().0.is_beyond_reason(found) => VolumeError::Sealed {
                 volume: self.id,
                 generation,
-                store,
+                store: self.label(store),
                 found,
             },
             Ok(()) => VolumeError::OldMeta {
                 volume: self.id,
                 generation,
-                store,
+                store: self.label(store),
                 found,
             },
             Err(error) => error,
@@ -580,7 +582,7 @@ impl Core {
                 return Err(VolumeError::OldMeta {
                     volume: self.id,
                     generation: self.generation(),
-                    store: stores[0],
+                    store: self.label(stores[0]),
                     found: name.born.0,
                 });
             }
@@ -665,6 +667,7 @@ impl Core {
         env::spawn(Rc::clone(self).keep_committed());
         env::spawn(Rc::clone(self).keep_stamped());
         env::spawn(Rc::clone(self).keep_drained());
+        env::spawn(Rc::clone(self).keep_repaired());
         for number in self.members.keys() {
             self.start_with(*number);
         }

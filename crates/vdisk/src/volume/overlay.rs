@@ -273,7 +273,7 @@ impl Core {
         if self.is_forgotten(index) {
             self.commit().await?;
         }
-        let stores = self.choose(EXTENT)?;
+        let stores = self.choose_with_room(EXTENT, UserId::OWN).await?;
         let _bound = self.bound_for(&stores);
         self.list_stores(&stores).await?;
         let members = stores.iter().filter_map(|number| self.member(*number));

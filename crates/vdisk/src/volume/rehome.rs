@@ -659,7 +659,7 @@ impl Core {
             Err(Held::Extent(why)) => (why, false),
             Err(Held::Store(why)) => (why, true),
         };
-        tracing::debug!(volume = %self.id, store = number.0, why, "what an older image has was not brought");
+        tracing::debug!(volume = %self.id, store = %self.label(number), why, "what an older image has was not brought");
         if in_doubt {
             member.lose(&link, true);
             self.renew().await?;

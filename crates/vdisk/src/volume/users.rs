@@ -209,7 +209,7 @@ impl Core {
         let now = match opened {
             Ok(link) => Now::Open(link),
             Err(error) => {
-                tracing::debug!(volume = %self.id, store = number.0, %error, "no link of a user's own");
+                tracing::debug!(volume = %self.id, store = %self.label(number), %error, "no link of a user's own");
                 Now::Failed(env::now() + AGAIN)
             }
         };
@@ -291,7 +291,7 @@ impl Core {
         }
         let saying = links.iter().map(async |(member, user, link)| {
             if let Err(error) = self.introduce(link, *user, false).await {
-                tracing::debug!(volume = %self.id, store = member.site.number.0, %error, "the next link says it");
+                tracing::debug!(volume = %self.id, store = %member.site.name, %error, "the next link says it");
                 member.lose(link, false);
             }
         });

@@ -165,6 +165,7 @@ pub async fn volume(nodes: &[Rc<Node>], size: u64) -> Rc<Volume> {
     };
     let sites = (1..).zip(nodes).map(|(number, node)| Site {
         number: StoreNumber(number),
+        name: format!("s{number}"),
         domain: DomainId(u32::from(number)),
         local: true,
         rotating: false,

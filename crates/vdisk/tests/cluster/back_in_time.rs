@@ -80,11 +80,7 @@ fn a_store_that_was_put_back_is_taken_out_by_the_commands_that_it_names() {
             "{why}"
         );
         assert!(why.contains("`tanada node remove b --lost`"), "{why}");
-        // A volume that was not opened since counts it as in sync.
-        let refused = told(cluster.remove_store(&name("b"), true).await);
-        assert!(refused.contains("`tanada volume repair vm2`"), "{refused}");
-        let repaired = cluster.repair(&name("vm2"), Nanos::secs(5), false).await;
-        assert_eq!(repaired.unwrap().health.condition, Condition::Degraded);
+        // A volume that was not opened since counts it as in sync, and goes on without it.
         cluster.remove_store(&name("b"), true).await.unwrap();
         // As it is it does not come back.
         let uuid = places.0.borrow()["b"].node.uuid();
@@ -98,7 +94,9 @@ fn a_store_that_was_put_back_is_taken_out_by_the_commands_that_it_names() {
         // Made anew, it gets the copies that are missing.
         places.add(&cluster, "b", "db").await;
         for called in ["vm1", "vm2"] {
-            let repaired = cluster.repair(&name(called), Nanos::secs(60), false).await;
+            let repaired = cluster
+                .repair(&name(called), Some(Nanos::secs(60)), false)
+                .await;
             let repaired = repaired.unwrap();
             assert_eq!(
                 repaired.health.condition,
@@ -129,7 +127,9 @@ fn a_store_that_was_put_back_and_shows_its_newer_disk_again_is_used_as_before() 
         start_on(&places, "b", &old).await;
         written(&cluster, "vm1", 3).await;
         start_on(&places, "b", &newer).await;
-        let repaired = cluster.repair(&name("vm1"), Nanos::secs(60), false).await;
+        let repaired = cluster
+            .repair(&name("vm1"), Some(Nanos::secs(60)), false)
+            .await;
         assert_eq!(repaired.unwrap().health.condition, Condition::Healthy);
         env::sleep(Nanos::secs(10)).await;
         places.0.borrow()["a"].down.set(true);

@@ -459,7 +459,7 @@ fn a_store_that_is_gone_for_good_is_made_up_for_on_the_others() {
         drop(in_use);
         env::sleep(Nanos::secs(10)).await;
         let repaired = cluster
-            .repair(&name("vm1"), Nanos::secs(60), false)
+            .repair(&name("vm1"), Some(Nanos::secs(60)), false)
             .await
             .unwrap();
         assert_eq!(

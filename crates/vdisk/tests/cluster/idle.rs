@@ -317,7 +317,7 @@ async fn is_taken_from_a_client_that_came_back(looks_after: Nanos, comes_after: 
     let own = Rc::clone(&first);
     let looking = env::spawn(async move {
         env::sleep(looks_after).await;
-        drop(own.repair(&name("vm1"), Nanos(0), false).await);
+        drop(own.repair(&name("vm1"), Some(Nanos(0)), false).await);
     });
     env::sleep(comes_after).await;
     let data = View::copy_of(&[7; 4096]);

@@ -15,7 +15,7 @@ use policy::share::{BytesPerSec, Costs};
 use store::client::{ClientOptions, Credentials};
 use store::node::{Node, NodeOptions};
 use store::server::{Limits, Server as Wire};
-use store::{Change, Extent, Listing, SpaceFigures, Stat, Store};
+use store::{Change, Damage, Extent, Listing, SpaceFigures, Stat, Store};
 
 use crate::choice::Choice;
 use crate::image::{self, Known, Numbers};
@@ -343,6 +343,9 @@ impl Link for FarLink {
         let name = "";
         far!(self, name, link => { let _ = name; link.flush() })
     }
+    fn damage<'a>(&'a self, prefix: &'a str) -> Pending<'a, Vec<Damage>> {
+        far!(self, prefix, link => link.damage(&prefix))
+    }
     fn write_max(&self) -> u64 {
         self.link.write_max()
     }
@@ -424,6 +427,7 @@ impl Cluster {
     ) -> Result<Rc<Volume>, VolumeError> {
         let sites = servers.into_iter().map(|server| Site {
             number: StoreNumber(server.number),
+            name: format!("s{}", server.number),
             domain: DomainId(u32::from(server.number)),
             local: false,
             rotating: false,
@@ -456,6 +460,7 @@ impl Cluster {
     ) -> Result<Rc<Volume>, VolumeError> {
         let sites = self.servers.iter().map(|server| Site {
             number: StoreNumber(server.number),
+            name: format!("s{}", server.number),
             domain: DomainId(u32::from(server.number)),
             local: true,
             rotating: false,
@@ -474,6 +479,7 @@ impl Cluster {
         let all = self.servers.iter().zip(self.doors());
         let sites = all.map(|(server, door)| Site {
             number: StoreNumber(server.number),
+            name: format!("s{}", server.number),
             domain: DomainId(u32::from(server.number)),
             local: false,
             rotating: false,

@@ -173,7 +173,7 @@ fn a_volume_that_nobody_reads_or_writes_says_that_a_store_is_gone() {
         env::sleep(Nanos::secs(10)).await;
         let health = volume.health();
         assert_eq!(health.condition, Condition::Degraded, "{health:?}");
-        assert_eq!(health.why, "not answering: store 2");
+        assert_eq!(health.why, "not answering: store s2");
         cluster.servers[1].stalled.set(false);
         healthy(&volume).await;
     });

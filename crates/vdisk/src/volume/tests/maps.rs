@@ -198,7 +198,8 @@ fn a_store_that_may_have_something_and_is_not_named_counts_as_missing() {
             .await;
         let told = one.map(drop).unwrap_err().to_string();
         assert!(
-            told.contains("offline") && told.contains("store 2, store 3"),
+            told.contains("offline")
+                && told.contains("store number 2 (not in the cluster any more), store number 3"),
             "{told}"
         );
         let volume = cluster

@@ -2,6 +2,7 @@
 
 mod back_in_time;
 mod cluster;
+mod damage;
 mod direct;
 mod gate;
 mod images;
@@ -10,6 +11,7 @@ mod lease;
 mod maps;
 mod rehomes;
 mod returns;
+mod room;
 mod single;
 mod storm;
 mod unlucky;

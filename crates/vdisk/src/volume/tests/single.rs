@@ -152,7 +152,7 @@ fn a_volume_opens_without_a_store_it_can_spare_and_not_without_one_it_needs() {
         let refused = cluster.open(3, cluster.twin.client(), None).await;
         let told = refused.map(drop).unwrap_err().to_string();
         assert!(
-            told.contains("offline") && told.contains("store 2"),
+            told.contains("offline") && told.contains("store s2"),
             "{told}"
         );
         cluster.servers[1].start().await;
@@ -252,7 +252,8 @@ fn full_stores_are_passed_over_and_full_clusters_say_so() {
             }
         }
         assert!(told.contains("room"), "{told} after {written:?}");
-        assert!(written.len() >= 4, "{written:?}");
+        // Of each store 2 MiB are kept.
+        assert!(written.len() >= 3, "{written:?}");
         for at in written {
             assert!(
                 read(&volume, at, 1 << 20)

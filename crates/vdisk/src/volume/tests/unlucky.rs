@@ -94,6 +94,6 @@ fn a_volume_is_not_opened_by_a_record_older_than_what_its_stores_have() {
         made.await.unwrap();
         let refused = cluster.open(2, cluster.twin.client(), None).await;
         let told = refused.map(drop).unwrap_err().to_string();
-        assert!(told.contains("store 2") && told.contains("5000"), "{told}");
+        assert!(told.contains("store s2") && told.contains("5000"), "{told}");
     });
 }

@@ -1,0 +1,685 @@
+//! Damage that stores know of is repaired from other copies, whether or not a read meets it.
+//!
+//! ```text
+//! scrubs, reads -> stores' lists of damage -> whose is it? -> another in-sync copy, written over it
+//!                                              |             '-- no copy has it: named, until it is written over
+//!                                              '-- extent of the head | of older images | node of a map | dirty bits
+//! ```
+//!
+//! Always true:
+//! 1. A page is written over with what an in-sync copy of the same object has, or not at all.
+//! 2. No store is put out for damage, whatever becomes of its repair; one that lacks a copy as a whole is.
+//! 3. What no copy has is named as long as a store says that it is damaged.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::rc::Rc;
+
+use base::{Buf, Bytes, View};
+use env::sync::Semaphore;
+use store::{Change, Damage};
+
+use super::io::Piece;
+use super::members::{Member, Standing};
+use super::mend::{CHUNK, Copy, Halt, PAGE, marked};
+use super::{Core, Placed, Volume, VolumeError, dirty};
+use crate::link::{Link, LinkError};
+use crate::map::NodeRef;
+use crate::names::{EXTENT, ExtentName, NodeName, StoreNumber};
+
+/// Ticks between two looks at what stores found damaged.
+const LOOK_EVERY: u64 = 10;
+
+/// Damage that could not be repaired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unrepaired {
+    /// Which bytes of which object.
+    pub damage: Damage,
+    /// Where.
+    pub store: StoreNumber,
+    /// What stood in the way.
+    pub why: String,
+    /// Does no in-sync copy have these bytes?
+    pub lost: bool,
+}
+
+/// What became of the damage that stores know of.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Repairs {
+    /// Written anew.
+    pub repaired: Bytes,
+    /// Damaged still.
+    pub left: Vec<Unrepaired>,
+    /// In-sync stores that did not say what is damaged there, and why.
+    pub silent: Vec<(StoreNumber, String)>,
+}
+
+/// What is remembered between two looks.
+pub(super) struct Repairing {
+    one: Rc<Semaphore>,
+    left: RefCell<Vec<Unrepaired>>,
+}
+
+impl Default for Repairing {
+    fn default() -> Repairing {
+        Repairing {
+            one: Semaphore::new(1),
+            left: RefCell::default(),
+        }
+    }
+}
+
+/// What of a volume an object is.
+enum Part {
+    /// An extent of the head, or what lies below it.
+    Head(u32, Rc<Placed>),
+    /// Of older images alone.
+    Older(Rc<Placed>),
+    Node(NodeRef),
+    Bits,
+}
+
+/// What became of a stretch of one copy.
+#[derive(Default)]
+struct Rewritten {
+    bytes: u64,
+    /// Pages that no other copy has.
+    lost: Vec<(u64, Lost)>,
+}
+
+/// Why no in-sync copy has a page.
+#[derive(Clone, PartialEq, Eq)]
+struct Lost {
+    why: String,
+    /// No store that is out may have it.
+    surely: bool,
+}
+
+/// A stretch of one store's copy that is to be written anew.
+struct Stretch {
+    range: Range<u64>,
+    /// What lies behind the end of the other copies are zeroes.
+    to_its_end: bool,
+}
+
+impl Volume {
+    /// Repairs all that its stores know to be damaged, and says what could not be.
+    pub async fn repair_damage(&self) -> Repairs {
+        let core = Rc::clone(&self.core);
+        // To its end, whether or not the caller waits: writes under way are not given up.
+        env::spawn(async move { core.repair_damage().await }).await
+    }
+
+    /// How many in-sync copies extents lack, as the record has it who is in sync.
+    pub fn missing_copies(&self) -> u64 {
+        let core = &self.core;
+        let (out, copies) = {
+            let record = &core.record.borrow().0;
+            (record.out.clone(), u64::from(record.copies))
+        };
+        let extents = core.extents.borrow();
+        let layers = extents.values().flat_map(Placed::layers);
+        let lacks = |layer: Rc<Placed>| {
+            let stores = layer.stores.borrow();
+            let there = stores.iter().filter(|one| !out.contains_key(one)).count();
+            copies.saturating_sub(there as u64)
+        };
+        layers.map(lacks).sum()
+    }
+
+    /// Goes on without a store that is gone for good: it is out of sync from here on. `false`: it has the last in-sync copy of
+    /// something, or it still answers, and nothing was done.
+    ///
+    /// # Errors
+    /// [`VolumeError`] if the record could not be changed.
+    pub async fn give_up(&self, store: StoreNumber) -> Result<bool, VolumeError> {
+        let core = Rc::clone(&self.core);
+        env::spawn(async move { core.give_up(store).await }).await
+    }
+
+    /// What no in-sync copy has, as of the last look.
+    pub fn lost_pages(&self) -> Vec<Unrepaired> {
+        self.core.lost_pages()
+    }
+}
+
+impl Core {
+    async fn give_up(&self, store: StoreNumber) -> Result<bool, VolumeError> {
+        let Some(member) = self.member(store).filter(|it| it.is_needed()) else {
+            return Ok(true);
+        };
+        // A link that just broke may be there again in a moment.
+        let (until, mut tries) = (env::now() + self.settings.patience, 0);
+        while member.link().is_none() && env::now() < until {
+            self.usable()?;
+            self.pause(&mut tries).await;
+        }
+        if let Some(link) = member.link() {
+            match self.within(link.space()).await {
+                Ok(_) => return Ok(false),
+                Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
+                Err(error) if error.ends_link() => member.lose(&link, false),
+                Err(_) => {}
+            }
+        }
+        self.put_out(&[store]).await
+    }
+
+    /// Repairs what stores find damaged, as long as the volume is open.
+    pub(super) async fn keep_repaired(self: Rc<Self>) {
+        let mut turn = 0_u64;
+        while self.usable().is_ok() {
+            if turn.is_multiple_of(LOOK_EVERY) {
+                self.repair_damage().await;
+            }
+            turn += 1;
+            env::sleep(self.settings.tick).await;
+        }
+    }
+
+    fn lost_pages(&self) -> Vec<Unrepaired> {
+        let left = self.repairing.left.borrow();
+        left.iter().filter(|it| it.lost).cloned().collect()
+    }
+
+    /// The first of what no in-sync copy has, in words; `None`: there is nothing.
+    pub(super) fn lost_in_words(&self) -> Option<String> {
+        let left = self.repairing.left.borrow();
+        let mut lost = left.iter().filter(|it| it.lost);
+        let first = lost.next()?;
+        let more = match lost.count() {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        Some(format!(
+            "no in-sync copy has {} at byte {} of {}{more}: restore it from a backup, or write over it",
+            Bytes(first.damage.len),
+            first.damage.offset,
+            first.damage.object
+        ))
+    }
+
+    async fn repair_damage(&self) -> Repairs {
+        let _one = self.repairing.one.acquire(1).await;
+        let (mut repairs, mut looked) = (Repairs::default(), false);
+        let in_sync = |it: &&Member| it.standing.get() == Standing::In;
+        for member in self.members.values().filter(in_sync) {
+            match self.damage_of(member).await {
+                Ok(found) => {
+                    if !found.is_empty()
+                        && !self.kept.is_known()
+                        && !std::mem::replace(&mut looked, true)
+                        && let Err(error) = self.read_kept().await
+                    {
+                        tracing::debug!(volume = %self.id, %error, "what older images have is not known");
+                    }
+                    for damage in found {
+                        self.repair_one(member, damage, &mut repairs).await;
+                    }
+                }
+                Err(error) => repairs.silent.push((member.site.number, error.to_string())),
+            }
+        }
+        if repairs.repaired > Bytes(0) {
+            tracing::info!(volume = %self.id, bytes = %repairs.repaired, "damage was repaired from other copies");
+        }
+        self.remember(&repairs);
+        repairs
+    }
+
+    /// What is left is known from here on; what is lost is told once.
+    fn remember(&self, repairs: &Repairs) {
+        let before = self.repairing.left.replace(repairs.left.clone());
+        let before: BTreeSet<&Damage> = before.iter().map(|it| &it.damage).collect();
+        for left in repairs.left.iter().filter(|it| it.lost) {
+            if !before.contains(&left.damage) {
+                let Unrepaired { damage, why, .. } = left;
+                tracing::error!(
+                    volume = %self.id, object = %damage.object, offset = damage.offset, len = damage.len, why,
+                    "damage that no in-sync copy can repair"
+                );
+            }
+        }
+    }
+
+    /// All that a store knows to be damaged and that may be the volume's.
+    async fn damage_of(&self, member: &Member) -> Result<Vec<Damage>, LinkError> {
+        let gone = || LinkError::Gone("there is no link to it".to_owned());
+        let link = member.link().ok_or_else(gone)?;
+        let bits = dirty::object(self.id);
+        let mut all = Vec::new();
+        for prefix in ["v/", "m/", &bits] {
+            match self.within(link.damage(prefix)).await {
+                Ok(found) => all.extend(found),
+                Err(error) => {
+                    if error.ends_link() {
+                        member.lose(&link, false);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// What of this volume an object is that a store has, and should have.
+    fn part_of(&self, store: StoreNumber, object: &str) -> Option<Part> {
+        if object == dirty::object(self.id) {
+            return Some(Part::Bits);
+        }
+        if let Some(name) = NodeName::parse(object) {
+            let all = [self.nodes.get(&name), self.kept.nodes().get(&name)];
+            let its = |node: &NodeRef| node.stores.contains(store);
+            return all.into_iter().flatten().find(its).map(Part::Node);
+        }
+        let name = ExtentName::parse(object)?;
+        let top = self.placed(name.index);
+        let mut layers = top.iter().flat_map(Placed::layers);
+        if let Some(layer) = layers.find(|layer| layer.name == name) {
+            let has = layer.stores.borrow().contains(&store);
+            return has.then_some(Part::Head(name.index, layer));
+        }
+        let stores = self.kept.stores_of(&name)?;
+        let has = stores.contains(&store);
+        has.then(|| Part::Older(Placed::new(name, stores, false)))
+    }
+
+    async fn repair_one(&self, member: &Member, damage: Damage, repairs: &mut Repairs) {
+        let Some(part) = self.part_of(member.site.number, &damage.object) else {
+            // Another volume's, or of no use to any.
+            return;
+        };
+        let Some(end) = damage.offset.checked_add(damage.len) else {
+            return;
+        };
+        let stretch = Stretch {
+            range: damage.offset..end.min(EXTENT),
+            to_its_end: true,
+        };
+        let rewritten = match part {
+            Part::Head(index, layer) => self.repair_head(&layer, member, index, stretch).await,
+            Part::Older(placed) => self.repair_older(&placed, member, stretch).await,
+            Part::Node(node) => self.repair_node(&node, member, damage.len).await,
+            Part::Bits => self.repair_bits(member, &damage).await,
+        };
+        let left = |offset, len, why, lost| Unrepaired {
+            damage: Damage {
+                object: damage.object.clone(),
+                offset,
+                len,
+            },
+            store: member.site.number,
+            why,
+            lost,
+        };
+        match rewritten {
+            Ok(done) => {
+                repairs.repaired.0 += done.bytes;
+                self.count(|figures| figures.repaired_bytes += done.bytes);
+                for (at, len, lost) in in_rows(done.lost) {
+                    repairs.left.push(left(at, len, lost.why, lost.surely));
+                }
+            }
+            Err(error) => {
+                let why = error.to_string();
+                repairs
+                    .left
+                    .push(left(damage.offset, damage.len, why, false));
+            }
+        }
+    }
+
+    // --- the parts ----------------------------------------------------------------------------------------
+
+    /// A copy could not be read there: what another one has is written over it, in a while.
+    pub(super) fn repair_later(
+        self: &Rc<Self>,
+        placed: &Rc<Placed>,
+        store: StoreNumber,
+        piece: Piece,
+    ) {
+        let (core, placed) = (Rc::clone(self), Rc::clone(placed));
+        let end = (piece.from + piece.len).next_multiple_of(PAGE).min(EXTENT);
+        let stretch = Stretch {
+            range: piece.from / PAGE * PAGE..end,
+            to_its_end: false,
+        };
+        env::spawn(async move {
+            let Some(member) = core.needed(&[store]).pop() else {
+                return;
+            };
+            match core
+                .repair_head(&placed, member, piece.index, stretch)
+                .await
+            {
+                Ok(done) if done.bytes > 0 => core.count(|figures| {
+                    figures.mended += 1;
+                    figures.repaired_bytes += done.bytes;
+                }),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(volume = %core.id, store = %core.label(store), %error, "a damaged copy is not repaired yet");
+                }
+            }
+        });
+    }
+
+    /// One layer of an extent of the head, with its range alone.
+    async fn repair_head(
+        &self,
+        placed: &Placed,
+        member: &Member,
+        index: u32,
+        stretch: Stretch,
+    ) -> Result<Rewritten, VolumeError> {
+        let start = u64::from(index) * EXTENT;
+        let bytes = start + stretch.range.start..start + stretch.range.end;
+        let _held = self.ranges.take(bytes, true).await;
+        self.usable()?;
+        let numbers = placed.stores.borrow().clone();
+        let layers = self.placed(index).into_iter();
+        let mut layers = layers.flat_map(|placed| placed.layers());
+        let there = layers.any(|layer| layer.name == placed.name);
+        let counts = there && numbers.contains(&member.site.number) && member.is_needed();
+        if !counts || self.is_doubtful(index) {
+            return Ok(Rewritten::default());
+        }
+        let under_way = self.begin();
+        let change = match self.is_shared(placed) {
+            true => Change::FUA,
+            false => marked(under_way.mark, true),
+        };
+        let done = self.copy_over(placed, member, change, stretch).await;
+        self.judged(index, member, done).await
+    }
+
+    /// What older images alone have. It never changes; it may be deleted meanwhile.
+    async fn repair_older(
+        &self,
+        placed: &Placed,
+        member: &Member,
+        stretch: Stretch,
+    ) -> Result<Rewritten, VolumeError> {
+        let index = placed.name.index;
+        if !self.is_shared(placed) && self.is_heads(placed) {
+            // It became the head's meanwhile: the next look finds it there.
+            return Ok(Rewritten::default());
+        }
+        let done = self.copy_over(placed, member, Change::FUA, stretch).await;
+        match done {
+            Err(Halt::To(LinkError::Absent(_)) | Halt::From(LinkError::Absent(_))) => {
+                Ok(Rewritten::default())
+            }
+            done => self.judged(index, member, done).await,
+        }
+    }
+
+    /// A node of a map, as a whole: it never changes, and its reference has its checksum.
+    async fn repair_node(
+        &self,
+        node: &NodeRef,
+        member: &Member,
+        bytes: u64,
+    ) -> Result<Rewritten, VolumeError> {
+        let failed = |why: String| VolumeError::Map {
+            volume: self.id,
+            why,
+        };
+        let read = self.read_node(node).await;
+        let (Some(view), Some(link)) = (read.map_err(|it| failed(it.to_string()))?, member.link())
+        else {
+            return Err(failed(format!("no copy of {} can be read", node.name())));
+        };
+        let name = node.name().to_string();
+        let write = self.within(link.write(&name, 0, view, Change::FUA));
+        match write.await {
+            Ok(()) => Ok(Rewritten {
+                bytes,
+                lost: Vec::new(),
+            }),
+            // It was replaced meanwhile.
+            Err(LinkError::Absent(_)) => Ok(Rewritten::default()),
+            Err(error) => {
+                if error.ends_link() {
+                    member.lose(&link, matches!(error, LinkError::Unknown(_)));
+                }
+                Err(failed(error.to_string()))
+            }
+        }
+    }
+
+    /// Pages of the dirty bits, from memory.
+    async fn repair_bits(
+        &self,
+        member: &Member,
+        damage: &Damage,
+    ) -> Result<Rewritten, VolumeError> {
+        let number = member.site.number;
+        if !self.dirty.is_home(number) {
+            let _one = self.dirty.alone().await;
+            if !self.dirty.is_home(number) {
+                self.delete_bits(number).await;
+            }
+            return Ok(Rewritten::default());
+        }
+        let first = (damage.offset / dirty::PAGE) as u32;
+        let end = (damage.offset + damage.len).div_ceil(dirty::PAGE) as u32;
+        let pages: BTreeSet<u32> = (first..end).collect();
+        let written = self.rewrite_bits(number, pages).await;
+        written.map_err(|error| self.no_copy(0, &error))?;
+        Ok(Rewritten {
+            bytes: damage.len,
+            lost: Vec::new(),
+        })
+    }
+
+    // --- one copy from the others ---------------------------------------------------------------------------
+
+    /// What stood in the way, in the words of a volume. No store is put out for it.
+    async fn judged(
+        &self,
+        index: u32,
+        member: &Member,
+        done: Result<Rewritten, Halt>,
+    ) -> Result<Rewritten, VolumeError> {
+        match done {
+            Ok(done) => Ok(done),
+            Err(
+                Halt::From(LinkError::Fenced { why, .. }) | Halt::To(LinkError::Fenced { why, .. }),
+            ) => Err(self.fence(why)),
+            // Resync would delete what is good of the copy: it stays in sync, and the next look tries again.
+            Err(Halt::From(error)) => Err(self.no_copy(index, &error)),
+            // There is nothing good of it, so resync may make it.
+            Err(Halt::To(error @ LinkError::Absent(_))) => {
+                self.put_out(&[member.site.number]).await?;
+                Err(self.no_copy(index, &error))
+            }
+            Err(Halt::To(error)) => {
+                let store = member.site.number;
+                tracing::warn!(volume = %self.id, store = %self.label(store), %error, "a damaged copy cannot be written anew");
+                // A write that may still come is over before the range is free.
+                self.renew().await?;
+                Err(self.no_copy(index, &error))
+            }
+        }
+    }
+
+    /// Writes a stretch of one copy anew, from the others.
+    async fn copy_over(
+        &self,
+        placed: &Placed,
+        member: &Member,
+        change: Change,
+        stretch: Stretch,
+    ) -> Result<Rewritten, Halt> {
+        let mut done = Rewritten::default();
+        let numbers = placed.stores.borrow().clone();
+        let mut others: Vec<Copy<'_>> = Vec::new();
+        let gone = |it: &Member| {
+            let why = format!("there is no link to store {}", it.site.name);
+            Halt::From(LinkError::Gone(why))
+        };
+        let link = member.link().ok_or_else(|| gone(member))?;
+        for other in self.needed(&numbers) {
+            if other.site.number != member.site.number {
+                others.push((other, other.link().ok_or_else(|| gone(other))?));
+            }
+        }
+        let Range { start: mut at, end } = stretch.range;
+        // Below this it goes page by page.
+        let mut fine = at;
+        while at < end {
+            let most = if at < fine { PAGE } else { CHUNK };
+            let len = most.min(end - at).min(self.piece.get());
+            match self.read_whole(&placed.object, &others, at, len).await {
+                Ok(data) if data.is_empty() && !stretch.to_its_end => break,
+                Ok(data) => {
+                    let data = padded(data, len, stretch.to_its_end);
+                    let write = link.write(&placed.object, at, data, change);
+                    if let Err(error) = self.within(write).await {
+                        if error.ends_link() {
+                            member.lose(&link, matches!(error, LinkError::Unknown(_)));
+                        }
+                        return Err(Halt::To(error));
+                    }
+                    done.bytes += len;
+                }
+                // What is wrong is wrong with some page of it.
+                Err(_) if len > PAGE => {
+                    fine = at + len;
+                    continue;
+                }
+                Err(LinkError::Damaged(why)) => {
+                    if !self
+                        .reads_well_now(member, &link, placed, (at, len), change)
+                        .await?
+                    {
+                        done.lost.push((at, self.why_lost(&numbers, why)));
+                    } else {
+                        done.bytes += len;
+                    }
+                }
+                Err(error) => return Err(Halt::From(error)),
+            }
+            at += len;
+        }
+        Ok(done)
+    }
+
+    /// A page that no other copy has, and that was noted as damaged, may be read rightly after all: the read may have failed for
+    /// a while. Written over with itself it counts as whole.
+    async fn reads_well_now(
+        &self,
+        member: &Member,
+        link: &Rc<dyn Link>,
+        placed: &Placed,
+        (at, len): (u64, u64),
+        change: Change,
+    ) -> Result<bool, Halt> {
+        let Ok(data) = self.within(link.read(&placed.object, at, len)).await else {
+            return Ok(false);
+        };
+        if data.is_empty() {
+            return Ok(false);
+        }
+        let data = padded(data.freeze(), len, true);
+        let write = self.within(link.write(&placed.object, at, data, change));
+        match write.await {
+            Ok(()) => Ok(true),
+            Err(error) => {
+                if error.ends_link() {
+                    member.lose(link, matches!(error, LinkError::Unknown(_)));
+                }
+                Err(Halt::To(error))
+            }
+        }
+    }
+
+    /// Why a page is on no in-sync copy, and whether one that is out may have it.
+    fn why_lost(&self, numbers: &[StoreNumber], why: String) -> Lost {
+        let out = numbers.iter().filter_map(|one| self.member(*one));
+        let mut out = out.filter(|it| !it.is_needed() && !self.has_left(it.site.number));
+        match out.next() {
+            Some(member) => Lost {
+                why: format!(
+                    "waits for store {}, which is out of sync: {why}",
+                    member.site.name
+                ),
+                surely: false,
+            },
+            None => Lost { why, surely: true },
+        }
+    }
+
+    /// From the first of `copies` that has all of it. [`LinkError::Damaged`]: none of them has, and each said so.
+    async fn read_whole(
+        &self,
+        object: &str,
+        copies: &[Copy<'_>],
+        at: u64,
+        len: u64,
+    ) -> Result<View, LinkError> {
+        let mut failed = LinkError::Damaged("no other copy is in sync".to_owned());
+        for (_, link) in copies {
+            match self.within(link.read(object, at, len)).await {
+                Ok(data) => return Ok(data.freeze()),
+                Err(error @ LinkError::Damaged(_)) => {
+                    if matches!(failed, LinkError::Damaged(_)) {
+                        failed = error;
+                    }
+                }
+                // Clients use the link, too: it is for them to find out whether it is of use.
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// Each copy has damage somewhere in the piece: page by page from any that has the page.
+    pub(super) async fn read_by_pages(
+        &self,
+        placed: &Placed,
+        piece: Piece,
+    ) -> Result<Buf, LinkError> {
+        let numbers = placed.stores.borrow().clone();
+        let in_sync = |it: &&Member| it.standing.get() == Standing::In;
+        let members = numbers.iter().filter_map(|number| self.member(*number));
+        let copies: Vec<Copy<'_>> = (members.filter(in_sync))
+            .filter_map(|member| Some((member, member.link()?)))
+            .collect();
+        let mut whole = Buf::zeroed(piece.len as usize);
+        let end = piece.from + piece.len;
+        let mut at = piece.from;
+        while at < end {
+            let len = (PAGE - at % PAGE).min(end - at);
+            let data = self.read_whole(&placed.object, &copies, at, len).await?;
+            let from = (at - piece.from) as usize;
+            whole[from..from + data.len()].copy_from_slice(&data);
+            at += len;
+        }
+        Ok(whole)
+    }
+}
+
+/// Neighbouring lost pages as one, with the reason of the first.
+fn in_rows(pages: Vec<(u64, Lost)>) -> Vec<(u64, u64, Lost)> {
+    let mut rows: Vec<(u64, u64, Lost)> = Vec::new();
+    for (at, lost) in pages {
+        match rows.last_mut() {
+            Some((from, len, _)) if *from + *len == at => *len += PAGE,
+            _ => rows.push((at, PAGE, lost)),
+        }
+    }
+    rows
+}
+
+/// With zeroes behind it, up to `len`, if that is wanted.
+fn padded(data: View, len: u64, wanted: bool) -> View {
+    if !wanted || data.len() as u64 == len {
+        return data;
+    }
+    let mut whole = Buf::zeroed(len as usize);
+    whole[..data.len()].copy_from_slice(&data);
+    whole.freeze()
+}
