@@ -110,7 +110,7 @@ pub fn refusal(
     force: bool,
 ) -> Option<OpenError> {
     let found = found(offered.start, offered.size);
-    match judge(record, &found, abandoned, force) {
+    match judge(offered.name, record, &found, abandoned, force) {
         Verdict::Open | Verdict::Make => None,
         Verdict::Refuse(refusal) => {
             let names = (offered.name, offered.slow, offered.fast);

@@ -30,7 +30,7 @@ use crate::compare::Known;
 use crate::engine::{Hybrid, Inner, Recovered};
 use crate::label::{self, Label, PAGE, Tie, Unlabelled};
 use crate::map::{PageMap, REGION_PAGES};
-use crate::pair::{Keeper, Pair, PairBook, Refusal, Verdict, judge};
+use crate::pair::{Keeper, Pair, PairBook, Refusal, Verdict, is_ours, judge};
 use crate::record::{Fact, understand};
 use crate::relabel::Change;
 use crate::settings::{Settings, SettingsError};
@@ -174,7 +174,7 @@ pub enum OpenError {
     /// Another cache than the record names.
     #[error(
         "{fast} is a cache of '{of}' ({cache:032x}), but the cache of {name} is {known:032x}: connect that one; {}",
-        where_it_belongs(name, of, *known)
+        where_it_belongs(name, of, *cache, *known)
     )]
     Another {
         /// The volume.
@@ -335,8 +335,8 @@ fn older(
 ) -> String {
     match of {
         Some(of) => format!(
-            "{fast} is a cache of '{of}' ({cache:032x}), and {name} never had it: attach it to volume {of}, and the \
-             right device to {name}"
+            "{fast} is a cache of '{of}' ({cache:032x}), and {name} never had it: {}",
+            whose_it_is(name, of, cache)
         ),
         None => format!(
             "{fast} has an old state of the cache of {name} (attachment {found} of {known}): the volume went on \
@@ -349,13 +349,22 @@ fn older(
 }
 
 /// What to do about a cache that the record does not name.
-fn where_it_belongs(name: &str, of: &str, known: u128) -> String {
+fn where_it_belongs(name: &str, of: &str, cache: u128, known: u128) -> String {
     match of == label::kept_of(name) {
         true => format!(
             "if that is lost, `tanada volume give-up {name} --cache {known:032x}` forgets it"
         ),
-        false => format!("attach this one to volume {of}"),
+        false => whose_it_is(name, of, cache),
     }
+}
+
+/// What to do about a cache of the volume `of` that was offered to the volume `name`.
+fn whose_it_is(name: &str, of: &str, cache: u128) -> String {
+    format!(
+        "attach it to volume {of}, and the right device to {name}; if {of} is to go on without it, `tanada volume detach \
+         {of}` lets it go, or, if what only it has may be lost, stop {of} and give it up with `tanada volume give-up {of} \
+         --cache {cache:032x}`"
+    )
 }
 
 /// What to do about a cache and a slow device that do not fit; `of`: another volume that the cache's label names, where the
@@ -368,7 +377,10 @@ pub(crate) fn right_pair(
     dirty: Bytes,
 ) -> String {
     match of {
-        Some(of) => format!("attach the right pair: this is a cache of volume {of}"),
+        Some(of) => format!(
+            "this is a cache of volume {of}: {}",
+            whose_it_is(name, of, cache)
+        ),
         None => format!(
             "attach the right pair, or, if {slow} is to stay as it is, give up what only the cache had ({dirty}) with \
              `tanada volume give-up {name} --cache {cache:032x}`"
@@ -453,7 +465,7 @@ impl Hybrid {
         let keeper = inner.keeper(&ties)?;
         let found = Label::read(&fast).await?;
         match (
-            judge(keeper.record(), &found, &ties.abandoned, false),
+            judge(&inner.name, keeper.record(), &found, &ties.abandoned, false),
             found,
         ) {
             (Verdict::Open, Ok(label)) => inner.recover(fast, label, &ties, keeper).await?,
@@ -489,11 +501,18 @@ impl Hybrid {
         let keeper = inner.keeper(&ties)?;
         let found = Label::read(&fast).await?;
         match (
-            judge(keeper.record(), &found, &ties.abandoned, ties.force),
+            judge(
+                &inner.name,
+                keeper.record(),
+                &found,
+                &ties.abandoned,
+                ties.force,
+            ),
             found,
         ) {
             (Verdict::Open, Ok(label)) => {
-                let may_force = ties.force && !keeper.now().dirty;
+                let ours = is_ours(&inner.name, keeper.record(), &label);
+                let may_force = ties.force && ours && !keeper.now().dirty;
                 match inner.recover(Rc::clone(&fast), label, &ties, keeper).await {
                     Err(error) if may_force && !matches!(error, OpenError::Device(_)) => {
                         tracing::warn!(%error, "forced: starting with an empty cache");
@@ -790,9 +809,12 @@ impl Inner {
         record: Option<Pair>,
         ties: &Ties,
     ) -> Result<(), OpenError> {
-        match judge(record, found, &ties.abandoned, ties.force) {
+        let ours = |label: &Label| is_ours(&self.name, record, label);
+        let may_force =
+            ties.force && found.as_ref().is_ok_and(ours) && !record.is_some_and(|pair| pair.dirty);
+        match judge(&self.name, record, found, &ties.abandoned, ties.force) {
             Verdict::Make => {}
-            Verdict::Open if ties.force && !record.is_some_and(|pair| pair.dirty) => {}
+            Verdict::Open if may_force => {}
             Verdict::Open => {
                 return Err(OpenError::State {
                     what: "make a cache for",

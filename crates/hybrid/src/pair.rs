@@ -171,10 +171,11 @@ pub(crate) enum Refusal {
     Unreadable,
 }
 
-/// What may be done with a fast device that begins with `found`, by a volume with this `record`? `abandoned` are
-/// caches that count no more, whatever labels and records say; `force` takes a device that holds something else,
-/// but never what the record says may be the only copy.
+/// What may be done with a fast device that begins with `found`, by the volume `name` with this `record`? `abandoned`
+/// are caches that count no more, whatever labels and records say; `force` takes a device that holds something else,
+/// but never what the record says may be the only copy, nor a cache that counts and may be another volume's.
 pub(crate) fn judge(
+    name: &str,
     record: Option<Pair>,
     found: &Result<Label, Unlabelled>,
     abandoned: &[u128],
@@ -187,10 +188,19 @@ pub(crate) fn judge(
     });
     match found {
         Ok(label) if given_up(label.uuid) => judge_ended(record, None),
-        Ok(label) if label.tie.counts() => judge_live(record, label, force),
+        Ok(label) if label.tie.counts() => {
+            judge_live(record, label, force && is_ours(name, record, label))
+        }
         Ok(label) => judge_ended(record, Some(label)),
         Err(why) => judge_unlabelled(record, *why, force),
     }
+}
+
+/// Is this cache surely one of the volume `name`? A label keeps the beginning of a long name alone, which may be that of
+/// another volume, too.
+pub(crate) fn is_ours(name: &str, record: Option<Pair>, label: &Label) -> bool {
+    let named = record.is_some_and(|pair| pair.cache == Some(label.uuid));
+    named || label.name == name
 }
 
 /// The label says that its cache counts.
@@ -267,6 +277,11 @@ mod tests {
         Ok(label)
     }
 
+    fn named(label: Label, name: &str) -> Label {
+        let name = name.to_owned();
+        Label { name, ..label }
+    }
+
     fn record(cache: Option<u128>, generation: u64, dirty: bool) -> Option<Pair> {
         Some(Pair {
             cache,
@@ -278,7 +293,7 @@ mod tests {
 
     /// A verdict in one word; what `force` makes of it after a slash, where that differs.
     fn word(record: Option<Pair>, found: &Result<Label, Unlabelled>, abandoned: &[u128]) -> String {
-        let one = |force| match judge(record, found, abandoned, force) {
+        let one = |force| match judge("v", record, found, abandoned, force) {
             Verdict::Open => "open".to_owned(),
             Verdict::Make => "make".to_owned(),
             Verdict::Refuse(refusal) => {
@@ -304,8 +319,9 @@ mod tests {
         ];
         let live = |uuid, generation| label(uuid, generation, Tie::Attached);
         let ended = |uuid, generation| label(uuid, generation, Tie::Detached);
+        let others = |generation, tie| label(B, generation, tie).map(|label| named(label, "w"));
         #[rustfmt::skip]
-        let table: [(&str, Result<Label, Unlabelled>, [&str; 4]); 18] = [
+        let table: [(&str, Result<Label, Unlabelled>, [&str; 4]); 22] = [
             // the fast device              no record       no cache        A, clean        A, dirty
             ("blank",    Err(Unlabelled::Blank),      ["make",         "make",         "make",         "nothere"]),
             ("foreign",  Err(Unlabelled::Foreign),    ["foreign/make", "foreign/make", "foreign/make", "nothere"]),
@@ -320,6 +336,10 @@ mod tests {
             ("B same",   live(B, 5),                  ["open",         "older/make",   "older/make",   "nothere"]),
             ("B newer",  live(B, 6),                  ["open",         "open",         "another/make", "nothere"]),
             ("B older",  live(B, 4),                  ["open",         "older/make",   "older/make",   "nothere"]),
+            ("other same",  others(5, Tie::Attached), ["open",         "older",        "older",        "nothere"]),
+            ("other newer", others(6, Tie::Attached), ["open",         "open",         "another",      "nothere"]),
+            ("other older", others(4, Tie::Attached), ["open",         "older",        "older",        "nothere"]),
+            ("other fails", others(6, Tie::Failing),  ["open",         "open",         "another",      "nothere"]),
             ("A fails",  label(A, 5, Tie::Failing),   ["open",         "older/make",   "open",         "open"]),
             ("A ended",  ended(A, 5),                 ["make",         "make",         "make",         "make"]),
             ("A ended before", ended(A, 4),           ["make",         "make",         "make",         "nothere"]),
@@ -347,6 +367,18 @@ mod tests {
     }
 
     #[test]
+    fn a_label_that_keeps_the_beginning_of_a_name_alone_does_not_prove_whose_cache_it_is() {
+        let (long, kept) = ("database-of-node-1", "database-of-node");
+        let b = label(B, 4, Tie::Attached).map(|label| named(label, kept));
+        let clean = record(Some(A), 5, false);
+        let forced = |found| judge(long, clean, found, &[], true);
+        assert!(matches!(forced(&b), Verdict::Refuse(Refusal::Older(_))));
+        // That the record names it does.
+        let a = label(A, 4, Tie::Attached).map(|label| named(label, kept));
+        assert_eq!(forced(&a), Verdict::Make);
+    }
+
+    #[test]
     fn force_never_gives_up_what_the_record_says_may_be_the_only_copy() {
         let dirty = record(Some(A), 5, true);
         let states = [
@@ -359,7 +391,7 @@ mod tests {
             label(B, 7, Tie::Detached),
         ];
         for found in states {
-            let verdict = judge(dirty, &found, &[], true);
+            let verdict = judge("v", dirty, &found, &[], true);
             assert!(matches!(verdict, Verdict::Refuse(_)), "{found:?}");
         }
     }

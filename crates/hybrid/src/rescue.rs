@@ -186,7 +186,7 @@ async fn label_of(fast: &Rc<dyn Device>, of: &RescueOf) -> Result<Label, OpenErr
         let why = format!("{} {}", fast.info().name, holding(&found));
         return Err(state(of, why));
     }
-    let verdict = judge(of.record, &found, &of.abandoned, false);
+    let verdict = judge(&of.name, of.record, &found, &of.abandoned, false);
     match (verdict, found) {
         (Verdict::Open, Ok(label)) => Ok(label),
         _ => Err(state(

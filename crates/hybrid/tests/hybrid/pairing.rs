@@ -312,7 +312,7 @@ fn the_cache_of_another_volume_is_attached_to_it_and_not_given_up() {
             said.contains(first) && said.contains("attach it to volume vol1"),
             "{said}"
         );
-        assert!(!said.contains("give-up"), "{said}");
+        assert!(!said.contains("give-up vol0"), "{said}");
         // A later attachment than the record's is told in other words.
         for _ in 0..3 {
             let disk = start(other.clone(), &other_slow, &other_fast, &other_book).await;
@@ -325,10 +325,59 @@ fn the_cache_of_another_volume_is_attached_to_it_and_not_given_up() {
         book.pair.set(Some(pair));
         let said = refused(start(keep_all(), &slow, &other_fast, &book).await);
         assert!(
-            said.contains(first) && said.contains("attach this one to volume vol1"),
+            said.contains(first) && said.contains("attach it to volume vol1"),
             "{said}"
         );
-        assert!(!said.contains("give-up"), "{said}");
+        assert!(!said.contains("give-up vol0"), "{said}");
+    });
+}
+
+#[test]
+fn force_takes_the_cache_of_another_volume_only_once_that_one_let_it_go() {
+    run(12, async {
+        // With a record that names another cache, with one that names none, and without one.
+        for way in 0..3 {
+            let (slow, fast) = devices();
+            let (other_slow, other_fast) = devices();
+            other_slow.load(Sector(0), &[9; 4096]);
+            let (book, other_book) = (book(), self::book());
+            let disk = start(keep_all(), &slow, &fast, &book).await.unwrap();
+            match way {
+                1 => disk.detach().await.unwrap(),
+                _ => disk.close().await.unwrap(),
+            }
+            book.pair
+                .set(book.pair.get().filter(|_| way < 2).map(|pair| Pair {
+                    dirty: false,
+                    ..pair
+                }));
+            let other = Settings {
+                name: "vol1".to_owned(),
+                ..keep_dirty()
+            };
+            for page in 0..4 {
+                let disk = start(other.clone(), &other_slow, &other_fast, &other_book).await;
+                let disk = disk.unwrap();
+                put(&disk, pages(100 + page, 1), 0x61).await;
+                disk.close().await.unwrap();
+            }
+            let before = image(&other_fast);
+            let forced = || Ties {
+                force: true,
+                ..book.ties()
+            };
+            let take = || {
+                let (slow, fast) = (slow.clone(), other_fast.clone());
+                Hybrid::open_or_create(keep_all(), slow, fast, forced())
+            };
+            let said = refused(take().await);
+            assert!(said.contains("`tanada volume detach vol1`"), "{said}");
+            let made = Hybrid::create(keep_all(), slow.clone(), other_fast.clone(), forced());
+            refused(made.await);
+            assert!(image(&other_fast) == before, "nothing was written");
+            book.abandoned.borrow_mut().extend(other_book.now().cache);
+            assert_eq!(take().await.unwrap().status().cached_bytes, 0);
+        }
     });
 }
 
