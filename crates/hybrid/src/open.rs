@@ -87,7 +87,7 @@ pub enum OpenError {
         /// The identity of its cache.
         cache: u128,
         /// What the ledger says.
-        source: LedgerError,
+        source: Box<LedgerError>,
     },
     /// The fast device is too small.
     #[error(
@@ -1193,7 +1193,7 @@ impl Inner {
                     name,
                     fast,
                     cache: label.uuid,
-                    source,
+                    source: Box::new(source),
                 },
                 _ => OpenError::Ledger { name, fast, source },
             }

@@ -499,7 +499,7 @@ impl Run {
     /// While the record says that nothing is dirty, the slow device alone has everything.
     fn check_bare(&mut self) -> Result<(), String> {
         let record = self.notes.as_ref().and_then(|notes| notes.now());
-        if !record.is_some_and(|pair| !pair.dirty) {
+        if record.is_none_or(|pair| pair.dirty) {
             return Ok(());
         }
         let unreadable = self.slow.unreadable();
