@@ -314,9 +314,10 @@ impl PageMap {
         self.find(page).map(|slot| self.entry(slot))
     }
 
-    /// The entry in `slot`, if it holds one.
+    /// The entry in `slot`, if there is such a slot and it holds one.
     pub fn in_slot(&self, slot: u32) -> Option<(u64, Entry)> {
-        (self.state[slot as usize] & USED != 0).then(|| (self.page_of(slot), self.entry(slot)))
+        let state = self.state.get(slot as usize)?;
+        (state & USED != 0).then(|| (self.page_of(slot), self.entry(slot)))
     }
 
     fn entry(&self, slot: u32) -> Entry {

@@ -102,3 +102,20 @@ impl Trouble {
         (!why.is_empty()).then(|| why.join("; "))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use policy::cache::Kind;
+
+    use super::*;
+
+    #[test]
+    fn a_slot_that_could_not_be_read_may_be_gone_with_a_smaller_cache() {
+        let trouble = Trouble::default();
+        let mut map = PageMap::new(96, Kind::Lru, 1);
+        trouble.slots_read(88, 1, true);
+        map.resize(71, Kind::Lru, 1);
+        assert!(trouble.unreadable_dirty(&map).is_empty());
+        assert_eq!(trouble.words(&map, None), None);
+    }
+}
