@@ -79,7 +79,7 @@ impl Cluster {
         }
     }
 
-    /// Opens volumes that nobody has open and that have something on drained stores. Those that a writer elsewhere did not close
+    /// Opens volumes that no node has open and that have something on drained stores. Those that a writer elsewhere did not close
     /// are left to it for minutes, as where idle volumes are kept well.
     async fn drain_closed(&self) -> Result<(), ClusterError> {
         let drained: BTreeSet<StoreNumber> = {

@@ -223,7 +223,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// What a volume gains if this node opens it now, if it is this node's turn and nobody has it.
+    /// What a volume gains if this node opens it now, if it is this node's turn and no node has it open.
     fn gain_here(
         &self,
         known: &Known<VolumeRecord>,

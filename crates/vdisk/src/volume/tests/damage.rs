@@ -40,22 +40,24 @@ fn bad_pages(server: &Server) -> Vec<BadBlock> {
     all
 }
 
-/// Damages a byte of each of these pages of the only extent: what its store reads there is not what was written.
-async fn spoil(server: &Server, pages: &[u64]) {
+/// Fails one read of each of these pages of the only extent, so that its store notes them as damaged.
+async fn fail_reads(server: &Server, pages: &[u64], lasting: bool) {
     let node = server.node();
     let store = node.store();
     let object = store.list("v/", None, 1).objects[0].name.clone();
     for page in pages {
-        let rot = Injury::Rot {
-            bits: 1,
-            lasting: true,
-        };
+        let rot = Injury::Rot { bits: 1, lasting };
         let rule = server.book().add(Rule::new(rot).on(&[Op::Read]).once());
         let read = store.read(&object, page * 4096, 4096, device::Class::Foreground);
         read.await.unwrap_err();
         server.book().remove(rule);
     }
     assert_eq!(bad(server), pages.len());
+}
+
+/// Damages a byte of each of these pages of the only extent: what its store reads there is not what was written.
+async fn spoil(server: &Server, pages: &[u64]) {
+    fail_reads(server, pages, true).await;
 }
 
 #[test]
@@ -209,20 +211,7 @@ fn a_page_that_no_copy_has_is_named_puts_no_store_out_and_is_whole_when_written_
 
 /// Notes pages as damaged though nothing is wrong with them but one read.
 async fn suspect(server: &Server, pages: &[u64]) {
-    let node = server.node();
-    let store = node.store();
-    let object = store.list("v/", None, 1).objects[0].name.clone();
-    for page in pages {
-        let rot = Injury::Rot {
-            bits: 1,
-            lasting: false,
-        };
-        let rule = server.book().add(Rule::new(rot).on(&[Op::Read]).once());
-        let read = store.read(&object, page * 4096, 4096, device::Class::Foreground);
-        read.await.unwrap_err();
-        server.book().remove(rule);
-    }
-    assert_eq!(bad(server), pages.len());
+    fail_reads(server, pages, false).await;
 }
 
 #[test]
