@@ -3,9 +3,9 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/lens/tests/traces/check.rs"]
+#[path = "../../crates/lab/tests/traces/check.rs"]
 mod check;
-#[path = "../../crates/lens/tests/traces/round_trip.rs"]
+#[path = "../../crates/lab/tests/traces/round_trip.rs"]
 mod round_trip;
 
 fuzz_target!(|input: &[u8]| round_trip::round_trip(input));

@@ -1,10 +1,10 @@
 //! Any bytes as a trace in the format `tencent`: nothing panics, and what is read are requests in order of time.
 #![no_main]
 
-use lens::trace::Format;
+use trace::Format;
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/lens/tests/traces/check.rs"]
+#[path = "../../crates/lab/tests/traces/check.rs"]
 mod check;
 
 fuzz_target!(|input: &[u8]| check::check(Format::Tencent, input));

@@ -54,17 +54,17 @@ const BENCHES: &[(&str, &str, &str)] = &[
     ),
     (
         "sim-cache",
-        "tanada-lens",
+        "sim",
         "requests per second of simulated caches and miss-ratio curves",
     ),
     (
         "sim-run",
-        "tanada-lens",
+        "sim",
         "requests per CPU-second through whole simulated stacks",
     ),
     (
         "trace",
-        "tanada-lens",
+        "trace",
         "records per second of the trace readers, beside the csv crate",
     ),
 ];

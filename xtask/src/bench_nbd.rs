@@ -29,7 +29,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::shell::{cargo, run as run_command};
-use crate::tree::project_root;
+use crate::tidy::tree::project_root;
 
 /// What `cargo xtask bench nbd` takes.
 #[derive(Parser, Debug)]

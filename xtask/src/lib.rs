@@ -10,12 +10,9 @@
 pub mod bench;
 pub mod bench_nbd;
 pub mod check;
-pub mod papers;
-pub mod rust_text;
 pub mod setup;
 pub mod shell;
 pub mod soak;
 pub mod test;
 pub mod tidy;
-pub mod tree;
 pub mod trial;

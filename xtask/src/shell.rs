@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::tree::project_root;
+use crate::tidy::tree::project_root;
 
 /// The cargo that started us, run in the workspace, with nothing on its standard input.
 #[must_use]

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::shell::{answer, cargo, run};
-use crate::tree::Tree;
+use crate::tidy::tree::Tree;
 
 /// A test target whose tests read `TANADA_SEEDS` or `TANADA_ROUNDS`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -199,7 +199,7 @@ fn target_of(inside: &str, is_there: impl Fn(&str) -> bool) -> Vec<String> {
 fn crate_of(file: &str) -> Option<(&str, &str)> {
     let below = if file.starts_with("crates/") {
         "crates/".len()
-    } else if file.starts_with("sim/") {
+    } else if file.starts_with("simtest/") {
         0
     } else {
         return None;
@@ -235,7 +235,10 @@ mod tests {
             crate_of("crates/a/src/b/c.rs"),
             Some(("crates/a", "src/b/c.rs"))
         );
-        assert_eq!(crate_of("sim/tests/a.rs"), Some(("sim", "tests/a.rs")));
+        assert_eq!(
+            crate_of("simtest/tests/a.rs"),
+            Some(("simtest", "tests/a.rs"))
+        );
         assert_eq!(crate_of("xtask/src/soak.rs"), None);
     }
 

@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 
 use crate::setup;
 use crate::shell::{cargo, show};
-use crate::tree::project_root;
+use crate::tidy::tree::project_root;
 
 /// What all test binaries reported together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

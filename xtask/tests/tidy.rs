@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use xtask::papers;
-use xtask::tidy::{Finding, check};
-use xtask::tree::Tree;
+use xtask::tidy::check;
+use xtask::tidy::finding::Finding;
+use xtask::tidy::papers;
+use xtask::tidy::tree::Tree;
 
 /// A small tree without a fault.
 fn clean_tree() -> tempfile::TempDir {
@@ -92,6 +93,14 @@ fn an_edge_up_the_terraces_is_refused() {
     caught("order", "crates/ledger/Cargo.toml", own);
     let renamed = "[lints]\nworkspace = true\n[target.'cfg(unix)'.dependencies]\nx = { package = \"tanada-front\" }\n";
     caught("order", "crates/hybrid/Cargo.toml", renamed);
+    let product = manifest(&["testkit"]);
+    let for_tests = caught("order", "crates/store/Cargo.toml", &product);
+    assert!(for_tests.what.contains("is for tests"), "{for_tests}");
+    let heavy = caught("order", "crates/tanada/Cargo.toml", &manifest(&["predict"]));
+    assert!(
+        heavy.what.contains("the daemon may not see `predict`"),
+        "{heavy}"
+    );
 }
 
 #[test]
@@ -129,12 +138,12 @@ fn what_is_half_done_is_found() {
         "fn f() { dbg!(1); }",
         "#[ignore = \"slow\"]",
         "#[allow(unused, dead_code)]",
-        "#![expect(dead_code)]",
+        "#[expect(dead_code)]",
     ] {
         let finding = caught(
             "unfinished",
             "crates/env/src/x.rs",
-            &format!("//! Head.\n{left}\n"),
+            &format!("//! Head.\n{left}\nfn g() {{}}\n"),
         );
         assert_eq!(finding.line, 2);
     }
@@ -155,7 +164,7 @@ fn words_about_anything_but_the_project_are_found() {
         format!("in /{}/me", "home"),
         format!("see .{}/x", "library"),
     ] {
-        let finding = caught("words", "docs/note.md", &format!("# Note\n\n{words}\n"));
+        let finding = caught("outside", "docs/note.md", &format!("# Note\n\n{words}\n"));
         assert_eq!(finding.line, 3, "{words}");
     }
     let fine =

@@ -11,7 +11,7 @@
 //! 1. No two `Buf`s share a byte, and no `Buf` shares one with a `View`.
 //! 2. Every byte of a buffer was initialised once; a reused one may hold old contents until written.
 //! 3. A fresh buffer starts on a 4096-byte boundary.
-//! 4. Memory that is known to be zero is zero: whoever may write to it takes that knowledge away first.
+//! 4. Memory that is known to be zero is zero: a caller that may write to it takes that knowledge away first.
 
 #![allow(unsafe_code)] // Aligned memory and disjoint ranges of one allocation; see the rules above.
 
@@ -201,7 +201,7 @@ impl Buf {
         if Rc::strong_count(&self.memory) > 1 {
             return self.fill(0);
         }
-        // Nobody else has a piece of it, so all of it can be known to be zero from here on.
+        // No other buffer shares the memory, so all of it can be known to be zero from here on.
         // SAFETY: the whole allocation, of which this is the only owner.
         unsafe { std::ptr::write_bytes(self.memory.at.as_ptr(), 0, self.memory.capacity) };
         self.memory.zero.set(true);
@@ -418,7 +418,7 @@ mod tests {
         let tail = buf.split_off(PAGE);
         let mut tail = tail;
         tail[0] = 1;
-        // Of one allocation, nobody knows any more which part is still zero.
+        // One allocation in two pieces: neither piece counts as known zero any more.
         assert!(!buf.is_known_zero() && !tail.is_known_zero());
         assert_eq!(tail.copy_range(0, 2)[..], [1, 0]);
         tail.zero();
@@ -426,7 +426,7 @@ mod tests {
         let mut view = Buf::zeroed(PAGE).freeze();
         assert!(view.is_known_zero() && view.slice(512, 512).is_known_zero());
         view = View::copy_of(&view);
-        assert!(!view.is_known_zero(), "nobody looked");
+        assert!(!view.is_known_zero(), "not looked at");
         let mut buf = Buf::zeroed(PAGE);
         buf.address();
         assert!(!buf.is_known_zero(), "a device may write there");

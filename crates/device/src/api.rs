@@ -30,7 +30,7 @@ pub struct Info {
     pub read_only: bool,
 }
 
-/// Who a request is for: devices that schedule serve classes apart, and figures are kept by class.
+/// What a request is for: devices that schedule serve classes apart, and figures are kept by class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Class {
     /// A user waits for it.
@@ -38,7 +38,7 @@ pub enum Class {
     Foreground,
     /// Metadata a user waits for.
     Metadata,
-    /// Nobody waits: cleaning, promotion, copying.
+    /// No user waits: destaging, promotion, copying.
     Background,
     /// A user waits for it whose session at a queue below has this number; foreground to all else.
     Session(u64),
@@ -73,7 +73,7 @@ impl fmt::Display for Class {
 pub struct WriteFlags {
     /// Complete only when this write itself is durable.
     pub fua: bool,
-    /// Who it is for.
+    /// What it is for.
     pub class: Class,
 }
 
@@ -246,7 +246,7 @@ pub trait Device {
         ready(Ok(vec![(span.len.0, true)]))
     }
 
-    /// Energy drawn so far, where the device is a model or can tell.
+    /// Energy drawn so far, where the device is a model or reports it.
     fn power(&self) -> Option<Power> {
         None
     }

@@ -205,7 +205,7 @@ struct State {
     log: VecDeque<Change>,
     /// The number of the first operation in `log`, counted from the start.
     log_start: u64,
-    /// Begun and not completed; the key only tells them apart.
+    /// Begun and not completed; the key only distinguishes them.
     in_flight: Vec<(u64, Change)>,
     next_key: u64,
     /// Sectors that read as errors until they are written.
@@ -611,7 +611,7 @@ impl Crash {
     }
 }
 
-/// A change in flight. It completes when this drops with the power on, also when nobody waits for it
+/// A change in flight. It completes when this drops with the power on, also when no task waits for it
 /// any more; with the power off it stays in flight, for the restart to find.
 struct InFlight<'a> {
     device: &'a Crash,

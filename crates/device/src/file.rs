@@ -7,7 +7,7 @@
 //!                      one at a time per block
 //! ```
 //!
-//! A block device is claimed exclusively (`O_EXCL`), so nobody mounts it under us; a file or device is
+//! A block device is claimed exclusively (`O_EXCL`), so that it is not mounted meanwhile; a file or device is
 //! locked (`flock`), so that two Tanadas do not write to it at once. Both end with the process, however
 //! it ends.
 //!
@@ -119,7 +119,7 @@ pub enum OpenError {
     InUse {
         /// What was to be opened.
         path: PathBuf,
-        /// By what, as far as the system tells.
+        /// By what, as far as the system says.
         by: String,
     },
     /// Another process has it open.
@@ -133,7 +133,7 @@ pub enum OpenError {
     Locked {
         /// What was to be opened.
         path: PathBuf,
-        /// Who holds the lock, where the system tells.
+        /// Who holds the lock, where the system says.
         pid: Option<u32>,
         /// Was it to be opened for reading only?
         read_only: bool,
@@ -234,7 +234,7 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&plain).into_owned()
 }
 
-/// The first of `devices` that is mounted according to `mountinfo`, and where. `number_of` tells the
+/// The first of `devices` that is mounted according to `mountinfo`, and where. `number_of` returns the
 /// device number of a path, for file systems that do not report that of their device (btrfs).
 fn mount_of(
     mountinfo: &str,
@@ -305,7 +305,7 @@ const LOOK_AGAIN: rustix::event::Timespec = rustix::event::Timespec {
     tv_sec: 0,
     tv_nsec: 10_000_000,
 };
-/// So often if somebody holds it: udev probes a device for some milliseconds after each use, and a
+/// So often if another process holds it. Udev probes a device for some milliseconds after each use, and a
 /// process being started holds everything its parent has open until it runs.
 const LOOKS_IF_HELD: u32 = 20;
 /// So often if its holder has ended: the lock of a process that was killed goes when the kernel has
@@ -693,7 +693,7 @@ impl File {
     where
         F: Future<Output = io::Result<()>> + 'static,
     {
-        let own = self.own.upgrade().expect("whoever calls holds it");
+        let own = self.own.upgrade().expect("the caller holds it");
         let work = work(Rc::clone(&own));
         if self.unit == SECTOR {
             return work.await;
@@ -780,8 +780,8 @@ impl File {
         Ok(())
     }
 
-    /// One at a time: the system tells a lost write once, to one of those who ask, so nobody else may be
-    /// told "durable" meanwhile.
+    /// One at a time: the system reports a lost write once, to one of its callers. Another caller must not get the
+    /// answer "durable" meanwhile.
     async fn sync(&self, op: Op, span: Span) -> Result<(), DeviceError> {
         let _turn = self.syncing.acquire(1).await;
         if let Some(why) = &*self.flush_failed.borrow() {
@@ -919,7 +919,7 @@ impl Device for File {
             let write = async move |own: Rc<File>| own.write_bytes(from, data, flags.fua).await;
             self.alone(from, to, write).await.map_err(|error| {
                 if flags.fua && !self.file.direct() {
-                    // The kernel may have told us here, and only here, that it lost earlier writes.
+                    // The kernel may have reported here, and only here, that it lost earlier writes.
                     self.remember_failed_flush(&error);
                 }
                 self.error(Op::Write, span, &error)
@@ -1044,7 +1044,7 @@ mod tests {
             for task in tasks {
                 task.await;
             }
-            // 3 overlaps only 2, but 2 came first; 4 overlaps nobody.
+            // 3 overlaps only 2, but 2 came first; 4 overlaps none of them.
             assert_eq!(*order.borrow(), [1, 4, 2, 3]);
             assert!(locks.spans.borrow().is_empty());
         });

@@ -9,7 +9,7 @@
 //!
 //! Always true:
 //! 1. `requests` counts answers, good and bad; `errors` the bad ones among them. `bytes` counts good ones.
-//! 2. A request nobody waited for to the end is counted as `abandoned` and nowhere else.
+//! 2. A request whose caller did not wait for its end is counted as `abandoned` and nowhere else.
 //! 3. A quantile is at most 1/16 above the true one, and never above the largest value seen.
 
 use std::cell::{Cell, RefCell};
@@ -239,7 +239,7 @@ impl Figures {
     }
 }
 
-/// The counters of a [`Meter`] alone: cheap to take often. The difference of two tells what happened between.
+/// The counters of a [`Meter`] alone: cheap to take often. The difference of two is what happened between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// How long the device was watched.
@@ -396,7 +396,7 @@ impl Meter {
         totals
     }
 
-    /// From now on `deepest` tells of what is in flight now and later.
+    /// From now on `deepest` counts what is in flight now and later.
     pub fn forget_deepest(&self) {
         self.deepest.set(self.in_flight.get());
     }

@@ -26,7 +26,7 @@ use env::sync::join_all;
 use crate::memory::Waiting;
 use crate::{Class, Device, DeviceError, Info, Op, Pending, Power, WriteFlags, ready};
 
-/// Chunks of this length unless somebody says otherwise.
+/// Chunks of this length unless the caller says otherwise.
 pub const CHUNK: Bytes = Bytes::kib(64);
 /// The shortest chunk: what the hybrid takes for atomic lies within one.
 pub const CHUNK_MIN: Bytes = Bytes::kib(4);

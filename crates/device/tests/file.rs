@@ -1,4 +1,4 @@
-//! Files and block devices: against the twin in every alignment, and what is refused at open.
+//! Files and block devices: against the reference model in every alignment, and what is refused at open.
 
 mod twin;
 
@@ -618,7 +618,7 @@ fn a_device_held_exclusively_is_refused_and_one_of_ours_names_us() {
         };
         assert_eq!(pid, Some(std::process::id()));
     });
-    // And nobody can mount it under us: the claim is exclusive both ways.
+    // And it cannot be mounted meanwhile: the claim is exclusive both ways.
     let device = disk.device.clone();
     run(async move {
         let _ours = File::open("disk", &device, FileOptions::default()).unwrap();

@@ -1,4 +1,4 @@
-//! The memory device, against its twin and at its edges.
+//! The memory device, against its reference model and at its edges.
 
 mod twin;
 

@@ -1,4 +1,4 @@
-//! Several devices as one: against its twin, with injured members, through power cuts, and on models.
+//! Several devices as one: against a reference model, with injured members, through power cuts, and on models.
 
 mod twin;
 

@@ -197,7 +197,7 @@ fn letters(count: u64) -> u64 {
     count
 }
 
-/// Two executors send one letter back and forth.
+/// Two executors send one message back and forth.
 fn letters_back_and_forth(rounds: u64) -> u64 {
     let (there, mut here) = env::mailbox();
     let (back, mut answers) = env::mailbox();

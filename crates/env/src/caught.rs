@@ -2,14 +2,17 @@
 //!
 //! ```text
 //! future -> poll -> panics -> dropped -> Panicked: what it said
-//!                   (virtual time: goes on, unless the runtime was told to catch)
+//!                   (virtual time: goes on, unless the runtime is set to catch)
+//!                   (goes on where it left shared state half changed: `critical.rs`)
 //! ```
 //!
 //! Only for work that shares no state with others which a panic could leave half changed: looking, parsing, answering.
 //! What changes shared state runs in a task of its own; its panic ends the runtime, and a thread starts anew from what is
 //! durable.
 //!
-//! Always true: a simulation fails at a panic that no test asked to catch.
+//! Always true:
+//! 1. A simulation fails at a panic that no test asked to catch.
+//! 2. After a panic within a [`crate::critical_section`] none is caught.
 
 use std::any::Any;
 use std::future::Future;
@@ -17,6 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::Poll;
 
+use crate::catch::Catch;
 use crate::executor::with_current;
 
 /// What a panic said.
@@ -35,13 +39,16 @@ impl Panicked {
 
 /// In virtual time: from now on [`caught`] catches, as it does in real time.
 pub fn catch_panics() {
-    with_current(|core| core.catch.set(true));
+    with_current(|core| core.catch.set(Catch::Caught));
 }
 
 /// Runs `work` to its end. A panic in it drops it, and is the error.
 ///
 /// # Errors
 /// [`Panicked`], with what the panic said; where it was is in the log.
+///
+/// # Panics
+/// As `work` does, once a panic of this runtime began within a [`crate::critical_section`].
 ///
 /// # Example
 /// ```
@@ -64,8 +71,15 @@ pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
             Ok(Poll::Ready(value)) => return Poll::Ready(Ok(value)),
             Err(payload) => payload,
         };
-        if !with_current(|core| core.catch.get()) {
-            resume_unwind(payload);
+        match with_current(|core| core.catch.get()) {
+            Catch::Caught => {}
+            Catch::GoesOn => resume_unwind(payload),
+            Catch::HalfChanged => {
+                let Panicked(why) = Panicked::of(&*payload);
+                panic!(
+                    "{why} (that left shared state half changed: nothing more is served from it)"
+                );
+            }
         }
         // What it holds is given back; a second panic on the way is the first one's fault.
         let future = work.take();

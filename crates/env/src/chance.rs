@@ -1,4 +1,4 @@
-//! Chance: every random number comes from the run's seed and the name of who asks.
+//! Chance: every random number comes from the run's seed and the name of the caller.
 
 use std::io;
 
@@ -24,7 +24,7 @@ pub fn rng(stream: &str) -> Rng {
 }
 
 /// Fills `bytes` with what others cannot guess: from the system's generator, or, in virtual time, from the run's seed
-/// and the name of who asks.
+/// and the name of the caller.
 ///
 /// # Panics
 /// If the system gives no randomness: nothing secret can be made then.

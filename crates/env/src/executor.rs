@@ -29,7 +29,7 @@ use crate::real::{Reactor, RealConfig};
 use crate::time::VirtualClock;
 use crate::timers::{TimerId, Timers};
 
-/// What moves time on and brings news from outside.
+/// What moves time on and takes in events from outside.
 pub(crate) enum Driver {
     /// Nothing is outside; time jumps.
     Virtual(VirtualClock),
@@ -102,7 +102,7 @@ pub(crate) struct Core {
     /// Are there any?
     drifts: Cell<bool>,
     /// Does [`crate::caught`] catch? In virtual time only when asked to, so that no test misses a panic.
-    pub(crate) catch: Cell<bool>,
+    pub(crate) catch: Cell<crate::catch::Catch>,
     /// What other clocks of hosts show beyond that.
     ahead: RefCell<Map<u32, Ahead>>,
     /// Typed per-run state of other parts of this crate (the simulated network).
@@ -307,7 +307,7 @@ impl Core {
 
     /// Adds something that happened to the trace hash.
     pub(crate) fn mix(&self, step: u64) {
-        // One round of a multiply-xorshift mix is enough to tell two runs apart.
+        // One round of a multiply-xorshift mix is enough to distinguish two runs.
         let mixed = (self.hash.get() ^ step).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.hash.set(mixed ^ (mixed >> 29));
     }
@@ -518,7 +518,7 @@ pub struct Runtime {
     core: Rc<Core>,
 }
 
-/// Tells an executor from another thread to run something on its own thread.
+/// Asks an executor from another thread to run something on its own thread.
 #[derive(Clone)]
 pub struct Remote {
     inbox: Arc<Inbox>,
@@ -590,7 +590,7 @@ impl Runtime {
                 host: Cell::new(0),
                 clocks: RefCell::default(),
                 drifts: Cell::new(false),
-                catch: Cell::new(!simulated),
+                catch: Cell::new(crate::catch::Catch::at_first(simulated)),
                 ahead: RefCell::default(),
                 extras: RefCell::default(),
             }),

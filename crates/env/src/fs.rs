@@ -72,7 +72,7 @@ pub struct File {
     dio_align: Option<usize>,
 }
 
-/// Alignment assumed where the kernel (before 6.1) does not tell: that of a page suits every device.
+/// Alignment assumed where the kernel (before 6.1) reports none: that of a page suits every device.
 const ALIGN_UNKNOWN: usize = 4096;
 /// `statfs` type of a file system in memory, where going around the cache means nothing.
 const TMPFS: i64 = 0x0102_1994;

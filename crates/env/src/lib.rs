@@ -15,12 +15,14 @@
 //! Always true:
 //! 1. Tasks that become ready in some order run in that order.
 //! 2. Two runs of the same program on the virtual driver with one seed make the same steps at the same
-//!    nanoseconds; [`Runtime::trace_hash`] tells.
+//!    nanoseconds; [`Runtime::trace_hash`] shows it.
 //! 3. A task runs on the thread that spawned it.
 
+mod catch;
 mod caught;
 mod chance;
 mod clocks;
+mod critical;
 mod executor;
 pub mod fs;
 mod mailbox;
@@ -33,6 +35,7 @@ mod timers;
 pub use caught::{Panicked, catch_panics, caught};
 pub use chance::{Rng, rng, secret};
 pub use clocks::{Clocks, clocks};
+pub use critical::{Change, Critical, CriticalSection, critical_section};
 pub use executor::{
     CancelOnDrop, Remote, Runtime, Task, cancel_scope, events, is_simulated, now, spawn, true_now,
     yield_now,

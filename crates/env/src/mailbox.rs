@@ -1,4 +1,4 @@
-//! Letters from other threads: a queue whose reader is a task of one runtime.
+//! Messages from other threads: a queue whose reader is a task of one runtime.
 //!
 //! ```text
 //! any thread: post -> queue -> wake the executor (at most one eventfd write per wait) -> receive
@@ -7,8 +7,8 @@
 //! Unbounded: bound what you post (a request is answered before the next is sent, or count them).
 //!
 //! Always true:
-//! 1. Letters of one poster arrive in the order they were posted.
-//! 2. A letter posted before the mailbox waits is seen without a wake-up; none is ever missed.
+//! 1. Messages of one poster arrive in the order they were posted.
+//! 2. A message posted before the mailbox waits is seen without a wake-up; none is ever missed.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,13 +23,13 @@ struct Shared<T> {
     waiter: Option<Waker>,
 }
 
-/// Posts letters from any thread; clone it for more.
+/// Posts messages from any thread; clone it for more.
 pub struct Poster<T: Send>(Arc<Mutex<Shared<T>>>);
 
-/// Takes letters out, on the thread of the runtime that waits.
+/// Takes messages out, on the thread of the runtime that waits.
 pub struct Mailbox<T: Send> {
     shared: Arc<Mutex<Shared<T>>>,
-    /// Letters taken out together, so that a burst costs one lock.
+    /// Messages taken out together, so that a burst costs one lock.
     taken: VecDeque<T>,
 }
 
@@ -61,7 +61,7 @@ pub fn mailbox<T: Send>() -> (Poster<T>, Mailbox<T>) {
 }
 
 fn lock<T>(shared: &Mutex<Shared<T>>) -> MutexGuard<'_, Shared<T>> {
-    // A queue is whole between any two of its operations, whoever panicked.
+    // A queue is whole between any two of its operations, whichever thread panicked.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -107,8 +107,8 @@ impl<T: Send> Drop for Poster<T> {
 }
 
 impl<T: Send> Mailbox<T> {
-    /// The next letter; [`Closed`] once every poster is gone and nothing is left. Dropping the future
-    /// loses no letter.
+    /// The next message; [`Closed`] once every poster is gone and nothing is left. Dropping the future
+    /// loses no message.
     pub async fn receive(&mut self) -> Result<T, Closed> {
         std::future::poll_fn(|cx| {
             if let Some(letter) = self.taken.pop_front() {
@@ -128,7 +128,7 @@ impl<T: Send> Mailbox<T> {
         .await
     }
 
-    /// The next letter if one is there.
+    /// The next message if one is there.
     pub fn try_receive(&mut self) -> Option<T> {
         if self.taken.is_empty() {
             std::mem::swap(&mut self.taken, &mut lock(&self.shared).letters);
@@ -144,7 +144,7 @@ impl<T: Send> Drop for Mailbox<T> {
             shared.open = false;
             std::mem::take(&mut shared.letters)
         };
-        // With no lock held: a letter may hold a poster of this very mailbox.
+        // With no lock held: a message may hold a poster of this very mailbox.
         drop(letters);
     }
 }

@@ -1,6 +1,6 @@
 //! How tasks of one runtime wait for each other. Single-threaded: no locks, no atomics.
 //!
-//! FIFO throughout: who waits first is served first.
+//! FIFO throughout: the task that waits first is served first.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,10 +9,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// A place to wait for news: `notify_all` wakes everyone who waits now.
+/// A place to wait for a change: `notify_all` wakes every task that waits now.
 ///
 /// Wait in a loop that looks at the condition itself:
-/// `while !ready() { event.wait().await; }`. A wait that began before the news is never missed.
+/// `while !ready() { event.wait().await; }`. A wait that began before the change never misses it.
 #[derive(Default)]
 pub struct Event {
     round: Cell<u64>,
@@ -20,7 +20,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Wakes all who wait.
+    /// Wakes all tasks that wait.
     pub fn notify_all(&self) {
         self.round.set(self.round.get() + 1);
         let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
@@ -73,12 +73,12 @@ impl Semaphore {
         })
     }
 
-    /// Permits nobody holds.
+    /// Permits that are free.
     pub fn free(&self) -> u64 {
         self.free.get()
     }
 
-    /// Takes `count` permits if they are free and nobody waits.
+    /// Takes `count` permits if they are free and no task waits.
     pub fn try_acquire(self: &Rc<Self>, count: u64) -> Option<Permit> {
         if !self.queue.borrow().is_empty() || self.free.get() < count {
             return None;

@@ -1,10 +1,10 @@
-//! Timers: who is woken at which moment?
+//! Timers: which task is woken at which moment?
 //!
 //! ```text
 //! insert(deadline) -> heap by (deadline, order of asking) -> pop_due(now), or cancel(id)
 //! ```
 //!
-//! Pure: generic in what is kept for a timer, so that it can be tested against a plain twin.
+//! Pure: generic in what is kept for a timer, so that it can be tested against a plain reference model.
 //!
 //! Always true:
 //! 1. Of two timers due, the earlier deadline comes first, and of two equal ones the one asked for first.
@@ -173,7 +173,7 @@ impl<T> Timers<T> {
         }
     }
 
-    /// Forgets all timers; hands over what they kept.
+    /// Forgets all timers; returns what they kept.
     pub(crate) fn clear(&mut self) -> Vec<T> {
         self.heap.clear();
         self.free.clear();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     proptest! {
-        /// The plain twin is a list searched from end to end.
+        /// The reference model is a list searched from end to end.
         #[test]
         fn timers_come_like_those_of_a_plain_list(steps in steps()) {
             let mut timers = Timers::default();

@@ -436,7 +436,7 @@ fn streams_of_chance_do_not_disturb_each_other() {
     assert_eq!(draw(true), (first, second));
 }
 
-// --- the whole executor against a plain twin ---------------------------------------------------------
+// --- the whole executor against a reference model ----------------------------------------------------
 
 #[derive(Clone, Debug)]
 enum Step {

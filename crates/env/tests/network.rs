@@ -651,7 +651,7 @@ fn clocks_of_hosts_drift_apart_and_what_travels_keeps_true_time() {
         let start = now();
         assert_eq!(sleeping.await, Nanos::secs(2));
         assert_eq!(now().since(start), Nanos::secs(2));
-        // One millisecond under way, by the clock of somebody who has a right one.
+        // One millisecond under way, by a clock that is right.
         sim::set_link(a, b, PLAIN);
         let receiver = on_host(b, async { socket(7) }).await;
         let start = now();

@@ -35,7 +35,7 @@ fn runtimes() -> Vec<Runtime> {
     vec![auto, made(Choice::Auto, Nanos::micros(50)), pool]
 }
 
-/// Bytes that tell their place.
+/// Bytes that name their place.
 fn pattern(from: usize, len: usize) -> Vec<u8> {
     (from..from + len)
         .map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8)
@@ -357,7 +357,7 @@ fn an_abort_ends_pending_reads_and_writes_with_an_error() {
                 let read = spawn(async move { reader.read(Buf::for_read(10)).await.map(drop) });
                 let writer = Rc::clone(&stream);
                 let write = spawn(async move {
-                    // Nobody reads it: the socket fills up.
+                    // The peer does not read: the socket fills up.
                     writer.write_all(vec![View::copy_of(&[0; 16 << 20])]).await
                 });
                 sleep(Nanos::millis(5)).await;

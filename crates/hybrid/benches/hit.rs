@@ -8,7 +8,7 @@
 //! recovery  reading the map of a full cache back
 //! writes    random 4 KiB writes with a flush every 32 or 128: requests the fast device got
 //! miss      random 4 KiB reads, none cached, beside the same reads of the slow device alone
-//! cleaner   random 4 KiB writes brought home in address order, beside the same writes as they came
+//! cleaner   random 4 KiB writes destaged in address order, beside the same writes as they came
 //! ```
 //!
 //! Hits and recovery count processor time of this thread, on this machine. Writes, misses and the cleaner
@@ -403,7 +403,7 @@ fn size_of(kind: &str) -> Bytes {
     Spec::find(kind).expect("the catalogue has it").size
 }
 
-/// Device writes per user write: while they come, and with what bringing them home adds.
+/// Device writes per user write: while they come, and with those of destaging added.
 fn batched_writes(batch: u64, count: u64, seed: u64) -> (f64, f64) {
     Runtime::simulated(seed).block_on(async move {
         let hollow = Hollow::new("fast", size_of(FAST));
@@ -518,7 +518,7 @@ fn miss(admission: Admission, depth: usize, count: usize, seed: u64) -> f64 {
     ours / bare
 }
 
-/// Random writes a second: as they come to the bare slow device at depth 16, and brought home by the
+/// Random writes a second: as they come to the bare slow device at depth 16, and destaged by the
 /// cleaner.
 fn cleaner(count: usize, over: Bytes, seed: u64) -> (f64, f64) {
     let wanted = Rc::new(places(count, over, seed));
@@ -564,7 +564,7 @@ fn measure_models(table: &mut Table, runs: u64, count: usize) {
                 aim,
                 true,
             );
-            let metric = "device writes, all home";
+            let metric = "device writes, all destaged";
             table.add(("writes", &method, metric), (all, unit), Aim::None, true);
         }
         for admission in [Admission::SecondAccess, Admission::Always] {
@@ -583,7 +583,7 @@ fn measure_models(table: &mut Table, runs: u64, count: usize) {
         for over in [Bytes::gib(4), size_of(SLOW)] {
             let (bare, ours) = cleaner(4 * count, over, seed);
             let method = format!("pages over {over}");
-            let rows = [("as they come, depth 16", bare), ("brought home", ours)];
+            let rows = [("as they come, depth 16", bare), ("destaged", ours)];
             for (metric, rate) in rows {
                 let value = (rate, "4 KiB writes per second");
                 table.add(("cleaner", &method, metric), value, Aim::None, true);

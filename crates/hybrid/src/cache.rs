@@ -67,7 +67,7 @@ pub(crate) enum Bug {
     UntoldMark,
     /// A region's pages are dropped on its way down before the slow device was flushed.
     DroppedEarly,
-    /// A region counts as down, and its pages are forgotten, before the dirty ones are home.
+    /// A region counts as demoted, and its pages are forgotten, before the dirty ones are destaged.
     RecordFirst,
     /// A fill takes the place of what was written since it began.
     StaleFill,
@@ -75,6 +75,10 @@ pub(crate) enum Bug {
     StaleCopy,
     /// The synchronization of a temporary buffer leaves a marked run out.
     IgnoredMark,
+    /// The record of pairs does not say that data may be dirty before they are.
+    UnrecordedDirty,
+    /// An attachment before the one that the record of pairs knows is opened.
+    OlderAccepted,
 }
 
 /// Where the cache stands; see the module's arrows.
@@ -107,7 +111,7 @@ pub(crate) fn count(cell: &Cell<u64>, by: u64) {
     cell.set(cell.get() + by);
 }
 
-/// The cut and commit numbers, and who waits for them.
+/// The cut and commit numbers, and the tasks that wait for them.
 #[derive(Default)]
 struct Commits {
     cut: Cell<u64>,
@@ -115,7 +119,7 @@ struct Commits {
     wanted: Cell<bool>,
     /// Wakes the committer.
     work: Event,
-    /// Wakes who waits for a commit.
+    /// Wakes tasks that wait for a commit.
     news: Event,
     first_pending: Cell<Option<Instant>>,
 }
@@ -166,12 +170,12 @@ pub(crate) struct Cache {
     pub clean_error: RefCell<Option<DeviceError>>,
     /// What keeps it from being healthy while it works.
     pub trouble: Trouble,
-    /// One round of cleaning or unmarking at a time; whoever ends the cache's work takes it for good.
+    /// One round of cleaning or unmarking at a time; the task that ends the cache's work takes it for good.
     pub cleaning: Rc<Semaphore>,
     fast_name: String,
     /// Failed reads since the last good one.
     failed_reads: Cell<u64>,
-    /// The label or the record of pairs tells of the failure: evacuation may begin.
+    /// The label or the record of pairs names the failure: evacuation may begin.
     pub failing_noted: Cell<bool>,
     fast_io_max: usize,
     /// Writers waiting for slots, in the order they came.
@@ -538,8 +542,8 @@ impl Cache {
 
     // --- failure ----------------------------------------------------------------------------------
 
-    /// The fast device failed. If nothing is dirty the slow device goes on alone; else the cleaner tries
-    /// to bring home what is dirty.
+    /// The fast device failed. If nothing is dirty the slow device goes on alone. Else the cleaner tries
+    /// to destage what is dirty.
     pub async fn fail(self: &Rc<Self>, error: DeviceError) {
         if !self.is_running() {
             return;
@@ -556,8 +560,8 @@ impl Cache {
         self.changed();
     }
 
-    /// What goes home from now on may be newer than clean entries of the last commit: a start after a crash
-    /// must not trust those, so it is noted durably first. If it cannot be, nothing goes home.
+    /// What is destaged from now on may be newer than clean entries of the last commit. A start after a crash
+    /// must not trust those, so it is noted durably first. If it cannot be noted, nothing is destaged.
     async fn note_failing(self: &Rc<Self>) {
         let mut answer = Ok(());
         for _ in 0..LABEL_TRIES {
@@ -589,8 +593,7 @@ impl Cache {
     }
 
     fn note_failing_pair(&self) -> Result<(), String> {
-        let label = self.label.borrow();
-        let known = self.pair.now();
+        let (label, known) = (self.label.borrow(), self.pair.now());
         self.pair.note(Pair {
             cache: Some(label.uuid),
             generation: label.generation.max(known.generation),
@@ -598,6 +601,7 @@ impl Cache {
             failing: true,
             // The label of one that was accepted may still be behind, and can no longer be changed.
             accepted: known.accepted && known.cache == Some(label.uuid),
+            mode: known.mode,
         })
     }
 
@@ -617,7 +621,7 @@ impl Cache {
         };
         let abandoned = self.abandon().await;
         if !matches!(*self.condition.borrow(), Condition::Failing(_)) {
-            return; // Somebody else came to the end of it first.
+            return; // Another task ended it first.
         }
         *self.condition.borrow_mut() = match abandoned {
             Ok(()) => {
@@ -636,9 +640,9 @@ impl Cache {
         self.changed();
     }
 
-    /// What is dirty cannot be brought home.
+    /// The dirty data cannot be destaged.
     pub fn die(&self, error: DeviceError) {
-        tracing::error!(volume = %self.name, %error, "dirty data cannot be brought home");
+        tracing::error!(volume = %self.name, %error, "dirty data cannot be written back to the slow device");
         *self.condition.borrow_mut() = Condition::Dead(error);
         self.changed();
     }
@@ -764,7 +768,7 @@ impl Cache {
             missing -= run.count;
             runs.push(run);
         }
-        // Bring freed slots back before the last free one is gone.
+        // Reclaim freed slots before the last free one is taken.
         if slots.free_count() < self.spare.get() / 2 && slots.awaiting_commit() > 0 {
             drop(slots);
             self.want_commit();
@@ -1070,7 +1074,7 @@ impl Cache {
         self.fills.borrow().get(&page) == Some(&token)
     }
 
-    /// Copies that the published mover made of pages `first..end` and nobody has seen are out of date.
+    /// The published mover may have copied pages `first..end` and not mapped the copies yet: those are out of date.
     fn outdate_copies(&self, first: u64, end: u64) {
         #[cfg(test)]
         if self.planted(Bug::StaleCopy) {
@@ -1205,7 +1209,7 @@ impl Cache {
         for slot in slot..total {
             let found = self.map.borrow().in_slot(slot);
             if let Some((page, entry)) = found {
-                assert!(!entry.dirty, "page {page} was brought home first");
+                assert!(!entry.dirty, "page {page} was destaged first");
                 self.unmap_page(page);
             }
         }
@@ -1247,7 +1251,7 @@ pub(crate) fn sample_pages(pages: u64) -> Vec<u64> {
     chosen
 }
 
-/// Who waits, in order.
+/// The tasks that wait, in order.
 #[derive(Default)]
 struct Turns {
     next: u64,

@@ -1,4 +1,4 @@
-//! Bringing dirty data home, and clearing write-intent marks.
+//! Destaging dirty data, and clearing write-intent marks.
 //!
 //! ```text
 //! decide (policy) -> pick dirty pages in address order, 64 MiB at most -> read, check, merge
@@ -9,7 +9,7 @@
 //! 1. A page is noted as clean only after the slow device was flushed, and only if it was not
 //!    overwritten meanwhile.
 //! 2. A page goes to the slow device only when its map entry is durable.
-//! 3. The cleaner never waits for a lock: pages that somebody holds are left for the next round.
+//! 3. The cleaner never waits for a lock: pages that another task has locked are left for the next round.
 
 use std::rc::Rc;
 
@@ -39,7 +39,7 @@ const DEPTH: usize = 16;
 const MARK_REST: Nanos = Nanos::secs(2);
 /// How often marks are looked at.
 const MARK_PERIOD: Nanos = Nanos::secs(5);
-/// A gentle round still brings this much home.
+/// A gentle round still destages this much.
 const ROUND_BYTES_MIN: u64 = 64 << 10;
 /// The longest rest between two gentle rounds.
 const PAUSE_MAX: Nanos = Nanos::millis(200);
@@ -47,7 +47,7 @@ const PAUSE_MAX: Nanos = Nanos::millis(200);
 const LOOK_AGAIN: Nanos = Nanos::secs(1);
 /// The load of the slow device is measured over at least this long.
 const BUSY_OVER: Nanos = Nanos::millis(200);
-/// How fast the dirty pages of a cache go home that a tier wants the place of.
+/// How fast dirty pages of the cache are destaged while a tier needs their room.
 const GENTLE_RATE: Bytes = Bytes::mib(4);
 /// After a failed round the cleaner rests this long.
 const FAILURE_REST: Nanos = Nanos::secs(1);
@@ -146,8 +146,8 @@ impl Inner {
                 Decision::Hold | Decision::Clean { .. } if pressed && load.dirty > Bytes(0) => {
                     Decision::Urgent
                 }
-                // Beside a tier alone no page of the cache stays, and room for an extent is made of clean ones: what
-                // is dirty goes home unhurried.
+                // Beside a tier alone no page of the cache stays, and room for an extent is made of clean pages.
+                // The dirty ones are destaged at the gentle rate.
                 Decision::Hold if self.has_leftovers(&cache) || cache.wanting.get() => {
                     Decision::Clean {
                         bytes_per_second: GENTLE_RATE,
@@ -277,7 +277,7 @@ impl Inner {
     async fn round_or_rest(&self, cache: &Rc<Cache>, cursor: &mut u64, pages: usize, which: Which) {
         match self.clean_round(cache, cursor, pages, which).await {
             Ok(0) => {
-                // Somebody held every page there was: let him go on.
+                // Other tasks had every page locked: wait until they have gone on.
                 env::sleep(Nanos::micros(100)).await;
             }
             Ok(_) => {}
@@ -312,8 +312,8 @@ impl Inner {
         self.slow.max_io().min(cache.fast_io_max()) / PAGE_LEN
     }
 
-    /// As a round of cleaning, over `runs`; `locked`: the caller holds their pages exclusively. Returns which
-    /// pages are clean now, or were and are written home all the same.
+    /// As a round of cleaning, over `runs`; `locked`: the caller holds their pages exclusively. Returns the pages
+    /// that are clean now, or were clean and are written to the slow device all the same.
     pub(crate) async fn clean_runs(
         &self,
         cache: &Rc<Cache>,
@@ -327,14 +327,14 @@ impl Inner {
         self.carry_home(cache, runs, locked).await
     }
 
-    /// Brings `runs` home; the caller has the turn. Returns which pages are clean now.
+    /// Destages `runs`; the caller has the turn. Returns which pages are clean now.
     async fn carry_home(
         &self,
         cache: &Rc<Cache>,
         runs: &[Run],
         locked: bool,
     ) -> Result<Vec<u64>, DeviceError> {
-        // The map entry of what goes home must be durable first. Else a crash would leave the new contents
+        // The map entry of what is destaged must be durable first. Else a crash would leave the new contents
         // on the slow device beneath an older clean copy in the map.
         if cache.is_running() && !runs.is_empty() {
             cache.committed().await?;
@@ -374,7 +374,7 @@ impl Inner {
         }
     }
 
-    /// The slow device has `done` for good: notes those as clean that nobody wrote meanwhile, and returns them.
+    /// The slow device has `done` for good: notes as clean what was not written meanwhile, and returns those pages.
     pub(crate) async fn note_clean(&self, cache: &Rc<Cache>, done: &[(u64, Entry)]) -> Vec<u64> {
         // Fingerprints first: a commit between may only see a page that is still dirty.
         self.refresh_samples(cache, done).await;
@@ -391,7 +391,7 @@ impl Inner {
         cleaned
     }
 
-    /// Writers that wait for clean pages wait in vain: tells them.
+    /// Writers that wait for clean pages wait in vain: wakes them with the error.
     fn no_progress(&self, cache: &Cache, error: DeviceError) -> DeviceError {
         *cache.clean_error.borrow_mut() = Some(error.clone());
         cache.trouble.round_failed();
@@ -399,9 +399,9 @@ impl Inner {
         error
     }
 
-    /// Copies one run of dirty pages to the slow device. If that fails, page by page, so that one bad page
-    /// does not keep its neighbours. Returns what went home (nothing if somebody holds or changed a page)
-    /// and the last error.
+    /// Copies one run of dirty pages to the slow device. If that fails, copies page by page, so that one bad page
+    /// does not keep its neighbours. Returns the pages written and the last error. Returns no page if another task
+    /// has one locked or has changed one.
     pub(crate) async fn bring_home(
         &self,
         cache: &Rc<Cache>,
@@ -433,7 +433,7 @@ impl Inner {
         }
     }
 
-    /// False: somebody holds or changed a page.
+    /// False: another task has a page locked, or has changed one.
     async fn bring_run(
         &self,
         cache: &Rc<Cache>,
@@ -462,7 +462,7 @@ impl Inner {
     }
 
     /// Copies `runs` to the slow device: all of them are read before the first is written, and then they are
-    /// written at once. Those that somebody holds or changed are left out; returns the others.
+    /// written at once. Leaves out runs that another task has locked or changed; returns the others.
     pub(crate) async fn bring_together(
         &self,
         cache: &Rc<Cache>,
@@ -521,7 +521,7 @@ impl Inner {
         Ok(whole.expect("a run holds at least one page").freeze())
     }
 
-    /// Sampled pages that were brought home have a new fingerprint.
+    /// Sampled pages that were destaged have a new fingerprint.
     async fn refresh_samples(&self, cache: &Rc<Cache>, done: &[(u64, Entry)]) {
         let samples = sample_pages(self.slow.whole_pages());
         for (page, _) in done {
@@ -531,7 +531,7 @@ impl Inner {
         }
     }
 
-    /// Brings home about what is dirty now while users go on. They may make pages dirty as fast, so this ends
+    /// Destages about what is dirty now, while users go on. They may make pages dirty as fast, so this ends
     /// after twice as many; the gate is to be closed for the rest.
     pub(crate) async fn clean_most(&self, cache: &Rc<Cache>) -> Result<(), DeviceError> {
         let (mut cursor, mut brought) = (0, 0);
@@ -552,7 +552,7 @@ impl Inner {
     /// cleaned.
     ///
     /// # Errors
-    /// The last error, once a whole sweep over what is dirty brought nothing home.
+    /// The last error, once a whole sweep over what is dirty destaged nothing.
     pub(crate) async fn clean_all(&self, cache: &Rc<Cache>) -> Result<(), DeviceError> {
         while cache.map.borrow().dirty() > 0 {
             if cache.stopped.get() {
@@ -582,7 +582,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The fast device failed with dirty data on it: brings home what can be read, then lets go.
+    /// The fast device failed with dirty data on it: destages what can be read, then passes through.
     async fn evacuate(&self, cache: &Rc<Cache>) {
         let failing = || matches!(*cache.condition.borrow(), Condition::Failing(_));
         while failing() && !cache.failing_noted.get() && cache.map.borrow().dirty() > 0 {
@@ -630,7 +630,7 @@ impl Inner {
         if !rested.is_empty() {
             self.slow.flush().await?;
         }
-        // The others wait for a flush that somebody needs.
+        // The others wait for a flush that another task asks for.
         let flushed = self.slow.flushed_since();
         cache.marks.borrow_mut().forget_untold(flushed);
         let samples = sample_pages(self.slow.whole_pages());

@@ -25,7 +25,7 @@ use crate::cache::{Cache, sample_crc, sample_pages};
 use crate::engine::Inner;
 use crate::label::{Label, PAGE};
 use crate::map::{FULL, PAGES_MAX, PageMap, REGION_PAGES};
-use crate::open::{OpenError, right_pair};
+use crate::open_error::{OpenError, right_pair};
 
 /// Fingerprints from this number on are those of a close: the rest of the number is the page.
 pub(crate) const CLOSING: u64 = 1 << 10;
@@ -126,7 +126,7 @@ impl Tally {
         }
     }
 
-    /// Why the device cannot be told from another one, if too few pages could be read.
+    /// Why the device cannot be recognized, if too few pages could be read.
     fn too_few(&self) -> Option<DeviceError> {
         let few = self.compared * 2 < self.known;
         self.error.clone().filter(|_| few)
@@ -217,7 +217,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Refuses a slow device that is not the one the cache knew, or of which too little can be read to tell.
+    /// Refuses a slow device that is not the one the cache knew, or of which too little can be read to recognize it.
     pub(crate) async fn check_slow(
         &self,
         label: &Label,

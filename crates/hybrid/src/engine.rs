@@ -20,7 +20,7 @@ use crate::compare::Recent;
 use crate::label::PAGE;
 use crate::locks::Locks;
 use crate::map::{REGION_PAGES, UNIT_PAGES};
-use crate::open::OpenError;
+use crate::open_error::OpenError;
 use crate::pair::Pair;
 use crate::settings::{Admission, Settings, SettingsError, WriteMode};
 use crate::slow::Slow;
@@ -510,7 +510,7 @@ pub enum SetError {
     /// Another management operation is under way, or the choice does not fit the cache.
     #[error(transparent)]
     Refused(#[from] OpenError),
-    /// A device failed while dirty data were being brought home.
+    /// A device failed while dirty data were being destaged.
     #[error("the new settings are in force, but dirty data could not all be brought home: {0}")]
     Cleaning(#[from] DeviceError),
 }
@@ -625,7 +625,7 @@ impl Device for Hybrid {
     }
 }
 
-/// Turns holes that touch a dirty region into data there. `next_dirty(region)` tells the first dirty
+/// Turns holes that touch a dirty region into data there. `next_dirty(region)` returns the first dirty
 /// region from `region` on.
 fn with_dirty(
     start: u64,

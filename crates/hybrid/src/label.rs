@@ -38,7 +38,7 @@ pub(crate) const RECORD_LEN: usize = 10;
 pub(crate) enum Tie {
     /// Its contents count.
     Attached,
-    /// It failed and its dirty data are being brought home: dirty entries count, clean ones may be older
+    /// It failed and its dirty data are being destaged: dirty entries count, clean ones may be older
     /// than what the slow device has.
     Failing,
     /// Detached cleanly: its contents count no more.

@@ -3,7 +3,7 @@
 //! ```text
 //!        Device: read, write, flush, discard, write zeroes
 //!   __________________________|___________________________
-//!  |   policy::cache: who stays, who goes, what is worth it |   decide
+//!  |   policy::cache: what stays, goes, is worth it         |   decide
 //!  |   slots, map, marks --> ledger (group commit)          |   do
 //!  |__________________________ ____________________________|
 //!       fast device: slots, out of place      slow device: the disk itself, no header
@@ -30,9 +30,11 @@ mod made;
 mod map;
 mod marks;
 mod open;
+mod open_error;
 mod pair;
 mod read;
 mod record;
+mod refuse;
 mod relabel;
 pub mod rescue;
 mod settings;
@@ -48,8 +50,9 @@ mod write;
 pub use cache::Abandon;
 pub use engine::{Hybrid, SetError};
 pub use made::{Attachment, MadeIn, kept_mode};
-pub use open::{OpenError, Ties};
-pub use pair::{Pair, PairBook};
+pub use open::Ties;
+pub use open_error::OpenError;
+pub use pair::{Pair, PairBook, Unwritten};
 pub use settings::{Admission, Energy, Settings, SettingsError, UnknownWord, WriteMode};
 pub use stats::{Health, NanosOf, Share, Status, Written};
 pub use tier::{

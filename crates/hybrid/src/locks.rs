@@ -1,4 +1,4 @@
-//! Who may change which pages at the same time?
+//! Which tasks may change which pages at the same time?
 //!
 //! | under way | cache write | cleaning | exclusive |
 //! |---|---|---|---|
@@ -125,9 +125,9 @@ impl Drop for Held {
             .expect("an entry is removed once");
         let gone = table.entries.remove(place);
         for place in 0..table.entries.len() {
-            // In the way: whoever came earlier, and whoever holds (an overtaker may have come later).
+            // Blocked by those that came earlier, and by those that hold (an overtaker may have come later).
             let entry = &table.entries[place];
-            // Only who waited for what is gone may have waited for it alone.
+            // Only a task that waited for what is gone may have waited for it alone.
             let blocked = entry.held
                 || !gone.conflicts(entry)
                 || table.entries.iter().enumerate().any(|(at, other)| {

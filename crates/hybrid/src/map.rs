@@ -39,7 +39,7 @@ pub(crate) enum Hold {
     /// The policy decides.
     #[default]
     Free,
-    /// They stay, and go home as other dirty pages do.
+    /// They stay, and are destaged as other dirty pages are.
     Resting,
     /// They stay, and stay dirty: they would be written again soon.
     Hot,
@@ -284,7 +284,7 @@ impl PageMap {
         self.policy.len() as u32
     }
 
-    /// Bytes of memory, all told.
+    /// Bytes of memory in total.
     pub fn memory(&self) -> usize {
         let blocks = self.blocks.as_ref().map_or(0, |blocks| {
             blocks.index.memory() + blocks.keys.capacity() * 12 + blocks.free.capacity() * 4
@@ -358,7 +358,7 @@ impl PageMap {
         }
     }
 
-    /// A request touches the blocks of pages `first..end`: hits are told to the policy, misses too.
+    /// A request touches the blocks of pages `first..end`: the policy notes the hits, and the misses too.
     /// Returns how many of the blocks were resident. Held ones are not the policy's and do not count.
     pub fn touch(&mut self, first: u64, end: u64) -> u64 {
         let shift = self.blocks.as_ref().map_or(0, |blocks| blocks.shift);
@@ -869,7 +869,7 @@ mod tests {
         prop::collection::vec(step, 1..200)
     }
 
-    /// The naive twin: a map from page to entry, and a list of free slots.
+    /// The reference model: a map from page to entry, and a list of free slots.
     fn run(steps: Vec<Step>, kind: Kind, pages_per_block: u64) {
         const SLOTS: u32 = 64;
         let mut map = PageMap::new(SLOTS, kind, pages_per_block);

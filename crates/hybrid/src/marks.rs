@@ -1,14 +1,14 @@
 //! Which regions of the slow device may have changed behind the cache's back?
 //!
-//! A write that goes to the slow device over a clean cached page is a trap: if the machine dies after the
-//! write landed and before the map forgot the page, recovery would bring the old copy back. So a region
-//! (4 MiB) is *marked*, durably, before such a write is sent; recovery drops the clean pages of marked
+//! A write that goes to the slow device over a clean cached page is a trap. If the machine dies after the write
+//! landed and before the map forgot the page, recovery would map the old copy again. So a region (4 MiB) is
+//! *marked*, durably, before such a write is sent: a write intent. Recovery drops the clean pages of marked
 //! regions.
 //!
-//! Where the durable map has no page that the write covers there is nothing to bring back, and the mark need
-//! not be told of: it is kept in memory. But as long as the slow device was not flushed a copy made of what was
-//! written would be a trap again (a power cut may undo the write, and not the copy), so then it is told, with
-//! or before the copy's own map entry.
+//! Where the durable map has no page that the write covers, recovery has no old copy to map. The mark stays in
+//! memory then. But until the slow device is flushed, a copy of what was written would be a trap again: a power cut
+//! may undo the write and not the copy. So such a copy writes the mark to the ledger, with or before its own map
+//! entry. `untold` are the marks that are in memory alone.
 //!
 //! ```text
 //! clear   -> marked   begin        durable before the slow write is sent
@@ -28,7 +28,7 @@ pub(crate) struct Mark {
     /// The commit that makes it durable.
     pub commit: u64,
     pub in_flight: u32,
-    /// Writes begun so far: tells whether a region rested.
+    /// Writes begun so far: shows whether a region rested.
     pub writes: u64,
     pub last: Instant,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// How many are told of.
+    /// How many are in the ledger, or on their way there.
     pub fn len(&self) -> usize {
         self.told
     }
@@ -51,7 +51,7 @@ impl Marks {
         self.set.get(&region).is_some_and(|mark| mark.told)
     }
 
-    /// Regions marked and told of, in order.
+    /// Regions whose mark is in the ledger, or on its way there, in order.
     pub fn regions(&self) -> impl Iterator<Item = u64> + '_ {
         let told = self.set.iter().filter(|(_, mark)| mark.told);
         told.map(|(region, _)| *region)
@@ -126,8 +126,8 @@ impl Marks {
             .collect()
     }
 
-    /// The slow device was flushed, in a flush that began at `flushed`: forgets the marks that nobody was told of
-    /// and that are older.
+    /// The slow device was flushed, in a flush that began at `flushed`: forgets the older marks that are in memory
+    /// alone.
     pub fn forget_untold(&mut self, flushed: Instant) {
         self.set
             .retain(|_, mark| mark.told || mark.in_flight > 0 || mark.last >= flushed);

@@ -4,14 +4,14 @@
 //! create:  label "detached" -> empty ledger -> fingerprints of the slow device -> record -> label "attached"
 //! open:    record and label -> replay the ledger -> drop clean pages of marked regions -> compare fingerprints
 //!          -> label of the next attachment -> record
-//! detach:  bring everything home -> label "detached" -> record -> the slow device stands alone
-//! close:   commit -> clean mark; dirty data stay on the fast device, which comes back warm
+//! detach:  destage everything -> label "detached" -> record -> the slow device stands alone
+//! close:   commit -> clean mark; dirty data stay on the fast device, and the next open finds the cache warm
 //! ```
 //!
 //! What may be done with a fast device is decided in [`crate::pair`].
 //!
 //! Always true:
-//! 1. The slow device is never written by any of these but to bring its own data home.
+//! 1. None of these writes the slow device but to destage its own data.
 //! 2. A pair that does not belong together is refused, and nothing is written.
 //! 3. Cut off at any point, the pair opens as before or as after.
 //!
@@ -28,12 +28,14 @@ use ledger::{Identity, Ledger, LedgerError, Record};
 use crate::cache::{Abandon, Cache, Condition, Ends, sample_crc, sample_pages, spare_for};
 use crate::compare::Known;
 use crate::engine::{Hybrid, Inner, Recovered};
-use crate::label::{self, Label, PAGE, Tie, Unlabelled};
+use crate::label::{Label, PAGE, Tie, Unlabelled};
 use crate::map::{PageMap, REGION_PAGES};
-use crate::pair::{Keeper, Pair, PairBook, Refusal, Verdict, is_ours, judge};
+use crate::open_error::OpenError;
+use crate::pair::{Keeper, Pair, PairBook, Refusal, Verdict, is_ours, judge, judge_both};
 use crate::record::{Fact, understand};
+use crate::refuse::{loses, makes, refused};
 use crate::relabel::Change;
-use crate::settings::{Settings, SettingsError};
+use crate::settings::Settings;
 use crate::slow::Slow;
 use crate::tier::{Kept, Mode};
 
@@ -48,367 +50,16 @@ pub struct Ties {
     /// Remembers a cache given up when its own label cannot be written any more; without it such a
     /// failure stops the volume.
     pub on_abandon: Option<Abandon>,
-    /// Where the record of the volume's cache is kept; without it a blank fast device, or one that was away
-    /// meanwhile, is not told from the right one.
+    /// Where the record of the volume's cache is kept. Without it, an open cannot recognize a blank fast device, or one
+    /// that was away meanwhile.
     pub pairs: Option<Rc<dyn PairBook>>,
-    /// Compare every clean page of the cache with the slow device before it is believed.
+    /// Compare every clean page of the cache with the slow device before the page is used.
     pub verify: bool,
-    /// The mode that the label of the fast device keeps ([`crate::kept_mode`]); `None`: that of the settings.
+    /// The mode that label and record keep ([`crate::kept_mode`]); `None`: that of the settings.
     pub mode: Option<Mode>,
-}
-
-/// Why a hybrid disk could not be made, opened or changed.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// A choice makes no sense.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    /// A device failed.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    /// The map cannot be read.
-    #[error("cannot read the map of {name} on {fast}: {source}")]
-    Ledger {
-        /// The volume.
-        name: String,
-        /// The fast device.
-        fast: String,
-        /// What the ledger says.
-        source: LedgerError,
-    },
-    /// A part of the map that was durable cannot be read.
-    #[error("{}", map_lost(name, fast, *cache, source))]
-    MapLost {
-        /// The volume.
-        name: String,
-        /// The fast device.
-        fast: String,
-        /// The identity of its cache.
-        cache: u128,
-        /// What the ledger says.
-        source: Box<LedgerError>,
-    },
-    /// The fast device is too small.
-    #[error(
-        "cannot use {fast} ({size}) as a cache for {slow} ({slow_size}): at least {least} are needed"
-    )]
-    TooSmall {
-        /// The fast device.
-        fast: String,
-        /// Its size, or the part of it that may be used.
-        size: Bytes,
-        /// The slow device.
-        slow: String,
-        /// Its size.
-        slow_size: Bytes,
-        /// The smallest size that would do.
-        least: Bytes,
-    },
-    /// Not one block fits the cache.
-    #[error(
-        "block = {block} is too big for the cache on {fast}, which has room for {room} beside its spare slots; \
-         choose a smaller block or a bigger cache"
-    )]
-    BlockTooBig {
-        /// The fast device.
-        fast: String,
-        /// The block size asked for.
-        block: Bytes,
-        /// Room for data.
-        room: Bytes,
-    },
-    /// The fast device holds something else.
-    #[error(
-        "cannot use {fast} as a cache: it holds data that are not a cache of ours; choose another device, or wipe \
-         its first MiB if they are not needed"
-    )]
-    Foreign {
-        /// The fast device.
-        fast: String,
-    },
-    /// The fast device holds no cache.
-    #[error("cannot open {fast} as a cache: {why}; create one on it instead")]
-    NoCache {
-        /// The fast device.
-        fast: String,
-        /// What was found.
-        why: String,
-    },
-    /// The volume's cache, which may have the only copy of something, is not on the fast device.
-    #[error(
-        "{fast} {found}, but {name} has a cache that may hold what {slow} has not (cache {cache:032x}, attachment \
-         {generation}): connect its device and start again; if it is lost, `tanada volume give-up {name} --cache \
-         {cache:032x}` gives up what only it had, and an empty cache is made"
-    )]
-    NotHere {
-        /// The volume.
-        name: String,
-        /// The fast device offered.
-        fast: String,
-        /// What it holds.
-        found: String,
-        /// The slow device.
-        slow: String,
-        /// The identity of the cache that is missed.
-        cache: u128,
-        /// The number of its last attachment.
-        generation: u64,
-    },
-    /// The fast device was away while the volume went on without it.
-    #[error("{}", older(name, fast, of, *cache, (*found, *known)))]
-    Older {
-        /// The volume.
-        name: String,
-        /// The fast device offered.
-        fast: String,
-        /// The volume that its label names, if that is another one and the record does not know the cache.
-        of: Option<String>,
-        /// The identity of the cache on it.
-        cache: u128,
-        /// The number of its attachment.
-        found: u64,
-        /// The last one that the record knows.
-        known: u64,
-    },
-    /// Another cache than the record names.
-    #[error(
-        "{fast} is a cache of '{of}' ({cache:032x}), but the cache of {name} is {known:032x}: connect that one; {}",
-        where_it_belongs(name, of, *cache, *known)
-    )]
-    Another {
-        /// The volume.
-        name: String,
-        /// The fast device offered.
-        fast: String,
-        /// The volume that its label names.
-        of: String,
-        /// The identity of the cache on it.
-        cache: u128,
-        /// The one that the record names.
-        known: u128,
-    },
-    /// The slow device begins with the label of a cache.
-    #[error(
-        "{slow} is to be the slow device of {name}, but it begins with the label of a cache (of '{of}'), and {fast} \
-         has none: slow and fast look swapped; correct the configuration"
-    )]
-    Swapped {
-        /// The volume.
-        name: String,
-        /// The slow device offered.
-        slow: String,
-        /// The fast device offered.
-        fast: String,
-        /// The volume that the label names.
-        of: String,
-    },
-    /// The record of pairs cannot be read or written.
-    #[error("cannot keep the record of the cache of {name}: {why}")]
-    Record {
-        /// The volume.
-        name: String,
-        /// What stands in the way.
-        why: String,
-    },
-    /// The label or the map contradicts itself.
-    #[error(
-        "the cache on {fast} is damaged: {why}; repair or copy the device and start again; what only this cache \
-         had can be given up with `tanada volume give-up`"
-    )]
-    Damaged {
-        /// The fast device.
-        fast: String,
-        /// What does not agree.
-        why: String,
-    },
-    /// The fast device became smaller than its cache.
-    #[error(
-        "{fast} has {size} bytes, but its cache reaches to byte {end}: let it have at least {end} bytes again (a file: \
-         `truncate -s {end} FILE`) and start again; pages that were cut off are told from others by their checksums"
-    )]
-    Short {
-        /// The fast device.
-        fast: String,
-        /// Its size in bytes.
-        size: u64,
-        /// The byte at which its cache ends.
-        end: u64,
-    },
-    /// Neither copy of the fast device's label can be read.
-    #[error(
-        "cannot tell whose cache {fast} is: neither copy of its label can be read; copy the device to a sound one \
-         (ddrescue does) and attach that"
-    )]
-    Unreadable {
-        /// The fast device.
-        fast: String,
-    },
-    /// Written by another version.
-    #[error(
-        "the cache on {fast} has format version {found}, this program knows {known}; use the program that \
-         wrote it to detach it"
-    )]
-    Version {
-        /// The fast device.
-        fast: String,
-        /// The version found.
-        found: u32,
-        /// The version known.
-        known: u32,
-    },
-    /// The cache belongs to a slow device of another size.
-    #[error(
-        "{fast} is the cache of a slow device of {}, but {slow} has {}: {}",
-        apart(*expected, *size).0, apart(*expected, *size).1, other_size(*expected, *size)
-    )]
-    WrongSlow {
-        /// The fast device.
-        fast: String,
-        /// The size it expects.
-        expected: Bytes,
-        /// The slow device offered.
-        slow: String,
-        /// Its size.
-        size: Bytes,
-    },
-    /// The slow device's contents are not those the cache knew.
-    #[error(
-        "{fast} is not the cache of {slow}, or {slow} was changed without it: {differ} of {compared} \
-         fingerprints differ (first at byte {at}); {cure}"
-    )]
-    Stale {
-        /// The fast device.
-        fast: String,
-        /// The slow device.
-        slow: String,
-        /// Fingerprints that differ.
-        differ: usize,
-        /// Fingerprints compared.
-        compared: usize,
-        /// Where the first one lies on the slow device.
-        at: u64,
-        /// What to do about it.
-        cure: String,
-    },
-    /// Another management operation is under way, or the disk is in no state for this one.
-    #[error("cannot {what} {name}: {why}")]
-    State {
-        /// What was asked.
-        what: &'static str,
-        /// The volume.
-        name: String,
-        /// What stands in the way.
-        why: String,
-    },
-}
-
-/// What to do about a map of which some cannot be read.
-fn map_lost(name: &str, fast: &str, cache: u128, source: &LedgerError) -> String {
-    let what = match source {
-        LedgerError::Damaged {
-            sector,
-            sequence,
-            durable,
-            why,
-            ..
-        } => format!(
-            "batch {sequence} should be at byte {} ({why}), since batches up to {durable} were durable",
-            sector.byte()
-        ),
-        other => other.to_string(),
-    };
-    format!(
-        "a part of the map of {name} on {fast} is lost: {what}; copy {fast} to a sound device (ddrescue does) and start \
-         again; if it is not on the copy either, `tanada volume rescue {name} --cache {cache:032x}` opens the volume with \
-         what is left, and lists what may be lost or old"
-    )
-}
-
-/// What to do about an old state of a cache. A live cache of another volume is not to be given up.
-fn older(
-    name: &str,
-    fast: &str,
-    of: &Option<String>,
-    cache: u128,
-    (found, known): (u64, u64),
-) -> String {
-    match of {
-        Some(of) => format!(
-            "{fast} is a cache of '{of}' ({cache:032x}), and {name} never had it: {}",
-            whose_it_is(name, of, cache)
-        ),
-        None => format!(
-            "{fast} has an old state of the cache of {name} (attachment {found} of {known}): the volume went on \
-             without it, so what it holds may be out of date; connect the device of the last attachment, if there is \
-             one, or give up what this one holds with `tanada volume give-up {name} --cache {cache:032x}`, and an \
-             empty cache is made on it; if both devices were set back together, `tanada volume accept` with the same \
-             words takes it"
-        ),
-    }
-}
-
-/// What to do about a cache that the record does not name.
-fn where_it_belongs(name: &str, of: &str, cache: u128, known: u128) -> String {
-    match of == label::kept_of(name) {
-        true => format!(
-            "if that is lost, `tanada volume give-up {name} --cache {known:032x}` forgets it"
-        ),
-        false => whose_it_is(name, of, cache),
-    }
-}
-
-/// What to do about a cache of the volume `of` that was offered to the volume `name`.
-fn whose_it_is(name: &str, of: &str, cache: u128) -> String {
-    format!(
-        "attach it to volume {of}, and the right device to {name}; if {of} is to go on without it, `tanada volume detach \
-         {of}` lets it go, or, if what only it has may be lost, stop {of} and give it up with `tanada volume give-up {of} \
-         --cache {cache:032x}`"
-    )
-}
-
-/// What to do about a cache and a slow device that do not fit; `of`: another volume that the cache's label names, where the
-/// record does not know the cache.
-pub(crate) fn right_pair(
-    name: &str,
-    slow: &str,
-    of: Option<&str>,
-    cache: u128,
-    dirty: Bytes,
-) -> String {
-    match of {
-        Some(of) => format!(
-            "this is a cache of volume {of}: {}",
-            whose_it_is(name, of, cache)
-        ),
-        None => format!(
-            "attach the right pair, or, if {slow} is to stay as it is, give up what only the cache had ({dirty}) with \
-             `tanada volume give-up {name} --cache {cache:032x}`"
-        ),
-    }
-}
-
-/// Two sizes as texts that differ if the sizes do.
-fn apart(one: Bytes, other: Bytes) -> (String, String) {
-    let exact = |size: Bytes| format!("{size} ({} bytes)", size.0);
-    match one.to_string() == other.to_string() {
-        true => (exact(one), exact(other)),
-        false => (one.to_string(), other.to_string()),
-    }
-}
-
-/// What to do about a slow device of another size than its cache knew.
-fn other_size(expected: Bytes, size: Bytes) -> String {
-    match size > expected {
-        true => format!(
-            "if it has grown, give it its {} bytes back, start, detach the cache, and let it grow then",
-            expected.0
-        ),
-        false => format!(
-            "attach the right one, or give it its {} bytes back",
-            expected.0
-        ),
-    }
+    /// A mistake in the record of pairs, which the crash run must catch.
+    #[cfg(test)]
+    pub(crate) planted: Option<crate::cache::Bug>,
 }
 
 impl Hybrid {
@@ -469,7 +120,9 @@ impl Hybrid {
             found,
         ) {
             (Verdict::Open, Ok(label)) => inner.recover(fast, label, &ties, keeper).await?,
-            (Verdict::Refuse(refusal), found) => return Err(inner.refused(&fast, &found, refusal)),
+            (Verdict::Refuse(refusal), found) => {
+                return Err(inner.refused(&fast, &found, refusal, None));
+            }
             (_, found) => {
                 let why = match found {
                     Ok(_) => "the cache on it was detached or given up",
@@ -515,7 +168,7 @@ impl Hybrid {
                 let may_force = ties.force && ours && !keeper.now().dirty;
                 match inner.recover(Rc::clone(&fast), label, &ties, keeper).await {
                     Err(error) if may_force && !matches!(error, OpenError::Device(_)) => {
-                        tracing::warn!(%error, "forced: starting with an empty cache");
+                        tracing::warn!("{}", loses(&inner.name, &error));
                         inner.format(fast, &ties).await?;
                     }
                     answer => answer?,
@@ -587,11 +240,11 @@ impl Hybrid {
         answer
     }
 
-    /// Brings all dirty data home and lets the slow device stand alone, while the disk is in use.
+    /// Destages all dirty data and lets the slow device stand alone, while the disk is in use.
     /// Afterwards the slow device is a plain disk again.
     ///
     /// # Errors
-    /// [`OpenError::Device`] if data could not be brought home: the pair stays together then; or if the fast
+    /// [`OpenError::Device`] if data could not be destaged: the pair stays together then; or if the fast
     /// device's label could not be written: nothing is dirty then, and the fast device is given up.
     pub async fn detach(&self) -> Result<(), OpenError> {
         let disk = self.clone();
@@ -643,7 +296,7 @@ impl Hybrid {
     }
 
     /// Lets the cache use `fast_bytes` of the fast device (`None`: all of it), while the disk is in use.
-    /// A smaller cache evicts what lies behind its new end; dirty data are brought home first.
+    /// A smaller cache evicts what lies behind its new end; dirty data are destaged first.
     ///
     /// # Errors
     /// [`OpenError::TooSmall`], or a device's error; the size stays as it was then.
@@ -694,87 +347,16 @@ impl Drop for Managing {
     }
 }
 
-/// What a fast device holds, in words.
-pub(crate) fn holding(found: &Result<Label, Unlabelled>) -> String {
-    match found {
-        Ok(label) => format!(
-            "holds cache {:032x} of '{}' ({}, attachment {})",
-            label.uuid,
-            label.name,
-            label.tie.word(),
-            label.generation
-        ),
-        Err(Unlabelled::Blank) => "is blank".to_owned(),
-        Err(_) => "holds data that are not a cache of ours".to_owned(),
-    }
-}
-
-/// A refusal of a fast device of `size` in words; the names are of the volume, the slow and the fast device.
-pub(crate) fn refused(
-    names: (&str, &str, &str),
-    size: Bytes,
-    found: &Result<Label, Unlabelled>,
-    refusal: Refusal,
-) -> OpenError {
-    let (name, slow, fast) = (names.0.to_owned(), names.1.to_owned(), names.2.to_owned());
-    let (uuid, generation) = found
-        .as_ref()
-        .map_or((0, 0), |label| (label.uuid, label.generation));
-    match refusal {
-        Refusal::NotHere(pair) => OpenError::NotHere {
-            name,
-            fast,
-            found: holding(found),
-            slow,
-            cache: pair.cache.unwrap_or_default(),
-            generation: pair.generation,
-        },
-        Refusal::Older(pair) => OpenError::Older {
-            name,
-            fast,
-            of: found.as_ref().ok().and_then(|label| {
-                let ours = pair.cache == Some(uuid) || label.is_of(names.0);
-                (!ours).then(|| label.name.clone())
-            }),
-            cache: uuid,
-            found: generation,
-            known: pair.generation,
-        },
-        Refusal::Another(pair) => OpenError::Another {
-            name,
-            fast,
-            of: found
-                .as_ref()
-                .map_or(String::new(), |label| label.name.clone()),
-            cache: uuid,
-            known: pair.cache.unwrap_or_default(),
-        },
-        Refusal::Foreign => OpenError::Foreign { fast },
-        Refusal::Version(found) => OpenError::Version {
-            fast,
-            found,
-            known: label::VERSION,
-        },
-        Refusal::Damaged => OpenError::Damaged {
-            fast,
-            why: "neither copy of its label is whole".to_owned(),
-        },
-        Refusal::Unreadable => OpenError::Unreadable { fast },
-        Refusal::Short(end) => OpenError::Short {
-            fast,
-            size: size.0,
-            end,
-        },
-    }
-}
-
 impl Inner {
     /// The record of this volume's cache.
     fn keeper(&self, ties: &Ties) -> Result<Rc<Keeper>, OpenError> {
-        Keeper::read(ties.pairs.as_ref()).map_err(|why| OpenError::Record {
+        let keeper = Keeper::read(ties.pairs.as_ref()).map_err(|why| OpenError::Record {
             name: self.name.clone(),
             why,
-        })
+        })?;
+        #[cfg(test)]
+        keeper.planted.set(ties.planted);
+        Ok(keeper)
     }
 
     /// Replaces the record of this volume's cache.
@@ -795,10 +377,11 @@ impl Inner {
         fast: &Rc<dyn Device>,
         found: &Result<Label, Unlabelled>,
         refusal: Refusal,
+        slow: Option<&Label>,
     ) -> OpenError {
         let info = fast.info();
         let names = (&*self.name, &*self.slow.info.name, &*info.name);
-        refused(names, info.size, found, refusal)
+        refused(names, info.size, found, refusal, slow)
     }
 
     /// May an empty cache be made on `fast`?
@@ -812,9 +395,12 @@ impl Inner {
         let ours = |label: &Label| is_ours(&self.name, record, label);
         let may_force =
             ties.force && found.as_ref().is_ok_and(ours) && !record.is_some_and(|pair| pair.dirty);
-        match judge(&self.name, record, found, &ties.abandoned, ties.force) {
+        let slow = Label::at_start(&self.slow.device).await?;
+        let (name, slow) = (&self.name, slow.as_ref());
+        let judged = |force| judge_both(name, record, slow, found, &ties.abandoned, force);
+        match judged(ties.force) {
             Verdict::Make => {}
-            Verdict::Open if may_force => {}
+            Verdict::Open if may_force => return Ok(()),
             Verdict::Open => {
                 return Err(OpenError::State {
                     what: "make a cache for",
@@ -826,22 +412,16 @@ impl Inner {
                     ),
                 });
             }
-            Verdict::Refuse(refusal) => return Err(self.refused(fast, found, refusal)),
+            Verdict::Refuse(refusal) => return Err(self.refused(fast, found, refusal, slow)),
         }
-        if ties.force {
-            return Ok(());
-        }
-        match Label::at_start(&self.slow.device).await? {
-            Some(label) if label.tie.counts() && !ties.abandoned.contains(&label.uuid) => {
-                Err(OpenError::Swapped {
-                    name: self.name.clone(),
-                    slow: self.slow.info.name.clone(),
-                    fast: fast.info().name,
-                    of: label.name,
-                })
+        match judged(false) {
+            Verdict::Refuse(refusal) => {
+                let error = self.refused(fast, found, refusal, slow);
+                tracing::warn!("{}", loses(name, &error));
             }
-            _ => Ok(()),
+            _ => tracing::info!("{}: {}", fast.info().name, makes(name, found)),
         }
+        Ok(())
     }
 
     /// Ends what goes on behind the users' backs: no fill, round of cleaning or unmarking is under way
@@ -885,7 +465,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Closes: the gate is closed for good. Goes as far as it can and tells the first error.
+    /// Closes: the gate is closed for good. Goes as far as it can and returns the first error.
     async fn put_down(&self, cache: &Rc<Cache>) -> Result<(), OpenError> {
         cache.quiesce_fills().await;
         let mut first: Result<(), OpenError> = cache.committed().await.map_err(OpenError::from);
@@ -926,7 +506,7 @@ impl Inner {
     }
 
     /// Beneath dirty pages the slow device has what it had when they were written, unless the cleaner was at work on
-    /// them since. At rest it is read anew: then a start can tell whether it was changed meanwhile.
+    /// them since. At rest it is read anew: then a start can see whether it was changed meanwhile.
     async fn refresh_dirty_samples(&self, cache: &Rc<Cache>) {
         let pages = sample_pages(self.slow.whole_pages());
         for (number, page) in pages.into_iter().enumerate() {
@@ -1049,6 +629,7 @@ impl Inner {
             cache: Some(cache.label.borrow().uuid),
             generation,
             dirty: self.settings.borrow().write.keeps_dirty(),
+            mode: cache.label.borrow().mode,
             ..Pair::default()
         };
         self.note_pair(cache, pair)?;
@@ -1067,9 +648,9 @@ impl Inner {
     /// The record, before anything is written to the fast device: the cache as it was found. Where no record can be
     /// written, a cache of an earlier version stays one that its program opens.
     fn take_found(&self, cache: &Cache, failing: bool) -> Result<(), OpenError> {
-        let (uuid, generation) = {
+        let (uuid, generation, mode) = {
             let label = cache.label.borrow();
-            (label.uuid, label.generation)
+            (label.uuid, label.generation, label.mode)
         };
         let now = cache.pair.now();
         let ours = now.cache == Some(uuid);
@@ -1080,16 +661,17 @@ impl Inner {
             dirty: (now.dirty && ours) || cache.map.borrow().dirty() > 0,
             failing,
             accepted: now.accepted && ours,
+            mode,
         };
         self.note_pair(cache, pair)
     }
 
     /// The label, then the record: a cache of an earlier attachment counts in this one. What is dropped is durably
-    /// gone before: from here on clean pages are believed again.
+    /// gone before: from here on clean pages count again.
     async fn take_again(&self, cache: &Rc<Cache>) -> Result<(), OpenError> {
-        let (uuid, attached) = {
+        let (uuid, attached, mode) = {
             let label = cache.label.borrow();
-            (label.uuid, label.generation)
+            (label.uuid, label.generation, label.mode)
         };
         let generation = attached.max(cache.pair.now().generation) + 1;
         if let Err(error) = cache.label.change(Change::Opened(generation)).await {
@@ -1101,6 +683,7 @@ impl Inner {
             cache: Some(uuid),
             generation,
             dirty: dirty || self.settings.borrow().write.keeps_dirty(),
+            mode,
             ..Pair::default()
         };
         self.note_pair(cache, pair)
@@ -1124,7 +707,7 @@ impl Inner {
         self.begin_tier(cache);
     }
 
-    /// Brings a cache back: the last committed map, clean and dirty entries alike.
+    /// Recovers a cache: the last committed map, clean and dirty entries alike.
     async fn recover(
         self: &Rc<Self>,
         fast: Rc<dyn Device>,
@@ -1142,7 +725,7 @@ impl Inner {
         self.slow.flush().await?;
         let settings = self.settings.borrow().clone();
         let pages_per_block = settings.block.0 / PAGE;
-        // The log may still tell of slots behind the end of a cache that was made smaller since.
+        // The log may still name slots behind the end of a cache that was made smaller since.
         let mut map = PageMap::new(label.slots_max, settings.policy, pages_per_block);
         let mut marks: Map<u64, bool> = Map::default();
         let mut samples: Map<u64, Option<u32>> = Map::default();
@@ -1217,7 +800,7 @@ impl Inner {
             map.resize(label.slots, settings.policy, pages_per_block);
         }
         marks.retain(|_, marked| *marked);
-        // A cache that failed brought some of its data home, past the map: its clean entries and
+        // A cache that failed destaged some of its data, past the map: its clean entries and
         // fingerprints are out of date.
         let known = keeper.now();
         let failing =
@@ -1235,7 +818,7 @@ impl Inner {
             };
             self.check_slow(&label, &fast_name, &known).await?;
         }
-        // A commit that cannot be read may have told of writes past the cache.
+        // A commit that cannot be read may have recorded writes past the cache.
         let doubted = failing || replay.unreadable_at.is_some();
         let used = label.slots;
         let label = Label {
@@ -1306,7 +889,7 @@ impl Inner {
             self.take_found(&cache, failing)?;
             cache.committed().await?;
             self.take_again(&cache).await?;
-            // Not before: until the label tells of this attachment the slow device must stay as it was closed.
+            // Not before: until the label names this attachment the slow device must stay as it was closed.
             self.put_to_work(&cache);
             *self.cache.borrow_mut() = Some(Rc::clone(&cache));
             self.resize_at_open(settings.fast_bytes).await
@@ -1421,7 +1004,7 @@ fn gone(volume: &str, error: &OpenError) -> DeviceError {
     }
 }
 
-/// Did the fast device fail in a way that the volume can go on with: what is dirty goes home, or nothing is?
+/// Did the fast device fail in a way that the volume can go on with: dirty data are destaged, or nothing is dirty?
 fn goes_home(cache: &Cache) -> bool {
     match &*cache.condition.borrow() {
         Condition::Failing(_) => cache.failing_noted.get(),

@@ -21,7 +21,10 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+#[cfg(test)]
+use crate::cache::Bug;
 use crate::label::{Label, Unlabelled};
+use crate::tier::Mode;
 
 /// What is known of a volume's cache without looking at the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,6 +40,8 @@ pub struct Pair {
     /// An earlier attachment of it is the right one, too. The count goes on from the last attachment all the same, so
     /// that no later state comes back afterwards.
     pub accepted: bool,
+    /// The mode that the volume has where nothing else is said; `None` where a version wrote it that kept none.
+    pub mode: Option<Mode>,
 }
 
 impl Pair {
@@ -63,8 +68,19 @@ pub trait PairBook {
     /// Replaces the record, whole and durably: a crash leaves the old one or the new one.
     ///
     /// # Errors
-    /// In words; either of the two may be there then.
-    fn write(&self, pair: &Pair) -> Result<(), String>;
+    /// [`Unwritten`]; unless it says otherwise, either of the two may be there then, or be there after a power cut, whatever is
+    /// read meanwhile.
+    fn write(&self, pair: &Pair) -> Result<(), Unwritten>;
+}
+
+/// Why a record could not be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct Unwritten {
+    /// In words.
+    pub why: String,
+    /// It failed before anything of the old record was replaced.
+    pub untouched: bool,
 }
 
 /// The record as it is now, and where it is kept.
@@ -75,6 +91,9 @@ pub(crate) struct Keeper {
     written: Cell<bool>,
     /// Was there a record at all?
     known: Cell<bool>,
+    /// A mistake to make, which the crash run must catch.
+    #[cfg(test)]
+    pub planted: Cell<Option<Bug>>,
 }
 
 impl Keeper {
@@ -87,12 +106,23 @@ impl Keeper {
             now: Cell::new(found.unwrap_or_default()),
             written: Cell::new(found.is_some()),
             known: Cell::new(found.is_some()),
+            #[cfg(test)]
+            planted: Cell::default(),
         }))
     }
 
     /// The record; `None` if there is none yet.
     pub fn record(&self) -> Option<Pair> {
-        self.known.get().then(|| self.now.get())
+        let now = self.now.get();
+        #[cfg(test)]
+        let now = match self.planted.get() {
+            Some(Bug::OlderAccepted) => Pair {
+                generation: 0,
+                ..now
+            },
+            _ => now,
+        };
+        self.known.get().then_some(now)
     }
 
     /// The record, or an empty one.
@@ -110,13 +140,18 @@ impl Keeper {
     /// # Errors
     /// [`PairBook::write`]; the old record counts on then, if it is [settled](Keeper::is_settled).
     pub fn note(&self, pair: Pair) -> Result<(), String> {
+        #[cfg(test)]
+        let pair = Pair {
+            dirty: pair.dirty && self.planted.get() != Some(Bug::UnrecordedDirty),
+            ..pair
+        };
         if self.written.get() && self.now.get() == pair {
             return Ok(());
         }
         if let Some(book) = &self.book {
             let sure = self.written.replace(false);
-            if let Err(why) = book.write(&pair) {
-                self.put_back(&**book, sure);
+            if let Err(Unwritten { why, untouched }) = book.write(&pair) {
+                self.put_back(&**book, sure && untouched);
                 return Err(why);
             }
             self.written.set(true);
@@ -126,15 +161,13 @@ impl Keeper {
         Ok(())
     }
 
-    /// A record that could not be written durably may be there all the same, and may say less than the old one.
-    /// `sure`: the old one was durable.
-    fn put_back(&self, book: &dyn PairBook, sure: bool) {
+    /// A record that could not be written durably may be there all the same, or appear after a power cut, and may say less
+    /// than the old one. `stayed`: the old one is still the durable one.
+    fn put_back(&self, book: &dyn PairBook, stayed: bool) {
         let old = self.now.get();
-        if !self.known.get() {
-            return;
+        if self.known.get() {
+            self.written.set(stayed || book.write(&old).is_ok());
         }
-        let stayed = sure && book.read() == Ok(Some(old));
-        self.written.set(stayed || book.write(&old).is_ok());
     }
 
     /// Is the record that counts here the durable one? After a failed write it may be another.
@@ -169,6 +202,28 @@ pub(crate) enum Refusal {
     Short(u64),
     /// Neither copy of the label can be read.
     Unreadable,
+    /// The slow device begins with the label of a cache, and the fast one does not.
+    Swapped,
+}
+
+/// As [`judge`], where the slow device begins with the label `slow`. `force` takes the devices as they are named.
+pub(crate) fn judge_both(
+    name: &str,
+    record: Option<Pair>,
+    slow: Option<&Label>,
+    found: &Result<Label, Unlabelled>,
+    abandoned: &[u128],
+    force: bool,
+) -> Verdict {
+    let is_cache = |label: &Label| label.tie.counts() && !abandoned.contains(&label.uuid);
+    let has_none = match found {
+        Ok(label) => !is_cache(label),
+        Err(why) => matches!(why, Unlabelled::Blank | Unlabelled::Foreign),
+    };
+    match slow.is_some_and(is_cache) && has_none && !force {
+        true => Verdict::Refuse(Refusal::Swapped),
+        false => judge(name, record, found, abandoned, force),
+    }
 }
 
 /// What may be done with a fast device that begins with `found`, by the volume `name` with this `record`? `abandoned`
@@ -254,7 +309,7 @@ fn judge_unlabelled(record: Option<Pair>, why: Unlabelled, force: bool) -> Verdi
         (_, Some(record)) => Refusal::NotHere(record),
         (Unlabelled::Foreign, None) => Refusal::Foreign,
     };
-    // What cannot be read may be a cache that no record knows of: only a sound copy of the device tells.
+    // What cannot be read may be a cache that no record names: only a sound copy of the device shows it.
     match force && dirty.is_none() && why != Unlabelled::Unreadable {
         true => Verdict::Make,
         false => Verdict::Refuse(refusal),
@@ -413,7 +468,7 @@ mod tests {
         assert_eq!(word(accepted, &Err(Unlabelled::Blank), &[]), "nothere");
     }
 
-    /// A book in memory that can be told to fail: before the record is replaced, or after.
+    /// A book in memory that can be made to fail: before the record is replaced, or after.
     #[derive(Default)]
     struct Memory {
         pair: Cell<Option<Pair>>,
@@ -427,13 +482,16 @@ mod tests {
             Ok(self.pair.get())
         }
 
-        fn write(&self, pair: &Pair) -> Result<(), String> {
+        fn write(&self, pair: &Pair) -> Result<(), Unwritten> {
             if !self.fails.get() || self.lands.get() {
                 self.writes.set(self.writes.get() + 1);
                 self.pair.set(Some(*pair));
             }
             match self.fails.get() {
-                true => Err("full".to_owned()),
+                true => Err(Unwritten {
+                    why: "full".to_owned(),
+                    untouched: !self.lands.get(),
+                }),
                 false => Ok(()),
             }
         }
@@ -478,10 +536,13 @@ mod tests {
                 self.0.read()
             }
 
-            fn write(&self, pair: &Pair) -> Result<(), String> {
+            fn write(&self, pair: &Pair) -> Result<(), Unwritten> {
                 self.0.write(pair)?;
                 match self.1.replace(false) {
-                    true => Err("the folder cannot be synced".to_owned()),
+                    true => Err(Unwritten {
+                        why: "the folder cannot be synced".to_owned(),
+                        untouched: false,
+                    }),
                     false => Ok(()),
                 }
             }
@@ -494,6 +555,42 @@ mod tests {
         once.1.set(true);
         assert!(keeper.note(pair.alone()).is_err());
         assert_eq!((book.read(), keeper.now()), (Ok(Some(pair)), pair));
+        assert!(keeper.is_settled());
+    }
+
+    #[test]
+    fn a_record_that_may_appear_after_a_power_cut_is_written_over_though_it_is_not_seen() {
+        /// The first write fails, and is on the disk all the same while the old record is read.
+        #[derive(Default)]
+        struct Late {
+            seen: Memory,
+            disk: Cell<Option<Pair>>,
+            late: Cell<bool>,
+        }
+        impl PairBook for Late {
+            fn read(&self) -> Result<Option<Pair>, String> {
+                self.seen.read()
+            }
+
+            fn write(&self, pair: &Pair) -> Result<(), Unwritten> {
+                self.disk.set(Some(*pair));
+                match self.late.replace(false) {
+                    true => Err(Unwritten {
+                        why: "EIO".to_owned(),
+                        untouched: false,
+                    }),
+                    false => self.seen.write(pair),
+                }
+            }
+        }
+        let late = Rc::new(Late::default());
+        let book: Rc<dyn PairBook> = late.clone();
+        let keeper = Keeper::read(Some(&book)).unwrap();
+        let pair = record(Some(A), 1, true).unwrap();
+        keeper.note(pair).unwrap();
+        late.late.set(true);
+        assert!(keeper.note(pair.alone()).is_err());
+        assert_eq!((late.disk.get(), keeper.now()), (Some(pair), pair));
         assert!(keeper.is_settled());
     }
 }

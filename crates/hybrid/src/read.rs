@@ -155,8 +155,8 @@ fn all_here(parts: &[Part], whole_pages: u64) -> bool {
     !parts.iter().any(away)
 }
 
-/// Tells the policy which of pages `first..end` were found and which not, after the fills were chosen (what
-/// the policy remembers of a page ends when it hears of the miss).
+/// Reports to the policy which of pages `first..end` were found and which not. Called after the fills were chosen:
+/// what the policy remembers of a page ends when it hears of the miss.
 fn note_use(cache: &Cache, parts: &[Part], first: u64, end: u64) {
     let mut map = cache.map.borrow_mut();
     if !map.block_is_page() {
@@ -306,7 +306,7 @@ impl Inner {
                 Ok(buf)
             }
             Source::Mixed(page, entry) => {
-                // The next read shall need the fast device alone, if nobody writes meanwhile.
+                // The next read shall need the fast device alone, if the page is not written meanwhile.
                 let stays = cache.tier.published.moves(page, page + 1);
                 let token = (!stays).then(|| cache.begin_fill(page, page + 1)).flatten();
                 let fill = token.map(|token| Fill {
@@ -463,8 +463,8 @@ impl Inner {
 
     // --- fills ------------------------------------------------------------------------------------
 
-    /// Which missed pages are worth a copy? Decided, and registered, before the read is sent: whoever
-    /// writes one of them from now on makes the copy void.
+    /// Which missed pages are worth a copy? This is decided, and the fill registered, before the read is sent. From now
+    /// on a write of one of the pages makes its copy void.
     ///
     /// `caches`: the block cache takes what it admits; what belongs to an extent that is up is copied anyway.
     fn choose_fills(
@@ -501,7 +501,7 @@ impl Inner {
                     resident || self.admits_read(page / block, remembered)
                 };
                 let wanted = match place(page) {
-                    // While a region moves as published nobody but its mover copies.
+                    // While a region moves as published, only its mover copies.
                     Place::Up => !cache.tier.published.moves(page, next),
                     Place::Sinking => false,
                     Place::Slow => caches && worth(),

@@ -1,14 +1,14 @@
-//! A map of which some was lost: what of the cache can still be believed, and which ranges of the volume may be old.
+//! A map of which some was lost: what of the cache is still valid, and which ranges of the volume may be old.
 //!
 //! ```text
 //! label, record of pairs -> the log cannot be replayed -> salvage: records and gaps, in order
-//!   -> a page told of after the last gap: right          dirty entries stay, of clean ones the slow device has all
+//!   -> a page recorded after the last gap: right         dirty entries stay, of clean ones the slow device has all
 //!   -> any other page may have changed in a gap          the newest dirty copy stays if it is whole; listed
 //!   -> the whole map anew, without clean pages, fingerprints and marks
 //! ```
 //!
-//! A lost batch does not say what it held: it may have told of any page that nothing tells of afterwards. Where the record
-//! of pairs says that nothing is dirty the slow device has everything, and nothing is listed.
+//! A lost batch does not say what it held: it may have recorded any page that no later batch records. Where the
+//! record of pairs says that nothing is dirty, the slow device has everything and nothing is listed.
 //!
 //! Offline: the slow device is neither needed nor looked at.
 //!
@@ -27,9 +27,10 @@ use ledger::{Batch, Ledger, LedgerError, Owner, Record, Salvaged};
 use crate::cache::sample_pages;
 use crate::label::{Label, PAGE};
 use crate::map::{Entry, REGION_PAGES};
-use crate::open::{OpenError, holding};
+use crate::open_error::OpenError;
 use crate::pair::{Pair, Verdict, judge};
 use crate::record::{self, Fact, understand};
+use crate::refuse::holding;
 use crate::tier::Kept;
 
 /// Which cache is to be rescued.
@@ -74,7 +75,7 @@ struct Found {
     entries: BTreeMap<u64, Entry>,
     holders: BTreeMap<u32, u64>,
     extents: BTreeMap<u32, Kept>,
-    /// Pages told of since the last gap.
+    /// Pages recorded since the last gap.
     fresh: BTreeSet<u64>,
     /// Pages whose contents were in slots that others have by now.
     gone: BTreeSet<u64>,
@@ -99,7 +100,7 @@ impl Found {
             Some(Fact::Extent(extent, None)) => {
                 self.extents.remove(&extent);
             }
-            // Neither is believed after a gap.
+            // Neither is valid after a gap.
             Some(Fact::Mark(..) | Fact::Sample(..)) => {}
         }
     }
@@ -204,7 +205,7 @@ async fn is_whole(fast: &Rc<dyn Device>, label: &Label, entry: &Entry) -> bool {
     }
 }
 
-/// Takes what can be believed, and lists the rest. `pages`: whole pages of the volume.
+/// Takes what is valid, and lists the rest. `pages`: whole pages of the volume.
 async fn sort(
     found: Found,
     fast: &Rc<dyn Device>,
@@ -347,7 +348,7 @@ mod tests {
         found.page(2, entry(10));
         assert_eq!(found.gone, BTreeSet::from([1]));
         assert_eq!(found.holders, BTreeMap::from([(10, 2)]));
-        // Told of anew, it is right again.
+        // Recorded anew, it is right again.
         found.page(1, entry(11));
         assert!(found.gone.is_empty());
     }

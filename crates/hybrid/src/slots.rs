@@ -63,7 +63,7 @@ impl Slots {
         self.free_count
     }
 
-    /// Freed slots that only a commit can bring back.
+    /// Freed slots that only a commit can make free again.
     pub fn awaiting_commit(&self) -> u32 {
         (self.open.len() + self.cut.len()) as u32
     }
@@ -89,7 +89,7 @@ impl Slots {
         self.set_taken(slot);
     }
 
-    /// Gives back at once a slot that no durable entry ever named and nobody reads (recovery, failed writes).
+    /// Gives back at once a slot that no durable entry ever named and no reader holds (recovery, failed writes).
     pub fn give_back(&mut self, slot: u32) {
         self.set_free(slot);
     }

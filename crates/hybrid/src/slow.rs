@@ -10,7 +10,7 @@ use base::{Buf, Bytes, Instant, Nanos, Sector, Span, View};
 use device::{Class, Device, DeviceError, Info, WriteFlags};
 use env::sync::{Event, Semaphore};
 
-/// Requests of users that a device answered, and what they waited, all told.
+/// Requests of users that a device answered, and what they waited, in total.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Waited {
     pub requests: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Slow {
     /// When the last good flush began.
     flush_begun: Cell<Instant>,
     failed: RefCell<Option<String>>,
-    /// One flush at a time: the system tells a lost write once, to one of those who ask.
+    /// One flush at a time: the system reports a lost write once, to one of its callers.
     flushing: Rc<Semaphore>,
     // Load.
     foreground: Cell<u32>,
@@ -60,7 +60,7 @@ impl Slow {
         Rc::new(Slow {
             device,
             info,
-            // Whoever had the device before may have left something unflushed.
+            // An earlier user of the device may have left writes unflushed.
             writes: Cell::new(1),
             flushed: Cell::new(0),
             flush_begun: Cell::new(Instant(0)),

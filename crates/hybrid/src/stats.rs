@@ -106,9 +106,9 @@ pub enum Health {
     Degraded,
     /// The slow device stands alone: detached, or the fast device failed while nothing was dirty.
     PassThrough,
-    /// The fast device failed; dirty data are being brought home.
+    /// The fast device failed; dirty data are being destaged.
     Evacuating,
-    /// Dirty data cannot be brought home, or a flush of the slow device failed: writes and flushes fail.
+    /// Dirty data cannot be destaged, or a flush of the slow device failed: writes and flushes fail.
     Failed,
     /// Shut down.
     Closed,
@@ -137,7 +137,7 @@ pub struct Status {
     pub cached_bytes: u64,
     /// Data that only the fast device has, in bytes.
     pub dirty_bytes: u64,
-    /// Of those, what the last read of the fast device could not bring, in bytes.
+    /// Of those, what the last read of the fast device could not read, in bytes.
     pub unreadable_dirty_bytes: u64,
     /// Rounds of the cleaner that failed since the last one that wrote something to the slow device.
     pub clean_failures: u64,
@@ -177,7 +177,7 @@ pub struct Status {
     pub fills_dropped: u64,
     /// Pages evicted.
     pub evicted: u64,
-    /// Bytes the cleaner brought home.
+    /// Bytes the cleaner destaged.
     pub bytes_cleaned: u64,
     /// Rounds of the cleaner.
     pub clean_rounds: u64,
@@ -199,7 +199,7 @@ pub struct Status {
     pub memory_bytes: u64,
     /// Is the slow device's spindle at rest?
     pub slow_asleep: bool,
-    /// Pages the last start brought back.
+    /// Pages the last start recovered.
     pub recovered_pages: u64,
     /// Clean pages the last start dropped because their region was marked.
     pub recovered_dropped: u64,

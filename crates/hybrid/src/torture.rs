@@ -11,6 +11,7 @@
 //!
 //! `TANADA_SEEDS=N` runs more seeds, `TANADA_SEED=S` replays one.
 
+mod digests;
 mod faults;
 mod notes;
 mod steps;
@@ -25,6 +26,7 @@ use env::Rng;
 use policy::cache::Kind;
 use policy::tier::Parameters;
 
+use self::digests::noted::Requests;
 use crate::cache::{Bug, Cache};
 use crate::{
     Admission, Buffer, CopyBack, Hybrid, Mode, Mover, OpenError, Settings, Tier, Ties, WriteMode,
@@ -650,7 +652,14 @@ async fn cut_in_a_move(disk: Hybrid, supply: Rc<PowerSupply>, steps: u64) {
 
 /// Runs one seed: what it survived, or what went wrong.
 fn run(seed: u64, plan: Plan) -> Result<Survived, String> {
-    env::Runtime::simulated(seed).block_on(async move {
+    let requests = Rc::new(Requests::default());
+    run_on(&env::Runtime::simulated(seed), plan, &requests)
+}
+
+/// The same on a runtime whose trace is wanted, with the devices' requests.
+fn run_on(runtime: &env::Runtime, plan: Plan, requests: &Rc<Requests>) -> Result<Survived, String> {
+    let requests = Rc::clone(requests);
+    runtime.block_on(async move {
         let mut rng = env::rng("torture");
         let world = Rc::new(World::new(plan));
         let mut supply = PowerSupply::new();
@@ -673,7 +682,9 @@ fn run(seed: u64, plan: Plan) -> Result<Survived, String> {
                 supply.cut_at(supply.steps() + rng.below(200));
             }
             let opening = {
-                let (choices, slow, fast) = (choices.clone(), Rc::clone(&slow), Rc::clone(&fast));
+                let choices = choices.clone();
+                let slow = requests.of(Rc::clone(&slow) as Rc<dyn Device>);
+                let fast = requests.of(Rc::clone(&fast) as Rc<dyn Device>);
                 env::spawn(async move {
                     Hybrid::open_or_create(choices, slow, fast, Ties::default()).await
                 })
@@ -715,7 +726,7 @@ fn run(seed: u64, plan: Plan) -> Result<Survived, String> {
                         }
                         let manager = manager(
                             disk.clone(),
-                            Rc::clone(&fast) as Rc<dyn Device>,
+                            requests.of(Rc::clone(&fast) as Rc<dyn Device>),
                             Rc::clone(&world),
                             env::rng("manager"),
                         );
@@ -756,8 +767,8 @@ fn run(seed: u64, plan: Plan) -> Result<Survived, String> {
         // The end: open, read twice, detach, and the bare slow device shows the same.
         let disk = Hybrid::open_or_create(
             choices,
-            Rc::clone(&slow) as _,
-            Rc::clone(&fast) as _,
+            requests.of(Rc::clone(&slow) as _),
+            requests.of(Rc::clone(&fast) as _),
             Ties::default(),
         )
         .await

@@ -29,7 +29,7 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    /// A read of `count` slots from `first` on ended. Only a failure of a single one tells which it is.
+    /// A read of `count` slots from `first` on ended. Only the failure of a single slot shows which it is.
     pub fn slots_read(&self, first: u32, count: u32, failed: bool) {
         let mut slots = self.slots.borrow_mut();
         if failed && count == 1 {
@@ -44,10 +44,15 @@ impl Trouble {
         self.slots_read(first, count, false);
     }
 
-    /// At opening, `bytes` at the end of the log, from `at` of `fast` on, could not be read.
+    /// At opening, `bytes` at the end of the log, from `at` of `fast` on, could not be read; none: at an earlier opening, after
+    /// which nothing was committed.
     pub fn end_unreadable(&self, fast: &str, at: Sector, bytes: Bytes) {
+        let (much, when) = match bytes.0 {
+            0 => (String::new(), "an earlier start"),
+            _ => (format!("{bytes} at "), "the start"),
+        };
         let words = format!(
-            "{bytes} at the end of the map's log, from byte {} of {fast} on, could not be read at the start: a power cut \
+            "{much}the end of the map's log, from byte {} of {fast} on, could not be read at {when}: a power cut \
              hit the last commit there, or what was flushed last before the stop is missing; check what lies on the \
              volume (such as with fsck), and replace {fast} if its power was not cut; this is told until the next start",
             at.byte()

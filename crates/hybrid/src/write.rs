@@ -401,8 +401,8 @@ impl Inner {
         })
     }
 
-    /// Takes the missing sectors of a partly cached page from the slow device for good, unless somebody
-    /// wrote to the page since `token` was given out.
+    /// Takes the missing sectors of a partly cached page from the slow device for good, unless the page was
+    /// written since `token` was given out.
     pub(crate) async fn adopt_whole(
         self: &Rc<Self>,
         cache: &Rc<Cache>,
@@ -475,8 +475,8 @@ impl Inner {
     ) -> Result<(), DeviceError> {
         let mut from = range.start;
         while from < range.end {
-            // Looked up anew each time: what was dirty may have been brought home meanwhile, and a page
-            // that needs new room must not wait for a cleaner that waits for this lock.
+            // Looked up anew each time, since what was dirty may have been destaged meanwhile. A page that needs new room
+            // must not wait for a cleaner that waits for this lock.
             let (mut piece, dirty) = dirty_runs(cache, from..range.end).swap_remove(0);
             if dirty {
                 piece.end = piece.end.min((from / PAGE + cache.chunk_pages()) * PAGE);
@@ -512,7 +512,7 @@ impl Inner {
         }
     }
 
-    /// The copy of a write-through: made after the user has his answer. The caller still holds the pages.
+    /// The copy of a write-through: made after the user has the answer. The caller still holds the pages.
     fn copy_through(&self, cache: &Rc<Cache>, range: Range<u64>, payload: &Payload) {
         let Payload::Data(data) = payload else { return };
         let first = range.start.div_ceil(PAGE);
@@ -534,8 +534,8 @@ impl Inner {
 
     // --- discard ----------------------------------------------------------------------------------
 
-    /// Gives up whole pages that are not dirty. Dirty pages stay as they are: forgetting one would bring
-    /// the slow device's older contents back.
+    /// Gives up whole pages that are not dirty. Dirty pages stay as they are: to forget one would uncover
+    /// the slow device's older contents.
     pub(crate) async fn discard(self: Rc<Self>, span: Span) -> Result<(), DeviceError> {
         let cache = match self.write_cache().await? {
             Some(cache) => cache,

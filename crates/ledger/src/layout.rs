@@ -1,8 +1,8 @@
 //! Every byte of a superblock and of a batch's header. `docs/formats.md` says the same in words.
 //!
 //! Always true:
-//! 1. All versions keep the magic at byte 0, the version at byte 8 and the checksum of the whole block at
-//!    byte 12 of a superblock, so that an unknown version can be told from a damaged one.
+//! 1. All versions keep the magic at byte 0, the version at byte 8 and the checksum of the whole block at byte 12 of
+//!    a superblock. So an unknown version can be distinguished from a damaged one.
 //! 2. Two checksums cover every bit of a batch, padding included: one the header, one the rest.
 
 use base::crc::crc32c;
@@ -11,8 +11,10 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 /// The log's unit, and a superblock's length, in bytes.
 pub(crate) const BLOCK: usize = 4096;
-/// The format this program reads and writes.
-pub(crate) const VERSION: u32 = 1;
+/// The newest format that this program reads.
+pub(crate) const VERSION: u32 = 2;
+/// What it writes, and all that earlier programs know; [`VERSION`] only while a batch is indeterminate.
+const VERSION_UNDOUBTED: u32 = 1;
 /// The longest payload in bytes.
 pub(crate) const PAYLOAD: usize = 2048;
 /// A batch header's length in bytes.
@@ -21,7 +23,7 @@ pub(crate) const HEADER: usize = size_of::<Header>();
 /// No log gets anywhere near so many blocks or batches; sums of lesser numbers cannot overflow.
 pub(crate) const FAR: u64 = 1 << 48;
 
-/// A salvage believes no number from here on: whatever it goes on from must leave room below [`FAR`].
+/// A salvage trusts no number from here on: a number that it goes on from must leave room below [`FAR`].
 pub(crate) const FAR_SALVAGED: u64 = FAR / 2;
 
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"TANADAlg";
@@ -52,7 +54,8 @@ struct RawSuperblock {
     durable_sequence: U64,
     clean: U32,
     payload_len: U32,
-    reserved: U64,
+    /// Version 2; zero in version 1.
+    doubted_sequence: U64,
     payload: [u8; PAYLOAD],
     padding: [u8; BLOCK - 96 - PAYLOAD],
 }
@@ -69,6 +72,9 @@ pub(crate) struct Superblock {
     pub tail: Place,
     pub durable: u64,
     pub clean: bool,
+    /// A batch of this number could not be read and may have been durable. Neither it nor what is behind it counts, whatever can
+    /// be read by now, and that is to be reported; the next commit begins a generation. 0: none.
+    pub doubted: u64,
     pub payload: Vec<u8>,
 }
 
@@ -102,10 +108,25 @@ impl Found {
 }
 
 impl Superblock {
+    /// The last batch that was durable, or may have been.
+    pub fn proven(&self) -> u64 {
+        self.durable.max(self.doubted)
+    }
+
+    /// May a batch of this number count?
+    pub fn counts(&self, sequence: u64) -> bool {
+        self.doubted == 0 || sequence < self.doubted
+    }
+
     pub fn encode(&self) -> Vec<u8> {
         let mut raw = RawSuperblock::new_zeroed();
         raw.magic = SUPERBLOCK_MAGIC;
-        raw.version = VERSION.into();
+        raw.version = match self.doubted {
+            0 => VERSION_UNDOUBTED,
+            _ => VERSION,
+        }
+        .into();
+        raw.doubted_sequence = self.doubted.into();
         raw.id = self.id.into();
         raw.generation = self.generation.into();
         raw.revision = self.revision.into();
@@ -132,7 +153,7 @@ impl Superblock {
         if crc32c(raw.as_bytes()) != crc.get() {
             return Found::Bad("has a wrong checksum");
         }
-        if raw.version.get() != VERSION {
+        if !(VERSION_UNDOUBTED..=VERSION).contains(&raw.version.get()) {
             return Found::Unknown(raw.version.get());
         }
         let payload_len = raw.payload_len.get() as usize;
@@ -145,6 +166,7 @@ impl Superblock {
                 raw.tail_sequence,
                 raw.tail_position,
                 raw.durable_sequence,
+                raw.doubted_sequence,
             ]
             .into_iter()
             .any(far)
@@ -163,6 +185,7 @@ impl Superblock {
             },
             durable: raw.durable_sequence.get(),
             clean: raw.clean.get() == 1,
+            doubted: raw.doubted_sequence.get(),
             payload: raw.payload[..payload_len].to_vec(),
         })
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! prepare: batch + swept records -> queue (order is fixed here)
 //! commit:  marks its entry; the writer takes the committed head of the queue, as much as fits one write
-//! writer:  one batch on the device at a time, FUA; then everyone it held is answered
+//! writer:  one batch on the device at a time, FUA; then every commit it held is answered
 //! ```
 //!
 //! Always true:
@@ -22,10 +22,10 @@ use env::sync::{Event, Semaphore, join_all};
 
 use crate::batch::{Batch, Record};
 use crate::error::LedgerError;
-use crate::layout::{
-    BLOCK, Found, HEADER, Heading, PAYLOAD, Place, Superblock, VERSION, blocks_for,
-};
-use crate::replay::{self, Replay, Salvaged, Start, Unreadable};
+use crate::layout::{BLOCK, Found, HEADER, Heading, PAYLOAD, Place, Superblock, blocks_for};
+use crate::replay::{self, Start};
+use crate::report::{Replay, Salvaged, Unreadable};
+use crate::superblocks::{newest, read_superblocks, refuse_unknown};
 use crate::sweep::{self, Outlook, Owner, Plan};
 
 /// The longest payload a superblock holds, in bytes.
@@ -107,7 +107,7 @@ struct Entry {
     /// The sweep of this entry's epoch ends with it.
     ends: bool,
     committed: bool,
-    /// It begins a generation: the superblocks must point here before anyone is answered.
+    /// It begins a generation: the superblocks must point here before any commit is answered.
     renews: bool,
     /// Instead of being written, it fails the ledger.
     refused: Option<LedgerError>,
@@ -139,7 +139,7 @@ struct State {
     hard_tail: Place,
     /// The head when the superblocks last noted the durable batch.
     noted: u64,
-    /// The first commit must sweep everything and begin a generation, to leave damage behind (after a salvage).
+    /// The first commit must sweep everything and begin a generation, to leave damage or an indeterminate batch behind.
     renew: bool,
     /// What replay could not read behind the head; written over before the next batch.
     unreadable: Unreadable,
@@ -161,11 +161,21 @@ struct State {
     epochs: VecDeque<Epoch>,
     sweeping: Option<Sweeping>,
     largest: u64,
-    /// Bytes put that may be live, where the owner does not tell.
+    /// Bytes put that may be live, where the owner does not say.
     bound: u64,
     since_sweep: u64,
     figures: Figures,
     spare: Vec<Vec<u8>>,
+}
+
+impl State {
+    /// The indeterminate batch; 0: none any more.
+    fn indeterminate(&self) -> u64 {
+        match self.unreadable.doubted > self.durable {
+            true => self.unreadable.doubted,
+            false => 0,
+        }
+    }
 }
 
 struct Inner {
@@ -219,95 +229,6 @@ fn geometry(device: &dyn Device, region: Span) -> Result<(String, u64, usize), L
         region.len.0 / block - SUPERBLOCKS,
         piece as usize,
     ))
-}
-
-/// Both superblocks, as found.
-async fn read_superblocks(
-    device: &dyn Device,
-    name: &str,
-    region: Span,
-) -> Result<[Found; 2], LedgerError> {
-    let mut found = [Found::Bad("was not read"), Found::Bad("was not read")];
-    let mut failure = None;
-    for (slot, place) in found.iter_mut().enumerate() {
-        let at = region.start.after(Bytes((slot * BLOCK) as u64));
-        match device.read(at, Buf::for_read(BLOCK), Class::Metadata).await {
-            Ok(block) => *place = Superblock::decode(&block),
-            Err(source) => {
-                *place = Found::Bad("cannot be read");
-                failure = Some(source);
-            }
-        }
-    }
-    // One unreadable copy is what the other is for; with none left the device's own words say more.
-    match failure {
-        Some(source) if !found.iter().any(|one| !matches!(one, Found::Bad(_))) => {
-            Err(LedgerError::Device {
-                device: name.to_owned(),
-                doing: "read the superblocks of",
-                region,
-                source: Box::new(source),
-            })
-        }
-        _ => Ok(found),
-    }
-}
-
-fn refuse_unknown(found: &[Found; 2], name: &str, region: Span) -> Result<(), LedgerError> {
-    for one in found {
-        if let Found::Unknown(version) = one {
-            return Err(LedgerError::Version {
-                device: name.to_owned(),
-                region,
-                found: *version,
-                known: VERSION,
-            });
-        }
-    }
-    Ok(())
-}
-
-/// The newest whole superblock, its slot, and the lesser tail of the whole ones.
-fn newest(found: [Found; 2]) -> Result<(Superblock, usize, Place), (&'static str, &'static str)> {
-    match found {
-        [Found::Whole(a), Found::Whole(b)] if a.generation == b.generation => {
-            let hard = if a.tail.position < b.tail.position {
-                a.tail
-            } else {
-                b.tail
-            };
-            if a.revision > b.revision {
-                Ok((a, 0, hard))
-            } else {
-                Ok((b, 1, hard))
-            }
-        }
-        [Found::Whole(a), Found::Whole(b)] => {
-            // A format or a renewal was cut off: the older log's tail binds nobody.
-            let (newest, slot) = if a.revision > b.revision {
-                (a, 0)
-            } else {
-                (b, 1)
-            };
-            let hard = newest.tail;
-            Ok((newest, slot, hard))
-        }
-        [Found::Whole(a), _] => {
-            let hard = a.tail;
-            Ok((a, 0, hard))
-        }
-        [_, Found::Whole(b)] => {
-            let hard = b.tail;
-            Ok((b, 1, hard))
-        }
-        [a, b] => {
-            let why = |found| match found {
-                Found::Bad(why) => why,
-                _ => "is of an unknown version",
-            };
-            Err((why(a), why(b)))
-        }
-    }
 }
 
 /// A generation under which no batch on the device counts: drawn anew, and mixed with the one before, so
@@ -367,6 +288,7 @@ impl Ledger {
                 tail: start,
                 durable: 0,
                 clean: true,
+                doubted: 0,
                 payload: identity.payload,
             },
             older,
@@ -646,7 +568,7 @@ impl Ledger {
                 sweeping = Some(current);
             }
             Plan::Whole => {
-                // The owner's state holds what the batch puts; only its removals must be told.
+                // The owner's state holds what the batch puts; only its removals must be written.
                 entry.batch.keep_removals();
                 let before = entry.batch.bytes.len();
                 let mut current = Sweeping {
@@ -739,7 +661,7 @@ impl Ledger {
         };
         if start {
             let inner = Rc::clone(&self.inner);
-            // A task of its own: whoever waits may be cancelled, the write goes on. Detached on purpose.
+            // A task of its own: the caller may be cancelled, the write goes on. Detached on purpose.
             drop(env::spawn(async move { inner.write_queue().await }));
         }
         loop {
@@ -765,6 +687,9 @@ impl Ledger {
 
     /// Notes in the superblock that all is well and nothing is under way; the ledger takes nothing more.
     ///
+    /// While a batch is indeterminate ([`Replay::unreadable_at`]) and nothing was committed since, all is left as it was found: the
+    /// next opening says so again.
+    ///
     /// # Errors
     /// [`LedgerError::Unfinished`] while batches are prepared and not durable; [`LedgerError::Failed`];
     /// [`LedgerError::Device`].
@@ -783,6 +708,9 @@ impl Ledger {
                 });
             }
             state.closed = true;
+            if state.indeterminate() != 0 {
+                return Ok(());
+            }
         }
         // Behind a clean mark the next opening does not look.
         self.inner.clear_unreadable().await?;
@@ -901,7 +829,7 @@ struct Frame {
     tail: Place,
     /// A sweep ends in it.
     ends: bool,
-    /// Of its header. A new one counts once the superblocks name it, which they do before anyone is answered.
+    /// Of its header. A new one counts once the superblocks name it, which they do before any commit is answered.
     generation: u64,
     renews: bool,
     records: u64,
@@ -1098,20 +1026,24 @@ impl Inner {
     }
 
     /// Writes zeroes over what replay could not read behind the head. Where a batch that was durable may lie there, the
-    /// ledger fails if that cannot be done: that batch, or one behind it, could come back. From the last one down to the
-    /// head: wherever this stops, what is left is the end that was found, or a shorter log without a gap.
+    /// ledger fails if that cannot be done. Before that the superblocks note the batch as indeterminate, since the zeroes
+    /// remove the evidence. From then on all that is there is void.
     async fn clear_unreadable(&self) -> Result<(), LedgerError> {
-        let (found, end) = {
+        let (positions, suspect) = {
             let mut state = self.state.borrow_mut();
-            // Nothing is overwritten that an older superblock counts on.
-            let end = state.hard_tail.position + self.log_blocks;
-            (std::mem::take(&mut state.unreadable), end)
+            let found = std::mem::take(&mut state.unreadable.positions);
+            (found, state.indeterminate() != 0)
         };
-        for position in found.positions.into_iter().rev().filter(|it| *it < end) {
+        if suspect {
+            self.write_superblocks(|_| {}).await?;
+        }
+        // Nothing is overwritten that an older superblock counts on.
+        let end = self.state.borrow().hard_tail.position + self.log_blocks;
+        for position in positions.into_iter().filter(|it| *it < end) {
             let span = Span::new(self.sector(position), Bytes(BLOCK as u64));
             match self.device.write_zeroes(span, DURABLE).await {
                 Ok(()) => {}
-                Err(source) if found.suspect || matches!(source, DeviceError::Gone { .. }) => {
+                Err(source) if suspect || matches!(source, DeviceError::Gone { .. }) => {
                     let cause = self.device_error("write over the unreadable end of", source);
                     self.fail(cause.clone());
                     return Err(cause);
@@ -1186,6 +1118,7 @@ impl Inner {
                 tail: state.tail,
                 durable: state.durable,
                 clean: state.clean,
+                doubted: state.indeterminate(),
                 payload: state.payload.clone(),
             };
             (superblock, state.older, state.head.position)

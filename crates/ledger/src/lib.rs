@@ -16,7 +16,7 @@
 //!    missing, none is there in part, none without all before it.
 //! 2. The log never grows beyond its region: each batch carries along a share of the live records
 //!    ([`Owner::sweep`]), and what lies before a finished sweep is dead.
-//! 3. Damage to a batch that was durable is told from a batch that a crash cut off, and located.
+//! 3. Damage to a batch that was durable is distinguished from a batch that a crash cut off, and located.
 //! 4. After a failed commit nothing more is taken until the ledger is opened again.
 
 mod batch;
@@ -25,11 +25,13 @@ mod layout;
 mod ledger;
 mod map;
 mod replay;
+mod report;
+mod superblocks;
 mod sweep;
 
 pub use batch::{Batch, Record, VALUE_MAX};
 pub use error::LedgerError;
 pub use ledger::{Figures, Identity, Ledger, PAYLOAD_MAX, Prepared};
 pub use map::Map;
-pub use replay::{Loss, Replay, Salvaged};
+pub use report::{Loss, Replay, Salvaged};
 pub use sweep::Owner;

@@ -14,7 +14,7 @@ use device::Device;
 use crate::batch::{Batch, Record};
 use crate::error::LedgerError;
 use crate::ledger::{Identity, Ledger};
-use crate::replay::Replay;
+use crate::report::Replay;
 use crate::sweep::Owner;
 
 /// A durable map of `u64` to at most 1024 bytes.

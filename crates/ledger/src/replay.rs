@@ -9,7 +9,8 @@
 //!
 //! A read that fails is repeated block by block. A block that cannot be read holds no batch: before the head it is
 //! damage like any other. At the head it is what a crash left of the batch under way, or a batch that was durable:
-//! nothing tells which, so it is reported.
+//! nothing shows which, so it is reported until the next commit. From when that begins the superblock notes the batch as
+//! indeterminate, and the batch no longer counts; the commit begins a generation.
 //!
 //! Always true:
 //! 1. A batch's records are shown only after both of its checksums agreed.
@@ -26,6 +27,7 @@ use device::{Class, Device, DeviceError};
 use crate::batch::{Record, Records, well_formed};
 use crate::error::LedgerError;
 use crate::layout::{BLOCK, FAR_SALVAGED, HEADER, Heading, Place, Superblock};
+use crate::report::{Loss, Replay, Salvaged, Unreadable};
 
 /// Reads on their way at once; at most 1 MiB each.
 const READ_AHEAD: usize = 4;
@@ -34,47 +36,6 @@ const ATTEMPTS: u32 = 3;
 /// The superblock notes the last durable batch at least this often, in blocks (64 MiB). So a header
 /// that proves damage is at most this far behind it.
 pub(crate) const NOTE_EVERY: u64 = 16 << 10;
-
-/// What replay found.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Replay {
-    /// Records shown.
-    pub records: u64,
-    /// Batches they were in.
-    pub batches: u64,
-    /// Bytes of the log they took.
-    pub bytes: Bytes,
-    /// Was the ledger closed, and nothing written since?
-    pub clean: bool,
-    /// A batch was begun at the end and is not whole: a crash cut it off.
-    pub torn_tail: bool,
-    /// Blocks behind the last batch that the device could not read, if they may have held one that was durable.
-    pub unreadable: u64,
-    /// Where the first of them lies, from the start of the device.
-    pub unreadable_at: Option<Sector>,
-    /// What a salvage could not read; empty otherwise.
-    pub losses: Vec<Loss>,
-}
-
-/// Batches that were durable once and cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loss {
-    /// The first batch lost.
-    pub first: u64,
-    /// The last batch lost.
-    pub last: u64,
-    /// Where the first one should begin, from the start of the device.
-    pub sector: Sector,
-}
-
-/// What a salvage shows, in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Salvaged<'a> {
-    /// A record of a whole batch.
-    Record(Record<'a>),
-    /// Here batches are missing that were durable, or may have been. They may have held a record of any key.
-    Gap,
-}
 
 /// Where a ledger goes on after replay.
 pub(crate) struct Start {
@@ -86,15 +47,6 @@ pub(crate) struct Start {
     pub renew: bool,
     /// What could not be read behind the head.
     pub unreadable: Unreadable,
-}
-
-/// Blocks behind the head that could not be read. They count as cut off, and must not come back if they can be read
-/// again one day: they are written over before the next batch.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Unreadable {
-    pub positions: Vec<u64>,
-    /// The next batch belongs where one of them is: it may have been durable, and others behind it.
-    pub suspect: bool,
 }
 
 impl Start {
@@ -258,7 +210,7 @@ impl<'a> Reader<'a> {
         Ok(true)
     }
 
-    /// Waits for a read and appends what it brings to the window.
+    /// Waits for a read and appends its data to the window.
     async fn land(&mut self, flight: Flight) -> Result<(), LedgerError> {
         let Flight { from, blocks, task } = flight;
         self.window.drain(..self.offset);
@@ -300,7 +252,15 @@ impl<'a> Reader<'a> {
     }
 
     /// Is batch `expected` here, whole?
-    async fn batch(&mut self, generation: u64, expected: Place) -> Result<Here, LedgerError> {
+    async fn batch(
+        &mut self,
+        superblock: &Superblock,
+        expected: Place,
+    ) -> Result<Here, LedgerError> {
+        // An opening went on without it. What is there now may be what that could not read.
+        if superblock.doubted == expected.sequence {
+            return Ok(Here::Unreadable("it was indeterminate"));
+        }
         if !self.have(1).await? {
             return Ok(Here::Not("the log ends there"));
         }
@@ -310,7 +270,7 @@ impl<'a> Reader<'a> {
         let Some((heading, body_crc)) = Heading::decode(&self.window[self.offset..]) else {
             return Ok(Here::Not("there is no whole header"));
         };
-        if heading.generation != generation || heading.place != expected {
+        if heading.generation != superblock.generation || heading.place != expected {
             return Ok(Here::Not("another batch is there"));
         }
         if !self.have(heading.blocks()).await? {
@@ -326,6 +286,29 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// Looks up to block `last` for a whole header of a batch behind `missing`, which proves that that was durable.
+    async fn later(
+        &mut self,
+        superblock: &Superblock,
+        missing: Place,
+        last: u64,
+    ) -> Result<Option<u64>, LedgerError> {
+        // What was behind a doubted batch proves nothing: it does not count either.
+        let proves = superblock.doubted != missing.sequence;
+        while self.at + 1 < last && self.have(2).await? {
+            self.pass(1);
+            if let Some((heading, _)) = Heading::decode(&self.window[self.offset..])
+                && proves
+                && heading.generation == superblock.generation
+                && heading.place.position == self.at
+                && heading.place.sequence > missing.sequence
+            {
+                return Ok(Some(heading.place.sequence));
+            }
+        }
+        Ok(None)
+    }
+
     fn records(&self, heading: &Heading) -> Records<'_> {
         let from = self.offset + HEADER;
         Records {
@@ -339,7 +322,7 @@ enum Here {
     Whole(Heading),
     /// Its header is, the rest is not.
     Torn(&'static str),
-    /// The device cannot tell.
+    /// The device could not read it.
     Unreadable(&'static str),
     Not(&'static str),
 }
@@ -385,7 +368,7 @@ pub(crate) async fn replay(
     let mut report = Replay::default();
     let mut suspect = false;
     let why = loop {
-        match reader.batch(superblock.generation, start.head).await? {
+        match reader.batch(superblock, start.head).await? {
             Here::Whole(heading) => {
                 start.put_bytes += show(reader.records(&heading), visit);
                 report.batches += 1;
@@ -431,15 +414,8 @@ pub(crate) async fn replay(
     }
     let last = reader.end.min(missing.position + NOTE_EVERY + 1);
     reader.end = last.max(reader.next);
-    while reader.at + 1 < last && reader.have(2).await? {
-        reader.pass(1);
-        if let Some((heading, _)) = Heading::decode(&reader.window[reader.offset..])
-            && heading.generation == superblock.generation
-            && heading.place.position == reader.at
-            && heading.place.sequence > missing.sequence
-        {
-            return Err(damaged(heading.place.sequence));
-        }
+    if let Some(later) = reader.later(superblock, missing, last).await? {
+        return Err(damaged(later));
     }
     reader.expect_any()?;
     let positions: Vec<u64> = reader
@@ -448,10 +424,15 @@ pub(crate) async fn replay(
         .copied()
         .collect();
     if suspect {
+        let first = positions.first().copied().unwrap_or(missing.position);
         report.unreadable = positions.len() as u64;
-        report.unreadable_at = positions.first().map(|first| log.sector(*first));
+        report.unreadable_at = Some(log.sector(first));
     }
-    start.unreadable = Unreadable { positions, suspect };
+    start.renew = suspect;
+    start.unreadable = Unreadable {
+        positions,
+        doubted: if suspect { missing.sequence } else { 0 },
+    };
     Ok((start, report))
 }
 
@@ -461,7 +442,7 @@ pub(crate) async fn salvage(
     superblock: &Superblock,
     visit: &mut impl FnMut(Salvaged<'_>),
 ) -> Result<(Start, Replay), LedgerError> {
-    let (mut headers, unreadable) = headers(log, superblock.generation).await?;
+    let (mut headers, unreadable) = headers(log, superblock).await?;
     headers.sort_by_key(|(heading, _)| heading.place.sequence);
     // The newest whole batch knows where the live part begins.
     let mut newest = None;
@@ -508,7 +489,7 @@ pub(crate) async fn salvage(
         };
     }
     let proven = superblock
-        .durable
+        .proven()
         .max(highest.saturating_sub(u64::from(report.torn_tail)));
     // Where the next batch would be the device cannot read: it may have been durable.
     let last = headers
@@ -534,7 +515,7 @@ pub(crate) async fn salvage(
         tail,
         put_bytes,
         renew: true,
-        unreadable: Unreadable::default(),
+        unreadable: Unreadable::noted(superblock),
     };
     Ok((start, report))
 }
@@ -556,7 +537,7 @@ fn lose(log: &Log, report: &mut Replay, from: Place, until: u64) -> bool {
 type Headers = (Vec<(Heading, u32)>, BTreeSet<u64>);
 
 /// Every whole header of the generation.
-async fn headers(log: &Log, generation: u64) -> Result<Headers, LedgerError> {
+async fn headers(log: &Log, superblock: &Superblock) -> Result<Headers, LedgerError> {
     let (mut found, mut unreadable) = (Vec::new(), BTreeSet::new());
     let (mut readable, mut failure) = (0u64, None);
     let mut at = 0;
@@ -566,7 +547,8 @@ async fn headers(log: &Log, generation: u64) -> Result<Headers, LedgerError> {
             readable += range.end - range.start;
             for (block, index) in read.chunks_exact(BLOCK).zip(range) {
                 if let Some((heading, crc)) = Heading::decode(block)
-                    && heading.generation == generation
+                    && heading.generation == superblock.generation
+                    && superblock.counts(heading.place.sequence)
                     && heading.place.position % log.blocks == index
                     && heading.blocks() <= log.blocks
                     && heading.place.sequence.max(heading.place.position) < FAR_SALVAGED

@@ -9,7 +9,7 @@
 //! of the simulator (8 bytes a frame) and with the compact one of engines (4). Every run starts
 //! with an empty cache. Rates are the median of the runs, with the slowest and the fastest, and count
 //! the time on the processor (`/proc/thread-self/schedstat`), so that waiting behind other processes
-//! does not count; where the kernel does not tell, the time on the clock.
+//! does not count; where the kernel does not report it, the time on the clock.
 #![allow(clippy::print_stdout)]
 
 #[path = "../../../benches/stopwatch.rs"]

@@ -8,9 +8,9 @@
 //! small     create, write 4 KiB, make durable: the store, plain files with fsync, redb
 //! ```
 //!
-//! All on real files of one folder (the working directory unless told), one method after the other in each run, so what
-//! the machine does besides meets all alike. Figures are the median of the runs with the lowest and the highest; a
-//! ratio is one of figures of the same run. Seconds are by the clock.
+//! All on real files of one folder: the working directory unless an argument names another. Each run takes one method
+//! after the other, so what the machine does besides meets all alike. Figures are the median of the runs with the
+//! lowest and the highest; a ratio is one of figures of the same run. Seconds are by the clock.
 #![allow(clippy::print_stdout)]
 // A benchmark is about real time and has threads of its own.
 #![allow(clippy::disallowed_methods)]

@@ -6,9 +6,9 @@
 //! .tanada/history             reservations that ended     .tanada/trust        the speed the device was seen to have
 //! ```
 //!
-//! They are objects of the store itself, JSON with a version, each written in one step and durable before anybody has
-//! an answer. A text that became shorter is filled up with spaces, so that no second step is needed. Field by field in
-//! `docs/formats.md`.
+//! They are objects of the store itself, JSON with a version, each written in one step and durable before the request
+//! is answered. A text that became shorter is filled up with spaces, so that no second step is needed. Field by field
+//! in `docs/formats.md`.
 //!
 //! Always true:
 //! 1. What is of an unknown version, or no JSON of ours, is refused when the node opens, and never written over.
@@ -49,7 +49,7 @@ pub(crate) const ENDED_MAX: usize = 200;
 /// A reservation over several stores: all of it or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// The whole reservation's number, drawn by whoever makes it.
+    /// The whole reservation's number, drawn by the client that makes it.
     pub id: u128,
     /// The stores that are part of it. They are committed in this order, so the last one *decides*: once it has
     /// committed all have.
@@ -99,7 +99,7 @@ pub struct Calibration {
     pub costs: Costs,
     /// What must stay free, as measured.
     pub points: Vec<Point>,
-    /// What must stay free where no point tells.
+    /// What must stay free where no point was measured.
     pub beyond: Share,
     /// When.
     pub measured: Second,
@@ -309,7 +309,7 @@ impl RawBooking {
             }),
         };
         if self.rate == 0 || self.window_ns == 0 || self.probability_ppm > 1_000_000 {
-            return Err("it promises what nobody can promise".to_owned());
+            return Err("it promises what no store can promise".to_owned());
         }
         Ok(Record {
             id: BookingId(self.id),

@@ -1,4 +1,4 @@
-//! What can this device be trusted to do? The paper's experiment, by itself: run, measured, kept.
+//! What can this device be trusted to do? The paper's experiment without an operator: run, measured, kept.
 //!
 //! ```text
 //! requests of several lengths, both ways -> fixed cost and rate -> Costs
@@ -202,7 +202,7 @@ pub struct Surface {
     pub write: Measured,
     /// The headroom, point by point.
     pub points: Vec<Found>,
-    /// What must stay free where no point tells, in parts per billion.
+    /// What must stay free where no point was measured, in parts per billion.
     pub beyond_ppb: u64,
     /// Was it cut short by its budget?
     pub cut: bool,
@@ -243,7 +243,7 @@ impl Surface {
         now.0.saturating_sub(self.measured)
     }
 
-    /// Was it this device, as far as name and size tell?
+    /// Was it this device, as far as name and size show?
     pub fn is_of(&self, device: &dyn Device) -> bool {
         let info = device.info();
         (self.device.name == info.name) && self.device.bytes == info.size.0
@@ -559,7 +559,7 @@ async fn since(
     Ok(surface)
 }
 
-/// What holds for many sessions holds for few: if its time is over these are the points that tell most.
+/// What holds for many sessions holds for few, so these points say most if the time runs out.
 fn hardest_first(plan: &Plan) -> Vec<(u32, Mix)> {
     let mut sessions = plan.sessions.clone();
     sessions.sort_unstable_by(|a, b| b.cmp(a));
@@ -575,7 +575,7 @@ struct Bench {
     queue: Rc<Queue>,
 }
 
-/// Asks for one stream in sequence until told to stop; how much it got counts in `got`.
+/// Asks for one stream in sequence until it is stopped; how much it got counts in `got`.
 struct Stream {
     stream: u32,
     direction: Direction,

@@ -1,4 +1,4 @@
-//! A reservation in the hand of its holder: who shows it may use what was reserved, and nobody need be asked.
+//! A reservation as a token: a client that shows it may use what was reserved, and the store asks no other component.
 //!
 //! ```text
 //! Grant -> Signer::sign -> "tanada1.<payload>.<signature>" -> Keyring::verify -> Grant | why not
@@ -13,8 +13,8 @@
 //! Source: PROBS 3.1 (the storage manager signs what it allots; the server in front of the device verifies it).
 //!
 //! Choice: all of the form; the paper names none. Clocks differ, so a signature is good `skew` seconds before the grant
-//! begins and after it ends. Early comers are let in without a promise; after the end nobody is, since by its own clock
-//! the store has forgotten the reservation by then. What is *promised* goes by the store's own clock, too.
+//! begins and after it ends. Early clients are let in without a promise. After the end no client is let in: by its own
+//! clock the store has forgotten the reservation by then. What is *promised* goes by the store's own clock, too.
 //!
 //! Always true:
 //! 1. A text that differs in any bit from one that was signed is refused.
@@ -231,7 +231,7 @@ impl Payload {
             return Err(malformed("its scope is longer than a name"));
         }
         if self.window_ns == 0 || self.rate == 0 || self.probability_ppm > 1_000_000 {
-            return Err(malformed("it promises what nobody can promise"));
+            return Err(malformed("it promises what no store can promise"));
         }
         Ok(Grant {
             reservation: BookingId(self.reservation),

@@ -167,7 +167,7 @@ pub struct Report {
     pub objects: u64,
     /// Objects whose deletion was cut off; the next open goes on with it.
     pub doomed: u64,
-    /// Room, as far as the records tell.
+    /// Room, as far as the records show.
     pub space: SpaceFigures,
     /// Pages read and compared with their checksums.
     pub pages_read: u64,

@@ -37,7 +37,7 @@ pub(crate) enum Condition {
     Closed,
 }
 
-/// The cut and commit numbers, and who waits for them.
+/// The cut and commit numbers, and the tasks that wait for them.
 #[derive(Default)]
 pub(crate) struct Commits {
     cut: Cell<u64>,
@@ -46,7 +46,7 @@ pub(crate) struct Commits {
     under_way: Cell<bool>,
     /// Wakes the committer.
     pub work: Event,
-    /// Wakes who waits for a commit.
+    /// Wakes the tasks that wait for a commit.
     news: Event,
     first_pending: Cell<Option<Instant>>,
     /// Data writes completed, and how many of them the device has flushed.
@@ -221,8 +221,8 @@ impl Inner {
         match answer {
             Ok(()) => {
                 self.commits.flushed.set(writes);
-                self.space.borrow_mut().committed();
-                if self.space.borrow().is_stale() {
+                self.space.change().committed();
+                if self.space.borrow().is_stale(false) {
                     self.trim.work.notify_all();
                 }
                 self.commits.done.set(number);
@@ -240,7 +240,7 @@ impl Inner {
     /// memory at this moment is what the batch and its swept records describe.
     fn cut(&self) -> ledger::Prepared {
         self.commits.cut.set(self.commits.cut.get() + 1);
-        let mut table = self.table.borrow_mut();
+        let mut table = self.table.change();
         let mut batch = self.ledger.batch();
         let leave = None;
         #[cfg(test)]
@@ -249,13 +249,13 @@ impl Inner {
             false => leave,
         };
         table.take_touched(&mut batch, leave);
-        self.space.borrow_mut().cut();
+        self.space.change().cut();
         self.ledger.prepare(batch, &mut *table)
     }
 
     /// Nothing in memory names these pages any longer.
     pub fn release(&self, pages: &[u32]) {
-        let mut space = self.space.borrow_mut();
+        let mut space = self.space.change();
         #[cfg(test)]
         if self.planted(crate::open::Bug::EarlyFree) {
             for page in pages {
@@ -292,7 +292,7 @@ impl Inner {
                 return;
             }
             let released = {
-                let mut table = self.table.borrow_mut();
+                let mut table = self.table.change();
                 self.take_apart(&mut table, id)
             };
             self.release(&released);
@@ -301,7 +301,7 @@ impl Inner {
         }
     }
 
-    /// Drops a share of a doomed object's segments, and the object with the last of them.
+    /// Drops a share of the segments of an object under deletion, and the object with the last of them.
     pub fn take_apart(&self, table: &mut Table, id: u32) -> Vec<u32> {
         let released = table.drop_segments(id, 0, self.segments_at_once());
         if table

@@ -5,8 +5,10 @@
 //! ```
 //!
 //! Always true:
-//! 1. The list costs as much as there is damage, not as much as there are objects.
+//! 1. A part of the list costs as much as it tells, whatever else is damaged and however many objects there are.
 //! 2. Stretches come in the order of names and bytes, none twice, and neighbours in one.
+
+use std::ops::Bound;
 
 use base::Bytes;
 
@@ -27,7 +29,7 @@ pub struct Damage {
 
 impl Damage {
     /// Does `next` begin where this one ends?
-    fn meets(&self, next: &BadBlock) -> bool {
+    fn meets(&self, next: &Bad<'_>) -> bool {
         self.object == next.object && self.offset + self.len == next.offset
     }
 }
@@ -35,7 +37,18 @@ impl Damage {
 impl Store {
     /// Every page known to be bad, by object: found by scrubs and reads, and not written since.
     pub fn bad_blocks(&self) -> Vec<BadBlock> {
-        self.inner.bad_blocks("")
+        let mut all = Vec::new();
+        self.inner.each_bad("", "", 0, |bad| {
+            all.push(BadBlock {
+                object: bad.object.to_owned(),
+                offset: bad.offset,
+                len: Bytes(self.inner.page),
+                page: bad.place,
+                why: "it was found to differ from its checksum".to_owned(),
+            });
+            true
+        });
+        all
     }
 
     /// Damaged stretches of objects whose names begin with `prefix`, from byte `offset` of `object` on in the order of names:
@@ -47,55 +60,73 @@ impl Store {
         offset: u64,
         most: usize,
     ) -> (Vec<Damage>, bool) {
-        let mut all: Vec<Damage> = Vec::new();
-        for bad in self.inner.bad_blocks(prefix) {
-            if (bad.object.as_str(), bad.offset) < (object, offset) {
-                continue;
-            }
+        let (mut all, mut more): (Vec<Damage>, bool) = (Vec::new(), false);
+        let page = self.inner.page;
+        self.inner.each_bad(prefix, object, offset, |bad| {
             if let Some(last) = all.last_mut().filter(|last| last.meets(&bad)) {
-                last.len += bad.len.0;
-                continue;
+                last.len += page;
+                return true;
             }
             if all.len() >= most {
-                return (all, true);
+                more = true;
+                return false;
             }
             all.push(Damage {
-                object: bad.object,
+                object: bad.object.to_owned(),
                 offset: bad.offset,
-                len: bad.len.0,
+                len: page,
             });
-        }
-        (all, false)
+            true
+        });
+        (all, more)
     }
 }
 
+/// A bad page of an object that can be named.
+struct Bad<'a> {
+    object: &'a str,
+    offset: u64,
+    /// Of the store.
+    place: u32,
+}
+
 impl Inner {
-    /// Bad pages of objects whose names begin so, in the order of names and bytes.
-    fn bad_blocks(&self, prefix: &str) -> Vec<BadBlock> {
+    /// Visits bad pages of objects whose names begin so, from byte `offset` of `object` on, in the order of names and bytes, until
+    /// `visit` has enough. It costs as much as is visited: an answer that tells a part does not look at the rest.
+    fn each_bad(
+        &self,
+        prefix: &str,
+        object: &str,
+        offset: u64,
+        mut visit: impl FnMut(Bad<'_>) -> bool,
+    ) {
         let table = self.table.borrow();
-        let mut all = Vec::new();
-        for (id, number) in &table.damaged {
-            let object = table.get(*id).expect("a damaged segment has an object");
-            if object.doomed || !object.name.starts_with(prefix) {
-                continue;
-            }
-            let segment = object
-                .segment(*number)
-                .expect("it is damaged, so it is there");
-            for (at, entry) in segment.entries.iter().enumerate() {
-                let Some(entry) = entry.filter(|_| segment.bad >> at & 1 == 1) else {
-                    continue;
-                };
-                all.push(BadBlock {
-                    object: object.name.to_string(),
-                    offset: (u64::from(*number) * PAGES + at as u64) * self.page,
-                    len: Bytes(self.page),
-                    page: entry.place,
-                    why: "it was found to differ from its checksum".to_owned(),
-                });
+        let from = prefix.max(object);
+        let names = &table.damaged.names;
+        let names = names.range::<str, _>((Bound::Included(from), Bound::Unbounded));
+        for (name, id) in names.take_while(|(name, _)| name.starts_with(prefix)) {
+            let least = if **name == *object { offset } else { 0 };
+            let first = u32::try_from(least / (PAGES * self.page)).unwrap_or(u32::MAX);
+            let object = table.get(*id).expect("a damaged name has an object");
+            for number in table.damaged.of(*id, first) {
+                let segment = object
+                    .segment(number)
+                    .expect("it is damaged, so it is there");
+                for (at, entry) in segment.entries.iter().enumerate() {
+                    let Some(entry) = entry.filter(|_| segment.bad >> at & 1 == 1) else {
+                        continue;
+                    };
+                    let offset = (u64::from(number) * PAGES + at as u64) * self.page;
+                    let bad = Bad {
+                        object: name,
+                        offset,
+                        place: entry.place,
+                    };
+                    if offset >= least && !visit(bad) {
+                        return;
+                    }
+                }
             }
         }
-        all.sort_by(|a, b| (&a.object, a.offset).cmp(&(&b.object, b.offset)));
-        all
     }
 }

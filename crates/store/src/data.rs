@@ -5,7 +5,7 @@
 //!        -> one step in memory: is the condition still true? then the object's pages are there
 //! ```
 //!
-//! A change runs in a task of its own: whoever asked may be gone, the pages it takes are accounted for all the same.
+//! A change runs in a task of its own: the client that asked may be gone; the pages it takes are accounted for all the same.
 //!
 //! Always true:
 //! 1. What a page holds behind the end of its object is zero, so an object that grows shows zeroes there.
@@ -26,7 +26,7 @@ use crate::segment::{Entry, SEGMENT_BYTES_MAX};
 use crate::space::{Run, Want};
 use crate::table::{Object, PAGES, Pages, Table};
 
-/// Somebody else changed what the attempt began with: look again.
+/// Another change came between: the attempt looks again.
 enum Attempt {
     Done(u64),
     Again,
@@ -44,13 +44,13 @@ struct Taken<'a> {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         if !self.used {
-            let mut space = self.inner.space.borrow_mut();
+            let mut space = self.inner.space.change();
             for run in &self.runs {
                 space.give_back(*run);
             }
         }
         if let Some(number) = self.reservation {
-            let mut table = self.inner.table.borrow_mut();
+            let mut table = self.inner.table.change();
             table.let_go(number, self.pages, self.used);
         }
         self.inner.room.notify_all();
@@ -251,7 +251,7 @@ impl Inner {
         let begun = self.begin(name, change)?;
         let end = offset + data.len() as u64;
         let (first, last) = (offset / self.page, end.div_ceil(self.page));
-        // Whoever makes an object holds nothing of it; another who did so meanwhile is seen at the end.
+        // The task that makes an object holds nothing of it; another that made it meanwhile is seen at the end.
         let id = begun.map(|(id, _)| id);
         let _held = match id {
             Some(id) => Some(self.locks.acquire(id, first..last).await),
@@ -285,7 +285,7 @@ impl Inner {
         self.stage(charge).await?;
         // From here to the end in one step.
         self.usable()?;
-        let table = &mut *self.table.borrow_mut();
+        let table = &mut *self.table.change();
         if !self.same(table, name, begun) {
             return Ok(Attempt::Again);
         }
@@ -347,7 +347,7 @@ impl Inner {
         Ok(pieces)
     }
 
-    /// Takes `count` pages, waiting for what commits bring back.
+    /// Takes `count` pages, waiting for what commits reclaim.
     async fn take(
         &self,
         count: u64,
@@ -378,8 +378,8 @@ impl Inner {
         reservation: Option<ReservationId>,
     ) -> Result<Option<Taken<'_>>, StoreError> {
         let number = reservation.map(|id| id.0);
-        let mut table = self.table.borrow_mut();
-        let mut space = self.space.borrow_mut();
+        let mut table = self.table.change();
+        let mut space = self.space.change();
         let free = u64::from(space.free_count()).saturating_sub(table.promised);
         let enough = match number {
             None => free >= count + spare,
@@ -641,7 +641,7 @@ impl Inner {
         self.stage(charge.min(self.superblock.stage_max())).await?;
         // From here to the end in one step.
         self.usable()?;
-        let table = &mut *self.table.borrow_mut();
+        let table = &mut *self.table.change();
         if !self.same(table, name, begun) {
             return Ok(Attempt::Again);
         }

@@ -145,7 +145,7 @@ pub enum StoreError {
         /// The first failure.
         why: String,
     },
-    /// Whoever asked works under a mark that a successor has gone beyond. Nothing was changed.
+    /// The client works under a mark below the one that its successor has sealed. Nothing was changed.
     #[error(
         "fenced: what {object:?} in {store} guards has been taken over, mark {found}; this was asked under mark \
          {mark} and nothing more is done under it: open it anew"

@@ -1,4 +1,4 @@
-//! Who has been replaced, and how does his successor know that he is done?
+//! Which writer has been replaced, and how does its successor know that it is done?
 //!
 //! ```text
 //! Guarded (object, mark) -> enter: is the object's mark greater? -> Pass, kept until the operation is done
@@ -6,19 +6,20 @@
 //! seal(object, mark) -> the object's mark, in memory -> no pass of a lesser mark is out -> durable -> answer
 //! ```
 //!
-//! A *guard* is an object of which only the mark matters. Whoever acts for its owner works under the mark he was given;
-//! his successor has a greater one and *seals* the guard with it before he does anything. What the replaced one had
-//! under way is done by then and can be seen, or it was refused; so is all that comes from him later, also after a
-//! crash of the store.
+//! A *guard* is an object of which only the mark matters. A writer works under the mark it was given, as under a
+//! fencing token. Its successor has a greater one and *seals* the guard with it before it does anything. By then every
+//! request of the replaced writer is done and can be seen, or was refused. All its later requests are refused too, also
+//! after a crash of the store.
 //!
 //! A mark is given to one holder only (a number that was compared and swapped somewhere), so sealing again with the
 //! mark that is there is the same holder's, and does the same again. A lesser mark is refused as fenced.
 //!
-//! What is not guarded is not fenced: whoever may write the guard object itself may undo it.
+//! What is not guarded is not fenced: a client that may write the guard object itself may undo it.
 //!
 //! Always true:
 //! 1. When a seal is answered, no operation guarded with a lesser mark is under way, and none will be begun.
-//! 2. An operation under a pass goes on to its end, and keeps the pass until then, whether or not somebody waits.
+//! 2. An operation under a pass goes on to its end, and keeps the pass until then, whether or not its caller still
+//!    waits.
 //! 3. Passes are counted by guard and mark; what is remembered is bounded by the operations under way.
 
 use std::cell::{Cell, RefCell};
@@ -61,7 +62,7 @@ impl Guards {
     }
 }
 
-/// An object and the mark somebody works under; see the module's head.
+/// An object and the mark a writer works under; see the module's head.
 #[derive(Clone)]
 pub struct Guard {
     node: Rc<Node>,
@@ -98,7 +99,7 @@ impl Guard {
     /// Leave for one operation.
     ///
     /// # Errors
-    /// [`StoreError::Fenced`] if somebody sealed the guard with a greater mark.
+    /// [`StoreError::Fenced`] if the guard was sealed with a greater mark.
     pub fn enter(&self) -> Result<Pass, StoreError> {
         let store = &self.node.store;
         let found = store.stat(&self.object).map_or(0, |stat| stat.mark);
@@ -142,7 +143,7 @@ impl Session {
         })
     }
 
-    /// Fences all who are guarded by `object` with a mark below `mark`: when this is answered none of their operations
+    /// Fences all writers guarded by `object` with a mark below `mark`: when this is answered none of their operations
     /// is under way, none will be begun, and that is durable.
     ///
     /// # Errors
@@ -191,7 +192,7 @@ impl Session {
                 Err(_) => store.create(object, &[], change).await,
             };
             match made {
-                // Somebody else was here meanwhile: look again.
+                // Another request was here meanwhile: look again.
                 Ok(_)
                 | Err(
                     StoreError::Exists { .. }
@@ -208,7 +209,7 @@ impl Session {
         while node.guards.lesser(object, mark) {
             node.guards.done.wait().await;
         }
-        // After the last of them, so that what the successor sees is durable with his seal.
+        // After the last of them, so that what the successor sees is durable with its seal.
         Ok(store.flush().await?)
     }
 
@@ -256,7 +257,7 @@ impl Guarded {
         watch.begin(&self.caller.get(), op, at, len, true)
     }
 
-    /// One change, in a task of its own: it keeps its pass to its end, though whoever asked may be gone.
+    /// One change, in a task of its own: it keeps its pass to its end, though the client that asked may be gone.
     async fn change<T: 'static>(
         &self,
         work: impl AsyncFnOnce(Rc<Session>) -> Result<T, OperationError> + 'static,

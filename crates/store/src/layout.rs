@@ -221,7 +221,7 @@ impl Superblock {
     pub fn write_max(&self) -> u64 {
         let segment = crate::segment::SEGMENT_PAGES as u64 * self.page.0;
         let segments = (self.stage_max() - 3 * 1024) / SEGMENT_BYTES_MAX;
-        // One segment more may be touched than the length tells, where the write does not start with one.
+        // One segment more may be touched than the length needs, where the write does not start with one.
         ((segments - 1) * segment).min(4 << 20)
     }
 

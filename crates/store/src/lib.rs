@@ -12,12 +12,12 @@
 //! some moment after the last flush that was answered: all changes before it, none after it.
 //!
 //! - `layout` the superblocks; `record`, `segment` what lies in the ledger.
-//! - `table` the objects in memory; `space` pages, units and zones; `locks` who changes what.
+//! - `table` the objects in memory; `space` pages, units and zones; `locks` which task changes what.
 //! - [`Store`]: `open` from a device to a store; `names` objects as wholes; `data` and `read` their bytes; `commit` what
 //!   makes it durable; `reserve` promised room; `scrub` and `check` whether all is well.
-//! - [`queue`] in front of a device: who waits for it, and who is next.
-//! - [`guard`]: who was replaced changes and sees nothing any more; `told`: how long the queue is, for those who choose
-//!   between copies.
+//! - [`queue`] in front of a device: which requests wait, and which is next.
+//! - [`guard`]: a replaced writer changes and sees nothing any more; `told`: how long the queue is, for those who
+//!   choose between copies.
 //! - [`server`] and [`client`]: all of it over a network; [`wire`] what they say to each other.
 //!
 //! # Example
@@ -63,6 +63,7 @@ pub mod client;
 mod commit;
 pub mod costs;
 mod damage;
+mod damaged;
 mod data;
 mod error;
 pub mod guard;
@@ -102,3 +103,4 @@ pub use open::Store;
 pub use reserve::{Reservation, ReservationId};
 pub use scrub::ScrubStep;
 pub use told::{Caller, place_of};
+pub use trim::KeepsBlocks;

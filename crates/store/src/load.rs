@@ -122,7 +122,7 @@ impl Records {
                 Ok(left) => {
                     let left = u64::from_le_bytes(left);
                     reserved = reserved.saturating_add(left);
-                    // More than there is would make the sums overflow; the finding tells.
+                    // More than there is would make the sums overflow; the finding reports it.
                     table.adopt_promise(number, left.min(u64::from(space.total())));
                 }
                 Err(_) => self.bad(record::RESERVATION, number, "is no reservation"),
@@ -159,7 +159,7 @@ impl Records {
         }
     }
 
-    /// An object without its segments; `None` (and a finding) if it cannot be told what it is.
+    /// An object without its segments; `None` (and a finding) if its record cannot be read.
     fn object(&mut self, number: u64, value: &[u8]) -> Option<Object> {
         let Ok(raw) = RawObject::read_from_bytes(value) else {
             self.bad(record::OBJECT, number, "is no object");

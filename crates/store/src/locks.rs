@@ -1,7 +1,7 @@
-//! Who may change which pages of an object at the same time?
+//! Which changes may touch which pages of an object at the same time?
 //!
-//! A change that keeps a part of a page reads it, adds to it and writes it elsewhere; nobody else may change that page
-//! meanwhile. So every change holds its pages. First come, first served among those that overlap. Reads hold
+//! A change that keeps a part of a page reads it, adds to it and writes it elsewhere; no other change may touch that
+//! page meanwhile. So every change holds its pages. First come, first served among those that overlap. Reads hold
 //! nothing: the pages they saw stay until they are done (`space.rs`).
 
 use std::cell::{Cell, RefCell};
@@ -32,7 +32,7 @@ pub(crate) struct Held {
 }
 
 impl Locks {
-    /// Waits for all who came before and overlap.
+    /// Waits for all that came before and overlap.
     pub async fn acquire(self: &Rc<Self>, object: u32, pages: Range<u64>) -> Held {
         let number = self.next.get();
         self.next.set(number + 1);

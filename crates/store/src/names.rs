@@ -48,7 +48,7 @@ impl Store {
         let charge = 4 * 1034 + 80 + object.len() as u64;
         inner.stage(charge).await?;
         let generation = {
-            let table = &mut *inner.table.borrow_mut();
+            let table = &mut *inner.table.change();
             if table.find(object).is_some() {
                 return Err(StoreError::Exists {
                     store: inner.name.clone(),
@@ -74,12 +74,12 @@ impl Store {
         let inner = &self.inner;
         inner.stage(inner.superblock.stage_max() / 2).await?;
         {
-            let table = &mut *inner.table.borrow_mut();
+            let table = &mut *inner.table.change();
             let (id, found) = table.find(object).ok_or_else(|| inner.not_found(object))?;
             inner.holds(object, Some(found), change.condition)?;
             inner.next_generation();
             table.doom(id);
-            inner.space.borrow_mut().forget(id);
+            inner.space.change().forget(id);
             // A small one goes at once.
             let released = inner.take_apart(table, id);
             inner.release(&released);
@@ -113,7 +113,7 @@ impl Store {
             .stage(inner.superblock.stage_max() / 2 + to.len() as u64)
             .await?;
         let generation = {
-            let table = &mut *inner.table.borrow_mut();
+            let table = &mut *inner.table.change();
             let (id, found) = table.find(object).ok_or_else(|| inner.not_found(object))?;
             inner.holds(object, Some(found), change.condition)?;
             let size = found.size;
@@ -127,7 +127,7 @@ impl Store {
                         });
                     }
                     table.doom(other);
-                    inner.space.borrow_mut().forget(other);
+                    inner.space.change().forget(other);
                     let released = inner.take_apart(table, other);
                     inner.release(&released);
                     inner.reap.notify_all();
@@ -215,7 +215,7 @@ impl Store {
         let inner = &self.inner;
         inner.stage(4 * 1034 + 60).await?;
         let generation = {
-            let table = &mut *inner.table.borrow_mut();
+            let table = &mut *inner.table.change();
             let (id, found) = table.find(object).ok_or_else(|| inner.not_found(object))?;
             inner.holds(object, Some(found), change.condition)?;
             let size = found.size;

@@ -1,4 +1,4 @@
-//! A store with a memory for promises: what is reserved, who may use it, and is it kept?
+//! A store with a memory for promises: what is reserved, which client may use it, and is it kept?
 //!
 //! ```text
 //! ask -> hold -> commit -> capability -> open_session -> Session -> Store -> Queue -> device
@@ -9,7 +9,7 @@
 //!
 //! - `reserve` hold, commit, release; groups over several stores.
 //! - [`crate::session`] what a holder does with its capability.
-//! - `ticks` what goes on by itself; `report` what people see.
+//! - `ticks` the periodic work; `report` what operators see.
 //!
 //! Source: PROBS 3.1 (access by a capability the storage manager signed), 3.3 (buffers by rates, throughput fed back).
 //!
@@ -81,15 +81,15 @@ impl Default for ScrubOptions {
 /// How a node is run.
 #[derive(Clone)]
 pub struct NodeOptions {
-    /// The scheduler, what the device is believed to cost until it was calibrated, and background's floor and ceiling.
+    /// The scheduler, what the device is taken to cost until it was calibrated, and background's floor and ceiling.
     pub queue: QueueOptions,
     /// What must stay free until it was calibrated.
     pub headroom: Headroom,
     /// Signs capabilities: 32 secret bytes.
     pub signer: [u8; 32],
-    /// Whoever has these 32 secret bytes may do everything.
+    /// A client that has these 32 secret bytes may do everything.
     pub node_key: Option<[u8; 32]>,
-    /// May those who show nothing do everything, too?
+    /// May clients that show nothing do everything, too?
     pub unauthenticated: bool,
     /// Buffer memory, split among sessions by their rates.
     pub memory: Bytes,
@@ -115,7 +115,7 @@ impl NodeOptions {
     }
 }
 
-/// What the node believes the device can do.
+/// What the node takes the device to be able to do.
 #[derive(Debug, Clone)]
 pub(crate) struct Capacity {
     pub estimator: Estimator,
@@ -223,7 +223,7 @@ pub struct Node {
     capacity: RefCell<Capacity>,
     /// The device is taken by a calibration.
     calibrating: Cell<Option<Slot>>,
-    // Who is there.
+    // Open sessions.
     pub(crate) sessions: RefCell<BTreeMap<u64, Weak<Session>>>,
     next_session: Cell<u64>,
     /// Which reservation has which line at the queue.
@@ -233,10 +233,10 @@ pub struct Node {
     pub(crate) totals: RefCell<BTreeMap<BookingId, ticks::Totals>>,
     /// Sessions came or went: buffers are split anew.
     pub(crate) split: Event,
-    /// A reservation is over, or keys are void: whoever came with a capability looks whether it is still good.
+    /// A reservation is over, or keys are void: a session with a capability looks whether it is still good.
     pub(crate) revoked: Event,
     pub(crate) guards: Guards,
-    /// Reads and writes under way, for those who choose between copies.
+    /// Reads and writes under way, for clients that choose between copies.
     pub(crate) watch: Rc<QueueWatch>,
     // What was.
     pub(crate) ended: RefCell<Vec<EndedReport>>,
@@ -252,7 +252,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// How long the store's queue is now: what those who choose between copies want to know.
+    /// How long the store's queue is now: what clients that choose between copies need.
     pub fn state(&self) -> State {
         self.watch.state()
     }
@@ -272,7 +272,7 @@ impl Node {
             let inner = inner.upgrade();
             Box::pin(async move {
                 if let Some(inner) = inner {
-                    // Whoever needs it durable flushes by himself and sees the error.
+                    // A client that needs it durable flushes and sees the error.
                     let _ = inner.committed().await;
                 }
             })
@@ -363,7 +363,7 @@ impl Node {
         }
     }
 
-    /// After opening: the key, what is over, and room nobody has.
+    /// After opening: the key, what is over, and room that no reservation has.
     async fn settle(&self) -> Result<(), StoreError> {
         self.believe();
         let public = self.signer.borrow().public();
@@ -386,7 +386,7 @@ impl Node {
         Ok(())
     }
 
-    /// Ends what goes on by itself and closes the store; sessions get errors from now on.
+    /// Ends the periodic work and closes the store; sessions get errors from now on.
     ///
     /// # Errors
     /// As for [`Store::close`]; also if what has been cannot be written down, but the store is closed then.
@@ -414,12 +414,12 @@ impl Node {
         self.store.uuid()
     }
 
-    /// The secret of those who may do everything, for whoever checks that they have it.
+    /// The secret of clients that may do everything, for the code that checks that they have it.
     pub fn node_key(&self) -> Option<&[u8; 32]> {
         self.options.node_key.as_ref()
     }
 
-    /// May those who show nothing do everything?
+    /// May clients that show nothing do everything?
     pub fn unauthenticated(&self) -> bool {
         self.options.unauthenticated
     }
@@ -434,7 +434,7 @@ impl Node {
         self.calibration.borrow().clone()
     }
 
-    /// From now on the device is believed to do what was measured; durable at completion.
+    /// From now on the node takes the device to do what was measured; durable at completion.
     ///
     /// # Errors
     /// [`StoreError`] if it cannot be written; then nothing changes.
@@ -459,8 +459,8 @@ impl Node {
     /// beside it.
     ///
     /// # Errors
-    /// [`CalibrateError`], [`CalibrateError::Reserved`] with the reservation in the way; the device is believed to do
-    /// what it was then.
+    /// [`CalibrateError`], [`CalibrateError::Reserved`] with the reservation in the way; what the node takes the device
+    /// to do stays as it is.
     pub async fn calibrate(
         &self,
         plan: &Plan,
@@ -502,7 +502,7 @@ impl Node {
         Ok(Taken { node, plan })
     }
 
-    /// Tells the calendar what the device can be trusted to do.
+    /// Sets in the calendar what the device can be trusted to do.
     fn believe(&self) {
         let (costs, speeds) = {
             let capacity = self.capacity.borrow();
@@ -537,7 +537,7 @@ impl Node {
     }
 
     pub(crate) fn strong(&self) -> Rc<Node> {
-        self.me.upgrade().expect("whoever calls has it")
+        self.me.upgrade().expect("the caller has it")
     }
 
     pub(crate) fn open_sessions(&self) -> Vec<Rc<Session>> {
@@ -552,17 +552,17 @@ impl Node {
     }
 }
 
-/// The device is a calibration's until this is dropped; then the queue goes by what the node believes again.
+/// The device is a calibration's until this is dropped; then the queue goes by the node's own figures again.
 pub struct Taken {
     node: Rc<Node>,
     plan: Plan,
 }
 
 impl Taken {
-    /// Measures by the plan; what is found is kept, and the device believed to do that from then on.
+    /// Measures by the plan; what is found is kept, and the node goes by it from then on.
     ///
     /// # Errors
-    /// [`CalibrateError`]; the device is believed to do what it was then.
+    /// [`CalibrateError`]; the node goes by what it had before.
     pub async fn measure(self, progress: &mut Progress<'_>) -> Result<Surface, CalibrateError> {
         let Taken { node, plan } = &self;
         let found = calibrate::through(&node.store, &node.queue, plan, progress).await?;

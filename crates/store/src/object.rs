@@ -1,4 +1,4 @@
-//! What people see of an object, and how they ask for a change.
+//! What clients see of an object, and how they ask for a change.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub struct Generation(pub u64);
 
 impl fmt::Display for Generation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Epoch and count: the second part is what people compare.
+        // Epoch and count: the second part is what operators compare.
         write!(f, "{}.{}", self.0 >> 40, self.0 & ((1 << 40) - 1))
     }
 }
@@ -157,7 +157,7 @@ pub struct SpaceFigures {
     pub free: Bytes,
     /// Of the free room, held back for overwrites, which go out of place.
     pub spare: Bytes,
-    /// Of the used room, what the next commits bring back.
+    /// Of the used room, what the next commits reclaim.
     pub waiting: Bytes,
     /// Units with nothing in them.
     pub units_free: u64,

@@ -10,8 +10,9 @@ use std::rc::Rc;
 
 use base::{Bytes, Nanos};
 use device::Device;
+use env::Critical;
 use env::sync::Event;
-use ledger::{Identity, Ledger};
+use ledger::{Identity, Ledger, Replay};
 
 use crate::check::{Finding, read_superblock};
 use crate::commit::{Commits, Condition};
@@ -24,7 +25,7 @@ use crate::space::Space;
 use crate::table::Table;
 use crate::trim::Trim;
 
-/// Changes nobody flushes become durable by themselves after this long.
+/// Changes that no client flushes are committed after this long.
 const COMMIT_AFTER: Nanos = Nanos::secs(1);
 
 /// An open store. Cloning gives another handle; it stops when the last one drops (what was not flushed may then be
@@ -80,8 +81,8 @@ pub(crate) struct Inner {
     pub spare: u64,
     pub ledger: Ledger,
     // What is there.
-    pub table: RefCell<Table>,
-    pub space: RefCell<Space>,
+    pub table: Critical<Table>,
+    pub space: Critical<Space>,
     pub locks: Rc<Locks>,
     /// The last generation given.
     pub generation: Cell<u64>,
@@ -92,7 +93,7 @@ pub(crate) struct Inner {
     pub stopped: Cell<bool>,
     /// Pages became free, or a commit was cut or done, or the condition changed.
     pub room: Event,
-    /// Something is doomed.
+    /// An object is to be deleted.
     pub reap: Event,
     pub trim: Trim,
     pub figures: Cell<Figures>,
@@ -100,6 +101,34 @@ pub(crate) struct Inner {
     pub planted: Cell<Option<Bug>>,
     #[cfg(test)]
     pub journal: RefCell<Vec<(u64, crate::tests::Step)>>,
+}
+
+/// If the end of the log could not be read, says so and commits once: from then on what may have been there never counts,
+/// before any page that it may name is written.
+async fn settle_end(
+    store: &str,
+    device: &str,
+    ledger: &Ledger,
+    replay: &Replay,
+    table: &mut Table,
+) -> Result<(), OpenError> {
+    let Some(at) = replay.unreadable_at else {
+        return Ok(());
+    };
+    tracing::warn!(
+        store,
+        device,
+        byte = at.byte(),
+        blocks = replay.unreadable,
+        "the end of the object table's log cannot be read: a power cut hit its last commit, or what was flushed last is \
+         missing"
+    );
+    let prepared = ledger.prepare(ledger.batch(), table);
+    let committed = ledger.commit(prepared).await;
+    committed.map_err(|source| OpenError::Ledger {
+        device: device.to_owned(),
+        source,
+    })
 }
 
 impl Store {
@@ -183,22 +212,12 @@ impl Store {
                 device: info.name.clone(),
                 source,
             })?;
-        if let Some(at) = replay.unreadable_at {
-            tracing::warn!(
-                store = superblock.name,
-                device = info.name,
-                byte = at.byte(),
-                blocks = replay.unreadable,
-                "the end of the object table's log cannot be read: a power cut hit its last commit, or what was \
-                 flushed last is missing"
-            );
-        }
         if ledger.id() != superblock.uuid {
             records.find(Finding::Ledger {
                 why: "the ledger belongs to another store".to_owned(),
             });
         }
-        let loaded = records.load(&superblock);
+        let mut loaded = records.load(&superblock);
         if let Some(first) = loaded.findings.first() {
             return Err(OpenError::Inconsistent {
                 device: info.name.clone(),
@@ -206,7 +225,15 @@ impl Store {
                 first: Box::new(first.clone()),
             });
         }
-        // Both copies, so that losing one never brings an epoch back.
+        settle_end(
+            &superblock.name,
+            &info.name,
+            &ledger,
+            &replay,
+            &mut loaded.table,
+        )
+        .await?;
+        // Both copies, so that losing one never sets an epoch back.
         superblock.epoch = (superblock.epoch.max(loaded.generation >> 40) + 1) % EPOCHS;
         for _ in 0..2 {
             superblock
@@ -232,8 +259,8 @@ impl Store {
             superblock,
             device,
             ledger,
-            table: RefCell::new(loaded.table),
-            space: RefCell::new(loaded.space),
+            table: Critical::new(loaded.table),
+            space: Critical::new(loaded.space),
             locks: Rc::default(),
             commits: Commits::default(),
             condition: RefCell::new(Condition::Running),

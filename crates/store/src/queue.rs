@@ -1,4 +1,4 @@
-//! The one queue of a device: whoever wants it waits here, and one scheduler says who is next.
+//! The one queue of a device: every request waits here, and one scheduler says which is next.
 //!
 //! ```text
 //! read, write (class) -> lane -> Scheduler::next -> a piece at the device -> completed -> next ...
@@ -14,6 +14,7 @@
 //! Always true:
 //! 1. A request is answered once, after its last piece, with the first error of any piece.
 //! 2. What was asked for in the name of a session that was closed is still done, as best effort.
+//! 3. Nothing is served from a queue that a panic left half changed: such a panic ends its thread, also where it is caught.
 
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ use std::rc::{Rc, Weak};
 
 use base::{Buf, Bytes, Instant, Nanos, SECTOR, Sector, Span, View};
 use device::{Class, Device, DeviceError, Info, Pending, Power, WriteFlags};
+use env::Critical;
 use env::sync::Event;
 use policy::share::capacity::Interval;
 use policy::share::{
@@ -87,9 +89,9 @@ struct Job {
     out: usize,
     all_out: bool,
     failed: Option<DeviceError>,
-    /// Nobody waits for the answer any more.
+    /// No task waits for the answer any more.
     abandoned: bool,
-    /// Told when the answer is there.
+    /// Notified when the answer is there.
     answered: Rc<Event>,
 }
 
@@ -99,7 +101,7 @@ impl Job {
     }
 }
 
-/// Somebody waits for an answer. Gone before it, the request is done all the same, once it is in line.
+/// A task waits for an answer. If it goes before that, the request is done all the same, once it is in line.
 struct Asked<'a> {
     queue: &'a Queue,
     ticket: Ticket,
@@ -108,7 +110,7 @@ struct Asked<'a> {
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        let jobs = &mut self.queue.state.borrow_mut().jobs;
+        let jobs = &mut self.queue.state.change().jobs;
         match jobs.get_mut(&self.ticket) {
             Some(job) if self.in_line && !job.is_done() => job.abandoned = true,
             _ => drop(jobs.remove(&self.ticket)),
@@ -166,8 +168,8 @@ pub struct Queue {
     costs: Cell<Costs>,
     best_effort: SessionId,
     background: SessionId,
-    state: RefCell<State>,
-    /// The moments at which somebody wakes up to ask the scheduler again.
+    state: Critical<State>,
+    /// The moments at which a task wakes up to ask the scheduler again.
     alarms: RefCell<BTreeSet<Instant>>,
     commit: RefCell<Option<CommitHook>>,
     /// A request left its line.
@@ -196,7 +198,7 @@ impl Queue {
             costs: Cell::new(options.share.costs),
             best_effort: best_effort.expect("the first session"),
             background: background.expect("a ceiling above the floor"),
-            state: RefCell::new(State {
+            state: Critical::new(State {
                 scheduler,
                 jobs: BTreeMap::new(),
                 next_ticket: 0,
@@ -228,13 +230,13 @@ impl Queue {
     /// # Errors
     /// [`OpenError`] if there are too many, or the terms contradict themselves.
     pub fn open(&self, terms: Terms) -> Result<SessionId, OpenError> {
-        self.state.borrow_mut().scheduler.open(env::now(), terms)
+        self.state.change().scheduler.open(env::now(), terms)
     }
 
     /// Ends a session; what still waits in it is done as best effort. `None` if there is none of this number.
     pub fn close(&self, session: SessionId) -> Option<Closed> {
         let now = env::now();
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state.change();
         let closed = state.scheduler.close(now, session)?;
         state.ends.retain(|(known, _), _| *known != session);
         for ticket in &closed.unserved {
@@ -248,10 +250,7 @@ impl Queue {
 
     /// What a session was promised and got.
     pub fn figures(&self, session: SessionId) -> Option<Figures> {
-        self.state
-            .borrow_mut()
-            .scheduler
-            .figures(env::now(), session)
+        self.state.change().scheduler.figures(env::now(), session)
     }
 
     /// The figures of all that nothing was promised to, and of background work.
@@ -272,29 +271,26 @@ impl Queue {
 
     /// What happened since the last call.
     pub fn take_events(&self) -> Vec<Happened> {
-        self.state.borrow_mut().scheduler.take_events()
+        self.state.change().scheduler.take_events()
     }
 
-    /// What the device is believed to cost.
+    /// What the device is taken to cost.
     pub fn costs(&self) -> Costs {
         self.costs.get()
     }
 
-    /// The device is believed to cost this from now on.
+    /// The device is taken to cost this from now on.
     pub fn set_costs(&self, costs: Costs) {
         self.costs.set(costs);
-        self.state
-            .borrow_mut()
-            .scheduler
-            .set_costs(env::now(), costs);
+        self.state.change().scheduler.set_costs(env::now(), costs);
         self.pump();
     }
 
-    /// What the device did since the last call, to be told to an estimator of its capacity. Only time in which as much
-    /// was at the device as may be counts as backlogged: else it waited for users, not they for it.
+    /// What the device did since the last call, for an estimator of its capacity. Only time in which as much was at the
+    /// device as may be counts as backlogged: else it waited for users, not they for it.
     pub fn take_interval(&self) -> Interval {
         let now = env::now();
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state.change();
         state.count_busy(now);
         let done = std::mem::take(&mut state.done);
         state.done.since = now;
@@ -323,7 +319,7 @@ impl Queue {
             Work::Write { .. } => Direction::Write,
         };
         let ticket = {
-            let mut state = self.state.borrow_mut();
+            let mut state = self.state.change();
             let ticket = Ticket(state.next_ticket);
             state.next_ticket += 1;
             let job = Job {
@@ -355,7 +351,7 @@ impl Queue {
         self.pump();
         loop {
             if self.state.borrow().jobs[&ticket].is_done() {
-                let job = self.state.borrow_mut().jobs.remove(&ticket);
+                let job = self.state.change().jobs.remove(&ticket);
                 let job = job.expect("only the asker takes its answer");
                 return job.failed.map_or(Ok(job.work), Err);
             }
@@ -383,7 +379,7 @@ impl Queue {
             bytes,
             sequential: false,
         };
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state.change();
         match state.enqueue(lane, at, request) {
             // It was closed, or never opened.
             Err(EnqueueError::NoSession(_)) => {
@@ -395,9 +391,11 @@ impl Queue {
 
     /// Does what the scheduler says until it has nothing more to say.
     fn pump(&self) {
-        self.state.borrow_mut().take_over(self.best_effort);
+        // What the scheduler handed out must reach the device.
+        let _section = env::critical_section();
+        self.state.change().take_over(self.best_effort);
         loop {
-            let next = self.state.borrow_mut().scheduler.next(env::now());
+            let next = self.state.change().scheduler.next(env::now());
             match next {
                 Next::Dispatch(dispatch) => self.send(dispatch),
                 Next::Commit => self.commit(),
@@ -409,7 +407,7 @@ impl Queue {
 
     fn wake_at(&self, until: Instant) {
         let mut alarms = self.alarms.borrow_mut();
-        // Whoever wakes up before asks what is next by then.
+        // A task that wakes up before asks what is next by then.
         if alarms.first().is_some_and(|set| *set <= until) || !alarms.insert(until) {
             return;
         }
@@ -428,10 +426,10 @@ impl Queue {
         env::spawn(async move {
             match hook {
                 Some(hook) => hook().await,
-                // Whoever needs it durable flushes by himself and sees the error.
+                // A client that needs it durable flushes and sees the error.
                 None => drop(me.device.flush().await),
             }
-            me.state.borrow_mut().scheduler.committed(env::now());
+            me.state.change().scheduler.committed(env::now());
             me.pump();
         });
     }
@@ -440,7 +438,7 @@ impl Queue {
     fn send(&self, dispatch: Dispatch) {
         let Some(me) = self.me.upgrade() else { return };
         let costs = self.costs.get();
-        let (place, piece, work) = self.state.borrow_mut().piece(env::now(), &dispatch, &costs);
+        let (place, piece, work) = self.state.change().piece(env::now(), &dispatch, &costs);
         self.room.notify_all();
         env::spawn(async move {
             let answer = match piece {
@@ -455,7 +453,7 @@ impl Queue {
                 }
             };
             me.state
-                .borrow_mut()
+                .change()
                 .answered(env::now(), &dispatch, (place, work), answer);
             me.pump();
         });
@@ -492,8 +490,8 @@ impl State {
         }
     }
 
-    /// The device time of a piece, for who reckons what the device can do. A stream that goes on where it stopped is charged
-    /// no jump, whoever else was served in between; the device's heads had to come back to it all the same.
+    /// The device time of a piece, for the estimate of what the device can do. A stream that goes on where it stopped is
+    /// charged no jump, whatever else was served in between; the device's heads had to come back to it all the same.
     fn work_of(&mut self, dispatch: &Dispatch, at: Sector, costs: &Costs) -> Nanos {
         let follows = self.head == Some(at);
         self.head = Some(Sector(at.0 + dispatch.bytes.0 / SECTOR));
@@ -547,7 +545,7 @@ impl State {
         }
     }
 
-    /// Cuts the piece off its request, and tells which of its pieces it is.
+    /// Cuts the piece off its request, and returns which of its pieces it is.
     fn piece(&mut self, now: Instant, dispatch: &Dispatch, costs: &Costs) -> (usize, Piece, Nanos) {
         self.at_device += 1;
         self.count_busy(now);

@@ -27,7 +27,7 @@ pub(crate) struct Reading<'a>(&'a Inner, u64);
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        self.0.space.borrow_mut().leave(self.1);
+        self.0.space.change().leave(self.1);
         self.0.room.notify_all();
     }
 }
@@ -49,8 +49,8 @@ impl Store {
     }
 
     /// The stretches of `len` bytes from `offset`, in order and without gaps, as far as the object reaches: data or
-    /// hole, and since which generation at the latest they are so. Whoever copied the object at generation `g` need
-    /// copy only stretches later than `g` (32 pages are told from each other, no fewer).
+    /// hole, and since which generation at the latest they are so. A client that copied the object at generation `g`
+    /// need copy only stretches later than `g` (the resolution is 32 pages).
     ///
     /// # Errors
     /// [`StoreError::NotFound`].
@@ -124,7 +124,7 @@ fn extents(object: &Object, page: u64, offset: u64, len: u64) -> Vec<Extent> {
 impl Inner {
     /// Whatever is mapped now stays until the answer is dropped.
     pub fn reading(&self) -> Reading<'_> {
-        Reading(self, self.space.borrow_mut().enter())
+        Reading(self, self.space.change().enter())
     }
 
     /// The page is not what was written: noted for [`Store::bad_blocks`].

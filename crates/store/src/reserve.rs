@@ -2,7 +2,7 @@
 //!
 //! A reservation is durable when it is answered, and so is what it has left with each commit. Pages that a write with
 //! it takes are its own from the start: a write that fails gives them back to it. An overwrite takes its new pages from
-//! the reservation too; the old ones go to everybody.
+//! the reservation too; the old ones become free for all.
 //!
 //! Source: PROBS 3.1 (room is reserved in blocks of one length); overwrites are ours.
 
@@ -68,7 +68,7 @@ impl Store {
         let number = loop {
             inner.stage(20).await?;
             let come = {
-                let table = &mut *inner.table.borrow_mut();
+                let table = &mut *inner.table.change();
                 let space = inner.space.borrow();
                 let free =
                     u64::from(space.free_count()).saturating_sub(table.promised + inner.spare);
@@ -103,7 +103,7 @@ impl Store {
         Ok(ReservationId(number))
     }
 
-    /// Gives what is left of a reservation back to everybody, once no write with it is under way; durable at
+    /// Gives what is left of a reservation back to the free room, once no write with it is under way; durable at
     /// completion.
     ///
     /// # Errors
@@ -113,7 +113,7 @@ impl Store {
         loop {
             inner.stage(20).await?;
             {
-                let table = &mut *inner.table.borrow_mut();
+                let table = &mut *inner.table.change();
                 let Some(promise) = table.promises.get(&id.0) else {
                     return Err(inner.no_reservation(id.0));
                 };

@@ -9,6 +9,8 @@
 //!
 //! The paper has no scrub.
 
+use std::ops::Range;
+
 use base::{Buf, Bytes, crc::crc32c};
 use device::{Class, DeviceError};
 
@@ -61,7 +63,7 @@ impl Store {
         step.read = Bytes(pages * inner.page);
         step.rounds = cursor.rounds;
         inner.stage(40).await?;
-        inner.table.borrow_mut().set_cursor(cursor);
+        inner.table.change().set_cursor(cursor);
         inner.note_change();
         Ok(step)
     }
@@ -107,29 +109,12 @@ impl Inner {
             let count = crate::read::row(&segment.entries[at..], self.io_pages as usize);
             let from = at;
             at += count;
-            let Some(first) = segment.entries[from] else {
+            if segment.entries[from].is_none() {
                 continue;
-            };
-            pages += count as u64;
-            let buf = Buf::for_read(count * self.page as usize);
-            let sector = self.superblock.sector(first.place);
-            let read = self.device.read(sector, buf, Class::Background).await;
-            if let Err(source @ DeviceError::Gone { .. }) = &read {
-                return Err(self.device_error("scrub", &name, source.clone()));
             }
-            for place in from..at {
+            pages += count as u64;
+            for (place, why) in bad_of_row(self, &name, &segment.entries, from..at).await? {
                 let entry = segment.entries[place].expect("a row is all data or all holes");
-                let why = match &read {
-                    Ok(buf) => {
-                        let start = (place - from) * self.page as usize;
-                        let bytes = &buf[start..start + self.page as usize];
-                        if crc32c(bytes) == entry.crc {
-                            continue;
-                        }
-                        "the checksum differs".to_owned()
-                    }
-                    Err(error) => error.to_string(),
-                };
                 self.count(|figures| figures.bad_checksums += 1);
                 let page = u64::from(number) * PAGES + place as u64;
                 self.note_bad(id, page, entry);
@@ -148,7 +133,7 @@ impl Inner {
 
     /// Notes with the object that a page is bad, if it is still there.
     pub fn note_bad(&self, id: u32, page: u64, entry: Entry) {
-        let mut table = self.table.borrow_mut();
+        let mut table = self.table.change();
         let number = (page / PAGES) as u32;
         let segment = table.get(id).and_then(|object| object.segment(number));
         let place = (page % PAGES) as usize;
@@ -158,4 +143,37 @@ impl Inner {
             self.note_change();
         }
     }
+}
+
+/// Which pages of a row of a segment are not what was written, and why. A row that cannot be read as a whole is read page by
+/// page: one bad sector says nothing about its neighbours.
+async fn bad_of_row(
+    inner: &Inner,
+    name: &str,
+    entries: &[Option<Entry>],
+    row: Range<usize>,
+) -> Result<Vec<(usize, String)>, StoreError> {
+    let page = inner.page as usize;
+    let mut bad = Vec::new();
+    let mut rest = vec![row];
+    while let Some(row) = rest.pop() {
+        let first = entries[row.start].expect("a row is all data or all holes");
+        let sector = inner.superblock.sector(first.place);
+        let buf = Buf::for_read(row.len() * page);
+        match inner.device.read(sector, buf, Class::Background).await {
+            Ok(buf) => {
+                for (place, bytes) in row.zip(buf.chunks(page)) {
+                    if entries[place].is_some_and(|entry| crc32c(bytes) != entry.crc) {
+                        bad.push((place, "the checksum differs".to_owned()));
+                    }
+                }
+            }
+            Err(source @ DeviceError::Gone { .. }) => {
+                return Err(inner.device_error("scrub", name, source));
+            }
+            Err(error) if row.len() == 1 => bad.push((row.start, error.to_string())),
+            Err(_) => rest.extend(row.rev().map(|place| place..place + 1)),
+        }
+    }
+    Ok(bad)
 }

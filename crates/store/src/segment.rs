@@ -12,7 +12,7 @@
 //! 1. Runs rise and do not overlap; two runs that could be one are one.
 //! 2. A bit of `bad` is set only for a page that is there.
 
-/// Pages one record tells of.
+/// Pages one record maps.
 pub(crate) const SEGMENT_PAGES: usize = 32;
 /// The longest a record can be in the ledger: head and key beside the worst value.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = 10 + 12 + 32 * 10;

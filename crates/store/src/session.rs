@@ -1,4 +1,4 @@
-//! What somebody may do with a store, and what was promised to him while he does it.
+//! What a client may do with a store, and what was promised to it meanwhile.
 //!
 //! ```text
 //! Access -> open_session -> Session { lane at the queue, scope, direction, part of the buffers } -> Store
@@ -11,17 +11,17 @@
 //! Open                    nothing was promised, nothing is
 //! ```
 //!
-//! All who show the capability of one reservation share one session, so it is promised once. Whatever nothing is
-//! promised to is best effort: each such session has a line of its own at the queue while there are few, and shares one
-//! when there are many. A session ends with its last handle.
+//! All clients that show the capability of one reservation share one session, so it is promised once. Whatever nothing
+//! is promised to is best effort: each such session has a line of its own at the queue while there are few, and shares
+//! one when there are many. A session ends with its last handle.
 //!
 //! Source: PROBS 3.1 (an access is only reads or only writes; one queue per access), 3.3 (buffer memory in the ratio of the rates).
 //!
-//! Choice: a grant to write lets its holder look at names, sizes and attributes too, since nobody can write well
+//! Choice: a grant to write lets its holder look at names, sizes and attributes too, since a client cannot write well
 //! without; a grant to read changes nothing.
 //!
 //! Always true:
-//! 1. Nobody but the node sees or changes an object whose name begins with ".tanada/".
+//! 1. Only the node sees or changes an object whose name begins with ".tanada/".
 //! 2. Only sessions with the node key see or change what virtual disks consist of ([`CLUSTER`]).
 //! 3. A session whose reservation is over does nothing more.
 //! 4. A reservation has at most one line with its promise at the queue.
@@ -54,18 +54,18 @@ use promise::Under;
 /// Names that begin so are those of virtual disks: extents, maps, dirty bits and guards. For the node key alone.
 pub const CLUSTER: [&str; 4] = ["v/", "m/", "d/", "g/"];
 
-/// What somebody shows to be let in.
+/// What a client shows to be let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access<'a> {
     /// The capability of a reservation.
     Capability(&'a str),
-    /// He has proved that he has the node's key. Everything is allowed, nothing promised.
+    /// The client has proved that it has the node's key. Everything is allowed, nothing promised.
     NodeKey,
     /// Nothing. Everything is allowed where the node is open to all, else nothing.
     Open,
 }
 
-/// Why nobody was let in.
+/// Why the client was not let in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
@@ -219,7 +219,7 @@ impl Phase {
     }
 }
 
-/// What a session may and was promised; none of it for those who may do everything.
+/// What a session may and was promised; none of it for clients that may do everything.
 struct Terrain {
     reservation: BookingId,
     scope: String,
@@ -229,7 +229,7 @@ struct Terrain {
     slot: Slot,
 }
 
-/// Somebody's access to a store. Dropping the last handle ends it.
+/// A client's access to a store. Dropping the last handle ends it.
 pub struct Session {
     // Fixed.
     node: Rc<Node>,
@@ -249,10 +249,10 @@ pub struct Session {
     before: Cell<Sums>,
     memory: Cell<Bytes>,
     buffered: Cell<Bytes>,
-    /// Who waits for more of it.
+    /// The requests that wait for more of it.
     waiting: RefCell<VecDeque<u64>>,
     peers: RefCell<Vec<String>>,
-    /// Reservations that its requests come under.
+    /// Reservations attached to its requests.
     under: RefCell<Option<Under>>,
     /// Whose they are beside others, where nothing is promised.
     priority: Cell<Priority>,
@@ -278,7 +278,7 @@ impl Sums {
     }
 }
 
-/// A connection of a session, as people see it; gone when dropped.
+/// A connection of a session, as operators see it; gone when dropped.
 pub struct Peer {
     session: Rc<Session>,
     name: String,
@@ -307,7 +307,7 @@ impl Drop for Buffered {
     }
 }
 
-/// Somebody who waits for buffer memory of a session.
+/// A request that waits for buffer memory of a session.
 struct Place<'a> {
     session: &'a Session,
     number: u64,
@@ -359,14 +359,14 @@ impl From<Windows> for WindowsReport {
     }
 }
 
-/// A session, for people and metrics.
+/// A session, for operators and metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionReport {
     /// Its number at this node.
     pub session: u64,
     /// Its reservation, if it has one.
     pub reservation: Option<u64>,
-    /// Who holds it.
+    /// Its holder.
     pub holder: String,
     /// Objects it may use begin with this.
     pub scope: String,
@@ -399,12 +399,12 @@ pub struct SessionReport {
     pub closed: Option<u64>,
 }
 
-/// A reservation that has been, for people and for the book.
+/// A reservation that has been, for operators and for the book.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedReport {
     /// Its number.
     pub reservation: u64,
-    /// Who held it.
+    /// Its holder.
     pub holder: String,
     /// `read` or `write`.
     pub direction: String,
@@ -425,7 +425,7 @@ pub struct EndedReport {
 }
 
 impl Node {
-    /// Lets somebody in. All who show the capability of one reservation get the same session.
+    /// Lets a client in. All that show the capability of one reservation get the same session.
     ///
     /// # Errors
     /// [`SessionError`]: for each reason one, and it says what to do.
@@ -732,7 +732,7 @@ impl Session {
         }
     }
 
-    /// For people and metrics.
+    /// For operators and metrics.
     pub fn report(&self) -> SessionReport {
         let (sums, outstanding) = self.sums();
         let granted = self.granted.as_ref();

@@ -9,7 +9,8 @@
 //! (the unit is *kept* for its object while there is other room), what is short is packed into units that are begun
 //! already. Zones let the search skip what holds nothing of the kind looked for.
 //!
-//! Memory: one bit a page, two bytes and a bit a unit, twelve a zone. What of it the device has yet to be told of: [`stale`].
+//! Memory: one bit a page, two bytes and a bit a unit, twelve a zone. What of it is still to be discarded on the device:
+//! [`stale`].
 //!
 //! Always true:
 //! 1. A page is handed out only when no durable record names it and no read of it is under way.
@@ -360,13 +361,13 @@ impl Space {
         self.settle();
     }
 
-    /// Will pages become free by themselves?
+    /// Will pages become free without another change?
     pub fn more_to_come(&self) -> bool {
         let released = !self.open.is_empty() || !self.cut.is_empty() || !self.waiting.is_empty();
         released || self.stale.lent() > 0
     }
 
-    /// Would a commit bring any of them nearer?
+    /// Would a commit advance any of them?
     pub fn needs_commit(&self) -> bool {
         !self.open.is_empty()
     }

@@ -11,7 +11,7 @@
 //! Always true:
 //! 1. `live` is the sum of the bytes of all records a sweep would write.
 //! 2. What is touched is all that differs from the ledger's prepared state.
-//! 3. Names lead to objects that are not doomed, and each such object to its name.
+//! 3. Names lead to objects that are not under deletion, and each such object to its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -20,6 +20,7 @@ use base::Bytes;
 use ledger::{Batch, Owner};
 use zerocopy::IntoBytes;
 
+use crate::damaged::Damaged;
 use crate::object::{Generation, Stat};
 use crate::record::{self, FLAG_DOOMED, PART, RawCursor, RawObject};
 use crate::segment::{Entry, SEGMENT_BYTES_MAX, SEGMENT_PAGES, Segment};
@@ -76,8 +77,8 @@ pub(crate) struct Table {
     pub scrub: Cursor,
     /// Objects being taken apart.
     pub doomed: BTreeSet<u32>,
-    /// Segments with bad pages, by object and number.
-    pub damaged: BTreeSet<(u32, u32)>,
+    /// Segments with bad pages.
+    pub damaged: Damaged,
     live: u64,
     /// Keys, and the bytes each was counted with in `staged`.
     touched: BTreeMap<u64, u64>,
@@ -330,8 +331,10 @@ impl Table {
             self.names.insert(Rc::clone(&object.name), id);
         }
         let bad = object.segments.iter();
-        let bad = bad.filter(|(_, bytes)| Segment::has_bad(bytes));
-        self.damaged.extend(bad.map(|(number, _)| (id, *number)));
+        for (number, _) in bad.filter(|(_, bytes)| Segment::has_bad(bytes)) {
+            let name = (!object.doomed).then_some(&object.name);
+            self.damaged.note((id, *number), true, name);
+        }
         let keys: Vec<u64> = (object.segments.keys())
             .map(|number| record::segment_key(id, *number))
             .chain((0..4).map(|part| record::attributes_key(id, part)))
@@ -455,10 +458,10 @@ impl Table {
     }
 
     fn put_segment(&mut self, id: u32, number: u32, segment: Option<&Segment>) {
-        match segment.is_some_and(|segment| segment.bad != 0) {
-            true => self.damaged.insert((id, number)),
-            false => self.damaged.remove(&(id, number)),
-        };
+        let bad = segment.is_some_and(|segment| segment.bad != 0);
+        let object = self.objects[id as usize].as_ref();
+        let name = object.filter(|it| !it.doomed).map(|it| &it.name);
+        self.damaged.note((id, number), bad, name);
         self.change(record::segment_key(id, number), |table| {
             let segments = &mut table.get_mut(id).segments;
             match segment {
@@ -488,10 +491,11 @@ impl Table {
             });
         });
         self.names.remove(&name);
+        self.damaged.renamed(id, &name, None);
         self.doomed.insert(id);
     }
 
-    /// Forgets a doomed object without segments.
+    /// Forgets an object under deletion that has no segments left.
     pub fn bury(&mut self, id: u32) {
         assert!(
             self.get_mut(id).segments.is_empty(),
@@ -512,6 +516,7 @@ impl Table {
             table.get_mut(id).name = Rc::clone(&name);
         });
         self.names.remove(&old);
+        self.damaged.renamed(id, &old, Some(&name));
         self.names.insert(name, id);
     }
 
@@ -563,17 +568,12 @@ impl Table {
 
     /// Bytes of memory the table takes, near enough: records, tree nodes, names.
     pub fn memory(&self) -> u64 {
-        let objects: usize = self
-            .objects
-            .iter()
-            .flatten()
-            .map(|object| {
-                let segments: usize = object.segments.values().map(|bytes| bytes.len() + 48).sum();
-                object.name.len() + object.attributes.len() + segments + 80
-            })
-            .sum();
+        let objects = self.objects.iter().flatten().map(|object| {
+            let segments: usize = object.segments.values().map(|bytes| bytes.len() + 48).sum();
+            object.name.len() + object.attributes.len() + segments + 80
+        });
         let slots = self.objects.len() * size_of::<Option<Object>>();
-        (objects + slots + self.touched.len() * 20 + self.promises.len() * 40) as u64
+        (objects.sum::<usize>() + slots + self.touched.len() * 20 + self.promises.len() * 40) as u64
     }
 }
 

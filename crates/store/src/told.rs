@@ -1,4 +1,4 @@
-//! How long is a store's queue, and what is told of it?
+//! How long is a store's queue, and what do load reports say of it?
 //!
 //! ```text
 //! a read or write of an object -> begin: DiskQueue::enqueue -> done: complete, with its device time
@@ -7,30 +7,31 @@
 //! ```
 //!
 //! Requests count from when they come in until they are answered, in the order they came in, whatever the queue in front of
-//! the device does with them. What the device needed for one of them nobody sees from here; it counts as the time since it
-//! came in or the one before it was answered, whichever is later: exact where they follow each other, and where they
+//! the device does with them. What the device needed for one of them cannot be seen from here; it counts as the time since
+//! it came in or the one before it was answered, whichever is later: exact where they follow each other, and where they
 //! overlap the sum over all of them is the time the device was busy.
 //!
 //! A place on the disk is a byte of an object: extents lie together in the store, objects far apart.
 //!
-//! Source: COST 3.1, 3.2 (each disk keeps the cost of its queue and tells it to the clients).
+//! Source: COST 3.1, 3.2 (each disk keeps the cost of its queue and reports it to the clients).
 //!
 //! Always true:
 //! 1. What begun is done or cancelled exactly once.
-//! 2. Whatever a caller says of itself changes what is told, and by its class who is next at the device where nothing is
-//!    promised; nothing else.
+//! 2. Whatever a caller says of itself changes what is reported, and by its class which request is next at the device
+//!    where nothing is promised; nothing else.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 
 use base::{Bytes, Instant, Nanos};
+use env::Critical;
 use policy::place::{
     At, Class, ClientId, DiskQueue, Op, Origin, Penalties, PerByte, QueueOptions, Request, State,
     Ticket, Weights,
 };
 use policy::share::Costs;
 
-/// Whose requests they are, for those who choose between copies.
+/// Whose requests they are, for clients that choose between copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     /// The client and its class.
@@ -40,9 +41,9 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// One that has said nothing of itself; `number` tells it from others.
+    /// One that has said nothing of itself; `number` sets it apart from others.
     pub fn unknown(number: u64) -> Caller {
-        // Those who say who they are have numbers below.
+        // Clients that name themselves have numbers below.
         let client = ClientId(1 << 63 | number);
         Caller {
             origin: Origin {
@@ -70,7 +71,7 @@ pub fn place_of(object: &str, byte: u64) -> At {
 
 /// The queue of one store; see the module's head.
 pub(crate) struct QueueWatch {
-    queue: RefCell<DiskQueue>,
+    queue: Critical<DiskQueue>,
     tickets: Cell<u64>,
     /// When something was answered last.
     answered: Cell<Instant>,
@@ -98,7 +99,7 @@ impl QueueWatch {
             ..QueueOptions::default()
         };
         Rc::new(QueueWatch {
-            queue: RefCell::new(DiskQueue::new(options)),
+            queue: Critical::new(DiskQueue::new(options)),
             tickets: Cell::new(0),
             answered: Cell::new(Instant(0)),
         })
@@ -122,7 +123,7 @@ impl QueueWatch {
             sequential: false,
             penalties: caller.penalties,
         };
-        let mut queue = self.queue.borrow_mut();
+        let mut queue = self.queue.change();
         queue
             .enqueue(begun, ticket, &request, Some(at), local)
             .ok()?;
@@ -136,7 +137,7 @@ impl QueueWatch {
 
     /// As it is now.
     pub fn state(&self) -> State {
-        self.queue.borrow_mut().report(env::now())
+        self.queue.change().report(env::now())
     }
 }
 
@@ -147,7 +148,7 @@ impl UnderWay {
         let watch = &self.watch;
         let since = self.begun.max(watch.answered.get());
         watch.answered.set(now);
-        let mut queue = watch.queue.borrow_mut();
+        let mut queue = watch.queue.change();
         queue.complete(now, self.ticket, now.since(since));
     }
 }
@@ -163,7 +164,7 @@ pub(crate) fn over<T, E>(counted: Option<UnderWay>, answer: Result<T, E>) -> Res
 impl Drop for UnderWay {
     fn drop(&mut self) {
         // Nothing is there any more if it was done.
-        let mut queue = self.watch.queue.borrow_mut();
+        let mut queue = self.watch.queue.change();
         queue.cancel(env::now(), self.ticket);
     }
 }

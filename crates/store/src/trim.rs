@@ -1,28 +1,33 @@
 //! Freed room goes back to the device: a discard, which makes a hole in a file.
 //!
 //! ```text
-//! last page of a unit free again -> rest -> units in a row lent by the space -> discard -> given back, free
+//! last page of a unit free again -> rest -> units in a row lent by the space -> discard -> given back, free -> pause -> the next
 //! ```
 //!
-//! A unit is told of as a whole: what is free beside data stays with the device. The rest lets a unit that is soon written
-//! again be so without a discard. What was freed before the store was opened is told of when it was written and freed again.
+//! A unit is discarded as a whole: what is free beside data stays with the device. The rest lets a unit that is soon written
+//! again be so without a discard. What was freed before the store was opened is discarded when it was written and freed
+//! again.
 //!
 //! Always true:
 //! 1. A unit is discarded only when no durable record names a page of it, no read of it is under way, and it cannot be taken.
 //! 2. It is taken again only when the device has answered.
-//! 3. A discard that fails costs room of the device, never the store.
+//! 3. Discards take no more than half of the device's time, and what was freed late in a rest waits for the next one.
+//! 4. A discard that fails costs room of the device, never the store.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-use base::{Bytes, Nanos};
+use base::{Buf, Bytes, Nanos, Sector, Span, View};
+use device::{Class, Device, Info, Pending, Power, WriteFlags};
 use env::sync::Event;
 
 use crate::open::Inner;
 use crate::space::Run;
 
-/// A unit rests for so long at least.
+/// From the first unit that is free to the trim; each unit rests half as long at least.
 pub(crate) const TRIM_AFTER: Nanos = Nanos::secs(10);
+/// Between two discards, at least: 64 MiB each time are 1.3 GiB/s at most.
+const PAUSE_MIN: Nanos = Nanos::millis(50);
 /// One discard is at most as long as this: a write that lacks pages waits for it.
 const LENGTH_MAX: Bytes = Bytes::mib(64);
 
@@ -49,13 +54,16 @@ impl Inner {
             return;
         }
         while !self.stopped.get() {
-            if !self.space.borrow().is_stale() {
+            if !self.space.borrow().is_stale(false) {
                 self.trim.work.wait().await;
                 continue;
             }
-            self.rest(self.trim.after.get()).await;
+            let half = Nanos(self.trim.after.get().0 / 2);
+            self.rest(half).await;
+            self.space.change().ripen();
+            self.rest(half).await;
             self.trim_all().await;
-            if self.space.borrow().is_stale() {
+            if self.space.borrow().is_stale(true) {
                 // What is left is promised, or the device refused.
                 self.rest(TRIM_AFTER).await;
             }
@@ -71,14 +79,20 @@ impl Inner {
         }
     }
 
+    /// Discards what is ripe, with pauses for the requests of clients: each as long as the discard before it took.
     async fn trim_all(&self) {
         let most = (LENGTH_MAX.0 / self.superblock.unit.0).max(1) as u32;
         while !self.stopped.get() {
             let keep = self.table.borrow().promised + self.spare;
-            let lent = self.space.borrow_mut().lend(keep, most);
+            let lent = self.space.change().lend(keep, most);
             let Some(run) = lent else { return };
+            let begun = env::now();
             if !self.discard(run).await {
                 return;
+            }
+            let took = env::now().since(begun);
+            if self.space.borrow().is_stale(true) {
+                self.rest(took.max(PAUSE_MIN)).await;
             }
         }
     }
@@ -88,12 +102,12 @@ impl Inner {
         let span = self.superblock.span(run.first, u64::from(run.count));
         #[cfg(test)]
         if self.planted(crate::open::Bug::LooseTrim) {
-            self.space.borrow_mut().returned(run);
+            self.space.change().returned(run);
             self.room.notify_all();
             return self.device.discard(span).await.is_ok();
         }
         let answer = self.device.discard(span).await;
-        self.space.borrow_mut().returned(run);
+        self.space.change().returned(run);
         self.room.notify_all();
         match answer {
             Ok(()) => {
@@ -112,5 +126,54 @@ impl Inner {
         while self.space.borrow().lent() > 0 {
             self.room.wait().await;
         }
+    }
+}
+
+/// A device whose blocks are kept: a store on it gives no freed room back, such as on a file whose blocks were preallocated.
+pub struct KeepsBlocks(pub Rc<dyn Device>);
+
+impl Device for KeepsBlocks {
+    fn info(&self) -> Info {
+        Info {
+            discards: false,
+            ..self.0.info()
+        }
+    }
+
+    fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf> {
+        self.0.read(at, buf, class)
+    }
+
+    fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
+        self.0.write(at, data, flags)
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        self.0.flush()
+    }
+
+    /// Nothing is given back.
+    fn discard(&self, _span: Span) -> Pending<'_, ()> {
+        device::ready(Ok(()))
+    }
+
+    fn write_zeroes(&self, span: Span, flags: WriteFlags) -> Pending<'_, ()> {
+        self.0.write_zeroes(span, flags)
+    }
+
+    fn allocation(&self, span: Span) -> Pending<'_, Vec<(u64, bool)>> {
+        self.0.allocation(span)
+    }
+
+    fn power(&self) -> Option<Power> {
+        self.0.power()
+    }
+
+    fn standby(&self) -> bool {
+        self.0.standby()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.0.in_flight()
     }
 }

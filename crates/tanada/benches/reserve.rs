@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-/// One request at a time, so that it is as fast as it says whoever asks.
+/// One request at a time, so that it is as fast as it says, whichever client asks.
 const DISK: &str = r#"
 name = "sixty"
 about = "one request at a time, reads at 60 MB/s"

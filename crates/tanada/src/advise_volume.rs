@@ -1,41 +1,100 @@
 //! `tanada advise NAME`: what other sizes of its cache would do for a running volume, as its shadow found.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-
+use clap::{Arg, ArgAction};
+use report::terminal::Usage;
+use report::terminal::table::{count, share, size, table};
 use serde::Serialize;
 
 use crate::admin::api::{Advice, Volume};
 use crate::admin::learn::{Simulated, TierAdvice};
-use crate::advise::Advise;
-use crate::cli::Usage;
-use crate::client::{Client, ClientError};
+use crate::client::{Client, ClientError, Target};
 use crate::show;
-use crate::table::{count, share, size, table};
 use crate::volume_commands::path;
 
-/// The volume that is meant: one word that can name a volume and names no file.
-fn named(traces: &[PathBuf]) -> Option<&str> {
-    let [one] = traces else { return None };
-    let name = one.to_str()?;
-    (crate::config::check_name(name).is_ok() && !one.exists()).then_some(name)
+/// Options of `tanada advise` that take a value; those of a trace count in the laboratory alone.
+const VALUES: [&str; 18] = [
+    "admin",
+    "html",
+    "slow",
+    "fast",
+    "policy",
+    "size",
+    "endurance",
+    "replay",
+    "seed",
+    "jobs",
+    "format",
+    "tick",
+    "bad",
+    "start",
+    "end",
+    "device",
+    "reorder",
+    "columns",
+];
+/// Those that take none.
+const FLAGS: [&str; 2] = ["json", "tier"];
+
+/// A question about a running volume.
+#[derive(Debug, PartialEq, Eq)]
+pub struct OfVolume {
+    name: String,
+    admin: Option<String>,
+    json: bool,
+    html: bool,
 }
 
-/// Advises and prints if a volume is asked about; `None`: it is not.
-pub fn run(arguments: &Advise) -> Option<anyhow::Result<()>> {
-    named(&arguments.traces).map(|name| ask(name, arguments))
+/// The question, if a volume is meant: one word that can name a volume and names no file. What is mistyped is left to the
+/// laboratory, which says what is wrong with it.
+pub fn asked(arguments: &[OsString]) -> Option<OfVolume> {
+    let value = |name| Arg::new(name).long(name).action(ArgAction::Append);
+    let flag = |name| Arg::new(name).long(name).action(ArgAction::SetTrue);
+    let found = clap::Command::new("tanada advise")
+        .no_binary_name(true)
+        .disable_help_flag(true)
+        .arg(Arg::new("word").required(true))
+        .args(VALUES.map(value))
+        .args(FLAGS.map(flag))
+        .try_get_matches_from(arguments)
+        .ok()?;
+    let name: &String = found.get_one("word")?;
+    let names_one = config::check_name(name).is_ok() && !Path::new(name).exists();
+    names_one.then(|| OfVolume {
+        name: name.clone(),
+        admin: found.get_one("admin").cloned(),
+        json: found.get_flag("json"),
+        html: found.contains_id("html"),
+    })
 }
 
-fn ask(name: &str, arguments: &Advise) -> anyhow::Result<()> {
-    if arguments.html.is_some() {
+/// The daemon to ask: that of `--admin`, else of `TANADA_ADMIN`, else the usual one.
+fn target(arguments: &OfVolume) -> anyhow::Result<Target> {
+    let named = arguments
+        .admin
+        .clone()
+        .or_else(|| std::env::var("TANADA_ADMIN").ok());
+    let Some(named) = named else {
+        return Ok(Target::default());
+    };
+    let wrong = |error| Usage(format!("--admin or TANADA_ADMIN '{named}': {error}"));
+    Ok(named.parse::<Target>().map_err(wrong)?)
+}
+
+/// Asks the daemon and prints its advice.
+pub fn run(arguments: &OfVolume) -> anyhow::Result<()> {
+    let name = arguments.name.as_str();
+    if arguments.html {
         let what =
             format!("--html is for traces, and there is no file '{name}'; --json is for both");
         return Err(Usage(what).into());
     }
-    let client = Client::new(arguments.admin.clone())?;
+    let client = Client::new(target(arguments)?)?;
     let volume: Volume = client
         .get(&path(name, "")?)
         .with_context(|| format!("there is no file '{name}', so a volume was looked for"))?;
@@ -316,11 +375,36 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_there_is_a_trace_and_a_path_too() {
+    fn a_file_that_is_there_is_a_trace_and_so_is_a_path() {
+        let question = |words: &[&str]| {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            asked(&words)
+        };
+        let volume = |words: &[&str]| question(words).map(|asked| asked.name);
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(named(&[file.path().to_owned()]), None);
-        assert_eq!(named(&["no/such".into()]), None);
-        assert_eq!(named(&["vol0".into(), "vol1".into()]), None);
-        assert_eq!(named(&["vol0".into()]), Some("vol0"));
+        assert_eq!(volume(&[file.path().to_str().unwrap()]), None);
+        assert_eq!(volume(&["no/such"]), None);
+        assert_eq!(volume(&["vol0", "vol1"]), None);
+        assert_eq!(volume(&[]), None);
+        assert_eq!(volume(&["vol0", "--help"]), None);
+        assert_eq!(volume(&["vol0", "--jsno"]), None);
+        assert_eq!(volume(&["vol0"]), Some("vol0".to_owned()));
+        assert_eq!(volume(&["--size", "4GiB", "vol0"]), Some("vol0".to_owned()));
+        let asked = question(&[
+            "vol0",
+            "--seed",
+            "2",
+            "--admin",
+            "unix:/b.sock",
+            "--json",
+            "--tier",
+        ]);
+        let expected = OfVolume {
+            name: "vol0".to_owned(),
+            admin: Some("unix:/b.sock".to_owned()),
+            json: true,
+            html: false,
+        };
+        assert_eq!(asked, Some(expected));
     }
 }

@@ -21,6 +21,10 @@ use std::rc::Rc;
 
 use anyhow::{Context, anyhow};
 use base::{Map, Nanos};
+use config::{
+    Backing, ClusterConfig, Config, DeviceConfig, ExportConfig, HybridConfig, Kind, StoreConfig,
+    TlsConfig,
+};
 use device::model::{ModelDisk, Spec, Store};
 use device::{Device, FileOptions, Meter, Striped};
 use env::fs::Direct;
@@ -29,10 +33,6 @@ use front::nbd;
 use tokio::sync::oneshot;
 
 use crate::cluster_tree::{self, OpenCluster};
-use crate::config::{
-    Backing, ClusterConfig, Config, DeviceConfig, ExportConfig, HybridConfig, Kind, StoreConfig,
-    TlsConfig,
-};
 use crate::pairs::{Memory, PairFile};
 use crate::registry::Registry;
 use crate::secrets;
@@ -164,7 +164,7 @@ fn group_of(export: &ExportConfig) -> &str {
     }
 }
 
-/// Cuts a configuration into trees that share nothing. Devices nobody uses join the first one, where
+/// Cuts a configuration into trees that share nothing. Devices without a user join the first one, where
 /// they can be attached to its volumes.
 pub fn trees(config: &Config) -> Vec<Plan> {
     let mut groups = Groups::default();
@@ -276,7 +276,7 @@ pub fn start(
             let runtime = match env::Runtime::real(env::RealConfig::default()) {
                 Ok(runtime) => runtime,
                 Err(error) => {
-                    // Nobody listens any more: then the daemon is ending anyway.
+                    // No receiver is left: then the daemon is ending anyway.
                     let _ = started.send(Err(anyhow!("cannot make a data runtime: {error}")));
                     return;
                 }
@@ -575,7 +575,7 @@ mod tests {
                 "[[device]]\nname = \"{name}\"\nmemory = true\nsize = \"8MiB\"\n"
             ));
         }
-        let config = crate::config::read(&(text + rest), "test", None).unwrap();
+        let config = config::read(&(text + rest), "test", None).unwrap();
         trees(&config)
             .iter()
             .map(|plan| plan.devices.iter().map(|d| d.name.clone()).collect())

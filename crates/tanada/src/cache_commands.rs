@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use base::Nanos;
 use clap::Args;
+use config::{self, Backing, Config, HybridConfig, Kind};
 use hybrid::{Pair, PairBook};
+use report::terminal::Usage;
 use rustix::fs::{FlockOperation, flock};
 
-use crate::cli::Usage;
-use crate::config::{self, Backing, Config, HybridConfig, Kind};
 use crate::pairs::{PairFile, identity};
 use crate::registry::Registry;
 use crate::{serve, show};
@@ -180,7 +180,7 @@ pub fn give_up(of: &OfCache) -> anyhow::Result<()> {
     }
     let named = record.filter(|pair| pair.cache == Some(meant.cache));
     if let Some(pair) = named {
-        file.write(&pair.alone()).map_err(|why| anyhow!(why))?;
+        file.write(&pair.alone())?;
     }
     let lost = match named {
         Some(Pair { dirty: true, .. }) => format!(
@@ -231,7 +231,7 @@ pub fn accept(of: &OfCache) -> anyhow::Result<()> {
         accepted: true,
         ..before
     };
-    file.write(&pair).map_err(|why| anyhow!(why))?;
+    file.write(&pair)?;
     let slow = &meant.hybrid.slow;
     let then = match pair.failing {
         true => format!(

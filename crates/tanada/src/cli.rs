@@ -1,13 +1,13 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use config::DATA_DIR;
 
 use crate::client::Target;
-use crate::config::DATA_DIR;
-use crate::trace_commands::TraceCommand;
 
 /// One fast, predictable, safe store out of slow and fast storage.
 #[derive(Parser)]
@@ -54,71 +54,30 @@ pub enum Command {
     /// Look what this machine can do, what is missing, and how to get it.
     Doctor(Doctor),
     /// Repeat the papers' measurements in virtual time.
-    #[command(subcommand)]
-    Experiment(Experiment),
+    Experiment(Passed),
     /// Simulate: what would policies and whole stacks have done with a trace?
-    #[command(subcommand)]
-    Sim(crate::sim::Sim),
-    /// Predict what an application would do on a device nobody has.
-    #[command(subcommand)]
-    Predict(crate::predict_commands::Predict),
+    Sim(Passed),
+    /// Predict what an application would do on a device that cannot be bought yet.
+    Predict(Passed),
     /// Measure devices: what predictions are made from.
-    #[command(subcommand)]
-    Bench(crate::bench_commands::Bench),
+    Bench(Passed),
     /// Work on block traces: real ones, and generated ones.
-    #[command(subcommand)]
-    Trace(TraceCommand),
+    Trace(Passed),
     /// Advise which cache would do a trace or a running volume good, and what it would cost.
-    Advise(crate::advise::Advise),
+    Advise(Passed),
 }
 
-#[derive(Subcommand)]
-pub enum Experiment {
-    /// List the experiments.
-    List {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Run one: the paper's figures beside ours.
-    Run(RunExperiment),
-}
-
+/// Arguments of a command that `tanada-lab` carries out, as they were typed.
 #[derive(Args)]
-pub struct RunExperiment {
-    /// Its name; `tanada experiment list` shows them.
-    pub name: String,
-    /// The same rows from a shorter run (under a minute).
-    #[arg(long)]
-    pub quick: bool,
-    /// The first seed; others follow it.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Print the rows as JSON.
-    #[arg(long)]
-    pub json: bool,
-    /// Write a report: one self-contained HTML file.
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
-    /// For tiering: replay the recorded src1_0 and src1_1 of MSR Cambridge in this folder (SNIA IOTTA), not generated ones.
-    #[arg(long, value_name = "DIR")]
-    pub msr: Option<PathBuf>,
-    /// For tiering: also compare our defaults with the disk alone on every block trace in this folder.
-    #[arg(long, value_name = "DIR")]
-    pub traces: Option<PathBuf>,
-    /// For reserve: some of it in real time, on a file of 1 GiB in this folder or of this name, beside virtual time; ten minutes.
-    #[arg(long, value_name = "PLACE", conflicts_with = "quick")]
-    pub real: Option<PathBuf>,
-    /// For predict-loop: how many times slower than their sheets the devices are; what a fast one does is then not lost in what
-    /// the way there takes [default: 1]
-    #[arg(long, value_name = "TIMES")]
-    pub slower: Option<f64>,
+#[command(disable_help_flag = true)]
+pub struct Passed {
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARGUMENTS"
+    )]
+    arguments: Vec<OsString>,
 }
-
-/// Something asked for that makes no sense; exit status 2.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Usage(pub String);
 
 #[derive(Args)]
 pub struct Serve {
@@ -258,7 +217,7 @@ pub enum Volume {
 pub struct Heat {
     pub name: String,
     /// Only the last so long, such as 2h [default: all that is kept]
-    #[arg(long, value_name = "SPAN", value_parser = crate::config::read_span)]
+    #[arg(long, value_name = "SPAN", value_parser = config::read_span)]
     pub last: Option<base::Nanos>,
     /// How many columns the map may take [default: those of the terminal]
     #[arg(long, value_name = "COLUMNS")]
@@ -277,7 +236,7 @@ pub struct Moves {
     #[arg(long, value_name = "N")]
     pub region: Option<u32>,
     /// Only the last so long, such as 1h [default: all that is kept]
-    #[arg(long, value_name = "SPAN", value_parser = crate::config::read_span)]
+    #[arg(long, value_name = "SPAN", value_parser = config::read_span)]
     pub last: Option<base::Nanos>,
     /// The newest so many at most.
     #[arg(long, default_value_t = 100, value_name = "N")]

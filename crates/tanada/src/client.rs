@@ -6,7 +6,7 @@
 //!                              \-> else TCP, with the token of TANADA_ADMIN_TOKEN_FILE if that is set
 //! ```
 //!
-//! Always true: what a TCP listener says is believed of a path only. A socket found that way is used if the
+//! Always true: what a TCP listener says is trusted of a path only. A socket found that way is used if the
 //! system says that this user or root serves it. On this machine the token goes to no port that another user
 //! listens on. An answer that a daemon gives its owner alone is not taken from a listener that asked for no proof.
 
@@ -19,17 +19,18 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use config::{ADMIN, is_local};
 use env::net::Address;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use report::terminal::said;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::admin::access::{Access, READABLE};
 use crate::admin::api::Refusal;
-use crate::config::{ADMIN, is_local};
 use crate::secrets;
 
 /// Where a daemon's admin API is: `127.0.0.1:10880`, `http://127.0.0.1:10880` or `unix:/path`.
@@ -316,7 +317,7 @@ impl Client {
             let Ok(stream) = connect(&path).await else {
                 continue;
             };
-            // Any user can listen on the port and name any socket: who serves it counts.
+            // Any user can listen on the port and name any socket: the process that serves it counts.
             if stream.peer_cred().is_ok_and(|it| is_trusted(it.uid(), me)) {
                 return Some(path);
             }
@@ -404,9 +405,8 @@ fn token() -> Result<Option<String>, ClientError> {
         return Ok(None);
     };
     let key = secrets::read(Path::new(&file));
-    let key = key.map_err(|error| {
-        ClientError::Token(format!("{TOKEN_FILE}: {}", crate::said::words(&error)))
-    })?;
+    let key =
+        key.map_err(|error| ClientError::Token(format!("{TOKEN_FILE}: {}", said::words(&error))))?;
     Ok(Some(secrets::to_hex(&key)))
 }
 

@@ -2,13 +2,14 @@
 
 use clap::Subcommand;
 use hyper::Method;
+use report::terminal::Usage;
+use report::terminal::table::table;
 
 use crate::admin::api::{NbdListener, Status};
 use crate::admin::clients::{Gone, Which};
-use crate::cli::{Ask, Usage};
+use crate::cli::Ask;
 use crate::client::Client as Admin;
 use crate::show;
-use crate::table::table;
 
 #[derive(Subcommand)]
 pub enum Client {

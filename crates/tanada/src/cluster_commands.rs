@@ -11,18 +11,19 @@ use std::path::PathBuf;
 use base::Bytes;
 use clap::{Args, Subcommand};
 use hyper::Method;
+use report::terminal::{Usage, table};
 use serde_json::{Map, Value};
 use vdisk::record::{Fairness, Name, OnMetaLoss};
 
 use crate::admin::cluster::{
-    Called, ClusterStore, Disk as Shown, DiskChange, Done, Here, NewDisk, RepairAsk, Repaired,
-    StoreAsk, StoreChange, TakeOverAsk, priority,
+    Called, ClusterStore, Disk as Shown, DiskChange, Done, Here, NewDisk, Repaired, StoreAsk,
+    StoreChange, TakeOverAsk,
 };
-use crate::cli::{Ask, Usage};
+use crate::cli::Ask;
 use crate::client::Client;
 use crate::disk_copy;
+use crate::repair_text::{self, RepairAsk};
 use crate::show;
-use crate::table::{size, table};
 
 /// Commands about virtual disks.
 #[derive(Subcommand)]
@@ -58,7 +59,7 @@ pub enum Disk {
         #[command(flatten)]
         ask: Ask,
     },
-    /// Let a virtual disk that nobody uses go on from one of its snapshots; what was written since is lost.
+    /// Let a virtual disk that no client uses go on from one of its snapshots; what was written since is lost.
     Rollback {
         /// Which volume, and where to.
         #[arg(value_name = "VOLUME@SNAPSHOT")]
@@ -78,7 +79,7 @@ pub enum Disk {
         #[command(flatten)]
         ask: Ask,
     },
-    /// Give a virtual disk that nobody uses another name.
+    /// Give a virtual disk that no client uses another name.
     Rename {
         /// As it is called.
         name: Name,
@@ -132,22 +133,26 @@ pub enum Disk {
         #[command(flatten)]
         ask: Ask,
     },
-    /// Bring the copies of a virtual disk back, repair what scrubs found damaged, and look whether all is there.
+    /// Resync the copies of a virtual disk, repair what scrubs found damaged, and look whether all is there.
     #[command(
         after_help = "Exit status 1 if it is not healthy in the end, a copy is missing, or no copy has what is damaged."
     )]
-    Repair {
-        /// The volume.
-        name: Name,
-        /// How long to wait for copies to be brought back, in seconds; unless said as long as copies are made, 300 s at most.
-        #[arg(long, value_name = "SECONDS")]
-        patience: Option<u64>,
-        /// Delete copies that no map needs, of all volumes.
-        #[arg(long)]
-        free: bool,
-        #[command(flatten)]
-        ask: Ask,
-    },
+    Repair(Repair),
+}
+
+/// What a repair of a virtual disk may do.
+#[derive(Args)]
+pub struct Repair {
+    /// The volume.
+    name: Name,
+    /// How long to wait for copies to be resynced, in seconds; unless given as long as copies are made, 300 s at most.
+    #[arg(long, alias = "patience", value_name = "SECONDS")]
+    timeout: Option<u64>,
+    /// Delete copies that no map needs, of all volumes.
+    #[arg(long)]
+    free: bool,
+    #[command(flatten)]
+    ask: Ask,
 }
 
 /// A volume to be made.
@@ -179,7 +184,7 @@ pub struct Kept {
     /// Keep clients of one class apart: a seek behind another one counts so often, 1 to 100 [default: 1]
     #[arg(long, value_name = "TIMES")]
     fairness: Option<Fairness>,
-    /// Its requests come under what this holder has reserved at the stores (`tanada reserve add --holder`).
+    /// Its requests are attached to what this holder has reserved at the stores (`tanada reserve add --holder`).
     #[arg(long, value_name = "WHO")]
     holder: Option<String>,
     /// What requests do while the meta store does not answer and the writer's lease has run out: wait, fail [default: wait]
@@ -272,7 +277,7 @@ impl std::fmt::Display for At {
 }
 
 pub fn a_priority(text: &str) -> Result<String, String> {
-    priority(text).map(|_| text.to_owned())
+    config::export::priority(text).map(|_| text.to_owned())
 }
 
 pub fn a_meta_loss(text: &str) -> Result<String, String> {
@@ -328,7 +333,7 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
             let said = format!(
                 "{} has {} and {} copies; {}",
                 disk.name,
-                size(disk.size_bytes),
+                table::size(disk.size_bytes),
                 disk.copies,
                 connect(&disk)
             );
@@ -386,7 +391,7 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
             };
             let path = path(&name, "");
             let disk: Shown = Client::new(ask.admin)?.send_json(Method::PATCH, &path, &change)?;
-            let said = format!("{name} has {} now\n", crate::table::size(disk.size_bytes));
+            let said = format!("{name} has {} now\n", table::size(disk.size_bytes));
             told(&disk, ask.json, &said)
         }
         Disk::Rename { name, new, ask } => {
@@ -427,12 +432,7 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
             let said = format!("{name} is open here for a minute; {}", connect(&disk));
             told(&disk, ask.json, &said)
         }
-        Disk::Repair {
-            name,
-            patience,
-            free,
-            ask,
-        } => repair(&name, patience, free, ask),
+        Disk::Repair(wanted) => repair(wanted),
     }
 }
 
@@ -449,13 +449,14 @@ fn new_disk(name: &Name, size: Bytes, kept: &Kept) -> NewDisk {
     }
 }
 
-fn repair(name: &Name, patience: Option<u64>, free: bool, ask: Ask) -> anyhow::Result<()> {
+fn repair(wanted: Repair) -> anyhow::Result<()> {
+    let (name, ask) = (wanted.name, wanted.ask);
     let client = Client::new(ask.admin)?;
     let wanted = RepairAsk {
-        patience_seconds: patience,
-        free,
+        timeout_seconds: wanted.timeout,
+        free: wanted.free,
     };
-    let found: Repaired = client.send_json(Method::POST, &path(name, "/repair"), &wanted)?;
+    let found: Repaired = client.send_json(Method::POST, &path(&name, "/repair"), &wanted)?;
     match ask.json {
         true => show::json(&found)?,
         false => show::text(&repaired(&found))?,
@@ -478,32 +479,16 @@ fn repaired(found: &Repaired) -> String {
     }
     let _ = writeln!(
         text,
-        "\n{} extents made equal, {} brought to stores that were out, {} copies mended",
+        "\n{} extents reconciled, {} resynced to stores that were out, {} copies repaired",
         found.reconciled_extents, found.resynced_extents, found.mended_copies
     );
     if found.repaired_bytes > 0 {
-        let size = crate::table::size(found.repaired_bytes);
+        let size = table::size(found.repaired_bytes);
         let _ = writeln!(text, "{size} of damage written anew from other copies");
     }
-    if found.missing_copies > 0 {
-        let _ = writeln!(
-            text,
-            "{} copies of extents are missing",
-            found.missing_copies
-        );
-    }
-    for damage in &found.damage_left {
-        let _ = writeln!(text, "damaged still: {damage}");
-    }
-    for loss in &found.losses {
-        let _ = writeln!(text, "missing: {loss}");
-    }
-    for store in &found.unknown_store_names {
-        let _ = writeln!(
-            text,
-            "store {store} does not answer: nothing is known of what it has"
-        );
-    }
+    text += &repair_text::damaged(&found.damage_left, found.damage_left_more);
+    let unknown = &found.unknown_store_names;
+    text += &repair_text::missing(found.missing_copies, &found.losses, unknown);
     if found.leaked_copies > 0 {
         let what = match found.freed {
             true => "deleted",
@@ -563,8 +548,8 @@ fn export(source: &At, file: &std::path::Path, ask: Ask) -> anyhow::Result<()> {
         false => show::text(&format!(
             "{source} is in {}: {}, of which {} are data\n",
             file.display(),
-            size(copied.size_bytes),
-            size(copied.data_bytes)
+            table::size(copied.size_bytes),
+            table::size(copied.data_bytes)
         )),
     }
 }
@@ -617,8 +602,8 @@ fn import(file: &std::path::Path, name: &Name, kept: &Kept, ask: Ask) -> anyhow:
         false => show::text(&format!(
             "{name} has what {} has: {}, of which {} are data\n",
             file.display(),
-            size(copied.size_bytes),
-            size(copied.data_bytes)
+            table::size(copied.size_bytes),
+            table::size(copied.data_bytes)
         )),
     }
 }
@@ -633,7 +618,7 @@ pub fn disks(disks: &[Shown]) -> String {
             let dash = || "-".to_owned();
             vec![
                 disk.name.clone(),
-                size(disk.size_bytes),
+                table::size(disk.size_bytes),
                 disk.copies.to_string(),
                 disk.health.clone(),
                 disk.open_on.clone().unwrap_or_else(dash),
@@ -653,7 +638,7 @@ pub fn disks(disks: &[Shown]) -> String {
         "SNAPSHOTS",
         "FROM",
     ];
-    let mut text = table(&head, &rows);
+    let mut text = table::table(&head, &rows);
     for disk in disks.iter().filter(|disk| !disk.why.is_empty()) {
         let _ = writeln!(text, "{}: {}", disk.name, disk.why);
     }
@@ -671,12 +656,12 @@ fn snapshots(disk: &Shown) -> String {
             };
             vec![
                 format!("{}@{}", disk.name, it.name),
-                size(it.size_bytes),
+                table::size(it.size_bytes),
                 clones,
             ]
         })
         .collect();
-    table(&["SNAPSHOT", "SIZE", "CLONES"], &rows)
+    table::table(&["SNAPSHOT", "SIZE", "CLONES"], &rows)
 }
 
 /// One virtual disk in full.
@@ -684,7 +669,7 @@ pub fn page(disk: &Shown) -> String {
     let mut text = format!(
         "{}: a virtual disk of {}\n",
         disk.name,
-        size(disk.size_bytes)
+        table::size(disk.size_bytes)
     );
     let mut line = |what: &str, value: &str| {
         let _ = writeln!(text, "  {what:<18} {value}");
@@ -772,7 +757,7 @@ fn stores(here: &Here) -> String {
     let head = [
         "NODE", "IS", "STORE", "NUMBER", "STATE", "DOMAIN", "HEARD", "ADDRESS",
     ];
-    let mut text = table(&head, &rows);
+    let mut text = table::table(&head, &rows);
     if let Some(silent) = here.meta_silent_seconds {
         let _ = writeln!(
             text,

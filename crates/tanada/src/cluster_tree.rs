@@ -16,10 +16,13 @@ use std::rc::{Rc, Weak};
 
 use anyhow::{Context, anyhow};
 use base::Nanos;
+use config::cluster::{self, MetaConfig};
+use config::{ClusterConfig, ExportConfig};
 use device::Device;
 use env::net::{Address, Listener};
 use front::nbd::{self, Soon, Supplied, Supply};
 use policy::place::{Kind, Options, State, build};
+use report::terminal::said;
 use store::client::{Client, ClientOptions, Credentials};
 use store::node::Node;
 use store::wire::NodeKey;
@@ -32,8 +35,6 @@ use vdisk::meta::{Etcd, EtcdConfig, EtcdTls, MetaStore, Redb};
 use vdisk::record::Name;
 
 use crate::assemble::nbd_limits;
-use crate::config::cluster::{self, MetaConfig};
-use crate::config::{ClusterConfig, ExportConfig};
 use crate::secrets;
 use crate::store_tree::OpenStore;
 use crate::tree::OpenServer;
@@ -41,7 +42,7 @@ use crate::volume_exports::VolumeExport;
 
 /// Between two tries to register stores.
 const REGISTER_AGAIN: Nanos = Nanos::secs(2);
-/// Between two tries to tell or hear, where there is no socket.
+/// Between two tries to announce or to hear, where there is no socket.
 const ANNOUNCE_AGAIN: Nanos = Nanos::secs(5);
 /// A client waits so long at most until its volume is open: another node's lease may have to run out.
 const NEGOTIATION: Nanos = Nanos::secs(90);
@@ -173,14 +174,14 @@ pub struct OpenCluster {
     waiting: RefCell<Vec<(NewStore, String)>>,
     /// This node's own, by their identities.
     own: BTreeMap<u128, Rc<Node>>,
-    /// The numbers of those that tell how long their queues are.
+    /// The numbers of the own stores that send load reports.
     told: RefCell<BTreeSet<StoreNumber>>,
     node_key: NodeKey,
-    /// Ends with them: telling, and hearing others.
+    /// Ends with them: announcing, and hearing others.
     telling: RefCell<Vec<env::CancelOnDrop<()>>>,
     /// What is wrong with the meta store as a whole.
     warning: RefCell<Option<String>>,
-    /// Why nobody is heard.
+    /// Why no other node is heard.
     deaf: RefCell<Option<String>>,
     /// Closed last.
     _meta: Meta,
@@ -366,15 +367,14 @@ impl OpenCluster {
         }
     }
 
-    /// Why nobody is heard, though it is wanted.
+    /// Why no other node is heard, though it is wanted.
     pub fn deaf(&self) -> Option<String> {
         self.deaf.borrow().clone()
     }
 
     /// The identity of the store at `address`.
     pub async fn identity(&self, address: &Address) -> Result<u128, String> {
-        let key =
-            secrets::read(&self.config.key_file).map_err(|error| crate::said::words(&error))?;
+        let key = secrets::read(&self.config.key_file).map_err(|error| said::words(&error))?;
         let credentials = Credentials::NodeKey(key);
         let asked = Client::connect_with(address, credentials, &ClientOptions::default()).await;
         let client = asked.map_err(|error| error.to_string())?;
@@ -467,7 +467,7 @@ async fn keep_registering(open: Weak<OpenCluster>) {
     }
 }
 
-/// Every volume, opened for whoever asks for it.
+/// Every volume, opened for the client that asks for it.
 struct Volumes(Rc<Cluster>);
 
 impl Supply for Volumes {

@@ -7,10 +7,10 @@
 //! Always true: as long as each server keeps to its share, opening a file or reaching another node never fails because
 //! clients hold every descriptor.
 
+use config::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::admin::slots::CONNECTIONS_MAX as ADMIN_CONNECTIONS_MAX;
-use crate::config::Config;
 
 /// The least that is kept for everything but connections.
 const RESERVE_MIN: u64 = 128;

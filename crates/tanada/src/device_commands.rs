@@ -13,12 +13,12 @@ use device::model::{ModelInfo, Spec};
 use device::{FileOptions, model};
 use env::fs::Direct;
 use indicatif::ProgressBar;
+use report::terminal::table::{count, size, table};
 
 use crate::admin::api;
 use crate::cli;
 use crate::client::Client;
 use crate::show;
-use crate::table::{count, size, table};
 
 /// Runs one of them.
 pub fn run(command: cli::Device) -> anyhow::Result<()> {
@@ -118,7 +118,7 @@ fn measure(target: &str, overwrite: bool) -> anyhow::Result<BenchReport> {
         return Ok(bench::measure(&spec, None, &Plan::default(), 1)?);
     }
     let plan = Plan {
-        // Seven cases of a device somebody waits for.
+        // Seven cases of a device, while the user waits.
         time: Nanos::secs(2),
         writes: overwrite,
         overwrite,
@@ -145,7 +145,7 @@ fn report_page(report: &BenchReport) -> String {
         false => "real",
     };
     let mut text = format!("{}: {}, {how}\n\n", report.device, size(report.size_bytes));
-    let micros = |us: f64| crate::table::span((us * 1e3) as u64);
+    let micros = |us: f64| report::terminal::table::span((us * 1e3) as u64);
     let rows: Vec<Vec<String>> = report
         .cases
         .iter()

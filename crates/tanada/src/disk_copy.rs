@@ -21,10 +21,9 @@ use device::{Class, Device, WriteFlags};
 use env::net::Address;
 use env::sync::join_all;
 use front::nbd::{Client, ClientOptions};
+use report::terminal::progress;
 use rustix::fs::SeekFrom;
 use serde::Serialize;
-
-use crate::progress;
 
 /// Read or written at once.
 const PIECE: u64 = 1 << 20;

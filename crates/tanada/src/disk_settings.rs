@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use hyper::Method;
+use report::terminal::Usage;
 use vdisk::record::{Fairness, Name};
 
 use crate::admin::cluster::{Disk as Shown, DiskChange};
-use crate::cli::{Ask, Usage};
+use crate::cli::Ask;
 use crate::client::Client;
 use crate::cluster_commands::{a_meta_loss, a_priority, path, told};
 
@@ -24,10 +25,10 @@ pub struct SetDisk {
     /// Of a virtual disk: how many copies a write must reach at least.
     #[arg(long, value_name = "N")]
     min_copies: Option<u8>,
-    /// Of a virtual disk: its requests come under what this holder has reserved at the stores.
+    /// Of a virtual disk: its requests are attached to what this holder has reserved at the stores.
     #[arg(long, value_name = "WHO", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     holder: Option<String>,
-    /// Of a virtual disk: its requests come under no reservation any more.
+    /// Of a virtual disk: its requests are attached to no reservation any more.
     #[arg(long, conflicts_with = "holder")]
     no_holder: bool,
     /// Of a virtual disk: what requests do while the meta store does not answer and the writer's lease has run out: wait, fail.

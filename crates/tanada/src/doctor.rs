@@ -13,17 +13,18 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use base::Bytes;
+use config::{self, Config, Kind};
 use env::fs::{Direct, File, Options};
+use report::terminal::table::{size, table};
 use rustix::fs::{Access, AtFlags, FallocateFlags, StatxFlags};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
 use crate::cli;
-use crate::config::{self, Config, Kind};
-use crate::look;
+use crate::look::{self, Stand};
 use crate::serve;
 use crate::show;
-use crate::table::{size, table};
 
 /// How a thing stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -118,9 +119,10 @@ pub fn examine(config: &Config) -> Vec<Finding> {
         }
     }
     for seen in look::devices(config) {
-        let state = match seen.bad {
-            true => State::Missing,
-            false => State::Ok,
+        let state = match seen.stand {
+            Stand::Bad => State::Missing,
+            Stand::Unknown => State::Warn,
+            Stand::Good => State::Ok,
         };
         let what = format!("on {}", seen.what);
         findings.add("device", &what, state, seen.found, &seen.todo);
@@ -159,10 +161,8 @@ pub fn render(findings: &[Finding]) -> String {
 }
 
 fn kernel(findings: &mut Findings) {
-    let release = rustix::system::uname()
-        .release()
-        .to_string_lossy()
-        .into_owned();
+    let system = rustix::system::uname();
+    let release = system.release().to_string_lossy();
     let state = match version(&release) {
         Some(version) if version >= (6, 1) => State::Ok,
         _ => State::Warn,
@@ -280,14 +280,11 @@ fn data_dir(findings: &mut Findings, dir: &Path) {
         false => format!("{} (not made yet)", dir.display()),
     };
     if let Err(error) = rustix::fs::access(nearest, Access::WRITE_OK | Access::EXEC_OK) {
-        findings.add(
-            "data",
-            "data directory",
-            State::Missing,
-            format!("{shown}: {error}"),
-            "choose another one with --data-dir, or change its owner",
-        );
-        return;
+        let denied = error == Errno::ACCESS;
+        let state = [State::Missing, State::Warn][usize::from(denied)];
+        let todo = look::unusable("`tanada doctor`", nearest, denied);
+        let found = format!("{shown}: {error}");
+        return findings.add("data", "data directory", state, found, &todo);
     }
     findings.add("data", "data directory", State::Ok, shown, "");
     if let Ok(space) = rustix::fs::statvfs(nearest) {

@@ -4,12 +4,12 @@
 //! earlier status, later status -> differences per second -> cells -> text (--once) or screen (top)
 //! ```
 
+use report::terminal::table::{count, megabytes_per_second, share, size, span};
 use serde::Serialize;
 
 use crate::admin::api::{Device, Export, Figures, Latency, Power, Status, Volume, quantile};
 use crate::admin::store::Store;
 use crate::admin::tier::Tier;
-use crate::table::{count, megabytes_per_second, share, size, span};
 
 /// One frame of `tanada top`: what happened in a stretch of time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -50,7 +50,7 @@ pub struct TierRow {
     pub flow_bytes_per_second: Option<f64>,
 }
 
-/// Somebody's access to a store in that time.
+/// One holder's access to a store in that time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SessionRow {
     pub store: String,

@@ -1,4 +1,4 @@
-//! The daemon's log: lines to standard error that nobody waits for.
+//! The daemon's log: lines to standard error for which no thread waits.
 //!
 //! ```text
 //! any thread -> line -> bounded queue -> a thread of its own -> standard error
@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Writes out what is still in the queue when dropped.
 static WRITER: Mutex<Option<WorkerGuard>> = Mutex::new(None);
 
-/// Lines nobody will read.
+/// Lines that were dropped.
 pub struct Lost(ErrorCounter);
 
 /// Begins the log; once in a process.

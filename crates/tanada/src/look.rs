@@ -5,37 +5,58 @@
 //! the record of pairs, the caches given up                               -> what `serve` would make of it
 //! ```
 //!
-//! `serve --check` and `doctor` tell it. A device that is not here, or that this user may not read, is no mistake of the
-//! configuration: it may be meant for another machine.
+//! `serve --check` and `doctor` report it, in the words that the start itself uses ([`hybrid::inspect::outlook`]). A device that
+//! is not here, or that this user may not read, is no mistake of the configuration: it may be meant for another machine. Nor
+//! is a data directory that this user may not read: what it says is then not known.
 //!
 //! Always true: nothing is written, and nothing is locked.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use base::Bytes;
-use hybrid::inspect::{Offered, START, Start, look, refusal};
-use hybrid::{MadeIn, OpenError, PairBook};
+use config::{Backing, Config, DeviceConfig, HybridConfig, Kind, StoreConfig};
+use hybrid::PairBook;
+use hybrid::inspect::{Beside, Offered, Outlook, START, Start, kept_mode, look, outlook};
+use report::terminal::said;
 
 use crate::assemble::ends_with_us;
-use crate::config::{Backing, Config, DeviceConfig, HybridConfig, Kind, StoreConfig};
 use crate::pairs::PairFile;
 use crate::registry::Registry;
-use crate::table::size;
 use crate::volume_mode;
+
+/// How a device stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stand {
+    Good,
+    /// It cannot be told by this user.
+    Unknown,
+    /// `serve` would refuse it, or do harm.
+    Bad,
+}
 
 /// What was seen of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     /// The device's name and path.
     pub what: String,
-    /// `serve` would refuse it, or do harm.
-    pub bad: bool,
+    pub stand: Stand,
     /// What is there.
     pub found: String,
     /// What to do about it; empty if nothing.
     pub todo: String,
+}
+
+impl Seen {
+    /// In one line; what to do stands there where no other place says it.
+    pub fn line(&self) -> String {
+        match self.stand {
+            Stand::Unknown => format!("{}: {}: {}", self.what, self.found, self.todo),
+            Stand::Good | Stand::Bad => format!("{}: {}", self.what, self.found),
+        }
+    }
 }
 
 /// The start of an object store.
@@ -47,15 +68,9 @@ pub fn devices(config: &Config) -> Vec<Seen> {
     for hybrid in &config.hybrids {
         let slow = find(config, &hybrid.slow).and_then(read);
         let fast = find(config, &hybrid.fast);
-        let slow_size = slow.as_ref().map(|it| it.size);
-        seen.extend(slow.map(|it| of_slow(hybrid, &it)));
-        let there = fast.and_then(read);
-        let blank = fast.and_then(to_be_made);
-        let missed = there.as_ref().or(blank.as_ref());
-        match missed.and_then(|it| of_pair(config, hybrid, it)) {
-            Some(bad) => seen.push(bad),
-            None => seen.extend(there.map(|it| with_mode(config, hybrid, slow_size, &it))),
-        }
+        seen.extend(slow.as_ref().map(|it| of_slow(hybrid, it)));
+        let there = fast.and_then(|it| read(it).or_else(|| to_be_made(it)));
+        seen.extend(there.map(|it| of_fast(config, hybrid, slow.as_ref(), &it)));
     }
     for store in &config.stores {
         let device = find(config, &store.device).and_then(read);
@@ -93,32 +108,42 @@ fn read(device: &DeviceConfig) -> Option<There> {
     })
 }
 
-/// A fast device whose file is not here, as a start makes it.
+/// A fast device that a start makes, blank: in memory, or a file that is not here.
 fn to_be_made(device: &DeviceConfig) -> Option<There> {
     let (path, size) = match &device.kind {
         Kind::Path {
             path,
             create: Some(size),
             ..
-        } => (path, *size),
+        } => (Some(path), *size),
         Kind::Model {
             backing: Backing::File(file),
             size,
             ..
-        } => (file, *size),
+        } => (Some(file), *size),
+        Kind::Model {
+            backing: Backing::Memory,
+            size,
+            ..
+        }
+        | Kind::Memory { size } => (None, *size),
         _ => return None,
     };
-    let missing = path.try_exists().is_ok_and(|there| !there);
+    let missing = path.is_none_or(|path| path.try_exists().is_ok_and(|there| !there));
+    let place = match path {
+        Some(path) => format!("{}, not made yet", path.display()),
+        None => "in memory".to_owned(),
+    };
     missing.then(|| There {
-        what: format!("{} ({}, not made yet)", device.name, path.display()),
+        what: format!("{} ({place})", device.name),
         size,
         start: vec![0; size.min(START).usize()],
     })
 }
 
-fn start_of(path: &Path) -> std::io::Result<(Vec<u8>, Bytes)> {
+fn start_of(path: &Path) -> io::Result<(Vec<u8>, Bytes)> {
     let mut file = File::open(path)?;
-    // A block device tells its length by its end, too.
+    // A block device shows its length by its end, too.
     let size = Bytes(file.seek(SeekFrom::End(0))?);
     file.seek(SeekFrom::Start(0))?;
     let mut start = Vec::new();
@@ -129,7 +154,7 @@ fn start_of(path: &Path) -> std::io::Result<(Vec<u8>, Bytes)> {
 fn good(there: &There, found: String) -> Seen {
     Seen {
         what: there.what.clone(),
-        bad: false,
+        stand: Stand::Good,
         found,
         todo: String::new(),
     }
@@ -138,12 +163,13 @@ fn good(there: &There, found: String) -> Seen {
 fn bad(there: &There, found: String, todo: String) -> Seen {
     Seen {
         what: there.what.clone(),
-        bad: true,
+        stand: Stand::Bad,
         found,
         todo,
     }
 }
 
+/// Whether a label on it matters depends on the fast device, and is told of that.
 fn of_slow(hybrid: &HybridConfig, there: &There) -> Seen {
     if there.start.starts_with(STORE) {
         let todo = format!(
@@ -152,33 +178,26 @@ fn of_slow(hybrid: &HybridConfig, there: &There) -> Seen {
         );
         return bad(there, "holds an object store".to_owned(), todo);
     }
-    match look(&there.start, there.size) {
-        Start::Cache { name, .. } => {
-            let todo = format!(
-                "are slow = \"{}\" and fast = \"{}\" swapped in the configuration? The slow device carries no label",
-                hybrid.slow, hybrid.fast
-            );
-            bad(there, format!("begins with the cache of {name}"), todo)
-        }
-        Start::Unreadable => bad(
-            there,
-            "begins with the label of a cache".to_owned(),
-            "are slow and fast swapped in the configuration? The slow device carries no label"
-                .to_owned(),
-        ),
-        Start::Blank => good(there, "begins with zeroes".to_owned()),
-        Start::Other => good(there, "holds data, which stay".to_owned()),
-    }
+    let found = match look(&there.start, there.size) {
+        Start::Cache { name, .. } => format!("begins with the label of a cache of {name}"),
+        Start::Unreadable => "begins with the label of a cache".to_owned(),
+        Start::Blank => "begins with zeroes".to_owned(),
+        Start::Other => "holds data, which stay".to_owned(),
+    };
+    good(there, found)
 }
 
-/// What the record of pairs and the label say together, if a start would be refused for it.
-fn of_pair(config: &Config, hybrid: &HybridConfig, there: &There) -> Option<Seen> {
+/// What a start would make of the fast device, and the mode that it would give the volume.
+fn of_fast(config: &Config, hybrid: &HybridConfig, slow: Option<&There>, there: &There) -> Seen {
     let name = hybrid.name();
-    let refused = |why: String| Some(bad(there, format!("is refused as fast of {name}"), why));
-    let kept = !ends_with_us(&hybrid.slow, &config.devices, &config.hybrids);
-    let record = match kept {
-        true => PairFile::in_dir(&config.data_dir, name).read(),
-        false => Ok(None),
+    let refused = |why: String| bad(there, format!("is refused as fast of {name}"), why);
+    let pair = PairFile::in_dir(&config.data_dir, name);
+    if let Some(seen) = may_not_read(&config.data_dir, &pair.path, there) {
+        return seen;
+    }
+    let record = match ends_with_us(&hybrid.slow, &config.devices, &config.hybrids) {
+        true => Ok(None),
+        false => pair.read(),
     };
     let record = match record {
         Ok(record) => record,
@@ -186,90 +205,72 @@ fn of_pair(config: &Config, hybrid: &HybridConfig, there: &There) -> Option<Seen
     };
     let abandoned = match Registry::in_dir(&config.data_dir).read() {
         Ok(abandoned) => abandoned,
-        Err(error) => return refused(crate::said::words(&error)),
+        Err(error) => return refused(said::words(&error)),
     };
     let offered = Offered {
         name,
         slow: &hybrid.slow,
         fast: &hybrid.fast,
+        slow_start: slow.map(|it| (&*it.start, it.size)),
         start: &there.start,
         size: there.size,
     };
-    match refusal(&offered, record, &abandoned, hybrid.force)? {
-        // Told in other words below: it may be meant.
-        OpenError::Foreign { .. } | OpenError::Version { .. } => None,
-        error => refused(error.to_string()),
+    let beside = Beside {
+        record,
+        abandoned: &abandoned,
+        force: hybrid.force,
+    };
+    let words = match outlook(&offered, &beside) {
+        Outlook::Opens(of) => format!("the cache of {of}"),
+        Outlook::Makes(words) | Outlook::Loses(words) => words,
+        Outlook::Refused(error) => return refused(error.to_string()),
+    };
+    let made = kept_mode(&offered, &beside);
+    let chosen = volume_mode::choose(&hybrid.settings, hybrid.mode_named, made);
+    good(there, format!("{words}, mode {}", chosen.mode))
+}
+
+/// That this user may not read what the data directory says of a fast device, if that is so.
+fn may_not_read(data_dir: &Path, pair: &Path, there: &There) -> Option<Seen> {
+    let denied = |path: &Path| {
+        let error = File::open(path).err()?;
+        (error.kind() == io::ErrorKind::PermissionDenied).then(|| path.to_owned())
+    };
+    let path = denied(pair).or_else(|| denied(&data_dir.join("abandoned")))?;
+    Some(Seen {
+        what: there.what.clone(),
+        stand: Stand::Unknown,
+        found: format!(
+            "not known to this user, who may not read {}",
+            path.display()
+        ),
+        todo: by_whom("the same command", data_dir),
+    })
+}
+
+/// What to do about a data directory `dir` that cannot be used; `denied`: by this user.
+pub fn unusable(command: &str, dir: &Path, denied: bool) -> String {
+    match denied {
+        true => by_whom(command, dir),
+        false => "choose another one with --data-dir, or change its owner".to_owned(),
     }
 }
 
-/// What [`of_fast`] says, and the mode that a start would give the volume, where that is known.
-fn with_mode(
-    config: &Config,
-    hybrid: &HybridConfig,
-    slow_size: Option<Bytes>,
-    there: &There,
-) -> Seen {
-    let mut seen = of_fast(hybrid, slow_size, there);
-    let record = PairFile::in_dir(&config.data_dir, hybrid.name());
-    let made = record.kept_mode().unwrap_or(MadeIn::Nothing);
-    let blank = look(&there.start, there.size) == Start::Blank;
-    // Without a record the label alone tells, which is read at the start.
-    if !seen.bad && (hybrid.mode_named || made != MadeIn::Nothing || blank) {
-        let chosen = volume_mode::choose(&hybrid.settings, hybrid.mode_named, made);
-        seen.found.push_str(&format!(", mode {}", chosen.mode));
-    }
-    seen
+/// What to do where this user may not use the data directory `dir`; `command` is to be run again.
+fn by_whom(command: &str, dir: &Path) -> String {
+    let owner = nearest(dir).map_or(String::new(), |(dir, user)| {
+        format!(", such as user {user}, who owns {}", dir.display())
+    });
+    format!(
+        "this is a matter of permissions, not of the configuration: run {command} with sudo, or as the user that runs the \
+         daemon{owner}"
+    )
 }
 
-fn of_fast(hybrid: &HybridConfig, slow_size: Option<Bytes>, there: &There) -> Seen {
-    let name = hybrid.name();
-    match look(&there.start, there.size) {
-        Start::Blank => good(
-            there,
-            format!("blank: {name} begins with an empty cache on it"),
-        ),
-        Start::Cache { counts: false, .. } => good(
-            there,
-            format!("a cache that was detached or given up: {name} begins with an empty one on it"),
-        ),
-        Start::Cache {
-            name: other,
-            slow_size: wanted,
-            ..
-        } => match slow_size {
-            Some(has) if has != wanted => bad(
-                there,
-                format!(
-                    "the cache of a slow device of {} ({other}), and {} has {}",
-                    size(wanted.0),
-                    hybrid.slow,
-                    size(has.0)
-                ),
-                format!(
-                    "attach it to the slow device that it belongs to, or name another fast device for {name}"
-                ),
-            ),
-            _ => good(there, format!("the cache of {other}")),
-        },
-        Start::Unreadable => bad(
-            there,
-            "the label of a cache of another version".to_owned(),
-            format!("start the version of Tanada that made it; {name} is refused with this one"),
-        ),
-        Start::Other if hybrid.force => good(
-            there,
-            format!(
-                "holds data that are no cache; they are lost when {name} starts (force = true)"
-            ),
-        ),
-        Start::Other => bad(
-            there,
-            "holds data that are no cache".to_owned(),
-            format!(
-                "is it the right device for {name}? If its data may go: wipefs -a on a device, or another file"
-            ),
-        ),
-    }
+/// The part of a path that can be looked at, and the user who owns it.
+fn nearest(path: &Path) -> Option<(&Path, u32)> {
+    let mut parts = path.ancestors();
+    parts.find_map(|part| Some((part, part.metadata().ok()?.uid())))
 }
 
 /// A store is made on what is blank alone.

@@ -24,17 +24,17 @@ use clap::{Args, Subcommand};
 use env::net::Address;
 use env::{Mailbox, Poster};
 use indicatif::{ProgressBar, ProgressStyle};
+use report::terminal::Usage;
+use report::terminal::printable::printable;
+use report::terminal::table::{megabytes_per_second, size, table};
 use serde::Serialize;
 use store::client::{Client, ClientOptions, Credentials};
 use store::{Change, Stat};
 
 use crate::admin::store::Store;
-use crate::cli::Usage;
 use crate::client::{Client as Admin, Target};
-use crate::printable::printable;
 use crate::secrets;
 use crate::show;
-use crate::table::{megabytes_per_second, size, table};
 
 /// Pieces on their way at once.
 const DEPTH: usize = 8;
@@ -69,7 +69,7 @@ pub struct At {
         value_name = "TOKEN|@FILE"
     )]
     capability: Option<String>,
-    /// The file with the node key; who has it may do everything, without a promise.
+    /// The file with the node key; a client that has it may do everything, without a promise.
     #[arg(long, value_name = "FILE", conflicts_with = "capability")]
     node_key: Option<PathBuf>,
     /// The daemon's admin API, to look names of stores up: HOST:PORT or unix:/path
@@ -200,7 +200,7 @@ fn with_client<T: 'static>(
     })
 }
 
-/// Where the store is: as said, or as the daemon tells.
+/// Where the store is: as said, or as the daemon reports.
 fn address(at: &At) -> anyhow::Result<Address> {
     if let Some(store) = &at.store
         && store.contains(':')
@@ -210,7 +210,7 @@ fn address(at: &At) -> anyhow::Result<Address> {
     let client = Admin::new(at.admin.clone())?;
     let found = match &at.store {
         Some(name) => {
-            crate::config::check_name(name).map_err(Usage)?;
+            config::check_name(name).map_err(Usage)?;
             client.get::<Store>(&format!("/v1/stores/{name}"))?
         }
         None => {
@@ -281,7 +281,7 @@ impl Moved {
         }
     }
 
-    /// To whoever looks on; stdout may be the data.
+    /// To standard error; stdout may be the data.
     fn tell(&self, json: bool, verb: &str) -> anyhow::Result<()> {
         if json {
             return show::json(self);
@@ -326,7 +326,7 @@ fn put(put: Put) -> anyhow::Result<()> {
     let moved = with_client(&put.at.clone(), async move |client| {
         let bar = bar(&object, length);
         let begun = env::now();
-        // Whoever else puts the same object at the same time has another one.
+        // Another client that puts the same object at the same time has another one.
         let part = format!("{object}.put-{}", suffix()?);
         let done = send(&client, &part, source, put.piece, &bar).await;
         let done = match done {
@@ -343,7 +343,7 @@ fn put(put: Put) -> anyhow::Result<()> {
                 Ok(Moved::new(&object, bytes, took, generation))
             }
             Err(error) => {
-                // What cannot be removed either is named, so that somebody can.
+                // What cannot be removed either is named, so that the user can.
                 if let Err(left) = client.delete(&part, Change::default()).await
                     && !is_not_there(&left)
                 {

@@ -12,12 +12,22 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use hybrid::{MadeIn, Mode, Pair, PairBook, Ties};
+use anyhow::anyhow;
+use hybrid::{Mode, Pair, PairBook, Ties, Unwritten};
 use serde::{Deserialize, Serialize};
 
 use crate::registry::Registry;
 
-const VERSION: u32 = 1;
+/// Version 1 may lack the mode. The programs that wrote none call a record with one damaged, since they look at keys before
+/// the version.
+const VERSION: u32 = 2;
+const VERSION_MIN: u32 = 1;
+
+/// What every version has.
+#[derive(Debug, Deserialize)]
+struct Versioned {
+    version: u32,
+}
 
 /// The file's contents.
 #[derive(Debug, Serialize, Deserialize)]
@@ -44,8 +54,6 @@ struct Written {
 pub struct PairFile {
     pub volume: String,
     pub path: PathBuf,
-    /// The volume's mode, for what is written from now on; `None`: as it was.
-    pub mode: Option<Mode>,
 }
 
 impl PairFile {
@@ -53,22 +61,7 @@ impl PairFile {
         PairFile {
             volume: volume.to_owned(),
             path: data_dir.join("pairs").join(format!("{volume}.json")),
-            mode: None,
         }
-    }
-
-    /// What the record keeps of the volume's mode.
-    ///
-    /// # Errors
-    /// As [`PairBook::read`].
-    pub fn kept_mode(&self) -> Result<MadeIn, String> {
-        Ok(match self.load()? {
-            None => MadeIn::Nothing,
-            Some(Written { mode: None, .. }) => MadeIn::Earlier,
-            Some(Written {
-                mode: Some(mode), ..
-            }) => MadeIn::Mode(mode),
-        })
     }
 
     fn load(&self) -> Result<Option<Written>, String> {
@@ -89,15 +82,16 @@ impl PairFile {
     }
 
     fn parse(&self, text: &str) -> Result<Written, String> {
-        let written: Written =
-            serde_json::from_str(text).map_err(|error| self.damaged(error.to_string()))?;
-        if written.version != VERSION {
+        let damaged = |error: serde_json::Error| self.damaged(error.to_string());
+        let Versioned { version } = serde_json::from_str(text).map_err(damaged)?;
+        if !(VERSION_MIN..=VERSION).contains(&version) {
             return Err(format!(
-                "{} is of version {}, and this program knows {VERSION}: use the program that wrote it",
-                self.path.display(),
-                written.version
+                "{} is of version {version}, and this program knows {VERSION_MIN} to {VERSION}: use the program that \
+                 wrote it",
+                self.path.display()
             ));
         }
+        let written: Written = serde_json::from_str(text).map_err(damaged)?;
         if written.volume != self.volume {
             return Err(self.damaged(format!("it is of a volume '{}'", written.volume)));
         }
@@ -126,7 +120,6 @@ impl PairFile {
             let other = PairFile {
                 volume: volume.to_owned(),
                 path: path.clone(),
-                mode: None,
             };
             if path != self.path && other.read()?.is_some_and(|pair| pair.cache == Some(cache)) {
                 return Ok(Some(other));
@@ -135,7 +128,8 @@ impl PairFile {
         Ok(None)
     }
 
-    fn replace(&self, text: &str) -> io::Result<()> {
+    /// Writes the new record beside the old one.
+    fn write_beside(&self, text: &str) -> io::Result<PathBuf> {
         let dir = self.path.parent().unwrap_or(Path::new("."));
         if !dir.is_dir() {
             fs::create_dir_all(dir)?;
@@ -147,8 +141,13 @@ impl PairFile {
         let mut file = File::create(&new)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(&new, &self.path)?;
-        File::open(dir)?.sync_all()
+        Ok(new)
+    }
+
+    /// Puts the new record, which lies beside the old one, in its place.
+    fn replace_by(&self, new: &Path) -> io::Result<()> {
+        fs::rename(new, &self.path)?;
+        File::open(self.path.parent().unwrap_or(Path::new(".")))?.sync_all()
     }
 }
 
@@ -164,10 +163,15 @@ impl PairBook for PairFile {
             dirty: written.dirty,
             failing: written.failing,
             accepted: written.accepted,
+            mode: written.mode,
         }))
     }
 
-    fn write(&self, pair: &Pair) -> Result<(), String> {
+    fn write(&self, pair: &Pair) -> Result<(), Unwritten> {
+        let failed = |error: &dyn std::fmt::Display, untouched| Unwritten {
+            why: format!("cannot write {}: {error}", self.path.display()),
+            untouched,
+        };
         let written = Written {
             version: VERSION,
             volume: self.volume.clone(),
@@ -175,15 +179,14 @@ impl PairBook for PairFile {
             generation: pair.generation,
             dirty: pair.dirty,
             failing: pair.failing,
-            // What cannot be read is replaced whole, so it keeps nothing.
-            mode: self
-                .mode
-                .or_else(|| self.load().ok().flatten().and_then(|old| old.mode)),
+            mode: pair.mode,
             accepted: pair.accepted,
         };
-        let text = serde_json::to_string_pretty(&written).map_err(|error| error.to_string())?;
-        self.replace(&(text + "\n"))
-            .map_err(|error| format!("cannot write {}: {error}", self.path.display()))
+        let text = serde_json::to_string_pretty(&written);
+        let text = text.map_err(|error| failed(&error, true))?;
+        let beside = self.write_beside(&(text + "\n"));
+        let new = beside.map_err(|error| failed(&error, true))?;
+        self.replace_by(&new).map_err(|error| failed(&error, false))
     }
 }
 
@@ -211,12 +214,11 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Label and record keep this mode from now on.
-    pub fn keep_mode(&mut self, mode: Mode) {
-        self.mode = Some(mode);
-        if let Some(file) = &mut self.pair {
-            file.mode = Some(mode);
-        }
+    /// The record of pairs; `None` if there is none, or none is kept.
+    pub fn record(&self) -> anyhow::Result<Option<Pair>> {
+        let record = self.pair.as_ref().map(|file| file.read());
+        let record = record.transpose().map_err(|why| anyhow!(why))?;
+        Ok(record.flatten())
     }
 
     /// How a pair is to be opened: which caches count no more, where to write down the next one, and which cache
@@ -251,8 +253,8 @@ mod tests {
             cache: Some(0xabc),
             generation: 7,
             dirty: true,
-            failing: false,
-            accepted: false,
+            mode: Some(Mode::Both),
+            ..Pair::default()
         };
         let accepted = Pair {
             accepted: true,
@@ -270,23 +272,21 @@ mod tests {
     }
 
     #[test]
-    fn a_record_keeps_the_mode_and_one_without_it_is_of_an_earlier_version() {
+    fn a_record_of_version_1_is_read_with_a_mode_and_without_and_written_as_version_2() {
         let dir = tempfile::tempdir().unwrap();
-        let mut file = PairFile::in_dir(dir.path(), "vol0");
-        assert_eq!(file.kept_mode(), Ok(MadeIn::Nothing));
-        file.write(&Pair::default()).unwrap();
-        assert_eq!(file.kept_mode(), Ok(MadeIn::Earlier));
-        file.mode = Some(Mode::Both);
-        file.write(&Pair::default()).unwrap();
-        // A command that knows of no mode leaves it as it is.
-        let other = PairFile::in_dir(dir.path(), "vol0");
-        let pair = Pair {
-            generation: 9,
-            ..Pair::default()
-        };
-        other.write(&pair).unwrap();
-        assert_eq!(other.read(), Ok(Some(pair)));
-        assert_eq!(other.kept_mode(), Ok(MadeIn::Mode(Mode::Both)));
+        let file = PairFile::in_dir(dir.path(), "vol0");
+        fs::create_dir(dir.path().join("pairs")).unwrap();
+        let old = r#"{"version":1,"volume":"vol0","generation":3,"dirty":false,"failing":false}"#;
+        let with_mode = old.replace("}", r#","mode":"tier"}"#);
+        for (text, mode) in [(old, None), (&*with_mode, Some(Mode::Tier))] {
+            fs::write(&file.path, text).unwrap();
+            let pair = file.read().unwrap().unwrap();
+            assert_eq!((pair.generation, pair.mode), (3, mode));
+            file.write(&pair.alone()).unwrap();
+            let text = fs::read_to_string(&file.path).unwrap();
+            assert!(text.contains("\"version\": 2"), "{text}");
+            assert_eq!(file.read(), Ok(Some(pair)), "the mode stays");
+        }
     }
 
     #[test]
@@ -335,7 +335,13 @@ mod tests {
         for (text, says) in [
             ("", "damaged"),
             (&good.replace("vol0", "vol1"), "of a volume 'vol1'"),
-            (&good.replace(":1,\"vol", ":2,\"vol"), "version 2"),
+            // Told also where a later version has keys that this one does not know.
+            (
+                &good
+                    .replace(":1,\"vol", ":3,\"vol")
+                    .replace("}", ",\"later\":1}"),
+                "is of version 3, and this program knows 1 to 2",
+            ),
             (
                 &good.replace("\"dirty\"", "\"cache\":\"12\",\"dirty\""),
                 "32 hexadecimal",

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::cache_commands::{Meant, OfCache};
 use crate::{assemble, show};
 
-/// Ranges of a kind that people are shown; `--json` tells all.
+/// Ranges of a kind that people are shown; `--json` has all.
 const SHOWN: usize = 50;
 
 #[derive(Args)]

@@ -13,15 +13,16 @@ use std::time::Duration;
 use anyhow::anyhow;
 use base::{Bytes, Nanos};
 use clap::{ArgGroup, Args, Subcommand};
+use config::read_span;
 use hyper::Method;
 use policy::share::{BytesPerSec, Second};
+use report::terminal::Usage;
+use report::terminal::table::{size, table};
 
 use crate::admin::store::{Calendar, Offer, Reservation, ReserveAsk, ReserveRefusal, Store};
-use crate::cli::{Ask, Usage};
+use crate::cli::Ask;
 use crate::client::Client;
-use crate::config::read_span;
 use crate::show;
-use crate::table::{size, table};
 use crate::when;
 
 #[derive(Subcommand)]
@@ -112,7 +113,7 @@ pub struct ShowCalendar {
 fn reservation_id(text: &str) -> Result<(String, u64), String> {
     let parts = text.split_once('/');
     let id = parts.and_then(|(store, number)| Some((store.to_owned(), number.parse().ok()?)));
-    let id = id.filter(|(store, _)| crate::config::check_name(store).is_ok());
+    let id = id.filter(|(store, _)| config::check_name(store).is_ok());
     id.ok_or_else(|| format!("'{text}' is no reservation; write such as s0/7"))
 }
 
@@ -374,7 +375,7 @@ fn calendar(arguments: &ShowCalendar) -> anyhow::Result<()> {
     }
     let mut all: Vec<Calendar> = Vec::new();
     for store in &stores {
-        crate::config::check_name(store).map_err(Usage)?;
+        config::check_name(store).map_err(Usage)?;
         let path = format!("/v1/stores/{store}/calendar?{}", query.join("&"));
         all.push(client.get(&path)?);
     }

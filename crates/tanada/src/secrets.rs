@@ -21,7 +21,7 @@ use anyhow::{Context, anyhow};
 /// 32 secret bytes.
 pub type Key = [u8; 32];
 
-/// A key nobody has.
+/// A new key.
 pub fn fresh() -> anyhow::Result<Key> {
     let mut key = [0; 32];
     getrandom::fill(&mut key)

@@ -17,20 +17,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
+use config::{self, Config, DATA_DIR, Kind};
 use env::net::Address;
+use report::terminal::table::size;
+use report::terminal::{Usage, said};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
 use crate::admin::listen::Door;
 use crate::admin::{self, Control, Gate};
 use crate::assemble::{self, Started, StartedCluster, StartedStore};
-use crate::cli::{LogFormat, Serve, Usage};
-use crate::config::{self, Config, DATA_DIR, Kind};
+use crate::cli::{LogFormat, Serve};
 use crate::descriptors;
 use crate::log;
-use crate::look;
-use crate::said;
-use crate::table::size;
+use crate::look::{self, Stand};
 use crate::tree::{Letter, TreeHandle};
 
 /// The text of the configuration asked for and where it comes from.
@@ -68,10 +68,10 @@ pub fn run(arguments: Serve) -> anyhow::Result<()> {
 /// What the configuration says is good; is it what lies on the devices, too?
 fn check(config: &Config, origin: &str) -> anyhow::Result<()> {
     let seen = look::devices(config);
-    let bad = |it: &&look::Seen| it.bad;
+    let bad = |it: &&look::Seen| it.stand == Stand::Bad;
     let mut out = io::stdout();
     for it in &seen {
-        writeln!(out, "  device {}: {}", it.what, it.found)?;
+        writeln!(out, "  device {}", it.line())?;
     }
     let mistakes: Vec<String> = seen
         .iter()
@@ -181,7 +181,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         access: gate.access.clone(),
         searching: Arc::new(tokio::sync::Semaphore::new(1)),
     });
-    // Before anybody can reserve anew.
+    // Before a client can reserve anew.
     control.reconcile().await;
     let keeping = admin::learn::keep_current(Arc::clone(&control), config.data_dir.clone());
     let learning = tokio::spawn(keeping);
@@ -494,7 +494,7 @@ fn print_store(text: &mut String, store: &StartedStore, admin: Option<&Address>)
     if store.unauthenticated {
         let _ = writeln!(
             text,
-            "  (whoever reaches it may do everything, without a promise)"
+            "  (every client that reaches it may do everything, without a promise)"
         );
         let _ = writeln!(text, "  tanada object put README.md notes/readme{asks}");
         let _ = writeln!(text, "  tanada object ls -l{asks}");

@@ -1,51 +1,14 @@
 //! `tanada status` and the pieces other listings share.
 
-use std::ffi::OsString;
-use std::io::{self, Write};
+use report::terminal::table::{count, megabytes_per_second, share, size, table};
 
-use serde::Serialize;
+pub use report::terminal::{json, own_command, quoted, text};
 
 use crate::admin::api::{Device, Export, Status, Volume};
 use crate::admin::tier::Tier;
 use crate::cli::Ask;
 use crate::client::Client;
 use crate::frame::title;
-use crate::table::{count, megabytes_per_second, share, size, table};
-
-/// Prints a value as JSON for programs.
-pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
-    writeln!(out)?;
-    Ok(())
-}
-
-/// Prints a text for people.
-pub fn text(text: &str) -> anyhow::Result<()> {
-    io::stdout().lock().write_all(text.as_bytes())?;
-    Ok(())
-}
-
-/// A word as a shell takes it: in quotes where it needs them.
-pub fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    }
-}
-
-/// The command this process was started with, for reports.
-pub fn own_command() -> String {
-    command(std::env::args_os().skip(1))
-}
-
-/// The command with these arguments; what is no UTF-8 in them is shown as U+FFFD.
-fn command(arguments: impl Iterator<Item = OsString>) -> String {
-    let words = arguments.map(|word| quoted(&word.to_string_lossy()));
-    let words: Vec<String> = ["tanada".to_owned()].into_iter().chain(words).collect();
-    words.join(" ")
-}
 
 /// Runs `tanada status`.
 pub fn status(ask: &Ask) -> anyhow::Result<()> {
@@ -207,20 +170,4 @@ fn exports(exports: &[Export]) -> String {
         }
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_is_shown_as_a_shell_takes_it_whatever_its_arguments_are() {
-        use std::os::unix::ffi::OsStringExt;
-        let words = ["trace", "stat", "a b.csv", "it's", "", "--html=r.html"].map(OsString::from);
-        let odd = OsString::from_vec(b"caf\xe9.csv".to_vec());
-        assert_eq!(
-            command(words.into_iter().chain([odd])),
-            "tanada trace stat 'a b.csv' 'it'\\''s' '' --html=r.html 'caf\u{fffd}.csv'"
-        );
-    }
 }

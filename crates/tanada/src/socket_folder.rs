@@ -1,6 +1,6 @@
 //! Where a Unix socket goes: its folder is made, if only that is missing.
 //!
-//! `/run` is empty after each start of a machine, so `/run/tanada` is made by whoever needs it. More than one missing
+//! `/run` is empty after each start of a machine, so `/run/tanada` is made by the process that needs it. More than one missing
 //! folder is rather a mistake in the path.
 
 use std::fs;

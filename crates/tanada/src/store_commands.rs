@@ -15,24 +15,24 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use base::Bytes;
 use clap::{Args, Subcommand};
+use config::store::LISTEN;
+use config::{self, DATA_DIR};
 use device::{Device, FileOptions};
 use env::fs::Direct;
+use hyper::Method;
 use indicatif::{ProgressBar, ProgressStyle};
+use policy::share::{BytesPerSec, Second};
+use report::terminal::Usage;
+use report::terminal::table::{count, share, size, table};
 use serde::Serialize;
 use store::calibrate::{Measured, Surface};
 use store::{Report, Settings, SpaceFigures};
 
-use hyper::Method;
-use policy::share::{BytesPerSec, Second};
-
 use crate::admin::store as api;
-use crate::cli::{Ask, LogFormat, Usage};
+use crate::cli::{Ask, LogFormat};
 use crate::client::{Client, Target};
-use crate::config::store::LISTEN;
-use crate::config::{self, DATA_DIR};
 use crate::serve;
 use crate::show;
-use crate::table::{count, share, size, table};
 use crate::when;
 
 #[derive(Subcommand)]
@@ -97,7 +97,7 @@ pub enum Store {
 
 #[derive(Args)]
 #[command(after_help = "\
-Without a device the store is on a modelled SSD with its data in tanada-data, and whoever reaches it may use it; it \
+Without a device the store is on a modelled SSD with its data in tanada-data, and every client that reaches it may use it; it \
 listens on loopback. With a device clients need a capability (`tanada reserve add`) or the node key, unless \
 --unauthenticated says otherwise. `--print-config` shows the configuration to go on from.")]
 pub struct Serve {
@@ -110,10 +110,10 @@ pub struct Serve {
     /// What the daemon calls it [default: that of the file, or s0]
     #[arg(long)]
     name: Option<String>,
-    /// Who is next at the device: tags, rounds, rounds-join, fifo.
+    /// Which session is next at the device: tags, rounds, rounds-join, fifo.
     #[arg(long, default_value = "tags", value_name = "NAME")]
     scheduler: String,
-    /// What the device is believed to do until it is calibrated: reads, such as 250MB/s.
+    /// What the device is assumed to do until it is calibrated: reads, such as 250MB/s.
     #[arg(long, value_name = "RATE")]
     read_speed: Option<BytesPerSec>,
     /// And writes.
@@ -122,7 +122,7 @@ pub struct Serve {
     /// How fast all data are read over once a day.
     #[arg(long, value_name = "RATE")]
     scrub: Option<BytesPerSec>,
-    /// Let in who shows nothing; only on loopback and Unix sockets.
+    /// Let in clients that show nothing; only on loopback and Unix sockets.
     #[arg(long)]
     unauthenticated: bool,
     /// Listen where other machines reach it, though nothing is encrypted or signed on the way.
@@ -323,7 +323,7 @@ fn create(create: &Create) -> anyhow::Result<()> {
         Ok((name, uuid, space))
     });
     if made.is_err() && is_new {
-        // A file that was made for nothing; the first error is the one to tell.
+        // A file that was made for nothing; the first error is the one to report.
         let _ = std::fs::remove_file(&create.device);
     }
     let (name, uuid, space) = made?;
@@ -499,7 +499,7 @@ fn one_store(serve: &Serve) -> String {
     }
     if serve.unauthenticated || serve.device.is_none() {
         text.push_str(
-            "unauthenticated = true          # whoever reaches it may use it: on loopback only\n",
+            "unauthenticated = true          # every client that reaches it may use it: on loopback only\n",
         );
     }
     let _ = write!(
@@ -567,7 +567,7 @@ pub fn windows(store: &api::Store) -> (u64, u64) {
     })
 }
 
-/// What somebody should know.
+/// What the user should know.
 fn troubles(store: &api::Store) -> Vec<String> {
     let mut all = Vec::new();
     if store.bad_blocks > 0 {
@@ -606,7 +606,7 @@ fn page(store: &api::Store) -> String {
     line("device", store.device.clone());
     line("clients", {
         let how = match store.unauthenticated {
-            true => "whoever reaches it may use it",
+            true => "every client that reaches it may use it",
             false => "with a capability or the node key",
         };
         format!(

@@ -1,7 +1,7 @@
 //! A store on its data thread: opened with its keys, served, scrubbed, closed.
 //!
 //! ```text
-//! device, keys, what it is believed to cost -> Node (store, queue, calendar) -> Server -> clients
+//! device, keys, what it is assumed to cost -> Node (store, queue, calendar) -> Server -> clients
 //!                                               ^ scrub: a round now and then, or when asked
 //! ```
 //!
@@ -15,6 +15,7 @@ use std::rc::{Rc, Weak};
 
 use anyhow::{Context, anyhow};
 use base::{Bytes, Nanos};
+use config::{DeviceConfig, HybridConfig, Kind, StoreConfig};
 use device::model::Spec;
 use device::{Device, Meter};
 use env::net::{Address, Listener};
@@ -26,7 +27,6 @@ use store::{OpenError, Settings};
 
 use crate::admin::api::Refusal;
 use crate::admin::store as api;
-use crate::config::{DeviceConfig, HybridConfig, Kind, StoreConfig};
 use crate::secrets;
 use crate::tree::Refused;
 
@@ -34,7 +34,7 @@ use crate::tree::Refused;
 const SCRUB_STEP: Bytes = Bytes::mib(1);
 /// Between the end of a round and the next one.
 const SCRUB_PAUSE: Nanos = Nanos::secs(24 * 3600);
-/// Bad blocks told one by one.
+/// Bad blocks reported one by one.
 const BAD_MAX: usize = 20;
 
 /// A store that is open.
@@ -84,10 +84,7 @@ impl OpenStore {
         // One scrub at a time: this module's.
         options.scrub = None;
         options.queue.kind = config.scheduler;
-        let queue = &mut options.queue;
-        queue.floor = config.floor.unwrap_or(queue.floor);
-        queue.ceiling = config.ceiling.unwrap_or(queue.ceiling).max(queue.floor);
-        queue.floor = queue.floor.min(queue.ceiling);
+        config.background.put_into(&mut options.queue);
         let node = open_node(&config, device, options)
             .await
             .with_context(what)?;
@@ -342,7 +339,10 @@ async fn open_node(
     device: Rc<Meter>,
     options: NodeOptions,
 ) -> anyhow::Result<Rc<Node>> {
-    let below: Rc<dyn Device> = device;
+    let below: Rc<dyn Device> = match config.discard {
+        true => device,
+        false => Rc::new(store::KeepsBlocks(device)),
+    };
     match Node::open(Rc::clone(&below), options.clone()).await {
         Err(OpenError::NoStore { .. }) if config.create => {
             let settings = Settings {
@@ -366,7 +366,7 @@ async fn open_node(
     }
 }
 
-/// What a device is believed to do until it is calibrated: as configured, as its model says, or a careful guess.
+/// What a device is assumed to do until it is calibrated: as configured, as its model says, or a careful guess.
 pub fn believed(
     config: &StoreConfig,
     devices: &[DeviceConfig],
@@ -379,7 +379,7 @@ pub fn believed(
     costs
 }
 
-/// A disk of ten years ago: whoever has a better one says so, or calibrates.
+/// A disk of ten years ago: for a better one, configure its speed or calibrate.
 fn guess(rotational: bool) -> Costs {
     let cost = |mb| Cost {
         fixed: Nanos::micros(100),

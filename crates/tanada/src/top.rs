@@ -16,13 +16,14 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Row, Sparkline, Table};
+use report::terminal::Usage;
+use report::terminal::table::{megabytes_per_second, table};
 
 use crate::admin::api::Status;
-use crate::cli::{Top, Usage};
+use crate::cli::Top;
 use crate::client::{Client, ClientError};
 use crate::frame::{Frame, Rows, VolumeRow};
 use crate::show;
-use crate::table::{megabytes_per_second, table};
 
 /// As many as a wide terminal has columns.
 const HISTORY_MAX: usize = 400;

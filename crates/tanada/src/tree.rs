@@ -1,7 +1,7 @@
-//! One data thread: the devices, volumes and NBD servers that live on it, and the letters it answers.
+//! One data thread: the devices, volumes and NBD servers that live on it, and the commands it answers.
 //!
 //! ```text
-//! admin API -> letter -> mailbox -> report at once | command as a task of its own -> answer
+//! admin API -> message -> mailbox -> report at once | command as a task of its own -> answer
 //! ```
 //!
 //! Always true:
@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 
 use base::Nanos;
+use config::{Backing, DeviceConfig, ExportConfig, Kind};
 use device::{Device, Meter};
 use env::net::Address;
 use env::{Mailbox, Poster};
@@ -26,7 +27,6 @@ use crate::admin::learn::Known;
 use crate::admin::tier;
 use crate::assemble::{Started, StartedCluster, StartedExport, StartedStore};
 use crate::cluster_tree::OpenCluster;
-use crate::config::{Backing, DeviceConfig, ExportConfig, Kind};
 use crate::store_tree::OpenStore;
 
 /// Where an answer goes.
@@ -66,7 +66,7 @@ pub enum Letter {
     /// What a volume with a tier counted.
     Known {
         volume: String,
-        /// By somebody; else by the task that keeps parameters current.
+        /// By a client; else by the task that keeps parameters current.
         asked: bool,
         reply: Reply<Result<Known, Refused>>,
     },
@@ -75,7 +75,7 @@ pub enum Letter {
         which: Which,
         reply: Reply<Vec<Gone>>,
     },
-    /// Something to be done with a store; whoever sent it has its own way to hear of the end.
+    /// Something to be done with a store; the sender has its own way to learn of the end.
     Store {
         store: String,
         job: Box<dyn FnOnce(Rc<OpenStore>) + Send>,
@@ -155,7 +155,7 @@ impl TreeHandle {
         }
     }
 
-    /// Sends a letter, which is dropped if the thread has ended.
+    /// Sends a message, which is dropped if the thread has ended.
     pub fn post(&self, letter: Letter) -> Result<(), Ended> {
         self.poster.post(letter).map_err(|_| Ended)
     }
@@ -325,9 +325,9 @@ impl Tree {
             .collect()
     }
 
-    /// Answers letters until told to stop.
+    /// Answers messages until one of them ends the thread.
     pub async fn run(self: Rc<Self>, mut mailbox: Mailbox<Letter>) {
-        // Who asked may have gone away; then nobody misses the answer.
+        // The sender may have gone away; then no task misses the answer.
         loop {
             match mailbox.receive().await {
                 Ok(Letter::Report(reply)) => drop(reply.send(self.report())),
@@ -504,7 +504,7 @@ impl Tree {
         let owner = self.volumes.iter().find(|volume| volume.uses(&config.name));
         let owner = owner.map(|volume| volume.config.name());
         let owner = owner.or(stripe).or(self.store_on(&config.name));
-        // A stripe's energy is that of its members, who report it.
+        // A stripe's energy is that of its members, which report it.
         let is_whole = matches!(config.kind, Kind::Striped { .. });
         api::Device {
             name: config.name.clone(),

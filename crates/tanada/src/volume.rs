@@ -11,25 +11,25 @@ use std::rc::Rc;
 
 use anyhow::Context;
 use base::{Bytes, Nanos};
+use config::{AGE_LIMIT, HybridConfig, check_name, read_span, tier::range_text};
 use device::{Device, Meter};
 use hybrid::{Health, Hybrid, OpenError, Settings};
-use lens::advise::shadow::{Shadow, ShadowOptions};
-use lens::advise::tier::{Auto, EVERY, History, Terms};
-use lens::record::{Recorder, Recording, check_max};
-use lens::sim::cache::Mode;
-use lens::tap::{Attached, Observer, Tap};
 use policy::tier::worth::Costs;
+use report::terminal::said;
+use sim::advise::shadow::{Shadow, ShadowOptions};
+use sim::advise::tier::{Auto, EVERY, History, Terms};
+use sim::cache::Mode;
+use trace::record::{Recorder, Recording, check_max};
+use trace::tap::{Attached, Observer, Tap};
 
 use crate::admin::api::{self, Attach, Change, Refusal};
 use crate::admin::learn::Known;
 use crate::admin::tier;
-use crate::config::tier::range_text;
-use crate::config::{AGE_LIMIT, HybridConfig, check_name, read_span};
 use crate::pairs::Memory;
 use crate::tree::{Refused, Tree};
 use crate::volume_mode;
 
-/// How often a recorder is told the time.
+/// How often a recorder gets the time.
 const TICK: Nanos = Nanos::secs(1);
 /// How long the end of a recording waits for its file.
 const TRACE_PATIENCE: Nanos = Nanos::secs(5);
@@ -43,7 +43,7 @@ const SHADOW_SEED: u64 = 1;
 pub struct OpenVolume {
     pub config: HybridConfig,
     pub meter: Rc<Meter>,
-    /// Between the meter and the hybrid: who records looks on here.
+    /// Between the meter and the hybrid: a recorder looks on here.
     tap: Rc<Tap>,
     recorder: RefCell<Option<(Attached, Rc<RefCell<Recorder>>)>>,
     /// Why the configuration's recording could not begin.
@@ -80,9 +80,9 @@ impl OpenVolume {
         mut memory: Memory,
     ) -> anyhow::Result<OpenVolume> {
         let fast: Rc<dyn Device> = fast;
-        let chosen = volume_mode::find(&config, &fast, memory.pair.as_ref()).await?;
+        let chosen = volume_mode::find(&config, &fast, &memory).await?;
         config.settings.mode = chosen.mode;
-        memory.keep_mode(chosen.kept);
+        memory.mode = Some(chosen.kept);
         let ties = memory.ties(config.force)?;
         within(&config.settings.tier, slow.info().size)
             .map_err(|(key, what)| anyhow::anyhow!("volume {}: {key}: {what}", config.name()))?;
@@ -126,7 +126,7 @@ impl OpenVolume {
         match Recorder::open(&file, max).await {
             Ok(recorder) => self.record(recorder),
             Err(error) => {
-                let why = crate::said::words_of(&error);
+                let why = said::words_of(&error);
                 tracing::error!(volume = name, "no trace is recorded: {why}");
                 *self.no_trace.borrow_mut() = Some(Recording {
                     file,
@@ -353,7 +353,7 @@ impl OpenVolume {
             Some(file) => {
                 let path = self.trace_path(file).map_err(|why| invalid("trace", why))?;
                 let path = path.as_path();
-                let why = |error: lens::record::RecordError| crate::said::words_of(&error);
+                let why = |error: trace::record::RecordError| said::words_of(&error);
                 // The same file again: the old recording has to leave it first, and does so only if
                 // nothing stands in the way of a new one.
                 let same = |recording: Recording| recording.file == path;
@@ -471,7 +471,7 @@ impl OpenVolume {
         let wanted = attach.fast.unwrap_or_else(|| self.fast.borrow().clone());
         let spare = tree.spare(&wanted, name)?;
         let ties = self.memory.ties(attach.force);
-        let ties = ties.map_err(|error| failed(crate::said::words(&error)))?;
+        let ties = ties.map_err(|error| failed(said::words(&error)))?;
         tracing::info!(volume = name, fast = wanted, "attaching");
         self.hybrid.attach(spare, ties).await.map_err(|error| {
             let refusal = Refusal {
@@ -646,7 +646,7 @@ fn changed(
     let tier = match &change.tier {
         None => old.tier.clone(),
         Some(keys) => keys.apply(&old.tier).map_err(|wrong| {
-            // Like all other keys: the first mistake is told.
+            // Like all other keys: the first mistake is reported.
             let (key, what) = wrong.into_iter().next().expect("a refusal names a key");
             (key, what)
         })?,

@@ -3,19 +3,20 @@
 use std::fmt::Write as _;
 
 use base::Nanos;
+use config::instead;
+use config::tier::{TierKeys, time_text};
 use hyper::Method;
+use report::terminal::Usage;
+use report::terminal::table::{count, megabytes_per_second, share, size, span};
 use serde_json::{Map, Value};
 
 use crate::admin::api::{Attach, Change, Share, Trace, Volume};
 use crate::admin::cluster::Disk;
 use crate::admin::tier::{Tier, TierSettings};
-use crate::cli::{self, Usage};
+use crate::cli::{self};
 use crate::client::Client;
-use crate::config::keys::instead;
-use crate::config::tier::{TierKeys, time_text};
 use crate::disk_settings::SetDisk;
 use crate::show;
-use crate::table::{count, megabytes_per_second, share, size, span};
 
 /// Runs one of them.
 pub fn run(command: cli::Volume) -> anyhow::Result<()> {
@@ -150,7 +151,7 @@ fn answer(volume: &Volume, json: bool, said: &str) -> anyhow::Result<()> {
 
 /// The API's path of a volume. What cannot be a name is refused before it becomes a strange URL.
 pub fn path(name: &str, rest: &str) -> Result<String, Usage> {
-    crate::config::check_name(name).map_err(Usage)?;
+    config::check_name(name).map_err(Usage)?;
     Ok(format!("/v1/volumes/{name}{rest}"))
 }
 

@@ -12,6 +12,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use base::Nanos;
+use config::export::priority_name;
+use config::{ExportConfig, VolumeConfig};
 use device::Device;
 use env::net::Address;
 use front::nbd::{Account, Soon, Supplied, Supply};
@@ -20,8 +22,6 @@ use vdisk::cluster::{Cluster, ClusterError};
 use vdisk::record::Fairness;
 
 use crate::admin::api;
-use crate::admin::cluster::priority_name;
-use crate::config::{ExportConfig, VolumeConfig};
 
 /// Between two looks at the volumes.
 const LOOK_EVERY: Nanos = Nanos::secs(2);

@@ -11,14 +11,14 @@
 //! Source: AST figure 6 (regions up over time).
 
 use anyhow::Context;
-use lens::report::{Axis, Chart, Facts, HeatMap, Page, Repeat, Section, Series, Unit};
 use ratatui::crossterm::terminal;
+use report::terminal::table::{count, share, size};
+use report::{Axis, Chart, Facts, HeatMap, Page, Repeat, Section, Series, Unit};
 
 use crate::admin::tier::{Heat, HeatInterval};
 use crate::cli;
 use crate::client::Client;
 use crate::show;
-use crate::table::{count, share, size};
 use crate::volume_commands::path;
 use crate::volume_moves::{moment, query};
 

@@ -1,9 +1,9 @@
 //! Which mode has a hybrid whose configuration names none?
 //!
 //! ```text
-//! mode = "..." in the configuration                   -> that, and it is kept
-//! label of the fast device, else the record of pairs  -> the mode they keep; of an earlier version: cache
-//! neither                                             -> a new hybrid: both where that suits, else cache
+//! mode = "..." in the configuration                        -> that, and it is kept
+//! label of the fast device and record of pairs, the later  -> the mode it keeps; of an earlier version: cache
+//! neither                                                  -> a new hybrid: both where that suits, else cache
 //! ```
 //!
 //! What is kept lies in the label and in the record of pairs (`docs/formats.md`): a volume does not change its mode
@@ -11,12 +11,12 @@
 
 use std::rc::Rc;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
+use config::HybridConfig;
 use device::Device;
-use hybrid::{MadeIn, Mode, Settings, WriteMode, kept_mode};
+use hybrid::{MadeIn, Mode, Settings, kept_mode};
 
-use crate::config::HybridConfig;
-use crate::pairs::PairFile;
+use crate::pairs::Memory;
 
 /// The mode of a volume, and what is said of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,17 +29,6 @@ pub struct Chosen {
     pub words: String,
 }
 
-/// The mode of a new hybrid whose configuration names none.
-///
-/// Choice: only where both devices take part in everything is the gain of `both` measured. What writes past the cache
-/// cannot have a tier, `only-writes` wants no reads on the fast device, and moves would wake a slow device that sleeps.
-pub fn usual(write: WriteMode, energy: bool) -> Mode {
-    match write == WriteMode::Back && !energy {
-        true => Mode::Both,
-        false => Mode::Cache,
-    }
-}
-
 /// The mode of a volume with these settings, whose mode is `named` in its configuration or not.
 pub fn choose(settings: &Settings, named: bool, made: MadeIn) -> Chosen {
     let name = &settings.name;
@@ -49,7 +38,7 @@ pub fn choose(settings: &Settings, named: bool, made: MadeIn) -> Chosen {
     }
     match made {
         MadeIn::Nothing => {
-            let mode = usual(settings.write, settings.energy.is_some());
+            let mode = config::usual_mode(settings.write, settings.energy.is_some());
             let words = format!(
                 "{name} is new and its configuration names no mode, so it has mode {mode} from now on; write mode = \
                  \"cache\", \"tier\" or \"both\" under [[hybrid]] to choose"
@@ -83,23 +72,26 @@ pub fn choose(settings: &Settings, named: bool, made: MadeIn) -> Chosen {
 pub async fn find(
     config: &HybridConfig,
     fast: &Rc<dyn Device>,
-    record: Option<&PairFile>,
+    memory: &Memory,
 ) -> anyhow::Result<Chosen> {
-    let named = config.mode_named;
     let said = || format!("volume {}", config.name());
-    let mut made = match named {
+    let made = match config.mode_named {
         true => MadeIn::Nothing,
-        false => kept_mode(fast, config.name()).await.with_context(said)?,
+        false => {
+            let record = memory.record().with_context(said)?;
+            let abandoned = memory.registry.read()?;
+            let made = kept_mode(fast, config.name(), record, &abandoned).await;
+            made.with_context(said)?
+        }
     };
-    if let (MadeIn::Nothing, false, Some(record)) = (made, named, record) {
-        let kept = record.kept_mode().map_err(|why| anyhow!(why));
-        made = kept.with_context(said)?;
-    }
-    Ok(choose(&config.settings, named, made))
+    Ok(choose(&config.settings, config.mode_named, made))
 }
 
 #[cfg(test)]
 mod tests {
+    use config::usual_mode as usual;
+    use hybrid::WriteMode;
+
     use super::*;
 
     fn settings(mode: Mode, write: WriteMode) -> Settings {

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use report::terminal::table::{size, span, table};
+
 use crate::admin::tier::{Move, Moves};
 use crate::cli;
 use crate::client::Client;
 use crate::show;
-use crate::table::{size, span, table};
 use crate::volume_commands::path;
 
 /// Runs it.

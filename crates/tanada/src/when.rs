@@ -73,11 +73,11 @@ fn read_in(text: &str, now: &Zoned) -> Result<Second, String> {
 }
 
 fn later(span: &str, now: &Zoned) -> Result<Timestamp, String> {
-    let span = crate::config::read_span(span)?;
+    let span = config::read_span(span)?;
     let span = SignedDuration::from_nanos(i64::try_from(span.0).unwrap_or(i64::MAX));
     now.timestamp()
         .checked_add(span)
-        .map_err(|_| format!("nobody plans so far ahead; {FORMS}"))
+        .map_err(|_| format!("that is too far ahead; {FORMS}"))
 }
 
 fn of_day(day: Date, time: &str, now: &Zoned) -> Option<Timestamp> {

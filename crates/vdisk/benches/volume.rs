@@ -11,9 +11,9 @@
 //! slowest: the same to three stores at once, until the last has it | volume: a volume of three copies in them
 //! ```
 //!
-//! On real files of a folder (the working directory unless told), written over once before anything is measured, all in this process; the meta
-//! store is in memory. Figures are the median of the runs with the lowest and the highest; a ratio is one of figures of the same run. The store
-//! comes first in every other run.
+//! On real files of a folder (the working directory unless an argument names another), written over once before anything is measured, all in
+//! this process; the meta store is in memory. Figures are the median of the runs with the lowest and the highest; a ratio is one of figures of
+//! the same run. The store comes first in every other run.
 #![allow(clippy::print_stdout)]
 
 #[path = "../tests/beside/mod.rs"]

@@ -1,4 +1,4 @@
-//! States of the stores' queues, sent unasked: for those who have no answers to hear them by.
+//! States of the stores' queues, sent unasked: for nodes without answers that carry them.
 //!
 //! ```text
 //! each store of a node: changed, or a second over -> datagram, tagged with the node key -> a multicast group, or each other node
@@ -26,7 +26,7 @@ use store::wire::{Announced, DATAGRAM_MAX, NodeKey};
 
 use crate::names::StoreNumber;
 
-/// What did not change is told so often all the same.
+/// What did not change is sent so often all the same.
 const SILENT: Nanos = Nanos::secs(1);
 /// A run that was not heard of for so long is over.
 const FORGOTTEN: Nanos = Nanos::secs(10);
@@ -66,7 +66,7 @@ impl Route {
 /// Sends the states of these stores, each at most `every` so often; never ends.
 ///
 /// # Errors
-/// If there is no socket to send from. What cannot be sent is not told, and tried again the next time.
+/// If there is no socket to send from. What cannot be sent is left out, and tried again the next time.
 pub async fn announce(
     route: Route,
     key: NodeKey,
@@ -113,7 +113,7 @@ pub async fn announce(
     }
 }
 
-/// Would a client choose the same by both? Means that creep down in silence are no news.
+/// Would a client choose the same by both? Means that fall slowly while the queue is idle are no change.
 fn is_as(before: &State, state: &State) -> bool {
     let queue = |it: &State| (it.requests, it.cost, it.queued, it.tail, it.foremost);
     queue(before) == queue(state) && state.requests == 0
@@ -127,14 +127,14 @@ struct Last {
 }
 
 impl Last {
-    /// Is it news? After so long a silence that of an earlier run is, too: the clock of a node may have been set back.
+    /// Is it newer? After so long a silence an earlier run's report is, too: a node's clock may have been set back.
     fn follows(&self, before: &Last) -> bool {
         let later = (self.run, self.sequence) > (before.run, before.sequence);
         later || (self.run != before.run && self.at.since(before.at) > FORGOTTEN)
     }
 }
 
-/// Hears states, and hands on those that are news; never ends.
+/// Hears states, and hands on those that are newer; never ends.
 ///
 /// # Errors
 /// If there is no socket to hear at, or it fails.
@@ -253,7 +253,7 @@ mod tests {
                 .filter(move |(of, _)| *of == StoreNumber(store))
         };
         let most = of(5).map(|(_, state)| state.requests).max().unwrap();
-        assert_eq!(most, 8, "all who wait are told of");
+        assert_eq!(most, 8, "all that wait are reported");
         assert_eq!(
             of(5).next_back().unwrap().1.requests,
             0,

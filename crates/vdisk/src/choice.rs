@@ -6,14 +6,14 @@
 //!                             |  failed: the policy chooses among the others, until one answers or none is left
 //! ```
 //!
-//! Who may be asked is the caller's to say: a copy that is listed may be read. The policy hears of every request that goes out,
-//! and of what becomes of it, also when its caller gives up half-way.
+//! The caller says which stores may be asked: a copy that is listed may be read. The policy hears of every request that goes
+//! out, and of what becomes of it, also when its caller gives up half-way.
 //!
 //! Source: COST 3.2 (a read goes to the copy whose queue costs least, a new allocation to the cheapest disks);
 //! hedged reads are ours.
 //!
 //! Always true:
-//! 1. Each request that the policy was told of is answered or failed exactly once.
+//! 1. Each request that the policy was given is answered or failed exactly once.
 //! 2. A copy that failed is not asked again for the same read.
 //! 3. At most two copies are asked at once.
 
@@ -166,13 +166,13 @@ impl Choice {
         policy.place(env::now(), request, copies, disks)
     }
 
-    /// A disk told of its queue unasked.
+    /// A disk reported its queue unasked.
     pub fn heard(&self, disk: DiskId, state: &State) {
         let mut policy = self.policy.borrow_mut();
         policy.heard(env::now(), disk, &state.bounded());
     }
 
-    /// Must every disk's present state be told before each decision?
+    /// Must every disk report its present state before each decision?
     pub fn needs_exact_states(&self) -> bool {
         self.policy.borrow().needs_exact_states()
     }
@@ -233,7 +233,7 @@ where
         }
     }
 
-    /// The first answer, and whose; none if all who were asked failed, what they said is added to `failed`.
+    /// The first answer, and whose; none if all that were asked failed, what they said is added to `failed`.
     async fn ended(mut self, failed: &mut Vec<(DiskId, E)>) -> Option<(DiskId, T)> {
         std::future::poll_fn(|context| self.poll(failed, context)).await
     }
@@ -276,7 +276,7 @@ where
     }
 }
 
-/// The answer if there is one now; who failed is taken out and noted.
+/// The answer if there is one now; a copy that failed is taken out and noted.
 fn poll_asked<T, E, F: Future<Output = Result<Told<T>, E>>>(
     asked: &mut Option<Asked<'_, F>>,
     failed: &mut Vec<(DiskId, E)>,
@@ -386,7 +386,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes down all it is told; prefers low numbers, thinks of a second copy after a millisecond.
+    /// Writes down all its input; prefers low numbers, thinks of a second copy after a millisecond.
     #[derive(Default)]
     struct Scribe {
         sent: Vec<(u32, bool)>,

@@ -14,10 +14,10 @@
 //!
 //! Always true:
 //! 1. The images that have an object are neighbours of each other: it is born in one head, goes to children, and never comes
-//!    back. So what neither the parent nor a child has, nobody has. An image with two children must therefore stay as a
-//!    ghost: without it those two would share things and not be neighbours.
-//! 2. What a head has and was born later than its `since` no other image that anybody reads has.
-//! 3. Only heads change; a ghost gets no more children.
+//!    back. So what neither the parent nor a child has, no image has. An image with two children must therefore stay as a
+//!    deferred-delete image (`Ghost`): without it those two would share things and not be neighbours.
+//! 2. What a head has and was born later than its `since` no other readable image has.
+//! 3. Only heads change; a deferred-delete image gets no more children.
 //!
 //! Source: COST 2, 4.1 (images forked from snapshots).
 
@@ -45,7 +45,7 @@ pub enum ImageState {
     Head,
     /// It stays as it is.
     Snapshot(Name),
-    /// Nobody reads it; it holds together what its children share.
+    /// Deleted and not readable; it holds together what its children share.
     Ghost {
         /// Has been freed what only it has?
         swept: bool,
@@ -150,7 +150,7 @@ pub enum ImageError {
         /// The image.
         image: ImageId,
     },
-    /// Somebody has it open.
+    /// A node has it open.
     #[error("cannot {asked} {volume}: {node} has it open; close it there first")]
     Open {
         /// What was asked.
@@ -297,12 +297,12 @@ impl ImageRecord {
             check_generation(&what, generation)?;
         }
         if node > Some(record.root.generation) {
-            return refuse("its map begins at a node younger than the map".to_owned());
+            return refuse("its map begins at a node born after the map".to_owned());
         }
         Ok(record)
     }
 
-    /// Does anybody read it?
+    /// Is it readable?
     pub fn is_live(&self) -> bool {
         matches!(self.state, ImageState::Head | ImageState::Snapshot(_))
     }
@@ -407,8 +407,8 @@ pub fn create(
     Ok((volume, change))
 }
 
-/// Takes the next generation into the record: before anything is born in it, or bears it as a mark. So whoever opens the
-/// volume after a crash goes on behind all that was ever used.
+/// Takes the next generation into the record: before anything is born in it, or bears it as a mark. So the next writer
+/// after a crash goes on behind all that was ever used.
 pub fn advance(volume: &Known<VolumeRecord>) -> (VolumeRecord, Change) {
     let mut new_volume = volume.record.clone();
     new_volume.generation = new_volume.generation.next();
@@ -444,8 +444,8 @@ pub fn commit(
     Ok((new_head, change))
 }
 
-/// Gives an image that is no head a map that says the same, with other places. `numbers` is what the record of the numbers was
-/// at before anybody looked who the image's children are: each new one takes a number.
+/// Gives an image that is no head a map that says the same, with other places. `numbers` is the revision of the record of the
+/// numbers from before the image's children were looked up: each new one takes a number.
 pub fn rehome(
     volume: &Known<VolumeRecord>,
     image: &Known<ImageRecord>,
@@ -519,7 +519,7 @@ pub fn clone(
     let head = ImageRecord::child(image, volume.id, &source.record);
     let mut change = Change::default();
     change.numbers(numbers, &next);
-    // Neither the snapshot may go meanwhile nor a store that is in sync be put out.
+    // Neither the snapshot may go meanwhile nor a store leave the in-sync set.
     change.unchanged(image_key(source.record.id), source.changed);
     change.unchanged(volume_key(from.id), of.changed);
     change.new_volume(&volume);
@@ -537,7 +537,7 @@ fn no_snapshot(asked: &'static str, image: &ImageRecord) -> Result<(), ImageErro
     }
 }
 
-/// Lets a volume that nobody has open go on from its snapshot `target`; the head that was is deleted. Snapshots stay.
+/// Lets a volume that no node has open go on from its snapshot `target`; the head that was is deleted. Snapshots stay.
 ///
 /// # Errors
 /// [`ImageError::Open`], [`ImageError::Going`], [`ImageError::NoSnapshot`], [`ImageError::Foreign`], [`ImageError::NoNumber`].
@@ -605,7 +605,7 @@ pub fn delete_snapshot(image: &Known<ImageRecord>) -> Result<Change, ImageError>
     Ok(change)
 }
 
-/// Removes a volume that nobody has open and that has no snapshots (`count` of them); what only it has is freed by and by.
+/// Removes a volume that no node has open and that has no snapshots (`count` of them); what only it has is freed later.
 ///
 /// # Errors
 /// [`ImageError::Open`], [`ImageError::Going`], [`ImageError::HasSnapshots`].
@@ -663,8 +663,8 @@ pub fn resize(
     Ok((new_head, change))
 }
 
-/// Begins to free a ghost for good, with the one child it has. From here on what the two share is the child's, back to
-/// what the ghost's parent has.
+/// Begins to free a deferred-delete image for good, with the one child it has. From here on what the two share is the
+/// child's, back to what its parent has.
 pub fn promote(ghost: &Known<ImageRecord>, child: Option<&Known<ImageRecord>>) -> Change {
     let deleting = ImageRecord {
         state: ImageState::Deleting,
@@ -682,7 +682,7 @@ pub fn promote(ghost: &Known<ImageRecord>, child: Option<&Known<ImageRecord>>) -
     change
 }
 
-/// Notes that what only a ghost had is freed.
+/// Notes that what only a deferred-delete image had is freed.
 pub fn swept(ghost: &Known<ImageRecord>) -> Change {
     let mut change = Change::default();
     let swept = ImageRecord {
@@ -694,7 +694,7 @@ pub fn swept(ghost: &Known<ImageRecord>) -> Change {
 }
 
 /// Forgets an image that was freed; its child becomes its parent's. Its volume, given if it was the last image of that, goes with
-/// it: until then the record says on which stores ghosts may have something. Ghosts beside it may now be alone with something.
+/// it. Until then the record lists the stores that deferred-delete images may use. Neighbours may now hold something alone.
 pub fn forget(
     gone: &Known<ImageRecord>,
     parent: Option<&Known<ImageRecord>>,

@@ -1,24 +1,24 @@
 //! Do the objects of the stores and the references of the maps agree?
 //!
 //! ```text
-//! begin   which generation each head was committed in           what is younger is left alone
+//! begin   which generation each head was committed in           what was born later is left alone
 //! mark    every reference of every image, shared nodes once
 //! list    every extent, node, guard and bitmap of every store
-//! leak    an object that nobody refers to                       freed, if that was asked
-//! scrap   a copy on its way that nobody waits for, a guard or bitmap of a volume that is no more     freed as leaks are
+//! leak    an object that no map refers to                       freed, if that was asked
+//! scrap   a copy on its way that no task waits for, a guard or bitmap of a volume that is no more     freed as leaks are
 //! extra   a copy of one that is referred to, on another store   left alone: the map does not have it yet
 //! loss    a reference of an image people read, without object
 //! ```
 //!
-//! Writers go on beside it. What they allocate is younger than the beginning; what they free is asked for again before
-//! it is called lost.
+//! Writers go on beside it. What they allocate is born after the beginning; what they free is asked for again before it
+//! is called lost.
 //!
 //! Always true:
 //! 1. What is called a leak was allocated no later than its volume's last commit before the audit began, and no map has
 //!    it; so no map ever will.
 //! 2. Where a node of any map is gone nothing is called a leak: what lies below it is in use.
-//! 3. What is called a scrap belongs to a volume that nobody had open, or that was gone, when the audit began. Who opens it meanwhile makes the
-//!    copy again.
+//! 3. What is called a scrap belongs to a volume that no node had open, or that was gone, when the audit began. A node that opens it
+//!    meanwhile makes the copy again.
 //! 4. A store that cannot be listed is named, and nothing is said of it.
 
 use std::collections::BTreeSet;
@@ -64,7 +64,7 @@ pub struct Report {
     pub references: u64,
     /// Copies that stores have.
     pub copies: u64,
-    /// Copies that nobody refers to, by store and name.
+    /// Copies that no map refers to, by store and name.
     pub leaks: Vec<(StoreNumber, ObjectName)>,
     /// Objects that are never in a map, and of no use any more.
     pub scraps: Vec<(StoreNumber, String)>,
@@ -72,7 +72,7 @@ pub struct Report {
     pub extra: Vec<(StoreNumber, ObjectName)>,
     /// Copies that are not there.
     pub losses: Vec<Loss>,
-    /// Nodes of which no copy is there. What lies below them is in use, and nobody knows what it is: no leak is told from it.
+    /// Nodes of which no copy is there. What lies below them is in use, and cannot be listed: it proves no leak.
     pub gone: BTreeSet<NodeName>,
     /// Stores of which nothing is known.
     pub unknown: Vec<StoreNumber>,
@@ -122,12 +122,12 @@ struct Marks {
     gone: BTreeSet<NodeName>,
 }
 
-/// Up to which generation something that nobody refers to is a leak.
+/// Up to which generation something that no map refers to is a leak.
 struct Limits {
     volumes: Map<VolumeId, Generation>,
-    /// Volumes that somebody has open.
+    /// Volumes that a node has open.
     open: Set<VolumeId>,
-    /// Volumes from this one on are younger than the audit.
+    /// Volumes from this one on were made after the audit began.
     next: VolumeId,
 }
 

@@ -9,7 +9,7 @@
 //! reference is the same node. So it reads what differs, and no more.
 //!
 //! Always true:
-//! 1. What is freed was in the map of the image and of no neighbour at that moment; so nobody will ever read it.
+//! 1. What is freed was in the map of the image and of no neighbour at that moment; so no client will ever read it.
 //! 2. A node of the image is freed after all below it, so a node that is gone says: nothing is left to do there. (The
 //!    child's writer may have freed it too, in place of the image: what was below it then was the child's.)
 //! 3. A store that does not answer holds up the images that have something there, and no others, and so does a node that is
@@ -49,7 +49,7 @@ pub trait Objects {
     /// Deletes an object; nothing if it is not there, or the store has left the cluster for good.
     ///
     /// # Errors
-    /// If nobody knows that it is gone.
+    /// If it is not known to be gone.
     fn delete<'a>(&'a self, store: StoreNumber, name: &'a str) -> Pending<'a, ()>;
 
     /// At most `most` names that begin with `prefix` and come behind `after`, in the order of their bytes.
@@ -188,7 +188,7 @@ impl Objects for Answering {
     }
 }
 
-/// The first thing that a store did not do, or a map did not tell; the others go on meanwhile.
+/// The first thing that a store did not do, or that a map did not answer; the others go on meanwhile.
 #[derive(Default)]
 struct Held(Option<ImagesError>);
 
@@ -240,7 +240,7 @@ impl Collector {
             let (Step::Free(id) | Step::Promote(id) | Step::Sweep(id)) = step;
             match self.step(&images, step).await {
                 Ok(change) => match self.images.change(change).await {
-                    // Somebody changed a neighbour: look again.
+                    // Another transaction changed a neighbour: look again.
                     Ok(()) | Err(ImagesError::Conflict(_)) => (),
                     Err(error) => return Err(error),
                 },
@@ -376,7 +376,7 @@ impl Collector {
 
     /// Frees what the volume of `head` allocated after its root's generation, and not after `until`, and no image has.
     ///
-    /// Choice: what images have is looked up, though it costs a walk through what is younger than the root. A head that is
+    /// Choice: what images have is looked up, though it costs a walk through what was born after the root. A head that is
     /// committed behind every map that its writer gave an older image would say the same by its generation alone, but the
     /// two cannot be one transaction, and between them either the collector or an audit would take such a map for lost.
     ///
@@ -460,7 +460,7 @@ impl Collector {
         while let Some((place, node)) = ahead.pop() {
             let own = node.owner == head.volume;
             if own && node.born <= from {
-                // Nothing below it is younger.
+                // Nothing below it was born later.
                 continue;
             }
             let below = match self.reader.node(&node, place).await {

@@ -42,7 +42,7 @@ pub enum ImagesError {
     /// No such record.
     #[error("there is no {0} in the meta store")]
     Missing(String),
-    /// Somebody else changed something meanwhile.
+    /// Another transaction changed something meanwhile.
     #[error("another node changed {0} meanwhile; look again and ask again")]
     Conflict(String),
 }

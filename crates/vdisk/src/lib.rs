@@ -15,7 +15,7 @@
 //! - [`map`] which object holds an extent. [`image`] the tree of heads, snapshots and clones; [`image_gc`] frees what the
 //!   deleted ones alone had, [`image_audit`] finds what a crash left.
 //!
-//! [Decision 10](../../../docs/decisions/0010-virtual-disks.md) tells how a volume stays one volume whatever fails.
+//! [Decision 10](../../../docs/decisions/0010-virtual-disks.md) says how a volume stays one volume whatever fails.
 //!
 //! Source: COST 3 (virtual disks with copies on ordinary nodes; thin, snapshots and clones by copy-on-write radix trees).
 

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! Door (a store) --open(guard, mark): seal, then guard--> Link: read, write, punch ... under that mark
-//!                                                           '-- broken: open again, with a greater mark if a change is in doubt
+//!                                                           '-- broken: open again, with a greater mark if a change is indeterminate
 //! ```
 //!
-//! A link does not mend itself. Whoever opens it again with the *same* mark may find a change of the broken one still under
-//! way; whoever opens it with a *greater* one has waited for the last of them: that is what a seal is for.
+//! A broken link stays broken; the volume opens a new one. With the *same* mark a change of the broken link may still be
+//! under way. With a *greater* mark the opening has waited for the last of them: that is what a seal is for.
 //!
 //! Always true:
 //! 1. [`LinkError::Unknown`] is the only answer to a change that may have happened or may yet happen.
@@ -58,7 +58,7 @@ pub enum LinkError {
     /// There is no way to the store. Nothing was done.
     #[error("{0}")]
     Gone(String),
-    /// Nobody knows: it may have been done, and may yet be.
+    /// Indeterminate: it may have been done, and may yet be.
     #[error("{0}")]
     Unknown(String),
 }
@@ -199,7 +199,7 @@ pub trait Link {
     fn tell(&self, _caller: Caller) -> Pending<'_, ()> {
         Box::pin(async { Ok(()) })
     }
-    /// Lets what is asked come under what `holder` has reserved at the store; `None`: under nothing.
+    /// Attaches the reservations of `holder` at the store to the requests; `None`: none.
     fn come_under<'a>(&'a self, _holder: Option<&'a str>) -> Pending<'a, ()> {
         Box::pin(async { Ok(()) })
     }
@@ -209,7 +209,7 @@ pub trait Link {
     }
 }
 
-/// How often a store tells how long its queue is, at most: some 100 bytes each time.
+/// How often a store sends a load report, at most: some 100 bytes each time.
 const TOLD_EVERY: Nanos = Nanos::millis(1);
 /// Objects asked for at once.
 const LISTED: usize = 1000;

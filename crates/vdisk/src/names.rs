@@ -52,7 +52,7 @@ impl Generation {
     /// The greatest there is: 40 bits.
     pub const MAX: Generation = Generation((1 << 40) - 1);
 
-    /// The greatest that the record of a volume or image may have: 2^32 are left to whoever opens it.
+    /// The greatest that the record of a volume or image may have: 2^32 are left to the writers that open it.
     pub const RECORD_MAX: Generation = Generation(Generation::MAX.0 - (1 << 32));
 
     /// The next one.

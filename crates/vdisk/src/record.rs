@@ -1,4 +1,4 @@
-//! What all nodes agree on about a volume: who writes it, in which generation, who misses writes, which image is its head.
+//! What all nodes agree on about a volume: its writer and generation, the stores that miss writes, its head.
 //!
 //! ```text
 //! volume/<id>           this record, JSON with a version       changed by compare-and-swap only
@@ -27,7 +27,7 @@ pub const SIZE_MAX: u64 = 1 << 50;
 /// Sizes are multiples of this.
 pub const SIZE_UNIT: u64 = 4096;
 
-/// A name that people give to a volume or a snapshot: 1 to 64 of `a-z A-Z 0-9 . _ -`, the first one a letter or digit.
+/// An operator's name for a volume or a snapshot: 1 to 64 of `a-z A-Z 0-9 . _ -`, the first one a letter or digit.
 ///
 /// # Example
 /// ```
@@ -90,16 +90,16 @@ impl From<Name> for String {
     }
 }
 
-/// Who writes a volume.
+/// The writer of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Writer {
-    /// The node, as people know it.
+    /// The node's name.
     pub node: String,
-    /// Its lease in the meta store. Under it is [`writer_key`], so everybody sees whether it lasts.
+    /// Its lease in the meta store. Under it is [`writer_key`], so every node sees whether it lasts.
     pub lease: u64,
-    /// Somebody before may still answer: whoever takes the volume from this one waits as long as this one had to. Who did not say so
-    /// may.
+    /// An earlier writer may still answer: the node that takes the volume from this one waits as long as this one had to. A record
+    /// without this field counts as true.
     #[serde(default = "may_wait")]
     pub waits: bool,
 }
@@ -124,8 +124,8 @@ pub enum PriorityClass {
 /// How far clients of one class are kept apart: what a seek behind another one's request counts, 1 to 100 times one behind
 /// their own. Kept in thousandths.
 ///
-/// Choice: COST gives q no values. At 1 nobody is kept apart; at 100 a seek of 8 ms counts as most of a second, longer than
-/// queues in use are, and more changes no choice.
+/// Choice: COST gives q no values. At 1 no client is kept apart; at 100 a seek of 8 ms counts as most of a second, longer
+/// than queues in use are, and more changes no choice.
 ///
 /// # Source
 /// COST 3.1 (q above 1 between different clients: bandwidth fairness); that it is set per volume and export is ours.
@@ -156,7 +156,7 @@ impl Fairness {
         self.0
     }
 
-    /// As people write it.
+    /// As operators write it.
     pub fn as_f64(self) -> f64 {
         f64::from(self.0) / 1_000.0
     }
@@ -262,7 +262,7 @@ pub enum VolumeState {
     /// It may be opened.
     #[default]
     Live,
-    /// It is being removed; nobody opens it.
+    /// It is being removed; no node opens it.
     Deleting,
 }
 
@@ -281,7 +281,7 @@ pub struct VolumeRecord {
     /// Copies of each extent.
     pub copies: u8,
 
-    // As people set them.
+    // As operators set them.
     /// How many copies a write must reach at least.
     pub min_isr: u8,
     /// Its clients beside others, where they meet at one disk.
@@ -290,7 +290,7 @@ pub struct VolumeRecord {
     /// How far they and others of their class are kept apart; `None`: they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fairness: Option<Fairness>,
-    /// Who holds the reservations, at each store, that its requests come under.
+    /// The holder of the reservations, at each store, that are attached to its requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<String>,
     /// What requests do while the meta store is away.
@@ -304,7 +304,7 @@ pub struct VolumeRecord {
     pub generation: Generation,
     /// The generation of the last opening.
     pub epoch: Generation,
-    /// Who has it open.
+    /// The writer that has it open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writer: Option<Writer>,
     /// Stores that miss writes, and the generation since which they do.
@@ -313,7 +313,7 @@ pub struct VolumeRecord {
     /// Stores that may have something of it; each is noted before its first use. `None`: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stores: Option<BTreeSet<StoreNumber>>,
-    /// A store was found to be used in this generation already: the record is an old one, and nobody opens the volume by it.
+    /// A store was found to be used in this generation already: the record is an old one, and no node opens the volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub older_than: Option<Generation>,
     /// The generation that the volume's fence had at each store, durably: a store that shows a lesser one was put back.
@@ -448,8 +448,8 @@ pub fn volume_name_key(name: &Name) -> String {
     format!("volume-name/{name}")
 }
 
-/// No volume comes by itself so many generations further than its record: at ten a second, more than commits ever are, that is in
-/// ten months. Far below what a store can be sealed with.
+/// In regular use no volume comes so many generations further than its record. At ten a second, more than commits ever are, that
+/// takes ten months. Far below what a store can be sealed with.
 const AHEAD_MOST: u64 = 1 << 28;
 
 impl VolumeRecord {
@@ -458,7 +458,7 @@ impl VolumeRecord {
         sealed > self.generation.0.saturating_add(AHEAD_MOST)
     }
 
-    /// Why nobody opens the volume by this record, though it is there.
+    /// Why no node opens the volume by this record, though it is there.
     pub fn refusal(&self) -> Option<String> {
         let found = self.older_than.filter(|it| *it > self.generation)?;
         let now = self.generation;

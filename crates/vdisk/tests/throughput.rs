@@ -1,4 +1,4 @@
-//! What a volume of one copy gets out of its store, beside whoever asks the store itself: in virtual time, on modelled disks.
+//! What a volume of one copy gets out of its store, beside clients of the store itself: in virtual time, on modelled disks.
 //!
 //! What it costs the processor does not show here; `cargo xtask bench volume` measures that.
 

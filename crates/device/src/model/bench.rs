@@ -142,7 +142,7 @@ pub struct Measured {
     pub latency_us_p50: f64,
     /// 99 in 100 requests were at least as quick.
     pub latency_us_p99: f64,
-    /// Mean power, where the device can tell.
+    /// Mean power, where the device reports it.
     pub watts: Option<f64>,
 }
 

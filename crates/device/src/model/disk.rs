@@ -97,7 +97,7 @@ struct Slot {
     timed: bool,
     answer: Option<Answer>,
     waker: Option<Waker>,
-    /// Nobody waits for the answer.
+    /// No caller waits for the answer.
     abandoned: bool,
 }
 
@@ -195,7 +195,7 @@ impl ModelDisk {
         self.inner.core.borrow().work()
     }
 
-    /// Brings a flash model into the state its steady figures are measured from: every page written once.
+    /// Puts a flash model into the state its steady figures are measured from: every page written once.
     /// Takes no time and changes no data.
     pub fn fill(&self) {
         self.inner.core.borrow_mut().fill();
@@ -294,7 +294,7 @@ impl Inner {
         self.settle(index);
     }
 
-    /// Wakes who waits for `index` if it is complete; frees the slot if nobody does.
+    /// Wakes the task that waits for `index` if it is complete; frees the slot if none does.
     fn settle(&self, index: usize) {
         let waker = {
             let mut slots = self.slots.borrow_mut();

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The catalogue holds the disks and flash devices of the papers; a model of one's own is a TOML file like
-//! those in `catalogue/`. What each model can and cannot tell stands in docs/models.md.
+//! those in `catalogue/`. What each model can and cannot show stands in docs/models.md.
 //!
 //! Source: DMSSD 6.1 (the devices measured there), SCM tables 4-7.
 //!

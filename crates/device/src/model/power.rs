@@ -69,7 +69,7 @@ struct Rung {
     recovery: Nanos,
 }
 
-/// Accounts for every nanosecond of a device. Time may be told late, never backwards.
+/// Accounts for every nanosecond of a device. A moment may be passed in late, never backwards.
 #[derive(Debug, Clone)]
 pub struct PowerMeter {
     watts: [f64; STATES],

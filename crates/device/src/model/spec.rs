@@ -227,7 +227,7 @@ pub struct SsdSpec {
     pub read_mb_s: f64,
     /// Writing rate of the interface in MB/s.
     pub write_mb_s: f64,
-    /// From receiving a command to telling the flash, in us.
+    /// From receiving a command to issuing it to the flash, in us.
     pub command_us: f64,
     /// Least time between two read commands, in us: the reciprocal of the highest read IOPS.
     pub read_gap_us: f64,
@@ -334,7 +334,7 @@ fn thirty_two_mebibytes() -> Bytes {
     Bytes::mib(32)
 }
 
-/// The ending of a key tells the unit.
+/// The ending of a key names the unit.
 fn unit_of(key: &str) -> &'static str {
     const ENDINGS: [(&str, &str); 8] = [
         ("_mb_s", "MB/s"),

@@ -1,4 +1,4 @@
-//! The contract of a timing core: requests in, completions out, time told from outside.
+//! The contract of a timing core: requests in, completions out, time passed in from outside.
 //!
 //! ```text
 //! submit(now, request) -> queue, order, mechanics -> next(): "call me at ..." -> advance(now) -> done
@@ -6,7 +6,7 @@
 //!
 //! Always true:
 //! 1. A core knows no clock, task or data; the same calls give the same answers.
-//! 2. Time never goes backwards. It may be told late: what was due earlier is then done as of when it
+//! 2. Time never goes backwards. It may be passed in late: what was due earlier is then done as of when it
 //!    was due, so a core driven late completes at the same moments.
 //! 3. Every request completes exactly once.
 

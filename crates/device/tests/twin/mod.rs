@@ -52,7 +52,7 @@ fn flags(fua: bool) -> WriteFlags {
 }
 
 /// Sends `actions` one after the other and compares every read, the allocation, and in the end the
-/// whole device with the twin. The device must read as zeroes at first.
+/// whole device with the reference model. The device must read as zeroes at first.
 pub async fn agree(device: &dyn Device, actions: Vec<Action>) {
     let size = device.info().size;
     let mut twin = vec![0_u8; size.usize()];

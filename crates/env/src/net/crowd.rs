@@ -1,7 +1,7 @@
-//! The connections of one server: who may come in, who is cut, and how do they all leave?
+//! The connections of one server: which are taken, which are cut, and how are they all closed?
 //!
 //! ```text
-//! Listener -> accept -> admit: room? -> a task for each member's whole story -> gone
+//! Listener -> accept -> admit: room? -> a task for each member, from its greeting to its end -> gone
 //!                         watched: a member that is overdue is cut
 //! ```
 //!
@@ -20,7 +20,7 @@ use super::{Listener, Origin, Stream};
 use crate::Task;
 use crate::sync::Event;
 
-/// One connection, as its crowd sees it.
+/// One connection, as its set sees it.
 pub trait Member {
     /// Is it still being let in?
     fn is_opening(&self) -> bool;
@@ -38,7 +38,7 @@ pub trait Member {
     fn drain(&self);
 }
 
-/// Everybody who is connected, by number in the order they came.
+/// Every open connection, by number in the order they came.
 pub struct Crowd<M> {
     members: RefCell<BTreeMap<u64, Rc<M>>>,
     acceptors: RefCell<Vec<Task<()>>>,
@@ -47,7 +47,7 @@ pub struct Crowd<M> {
     stalled: Cell<u64>,
     draining: Cell<bool>,
     watching: Cell<bool>,
-    /// Somebody has gone.
+    /// A connection has ended.
     gone: Event,
 }
 
@@ -67,7 +67,7 @@ impl<M> Default for Crowd<M> {
 }
 
 impl<M: Member + 'static> Crowd<M> {
-    /// Gives each connection that `listener` takes to `admit` until the crowd leaves; a failure to accept goes to
+    /// Gives each connection that `listener` takes to `admit` until the set closes. A failure to accept goes to
     /// `failed`, and the next try is a tenth of a second later.
     pub fn accept(
         &self,
@@ -90,8 +90,8 @@ impl<M: Member + 'static> Crowd<M> {
         self.acceptors.borrow_mut().push(acceptor);
     }
 
-    /// The number of one more, if there is room; cuts the oldest that is still being let in if need be. Nobody comes
-    /// in to a crowd that leaves: then there is no number, and nobody counts.
+    /// The number of one more, if there is room; cuts the oldest that is still being let in if need be. A set that
+    /// closes takes no connection: then there is no number, and nothing is counted.
     ///
     /// # Errors
     /// [`Full`].
@@ -158,7 +158,7 @@ impl<M: Member + 'static> Crowd<M> {
         });
     }
 
-    /// Cuts those who are overdue, as long as anybody is here.
+    /// Cuts connections that are overdue, as long as there is any connection.
     fn watch(self: &Rc<Self>, interval: Nanos) {
         if self.watching.replace(true) {
             return;
@@ -181,7 +181,7 @@ impl<M: Member + 'static> Crowd<M> {
         });
     }
 
-    /// From now on nobody comes in, and no listener listens.
+    /// From now on no connection is taken, and no listener listens.
     pub fn close(&self) {
         self.draining.set(true);
         for acceptor in self.acceptors.borrow_mut().drain(..) {
@@ -189,7 +189,7 @@ impl<M: Member + 'static> Crowd<M> {
         }
     }
 
-    /// Sends away all of whom `which` is true, and waits until they are gone. After `patience` they are cut.
+    /// Drains all for which `which` is true, and waits until they are gone. After `patience` they are cut.
     pub async fn leave(&self, patience: Nanos, which: impl Fn(&M) -> bool) {
         let mine = || -> Vec<Rc<M>> {
             let mut all = self.all();
@@ -228,7 +228,13 @@ impl<M> Crowd<M> {
         self.members.borrow().is_empty()
     }
 
-    /// Everybody, the oldest first.
+    /// For how many `which` is true.
+    pub fn count(&self, which: impl Fn(&M) -> bool) -> usize {
+        let members = self.members.borrow();
+        members.values().filter(|member| which(member)).count()
+    }
+
+    /// All connections, the oldest first.
     pub fn all(&self) -> Vec<Rc<M>> {
         self.members.borrow().values().map(Rc::clone).collect()
     }

@@ -32,7 +32,7 @@ fn ended() -> io::Error {
     )
 }
 
-// --- patience ---------------------------------------------------------------------------------------
+// --- timeouts -----------------------------------------------------------------------------------------
 
 /// When a peer in the middle of something must be done with it. The owner looks at [`Patience::overdue`] now and
 /// then, so no timer is set per request.

@@ -54,7 +54,7 @@ pub struct Listener {
 impl Listener {
     /// Listens at `address`; port 0 takes a free one.
     ///
-    /// The file of a Unix socket that nobody listens on any more is replaced.
+    /// The file of a Unix socket on which no process listens any more is replaced.
     ///
     /// # Errors
     /// `AddrInUse` if another listens there, or if a file that is no socket has the path of a Unix
@@ -171,7 +171,7 @@ impl Stream {
         }
     }
 
-    /// Tells the peer that no more will come; reading goes on.
+    /// Ends the stream towards the peer; reading goes on.
     pub fn shutdown_write(&self) {
         match &self.0 {
             AnyStream::Real(stream) => stream.shutdown_write(),

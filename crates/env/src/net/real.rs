@@ -206,7 +206,7 @@ pub fn give_socket_mode(path: &Path, mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the file of a Unix socket nobody listens on.
+/// Removes the file of a Unix socket on which no process listens.
 fn remove_stale(path: &Path, name: &SocketAddrUnix) -> io::Result<()> {
     let in_use = |why: &str| {
         io::Error::new(
@@ -476,7 +476,7 @@ impl Stream {
     }
 
     pub(super) fn shutdown_write(&self) {
-        // Fails only if the connection is gone, which the next read tells.
+        // Fails only if the connection is gone, which the next read reports.
         let _ = rustix::net::shutdown(&*self.socket, Shutdown::Write);
     }
 
@@ -569,7 +569,7 @@ impl Datagram {
                 }
                 Ok((_, _, None)) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => ready(&self.socket, PollFlags::IN).await?,
-                // An earlier message of ours found no receiver: no news about those to come.
+                // An earlier message of ours found no receiver: that says nothing about those to come.
                 Err(Errno::CONNREFUSED) => {}
                 Err(errno) => return Err(errno.into()),
             }

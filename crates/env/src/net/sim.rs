@@ -498,7 +498,7 @@ pub fn crash_host(ip: IpAddr) {
             if inner.ends[end].address.host == ip && !inner.ends[end].vanished {
                 inner.ends[end].vanished = true;
                 if inner.pipes[1 - end].in_window > 0 && inner.ends[1 - end].address.host != ip {
-                    // What the peer sent before and nobody took is sent again, and refused.
+                    // What the peer sent before and this host did not take is sent again, and refused.
                     inner.put(&network, end, Segment::Reset);
                 }
             }
@@ -522,7 +522,7 @@ pub fn crash_host(ip: IpAddr) {
         }
         gone
     };
-    // With no borrow held: streams nobody accepted drop here.
+    // With no borrow held: streams that were not accepted drop here.
     drop(orphans);
 }
 
@@ -770,7 +770,7 @@ impl Connection {
         pipe.flight.push_back((arrival, segment));
         drop(state);
         if answered && self.ends[1 - end].vanished {
-            // The host is up again, or its neighbour answers: nobody knows such a connection.
+            // The host is up again, or its neighbour answers: neither knows such a connection.
             self.put(network, 1 - end, Segment::Reset);
         }
     }
@@ -854,7 +854,7 @@ impl Stream {
             sleep_until_truly(true_now() + back).await;
             return Err(io::Error::new(
                 io::ErrorKind::ConnectionRefused,
-                format!("connecting to {address} from host {from}: nobody listens there"),
+                format!("connecting to {address} from host {from}: nothing listens there"),
             ));
         };
         let here = match address {

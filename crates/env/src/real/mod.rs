@@ -234,7 +234,7 @@ enum State {
 }
 
 struct Slot {
-    /// Tells apart operations that use one slot after another.
+    /// Distinguishes operations that use one slot after another.
     serial: u32,
     operation: Operation,
     state: State,
@@ -444,7 +444,7 @@ impl Reactor {
         }
     }
 
-    /// Hands the results collected to those who wait; how many there were.
+    /// Hands the results collected to the tasks that wait; how many there were.
     fn finish(&self) -> usize {
         self.pool.collect(&mut self.ended.borrow_mut());
         let mut ended = std::mem::take(&mut *self.ended.borrow_mut());
@@ -515,7 +515,7 @@ impl Reactor {
 
 impl Drop for Reactor {
     fn drop(&mut self) {
-        // Nobody waits any more (each `Completion` holds a count of us), but the kernel and the threads
+        // No task waits any more (each `Completion` holds a count of us), but the kernel and the threads
         // may still fill buffers: wait for them. What waits for a peer was cancelled as it was dropped.
         while self.slots.borrow().under_way > 0 {
             self.park(None);
@@ -576,7 +576,7 @@ impl Drop for Completion {
                 ring.borrow_mut().cancel(slot.name(index));
                 return;
             }
-            // A socket on the poll list: nobody but the list knows of it.
+            // A socket on the poll list: nothing but the list knows of it.
             reactor.polled.borrow_mut().retain(|&other| other != index);
             slots.under_way -= 1;
         }

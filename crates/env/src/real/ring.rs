@@ -13,7 +13,7 @@ use super::wake::Wake;
 
 /// Marks completions of the watch on the wake-up eventfd.
 const WAKE: u64 = u64::MAX;
-/// Marks completions of cancellations, which tell nothing: the cancelled operation ends by itself.
+/// Marks completions of cancellations, which carry no result: the cancelled operation ends by itself.
 const CANCEL: u64 = u64::MAX - 1;
 /// Most bytes of one call; longer ones come back short and go on.
 const BYTES_MAX: usize = 1 << 30;
@@ -32,7 +32,7 @@ impl Ring {
     /// A ring with what this kernel offers to make it fast.
     ///
     /// # Errors
-    /// If the kernel refuses io_uring, or is older than 5.13, which brought the last part needed here.
+    /// If the kernel refuses io_uring, or is older than 5.13, which added the last part needed here.
     pub(super) fn new(entries: u32, wake: Arc<Wake>) -> io::Result<Ring> {
         let entries = entries.clamp(8, 4096);
         let sized = || {

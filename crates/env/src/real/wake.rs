@@ -41,14 +41,14 @@ impl Wake {
         self.state.load(Ordering::Acquire) == NOTIFIED
     }
 
-    /// The executor is about to wait; false if there is news.
+    /// The executor is about to wait; false if it was notified.
     pub(crate) fn park(&self) -> bool {
         self.state
             .compare_exchange(RUNNING, PARKED, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
     }
 
-    /// The executor looks at its news from here on.
+    /// The executor looks at its notifications from here on.
     pub(crate) fn turn(&self) {
         self.state.swap(RUNNING, Ordering::AcqRel);
     }

@@ -31,7 +31,7 @@ use super::proto::{can, chunk, cmd, flag, handshake, info, opt, rep, state};
 use super::tls::ClientTls;
 use super::wire::{TlsWire, Wire};
 
-/// Longest reply to an option, and longest chunk without data, that is believed.
+/// Longest reply to an option, and longest chunk without data, that is accepted.
 const REPLY_MAX: usize = 32 << 10;
 /// Receive buffer.
 const RECEIVE_BUFFER: Bytes = Bytes::kib(256);
@@ -388,7 +388,7 @@ impl Client {
         self.shared.allocation
     }
 
-    /// Asks the server to bring a range into its caches.
+    /// Asks the server to read a range into its caches.
     ///
     /// # Errors
     /// [`DeviceError`] as for a read.
@@ -489,7 +489,7 @@ impl Learnt {
         if self.flags & can::HAS_FLAGS == 0 {
             return protocol("it did not describe the export");
         }
-        // Defaults of the protocol for a server that tells no block sizes.
+        // Defaults of the protocol for a server that names no block sizes.
         let (least, preferred, most) = self.block.unwrap_or((512, 4096, 32 << 20));
         if least > 512 || most < 512 {
             return protocol(format!(
@@ -583,7 +583,7 @@ impl Shared {
         }
     }
 
-    /// The connection is over: everyone who waits is told why.
+    /// The connection is over: all requests that wait fail with `why`.
     fn end(&self, why: &str) {
         if self.ended.borrow().is_some() {
             return;
@@ -964,7 +964,7 @@ impl Shared {
         }
         if missing > 0 {
             let why = format!("a {op} at byte {at} was answered with {missing} bytes missing");
-            // The slot still counts as waiting, so that its caller is told why the connection ended.
+            // The slot still counts as waiting, so that its caller learns why the connection ended.
             self.answer_slot(index, Err((Errno::Io, why.clone())));
             return Err(io::Error::other(why));
         }

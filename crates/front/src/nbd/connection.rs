@@ -235,7 +235,7 @@ impl Connection {
         }
     }
 
-    /// The whole story of this client.
+    /// Serves this client, from its greeting to its end.
     pub(super) async fn run(self: &Rc<Self>, server: &Rc<Server>) {
         match env::timeout(server.limits.negotiation, self.negotiate(server)).await {
             Ok(Ok(entered)) => self.transmit(server, entered).await,
@@ -508,7 +508,7 @@ impl Connection {
             pool: None,
         };
         if self.held_bytes.get() > limits.allowance.0 {
-            // In this order: who waits for its own host's share keeps nothing from others.
+            // In this order: a connection that waits for its own host's share keeps nothing from others.
             let share = self.share.acquire(bytes).await;
             held.pool = Some((share, server.pool.acquire(bytes).await));
         }

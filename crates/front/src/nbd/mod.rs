@@ -13,7 +13,7 @@
 //!
 //! Always true:
 //! 1. Nothing a client sends reaches the device unless it is in whole sectors and within the export.
-//! 2. A broken or hostile client loses its own connection, and nobody else's.
+//! 2. A broken or hostile client loses its own connection, and no other client's.
 //! 3. A flush on one connection covers every write any connection has seen complete.
 
 mod client;

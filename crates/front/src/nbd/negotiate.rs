@@ -11,7 +11,7 @@
 //!
 //! Always true:
 //! 1. Every option but a granted or refused `EXPORT_NAME` ends with exactly one final reply.
-//! 2. Before TLS on a server that requires it, nothing about any export is told.
+//! 2. Before TLS on a server that requires it, no answer says anything about any export.
 //! 3. `base:allocation` holds for the export it was selected for, and for no other.
 
 use base::Bytes;
@@ -186,7 +186,7 @@ impl Negotiation {
     pub fn new(client_flags: u32, tls: TlsState) -> Result<Negotiation, &'static str> {
         let known = u32::from(handshake::FIXED_NEWSTYLE | handshake::NO_ZEROES);
         if client_flags & !known != 0 {
-            return Err("the client set handshake flags nobody offered");
+            return Err("the client set handshake flags that were not offered");
         }
         let has = |bit: u16| client_flags & u32::from(bit) != 0;
         Ok(Negotiation {
@@ -205,8 +205,8 @@ impl Negotiation {
         self.context_of = None;
     }
 
-    /// What the answer to an option will be about, before it is given: what has to be opened first can be. Nothing is told
-    /// or done here.
+    /// What the answer to an option will be about, before it is given: what has to be opened first can be.
+    /// Nothing is answered or done here.
     pub fn wanted<'a>(&self, option: u32, data: &'a [u8]) -> Wanted<'a> {
         if self.tls == TlsState::Required || (!self.fixed && option != opt::EXPORT_NAME) {
             return Wanted::Nothing;
@@ -639,9 +639,9 @@ mod tests {
             );
         }
         assert_eq!(ask(&mut n, opt::LIST, b"x").1[0].0, rep::ERR_INVALID);
-        let (step, said) = ask(&mut n, opt::GO, &go("nobody", &[]));
+        let (step, said) = ask(&mut n, opt::GO, &go("absent", &[]));
         assert_eq!((step, said[0].0), (Step::Continue, rep::ERR_UNKNOWN));
-        assert_eq!(said[0].1, b"there is no export named 'nobody'");
+        assert_eq!(said[0].1, b"there is no export named 'absent'");
         assert!(matches!(
             ask(&mut n, opt::GO, &go("vol0", &[])).0,
             Step::Enter(_)

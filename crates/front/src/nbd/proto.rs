@@ -162,7 +162,7 @@ pub mod cmd {
     pub const FLUSH: u16 = 3;
     /// Give space up.
     pub const TRIM: u16 = 4;
-    /// Bring into a cache.
+    /// Read into a cache.
     pub const CACHE: u16 = 5;
     /// Make it read as zeroes.
     pub const WRITE_ZEROES: u16 = 6;
@@ -266,7 +266,7 @@ impl Errno {
         self as u32
     }
 
-    /// How a device's failure is told to a client.
+    /// The error that a client gets for a device's failure.
     pub fn of_device(error: &DeviceError) -> Errno {
         match error {
             DeviceError::OutOfRange { .. } => Errno::Invalid,

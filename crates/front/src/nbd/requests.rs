@@ -184,7 +184,7 @@ impl Target {
             }
         }
         if extents.is_empty() {
-            // A device that tells nothing useful: it may all be data.
+            // A device that reports nothing useful: it may all be data.
             extents.push((len, true));
         }
         Ok(extents)

@@ -55,7 +55,7 @@ pub trait Supply {
     /// The export of that name, for one client; `None` if there is none.
     ///
     /// # Errors
-    /// The sentence that the client is told.
+    /// The sentence that the client gets.
     fn open<'a>(&'a self, name: &'a str) -> Soon<'a, Result<Option<Supplied>, String>>;
 
     /// Name and description of every export there is now.

@@ -18,7 +18,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 pub enum TlsMode {
     /// TLS for those who ask for it.
     Offered,
-    /// Nothing is told or done before TLS.
+    /// Nothing is said or done before TLS.
     Required,
 }
 
@@ -31,7 +31,7 @@ pub type ByCertificate = BTreeMap<String, Vec<String>>;
 pub struct Tls {
     pub(super) mode: TlsMode,
     pub(super) config: Arc<ServerConfig>,
-    /// `None`: who is trusted may use every export.
+    /// `None`: a trusted client may use every export.
     clients: Option<Arc<ByCertificate>>,
 }
 

@@ -30,7 +30,7 @@ fn strict() -> Limits {
     }
 }
 
-/// An honest client, used before and after to see that nobody else was harmed.
+/// An honest client, used before and after to see that no other client was harmed.
 struct Witness(Client);
 
 impl Witness {
@@ -374,7 +374,7 @@ fn a_long_request_that_does_not_go_on_is_cut_as_soon_as_a_short_one() {
         writer.send(&[1; 5 << 20]).await;
         let start = env::now();
         assert!(writer.is_over().await);
-        // 30 s of patience, the time of 6 MiB at 64 KiB/s, and the watch's interval: not the 512 s of all 32 MiB.
+        // 30 s of timeout, the time of 6 MiB at 64 KiB/s, and the watch's interval: not the 512 s of all 32 MiB.
         let took = env::now().since(start);
         assert!(took < Nanos::secs(30 + 96 + 9), "{took}");
         let reader = Raw::entered(false).await;

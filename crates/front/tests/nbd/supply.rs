@@ -1,4 +1,4 @@
-//! Exports that are there when somebody asks for them.
+//! Exports that are there when a client asks for them.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -108,7 +108,7 @@ fn an_export_is_opened_for_a_client_that_names_it_and_let_go_when_it_leaves() {
         other.close().await;
         env::sleep(Nanos::secs(5)).await;
         assert_eq!(disks.open.get(), 0);
-        // Whoever comes later counts on where they left.
+        // The counters of a later client go on where those of the earlier ones ended.
         let counts = disks.account.counts();
         assert_eq!((counts.reads, counts.writes, counts.in_flight), (1, 1, 0));
 
@@ -118,7 +118,7 @@ fn an_export_is_opened_for_a_client_that_names_it_and_let_go_when_it_leaves() {
         let refused = Client::connect(&address(), &asks_for("vm3")).await;
         let told = refused.map(drop).unwrap_err().to_string();
         assert!(told.contains("there is no export named 'vm3'"), "{told}");
-        // The server's own come first, and nobody is asked about them.
+        // The server's own come first, and the supply is not asked about them.
         let own = Client::connect(&address(), &asks_for("vol0"))
             .await
             .unwrap();

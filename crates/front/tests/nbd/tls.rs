@@ -207,7 +207,7 @@ fn a_certificate_opens_the_exports_that_its_name_stands_for_and_no_others() {
                 .collect();
             assert_eq!(names, named, "{client}");
         }
-        // Who has no certificate, or comes without TLS, has no name.
+        // A client without a certificate, or without TLS, has no name.
         let nameless = authority.client(None);
         assert!(Client::connect(&address(), &nameless).await.is_err());
         let plain = ClientOptions::default();

@@ -29,7 +29,7 @@ async fn connect() -> Client {
         .expect("connected")
 }
 
-/// A device that notes each call and fails where it is told to.
+/// A device that notes each call and fails where the test says.
 struct Noting {
     inner: Rc<device::Memory>,
     info: RefCell<Info>,

@@ -5,13 +5,13 @@
 //! copy:  hottest extent -> the parts touched first -> slow read -> fast write -> mapped, unless written meanwhile
 //! ```
 //!
-//! Nothing waits for a copy: an extent is up from the moment its room is reserved. A copy is a fill like that of
-//! a read: whoever writes one of its pages makes it void.
+//! Nothing waits for a copy: an extent is fast from the moment its room is reserved. A copy is a fill like that of
+//! a read: a write of one of its pages makes it void.
 //!
 //! Always true:
 //! 1. An extent is raised only when there is room for all of it; but for a pinned one, only in a window of the day
 //!    in which moves may begin.
-//! 2. A copied page is mapped only if nobody wrote it since the copy began.
+//! 2. A copied page is mapped only if it was not written since the copy began.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -29,11 +29,11 @@ use crate::tier::{Mode, MoveEnd, Place, Stats, Table, Touch};
 
 /// Pages copied with one request at most.
 const CHUNK_PAGES: u64 = 256;
-/// Parts of an extent that are told apart.
+/// Parts of an extent that are counted apart.
 const PARTS: u64 = 64;
 /// A part is at least so many pages.
 const PART_PAGES_MIN: u64 = 4;
-/// How often it is looked whether what sinks has made room.
+/// How often to look whether demoting extents have made room.
 const PATIENCE: Nanos = Nanos::millis(100);
 /// So many of the coldest extents are looked at when room is needed.
 const VICTIMS: usize = 1024;
@@ -67,7 +67,7 @@ pub(crate) struct Jobs {
     order: VecDeque<u32>,
     /// There is no room, and nothing up that is colder than what wants to come; until the next interval.
     full: bool,
-    /// Extents that are up, those that should go first in front, as they were when somebody looked last.
+    /// Extents that are fast, those to demote first in front, as of the last look.
     cold: VecDeque<u32>,
 }
 
@@ -95,7 +95,7 @@ pub(crate) enum Raised {
     Yes,
     /// The tier is full.
     Full,
-    /// The cache has to bring dirty pages home first.
+    /// The cache has to destage dirty pages first.
     Later,
 }
 
@@ -391,7 +391,7 @@ impl Inner {
                 }
                 Raised::Full => {
                     if self.make_tier_room(&cache, extent) {
-                        // What sinks tells when it is gone.
+                        // An extent that is demoted wakes this task.
                         let _ = env::timeout(PATIENCE, room).await;
                     } else {
                         tier.jobs.borrow_mut().full = true;
@@ -478,7 +478,7 @@ impl Inner {
         leaving > 0
     }
 
-    /// The extent that should go first of those that are up. `looked` tells whether all were looked over.
+    /// The extent to demote first of those that are fast. `looked` says whether all were looked over.
     fn next_cold(&self, cache: &Cache, looked: &mut bool) -> Option<u32> {
         let tier = &cache.tier;
         loop {

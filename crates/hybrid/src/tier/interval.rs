@@ -18,7 +18,7 @@ use crate::label::PAGE;
 use crate::map::{Hold, UNIT_PAGES};
 use crate::tier::{Mode, MoveEnd, Mover, Place, Tier};
 
-/// The policy that `tier` asks for; its room is told later.
+/// The policy that `tier` asks for; it learns its room later.
 pub(crate) fn build(tier: &Tier) -> Box<dyn TierPolicy> {
     policy::tier::build(tier.policy, tier.parameters, 0)
 }
@@ -140,7 +140,7 @@ impl Inner {
         }
     }
 
-    /// The policy sends `region` down: its extents rest until their room is needed, or sink when this interval
+    /// The policy demotes `region`: its extents are idle until their room is needed, or are demoted when this interval
     /// has been worked through.
     pub(crate) fn send_down(self: &Rc<Self>, cache: &Rc<Cache>, region: Region, why: String) {
         let tier = &cache.tier;
@@ -168,7 +168,7 @@ impl Inner {
 
     /// How the map is to hold the pages of `extent`, as the table has it.
     pub(crate) fn hold(&self, cache: &Cache, extent: u32) {
-        // The published mover brings a region home whole, when it goes down.
+        // The published mover demotes a region whole.
         let published = self.settings.borrow().tier.mover == Mover::Published;
         let (pages, hold) = {
             let table = cache.tier.table.borrow();

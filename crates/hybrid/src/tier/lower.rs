@@ -1,4 +1,4 @@
-//! How an extent goes down: what is clean is dropped, what changed is brought home first.
+//! How an extent is demoted: clean pages are dropped, dirty ones destaged first.
 //!
 //! ```text
 //! Up -> Sinking: nothing new is copied to it, writes go past
@@ -8,7 +8,7 @@
 //! Rounds are the cleaner's: map entry durable first, slow device flushed before "clean".
 //!
 //! Always true:
-//! 1. A dirty page leaves the fast device only after it was brought home and the slow device was flushed.
+//! 1. A dirty page leaves the fast device only after it was destaged and the slow device was flushed.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ use crate::label::PAGE;
 use crate::locks::Mode as Lock;
 use crate::tier::{CopyBack, MoveEnd, Place};
 
-/// Pages brought home in one round at most.
+/// Pages destaged in one round at most.
 const ROUND_PAGES: usize = 1024;
 /// Clean pages dropped at a time; others have their turn between.
 const DROP_PAGES: u64 = 4096;
@@ -47,7 +47,7 @@ impl Inner {
         tier.lower_work.notify_all();
     }
 
-    /// `extent`, which is up, sinks from now on.
+    /// `extent`, which is fast, is demoting from now on.
     pub(crate) fn begin_sinking(&self, cache: &Rc<Cache>, extent: u32) {
         let tier = &cache.tier;
         self.forget_jobs(cache, extent);
@@ -58,7 +58,7 @@ impl Inner {
         cache.cancel_fills(pages.start, pages.end);
     }
 
-    /// Drops what needs not be written home.
+    /// Drops what need not be destaged.
     fn drop_unneeded(&self, cache: &Cache, pages: Range<u64>) {
         #[cfg(test)]
         if cache.planted(crate::cache::Bug::RecordFirst) {
@@ -69,7 +69,7 @@ impl Inner {
         }
     }
 
-    /// Calls `drop` with the pages of `extent` while it sinks, some at a time.
+    /// Calls `drop` with the pages of `extent` while it is demoting, some at a time.
     async fn by_turns(&self, cache: &Cache, extent: u32, drop: impl Fn(Range<u64>)) {
         let pages = cache.tier.table.borrow().pages_of(extent);
         for first in pages.clone().step_by(DROP_PAGES as usize) {
@@ -84,7 +84,7 @@ impl Inner {
         }
     }
 
-    /// Drops the clean pages of `extent`, which sinks; where nothing is copied back, all of them.
+    /// Drops the clean pages of `extent`, which is demoting; where nothing is copied back, all of them.
     pub(crate) async fn drop_all_clean(&self, cache: &Cache, extent: u32) {
         self.by_turns(cache, extent, |pages| self.drop_clean(cache, pages))
             .await;
@@ -107,7 +107,7 @@ impl Inner {
         count(&cache.tier.counts.bytes_dropped, dropped);
     }
 
-    /// If no page of the sinking `extent` is left, it is down. Its room is free then.
+    /// If no page of the demoting `extent` is left, it is demoted. Its room is free then.
     pub(crate) fn note_emptied(&self, cache: &Cache, extent: u32) -> bool {
         let tier = &cache.tier;
         let (pages, region) = {
@@ -134,7 +134,7 @@ impl Inner {
         true
     }
 
-    /// The task that empties what sinks.
+    /// The task that empties demoting extents.
     pub(crate) async fn lower_loop(self: Rc<Self>, cache: Rc<Cache>) {
         let tier = Rc::clone(&cache.tier);
         let mut in_vain = 0;
@@ -163,14 +163,14 @@ impl Inner {
                 }
                 Ok(_) => in_vain = 0,
                 Err(error) => {
-                    tracing::error!(volume = %self.name, %error, "a region could not be brought home");
+                    tracing::error!(volume = %self.name, %error, "a region could not be demoted");
                     env::sleep(FAILURE_REST).await;
                 }
             }
         }
     }
 
-    /// One round over what sinks. Returns how many pages left the fast device.
+    /// One round over the demoting extents. Returns how many pages left the fast device.
     async fn lower_round(
         &self,
         cache: &Rc<Cache>,
@@ -197,7 +197,7 @@ impl Inner {
         }
         let pages: u64 = runs.iter().map(|run| run.end() - run.first).sum();
         self.pace(cache, Bytes(pages * PAGE)).await;
-        // Users who write a page as fast as it goes home would keep it for ever: they wait for this one round.
+        // Users who write a page as fast as it is destaged would keep it for ever: they wait for this one round.
         let mut held = Vec::new();
         if locked {
             for run in &runs {
@@ -229,7 +229,7 @@ impl Inner {
         Ok(gone)
     }
 
-    /// Pages of sinking extents that are to be written home, in address order, as runs of neighbours.
+    /// Dirty pages of demoting extents, in address order, as runs of neighbours.
     fn pick_sinking(&self, cache: &Cache, sinking: &[u32]) -> Vec<Run> {
         let run_max = self.run_max(cache);
         let all = self.settings.borrow().tier.copy_back == CopyBack::All;

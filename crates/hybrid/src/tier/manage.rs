@@ -19,7 +19,7 @@ use crate::tier::table::{Kept, Place, Table};
 use crate::tier::{Asked, Heat, Mode, MoveEnd, MoveRecord, Mover, TierStatus, interval};
 
 impl Inner {
-    /// After a restart: what `kept` tells is up again.
+    /// After a restart: what `kept` names is fast again.
     pub(crate) fn restore_tier(&self, cache: &Rc<Cache>, kept: &BTreeMap<u32, Kept>) {
         let tier = &cache.tier;
         let room = self.tier_room(cache);

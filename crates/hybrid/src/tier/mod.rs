@@ -1,4 +1,4 @@
-//! A home on the fast device for hot regions.
+//! Tiering: hot regions live on the fast device.
 //!
 //! ```text
 //! requests -> statistics --interval's end--> policy::tier --regions--> table: extents up | sinking
@@ -7,11 +7,11 @@
 //!                            <-- whole regions, one by one (published mover)
 //! ```
 //!
-//! The tier stands on the cache's page map: a page of an extent that is up is an ordinary entry of it, written out
-//! of place and committed through the ledger, but *held*, so that it is never evicted. So which pages are
-//! there, which of them changed and which of their sectors are valid is the page map's to know, and crash
-//! safety is the cache's: after a crash the map alone tells where the newest data are. The table of extents
-//! is kept so that what was up is up again.
+//! The tier stands on the cache's page map. A page of an extent that is fast is an ordinary entry of the map, written
+//! out of place and committed through the ledger. It is *pinned*, so that it is never evicted. The page map knows which
+//! pages are there, which of them changed and which of their sectors are valid. Crash safety is the cache's: after a
+//! crash the map alone shows where the newest data are. The table of extents is kept so that what was fast is fast
+//! again.
 //!
 //! Source: AST 3.2, 3.3; the direct mover is ours.
 
@@ -60,7 +60,7 @@ pub(crate) struct Counts {
     pub dirty_write_requests: Cell<u64>,
     /// Requests that lay in extents that are up.
     pub tier_requests: Cell<u64>,
-    /// Bytes copied to the fast device ahead of need, brought home by lowering, and dropped.
+    /// Bytes copied to the fast device ahead of need, destaged by demotion, and dropped.
     pub bytes_promoted: Cell<u64>,
     pub bytes_lowered: Cell<u64>,
     pub bytes_dropped: Cell<u64>,
@@ -83,7 +83,7 @@ pub(crate) struct State {
     /// The published mover's queue, and the region it moves.
     pub published: Published,
     boundary: RefCell<split::Boundary>,
-    /// When somebody looked last, moves might not begin.
+    /// At the last look, moves might not begin.
     shut: Cell<bool>,
     /// Extents are to be raised or copied.
     pub raise_work: Event,
@@ -115,7 +115,7 @@ impl State {
         })
     }
 
-    /// Wakes everybody: the cache's condition or the choices changed.
+    /// Wakes every task of the tier: the cache's condition or the choices changed.
     pub fn wake(&self) {
         self.raise_work.notify_all();
         self.lower_work.notify_all();

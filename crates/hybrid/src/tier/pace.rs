@@ -1,4 +1,4 @@
-//! How fast may moves go, and who reads what both devices have?
+//! How fast may moves go, and which device reads what both have?
 //!
 //! ```text
 //! every 200 ms: what users waited for the slow device, and for the fast one
@@ -24,12 +24,12 @@ use crate::slow::{Slow, Waited};
 /// What may go at once without a pause.
 const BURST: Bytes = Bytes::mib(4);
 
-/// While users leave the slow device this part of its time, copies go at least so fast: what moves is expected to
-/// save the device more than it costs, so holding it back for long helps nobody.
+/// While users leave the slow device this part of its time, copies go at least so fast. What moves is expected to
+/// save the device more than it costs, so a long delay gains nothing.
 const IDLE_PART: f64 = 0.1;
 const FLOOR: Bytes = Bytes::mib(8);
 
-/// Choice: 4 MiB/s more after each good sample, so that a young hot spot is up while it is hot.
+/// Choice: 4 MiB/s more after each good sample, so that a new hot spot is promoted while it is hot.
 fn options() -> FlowOptions {
     FlowOptions {
         step: Bytes::mib(4),
@@ -93,7 +93,7 @@ impl Pace {
         let writes = waits(slow_written, self.written);
         let on_fast = waits(fast, self.fast);
         if reads.requests + writes.requests == 0 && slow.busy_for(FlowOptions::SAMPLE) {
-            // Nobody had an answer all the time, which is not the same as nobody being there.
+            // Requests were there and none was answered: that counts as one wait of the whole sample.
             reads = Waits {
                 requests: 1,
                 wait: FlowOptions::SAMPLE,

@@ -17,7 +17,7 @@ pub enum Mode {
     /// A block cache.
     #[default]
     Cache,
-    /// A home for hot regions.
+    /// Hot regions live on the fast device, cold ones on the slow device.
     Tier,
     /// Both, side by side.
     Both,
@@ -106,7 +106,7 @@ pub enum Buffer {
     /// In slots of the fast device: survives a crash.
     #[default]
     Fast,
-    /// In memory, as published. A flush brings it to its destination first.
+    /// In memory, as published. A flush writes it to its destination first.
     Memory,
 }
 
@@ -146,7 +146,7 @@ pub struct Tier {
     pub copy_back: CopyBack,
     /// Does a region that is sent down stay until its room is needed?
     pub lazy_down: bool,
-    /// Nobody will ever read what was written: [`CopyBack::Nothing`] is refused without it.
+    /// No client will ever read what was written: [`CopyBack::Nothing`] is refused without it.
     pub without_contents: bool,
     /// Do moves yield to users of the slow device?
     pub flow_control: bool,
@@ -170,11 +170,11 @@ impl Default for Tier {
     fn default() -> Self {
         Tier {
             policy: Kind::default(),
-            // Choice: six decisions a minute instead of one, two in a row instead of three, ten minutes of patience and the
-            // other parameters as published. Where a region goes up an extent at a time, as it is touched, moving costs
-            // so little that being early pays: on the two workloads of the paper's kind, whole, 57 and 62 % of the requests go
-            // to the fast device, with the published parameters 29 and 54 %. Taking in more (40 regions, 80 % of the
-            // requests; measured with extents of 1 MiB) brings less: on the second of them 45 %.
+            // Choice: six decisions a minute instead of one, two in a row instead of three, a timeout of ten minutes and the
+            // other parameters as published. Where a region is promoted an extent at a time, as it is touched, moving costs
+            // so little that being early pays. On the two workloads of the paper's kind, whole, 57 and 62 % of the requests go
+            // to the fast device; with the published parameters 29 and 54 %. Taking in more (40 regions, 80 % of the
+            // requests; measured with extents of 1 MiB) gains less: on the second of them 45 %.
             parameters: Parameters {
                 period: Nanos::secs(10),
                 streak_min: 2,
@@ -234,7 +234,7 @@ pub enum TierError {
         /// Where it begins.
         at: u64,
     },
-    /// Pinned and barred at once.
+    /// Pinned and excluded at once.
     #[error(
         "pinned and barred: the ranges at byte {pinned} and at byte {barred} share an extent of {extent}, which would \
          have to be up and must not be; move one of them, or choose a smaller extent"
@@ -242,7 +242,7 @@ pub enum TierError {
     Contradiction {
         /// Where the pinned range begins.
         pinned: u64,
-        /// Where the barred one does.
+        /// Where the excluded one does.
         barred: u64,
         /// What is moved together.
         extent: Bytes,
@@ -256,7 +256,7 @@ pub enum TierError {
 }
 
 impl Tier {
-    /// When moves may begin. Windows that make no sense are left out; [`Tier::check`] tells of them.
+    /// When moves may begin. Windows that make no sense are left out; [`Tier::check`] reports them.
     pub fn schedule(&self) -> Schedule {
         let windows = self.windows.iter();
         let windows = windows.filter_map(|&(from, to)| Window::new(from, to).ok());

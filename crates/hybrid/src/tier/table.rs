@@ -2,21 +2,21 @@
 //!
 //! ```text
 //! Slow    -> Up       raise     room is reserved for the whole extent first
-//! Up      -> Sinking  lower     clean pages are dropped, dirty ones brought home
+//! Up      -> Sinking  lower     clean pages are dropped, dirty ones destaged
 //! Sinking -> Up       raise     wanted again before it was empty
 //! Sinking -> Slow     emptied   no page of it is left on the fast device
 //! ```
 //!
-//! Two grains: what is judged is a *region*, what moves is an *extent* of it. The policy wants regions; a
-//! range pinned by an administrator is wanted for ever, one that is barred never. An extent that is up but
-//! wanted no longer *rests*: it stays until its room is needed, and costs nothing if wanted again.
+//! Two grains: what is judged is a *region*, what moves is an *extent* of it. The policy wants regions. A
+//! range pinned by an administrator is wanted for ever, an excluded one never. An extent that is fast but
+//! no longer wanted is *idle*: it stays until its room is needed, and costs nothing if wanted again.
 //!
 //! Pure: no clock, no device. The pages themselves are the page map's.
 //!
 //! Always true:
-//! 1. `reserved` counts the pages of all extents that are up or sinking, whole.
-//! 2. An extent that is barred is neither raised nor wanted.
-//! 3. Every change of what a record tells is in `touched` until the next cut.
+//! 1. `reserved` counts the pages of all extents that are fast or demoting, whole.
+//! 2. An extent that is excluded is neither promoted nor wanted.
+//! 3. Every change of what a record says is in `touched` until the next cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -47,7 +47,7 @@ pub(crate) struct Kept {
     pub shift: u8,
 }
 
-/// What the table knows of an extent that is up or sinking.
+/// What the table knows of an extent that is fast or demoting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Extent {
     place: Place,
@@ -65,7 +65,7 @@ pub(crate) struct Table {
     barred: Vec<Range<u64>>,
     // As things are.
     extents: BTreeMap<u32, Extent>,
-    /// Those that sink: few of many.
+    /// Those that are demoting: few of many.
     sinking: BTreeSet<u32>,
     wanted: BTreeSet<Region>,
     reserved: u64,
@@ -98,8 +98,8 @@ impl Table {
         }
     }
 
-    /// Other pins and bars, or another region over the same extents. What is up stays up; whoever asks has
-    /// to lower what is barred now.
+    /// Other pins and exclusions, or another region over the same extents. What is fast stays fast; the caller
+    /// demotes what is excluded now.
     pub fn set(&mut self, tier: &Tier) {
         assert_eq!(
             tier.extent().0 / PAGE,
@@ -119,7 +119,7 @@ impl Table {
     /// Takes the grains, pins and bars of `fresh`; nothing is up any more.
     pub fn regrain(&mut self, fresh: Table) {
         assert!(self.extents.is_empty(), "the table was cleared");
-        // Records that changed before are still to be told of.
+        // Records that changed before are still to be written.
         let touched = std::mem::take(&mut self.touched);
         *self = Table { touched, ..fresh };
     }
@@ -192,7 +192,7 @@ impl Table {
             .map_or(Place::Slow, |extent| extent.place)
     }
 
-    /// Pages reserved for extents that are up or sinking.
+    /// Pages reserved for extents that are fast or demoting.
     pub fn reserved(&self) -> u64 {
         self.reserved
     }
@@ -204,7 +204,7 @@ impl Table {
         self.extents.iter().filter_map(here)
     }
 
-    /// Extents that sink, ascending.
+    /// Extents that are demoting, ascending.
     pub fn sinking(&self) -> impl Iterator<Item = u32> + '_ {
         self.sinking.iter().copied()
     }
@@ -362,8 +362,8 @@ impl Table {
         self.extents.len()
     }
 
-    /// After a restart: what the ledger tells, ascending. Extents of another size are up again where all of
-    /// them was; those for which less than `room` pages are left, or that are barred, are let go.
+    /// After a restart: what the ledger records, ascending. Extents of another size are fast again where all of
+    /// them was. Those for which less than `room` pages are left, or that are excluded, are let go.
     pub fn restore(&mut self, kept: &BTreeMap<u32, Kept>, room: u64) {
         // Old records go away, whatever becomes of them.
         self.touched.extend(kept.keys());
@@ -474,7 +474,7 @@ mod tests {
             new.wanted().collect::<Vec<Region>>(),
             [Region(1), Region(3)]
         );
-        // The old numbers are told of, those that mean something else now and those that mean nothing.
+        // The old numbers are touched, those that mean something else now and those that mean nothing.
         let touched: Vec<u32> = new
             .take_touched()
             .iter()

@@ -117,6 +117,6 @@ pub struct TierStatus {
     pub requests_up: u64,
     /// What flow control lets moves copy now, in bytes a second; none: it does not hold them back.
     pub flow_bytes_per_second: Option<f64>,
-    /// Writes that brought a temporary buffer to its destination.
+    /// Writes of a temporary buffer to its destination.
     pub sync_writes: u64,
 }

@@ -24,13 +24,13 @@ use super::{
     AREA_PAGES, AREAS, CLIENTS, Oracle, PLAIN, Plan, SLOW, WORK_STEPS, World, audit, check, client,
     manager, seeds, settings, until_cut,
 };
-use crate::cache::{Cache, sample_pages};
+use crate::cache::{Bug, Cache, sample_pages};
 use crate::label::Label;
 use crate::{Hybrid, Mode, OpenError, Settings, Ties, WriteMode};
 
 /// A life whose devices answer no more ends after this long.
 const LIFE_MAX: Nanos = Nanos::millis(400);
-/// Long runs tell how far they are every so many seeds.
+/// Long runs report how far they are every so many seeds.
 const PROGRESS: u64 = 500;
 /// Requests to a device before something goes wrong with it, at most.
 const MISHAP_STEPS: u64 = 300;
@@ -42,7 +42,12 @@ struct Tally {
     kills: u64,
     /// One device lost its power, the other kept what it had.
     halves: u64,
+    /// Power cuts of a device that had what a dead process left in its volatile cache.
+    kills_then_cuts: u64,
     closes: u64,
+    /// Blank fast devices, swapped devices, other pairs' fast devices; in all.
+    blank: u64,
+    swapped: u64,
     wrong_pairs: u64,
     /// Copies of the fast device from before its last attachment.
     older_copies: u64,
@@ -56,6 +61,8 @@ struct Tally {
     records_cut: u64,
     /// Writes of it that failed with the power on.
     records_failed: u64,
+    /// Failed or cut writes of it after which the new one was on the disk and the old one was seen.
+    records_unseen: u64,
     /// Lives after which the record said that nothing is dirty, so that the bare slow device was read.
     bare: u64,
 }
@@ -65,7 +72,10 @@ impl Tally {
         self.power_cuts += other.power_cuts;
         self.kills += other.kills;
         self.halves += other.halves;
+        self.kills_then_cuts += other.kills_then_cuts;
         self.closes += other.closes;
+        self.blank += other.blank;
+        self.swapped += other.swapped;
         self.wrong_pairs += other.wrong_pairs;
         self.older_copies += other.older_copies;
         self.changed_behind += other.changed_behind;
@@ -74,7 +84,33 @@ impl Tally {
         self.unreadable += other.unreadable;
         self.records_cut += other.records_cut;
         self.records_failed += other.records_failed;
+        self.records_unseen += other.records_unseen;
         self.bare += other.bare;
+    }
+
+    /// Did each kind of fault happen?
+    fn expect_all(&self, test: &str) {
+        let kinds = [
+            ("power cut of both devices", self.power_cuts),
+            ("power cut of one device", self.halves),
+            ("death of the process alone", self.kills),
+            (
+                "power cut after the death of a process",
+                self.kills_then_cuts,
+            ),
+            ("unreadable sector", self.unreadable),
+            ("older copy", self.older_copies),
+            ("blank fast device", self.blank),
+            ("swap of devices", self.swapped),
+            ("change behind the cache", self.changed_behind),
+            ("cut write of the record", self.records_cut),
+            ("failed write of the record", self.records_failed),
+            ("record on the disk that was not seen", self.records_unseen),
+            ("look at the bare slow device", self.bare),
+        ];
+        for (kind, count) in kinds {
+            assert!(count > 0, "{test}: there was no {kind}: {self:?}");
+        }
     }
 
     fn lives(&self) -> u64 {
@@ -84,6 +120,7 @@ impl Tally {
 
 /// The fast device as it once was.
 struct Copy {
+    cache: u128,
     generation: u64,
     image: Vec<u8>,
 }
@@ -108,11 +145,13 @@ struct Run {
     notes_rng: Rng,
     copies: Vec<Copy>,
     tally: Tally,
+    /// How the last life of each device ended.
+    ended: [End; 2],
     /// The device that went away in this life.
     away: Option<&'static str>,
     /// After a clean close: a page that the next opening compares.
     compared: Option<u64>,
-    /// What happened so far, for who looks into a failure.
+    /// What happened so far, to look into a failure.
     events: Vec<String>,
 }
 
@@ -139,6 +178,7 @@ impl Run {
             fast,
             abandoned: Rc::default(),
             tally: Tally::default(),
+            ended: [End::PowerCut; 2],
             away: None,
             compared: None,
             events: Vec::new(),
@@ -167,6 +207,7 @@ impl Run {
         let (registry, supply) = (Rc::clone(&self.abandoned), Rc::clone(&self.supply));
         let notes = self.notes.as_ref();
         let pairs = notes.map(|notes| notes.of_life(&self.supply));
+        let planted = self.world.plan.bug;
         Rc::new(move || {
             let (listed, supply) = (Rc::clone(&registry), Rc::clone(&supply));
             Ties {
@@ -180,6 +221,7 @@ impl Run {
                     Ok(())
                 })),
                 pairs: pairs.clone(),
+                planted,
                 ..Ties::default()
             }
         })
@@ -382,6 +424,10 @@ impl Run {
 
     fn restart(&mut self) {
         let [slow, fast] = self.ends();
+        let later = |(before, now)| (before, now) == (End::Kill, End::PowerCut);
+        let of_both = std::mem::replace(&mut self.ended, [slow, fast]).into_iter();
+        let followed = of_both.zip([slow, fast]).any(later);
+        self.tally.kills_then_cuts += u64::from(followed);
         match (slow, fast) {
             (End::PowerCut, End::PowerCut) => self.tally.power_cuts += 1,
             (End::Kill, End::Kill) => self.tally.kills += 1,
@@ -413,11 +459,51 @@ impl Run {
         }
     }
 
+    /// The newest label on the fast device.
+    fn label(&self) -> Option<Label> {
+        let size = self.world.plan.fast();
+        let start = self.fast.contents(Span::bytes(0, 8192));
+        let labels = start.chunks(4096);
+        let whole = labels.filter_map(|page| Label::parse(page, size).ok());
+        whole.max_by_key(|label| label.sequence)
+    }
+
+    /// Does a cache count that may be missed?
+    fn is_missed(&self) -> bool {
+        let record = self.notes.as_ref().and_then(|notes| notes.now());
+        let given_up = |cache| self.abandoned.borrow().contains(&cache);
+        record.is_some_and(|pair| pair.dirty && !pair.cache.is_some_and(given_up))
+    }
+
+    /// Opens a pair as the daemon does, which makes an empty cache where nothing is missed; or only opens it.
+    async fn offer(
+        &self,
+        slow: Rc<dyn Device>,
+        fast: Rc<dyn Device>,
+        as_daemon: bool,
+    ) -> Result<Hybrid, OpenError> {
+        let (choices, ties) = (self.choices.clone(), self.ties());
+        match as_daemon {
+            true => Hybrid::open_or_create(choices, slow, fast, ties).await,
+            false => Hybrid::open(choices, slow, fast, ties).await,
+        }
+    }
+
     /// Offers a device that is not what it should be: it must be refused, and nothing may be written.
     async fn offer_wrong_pair(&mut self) -> Result<(), String> {
         let size = self.world.plan.fast();
         let (slow, fast): (Rc<dyn Device>, Rc<dyn Device>) = (self.slow.clone(), self.fast.clone());
-        let (what, slow, fast) = match self.rng.below(4) {
+        let counts = self.label().is_some_and(|label| {
+            label.tie.counts() && !self.abandoned.borrow().contains(&label.uuid)
+        });
+        let kind = self.rng.below(4);
+        // Where nothing counts the daemon may make an empty cache.
+        let as_daemon = match kind {
+            0 => self.is_missed(),
+            1 => self.is_missed() || counts,
+            _ => true,
+        };
+        let (what, slow, fast) = match kind {
             0 => ("a blank fast device", slow, Memory::new("fast", size) as _),
             1 => ("swapped devices", fast, slow),
             2 => ("another pair's fast device", slow, another_fast(size).await),
@@ -434,7 +520,7 @@ impl Run {
             )
         };
         let before = seen();
-        let opened = Hybrid::open(self.choices.clone(), slow, fast, self.ties()).await;
+        let opened = self.offer(slow, fast, as_daemon).await;
         if opened.is_ok() {
             return Err(format!("{what} was accepted"));
         }
@@ -442,6 +528,8 @@ impl Run {
             return Err(format!("{what} was refused, and yet something was written"));
         }
         self.tally.wrong_pairs += 1;
+        self.tally.blank += u64::from(kind == 0 && as_daemon);
+        self.tally.swapped += u64::from(kind == 1 && as_daemon);
         self.note(what);
         Ok(())
     }
@@ -453,15 +541,12 @@ impl Run {
         }
         let size = self.world.plan.fast();
         let image = self.fast.contents(Span::new(Sector(0), size));
-        let labels = image.chunks(4096).take(2);
-        let whole = labels.filter_map(|page| Label::parse(page, size).ok());
-        let Some(label) = whole.max_by_key(|label| label.sequence) else {
-            return;
-        };
-        if label.tie.counts() {
-            let generation = label.generation;
-            self.copies.push(Copy { generation, image });
-        }
+        let label = self.label().filter(|label| label.tie.counts());
+        self.copies.extend(label.map(|label| Copy {
+            cache: label.uuid,
+            generation: label.generation,
+            image,
+        }));
     }
 
     /// Offers a copy of the fast device from before its last attachment.
@@ -477,7 +562,10 @@ impl Run {
         let fast = Memory::new("fast", self.world.plan.fast());
         fast.load(Sector(0), &copy.image);
         let (slow, ssd) = (self.slow.clone(), fast.clone());
-        let opened = Hybrid::open(self.choices.clone(), slow, ssd, self.ties()).await;
+        // On one that was given up the daemon makes an empty cache, unless another one is missed.
+        let given_up = self.abandoned.borrow().contains(&copy.cache);
+        let as_daemon = !given_up || self.is_missed();
+        let opened = self.offer(slow, ssd, as_daemon).await;
         let what = format!("a copy of attachment {}, {record:?}", copy.generation);
         match opened {
             Ok(_) => return Err(format!("{what}: it was accepted")),
@@ -491,7 +579,7 @@ impl Run {
         if now != Some(record) || fast.contents(whole) != copy.image {
             return Err(format!("{what}: refused, and yet something was written"));
         }
-        self.tally.older_copies += 1;
+        self.tally.older_copies += u64::from(as_daemon);
         self.note(what);
         Ok(())
     }
@@ -541,7 +629,9 @@ impl Run {
         match opened {
             Err(OpenError::Stale { .. }) => Ok(()),
             Err(other) => Err(format!("page {page} was changed behind: {other}")),
-            Ok(_) => Err(format!("page {page} was changed behind, and nobody saw it")),
+            Ok(_) => Err(format!(
+                "page {page} was changed behind, and the start did not see it"
+            )),
         }
     }
 
@@ -557,6 +647,7 @@ impl Run {
         if let Some(notes) = &self.notes {
             self.tally.records_cut = notes.cut.get();
             self.tally.records_failed = notes.failed.get();
+            self.tally.records_unseen = notes.unseen.get();
         }
         let broken = self.world.broken.borrow().clone();
         broken.map_or(Ok(self.tally), Err)
@@ -655,6 +746,10 @@ fn survive(test: &str, least: u64, plan: Plan) {
         }
     }
     println!("{} lives: {all:?}", all.lives());
+    let count = seeds(0, least).count() as u64;
+    if plan.pairs && count >= least {
+        all.expect_all(test);
+    }
 }
 
 const FAULTS: Plan = Plan {
@@ -685,23 +780,47 @@ const TIERS: Plan = Plan {
     ..FAULTS
 };
 
+/// Seeds that continuous integration runs of each test here.
+const SEEDS: u64 = 60;
+
+/// A planted mistake in the record of pairs must be caught by what continuous integration runs.
+fn catch(bug: Bug, plan: Plan) {
+    let plan = Plan {
+        bug: Some(bug),
+        ..plan
+    };
+    let caught = (0..SEEDS).find_map(|seed| Some((seed, run(seed, plan).err()?)));
+    let (seed, why) = caught.unwrap_or_else(|| panic!("{bug:?} went unseen through {SEEDS} seeds"));
+    println!("{bug:?} caught at seed {seed}: {why}");
+}
+
+#[test]
+fn a_record_that_does_not_say_what_may_be_dirty_is_caught() {
+    catch(Bug::UnrecordedDirty, FAULTS);
+}
+
+#[test]
+fn an_older_attachment_that_is_opened_is_caught() {
+    catch(Bug::OlderAccepted, FAULTS);
+}
+
 #[test]
 fn write_back_survives_faults() {
-    survive("write_back_survives_faults", 60, FAULTS);
+    survive("write_back_survives_faults", SEEDS, FAULTS);
 }
 
 #[test]
 fn every_write_mode_survives_faults_under_management() {
     survive(
         "every_write_mode_survives_faults_under_management",
-        60,
+        SEEDS,
         EVERY_MODE,
     );
 }
 
 #[test]
 fn tiers_survive_faults_under_management() {
-    survive("tiers_survive_faults_under_management", 60, TIERS);
+    survive("tiers_survive_faults_under_management", SEEDS, TIERS);
 }
 
 /// The fast device goes away while a region's buffer in memory has what users wrote last.

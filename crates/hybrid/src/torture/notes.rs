@@ -1,8 +1,10 @@
 //! The record of pairs in a crash run: a file beside the devices, on the same power.
 //!
 //! ```text
-//! write -> replaced, visible -> its folder synced: durable
-//!    power cut: the old or the new one      a sync that fails: visible, perhaps not durable
+//! write -> written beside -> replaced, visible -> its folder synced: durable
+//!    power cut: the old or the new one
+//!    writing beside fails: untouched
+//!    replacing or syncing fails: the old or the new one is visible, and the old or the new one durable
 //! ```
 
 use std::cell::{Cell, RefCell};
@@ -11,7 +13,7 @@ use std::rc::Rc;
 use device::crash::PowerSupply;
 use env::Rng;
 
-use crate::{Pair, PairBook};
+use crate::{Pair, PairBook, Unwritten};
 
 /// How likely a write fails, before the record is replaced or after.
 const FAILS: f64 = 0.03;
@@ -28,6 +30,8 @@ pub(super) struct Notes {
     pub failed: Cell<u64>,
     /// Writes that the end of a life hit.
     pub cut: Cell<u64>,
+    /// Of both, those after which the new record was on the disk and the old one was seen.
+    pub unseen: Cell<u64>,
 }
 
 impl Notes {
@@ -39,6 +43,7 @@ impl Notes {
             shaky: Cell::default(),
             failed: Cell::default(),
             cut: Cell::default(),
+            unseen: Cell::default(),
         })
     }
 
@@ -75,11 +80,14 @@ impl PairBook for Life {
         Ok(self.notes.visible.get())
     }
 
-    fn write(&self, pair: &Pair) -> Result<(), String> {
+    fn write(&self, pair: &Pair) -> Result<(), Unwritten> {
         let notes = &self.notes;
         // A dead process writes nothing.
         if !self.supply.is_on() {
-            return Err("the power is off".to_owned());
+            return Err(Unwritten {
+                why: "the power is off".to_owned(),
+                untouched: true,
+            });
         }
         let mut rng = notes.rng.borrow_mut();
         let fails = notes.shaky.get() && rng.chance(FAILS);
@@ -96,9 +104,30 @@ impl PairBook for Life {
             (false, _) => &notes.cut,
         };
         count.set(count.get() + 1);
-        if rng.chance(0.5) {
-            notes.visible.set(Some(*pair));
+        let unsure = Unwritten {
+            why: "its folder could not be synced".to_owned(),
+            untouched: false,
+        };
+        match rng.below(5) {
+            0 => {
+                return Err(Unwritten {
+                    why: "no room is left on its file system".to_owned(),
+                    untouched: true,
+                });
+            }
+            1 => notes.durable.set(Some(*pair)),
+            2 => {
+                notes.visible.set(Some(*pair));
+                notes.durable.set(Some(*pair));
+            }
+            3 => notes.visible.set(Some(*pair)),
+            _ => {}
         }
-        Err("its folder could not be synced".to_owned())
+        // The new one may be on the disk while the old one is seen.
+        let unseen = notes.durable.get() != notes.visible.get();
+        notes
+            .unseen
+            .set(notes.unseen.get() + u64::from(unseen && notes.durable.get() == Some(*pair)));
+        Err(unsure)
     }
 }

@@ -220,7 +220,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Ends what the disk does by itself.
+    /// Ends the disk's background tasks.
     fn stop(&self) {
         let disk = self.disk.borrow_mut().take();
         if let Some(cache) = disk.and_then(|disk| disk.inner.live_cache()) {

@@ -178,7 +178,7 @@ fn a_slow_disk_changed_behind_its_cache_is_noticed() {
         let disk = make(keep_all(), slow.clone(), fast.clone()).await;
         put(&disk, pages(100, 10), 9).await;
         disk.close().await.unwrap();
-        // Somebody mounts the bare disk: its first block changes.
+        // The bare disk is mounted elsewhere: its first block changes.
         slow.load(Sector(0), &[1; PAGE]);
         let said = refused(open(&slow, &fast).await);
         assert!(
@@ -273,7 +273,7 @@ fn under_load(seed: u64, manage: impl AsyncFnOnce(&Hybrid, &Rc<Memory>) + 'stati
             .map(|user| {
                 let disk = disk.clone();
                 env::spawn(async move {
-                    // Each has pages of his own, more than the cache holds.
+                    // Each user has its own pages, more than the cache holds.
                     let mut rng = env::rng("user");
                     let mut last = vec![None; 200];
                     for turn in 0..600_u64 {

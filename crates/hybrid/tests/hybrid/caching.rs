@@ -327,7 +327,7 @@ fn a_sleeping_disk_sleeps_on_and_an_awake_one_gets_everything() {
         assert_eq!(still.spin_ups, asleep.spin_ups);
         assert_eq!(disk.status().dirty_bytes, 80 * 4096);
         assert!(disk.status().slow_asleep);
-        // A read miss wakes it; while it spins all that waits goes home.
+        // A read miss wakes it; while it spins all that waits is destaged.
         get(&disk, pages(900_000, 1)).await;
         env::sleep(Nanos::secs(10)).await;
         assert_eq!(slow.power().unwrap().spin_ups, asleep.spin_ups + 1);

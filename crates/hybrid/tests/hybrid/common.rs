@@ -107,7 +107,7 @@ pub fn hits_and_misses(status: &Status) -> (u64, u64) {
     )
 }
 
-/// Reads for nobody in particular.
+/// Reads that no user waits for.
 pub async fn read_in_background(disk: &dyn Device, span: Span) -> Buf {
     let buf = Buf::for_read(span.len.usize());
     let read = disk.read(span.start, buf, Class::Background).await;

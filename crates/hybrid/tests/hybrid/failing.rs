@@ -46,7 +46,7 @@ impl Shaky {
 
 const ALL: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
 
-/// A registry of abandoned caches in memory, and what it was told.
+/// A registry of abandoned caches in memory, and what was entered in it.
 fn registry() -> (Ties, Rc<RefCell<Vec<u128>>>) {
     let told: Rc<RefCell<Vec<u128>>> = Rc::default();
     let tell = Rc::clone(&told);

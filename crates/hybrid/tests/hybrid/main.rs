@@ -1,5 +1,5 @@
-//! The hybrid disk from outside, in virtual time: what it promises whoever puts a slow and a fast device
-//! together. (Power cuts at every step are in the crate itself, beside the engine they look into.)
+//! The hybrid disk from outside, in virtual time: what a user of a slow and a fast device put together may rely
+//! on. (Power cuts at every step are in the crate itself, beside the engine they look into.)
 
 mod attaching;
 mod caching;

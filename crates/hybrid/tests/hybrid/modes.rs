@@ -21,7 +21,9 @@ async fn start(mode: Mode, ties: Ties, slow: &Rc<Memory>, fast: &Rc<Memory>) -> 
 
 async fn kept(fast: &Rc<Memory>) -> MadeIn {
     let fast: Rc<dyn Device> = fast.clone();
-    kept_mode(&fast, "vol0").await.expect("it can be read")
+    kept_mode(&fast, "vol0", None, &[])
+        .await
+        .expect("it can be read")
 }
 
 fn keeping(mode: Mode) -> Ties {

@@ -1,5 +1,5 @@
-//! The record of pairs: a cache that may have the only copy of something is missed when it is away, and one that was
-//! away is not believed when it comes back.
+//! The record of pairs: a cache that may have the only copy of something is missed when it is away. One that was
+//! away does not count when it is there again.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,11 +8,11 @@ use base::{Bytes, Nanos, Sector, Span};
 use device::crash::{AfterCut, PowerSupply, Survival};
 use device::fault::{Book as Faults, Done, Injury, Rule};
 use device::{Crash, Device, DeviceExt, Memory, Op, Pending};
-use hybrid::{Health, Hybrid, OpenError, Pair, PairBook, Settings, Ties, WriteMode};
+use hybrid::{Health, Hybrid, OpenError, Pair, PairBook, Settings, Ties, Unwritten, WriteMode};
 
 use crate::common::*;
 
-/// A record in memory, as durable as a file. It can be told to fail.
+/// A record in memory, as durable as a file. It can be made to fail.
 #[derive(Default)]
 struct Notebook {
     pair: Cell<Option<Pair>>,
@@ -28,9 +28,13 @@ impl PairBook for Notebook {
         Ok(self.pair.get())
     }
 
-    fn write(&self, pair: &Pair) -> Result<(), String> {
+    fn write(&self, pair: &Pair) -> Result<(), Unwritten> {
+        let failed = |why: &str, untouched| Unwritten {
+            why: why.to_owned(),
+            untouched,
+        };
         match self.left.get() {
-            Some(0) => return Err("no room is left on its file system".to_owned()),
+            Some(0) => return Err(failed("no room is left on its file system", true)),
             Some(left) => self.left.set(Some(left - 1)),
             None => {}
         }
@@ -39,7 +43,7 @@ impl PairBook for Notebook {
             0 => Ok(()),
             more => {
                 self.unsynced.set(more - 1);
-                Err("its folder cannot be synced".to_owned())
+                Err(failed("its folder cannot be synced", false))
             }
         }
     }
@@ -313,7 +317,7 @@ fn the_cache_of_another_volume_is_attached_to_it_and_not_given_up() {
             "{said}"
         );
         assert!(!said.contains("give-up vol0"), "{said}");
-        // A later attachment than the record's is told in other words.
+        // A later attachment than the record's has other words in its error.
         for _ in 0..3 {
             let disk = start(other.clone(), &other_slow, &other_fast, &other_book).await;
             disk.unwrap().close().await.unwrap();
@@ -455,6 +459,7 @@ fn dirty_data_go_home_if_the_record_tells_of_the_failure() {
             book.now(),
             Pair {
                 generation: 1,
+                mode: book.now().mode,
                 ..Pair::default()
             }
         );

@@ -70,7 +70,7 @@ fn a_region_moves_up_and_down_again_with_all_that_is_written_meanwhile() {
                 fast.set_latency(Nanos::micros(500));
                 slow.load(base::Sector(0), &contents);
                 let disk = make(published(buffer, copy_back), slow.clone(), fast).await;
-                // Somebody writes all the while: single sectors, each its own, and reads each back later.
+                // A task writes all the while: single sectors, each its own, and reads each back later.
                 let writer = env::spawn({
                     let disk = disk.clone();
                     async move {
@@ -101,7 +101,7 @@ fn a_region_moves_up_and_down_again_with_all_that_is_written_meanwhile() {
                     everything(&disk).await == expected,
                     "{buffer:?} {copy_back:?}: {moves:?}"
                 );
-                disk.detach().await.expect("everything goes home");
+                disk.detach().await.expect("everything is destaged");
                 assert!(
                     everything(&*slow).await == expected,
                     "{buffer:?} {copy_back:?}"
@@ -242,7 +242,7 @@ fn barred_extents_of_a_region_that_moves_stay_where_they_are() {
                 expected[at..at + span.len.usize()].fill(fill);
             }
             assert!(everything(&disk).await == expected, "{buffer:?}");
-            disk.detach().await.expect("everything goes home");
+            disk.detach().await.expect("everything is destaged");
             assert!(everything(&*slow).await == expected, "{buffer:?}");
         });
     }

@@ -1,4 +1,4 @@
-//! Hot regions live on the fast device, and come home again.
+//! Hot regions are promoted to the fast device, and demoted again.
 
 use std::rc::Rc;
 
@@ -472,7 +472,7 @@ fn a_closed_disk_copies_nothing_more() {
         disk.close().await.unwrap();
         let steps = book.steps();
         env::sleep(Nanos::secs(600)).await;
-        assert_eq!(book.steps(), steps, "nobody uses the devices");
+        assert_eq!(book.steps(), steps, "no request uses the devices");
         let disk = Hybrid::open(settings, slow, fast, Ties::default())
             .await
             .unwrap();
@@ -629,7 +629,7 @@ fn the_boundary_between_tier_and_cache_follows_their_use() {
         }
         let low = tier(&disk).room_bytes;
         assert!(low < half / 2, "{low} of {half}");
-        // Now nobody uses the cache, and more is hot than the tier has room for.
+        // Now no request uses the cache, and more is hot than the tier has room for.
         settings.tier.parameters.streak_min = 1;
         settings.tier.parameters.share_min = 99.0;
         disk.set(settings).await.unwrap();
@@ -657,7 +657,7 @@ fn a_cache_becomes_a_tier_and_a_tier_a_cache_and_nothing_is_lost() {
         assert_eq!(
             status.cached_bytes,
             tier(&disk).held_bytes,
-            "the cache's pages went home"
+            "the cache's pages were destaged"
         );
         assert!(reads_as(&*slow, pages(5000, 100), 1).await);
         disk.set(tiered(Mode::Cache)).await.unwrap();
@@ -707,7 +707,7 @@ fn a_read_of_clean_data_goes_to_the_slow_device_when_the_fast_one_is_the_busier(
         let before = disk.status().slow_bytes_read;
         for round in 0..2000_u64 {
             get(&disk, pages(2200 + round % 500, 1)).await;
-            // Somebody uses the slow device as well, so that its waits are known.
+            // Another user is at the slow device as well, so that its waits are known.
             if round.is_multiple_of(2) {
                 get(&disk, pages(9000 + round, 1)).await;
             }
@@ -743,7 +743,7 @@ fn what_the_slow_device_cannot_read_the_fast_one_does() {
             let page = 2200 + round % 500;
             let found = get(&disk, pages(page, 1)).await;
             assert_eq!(found[..], expected[(page as usize) << 12..][..4096]);
-            // Somebody uses the slow device as well, so that its waits are known.
+            // Another user is at the slow device as well, so that its waits are known.
             if round.is_multiple_of(2) {
                 get(&disk, pages(9000 + round, 1)).await;
             }
@@ -792,7 +792,7 @@ fn beside_a_promotion(copies: bool, flow_control: bool) -> (f64, f64) {
         settings.tier.region = Bytes::gib(1);
         settings.tier.parameters.timeout = 1000;
         settings.tier.flow_control = flow_control;
-        // Nobody reads the region, so with break-even nothing is copied.
+        // The region is not read, so with break-even nothing is copied.
         settings.tier.break_even = !copies;
         let disk = make(settings, slow, fast).await;
         let mut rng = env::rng("users");

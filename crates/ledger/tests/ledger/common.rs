@@ -1,4 +1,4 @@
-//! What the ledger's tests share: regions, runs, and the plain twin of a map.
+//! What the ledger's tests share: regions, runs, and the reference model of a map.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ pub async fn with_cold(device: Rc<dyn Device>, region: Span, cold: u64) -> (Map,
     (map, twin)
 }
 
-/// Puts or removes something at random, in the map and in its twin.
+/// Puts or removes something at random, in the map and in its reference model.
 pub fn change(rng: &mut Rng, keys: u64, value_max: u64, map: &Map, twin: &mut Twin) {
     let key = rng.below(keys) * 0x0101;
     if rng.below(4) == 0 {

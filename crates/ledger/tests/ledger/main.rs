@@ -1,4 +1,4 @@
-//! The ledger from outside: its promises, its plain twin, power cuts, damage, and its bytes.
+//! The ledger from outside: its promises, its reference model, power cuts, damage, and its bytes.
 
 mod common;
 mod crash;

@@ -390,7 +390,7 @@ fn an_unknown_version_is_refused_and_never_overwritten() {
             let original = device.contents(superblocks);
             let mut bytes = original.clone();
             let block = &mut bytes[slot * BLOCK as usize..(slot + 1) * BLOCK as usize];
-            block[8] = 2;
+            block[8] = 3;
             block[12..16].fill(0);
             let crc = crc32c(block).to_le_bytes();
             block[12..16].copy_from_slice(&crc);
@@ -411,8 +411,8 @@ fn an_unknown_version_is_refused_and_never_overwritten() {
                 matches!(
                     open,
                     LedgerError::Version {
-                        found: 2,
-                        known: 1,
+                        found: 3,
+                        known: 2,
                         ..
                     }
                 ),

@@ -89,8 +89,8 @@ pub struct Seen {
 ///
 /// A stream is followed by the sector it is expected to go on at. A request that starts there
 /// continues it; one that starts within [`SLACK`](Streams::SLACK) of it (queues reorder) does too, but
-/// counts as a *stray*. A stream's length counts only new ground that was asked for, and a stream in which
-/// strays outnumber exact continuations is none: its length begins anew. So neither requests that stay
+/// counts as *out of order*. A stream's length counts only new ground that was asked for. It begins anew when
+/// requests out of order outnumber exact continuations: that is no stream. So neither requests that stay
 /// in one place nor random ones in a small hot area ever become a stream. The stream unused for
 /// longest makes room for a new one.
 ///
@@ -158,7 +158,7 @@ impl Stream {
 impl Streams {
     /// A request this far before or behind the expected place may continue the stream out of order.
     pub const SLACK: Bytes = Bytes::kib(64);
-    /// Strays forgiven before any exact continuation.
+    /// Requests out of order that are forgiven before any exact continuation.
     const STRAYS_FREE: u32 = 2;
 
     /// Follows up to `most` streams (at least one); from `bypass_at` on they bypass (`None`: never).

@@ -61,7 +61,7 @@ impl Default for CleanerOptions {
     }
 }
 
-/// What the cleaner is told.
+/// What the cleaner decides from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// The time.

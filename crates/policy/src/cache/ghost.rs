@@ -146,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// The naive twin: a FIFO of whole keys per set.
+    /// The naive reference model: a FIFO of whole keys per set.
     struct Twin(Vec<VecDeque<u64>>);
 
     #[test]

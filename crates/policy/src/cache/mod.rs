@@ -68,7 +68,7 @@ pub trait Replacement {
     fn insert(&mut self, frame: u32, key: u64);
 
     /// The next victim among the frames `may` allows, to make room for `incoming` (`None`: room ahead
-    /// of need). It leaves the policy; ghosts remember its key, which `key_of` tells. `None`: every
+    /// of need). It leaves the policy; ghosts remember its key, which `key_of` returns. `None`: every
     /// frame was refused. For the order under refusals see the [module](self).
     fn evict(
         &mut self,

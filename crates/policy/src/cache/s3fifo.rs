@@ -271,7 +271,7 @@ impl Replacement for S3Fifo {
         self.uses.resize(capacity);
         self.in_main.resize(capacity);
         self.small_target = Self::small_target(capacity, self.options.small_share);
-        // Which ghosts were the newest of all is not known: all are forgotten, and come back.
+        // Which ghosts were the newest of all is not known: all are forgotten, and are learned anew.
         self.ghost = Ghost::share(capacity, self.options.ghost_share);
     }
 

@@ -1,6 +1,6 @@
 //! SIEVE: a hand moves from old to new; frames used since it last came by stay where they are.
 //!
-//! New frames come in at the newest end, which the hand reaches last, so a frame nobody uses again is
+//! New frames come in at the newest end, which the hand reaches last. So a frame that is not used again is
 //! sifted out soon while used ones keep their places.
 //!
 //! Source: SIEVE (NSDI 2024), algorithm 1.

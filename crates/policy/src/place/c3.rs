@@ -4,7 +4,7 @@
 //! score = (R - 1/mu) + q^3 / mu        q = 1 + n * own + queue
 //! ```
 //!
-//! R: response time as this client sees it; 1/mu: service time and queue: requests waiting, as replies tell; all
+//! R: response time as this client sees it; 1/mu: service time and queue: requests waiting, as replies report; all
 //! three are averages that move nine tenths of the way to each new value. `own`: requests under way from here; n:
 //! clients there are, each of which is taken to have as many under way (concurrency compensation).
 //!

@@ -1,4 +1,4 @@
-//! As Linux's RAID 1 reads: who follows on stays, an idle disk is used, then the nearest head or the shortest line.
+//! As Linux's RAID 1 reads: a request that follows on stays, an idle disk is used, then the nearest head or the shortest line.
 //!
 //! ```text
 //! follows on where this disk was sent last, or its head is -> that disk

@@ -32,7 +32,7 @@ impl Measure {
     /// Of what is known at each sample.
     const KEEP: f64 = 0.99;
     /// A sample counts as at most so many times what was expected of it: a stall is no speed. A disk that stays
-    /// slower is believed all the same, three per cent with each sample.
+    /// slower counts all the same, three per cent with each sample.
     const SURPRISE_MAX: f64 = 4.0;
     /// Less is expected of nothing, in nanoseconds.
     const LEAST: f64 = 1e5;

@@ -7,7 +7,7 @@
 //!                                                         --place--> k disks in k failure domains
 //! ```
 //!
-//! Each disk of the cluster keeps the cost of its queue in a [`DiskQueue`] and tells it to the clients as a
+//! Each disk of the cluster keeps the cost of its queue in a [`DiskQueue`] and reports it to the clients as a
 //! [`State`]. Each client (the engine of virtual disks on one node) asks a [`ReplicaPolicy`]: the published
 //! queue cost, the stronger policy that contains it, or what others do ([`Kind`]).
 //!
@@ -127,7 +127,7 @@ pub enum Op {
     Write,
 }
 
-/// A place on a disk: a byte of an object. Who knows places on the whole disk calls it object 0.
+/// A place on a disk: a byte of an object. A caller that knows places on the whole disk calls it object 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct At {
     /// Which object; what lies in different ones is far apart.
@@ -197,7 +197,7 @@ pub struct Target {
     pub reserved: Permille,
 }
 
-/// What a disk tells about its queue.
+/// A disk's load report: the state of its queue.
 ///
 /// The published method needs `cost`, `tail` and, where q is not 1, who was last.
 ///
@@ -310,10 +310,10 @@ pub enum PlaceError {
     },
 }
 
-/// Decides whom a client asks.
+/// Decides which disk a client asks.
 ///
-/// One instance serves the requests of one node. The engine tells it of every request it sends, also of writes
-/// and of reads that had no choice, and of what became of it. Time never runs backwards from call to call.
+/// One instance serves the requests of one node. The engine reports every request it sends, also writes
+/// and reads that had no choice, and what became of it. Time never runs backwards from call to call.
 ///
 /// No answer depends on a state for correctness: any listed copy may be read.
 pub trait ReplicaPolicy {
@@ -354,7 +354,8 @@ pub trait ReplicaPolicy {
         None
     }
 
-    /// Whom to send the same read as well, now that it is late. The engine takes the first answer and cancels the other.
+    /// The disk that gets the same read as well, now that it is late. The engine takes the first answer and cancels
+    /// the other.
     fn hedge(
         &mut self,
         _now: Instant,

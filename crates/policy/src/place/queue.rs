@@ -1,17 +1,17 @@
-//! One disk's queue, as its node keeps it: how much is there, where does it end, what is told to the clients?
+//! One disk's queue, as its node keeps it: how much is there, where does it end, what do the clients learn?
 //!
 //! ```text
 //! enqueue  : cost' += c_r,  h' = o_r + l_r        at the tail
 //! complete : cost' -= c_r                          mostly at the head
 //! cancel   : the same, and the one behind is weighed anew
-//! idle     : h' = start, nobody is last
+//! idle     : h' = start, no client is last
 //! report   : State {cost', h' and whose, weights; ours: work, means, amount}
 //! ```
 //!
 //! Source: COST 3.1 (h is reset when there is no access), 3.2 (cost', h').
 //!
 //! Choice: a request counts until it is done, not until it is begun. When the last one leaves, h' stays where it was until
-//! `idle_after` has passed without a request coming or ending; then the head is at the start and nobody was last.
+//! `idle_after` has passed without a request coming or ending; then the head is at the start and no client was last.
 //!
 //! Always true:
 //! 1. cost' is the sum of the terms of what is queued, exactly; it is zero when nothing is.
@@ -193,7 +193,7 @@ impl DiskQueue {
         self.entries.len()
     }
 
-    /// Does nobody wait?
+    /// Is no request queued?
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -281,7 +281,7 @@ impl DiskQueue {
         true
     }
 
-    /// What clients are told.
+    /// The load report for clients.
     pub fn report(&mut self, now: Instant) -> State {
         self.pass(now);
         self.means.level = self.left(now);

@@ -1,4 +1,4 @@
-//! The published choice: whoever would finish it cheapest.
+//! The published choice: the disk that finishes the request at the least cost.
 //!
 //! ```text
 //! last multicast (cost', h') of each disk -> cost' + c_r -> read: the least

@@ -1,7 +1,7 @@
 //! CLBS: the disk with the least queued, by what it multicast last.
 //!
 //! Source: COST 2.1, 4.2, 5 (Xu, Zhu, Min and Hu, "Achieving better load balance in distributed storage system", PDPTA
-//! 2002, as the paper tells of it: the amount of requests waiting is multicast periodically).
+//! 2002, as the paper describes it: the amount of requests waiting is multicast periodically).
 //!
 //! Choice: the amount is counted in bytes; requests break ties, then the order of the list.
 

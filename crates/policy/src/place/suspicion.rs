@@ -3,10 +3,10 @@
 //! ```text
 //! each answer: how often longer than predicted? -> mean -> beyond `factor` times the peers' median -> avoided
 //! nothing back for `overdue` and eight times the prediction                                       -> avoided
-//! after `sentence`: believed again, with a clean record
+//! after `sentence`: used again, with a clean record
 //! ```
 //!
-//! A disk that is merely slow is predicted to be slow, once its weights are measured; who is avoided here does not do what
+//! A disk that is merely slow is predicted to be slow, once its weights are measured; a disk that is avoided here does not do what
 //! it is known to do.
 //!
 //! Choice: all of it; the paper leaves faults open (section 6).

@@ -16,8 +16,8 @@
 //!
 //! Choice: the published method needs states no older than about one service time. With older ones all clients run to
 //! the disk that was idle, and back. So states come with every answer, own requests are added, what is old decays to the
-//! disk's mean, and among equals chance decides. A cost says how much a request disturbs others; who is alone disturbs
-//! nobody and is faster by using all copies at once.
+//! disk's mean, and among equals chance decides. A cost says how much a request disturbs others. A client that is alone
+//! disturbs no other and is faster by using all copies at once.
 //!
 //! Always true:
 //! 1. With the same seed the same calls give the same answers.
@@ -51,14 +51,14 @@ pub struct TanadaOptions {
     pub net: bool,
     /// In this time 63 % of a state give way to the mean; `None`: states do not age.
     pub ageing: Option<Nanos>,
-    /// In this time 63 % of what is known of who is there is forgotten; `None`: nothing is.
+    /// In this time 63 % of what is known of the clients there is forgotten; `None`: nothing is.
     pub class_memory: Option<Nanos>,
     /// Does a seek count as behind the foremost class of a disk, and not only as behind the last request?
     pub presence: bool,
-    /// h' is believed so long; `None`: always.
+    /// h' counts so long; `None`: always.
     pub fresh: Option<Nanos>,
-    /// A client that was alone at a block's disks so long ago at most disturbs nobody, and uses them all as [`C3`] does; `None`: it
-    /// goes by their cost, too.
+    /// A client that was alone at a block's disks so long ago at most disturbs no other. It uses them all as
+    /// [`C3`] does; `None`: it goes by their cost, too.
     pub alone: Option<Nanos>,
     /// Small reads leave the emptier disks to larger ones.
     pub yielding: Option<YieldOptions>,
@@ -89,7 +89,7 @@ pub struct PowerOfChoices {
 /// often. So a small read takes the fullest disk at which it is answered about as soon as others of its kind, and the
 /// emptiest only if it would be late elsewhere: its tail stays short.
 ///
-/// Choice: the paper's clients all take the least. Preferred clients do not yield, and nobody yields to those of low class.
+/// Choice: the paper's clients all take the least. Preferred clients do not yield, nor does any to those of low class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct YieldOptions {
     /// A read is small if what waits at the disks is so many times as long, on the average.
@@ -316,11 +316,11 @@ struct Seen {
     /// W.
     waiting: Nanos,
     tail: Tail,
-    /// Is `tail.end` to be believed?
+    /// Is `tail.end` fresh enough to count?
     end_known: bool,
     /// The highest class there.
     foremost: Option<Class>,
-    /// How far who was there is believed: 1 just now, 0 long ago.
+    /// How far the clients seen there still count: 1 just now, 0 long ago.
     memory: f64,
     net: Nanos,
 }
@@ -368,7 +368,7 @@ pub struct Tanada {
     /// The length of what waits at the disks, and what small reads cost at best; averaged.
     waiting_bytes: f64,
     small_costs: Usual,
-    /// Who decides for a client that is alone.
+    /// The choice for a client that is alone.
     own: C3,
 }
 
@@ -419,7 +419,7 @@ impl Tanada {
         seen
     }
 
-    /// The work a state tells of, aged.
+    /// The work that a state reports, aged.
     ///
     /// Source: COST 3.2 (cost'), aged: `e^(-dt/tau) * max(0, W0 - dt*(1-rho)) + (1 - e^(-dt/tau)) * Wmean`.
     fn told(&self, state: &State, age: Nanos, kept: f64) -> Nanos {
@@ -454,7 +454,7 @@ impl Tanada {
         }
     }
 
-    /// Did nobody else's request wait at this disk when it was heard of, which is not long ago?
+    /// Did no other client's request wait at this disk at its last load report, which is not long ago?
     fn is_alone(&self, now: Instant, request: &Request, disk: DiskId) -> bool {
         let (Some(memory), Some(view)) = (self.options.alone, self.disks.get(disk)) else {
             return false;

@@ -5,7 +5,7 @@
 //!       transfer      who was before   one seek, unless it follows on
 //! ```
 //!
-//! | letter | here | unit |
+//! | symbol | here | unit |
 //! |---|---|---|
 //! | a_r | [`Weights::local`], [`Weights::remote`] | picoseconds per byte |
 //! | b | [`Weights::seek`] | nanoseconds |
@@ -16,7 +16,7 @@
 //!
 //! Source: COST 3.1 (table 1, the cost function, the penalty function).
 //!
-//! Always true: a request that follows on costs its transfer, whoever was before.
+//! Always true: a request that follows on costs its transfer, whichever client was before.
 
 use std::fmt;
 
@@ -128,9 +128,9 @@ impl Weights {
 pub struct Penalties {
     /// Another client of the same class is before; above 1 clients are spread over the disks.
     pub other: Permille,
-    /// Somebody of a higher class is.
+    /// A client of a higher class is.
     pub from_higher: Permille,
-    /// Somebody of a lower class is.
+    /// A client of a lower class is.
     pub from_lower: Permille,
 }
 
@@ -165,7 +165,7 @@ impl Penalties {
 
     /// q(next, before).
     ///
-    /// Choice: with nobody before (the first request, or after the head was reset) q is 1.
+    /// Choice: with no request before (the first one, or after the head was reset) q is 1.
     pub fn weigh(&self, before: Option<Origin>, next: Origin) -> Permille {
         let class_before: Class = match before {
             None => return Permille::WHOLE,
@@ -190,7 +190,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// The head is at `start`, and nobody was before.
+    /// The head is at `start`, and no request was before.
     pub const fn start(start: At) -> Tail {
         Tail {
             end: Some(start),

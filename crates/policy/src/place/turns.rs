@@ -1,4 +1,4 @@
-//! Those who ask nobody: in turn, or by chance.
+//! Choices that ask no disk: in turn, or by chance.
 //!
 //! Source: COST 2.1, 4.2 (round robin and hashing, what other distributed storage does).
 

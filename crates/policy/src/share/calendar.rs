@@ -14,7 +14,7 @@
 //!
 //! Promised device time, headroom for the sessions there would be, and background's floors may together
 //! never exceed the device. A reservation over several stores is held at each and committed when all
-//! hold; who dies in between holds nothing for longer than `until`.
+//! hold; a client that dies in between holds nothing for longer than `until`.
 //!
 //! Source: PROBS 3.1 (the storage manager allots resources when it accepts a reservation), 3.3
 //! (achieved throughput is to decide over new reservations).

@@ -7,7 +7,7 @@ use base::{Bytes, Nanos};
 use super::{BytesPerSec, Direction};
 
 /// A moment of the calendar: seconds since 1970-01-01 00:00 UTC. Where within a second a reservation
-/// begins is nobody's concern; a moment of the data path is a [`base::Instant`].
+/// begins does not matter; a moment of the data path is a [`base::Instant`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Second(pub u64);
 

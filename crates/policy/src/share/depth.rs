@@ -12,8 +12,8 @@
 //! after batch, so that a change of the load between them does not pass for a gain.
 //!
 //! Choice: the paper sends one request at a time; what is published for congestion control of SSDs by
-//! delay (Gimbal, SIGCOMM 2021) and of networks (Vegas) is the model for the stop. Latency alone does not tell what
-//! one more is worth: a device that sets one request up while it transfers another answers each later and all sooner.
+//! delay (Gimbal, SIGCOMM 2021) and of networks (Vegas) is the model for the stop. Latency alone does not show what
+//! one more is worth. A device that sets one request up while it transfers another answers each later and all sooner.
 //!
 //! Always true: `min <= depth <= max`.
 
@@ -34,7 +34,7 @@ pub struct DepthOptions {
     pub stretch_percent: u64,
     /// A batch at a depth is as many completions as the depth, but at least this many.
     pub batch: u32,
-    /// Batches at each of the two depths of a trial, unless fewer tell.
+    /// Batches at each of the two depths of a trial, unless fewer decide.
     pub trial: u32,
     /// So many batches at most between a trial that changed nothing and the next.
     pub rest_max: u32,
@@ -108,7 +108,7 @@ pub struct DepthControl {
     count: u32,
     /// Completions for which the depth was used up.
     full: u32,
-    /// Completions to come of pieces that were sent at another depth: they tell of neither.
+    /// Completions to come of pieces that were sent at another depth: they count for neither.
     unsettled: u32,
     // The best means of this memory and of the one before.
     best: u64,
@@ -244,7 +244,7 @@ impl DepthControl {
         let (less, more) = (trial.less.batches, trial.more.batches);
         let (slow, fast) = (trial.less.speed(), trial.more.speed());
         let gain = u128::from(self.options.gain_percent);
-        // Where the difference is five times what it takes, the first pair tells.
+        // Where the difference is five times what it takes, the first pair decides.
         let clear = less == more && slow.abs_diff(fast) * 100 >= slow * 5 * gain;
         if less.min(more) < self.options.trial && !clear {
             // Less, more, more, less, less ...: what drifts falls on both.

@@ -1,4 +1,4 @@
-//! First come, first served: what a device does whose queue nobody guards.
+//! First come, first served: what a device does without a scheduler.
 //!
 //! ```text
 //! arrivals of all sessions -> one line -> device
@@ -28,7 +28,7 @@ impl Fifo {
     /// # Panics
     /// If `depth` is zero.
     pub fn new(limits: Limits, window: Nanos, costs: Costs, unit: Bytes, depth: u32) -> Fifo {
-        assert!(depth > 0, "a queue depth of zero serves nobody");
+        assert!(depth > 0, "a queue depth of zero serves no session");
         Fifo {
             sessions: Sessions::new(limits, window, costs, unit),
             depth,

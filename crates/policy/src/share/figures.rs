@@ -147,11 +147,11 @@ pub enum Event {
         /// Since.
         to: Shed,
     },
-    /// So many earlier events were dropped because nobody took them.
+    /// So many earlier events were dropped because they were not taken.
     Lost(u64),
 }
 
-/// Device time done and device time owed, both since the start.
+/// Device time done and the entitlement of all sessions, both since the start.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Done {
     /// What was delivered, at the model's prices.
@@ -258,7 +258,7 @@ impl Meter {
         }
     }
 
-    /// Brings the meter to `now`; windows that ended and were violated are answered.
+    /// Moves the meter to `now`; returns the windows that ended and were violated.
     pub(super) fn roll(&mut self, now: Instant, done: Done) -> Vec<Ended> {
         let mut ended = Vec::new();
         let Some(from) = self.from else {

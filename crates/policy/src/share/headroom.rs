@@ -81,7 +81,7 @@ pub struct Headroom {
 }
 
 impl Headroom {
-    /// Goes by `points`, and by `beyond` (or the highest of them) where none tells.
+    /// Goes by `points`, and by `beyond` (or the highest of them) where none applies.
     pub fn new(points: impl IntoIterator<Item = Point>, beyond: Share) -> Headroom {
         let points: Vec<Point> = points.into_iter().collect();
         let enough = points.iter().map(|point| point.overhead);

@@ -60,7 +60,7 @@ impl FromStr for Kind {
 pub struct Options {
     /// What the device costs.
     pub costs: Costs,
-    /// The window promises are judged by, unless a session brings its own.
+    /// The window promises are judged by, unless a session has its own.
     pub window: Nanos,
     /// What bounds memory.
     pub limits: Limits,

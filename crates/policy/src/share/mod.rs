@@ -1,4 +1,4 @@
-//! Who may use the device next, how much was promised, and was it kept?
+//! Which session may use the device next, how much was promised, and was it kept?
 //!
 //! ```text
 //! contract -> Calendar -> session -> enqueue -> Scheduler::next -> device -> completed -> figures
@@ -73,7 +73,7 @@ pub struct Ticket(pub u64);
 /// What a session is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Class {
-    /// Somebody's access; with a rate it is promised that rate.
+    /// One access; with a rate it is promised that rate.
     #[default]
     Session,
     /// Whatever is left over; nothing is promised.
@@ -259,7 +259,7 @@ pub enum OpenError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnqueueError {
-    /// Nobody has this number, or not any more.
+    /// No session has this number, or none has it any more.
     #[error("cannot queue a request: session {} is not open; open one first", .0.0)]
     NoSession(SessionId),
     /// Too many wait already.
@@ -306,7 +306,7 @@ pub trait Scheduler {
     /// The commit that [`Next::Commit`] asked for is durable.
     fn committed(&mut self, now: Instant);
 
-    /// The device is believed to cost this from now on.
+    /// The device is taken to cost this from now on.
     fn set_costs(&mut self, now: Instant, costs: Costs);
 
     /// What a session was promised and got until `now`.

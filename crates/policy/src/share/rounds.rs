@@ -1,4 +1,4 @@
-//! The published method: who holds most tokens is next, and all get new ones when the round is over.
+//! The published method: the session with most tokens is next, and all get new ones when the round is over.
 //!
 //! ```text
 //! round of SROUND units -> tokens by rate -> leader's request -> ... -> round over -> commit
@@ -128,9 +128,9 @@ impl Rounds {
     pub fn new(limits: Limits, window: Nanos, costs: Costs, options: RoundsOptions) -> Rounds {
         assert!(
             options.round_ios > 0,
-            "a round of no requests serves nobody"
+            "a round of no requests serves no session"
         );
-        assert!(options.depth > 0, "a queue depth of zero serves nobody");
+        assert!(options.depth > 0, "a queue depth of zero serves no session");
         Rounds {
             options,
             sessions: Sessions::new(limits, window, costs, options.unit),
@@ -181,7 +181,7 @@ impl Rounds {
         Next::Commit
     }
 
-    /// Gives `newcomer` its part of what is left of the round, at the cost of all who hold tokens.
+    /// Gives `newcomer` its part of what is left of the round, at the cost of all that hold tokens.
     fn join(&mut self, newcomer: SessionId) {
         let left = self.left as u64;
         let sum: u64 = self.sessions.all().map(|(_, it)| it.terms.rate.0).sum();
@@ -269,7 +269,7 @@ impl Scheduler for Rounds {
     }
 
     fn committed(&mut self, _now: Instant) {
-        assert_eq!(self.phase, Phase::Committing, "nobody asked for a commit");
+        assert_eq!(self.phase, Phase::Committing, "no commit was asked for");
         self.phase = Phase::Between;
     }
 

@@ -99,7 +99,7 @@ pub(super) struct Sessions<S> {
     limits: Limits,
     window: Nanos,
     unit: Bytes,
-    // As told.
+    // As given.
     costs: Costs,
     // As it goes.
     table: BTreeMap<SessionId, Entry<S>>,
@@ -407,7 +407,7 @@ impl<S> Sessions<S> {
         lost.into_iter().chain(self.events.drain(..)).collect()
     }
 
-    /// What was owed until now.
+    /// Counts the entitlement until now.
     fn count_to(&mut self, now: Instant) {
         let passed = now.since(self.counted_to);
         let owed = u128::from(self.asking.0) * u128::from(passed.0);
@@ -415,7 +415,7 @@ impl<S> Sessions<S> {
         self.counted_to = now;
     }
 
-    /// Brings a session's meter to now and notes what was violated.
+    /// Moves a session's meter to now and notes what was violated.
     fn roll(&mut self, now: Instant, id: SessionId) {
         self.count_to(now);
         let done = self.done;

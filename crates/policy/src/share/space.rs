@@ -109,7 +109,7 @@ impl Space {
         self.reserved.values().copied().sum()
     }
 
-    /// What anybody may take.
+    /// What any session may take.
     pub fn free(&self) -> Bytes {
         self.total - self.used - self.reserved()
     }

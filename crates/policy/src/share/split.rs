@@ -12,7 +12,7 @@ use super::BytesPerSec;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShareError {
-    /// Nobody is there.
+    /// There is no session.
     #[error("cannot split {0} among no sessions; open one first")]
     NoSession(Bytes),
     /// A reservation of nothing.

@@ -1,22 +1,22 @@
-//! Reservation tags: every promise has a clock of its own, and who is behind it is next.
+//! Reservation tags: every promise has a clock of its own, and the session behind its clock is next.
 //!
 //! ```text
 //! waiting sessions -> 1. due:     promise late or on time, earliest deadline first
 //!                     2. cushion: ahead of the promise, but not of it and a piece per window
-//!                     3. spare:   whoever was served least for its weight
+//!                     3. spare:   the session served least for its weight
 //!                  -> a piece of its first request -> all its tags move on by what the piece costs
 //! ```
 //!
-//! A session's *due* tag is the moment its next piece is owed: it moves on by the piece's device time
-//! over the session's share of the device's time. Requests go in pieces of at most one quantum, so
+//! A session's *due* tag is the moment at which it is entitled to its next piece. It moves on by the piece's device
+//! time over the session's share of the device's time. Requests go in pieces of at most one quantum, so
 //! that a newcomer, whose tag is now, waits for one piece at the device and not for a round. On a fast
 //! device a piece has as many quanta as it does in a millisecond: what is shorter takes longer on its
 //! way there and back than at work.
 //!
 //! - **Idle.** A session that asks again after a pause begins now, with a credit of at most `burst`.
-//! - **Spare time** goes to all who wait, promised or not, by weight and priority and below their limits: the device
-//!   never waits while somebody may be served. Being served counts for the promise too, but puts the
-//!   due tag at most one piece ahead of now, so nobody is starved later for what was spare.
+//! - **Spare time** goes to all that wait, promised or not, by weight and priority and below their limits: the device
+//!   never waits while some session may be served. Being served counts for the promise too, but puts the
+//!   due tag at most one piece ahead of now, so no session is starved later for what was spare.
 //! - **A window may cut a piece off**, so a promise is served one piece per window faster, and at least
 //!   by a thirty-second, where there is time for it (2). The pieces of a small promise are smaller: what a cut costs and what the
 //!   request's fixed cost costs are balanced (`sqrt(rate * fixed * device rate * window)`).
@@ -34,7 +34,7 @@
 //!
 //! Always true:
 //! 1. While a session waits below its limit and the depth is not used up, something is dispatched.
-//! 2. Nobody without a late promise is served before somebody with one, floors that are shed left out.
+//! 2. No session without a late promise is served before one with a late promise, floors that are shed left out.
 //! 3. When something is chosen, no promise is later than `debt` and none more than one piece ahead.
 
 use base::{Bytes, Instant, Nanos};
@@ -126,11 +126,11 @@ struct Tag {
     limit_share: Option<Share>,
     /// In quarters.
     weight: u64,
-    /// From one piece owed to the next.
+    /// From the start of one piece's entitlement to the next.
     period: Nanos,
     period_cushioned: Nanos,
     // As it goes.
-    /// When the next piece is owed.
+    /// When the entitlement to the next piece begins.
     due: Instant,
     /// When it would be with the cushion.
     cushioned: Instant,
@@ -147,7 +147,7 @@ pub struct Tags {
     window: Nanos,
     sessions: Sessions<Tag>,
     depth: DepthControl,
-    /// The spare tag of who was served by weight last.
+    /// The spare tag of the session last served by weight.
     spare: u128,
     shed: Shed,
     // Writes since the last commit was asked for.
@@ -300,7 +300,7 @@ impl Tags {
         }
     }
 
-    /// Who is next, and the length of its piece.
+    /// The next session, and the length of its piece.
     fn choose(&mut self, now: Instant) -> Option<(SessionId, Bytes)> {
         let floors = self.shed < Shed::Background;
         // Large pieces grow when cushions are late, small ones only when promises are.
@@ -357,8 +357,8 @@ impl Tags {
         tag.spare += u128::from(charge.0) * 4000 / u128::from(tag.weight);
     }
 
-    /// Forgives what promises lag beyond the debt: all tags move on alike, so that who is how much
-    /// later than whom stays and nobody falls behind for good. Floors lag a quarter window at most.
+    /// Forgives what promises lag beyond the debt: all tags move on alike. So how much later one session is than
+    /// another stays, and none falls behind for good. Floors lag a quarter window at most.
     fn forgive(&mut self, now: Instant) {
         let beyond = self.lag(now).saturating_sub(self.options.debt);
         let floors_from = now - Nanos(self.window.0 / 4);
@@ -463,7 +463,7 @@ impl Scheduler for Tags {
     }
 
     fn committed(&mut self, _now: Instant) {
-        assert!(self.committing, "nobody asked for a commit");
+        assert!(self.committing, "no commit was asked for");
         self.committing = false;
     }
 

@@ -1,4 +1,4 @@
-//! The busiest regions by counters, and the moves that bring them up.
+//! The busiest regions by counters, and the moves that promote them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ impl Counters {
     }
 }
 
-/// Who is up under a rule that keeps the busiest regions up.
+/// Which regions are fast under a rule that keeps the busiest regions fast.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Busiest {
     pub room: usize,
@@ -52,8 +52,8 @@ impl Busiest {
         }
     }
 
-    /// Brings up the busiest by `counters` as far as there is room, and sends down who is up
-    /// and not among them: first those, ascending, then the others, busiest first.
+    /// Promotes the busiest by `counters` as far as there is room, and demotes the regions that are fast
+    /// and not among them. The demotions come first, ascending, then the promotions, busiest first.
     ///
     /// Choice: equal counters: the lower region first. A region whose counter is zero is not among the busiest.
     pub fn decide(&mut self, counters: &Counters) -> Decision {

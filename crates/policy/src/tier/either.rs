@@ -74,12 +74,12 @@ impl Either {
     const MOST: u32 = 500;
     /// Waits closer than a quarter are alike, so nothing changes.
     const ALIKE: (u64, u64) = (5, 4);
-    /// Fewer requests tell nothing.
+    /// Fewer requests decide nothing.
     const TELLING: u64 = 4;
 
     /// Takes a sample, every 200 ms or so.
     ///
-    /// Choice: a step at a time towards the slow device, by halves back, and a slow device nobody has used yet gets
+    /// Choice: a step at a time towards the slow device, by halves back. A slow device that was not used yet gets
     /// nothing: how long it takes is not known.
     pub fn sample(&mut self, fast: Waits, slow: Waits) {
         if slow.requests >= Self::TELLING {
@@ -101,7 +101,7 @@ impl Either {
         }
     }
 
-    /// Who answers the next read of data that both have.
+    /// Which device answers the next read of data that both have.
     #[expect(
         clippy::should_implement_trait,
         reason = "it is no iterator: it never ends"

@@ -23,8 +23,8 @@ use base::{Bytes, Instant, Nanos};
 /// What flow control goes by.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FlowOptions {
-    /// Data move at least this fast, whatever the users suffer, in bytes a second: else a disk that is always busy
-    /// would never get rid of what makes it busy.
+    /// Data move at least this fast, whatever the users suffer, in bytes a second. Else a disk that is always busy
+    /// would never lose what makes it busy.
     pub floor: Bytes,
     /// And at most this fast.
     pub ceiling: Bytes,
@@ -124,7 +124,7 @@ impl Flow {
 
     /// One sample in, bytes a second out.
     ///
-    /// Choice: without users the rate doubles: nobody is hurt.
+    /// Choice: without users the rate doubles: no request suffers.
     pub fn sample(&mut self, sample: &Sample) -> Bytes {
         let FlowOptions {
             floor,

@@ -1,7 +1,7 @@
 //! How much longer will something hot stay hot?
 //!
 //! ```text
-//! the hot ones of every interval --Lives--> ages; who lived on and who ended at which age
+//! the hot ones of every interval --Lives--> ages; which lived on and which ended at which age
 //!                                        -> the expected rest of a life at any age
 //! ```
 //!
@@ -26,7 +26,7 @@ const CLASSES: usize = 13;
 /// use policy::tier::lives::Lifetimes;
 /// let mut lifetimes = Lifetimes::default();
 /// assert!(lifetimes.rest(20) > lifetimes.rest(2));
-/// // Whoever lives at all lives one interval, and never a second.
+/// // An extent that lives at all lives one interval, and never a second.
 /// for _ in 0..1_000 {
 ///     lifetimes.lived(0);
 ///     lifetimes.ended(0);
@@ -95,7 +95,7 @@ impl Lifetimes {
     }
 }
 
-/// Who is hot, for how long, and what that teaches.
+/// Which extents are hot, for how long, and what that teaches.
 #[derive(Debug, Clone)]
 pub struct Lives {
     /// So many intervals in a row without being hot end a life.
@@ -126,7 +126,7 @@ impl Lives {
                 continue;
             }
             let (first, last) = self.alive.entry(extent).or_insert((self.now, self.now));
-            // A gap that was shorter than the patience was lived through as well.
+            // A gap that was shorter than the grace period was lived through as well.
             let already = if *first == self.now {
                 0
             } else {
@@ -164,7 +164,7 @@ impl Lives {
         self.alive.len()
     }
 
-    /// Nobody lives?
+    /// Is no extent alive?
     pub fn is_empty(&self) -> bool {
         self.alive.is_empty()
     }
@@ -206,7 +206,7 @@ mod tests {
         }
         assert!(lives.is_empty());
         let rest = |age| lives.lifetimes.rest(age);
-        // A new one has about ten before it, one of 7 about 3. Nothing is known of who lived for 20.
+        // A new one has about ten before it, one of 7 about 3. Nothing is known of an extent that lived for 20.
         assert!((8.0..13.0).contains(&rest(0)), "{}", rest(0));
         assert!(rest(7) < 7.0, "{}", rest(7));
         assert!(rest(20) > 5.0, "{}", rest(20));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same from a plain list of who was hot when.
+        /// The same from a plain list of what was hot when.
         #[test]
         fn counts_are_those_of_a_plain_list(
             hot in prop::collection::vec(prop::collection::vec(any::<bool>(), 3), 0..60),

@@ -6,13 +6,13 @@
 //!
 //! A volume is cut into regions of one size (the paper's subLUNs), numbered in address order from 1.
 //!
-//! Pure: no clock, no device, no task. The engine in `hybrid` carries the moves out; the simulator in `lens`
+//! Pure: no clock, no device, no task. The engine in `hybrid` carries the moves out; the simulator in `sim`
 //! runs this same code over traces.
 //!
 //! Beside the rules stand the movers' decisions: how hot an extent is ([`heat`]) and for how much longer ([`lives`]),
-//! whether bringing it up pays ([`worth`]), how fast data may move ([`flow`]) and when moves may begin ([`schedule`]),
-//! who answers reads of what both devices have ([`either`]), and where the boundary between tier and block cache
-//! lies ([`split`]).
+//! whether promoting it pays ([`worth`]), how fast data may move ([`flow`]) and when moves may begin ([`schedule`]).
+//! Others are which device answers reads of what both have ([`either`]), and where the boundary between tier and
+//! block cache lies ([`split`]).
 //!
 //! Source: AST 3.2.
 //!
@@ -158,7 +158,7 @@ pub struct Decision {
 
 /// A rule that decides, once per interval, which regions live on the fast tier.
 ///
-/// The policy keeps the list of what it has sent up; the engine tells it of what became of that by itself.
+/// The policy keeps the list of what it has promoted; the engine reports what became of that without the policy.
 pub trait TierPolicy {
     /// One interval of counts in, the moves to make out.
     fn step(&mut self, interval: &Interval<'_>) -> Decision;
@@ -166,13 +166,13 @@ pub trait TierPolicy {
     /// Regions sent up and not down since, ascending.
     fn residents(&self) -> Vec<Region>;
 
-    /// How many regions the fast tier holds from now on. Nobody is sent down for it before the next step.
+    /// How many regions the fast tier holds from now on. No region is demoted for it before the next step.
     fn set_room(&mut self, regions: u32);
 
     /// After a restart: these are up already.
     fn adopt(&mut self, residents: &[Region]);
 
-    /// The engine did not bring `region` up, or sent it down by itself.
+    /// The engine did not promote `region`, or demoted it without being asked.
     fn withdrawn(&mut self, region: Region);
 
     /// From the next step on `parameters` hold; what was observed so far stays.

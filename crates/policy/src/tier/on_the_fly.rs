@@ -151,7 +151,7 @@ impl OnTheFly {
     ///
     /// Source: AST 3.2.2.2, figure 2.
     ///
-    /// Choice: when the fast tier is full newcomers are skipped, and nobody is sent down for them.
+    /// Choice: when the fast tier is full newcomers are skipped, and no region is demoted for them.
     fn send_up(&mut self, group: &Group, moves: &mut Vec<Move>) {
         for region in (group.first.0..=group.last.0).map(Region) {
             if self.up.len() >= self.room {
@@ -201,7 +201,7 @@ impl TierPolicy for OnTheFly {
         }
         let mut groups = by_ios.clone();
         groups.sort_unstable_by_key(|group| group.first);
-        // Step 6, then those who come up.
+        // Step 6, then those that are promoted.
         let mut moves = Vec::new();
         self.send_down(&groups, &mut moves);
         for group in by_ios.iter().filter(|group| group.moves) {

@@ -2,7 +2,7 @@
 
 use base::Nanos;
 
-/// The parameters of the published decision; the paper's letters in brackets.
+/// The parameters of the published decision; the paper's symbols in brackets.
 ///
 /// Source: AST table 3.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -57,7 +57,7 @@ impl SplitOptions {
     }
 }
 
-/// Who should get space.
+/// Which side should get space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wish {
     Tier,

@@ -1,4 +1,4 @@
-//! Is it worth bringing this extent up?
+//! Is it worth promoting this extent?
 //!
 //! ```text
 //! cost:  position + missing bytes / rate                                      time of the slow device
@@ -70,7 +70,7 @@ pub struct Waiting {
     pub rest: Nanos,
 }
 
-/// An extent to bring up.
+/// An extent to promote.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ranked {
     /// Which.

@@ -510,7 +510,7 @@ impl Shared {
         }
     }
 
-    /// Gives a slot its outcome and wakes whoever waits for it.
+    /// Gives a slot its outcome and wakes the task that waits for it.
     fn complete(&self, id: u64, outcome: Result<Got, ClientError>) {
         let waker = {
             let mut slots = self.slots.borrow_mut();
@@ -532,7 +532,7 @@ impl Shared {
     }
 }
 
-/// Does it tell how long the queue is, beside the answers?
+/// Is it a load report, beside the answers?
 fn is_state(header: &Header) -> bool {
     header.op == Op::Tell as u16 && header.id == 0
 }
@@ -663,7 +663,7 @@ impl Shared {
         }
     }
 
-    /// What the frame answers, and the longest data it may bring.
+    /// What the frame answers, and the longest data it may carry.
     fn expect(&self, header: &Header) -> Result<(Op, usize), End> {
         if header.op == 0 {
             return Ok((Op::Ping, 0));
@@ -752,7 +752,7 @@ impl Shared {
         }
     }
 
-    /// Tells those that have waited too long.
+    /// Fails the requests that have waited too long.
     fn expire(&self, now: Instant) {
         let timeout = self.options.timeout;
         let mut late: Vec<u64> = {

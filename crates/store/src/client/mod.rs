@@ -48,7 +48,7 @@ pub enum Credentials {
     Open,
     /// With the key that the cluster's nodes share; it is never sent.
     NodeKey([u8; 32]),
-    /// With the capability of a reservation; whoever can read the connection can read it.
+    /// With the capability of a reservation; a listener on the connection can read it.
     Capability(String),
 }
 
@@ -75,7 +75,7 @@ impl Default for ClientOptions {
 }
 
 /// A connection to a store. Clones share it; the last one dropped says goodbye, [`Client::close`] waits until the
-/// server has heard. It does not connect again by itself: whoever writes must know what a break may have cut off.
+/// server has heard. It does not reconnect on its own: the writer must know what a break may have cut off.
 ///
 /// # Example
 /// See [`crate::server::Server`].
@@ -374,7 +374,7 @@ impl Client {
         self.generation(ask, None).await
     }
 
-    /// As [`crate::Store::list`]; a part may hold fewer than `most` although there are more, `next` tells.
+    /// As [`crate::Store::list`]; a part may hold fewer than `most` although there are more; `next` says so.
     ///
     /// # Errors
     /// As for [`Client::create`].
@@ -558,7 +558,7 @@ impl Client {
     }
 
     /// Says whose reads and writes come from here on, and asks to hear how long the store's queue is: at once, and beside
-    /// answers, at most `every` so often. Whether it will be heard: a server that does not tell says no, and is as good.
+    /// answers, at most `every` so often. Answers whether reports will come; a server without them is as good.
     ///
     /// # Errors
     /// As for [`Client::create`].
@@ -784,7 +784,7 @@ impl Client {
     }
 }
 
-/// What a request was, for people.
+/// What a request was, for errors.
 fn in_words(ask: &Ask, data: u64) -> String {
     let op = ask.op().name();
     match ask {

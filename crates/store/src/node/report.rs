@@ -1,4 +1,4 @@
-//! What people and metrics see of a node.
+//! What operators and metrics see of a node.
 
 use base::Bytes;
 use policy::share::calendar::{BookingId, State, Stretch};
@@ -199,7 +199,7 @@ impl Logged {
     }
 }
 
-/// A node, for people and metrics.
+/// A node, for operators and metrics.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeReport {
     /// The store's name.

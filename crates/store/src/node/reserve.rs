@@ -6,17 +6,17 @@
 //! release  sessions lose their promise -> the book -> room in the store -> calendar -> answered
 //! ```
 //!
-//! One at a time, and each in a task of its own: whoever asked may be gone, what is half done is done or undone all the
-//! same. Cut off before the book is written a hold was never there (its room is found without an owner and given back
-//! when the node opens again); cut off behind it it is there, unanswered, until its time is out.
+//! One at a time, and each in a task of its own. The client that asked may be gone; what is half done is done or undone
+//! all the same. Cut off before the book is written a hold was never there (its room is found without an owner and
+//! given back when the node opens again); cut off behind it it is there, unanswered, until its time is out.
 //!
-//! **Over several stores.** Whoever makes the reservation holds at all stores, then commits at all in the order of
-//! [`Group::stores`], and hands out the capabilities when all have committed. The last store *decides*: once it has
+//! **Over several stores.** The client that reserves holds at all stores, then commits at all in the order of
+//! [`Group::stores`]. It hands out the capabilities when all have committed. The last store *decides*: once it has
 //! committed, all have. After a crash [`reconcile`] asks the deciding store of each group found: committed there, it
-//! stands everywhere; held or unknown there, it is released everywhere, beginning with the deciding store before it says
-//! so (presumed abort: nobody can have an answer, and nobody can commit it there any more).
-//! Where the deciding store is not at hand nothing is done, since somebody may rely on it. To release, begin with the
-//! deciding store ([`Group::decider`]): what a crash leaves of it then is released as well.
+//! stands everywhere; held or unknown there, it is released everywhere. The deciding store releases it first, and then
+//! says so. That is presumed abort: no client can have an answer, and none can commit it there any more. Where the
+//! deciding store is not at hand nothing is done, since a client may rely on it. To release, begin with the deciding
+//! store ([`Group::decider`]): what a crash leaves of it then is released as well.
 //!
 //! Always true:
 //! 1. A hold that was answered has its time and its room until it is released or its own time is out.
@@ -44,7 +44,7 @@ const HOLDER_MAX: usize = 256;
 /// Stores in one group, at most.
 const GROUP_MAX: usize = 64;
 
-/// What somebody wants.
+/// What a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
     /// Reads or writes.
@@ -61,7 +61,7 @@ pub struct Ask {
     pub space: Bytes,
     /// Objects whose names begin with this; empty: all.
     pub scope: String,
-    /// Who it is for, in words for people.
+    /// The holder's name, for operators.
     pub holder: String,
 }
 
@@ -95,7 +95,7 @@ impl Ask {
         Ask { space, ..self }
     }
 
-    /// For somebody.
+    /// For this holder.
     #[must_use]
     pub fn holder(self, holder: &str) -> Ask {
         Ask {
@@ -481,7 +481,7 @@ impl Node {
         }
     }
 
-    /// Drops what was held too long and what is over. Whoever calls has the turn.
+    /// Drops what was held too long and what is over. The caller has the turn.
     pub(super) async fn expire(&self) -> Result<(), StoreError> {
         let now = self.now();
         let over = |record: &Record| {
@@ -600,7 +600,7 @@ impl Node {
 
     // --- groups -----------------------------------------------------------------------------------
 
-    /// Parts of groups that this store found when it opened, committed or held, and that nobody has settled since.
+    /// Parts of groups that this store found when it opened, committed or held, and not settled since.
     pub fn undecided(&self) -> Vec<(BookingId, Group)> {
         let adopted = self.adopted.borrow();
         let records = self.records.borrow();
@@ -611,7 +611,7 @@ impl Node {
     }
 
     /// What this store, which decides over `group`, says of it. Before it says [`Decision::Aborted`] what is held of it
-    /// here is released, durably, so that nobody commits it afterwards.
+    /// here is released, durably, so that no client can commit it afterwards.
     ///
     /// # Errors
     /// [`ReserveError::Store`] if that cannot be written; then nothing is decided.
@@ -685,7 +685,7 @@ fn without_room(contract: &Contract) -> Contract {
 }
 
 /// Settles what a crash left of reservations over several stores; see the module's head. Call it with all stores at
-/// hand before anybody reserves, and again when more come.
+/// hand before any client reserves, and again when more come.
 ///
 /// # Errors
 /// [`ReserveError`] of the first store that failed; the rest is settled by calling it again.

@@ -1,4 +1,5 @@
-//! What a node does by itself: slots begin and end, capacity is estimated, broken promises are logged, data are scrubbed.
+//! The periodic work of a node: slots begin and end, capacity is estimated, broken promises are logged, data are
+//! scrubbed.
 //!
 //! ```text
 //! each second: book (what is over) | sessions (who begins, who ends) | queue -> estimator -> calendar | events -> log
@@ -90,7 +91,7 @@ impl Node {
     fn watch_capacity(&self) {
         let interval = self.queue.take_interval();
         if self.calibrating.get().is_some() {
-            // It is charged by other costs than those believed.
+            // It is charged by other costs than those in use.
             return;
         }
         let observed = self.capacity.borrow_mut().estimator.observe(&interval);
@@ -123,7 +124,7 @@ impl Node {
             self.log(Logged::drift(self.now(), mix, which));
         }
         if let Observed::Recovered(mix, speed) = observed {
-            tracing::info!(store = %self.store.name(), mix = mix.name(), %speed, "the device is as fast again as it was believed to be");
+            tracing::info!(store = %self.store.name(), mix = mix.name(), %speed, "the device is as fast again as it was taken to be");
             self.log(Logged::drift(self.now(), mix, "faster"));
             self.believe();
         }
@@ -160,7 +161,7 @@ impl Node {
         });
     }
 
-    /// Reckons what the device can be trusted to do, and tells the calendar.
+    /// Reckons what the device can be trusted to do, and sets it in the calendar.
     fn trust(&self) {
         let surest = {
             let records = self.records.borrow();
@@ -176,7 +177,7 @@ impl Node {
                 capacity.seen[mix as usize] = seen(&capacity.estimator, mix, surest, before);
             }
             let changed = capacity.seen != before;
-            // So far from what is believed that a calibration is worth its while.
+            // So far from the figures in use that a calibration is worth its while.
             let far = |it: &Option<Share>| it.is_some_and(|it| it < Share::percent(50));
             capacity.drifted |= capacity.seen.iter().any(far);
             capacity.dirty |= changed;
@@ -227,7 +228,7 @@ impl Node {
                 } => {
                     let whose = self.lines.borrow().get(&session).copied();
                     if whose.is_none() && self.calibrating.get().is_some() {
-                        // A trial's own: nobody was promised it.
+                        // A trial's own: no client was promised it.
                         continue;
                     }
                     let logged = Logged::violated(now, whose, windows, promised, delivered, cause);

@@ -1,4 +1,4 @@
-//! The queue against the device below it: nothing lost, nothing twice, everybody served by the terms.
+//! The queue against the device below it: nothing lost, nothing twice, every session served by its terms.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -10,6 +10,13 @@ use env::sync::{Semaphore, join_all};
 use policy::share::{BytesPerSec, Cost, Costs, Direction, Kind, Terms};
 
 use super::{Queue, QueueOptions};
+
+impl Queue {
+    /// From now on handing a piece out panics: one more is too many to be counted.
+    pub(crate) fn plant_panic(&self) {
+        self.state.change().at_device = usize::MAX;
+    }
+}
 
 /// 100 us and 100 MB/s.
 fn costs() -> Costs {

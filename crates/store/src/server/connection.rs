@@ -1,4 +1,4 @@
-//! One client, from hello to goodbye: who reads, who works, who writes?
+//! One client, from hello to goodbye: which task reads, works, writes?
 //!
 //! ```text
 //! reader: bytes -> header, fields -> admit -> data -> a task: Session --> answers --> writer: one vectored send
@@ -266,9 +266,9 @@ impl Hurry {
 /// Why a client was not let in.
 enum NotIn {
     Lost(io::Error),
-    /// What it is told.
+    /// What the server answers.
     Told(u16, u64, Failure),
-    /// It has been told already.
+    /// The server has answered already.
     Version(u16, u16),
 }
 
@@ -306,7 +306,7 @@ impl Member for Connection {
             return Some("the peer leaves its answers unread while others wait for memory");
         }
         let silent = now.since(self.heard.get()) > self.idle;
-        // Who waits for us is not silent.
+        // A peer that waits for the server is not silent.
         let waits = self.held_requests.get() > 0 || self.admitting.get() || self.is_opening();
         (silent && !waits).then_some("the peer has gone silent")
     }
@@ -399,7 +399,7 @@ impl Connection {
         self.counts.set(counts);
     }
 
-    /// The whole story of this client.
+    /// All of this client's connection, from hello to goodbye.
     pub async fn run(self: &Rc<Self>, server: &Rc<Server>) {
         match env::timeout(server.limits.opening, self.open(server)).await {
             Ok(Ok(entered)) => self.serve(server, entered).await,
@@ -538,7 +538,7 @@ impl Connection {
                 tracing::warn!(peer = self.peer, why = %failure, "not let in");
                 let answer = Answer::Failed(failure);
                 let telling = self.send_one(op, id, &answer);
-                // Whoever does not read that in time does not learn it.
+                // A client that does not read that in time does not learn it.
                 let _ = env::timeout(server.limits.linger, telling).await;
             }
         }
@@ -797,7 +797,7 @@ impl Connection {
         while self.held_requests.get() >= server.limits.requests_per_connection {
             self.room.wait().await;
         }
-        // Up to its allowance a connection waits for nobody.
+        // Up to its allowance a connection does not wait.
         let mut beyond = None;
         if self.held_bytes.get() + bytes > server.limits.allowance.0 {
             let buffered = session.buffer(Bytes(bytes)).await;
@@ -941,7 +941,7 @@ impl Connection {
     }
 }
 
-/// Waits until the capability somebody came with is good no more: its reservation is over, or its key void.
+/// Waits until the client's capability is good no more: its reservation is over, or its key void.
 ///
 /// `keys` is how often keys were voided when the token was looked at.
 async fn wait_revoked(node: &Node, session: &Session, token: Option<&str>, mut keys: u64) -> End {

@@ -1,4 +1,4 @@
-//! Who may come in to a store over the network, how much may they hold, and how do they all leave?
+//! Which clients may come in to a store over the network, how much may they hold, and how do they all leave?
 //!
 //! ```text
 //! Listener -> accept -> Connection: hello, credentials (a deadline for both) -> requests -> leave
@@ -9,10 +9,10 @@
 //! 1. What requests hold stays below the server's limit plus a small allowance for each connection, and what those of
 //!    one session hold below the memory its node gives it, whatever clients send or refuse to read. One request alone
 //!    may hold more than its session's memory, never more than `data_max`.
-//! 2. A connection that holds something gets more only up to an equal part of the limit; peers that stall are cut sooner
+//! 2. A connection that holds something gets more only up to an equal part of the limit among those let in; peers that stall are cut sooner
 //!    while others wait for memory.
 //! 3. With nothing held a connection never waits for others to make a request within its allowance.
-//! 4. Without credentials nobody comes in, unless the node was opened so, and then only from this very machine.
+//! 4. No client comes in without credentials, unless the node was opened so, and then only from this very machine.
 //! 5. After `drain` the store has no request of this server left.
 
 mod connection;
@@ -26,7 +26,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::{Bytes, Nanos};
-use env::net::{Address, Crowd, Listener, Stream};
+use env::net::{Address, Crowd, Listener, Member, Stream};
 use env::sync::Semaphore;
 
 use crate::node::Node;
@@ -106,7 +106,7 @@ impl Limits {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Whoever reaches this address could change everything.
+    /// Any client that reaches this address could change everything.
     #[error(
         "cannot serve {store} at {address}: the store takes clients without credentials, and this address can be \
          reached from other machines; listen on 127.0.0.1, ::1 or unix:/path, or set a node key and take only clients \
@@ -266,9 +266,11 @@ impl Server {
         self.connections.leave(self.limits.drain, |_| true).await;
     }
 
-    /// What one connection may hold of the pool when it holds something already: an equal part.
+    /// What one connection may hold of the pool when it holds something already: an equal part. Those that are not let in
+    /// yet hold nothing, and take no part.
     fn share(&self) -> u64 {
-        self.limits.bytes.0 / (self.connections.len() as u64).max(1)
+        let parts = self.connections.count(|it| !it.is_opening());
+        self.limits.bytes.0 / (parts as u64).max(1)
     }
 
     /// What was done so far.

@@ -16,13 +16,13 @@ use crate::wire::{Answer, Ask, DAMAGE_MAX, EXTENTS_MAX, Failure, RefusedKind, fi
 
 /// What a request holds besides its data, at most.
 pub(super) const SMALL: u64 = 4096;
-/// What a request that tells much holds.
+/// What a request with a long answer holds.
 pub(super) const LARGE: u64 = 1 << 20;
 /// Objects listed at once.
 const LISTED_MAX: u32 = 4096;
-/// Reservations told at once.
+/// Reservations in one answer.
 const RESERVED_MAX: usize = 256;
-/// Extents are told so far at once, in bytes of the object: 65,536 pages at most.
+/// How far the extents of one answer reach, in bytes of the object: 65,536 pages at most.
 const EXTENTS_REACH: u64 = 256 << 20;
 
 /// The most memory a request holds at once, its data among it.
@@ -40,7 +40,8 @@ pub(super) fn charge(ask: &Ask, data_len: u32) -> u64 {
     }
 }
 
-/// Does a request leave all as it is? Then a panic in it harms nothing but its own connection.
+/// Does a request leave all as it is? Then a panic in it harms nothing but its own connection, unless it leaves the queue half
+/// changed, which ends the thread.
 pub(super) fn only_looks(ask: &Ask) -> bool {
     matches!(
         ask,
@@ -231,7 +232,7 @@ async fn on_objects(session: &Session, ask: Ask, data: View) -> Result<Answer, F
     })
 }
 
-/// As many extents as one answer tells.
+/// As many extents as one answer holds.
 fn extents(session: &Session, object: &str, offset: u64, len: u64) -> Result<Answer, Failure> {
     let mut extents = session.extents(object, offset, len.min(EXTENTS_REACH))?;
     extents.truncate(EXTENTS_MAX);

@@ -69,7 +69,7 @@ async fn site(limits: Limits) -> Site {
         let listener = Listener::bind(&"0.0.0.0:7400".parse().expect("an address"));
         server
             .serve(listener.expect("a free port"))
-            .expect("nobody comes in without credentials");
+            .expect("no client comes in without credentials");
         (device, server)
     })
     .await;
@@ -421,7 +421,7 @@ fn only_who_knows_the_node_key_comes_in_with_it() {
 fn a_server_that_does_not_know_the_key_is_found_out() {
     in_virtual_time(6, async {
         let site = site(Limits::default()).await;
-        // It lets everybody in, and shows what it saw an honest client show.
+        // It lets every client in, and shows what it saw an honest client show.
         let listener = Listener::bind(&"127.0.0.1:7401".parse().unwrap()).unwrap();
         let task = env::spawn(async move {
             let stream = listener.accept().await.unwrap();
@@ -918,6 +918,51 @@ fn a_peer_that_reads_nothing_holds_no_more_than_its_session_may_and_is_cut() {
         assert_eq!((figures.stalled, figures.connections.len()), (1, 1));
         assert_eq!(figures.held_bytes, Bytes(0));
         assert_eq!(honest.read("big", 0, 1 << 20).await.unwrap().len(), 1 << 20);
+    });
+}
+
+#[test]
+fn connections_without_credentials_take_no_share_of_the_memory() {
+    in_virtual_time(52, async {
+        let limits = Limits {
+            data_max: Bytes::mib(1),
+            bytes: Bytes::mib(8),
+            ..Limits::default()
+        };
+        let site = site(limits).await;
+        let honest = client(&site).await;
+        let data = View::copy_of(&vec![7; 1 << 20]);
+        let made = honest.write("big", 0, data, Change::FUA.creating()).await;
+        made.expect("made");
+        site.device.set_latency(Nanos::millis(50));
+        let reads = async || {
+            let begun = env::now();
+            for read in join_all((0..4).map(|_| honest.read("big", 0, 1 << 20))).await {
+                read.expect("read");
+            }
+            env::now().since(begun)
+        };
+        let alone = reads().await;
+        let mut silent = Vec::new();
+        for _ in 0..100 {
+            silent.push(Stream::connect(&site.address).await.expect("connected"));
+        }
+        env::sleep(Nanos::millis(10)).await;
+        assert_eq!(site.server.figures().connections.len(), 101);
+        let beside = reads().await;
+        assert!(
+            beside < alone + Nanos::millis(20),
+            "all four at once: {beside}"
+        );
+        // Those that were let in have their parts.
+        let mut others = Vec::new();
+        for _ in 0..100 {
+            others.push(client(&site).await);
+        }
+        assert!(
+            reads().await > alone + Nanos::millis(20),
+            "one behind the other"
+        );
     });
 }
 

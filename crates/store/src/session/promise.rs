@@ -1,12 +1,13 @@
-//! A session of a node that comes under reservations: whose requests are whose promise?
+//! A session of a node with reservations attached: which requests does which reservation serve?
 //!
 //! ```text
 //! node key, under(holder) -> reads:  the reservation of that holder for reads, as long as it is promised, else best effort
 //!                            writes: the one for writes, the same
 //! ```
 //!
-//! So the engine of virtual disks, which may do everything everywhere, does it in the lines of those who reserved for the
-//! disk. All who come under a reservation share its session, with those who show its capability, too: it is promised once.
+//! So the engine of virtual disks, which may do everything everywhere, does it in the lines of the holders that reserved
+//! for the disk. All sessions with one reservation attached share its session, also with those that show its capability:
+//! it is promised once.
 //!
 //! Always true: while nothing is promised it is looked for the next reservation, at most once a second.
 
@@ -33,8 +34,8 @@ struct Found {
 }
 
 impl Session {
-    /// Lets its requests come under what `holder` has reserved here, now or later; for sessions that may do everything.
-    /// `None`: under nothing any more.
+    /// Attaches to its requests what `holder` has reserved here, now or later; for sessions that may do everything.
+    /// `None` detaches.
     ///
     /// # Errors
     /// Why not, if the session is a reservation's own.

@@ -1,7 +1,7 @@
-//! Which free units has the device not been told of?
+//! Which free units were not yet discarded on the device?
 //!
 //! ```text
-//! a page taken -> the unit is written -> all its pages free -> stale -> lent to the trim -> discarded -> clean
+//! a page taken -> the unit is written -> all its pages free -> stale -> ripe -> lent to the trim -> discarded -> clean
 //!                                                               '-- a page of it taken again: written
 //! ```
 //!
@@ -20,8 +20,9 @@ use super::{Run, Space};
 pub(super) struct Stale {
     /// One bit a unit: something of it was taken since it was last discarded.
     written: Vec<u64>,
-    /// Of these the ones that are free as a whole.
+    /// Of these the ones that are free as a whole: that rested, and that became so since.
     units: BTreeSet<u32>,
+    fresh: BTreeSet<u32>,
     /// Pages that are being discarded.
     lent: u32,
 }
@@ -38,18 +39,20 @@ impl Stale {
     pub fn begun(&mut self, unit: u32) {
         self.written[unit as usize / 64] |= 1 << (unit % 64);
         self.units.remove(&unit);
+        self.fresh.remove(&unit);
     }
 
     /// The last page of a unit became free.
     pub fn emptied(&mut self, unit: u32) {
         if self.written[unit as usize / 64] >> (unit % 64) & 1 == 1 {
-            self.units.insert(unit);
+            self.fresh.insert(unit);
         }
     }
 
     fn cleaned(&mut self, unit: u32) {
         self.written[unit as usize / 64] &= !(1 << (unit % 64));
         self.units.remove(&unit);
+        self.fresh.remove(&unit);
     }
 
     pub fn lent(&self) -> u32 {
@@ -57,14 +60,20 @@ impl Stale {
     }
 
     pub fn memory(&self) -> u64 {
-        (self.written.len() * 8 + self.units.len() * 16) as u64
+        (self.written.len() * 8 + (self.units.len() + self.fresh.len()) * 16) as u64
     }
 }
 
 impl Space {
-    /// Is there anything to discard?
-    pub fn is_stale(&self) -> bool {
-        !self.stale.units.is_empty()
+    /// Is there anything to discard? With `ripe` only what rested counts.
+    pub fn is_stale(&self, ripe: bool) -> bool {
+        !(self.stale.units.is_empty() && (ripe || self.stale.fresh.is_empty()))
+    }
+
+    /// What is stale now may be lent from here on; what becomes so later waits for the next call.
+    pub fn ripen(&mut self) {
+        let mut fresh = std::mem::take(&mut self.stale.fresh);
+        self.stale.units.append(&mut fresh);
     }
 
     /// Pages that are being discarded: free, but not to be taken now.
@@ -72,7 +81,7 @@ impl Space {
         self.stale.lent
     }
 
-    /// Lends stale units in a row, at most `most` of them, so that at least `keep` pages stay free; `None`: there are none.
+    /// Lends ripe units in a row, at most `most` of them, so that at least `keep` pages stay free; `None`: there are none.
     pub fn lend(&mut self, keep: u64, most: u32) -> Option<Run> {
         let first = *self.stale.units.first()?;
         let room = u64::from(self.free_count).saturating_sub(keep) / u64::from(self.unit_pages);
@@ -125,6 +134,25 @@ mod tests {
         space.release(&pages.collect::<Vec<_>>());
         space.cut();
         space.committed();
+        space.ripen();
+    }
+
+    #[test]
+    fn what_becomes_stale_later_waits_for_the_next_time() {
+        let mut space = filled(4);
+        free(&mut space, 0..16);
+        space.release(&(16..32).collect::<Vec<_>>());
+        space.cut();
+        space.committed();
+        let one = Run {
+            first: 0,
+            count: 16,
+        };
+        assert_eq!(space.lend(0, 4), Some(one));
+        assert_eq!(space.lend(0, 4), None);
+        assert!(space.is_stale(false));
+        space.ripen();
+        assert_eq!(space.lend(0, 4).map(|run| run.first), Some(16));
     }
 
     #[test]
@@ -148,7 +176,7 @@ mod tests {
         assert_eq!(space.lend(0, 4), None);
         space.returned(lent);
         space.returned(rest);
-        assert_eq!((space.free_count(), space.is_stale()), (100, false));
+        assert_eq!((space.free_count(), space.is_stale(false)), (100, false));
         assert_eq!(
             space.lend(0, 4),
             None,
@@ -181,6 +209,7 @@ mod tests {
         space.committed();
         assert_eq!(space.lend(0, 4), None, "a reader is still under way");
         space.leave(reader);
+        space.ripen();
         assert_eq!(
             space.lend(0, 4),
             Some(Run {

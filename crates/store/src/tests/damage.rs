@@ -1,8 +1,8 @@
 //! What was written is not what is there: bits that rot, superblocks and ledgers that are not whole.
 
 use base::{Bytes, PAGE, Sector, Span};
-use device::fault::Fault;
-use device::{Class, Crash, Memory};
+use device::fault::{Done, Fault, Injury, Rule};
+use device::{Class, Crash, Memory, Op};
 
 use super::{pattern, small, small_size};
 use crate::open::Bug;
@@ -296,7 +296,7 @@ fn a_table_that_contradicts_itself_is_refused_and_every_contradiction_told() {
         }
         // As a bug would: b's pages are a's too, a is shorter than its data, and more is reserved than is free.
         {
-            let table = &mut *store.inner.table.borrow_mut();
+            let table = &mut *store.inner.table.change();
             let (a, _) = table.find("a").unwrap();
             let (b, object) = table.find("b").unwrap();
             let (generation, entry) = (object.generation, object.entry(0).unwrap());
@@ -331,5 +331,140 @@ fn a_table_that_contradicts_itself_is_refused_and_every_contradiction_told() {
             "{refused}"
         );
         assert!(disk.contents(all) == before, "nothing was changed");
+    });
+}
+
+/// The block of the last batch of the object table's log.
+fn last_batch(disk: &Memory, store: &Store) -> Span {
+    let region = store.inner.superblock.ledger;
+    let bytes = disk.contents(region);
+    let blocks = (0u64..).zip(bytes.chunks_exact(4096));
+    let batches = blocks.filter(|(_, block)| block.starts_with(b"TaLB"));
+    let sequence = |block: &[u8]| u64::from_le_bytes(block[16..24].try_into().unwrap());
+    let last = batches.max_by_key(|(_, block)| sequence(block));
+    let (block, _) = last.expect("a commit");
+    Span::new(region.start.after(Bytes(block * 4096)), Bytes(4096))
+}
+
+#[test]
+fn a_commit_that_could_not_be_read_once_never_names_pages_that_are_written_since() {
+    env::Runtime::simulated(7).block_on(async {
+        let disk = Memory::new("disk", small_size(14));
+        let fault = Fault::new(disk.clone(), env::rng("faults"));
+        let store = Store::format(fault.clone(), small()).await.unwrap();
+        for object in ["a", "b"] {
+            let change = Change::FUA.creating();
+            let data = pattern(1, 100_000);
+            store.write(object, 0, data, change).await.unwrap();
+        }
+        let bad = last_batch(&disk, &store);
+        drop(store);
+        let rule = Rule::new(Injury::Error(Done::Nothing)).on(&[Op::Read]);
+        fault.book().add(rule.within(bad));
+        let store = Store::open(fault.clone()).await.unwrap();
+        assert!(store.stat("b").is_err() && store.stat("a").is_ok());
+        // Over the pages of "b", and never flushed.
+        let change = Change::default().creating();
+        let written = store.write("c", 0, pattern(2, 100_000), change).await;
+        written.unwrap();
+        drop(store);
+        fault.book().clear();
+        let store = Store::open(fault).await.unwrap();
+        assert!(
+            store.stat("b").is_err(),
+            "it would show the data of another"
+        );
+        let read = store.read("a", 0, 100_000, Class::Foreground).await;
+        assert_eq!(read.unwrap()[..], pattern(1, 100_000)[..]);
+    });
+}
+
+#[test]
+fn a_scrub_notes_only_the_page_of_a_row_that_cannot_be_read() {
+    env::Runtime::simulated(1).block_on(async {
+        let disk = Crash::new("disk", small_size(14), env::rng("disk"));
+        let fault = Fault::new(disk, env::rng("faults"));
+        let store = Store::format(fault.clone(), small()).await.unwrap();
+        let data = pattern(1, 32 * PAGE);
+        store
+            .write("a", 0, data, Change::FUA.creating())
+            .await
+            .unwrap();
+        let span = Span::new(sector_of(&store, "a", 9), Bytes(512));
+        let rule = Rule::new(Injury::Error(Done::Nothing)).on(&[Op::Read]);
+        fault.book().add(rule.within(span));
+        let mut found = Vec::new();
+        loop {
+            let step = store.scrub_step(Bytes::mib(1)).await.unwrap();
+            found.extend(step.bad);
+            if step.round_done {
+                break;
+            }
+        }
+        let found: Vec<(String, u64)> =
+            found.into_iter().map(|it| (it.object, it.offset)).collect();
+        let page = PAGE as u64;
+        assert_eq!(found, [("a".to_owned(), 9 * page)]);
+        assert_eq!(store.bad_blocks().len(), 1);
+        // A row that fails once is read well page by page.
+        fault.book().clear();
+        let rule = Rule::new(Injury::Error(Done::Nothing)).on(&[Op::Read]);
+        fault.book().add(rule.once());
+        let step = store.scrub_step(Bytes::mib(1)).await.unwrap();
+        assert_eq!(step.bad, []);
+    });
+}
+
+#[test]
+fn the_list_of_damage_follows_renames_and_deletions_in_the_order_of_names() {
+    env::Runtime::simulated(1).block_on(async {
+        let disk = Crash::new("disk", small_size(14), env::rng("disk"));
+        let fault = Fault::new(disk, env::rng("faults"));
+        let store = Store::format(fault.clone(), small()).await.unwrap();
+        for name in ["d", "b", "c", "a"] {
+            let data = pattern(1, 8 * PAGE);
+            store
+                .write(name, 0, data, Change::FUA.creating())
+                .await
+                .unwrap();
+            for page in [1, 2, 5] {
+                fault.rot(sector_of(&store, name, page), 77);
+            }
+        }
+        while !store.scrub_step(Bytes::mib(1)).await.unwrap().round_done {}
+        let page = PAGE as u64;
+        let listed = |prefix: &str, object: &str, offset: u64, most: usize| {
+            let (all, more) = store.damage(prefix, object, offset, most);
+            let all: Vec<(String, u64, u64)> = (all.into_iter())
+                .map(|it| (it.object, it.offset / page, it.len / page))
+                .collect();
+            (all, more)
+        };
+        let of = |name: &str| [(name.to_owned(), 1, 2), (name.to_owned(), 5, 1)];
+        let all = [of("a"), of("b"), of("c"), of("d")].concat();
+        assert_eq!(listed("", "", 0, 100), (all.clone(), false));
+        assert_eq!(listed("", "", 0, 3), (all[..3].to_vec(), true));
+        assert_eq!(listed("", "b", 3 * page, 3), (all[3..6].to_vec(), true));
+        assert_eq!(listed("c", "", 0, 100), (of("c").to_vec(), false));
+        assert_eq!(listed("c", "d", 0, 100), (Vec::new(), false));
+        // A name that goes to another object takes no damage with it.
+        store.rename("d", "a", true, Change::FUA).await.unwrap();
+        store.delete("b", Change::FUA).await.unwrap();
+        store
+            .write("d", 0, pattern(2, PAGE), Change::FUA.creating())
+            .await
+            .unwrap();
+        let all = [of("a"), of("c")].concat();
+        assert_eq!(listed("", "", 0, 100), (all.clone(), false));
+        store
+            .write("c", 0, pattern(3, 8 * PAGE), Change::FUA)
+            .await
+            .unwrap();
+        assert_eq!(listed("", "", 0, 100), (of("a").to_vec(), false));
+        store.close().await.unwrap();
+        let store = Store::open(fault).await.unwrap();
+        let (left, _) = store.damage("", "", 0, 100);
+        assert_eq!(left.len(), 2);
+        assert!(left.iter().all(|it| it.object == "a"));
     });
 }

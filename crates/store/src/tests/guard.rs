@@ -1,4 +1,4 @@
-//! Who was replaced: what he has under way is done before his successor begins, and nothing of it comes later.
+//! A replaced writer: what it has under way is done before its successor begins, and nothing of it comes later.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -87,7 +87,7 @@ fn the_fenced_change_nothing_and_see_nothing() {
         );
         let read = new.read("a", 0, 9999).await.unwrap();
         assert_eq!(read[..], pattern(1, 5000)[..]);
-        // Another guard's business is not touched, nor is who has none.
+        // Another guard's requests are not touched, nor are those without a guard.
         let other = session(&node).guarded("guards/8", 0).unwrap();
         other.stat("a").unwrap();
         session(&node).stat("a").unwrap();

@@ -96,7 +96,7 @@ fn costs(rate: BytesPerSec) -> Costs {
 }
 
 const MIB: u64 = 1 << 20;
-/// Length of the object everybody reads.
+/// Length of the object that every stream reads.
 const LENGTH: u64 = 8 * MIB;
 
 /// A node on a device of this speed, with something to read, and nothing written down for the moment.
@@ -230,7 +230,7 @@ fn who_has_the_node_key_and_comes_under_a_holders_reservation_gets_its_rate_as_l
         let (id, capability) = reserved(&node, &Ask { slot, ..wanted }).await;
         env::sleep(Nanos::secs(1)).await;
         assert!(!late(5).await);
-        // Who shows the capability is in the same line.
+        // A client that shows the capability is in the same line.
         let shown = node.open_session(Access::Capability(&capability)).unwrap();
         let report = shown.report();
         assert_eq!(report.reservation, Some(id.0));
@@ -324,7 +324,7 @@ fn a_disk_that_was_slow_beside_others_is_trusted_again_when_they_are_gone() {
         let disk = Slow::new(Bytes::mib(24), rate);
         let node = node_on(&disk, options(rate)).await;
         let before = node.report().capacity.read;
-        // Nobody knows of its jumps, so streams that take turns look like a slower disk.
+        // The node does not know of its jumps, so streams that take turns look like a slower disk.
         disk.jump.set(Nanos::millis(10));
         let low = trusted_beside_streams(&node, 300).await;
         assert!(low * 10 < before * 6, "{low} of {before}");
@@ -515,7 +515,7 @@ fn buffers_follow_the_rates_and_hold_back_who_has_used_his() {
         let more = env::timeout(Nanos::millis(1), slow.buffer(Bytes(11)));
         assert!(more.await.is_err(), "more than its part");
         let little = slow.buffer(Bytes(10)).await;
-        // Nobody overtakes who wants much.
+        // No request overtakes one that wants much.
         let much = {
             let slow = Rc::clone(&slow);
             env::spawn(async move { slow.buffer(Bytes(of_slow)).await })
@@ -527,7 +527,7 @@ fn buffers_follow_the_rates_and_hold_back_who_has_used_his() {
         much.cancel();
         env::sleep(Nanos::millis(1)).await;
         let little = env::timeout(Nanos::millis(1), slow.buffer(Bytes(10)));
-        let little = little.await.expect("nobody is before it any more");
+        let little = little.await.expect("no request is before it any more");
         // What is longer than its part goes alone.
         let waiting = {
             let fast = Rc::clone(&fast);
@@ -538,7 +538,7 @@ fn buffers_follow_the_rates_and_hold_back_who_has_used_his() {
             })
         };
         waiting.await;
-        // When the other goes there is more for those who stay.
+        // When the other goes there is more for those that stay.
         drop(fast);
         assert_eq!(slow.memory(), Bytes::mib(64));
         let more = env::timeout(Nanos::millis(1), slow.buffer(Bytes(11)));
@@ -652,7 +652,7 @@ fn a_write_that_began_before_the_end_of_its_slot_is_done() {
         let (id, capability) = reserved(&node, &writing).await;
         let session = node.open_session(Access::Capability(&capability)).unwrap();
         let master = node.open_session(Access::NodeKey).unwrap();
-        // While this goes on nobody else writes to it.
+        // While this goes on no other session writes to it.
         let long = env::spawn(async move {
             for at in 0..2 {
                 let data = pattern(1, MIB as usize);

@@ -444,7 +444,7 @@ fn what_the_deciding_store_called_aborted_nobody_commits_afterwards() {
 
 // --- many, at random --------------------------------------------------------------------------------
 
-/// What a client knows of a reservation of his.
+/// What a client knows of one of its reservations.
 #[derive(Debug, Clone, PartialEq)]
 enum Known {
     Held(Second),
@@ -493,7 +493,7 @@ impl World {
     }
 }
 
-/// One client: holds, commits, uses and releases reservations of his own.
+/// One client: holds, commits, uses and releases reservations of its own.
 async fn client(node: Rc<Node>, world: Rc<World>, mut rng: env::Rng) {
     let mut mine: Vec<(BookingId, Known)> = Vec::new();
     loop {

@@ -1,4 +1,5 @@
-//! Room and order: what is full says so, what is promised stays, who comes late is told; memory and commits are bounded.
+//! Room and order: what is full says so, what is promised stays, a late client gets an error; memory and commits are
+//! bounded.
 
 use std::rc::Rc;
 

@@ -11,6 +11,8 @@
 //!
 //! `TANADA_SEEDS=N` runs more seeds, `TANADA_SEED=S` replays one.
 
+mod digests;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -19,6 +21,7 @@ use device::crash::{AfterCut, PowerSupply};
 use device::{Class, Crash};
 use env::Rng;
 
+use self::digests::noted::Requests;
 use super::{Step, Twin, pattern, small, small_size};
 use crate::open::Bug;
 use crate::{Change, Condition, Generation, ReservationId, Store, StoreError, check};
@@ -359,7 +362,14 @@ pub(super) async fn until_cut<T: 'static>(
 
 /// Runs one seed; the number of power cuts survived, or what went wrong.
 fn run(seed: u64, plan: Plan) -> Result<u64, String> {
-    env::Runtime::simulated(seed).block_on(async move {
+    let requests = Rc::new(Requests::default());
+    run_on(&env::Runtime::simulated(seed), plan, &requests)
+}
+
+/// The same on a runtime whose trace is wanted, with the device's requests.
+fn run_on(runtime: &env::Runtime, plan: Plan, requests: &Rc<Requests>) -> Result<u64, String> {
+    let requests = Rc::clone(requests);
+    runtime.block_on(async move {
         let mut rng = env::rng("torture");
         let world: Rc<World> = Rc::default();
         let mut supply = PowerSupply::new();
@@ -374,7 +384,7 @@ fn run(seed: u64, plan: Plan) -> Result<u64, String> {
             page: plan.page,
             ..small()
         };
-        let store = Store::format(disk.clone(), settings).await;
+        let store = Store::format(requests.of(disk.clone()), settings).await;
         drop(store.map_err(|error| error.to_string())?);
         let mut cuts = 0;
         let mut journal: Vec<(u64, Step)> = Vec::new();
@@ -383,7 +393,8 @@ fn run(seed: u64, plan: Plan) -> Result<u64, String> {
             if cuts > 0 && rng.chance(0.2) {
                 supply.cut_at(supply.steps() + rng.below(60));
             }
-            let (device, known, before) = (disk.clone(), Rc::clone(&world), journal.clone());
+            let (known, before) = (Rc::clone(&world), journal.clone());
+            let device = requests.of(disk.clone());
             let opening = env::spawn(async move {
                 let store = Store::open(device)
                     .await
@@ -428,7 +439,9 @@ fn run(seed: u64, plan: Plan) -> Result<u64, String> {
                 }
             }
         }
-        let store = Store::open(disk).await.map_err(|error| error.to_string())?;
+        let store = Store::open(requests.of(disk))
+            .await
+            .map_err(|error| error.to_string())?;
         world.recovered(&journal, &store).await?;
         store.close().await.map_err(|error| error.to_string())?;
         Ok(cuts)

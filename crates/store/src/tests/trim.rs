@@ -199,6 +199,97 @@ fn freed_units_are_discarded_once_and_only_after_a_rest() {
 }
 
 #[test]
+fn what_is_freed_late_in_a_rest_waits_for_the_next_one() {
+    let device = Counting::new(true);
+    let seen = Rc::clone(&device);
+    on(&device, async move |store| {
+        fill(&store, 0..10).await;
+        delete(&store, 2..4).await;
+        env::sleep(Nanos::secs(9)).await;
+        delete(&store, 6..7).await;
+        env::sleep(Nanos::secs(2)).await;
+        assert_eq!(seen.discarded(), Bytes::mib(2));
+        env::sleep(Nanos::secs(20)).await;
+        assert_eq!(seen.discarded(), Bytes::mib(3));
+        sums_hold(&store);
+    });
+}
+
+#[test]
+fn discards_leave_the_device_to_clients_half_of_the_time() {
+    let device = Counting::new(true);
+    let seen = Rc::clone(&device);
+    on(&device, async move |store| {
+        fill(&store, 0..12).await;
+        for number in [0, 2, 4, 6, 8, 10] {
+            delete(&store, number..number + 1).await;
+        }
+        seen.takes.set(Nanos::secs(1));
+        env::sleep(Nanos::secs(10)).await;
+        let begun = env::now();
+        while seen.discards.borrow().len() < 6 {
+            env::sleep(Nanos::millis(10)).await;
+        }
+        let took = env::now().since(begun);
+        assert!(took >= Nanos::secs(10), "six discards of 1 s in {took}");
+        assert!(took <= Nanos::secs(13), "six discards of 1 s in {took}");
+    });
+}
+
+#[test]
+fn a_store_that_keeps_its_blocks_leaves_no_holes_in_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.img");
+    let config = env::RealConfig {
+        seed: Some(1),
+        ..env::RealConfig::default()
+    };
+    let runtime = env::Runtime::real(config).unwrap();
+    runtime.block_on(async move {
+        let kept = |keeps: bool| {
+            let path = path.clone();
+            async move {
+                let options = FileOptions {
+                    create: Some(Bytes::mib(64)),
+                    ..FileOptions::default()
+                };
+                let file = File::open("disk", &path, options).unwrap();
+                let device: Rc<dyn Device> = match keeps {
+                    true => Rc::new(crate::KeepsBlocks(file)),
+                    false => file,
+                };
+                let settings = Settings {
+                    force: true,
+                    ..by_mib()
+                };
+                let store = Store::format(device, settings).await.unwrap();
+                store.inner.trim.after.set(Nanos::millis(1));
+                fill(&store, 0..24).await;
+                let full = taken(&path);
+                assert!(full >= 24 * MIB, "{full}");
+                delete(&store, 1..24).await;
+                for _ in 0..400 {
+                    if store.figures().bytes_discarded >= 22 * MIB {
+                        break;
+                    }
+                    env::sleep(Nanos::millis(5)).await;
+                }
+                let left = taken(&path);
+                store.close().await.unwrap();
+                (full, left)
+            }
+        };
+        let (full, left) = kept(true).await;
+        assert!(left >= full, "{left} of {full}: blocks are gone");
+        let (full, left) = kept(false).await;
+        assert!(
+            left <= full - 20 * MIB,
+            "{left} of {full}: it shows nothing"
+        );
+    });
+}
+
+#[test]
 fn a_unit_that_is_written_again_within_the_rest_is_not_discarded() {
     let device = Counting::new(true);
     let seen = Rc::clone(&device);

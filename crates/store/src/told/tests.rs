@@ -1,4 +1,4 @@
-//! What is told is what is there, to whoever asked.
+//! A load report says what is there, to every client that asked.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -116,13 +116,13 @@ fn a_client_hears_beside_its_answers_who_else_waits_and_what_for() {
             (0, Nanos(0), Nanos(0))
         );
         assert!(idle.utilisation.0 > 0, "{idle:?}");
-        // Who did not ask is told nothing.
+        // A client that did not ask gets no load report.
         silent.read("a", 0, 10).await.unwrap();
         assert_eq!(silent.state(), None);
     });
 }
 
-/// How many of 40 reads of one who has `class` are answered before the one of somebody of high class who came last.
+/// How many of 40 reads of a client with `class` are answered before the read of a high-class client that came last.
 async fn answered_before_a_preferred_one(class: Class, far: bool) -> usize {
     let (node, _disk, address) = site().await;
     let every = Nanos::millis(1);

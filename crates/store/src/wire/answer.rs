@@ -12,7 +12,7 @@ use crate::damage::Damage;
 use crate::node::{Decision, Group, Reserved};
 use crate::object::{Extent, Generation, Listing, SpaceFigures, Stat};
 
-/// Who a client is from now on.
+/// As which client the connection counts from now on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {
     /// The store's name.
@@ -58,7 +58,7 @@ pub enum Answer {
     },
     Undecided(Vec<(BookingId, Group)>),
     Decision(Decision),
-    /// How long the queue is; `None`: it is told in a way that this program does not know.
+    /// How long the queue is; `None`: the report has a form that this program does not know.
     State(Option<Told>),
     Failed(Failure),
 }

@@ -37,15 +37,15 @@ macro_rules! ops {
 }
 
 ops! {
-    /// Who asks; the first request, once.
+    /// The client's credentials; the first request, once.
     Open = 1, "open";
     /// Nothing; that the other side is there.
     Ping = 2, "ping";
     /// From now on all of this connection is done under a mark.
     Guard = 3, "guard";
-    /// Who asks from now on, for those who choose between copies, and how often the queue's state is to come along.
+    /// Which client asks from now on, for the choice between copies, and how often the queue's state is to come along.
     Tell = 4, "tell";
-    /// Whose reservations the requests come under from now on.
+    /// Whose reservations are attached to the requests from now on.
     Under = 5, "come under";
     /// Make an object.
     Create = 16, "create";

@@ -1,4 +1,4 @@
-//! Who knows the node key? Neither side sends it: each shows what it makes of both sides' nonces.
+//! Which side knows the node key? Neither side sends it: each shows what it makes of both sides' nonces.
 //!
 //! ```text
 //! server nonce, client nonce -> client: HMAC(key, "client", both hellos) -> server
@@ -45,12 +45,12 @@ impl NodeKey {
         mac
     }
 
-    /// A nonce nobody without the key can foresee, from bits that are never the same.
+    /// A nonce that cannot be foreseen without the key, from bits that are never the same.
     pub fn nonce(&self, fresh: &[u8]) -> [u8; 32] {
         self.mac(b"nonce", &[fresh]).finalize().into_bytes().into()
     }
 
-    /// Shows that `message`, a datagram, comes from somebody with the key.
+    /// Shows that `message`, a datagram, comes from a holder of the key.
     pub fn tag(&self, message: &[u8]) -> [u8; TAG_LEN] {
         let whole: [u8; 32] = self
             .mac(b"datagram", &[message])

@@ -42,7 +42,7 @@ pub enum RefusedKind {
     Session = 65,
     /// The reservation does not fit, or is not there.
     Reservation = 66,
-    /// Only for who has the node key.
+    /// Only for holders of the node key.
     NodeKeyOnly = 67,
     /// The server does not know the operation.
     Unknown = 68,

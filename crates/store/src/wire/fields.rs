@@ -156,7 +156,7 @@ impl Put for Vec<u8> {
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
-        let len = u16::try_from(bytes.len()).expect("bounded by whoever calls");
+        let len = u16::try_from(bytes.len()).expect("bounded by the caller");
         self.u16(len);
         self.raw(bytes);
     }

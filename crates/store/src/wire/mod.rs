@@ -12,7 +12,7 @@
 //! - `hello` the first bytes each way, `auth` who knows the node key;
 //! - `header` frames; `ask` and `answer` what is in them; `failure` every error, word for word; `fields` numbers and texts;
 //!   `state` how long a queue is;
-//! - `stream` received bytes waiting, bytes gathered to be sent, and patience.
+//! - `stream` received bytes waiting, bytes gathered to be sent, and timeouts.
 //!
 //! Always true:
 //! 1. A parser looks only at the bytes it was given and answers any bytes at all without a panic.

@@ -1,7 +1,7 @@
 //! A queue's state as fields, beside answers and in datagrams.
 //!
 //! A reader takes what it knows: each version's own fields come behind those of the one before. What it cannot
-//! read is no state, and no error: nobody needs one.
+//! read is no state, and no error: no client depends on one.
 
 use base::{Bytes, Instant, Nanos};
 use policy::place::{At, Class, ClientId, Origin, PerByte, Permille, State, Tail, Weights};
@@ -73,7 +73,7 @@ pub(crate) fn encode(state: &State) -> Vec<u8> {
     out
 }
 
-/// What some fields tell, heard `at`; `None` if that is nothing this program knows.
+/// What some fields say, heard `at`; `None` if that is nothing this program knows.
 pub(crate) fn decode(meta: &[u8], at: Instant) -> Option<State> {
     let meta = &meta[..meta.len().min(STATE_MAX)];
     let mut fields = Fields::new("a state", meta);
@@ -152,7 +152,7 @@ pub struct Announced {
 }
 
 impl Announced {
-    /// As a datagram, for those who have the key.
+    /// As a datagram, for holders of the key.
     pub fn encode(&self, key: &NodeKey) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
         out.raw(&MAGIC);
@@ -166,7 +166,7 @@ impl Announced {
         out
     }
 
-    /// What a datagram says that was heard `at`; `None` if it is not from somebody with the key, or nothing this program
+    /// What a datagram says that was heard `at`; `None` if it is not from a holder of the key, or nothing this program
     /// knows.
     pub fn decode(datagram: &[u8], key: &NodeKey, at: Instant) -> Option<Announced> {
         let (message, tag) = datagram.split_last_chunk::<TAG_LEN>()?;

@@ -10,7 +10,7 @@
 //!
 //! Always true:
 //! 1. A route that is added later is out of a reader's reach until its path stands in [`READABLE`].
-//! 2. What stands there tells no capability, no key and no token.
+//! 2. No answer of these paths holds a capability, a key or a token.
 
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,7 @@ pub struct Access {
 pub enum Entrance {
     /// Over TCP: the user at the other end is unknown.
     Tcp,
-    /// Over a Unix socket, from a process of this user; `None`: the system did not tell.
+    /// Over a Unix socket, from a process of this user; `None`: the system did not say.
     Unix(Option<u32>),
 }
 

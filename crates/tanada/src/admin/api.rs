@@ -4,12 +4,12 @@
 
 use std::fmt;
 
+use config::tier::TierKeys;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::store::Store;
 use super::tier::{Tier, TierSettings};
-use crate::config::tier::TierKeys;
 
 /// The whole daemon at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -121,8 +121,8 @@ pub struct Trace {
     pub failed: Option<String>,
 }
 
-impl From<lens::record::Recording> for Trace {
-    fn from(recording: lens::record::Recording) -> Trace {
+impl From<trace::record::Recording> for Trace {
+    fn from(recording: trace::record::Recording) -> Trace {
         Trace {
             file: recording.file.display().to_string(),
             max_bytes: recording.max.0,
@@ -203,7 +203,7 @@ pub struct AdvicePoint {
 
 impl Advice {
     /// What was found, and what the cache itself counted.
-    pub fn new(volume: &str, found: lens::advise::shadow::Findings, cache: &Cache) -> Advice {
+    pub fn new(volume: &str, found: sim::advise::shadow::Findings, cache: &Cache) -> Advice {
         let advised_bytes = found.chosen.map(|chosen| found.sizes[chosen].size_bytes);
         let (fast, all) = cache.read_bytes();
         let sizes = found.sizes.into_iter().map(|at| AdviceAtSize {
@@ -297,7 +297,7 @@ pub struct Cache {
     pub cached_bytes: u64,
     /// Data that only the fast device has, in bytes.
     pub dirty_bytes: u64,
-    /// Of those, what the last read of the fast device could not bring, in bytes.
+    /// Of those, what the last read of the fast device could not read, in bytes.
     #[serde(default)]
     pub unreadable_dirty_bytes: u64,
     /// Rounds of the cleaner that failed since the last one that worked.
@@ -331,7 +331,7 @@ pub struct Cache {
     pub fills_dropped: u64,
     /// Pages evicted.
     pub evicted: u64,
-    /// Bytes the cleaner brought home.
+    /// Bytes the cleaner destaged.
     pub bytes_cleaned: u64,
     /// Rounds of the cleaner.
     pub clean_rounds: u64,
@@ -353,7 +353,7 @@ pub struct Cache {
     pub memory_bytes: u64,
     /// Is the slow device's spindle at rest?
     pub slow_asleep: bool,
-    /// Pages the last start brought back.
+    /// Pages the last start recovered.
     pub recovered_pages: u64,
     /// Clean pages the last start dropped because their region was marked.
     pub recovered_dropped: u64,

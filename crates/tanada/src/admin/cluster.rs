@@ -1,7 +1,7 @@
 //! Virtual disks over the admin API: made, looked at, cloned, removed; and the stores they are kept in.
 //!
 //! ```text
-//! request -> letter to the thread of this node's cluster -> vdisk::cluster -> JSON
+//! request -> command to the thread of this node's cluster -> vdisk::cluster -> JSON
 //! ```
 
 use std::rc::Rc;
@@ -23,13 +23,14 @@ use vdisk::cluster::{Cluster, ClusterError};
 use vdisk::image::ImageError;
 use vdisk::image_meta::ImagesError;
 use vdisk::meta::MetaError;
-use vdisk::record::{Fairness, Name, OnMetaLoss, PriorityClass};
+use vdisk::record::{Fairness, Name, OnMetaLoss};
 use vdisk::volume::Condition;
 use vdisk::{StoreNumber, cluster};
 
 use super::api::Refusal;
 use super::{Answer, Control, Failure, body, gone};
 use crate::cluster_tree::OpenCluster;
+use crate::repair_text::{RepairAsk, damage, loss};
 use crate::tree::Letter;
 
 /// Clients that sent nothing for so long are idle.
@@ -54,7 +55,7 @@ pub struct Disk {
     pub priority: String,
     /// How often a seek behind another client of its class counts; none: once.
     pub fairness: Option<f64>,
-    /// Who holds the reservations that its requests come under.
+    /// Who holds the reservations that its requests are attached to.
     pub holder: Option<String>,
     /// What requests do while the meta store is away: `wait` or `fail`.
     #[serde(default)]
@@ -114,7 +115,7 @@ pub struct NewDisk {
     pub priority: Option<String>,
     /// How often a seek behind another client of its class counts, 1 to 100; none: once.
     pub fairness: Option<f64>,
-    /// Its requests come under what this holder has reserved at the stores.
+    /// Its requests are attached to what this holder has reserved at the stores.
     pub holder: Option<String>,
     /// What requests do while the meta store is away: `wait` (none: that) or `fail`.
     pub on_meta_loss: Option<String>,
@@ -134,7 +135,7 @@ pub struct DiskChange {
     pub fairness: Option<f64>,
     /// How many copies a write must reach at least.
     pub min_copies: Option<u8>,
-    /// Its requests come under what this holder has reserved at the stores; empty: under nothing any more.
+    /// Its requests are attached to what this holder has reserved at the stores; empty: to nothing any more.
     pub holder: Option<String>,
     /// What requests do while the meta store is away: `wait` or `fail`.
     pub on_meta_loss: Option<String>,
@@ -142,7 +143,11 @@ pub struct DiskChange {
 
 impl DiskChange {
     fn setting(&self) -> Result<Setting, Failure> {
-        let class = self.priority.as_deref().map(priority).transpose();
+        let class = self
+            .priority
+            .as_deref()
+            .map(config::export::priority)
+            .transpose();
         let holder = self.holder.clone();
         let holder = holder.map(|it| Some(it).filter(|it| !it.is_empty()));
         check_holder(holder.iter().flatten().next())?;
@@ -164,16 +169,6 @@ pub struct Called {
     pub name: String,
 }
 
-/// What a repair may do.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct RepairAsk {
-    /// How long is waited for copies to be brought back; none: as long as copies are made, 300 s at most.
-    pub patience_seconds: Option<u64>,
-    /// Delete what no map needs, of all volumes.
-    pub free: bool,
-}
-
 /// What a repair found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Repaired {
@@ -185,9 +180,12 @@ pub struct Repaired {
     /// Of what scrubs and reads found damaged: bytes that were written anew from another copy.
     #[serde(default)]
     pub repaired_bytes: u64,
-    /// And what could not be, one line each.
+    /// And what could not be, one line each: of what no copy has 1,000 at most, and of the rest.
     #[serde(default)]
     pub damage_left: Vec<String>,
+    /// How much more could not be.
+    #[serde(default)]
+    pub damage_left_more: u64,
     /// In-sync copies that extents lack.
     #[serde(default)]
     pub missing_copies: u64,
@@ -265,7 +263,7 @@ pub struct Here {
     /// Where every volume is exported by its name.
     pub nbd: Vec<String>,
     pub tls: bool,
-    /// Who is told unasked how long the stores' queues are; none: nobody is.
+    /// To whom load reports of the stores' queues are sent unasked; none: to no node.
     pub announce: Option<String>,
     /// Why other nodes are not heard, though that is wanted.
     pub deaf: Option<String>,
@@ -309,6 +307,7 @@ fn failure(error: &ClusterError) -> Failure {
         | ClusterError::MinCopies { .. }
         | ClusterError::TooFewDomains { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         ClusterError::Meta(MetaError::Unavailable { .. } | MetaError::Unknown { .. })
+        | ClusterError::Unheard { .. }
         | ClusterError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         ClusterError::Record(_) | ClusterError::Meta(_) => StatusCode::INTERNAL_SERVER_ERROR,
         _ => StatusCode::CONFLICT,
@@ -349,32 +348,11 @@ fn check_holder(holder: Option<&String>) -> Result<(), Failure> {
     }
 }
 
-/// `low`, `normal` or `high`.
-pub fn priority(text: &str) -> Result<PriorityClass, String> {
-    match text {
-        "low" => Ok(PriorityClass::Low),
-        "normal" => Ok(PriorityClass::Normal),
-        "high" => Ok(PriorityClass::High),
-        other => Err(format!(
-            "'{other}' is no priority; write low, normal or high"
-        )),
-    }
-}
-
-/// As [`priority`] reads it.
-pub fn priority_name(class: PriorityClass) -> &'static str {
-    match class {
-        PriorityClass::Low => "low",
-        PriorityClass::Normal => "normal",
-        PriorityClass::High => "high",
-    }
-}
-
 fn fairness(number: f64) -> Result<Fairness, Failure> {
     Fairness::try_from(number).map_err(|error| {
         unprocessable(
             error.to_string(),
-            "leave it out where nobody is to be kept apart",
+            "leave it out where no holder is to be kept apart",
         )
     })
 }
@@ -400,7 +378,7 @@ impl Control {
         let (reply, answer) = oneshot::channel();
         let job = move |open: Rc<OpenCluster>| {
             env::spawn(async move {
-                // Who asked may be gone; what was asked is done all the same.
+                // The client may be gone; what was asked is done all the same.
                 let done = work(open).await.map_err(|error| failure(&error));
                 let _ = reply.send(done);
             });
@@ -470,7 +448,7 @@ fn disk(open: &OpenCluster, of: &Overview) -> Disk {
         size_bytes: of.size,
         copies: record.copies,
         min_copies: record.min_isr,
-        priority: priority_name(record.priority).to_owned(),
+        priority: config::export::priority_name(record.priority).to_owned(),
         fairness: record.fairness.map(Fairness::as_f64),
         holder: record.reservation.clone(),
         on_meta_loss: record.on_meta_loss.as_str().to_owned(),
@@ -525,7 +503,11 @@ pub async fn create_disk(
         &text,
         r#"{"name": "vm1", "size_bytes": 10737418240}"#,
     )?;
-    let class = ask.priority.as_deref().map(priority).transpose();
+    let class = ask
+        .priority
+        .as_deref()
+        .map(config::export::priority)
+        .transpose();
     check_holder(ask.holder.as_ref())?;
     let new = NewVolume {
         name: called(&ask.name)?,
@@ -598,7 +580,7 @@ pub async fn take_over(
     (status = 200, description = "The volume as it is now", body = Disk),
     (status = 404, body = Refusal),
     (status = 409, description = "It is in use", body = Refusal),
-    (status = 422, description = "A setting that cannot be, or it would become smaller, and nobody said that it may", body = Refusal),
+    (status = 422, description = "A setting that cannot be, or it would become smaller, and the request does not say that it may", body = Refusal),
 ))]
 pub async fn change_disk(
     State(control): State<Arc<Control>>,
@@ -626,7 +608,7 @@ pub async fn change_disk(
     changed.await
 }
 
-/// Removes a volume without snapshots that nobody uses; its room comes back by and by.
+/// Removes a volume without snapshots that no client uses; its room is freed by and by.
 #[utoipa::path(delete, path = "/v1/cluster/volumes/{name}", params(("name" = String, Path)), responses(
     (status = 200, body = Done),
     (status = 404, body = Refusal),
@@ -680,7 +662,7 @@ pub async fn clone_snapshot(
     cloned.await
 }
 
-/// Lets a volume that nobody uses go on from one of its snapshots.
+/// Lets a volume that no client uses go on from one of its snapshots.
 #[utoipa::path(post, path = "/v1/cluster/volumes/{name}/snapshots/{snapshot}/rollback",
     params(("name" = String, Path), ("snapshot" = String, Path)), responses(
     (status = 200, body = Disk),
@@ -726,24 +708,12 @@ pub async fn repair_disk(
 ) -> Answer<Repaired> {
     let ask: RepairAsk = body(&headers, &text, r#"{"free": true}"#)?;
     let name = called(&name)?;
-    let patience = ask.patience_seconds;
-    let patience = patience.map(|it| Nanos::secs(it.min(24 * 3600)));
+    let timeout = ask.timeout_seconds;
+    let timeout = timeout.map(|it| Nanos::secs(it.min(24 * 3600)));
     let repaired = control.at_cluster(async move |open| {
-        let found = open.cluster.repair(&name, patience, ask.free).await?;
+        let found = open.cluster.repair(&name, timeout, ask.free).await?;
         let now = open.cluster.overview(&name).await?;
-        let loss = |it: &vdisk::image_audit::Loss| {
-            let store = open.cluster.store_label(it.store);
-            format!("{} on store {store}: {} copies left", it.name, it.left)
-        };
-        let damage = |it: &vdisk::volume::Unrepaired| {
-            let store = open.cluster.store_label(it.store);
-            let vdisk::volume::Unrepaired { damage, why, .. } = it;
-            let (len, at) = (base::Bytes(damage.len), damage.offset);
-            format!(
-                "{len} at byte {at} of {} on store {store}: {why}",
-                damage.object
-            )
-        };
+        let label = |store| open.cluster.store_label(store);
         let volume = Disk {
             health: condition_name(found.health.condition).to_owned(),
             why: found.health.why.clone(),
@@ -755,13 +725,21 @@ pub async fn repair_disk(
             resynced_extents: found.figures.resynced,
             mended_copies: found.figures.mended,
             repaired_bytes: found.figures.repaired_bytes,
-            damage_left: found.damage.left.iter().map(damage).collect(),
-            missing_copies: found.missing_copies,
-            losses: found.losses.iter().map(loss).collect(),
-            unknown_stores: found.unknown.iter().map(|it| it.0).collect(),
-            unknown_store_names: (found.unknown.iter())
-                .map(|it| open.cluster.store_label(*it))
+            damage_left: found
+                .damage
+                .left
+                .iter()
+                .map(|it| damage(it, &label(it.store)))
                 .collect(),
+            damage_left_more: found.damage.beyond(),
+            missing_copies: found.missing_copies,
+            losses: found
+                .losses
+                .iter()
+                .map(|it| loss(it, &label(it.store)))
+                .collect(),
+            unknown_stores: found.unknown.iter().map(|it| it.0).collect(),
+            unknown_store_names: found.unknown.iter().map(|it| label(*it)).collect(),
             leaked_copies: found.leaks as u64,
             freed: ask.free,
         })

@@ -1,4 +1,4 @@
-//! Who may talk to the admin API: nobody through a browser's back door.
+//! Who may use the admin API: no page on the web through a browser's back door.
 //!
 //! A page on the web can make a browser send requests to 127.0.0.1, and a name server can make its own
 //! name point there (DNS rebinding). Such a request carries the page's name in `Host` or `Origin`, so
@@ -61,7 +61,7 @@ impl Guard {
             .parse()
             .ok();
         match address {
-            // An address is no name, so no name server can have bent it.
+            // An address is no name, so no name server can have changed it.
             Some(address) => address.is_loopback() || self.allow_remote,
             None => {
                 host.eq_ignore_ascii_case("localhost")

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! every LOOK: each volume with a tier hands out what it counted, if it is time -> a thread that may compute
-//!             -> learned parameters that are worth it -> a change of settings, told in the log and the status
+//!             -> learned parameters that are worth it -> a change of settings, named in the log and the status
 //! GET .../tier-advice: the same at once, and nothing is changed
 //! ```
 //!
@@ -20,15 +20,15 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use lens::advise::tier::{Auto, History, Learned, Terms, Verdict};
+use config::tier::{Said, TierKeys};
 use policy::tier::Parameters;
 use serde::{Deserialize, Serialize};
+use sim::advise::tier::{Auto, History, Learned, Terms, Verdict};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use utoipa::ToSchema;
 
 use super::api::{Change, Refusal};
 use super::{Answer, Control, Failure};
-use crate::config::tier::{Said, TierKeys};
 use crate::tree::Letter;
 
 /// How often volumes are asked what they counted; they keep longer than that.
@@ -89,11 +89,11 @@ pub struct TierAdvice {
     pub present_held_out: Simulated,
     /// Would `auto` set them?
     pub worth_it: bool,
-    /// What `tanada volume set` would be told.
+    /// The arguments of `tanada volume set`.
     pub changes: Vec<String>,
 }
 
-fn simulated(score: &lens::advise::tier::Score) -> Simulated {
+fn simulated(score: &sim::advise::tier::Score) -> Simulated {
     Simulated {
         share: score.share(),
         net_share: score.net(),
@@ -278,7 +278,7 @@ struct Lessons {
 }
 
 impl Lessons {
-    /// What is kept in `data_dir`. A file that makes no sense is told of and begun anew: it can be learned again.
+    /// What is kept in `data_dir`. A file that makes no sense is logged and begun anew: it can be learned again.
     fn read(data_dir: &std::path::Path) -> Lessons {
         let file = data_dir.join("learned.json");
         let kept = match std::fs::read(&file) {

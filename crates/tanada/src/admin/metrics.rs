@@ -651,7 +651,7 @@ fn caches(encoder: &mut DescriptorEncoder<'_>, volumes: &[Volume]) -> Result<(),
         ("fills", "Pages copied to the fast device", |c| c.fills),
         ("fills_dropped", "Copies given up", |c| c.fills_dropped),
         ("evicted", "Pages evicted", |c| c.evicted),
-        ("cleaned_bytes", "Brought home by the cleaner", |c| {
+        ("cleaned_bytes", "Destaged by the cleaner", |c| {
             c.bytes_cleaned
         }),
         ("clean_rounds", "Rounds of the cleaner", |c| c.clean_rounds),

@@ -1,11 +1,11 @@
-//! The admin API: what the daemon tells about itself and lets itself be told.
+//! The admin API: what the daemon reports about itself, and the commands it takes.
 //!
 //! ```text
-//! TCP or Unix socket -> listen -> guard, access -> route -> letters to the data threads -> JSON, or metrics as text
+//! TCP or Unix socket -> listen -> guard, access -> route -> commands to the data threads -> JSON, or metrics as text
 //! ```
 //!
-//! Runs on one tokio thread. Nothing here touches a device: every question and command is a letter to
-//! the thread that owns the device, and every refusal is JSON that says what to do.
+//! Runs on one tokio thread. Nothing here touches a device: every question and command is a message to
+//! the thread that owns the device. Every refusal is JSON that says what to do.
 //!
 //! Always true: a request that changes something, or asks for what is not in `access::READABLE`, comes from the
 //! daemon's owner, from root, or with the token.
@@ -36,11 +36,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, patch, post};
 use axum::{Extension, Json, Router};
+use config::Config;
 use env::net::Address;
 use tokio::sync::oneshot;
 use utoipa::OpenApi;
 
-use crate::config::Config;
 use crate::secrets;
 use crate::tree::{Letter, Refused, Reply, TreeHandle, TreeReport};
 use access::{Access, Entrance};

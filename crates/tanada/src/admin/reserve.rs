@@ -14,13 +14,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query, State, rejection::QueryRejection};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use base::{Bytes, Nanos};
+use config::store::unknown_store;
 use policy::share::calendar::{BookingId, Refusal as Refuse};
 use policy::share::{self as share, BytesPerSec, Direction, Probability, Second, Slot};
+use report::terminal::said;
 use store::node::{Ask, Decision, Group, ReserveError, Reserved, StretchReport};
 use tokio::sync::oneshot;
 
@@ -30,7 +31,6 @@ use super::store::{
     Store, StoreRefusal,
 };
 use super::{Answer, Control, Failure, gone};
-use crate::config::store::unknown_store;
 use crate::store_tree::OpenStore;
 use crate::tree::{Letter, Refused};
 use crate::when;
@@ -70,7 +70,7 @@ impl Control {
         let (reply, answer) = oneshot::channel();
         let job = move |store: Rc<OpenStore>| {
             env::spawn(async move {
-                // Who asked may be gone; what was asked is done all the same.
+                // The client may be gone; what was asked is done all the same.
                 let _ = reply.send(work(store).await);
             });
         };
@@ -551,7 +551,7 @@ pub(super) async fn scrub_store(
     Ok(Json(begun.await??))
 }
 
-/// Measures the device below the store, where nothing is reserved for so long. Answers at once; `calibrating` of the store tells how far.
+/// Measures the device below the store, where nothing is reserved for so long. Answers at once; `calibrating` of the store says how far.
 #[utoipa::path(post, path = "/v1/stores/{name}/calibrate", params(("name" = String, Path)),
     request_body = CalibrateAsk, responses(
     (status = 200, body = Store),
@@ -616,7 +616,7 @@ pub(super) async fn rotate_key(
         let rotated = store.rotate_key(ask.keep_old).await;
         rotated.map(|()| store.report()).map_err(|error| {
             Refused::Failed(Refusal {
-                error: format!("cannot change the key: {}", crate::said::words(&error)),
+                error: format!("cannot change the key: {}", said::words(&error)),
                 what_to_do: "the old key goes on; repair that and try again".to_owned(),
             })
         })
@@ -692,7 +692,7 @@ pub(super) async fn add_reservation(
     text: axum::body::Bytes,
 ) -> Result<Json<Vec<Reservation>>, NotReserved> {
     let asked: ReserveAsk = super::body(&headers, &text, ASK)?;
-    // Whoever asked may hang up in between: what is begun is done or undone all the same.
+    // The client may hang up in between: what is begun is done or undone all the same.
     let done = tokio::spawn(async move { control.reserve(&asked).await }).await;
     let done = done.map_err(|_| {
         Failure::new(

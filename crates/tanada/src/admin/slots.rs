@@ -8,9 +8,10 @@
 //! Silent is a connection without a request under way. The addresses of one host count as one ([`env::net::host_of`]).
 //!
 //! Always true:
-//! 1. A connection whose request is being answered is not chosen to make room; one whose request arrives just as it was
-//!    chosen may be closed all the same.
-//! 2. No more than the limit are open, those that are about to close left out.
+//! 1. A connection whose request is being answered is not closed to make room. If its request begins after it was chosen and
+//!    before it is closed, it stays.
+//! 2. No more than the limit are open when one is taken in, those that are about to close left out. Those that stay may be
+//!    beyond the limit; then the next one needs as many more silent ones to make room.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -38,8 +39,10 @@ struct Member {
     host: Option<IpAddr>,
     /// Requests under way.
     under_way: usize,
-    /// When its last request ended; 0: it never brought one.
+    /// When its last request ended; 0: it never sent one.
     heard: u64,
+    /// Chosen to make room, and no request has begun since.
+    leaving: bool,
     needed: Arc<Notify>,
 }
 
@@ -51,17 +54,24 @@ impl Open {
 
     /// Sees that fewer than `most` of those that count are open; is that so?
     fn make_room(&mut self, most: usize, counts: impl Fn(&Member) -> bool) -> bool {
-        let all = || self.by_number.iter().filter(|(_, member)| counts(member));
-        if all().count() < most {
-            return true;
-        }
-        let silent = all().filter(|(_, member)| member.under_way == 0);
-        let oldest = silent.min_by_key(|(number, member)| (member.heard, **number));
-        let Some(number) = oldest.map(|(number, _)| *number) else {
-            return false;
+        let all = || {
+            let open = self.by_number.iter().filter(|(_, member)| !member.leaving);
+            open.filter(|(_, member)| counts(member))
         };
-        if let Some(member) = self.by_number.remove(&number) {
-            member.needed.notify_one();
+        let too_many = (all().count() + 1).saturating_sub(most);
+        let silent = all().filter(|(_, member)| member.under_way == 0);
+        let mut chosen: Vec<(u64, u64)> = silent
+            .map(|(number, member)| (member.heard, *number))
+            .collect();
+        if chosen.len() < too_many {
+            return false;
+        }
+        chosen.sort_unstable();
+        for (_, number) in &chosen[..too_many] {
+            if let Some(member) = self.by_number.get_mut(number) {
+                member.leaving = true;
+                member.needed.notify_one();
+            }
         }
         true
     }
@@ -94,6 +104,7 @@ impl Slots {
             host,
             under_way: 0,
             heard: 0,
+            leaving: false,
             needed: Arc::clone(&needed),
         };
         open.by_number.insert(number, member);
@@ -108,13 +119,20 @@ impl Slots {
 impl Slot {
     /// A request has come; it is under way until the answer is dropped.
     pub fn begin(self: &Arc<Self>) -> UnderWay {
-        self.with(|_, member| member.under_way += 1);
+        self.with(|_, member| {
+            member.under_way += 1;
+            member.leaving = false;
+        });
         UnderWay(Arc::clone(self))
     }
 
-    /// Waits until another connection has taken its place.
+    /// Waits until another connection has taken its place. A request that has come must have begun before this is asked.
     pub async fn needed(&self) {
-        self.needed.notified().await;
+        let mut leaving = false;
+        while !leaving {
+            self.needed.notified().await;
+            self.with(|_, member| leaving = member.leaving);
+        }
     }
 
     fn with(&self, change: impl FnOnce(u64, &mut Member)) {
@@ -153,9 +171,11 @@ mod tests {
         Some(text.parse().unwrap())
     }
 
-    /// The numbers of those that are open.
+    /// The numbers of those that are open and not about to close.
     fn open(slots: &Slots) -> Vec<u64> {
-        slots.0.lock().unwrap().by_number.keys().copied().collect()
+        let open = slots.0.lock().unwrap();
+        let staying = open.by_number.iter().filter(|(_, it)| !it.leaving);
+        staying.map(|(number, _)| *number).collect()
     }
 
     fn is_needed(slot: &Slot) -> bool {
@@ -219,9 +239,31 @@ mod tests {
         drop(requests.remove(0));
         held.push(Arc::new(slots.take(one).unwrap()));
         assert!(is_needed(&held[2]) && !is_needed(&held[0]));
-        // A new one that never brought a request goes before one that did.
+        // A new one that never sent a request goes before one that did.
         held.push(Arc::new(slots.take(one).unwrap()));
         assert!(is_needed(&held[CONNECTIONS_PER_HOST_MAX]) && !is_needed(&held[0]));
         drop(requests);
+    }
+
+    #[test]
+    fn a_request_that_begins_after_its_connection_was_chosen_keeps_it() {
+        let slots = Slots::default();
+        let one = address("10.0.0.1");
+        let mut held: Vec<Arc<Slot>> = (0..=CONNECTIONS_PER_HOST_MAX)
+            .map(|_| Arc::new(slots.take(one).unwrap()))
+            .collect();
+        // The first was chosen for the last, and has not looked yet.
+        let request = held[0].begin();
+        assert!(!is_needed(&held[0]));
+        assert_eq!(open(&slots).len(), CONNECTIONS_PER_HOST_MAX + 1);
+        // One more needs the room of two.
+        held.push(Arc::new(slots.take(one).unwrap()));
+        assert!(!is_needed(&held[0]) && is_needed(&held[1]) && is_needed(&held[2]));
+        assert_eq!(open(&slots).len(), CONNECTIONS_PER_HOST_MAX);
+        drop(request);
+        // Where too few are silent none is chosen.
+        let _requests: Vec<UnderWay> = held.iter().map(Slot::begin).collect();
+        assert!(slots.take(one).is_none());
+        assert!(!held.iter().any(|slot| is_needed(slot)));
     }
 }

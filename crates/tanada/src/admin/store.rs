@@ -15,7 +15,7 @@ pub struct Store {
     pub device: String,
     /// Where clients connect.
     pub listen: Vec<String>,
-    /// Is who shows nothing let in, as best effort?
+    /// Are clients that show nothing let in, as best effort?
     pub unauthenticated: bool,
     pub unit_bytes: u64,
     pub page_bytes: u64,
@@ -107,7 +107,7 @@ pub struct Server {
     pub held_bytes: u64,
 }
 
-/// What somebody wants to reserve: on every one of the stores, or not at all.
+/// A reservation as asked for: on every one of the stores, or not at all.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReserveAsk {

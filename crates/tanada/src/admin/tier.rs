@@ -8,12 +8,12 @@
 //! Always true: following `next` from the first page to the last shows everything that is kept, once.
 
 use base::{Bytes, Instant, Nanos};
+use config::tier::TierKeys;
 use hybrid::MoveEnd;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::api::Refusal;
-use crate::config::tier::TierKeys;
 use crate::tree::Refused;
 
 /// The choices in force for a tier; keys as in `[hybrid.tier]`.
@@ -56,8 +56,7 @@ impl From<&hybrid::Tier> for TierSettings {
         let parameters = &tier.parameters;
         // Lists have one way to be written: that of the configuration.
         let keys = TierKeys::of(tier);
-        let texts =
-            |list: Option<crate::config::tier::Listed>| list.map_or_else(Vec::new, |list| list.0);
+        let texts = |list: Option<config::tier::Listed>| list.map_or_else(Vec::new, |list| list.0);
         TierSettings {
             policy: tier.policy.to_string(),
             period_seconds: parameters.period.secs_f64(),
@@ -121,7 +120,7 @@ pub struct Tier {
     pub dropped_bytes: u64,
     /// Requests of users that lay in regions that were up.
     pub requests_up: u64,
-    /// Writes that brought a temporary buffer to its destination.
+    /// Writes of a temporary buffer to its destination.
     pub sync_writes: u64,
     /// What flow control lets moves copy now; absent: it does not hold them back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -172,7 +171,7 @@ pub struct Ask {
 
 /// The most one answer holds.
 const LIMIT_MAX: usize = 1000;
-/// What one answer holds when nobody says.
+/// What one answer holds unless asked for more or less.
 const LIMIT: usize = 200;
 
 impl Ask {
@@ -189,7 +188,7 @@ impl Ask {
     }
 }
 
-/// The data thread's clock beside the calendar, to tell when something was.
+/// The data thread's clock beside the calendar, to say when something was.
 #[derive(Debug, Clone, Copy)]
 pub struct Clocks {
     pub now: Instant,

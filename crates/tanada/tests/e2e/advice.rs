@@ -1,4 +1,4 @@
-//! A shadow watches a running volume; `tanada advise NAME` tells what it found.
+//! A shadow watches a running volume; `tanada advise NAME` reports what it found.
 
 use crate::common::{Daemon, SMALL, ask, json, run, stderr, text};
 
@@ -6,7 +6,7 @@ use crate::common::{Daemon, SMALL, ask, json, run, stderr, text};
 fn a_volume_is_advised_on_while_a_shadow_watches_and_not_otherwise() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    // Nobody to ask: said for a file and for a volume.
+    // No daemon to ask: said for a file and for a volume.
     let refused = run(dir, &["advise", "vol0"]);
     assert_eq!(refused.status.code(), Some(1));
     let said = stderr(&refused);

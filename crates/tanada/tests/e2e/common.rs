@@ -7,6 +7,9 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 
 use serde_json::Value;
+use testkit::program;
+
+pub use testkit::program::{stderr, without};
 
 /// Two small devices in memory, one hybrid of them, and a plain device beside it.
 pub const SMALL: &str = r#"
@@ -48,31 +51,17 @@ pub fn tanada(dir: &Path) -> Command {
 
 /// Runs the program to its end.
 pub fn run(dir: &Path, arguments: &[&str]) -> Output {
-    tanada(dir)
-        .args(arguments)
-        .output()
-        .expect("the program starts")
+    program::run(tanada(dir), arguments)
 }
 
 /// Runs the program, which must succeed; its output.
 pub fn text(dir: &Path, arguments: &[&str]) -> String {
-    let output = run(dir, arguments);
-    assert!(
-        output.status.success(),
-        "tanada {arguments:?}: {}\n{}",
-        output.status,
-        stderr(&output)
-    );
-    String::from_utf8(output.stdout).expect("output is text")
+    program::text(tanada(dir), arguments)
 }
 
 /// As [`text`], read as JSON.
 pub fn json(dir: &Path, arguments: &[&str]) -> Value {
-    serde_json::from_str(&text(dir, arguments)).expect("output is JSON")
-}
-
-pub fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    program::json(tanada(dir), arguments)
 }
 
 /// The header by which the owner of the daemon in `dir` commands it over TCP.
@@ -90,13 +79,6 @@ pub fn http(address: &str, request: &str) -> (u16, String) {
     let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
     let code = head.split(' ').nth(1).unwrap().parse().unwrap();
     (code, body.to_owned())
-}
-
-/// Says that a test goes without `tool`; a failure where tools are required.
-pub fn without(tool: &str) {
-    let required = std::env::var_os("TANADA_REQUIRE_TOOLS").is_some_and(|value| value == "1");
-    assert!(!required, "{tool} is required and not installed");
-    println!("skipped: no {tool}");
 }
 
 /// Asks `vol0` something with QEMU's client; `false` without QEMU's tools.

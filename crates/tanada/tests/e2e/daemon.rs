@@ -66,7 +66,7 @@ fn a_volume_may_stand_on_a_stripe() {
     assert_eq!(find("slow")["part_of"], "vol0");
     assert_eq!(find("one")["part_of"], "slow");
     if qemu_io(dir, &["write -P 7 4k 40k", "read -P 7 4k 40k"]).is_some() {
-        // Brought home, chunk by chunk: bytes 4 to 44 KiB begin with the rest of the first chunk.
+        // Destaged, chunk by chunk: bytes 4 to 44 KiB begin with the rest of the first chunk.
         drop(text(dir, &["volume", "detach", "vol0"]));
         let [one, two] = ["one.img", "two.img"].map(|name| fs::read(dir.join(name)).unwrap());
         let sevens = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == 7).count();

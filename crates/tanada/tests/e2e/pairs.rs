@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Stdio;
 
+use crate::access::as_another;
 use crate::common::*;
 
 /// Starts a daemon that must refuse; what it said.
@@ -95,7 +96,7 @@ fn a_lost_fast_device_is_missed_until_it_is_given_up_by_name() {
     assert_ne!(record(dir)["cache"], serde_json::Value::from(cache.clone()));
     assert_eq!(daemon.stop().0, Some(0));
 
-    // And it is not believed when it comes back after all: an empty cache is made on it.
+    // And it does not count when it is there again after all: an empty cache is made on it.
     fs::write(dir.join("fast.img"), &lost).unwrap();
     // The cleaner may have written what was dirty to the slow disk; what stands there from now on was never in that cache.
     let slow = fs::OpenOptions::new()
@@ -202,6 +203,121 @@ fn what_the_record_of_pairs_refuses_is_told_before_the_start() {
     told_before_the_start(dir, "vol0.json is damaged");
 }
 
+/// Both copies of a label, changed.
+fn relabelled(image: &[u8], change: impl Fn(&mut [u8])) -> Vec<u8> {
+    let mut image = image.to_vec();
+    image.chunks_mut(4096).take(2).for_each(change);
+    image
+}
+
+#[test]
+fn a_check_and_a_start_say_the_same_of_a_fast_device_with_force_and_without() {
+    let other = tempfile::tempdir().unwrap();
+    let another = SMALL.replace("vol0", "vol1");
+    assert_eq!(Daemon::start(other.path(), &another).stop().0, Some(0));
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    assert_eq!(Daemon::start(dir, SMALL).stop().0, Some(0));
+    let kept = record(dir).to_string();
+    let [slow, own] = ["slow.img", "fast.img"].map(|name| fs::read(dir.join(name)).unwrap());
+    let forced = SMALL.replace("fast = \"fast\"\n", "fast = \"fast\"\nforce = true\n");
+    let swap = |config: &str| {
+        let config = config
+            .replace("slow.img", "x.img")
+            .replace("fast.img", "slow.img");
+        config.replace("x.img", "fast.img")
+    };
+    let later = relabelled(&own, |label| {
+        label[8] = 9;
+        label[12..16].fill(0);
+        let crc = base::crc::crc32c(label).to_le_bytes();
+        label[12..16].copy_from_slice(&crc);
+    });
+    #[rustfmt::skip]
+    let states = [
+        ("blank",   vec![0; 16 << 20],  false, ["blank: vol0 begins", "blank: vol0 begins"]),
+        ("foreign", vec![7; 16 << 20],  false, ["are not a cache of ours", "what it holds is lost"]),
+        ("swapped", own.clone(),        true,  ["look swapped", "what it holds is lost"]),
+        ("damaged", relabelled(&own, |label| label[200] ^= 1), false, ["neither copy of its label is whole", "what it holds is lost"]),
+        ("later",   later,              false, ["has format version 9", "what it holds is lost"]),
+        ("another", fs::read(other.path().join("fast.img")).unwrap(), false, ["is a cache of 'vol1'", "is a cache of 'vol1'"]),
+    ];
+    for (state, fast, swapped, says) in states {
+        for (config, says) in [SMALL, &*forced].into_iter().zip(says) {
+            fs::write(dir.join("slow.img"), &slow).unwrap();
+            fs::write(dir.join("fast.img"), &fast).unwrap();
+            fs::write(dir.join("tanada-data/pairs/vol0.json"), &kept).unwrap();
+            let config = match swapped {
+                true => swap(config),
+                false => config.to_owned(),
+            };
+            fs::write(dir.join("tanada.toml"), &config).unwrap();
+            let [(status, check), (_, doctor)] = looked(dir);
+            let mut lines = check.lines().filter(|line| line.contains("fast ("));
+            let line = lines.next_back().unwrap_or_default();
+            // What is said of the device itself, and the mode behind it where a start would make one.
+            let (_, said) = line
+                .split_once(".img) ")
+                .or(line.split_once(".img): "))
+                .unwrap();
+            let said = said.trim_start_matches("is refused as fast of vol0: ");
+            let said = said.strip_suffix(", mode both").unwrap_or(said);
+            assert!(said.contains(says), "{state}: {check}");
+            assert!(doctor.contains(said), "{state}: {said}\n{doctor}");
+            let started = match status {
+                Some(0) => Daemon::start(dir, &config).stop().1,
+                _ => refused(dir),
+            };
+            assert!(started.contains(said), "{state}: {said}\n{started}");
+        }
+    }
+}
+
+#[test]
+fn a_fast_device_in_memory_is_looked_at_like_one_that_is_not_made_yet() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let memory = SMALL.replace("path = \"fast.img\"", "memory = true");
+    fs::write(dir.join("tanada.toml"), &memory).unwrap();
+    let [(status, said), _] = looked(dir);
+    assert_eq!(status, Some(0), "{said}");
+    let words = "device fast (in memory): blank: vol0 begins with an empty cache on it, mode both";
+    assert!(said.contains(words), "{said}");
+    // A cache that may have the only copy is missed.
+    drop(Daemon::start(dir, SMALL));
+    fs::write(dir.join("tanada.toml"), &memory).unwrap();
+    told_before_the_start(dir, "fast is blank, but vol0 has a cache that may hold");
+    assert!(refused(dir).contains("fast is blank, but vol0 has a cache that may hold"));
+}
+
+#[test]
+fn what_this_user_may_not_read_is_a_matter_of_permissions() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    assert_eq!(Daemon::start(dir, SMALL).stop().0, Some(0));
+    for name in ["slow.img", "fast.img"] {
+        let readable = fs::Permissions::from_mode(0o644);
+        fs::set_permissions(dir.join(name), readable).unwrap();
+    }
+    let private = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(dir.join("tanada-data"), private).unwrap();
+    let check = ["serve", "--check", "tanada.toml"];
+    let Some(done) = as_another(dir, &check, None) else {
+        return;
+    };
+    let said = String::from_utf8_lossy(&done.stdout).into_owned() + &stderr(&done);
+    assert_eq!(done.status.code(), Some(0), "{said}");
+    let words = "not known to this user, who may not read ";
+    assert!(said.contains(words), "{said}");
+    assert!(said.contains("run the same command with sudo"), "{said}");
+    let done = as_another(dir, &["doctor", "tanada.toml"], None).unwrap();
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(said.contains("warn     data    data directory"), "{said}");
+    assert!(said.contains("run `tanada doctor` with sudo"), "{said}");
+    assert!(!said.contains("choose another one"), "{said}");
+}
+
 #[test]
 fn a_volume_shows_which_cache_it_has_and_the_number_of_its_attachment() {
     let dir = tempfile::tempdir().unwrap();
@@ -274,7 +390,7 @@ fn a_volume_whose_map_lost_a_part_is_rescued_with_a_list() {
         let ranges = kinds.flat_map(|kind| report[*kind].as_array().unwrap());
         ranges.into_iter().any(|range| inside(range, byte))
     };
-    // What was written last is told of behind the lost part; most of the disk is not.
+    // What was written last is recorded behind the lost part; most of the disk is not.
     assert!(!listed(2 << 20) && listed(20 << 20), "{json}");
     let daemon = Daemon::start(dir, SMALL);
     ask(dir, &["read -P 0x62 2M 64k"]);

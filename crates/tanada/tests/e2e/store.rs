@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::common::{Daemon, bearer, http, json, run, stderr, tanada, text};
 
-/// Two stores on files, one open to whoever reaches it.
+/// Two stores on files, one open to every client that reaches it.
 pub const STORES: &str = r#"
 [[device]]
 name = "d0"
@@ -40,7 +40,7 @@ write_speed = "50MB/s"
 listen = ["unix:admin.sock", "127.0.0.1:0"]
 "#;
 
-/// Bytes that tell where they belong.
+/// Bytes that name their place.
 fn bytes(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = || {
@@ -733,7 +733,7 @@ fn sessions_and_stores_are_seen_everywhere() {
 fn a_log_nobody_reads_keeps_nobody_waiting() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    // Its standard error is a pipe of 64 KiB that nobody reads before the end. Each of these clients is worth a line of over
+    // Its standard error is a pipe of 64 KiB that is not read before the end. Each of these clients is worth a line of over
     // 100 bytes, and all of them find room in the socket's backlog.
     let daemon = Daemon::start(dir, STORES);
     for _ in 0..1000 {

@@ -150,7 +150,7 @@ fn what_tools_write_to_a_virtual_disk_is_there_after_kill_9_and_in_the_file_it_i
     tool(dir, "nbdcopy", &["--flush", "in.img", &uri(dir, "vm1")]);
     daemon.kill();
     let daemon = Daemon::start(dir, ONE);
-    // The writer before did not close it: his lease is awaited.
+    // The writer before did not close it: its lease is awaited.
     tool(dir, "nbdcopy", &[&uri(dir, "vm1"), "out.img"]);
     same(&dir.join("in.img"), &dir.join("out.img"));
 

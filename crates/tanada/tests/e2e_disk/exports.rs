@@ -1,4 +1,4 @@
-//! Volumes with exports of their own: what clients of each may do, and what they are told while their volume is not to be had.
+//! Volumes with exports of their own: what clients of each may do, and which errors they get while their volume is not to be had.
 
 use std::path::Path;
 
@@ -107,7 +107,7 @@ fn a_volume_has_exports_of_its_own_before_it_is_made_and_each_keeps_its_terms() 
         assert!(!write(&look, 8).await, "it is read-only");
         assert!(write(&one, 9).await);
         assert_eq!(read(&look).await, 9);
-        // Whoever asks for nothing gets the first.
+        // A client that names no export gets the first.
         let first = connect(&dir, "").await.unwrap();
         assert!(write(&first, 10).await);
         first.close().await;

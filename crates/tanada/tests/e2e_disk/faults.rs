@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 4 clients: write | read, each its own blocks, through one node after the other
-//! faults: kill -9 | SIGSTOP, also for longer than a lease | cut off, one way, from etcd -> mended -> writes must go on
+//! faults: kill -9 | SIGSTOP, also for longer than a lease | cut off, one way, from etcd -> repaired -> writes must go on
 //! in the end: healthy, no losses, every block read once more through each node
 //! ```
 //!

@@ -6,8 +6,8 @@
 //!
 //! Each fio job writes one lane of the volume, all of it. If it ended well before the kill, fio verifies that lane after each
 //! start, until another job begins there. A lane whose job was cut off has blocks of several jobs: each must be whole
-//! and fio's own, at its place. Which writes were under way fio does not tell, so the writers of `kill9` keep to the first
-//! 16 MiB beside it: there each block says which write it is from.
+//! and fio's own, at its place. Fio does not report which writes were under way. So the writers of `kill9` keep to the
+//! first 16 MiB beside it: there each block says which write it is from.
 //!
 //! `TANADA_SEED=S` replays one choice of moments and requests (the machine's timing stays its own);
 //! `TANADA_ROUNDS=N` kills more often; `cargo xtask soak --kills N` is the same.

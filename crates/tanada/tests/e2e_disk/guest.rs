@@ -14,7 +14,7 @@ use env::{RealConfig, Runtime};
 
 use crate::cluster::{Etcd, free_port, has_all_stores, start_again, start_node};
 
-/// What the guest does. Files of 1 MiB each, with their sums, over and over, until it was told that a daemon was killed; then
+/// What the guest does. Files of 1 MiB each, with their sums, over and over, until it learns that a daemon was killed; then
 /// a look at all of them, from the disk, and at the file system.
 const COMMAND: &str = r#"
 set -e

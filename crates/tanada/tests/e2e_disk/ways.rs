@@ -5,7 +5,8 @@
 //! node --> a port of its own --> etcd
 //! ```
 //!
-//! What is on a way that is cut waits until it is mended, as on a network that loses packets and sends them again; nobody is told. Each
+//! What is on a way that is cut waits until it is repaired, as on a network that loses packets and sends them
+//! again; neither end learns of it. Each
 //! direction is a way of its own, so answers may be cut off while requests arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,7 +91,7 @@ impl Ways {
             for from in listener.incoming().flatten() {
                 let who = rustix::net::sockopt::socket_peercred(&from).expect("a Unix socket");
                 let who = End::Process(who.pid.as_raw_nonzero().get());
-                // Nobody may be there just now.
+                // The store may be down just now.
                 if let Ok(to) = UnixStream::connect(&store) {
                     ways.join(who, from, End::Named(node.clone()), to);
                 }
@@ -133,7 +134,7 @@ impl Ways {
                 break;
             }
         }
-        // That one end has gone is news as well.
+        // That one end has gone waits as well.
         self.wait(sent_by, sent_to);
         from.end();
         to.end();

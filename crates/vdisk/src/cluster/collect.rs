@@ -7,7 +7,7 @@
 //!
 //! Always true:
 //! 1. When a node collects, nothing that an earlier collector asked of a store is under way there, nor will be.
-//! 2. Whoever cannot keep the lease stops.
+//! 2. A collector that cannot keep the lease stops.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -186,7 +186,7 @@ impl Nodes for Objective {
     }
 
     fn write(&self, _nodes: Vec<NewNode>) -> Pending<'_, Vec<Stores>> {
-        Box::pin(async { Err("whoever frees and audits writes no maps".into()) })
+        Box::pin(async { Err("the collector and audits write no maps".into()) })
     }
 }
 
@@ -205,7 +205,7 @@ pub struct Repaired {
     pub losses: Vec<Loss>,
     /// Stores of which nothing is known.
     pub unknown: Vec<StoreNumber>,
-    /// Objects that nobody needs, of all volumes; freed if that was asked.
+    /// Objects that no image refers to, of all volumes; freed if that was asked.
     pub leaks: usize,
 }
 
@@ -376,7 +376,7 @@ impl Cluster {
         };
         let working = async { Ok(work(&collector, &objects).await?) };
         let done = either(working, self.keep_collecting(lease)).await;
-        // What is left of the lease runs out by itself.
+        // The lease expires.
         let _ = self.images.meta.revoke(lease).await;
         done
     }

@@ -7,7 +7,7 @@
 //!
 //! Always true:
 //! 1. A volume that is open, here or elsewhere, is left to its engine.
-//! 2. No volume is opened for it while one of its stores in sync is down: that one would be put out.
+//! 2. No volume is opened for it while one of its stores in sync is down: opening would remove it from the in-sync set.
 //! 3. A volume with damage that cannot be repaired is opened for it no more than every ten minutes, one that has none every six hours.
 
 use std::cell::Cell;
@@ -25,7 +25,7 @@ use crate::link::Door;
 use crate::names::{ExtentName, NodeName, VolumeId};
 use crate::record::{Name, VolumeRecord, VolumeState, writer_key};
 
-/// Who looks, at a store; nothing is fenced by it.
+/// The guard of looks at a store; nothing is fenced by it.
 const GUARD: &str = "g/damage";
 /// Between two openings of a volume that has damage still.
 const AGAIN: Nanos = Nanos::secs(600);
@@ -106,9 +106,9 @@ impl Cluster {
         let found = Cell::new(false);
         let visited = self.visit(id, async |slot: &Slot| {
             let repairs = slot.volume().repair_damage().await;
-            // The engine began by itself when it was opened.
+            // The engine began when it was opened.
             let repaired = Bytes(slot.volume().figures().repaired_bytes);
-            let left = repairs.left.len();
+            let left = repairs.count;
             tracing::info!(volume = %name, %repaired, left, "damage of a closed volume");
             found.set(left > 0 || repaired > Bytes(0));
             left == 0

@@ -1,7 +1,7 @@
 //! Stores that are being drained are emptied.
 //!
 //! ```text
-//! open volumes     their engines are told which stores are drained
+//! open volumes     their engines hear which stores are drained
 //! closed volumes   one node opens them for a while, one after the other: the first by name of those that are up
 //! ```
 //!
@@ -21,7 +21,7 @@ use crate::names::{StoreNumber, VolumeId};
 use crate::record::{Name, VolumeRecord, VolumeState, writer_key};
 use crate::volume::Left;
 
-/// A closed volume is open for so long at a time: less than who wants to open it elsewhere waits.
+/// A closed volume is open for so long at a time: less than an opening elsewhere waits.
 const AT_A_TIME: Nanos = Nanos::secs(4);
 
 /// What there still is on a store.

@@ -54,7 +54,7 @@ pub enum ClusterError {
         /// As asked.
         name: Name,
     },
-    /// Nobody said that it may become smaller.
+    /// The request did not allow it to become smaller.
     #[error(
         "volume {volume} has {now}, and {asked} are less: all that lies behind would be gone; say so (--shrink), or ask for more"
     )]
@@ -88,7 +88,7 @@ pub enum ClusterError {
         asked: &'static str,
         /// Which.
         volume: Name,
-        /// Who has it.
+        /// The node that has it.
         node: String,
         /// What for, as far as that node says.
         used: String,
@@ -117,6 +117,21 @@ pub enum ClusterError {
         volume: Name,
         /// May it have been done?
         taken: bool,
+    },
+    /// What became of a request to the node that has the volume open is not known: the meta store carries the answer.
+    #[error(
+        "node {node} was asked to {asked} of volume {volume}, and the meta store does not tell what became of it ({source}); it may \
+         be done: when the meta store answers again `tanada volume show {volume}` says whether it is, and if not, ask again"
+    )]
+    Unheard {
+        /// Which node.
+        node: String,
+        /// Of which volume.
+        volume: Name,
+        /// What was asked.
+        asked: &'static str,
+        /// What the meta store said.
+        source: Box<MetaError>,
     },
     /// More copies than there are.
     #[error(
@@ -254,7 +269,7 @@ impl From<ImageError> for ClusterError {
 }
 
 impl ClusterError {
-    /// Did somebody else change something meanwhile?
+    /// Did another request change something meanwhile?
     pub(super) fn is_conflict(&self) -> bool {
         matches!(self, ClusterError::Images(ImagesError::Conflict(_)))
     }

@@ -6,7 +6,7 @@ use super::{Cluster, ClusterError};
 use crate::image::Numbers;
 use crate::link::LinkError;
 
-/// Who looks, at a store; nothing is fenced by it.
+/// The guard of looks at a store; nothing is fenced by it.
 const GUARD: &str = "g/damage";
 
 impl Cluster {

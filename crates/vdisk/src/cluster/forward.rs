@@ -56,6 +56,18 @@ pub(super) enum Request {
     },
 }
 
+impl Request {
+    /// What is asked of a volume, in words.
+    fn in_words(&self) -> &'static str {
+        match self {
+            Request::Snapshot { .. } => "take a snapshot",
+            Request::Resize { .. } => "change the size",
+            Request::Set { .. } => "change the settings",
+            Request::GiveUp { .. } => "go on without a store",
+        }
+    }
+}
+
 impl From<&Setting> for Request {
     fn from(setting: &Setting) -> Request {
         let holder = setting.holder.clone();
@@ -113,7 +125,8 @@ impl Cluster {
     /// Has the node that has the volume open do it; `None`: no other node has it, so it is to be done here.
     ///
     /// # Errors
-    /// [`ClusterError::Refused`] with what that node said; [`ClusterError::NoAnswer`] if it may have been done.
+    /// [`ClusterError::Refused`] with what that node said; [`ClusterError::NoAnswer`] or [`ClusterError::Unheard`] if it may have
+    /// been done.
     pub(super) async fn forward(
         &self,
         name: &Name,
@@ -160,7 +173,16 @@ impl Cluster {
             Err(error) => Err(error),
         };
         let _ = meta.revoke(lease).await;
-        outcome
+        // From here on the question may have been taken, and only the meta store knows.
+        outcome.map_err(|error| match error {
+            ClusterError::Meta(source) => ClusterError::Unheard {
+                node: node.to_owned(),
+                volume: name.clone(),
+                asked: request.in_words(),
+                source: Box::new(source),
+            },
+            other => other,
+        })
     }
 
     async fn ask_under(

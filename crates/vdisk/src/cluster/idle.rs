@@ -1,4 +1,4 @@
-//! Volumes that no client has open are kept well: settled after a crash, brought up to date, given the copies they lack.
+//! Volumes that no client has open are kept well: reconciled after a crash, resynced, re-replicated.
 //!
 //! ```text
 //! records, stores, nodes that are up -> which volumes gain by being open (`gain`), and whose turn is it?
@@ -121,7 +121,7 @@ fn is_up(number: StoreNumber, stores: &AllStores, up: &Up) -> bool {
     store.is_some_and(|(it, _)| up.serves(it) != Some(false))
 }
 
-/// How many stores in sync an opening would put out now.
+/// How many stores an opening would remove from the in-sync set now.
 pub(super) fn missing(record: &VolumeRecord, stores: &AllStores, up: &Up) -> usize {
     let listed = listed(record, stores);
     let in_sync = listed.iter().filter(|it| !record.out.contains_key(it));
@@ -304,8 +304,8 @@ impl Cluster {
         }
     }
 
-    /// Opens a volume that nobody has open, without a user, has `work` done, and closes it, unless it has users by then. Answers what
-    /// `work` does; `true` if it is open already.
+    /// Opens a volume that no node has open, without a user, has `work` done, and closes it, unless it has users by then. Answers
+    /// what `work` does; `true` if it is open already.
     pub(super) async fn visit(
         &self,
         id: VolumeId,

@@ -5,8 +5,8 @@
 //!       a look failed, or none for long -> nothing is known, and each time begins again
 //! ```
 //!
-//! A writer whose lease has run out may have crashed. It may as well be cut off from the meta store alone, and its clients' requests
-//! wait for that: what goes on by itself must not make them fail.
+//! A writer whose lease has run out may have crashed. It may as well be cut off from the meta store alone. Then its clients'
+//! requests wait, and background work must not make them fail.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

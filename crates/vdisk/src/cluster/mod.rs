@@ -3,11 +3,11 @@
 //! ```text
 //! create, list, clone ... -> records in the meta store (image, record)
 //! open -> one engine per volume, shared by its users -> closed some seconds after the last one left
-//! by itself: the node's lease is kept, stores are looked up, deleted images are freed by one node at a time
+//! background: the node's lease is kept, stores are looked up, deleted images are freed by one node at a time
 //! ```
 //!
-//! - [`stores`] stores and nodes. [`volumes`] what people do with volumes, [`set`] what they set on them, `forward` on whatever node they ask. [`opened`] volumes in use. [`collect`] freeing,
-//!   audit, repair. [`damage`] what scrubs found in closed volumes. [`drain`] stores are emptied. `idle` volumes without clients are kept well; `left` those that their writers did not close. `wants` volumes go from node to node; [`up`] who is up. `shared` one policy for all volumes of the node; [`heard`] what stores tell it unasked.
+//! - [`stores`] stores and nodes. [`volumes`] what operators do with volumes, [`set`] what they set on them, `forward` on whatever node they ask. [`opened`] volumes in use. [`collect`] freeing, audit, repair. [`damage`] what scrubs found in closed volumes. [`drain`] stores are emptied. `idle` volumes without clients are kept well;
+//!   `left` those that their writers did not close. `wants` volumes go from node to node; [`up`] who is up. `shared` one policy for all volumes of the node; [`heard`] load reports of stores, unasked.
 //!
 //! Always true:
 //! 1. A volume has one engine here at most, and one operation on it as a whole runs at a time.
@@ -77,7 +77,7 @@ pub struct Settings {
     pub close_after: Nanos,
     /// How long an opening waits for another node that is about to close the volume.
     pub handover: Nanos,
-    /// How often what goes on by itself looks around.
+    /// How often background work looks around.
     pub tick: Nanos,
     /// How often is looked for deleted images.
     pub collect_every: Nanos,
@@ -150,7 +150,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The cluster whose records are in `meta`. Nothing is asked yet; [`Cluster::start`] begins what goes on by itself.
+    /// The cluster whose records are in `meta`. Nothing is asked yet; [`Cluster::start`] begins the background work.
     pub fn new(
         settings: Settings,
         meta: Rc<dyn MetaStore>,
@@ -181,7 +181,7 @@ impl Cluster {
         })
     }
 
-    /// Begins what goes on by itself: it ends with the cluster.
+    /// Begins the background work: it ends with the cluster.
     pub fn start(&self) {
         env::spawn(Cluster::keep(
             self.own.clone(),
@@ -212,7 +212,7 @@ impl Cluster {
         *self.alive.borrow_mut() = Some(Alive::new(stores));
     }
 
-    /// Closes all volumes and tells the others. Users get errors from then on.
+    /// Closes all volumes and lets the other nodes know. Users get errors from then on.
     pub async fn stop(&self) -> Vec<String> {
         self.stopping.set(true);
         let mut troubles = Vec::new();
@@ -226,7 +226,7 @@ impl Cluster {
         if let Some(lease) = self.lease.take() {
             match self.images.meta.revoke(lease).await {
                 Ok(()) | Err(MetaError::NoLease { .. }) => {}
-                Err(error) => tracing::debug!(%error, "the node's lease runs out by itself"),
+                Err(error) => tracing::debug!(%error, "the node's lease is left to expire"),
             }
         }
         troubles
@@ -300,7 +300,7 @@ impl Cluster {
         attempt().await
     }
 
-    // --- by itself ----------------------------------------------------------------------------------
+    // --- background work ----------------------------------------------------------------------------------
 
     async fn keep(own: Weak<Cluster>, pause: Nanos, what: Keep) {
         loop {
@@ -357,7 +357,7 @@ impl Cluster {
         }
     }
 
-    /// Learns what is new about stores, and closes volumes that nobody uses any more.
+    /// Learns what is new about stores, and closes volumes that no client uses any more.
     async fn look_around(&self) {
         if let Err(error) = self.stores().await {
             tracing::debug!(%error, "the stores were not looked up");
@@ -378,13 +378,13 @@ impl Cluster {
             if slot.is_idle(self.settings.close_after)
                 && let Err(error) = self.close_slot(&slot).await
             {
-                tracing::warn!(volume = %slot.name(), %error, "closed, and something is left in doubt");
+                tracing::warn!(volume = %slot.name(), %error, "closed, and something is left unreconciled");
             }
         }
     }
 }
 
-/// What goes on by itself.
+/// The background work.
 #[derive(Clone, Copy)]
 enum Keep {
     Lease,

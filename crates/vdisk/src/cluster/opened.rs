@@ -1,7 +1,7 @@
 //! Volumes in use on this node: one engine each, shared by all their users.
 //!
 //! ```text
-//! open -> another node has it, and its lease lasts? wait a little -> engine -> InUse, counted -> nobody for some seconds -> closed
+//! open -> another node has it, and its lease lasts? wait a little -> engine -> InUse, counted -> no user for some seconds -> closed
 //! ```
 
 use std::cell::Cell;
@@ -29,7 +29,7 @@ pub(super) struct Slot {
     id: VolumeId,
     volume: Rc<Volume>,
     users: Cell<u64>,
-    /// Since when nobody uses it.
+    /// Since when no client uses it.
     idle_since: Cell<Instant>,
     /// It is open without a user, to be made well.
     pub(super) visited: Cell<bool>,
@@ -61,19 +61,19 @@ impl Slot {
         unused && env::now().since(self.idle_since.get()) >= after
     }
 
-    /// Is it of no more use to who has it open without being its user?
+    /// Is it of no more use to background work that has it open?
     pub fn is_given_up(&self) -> bool {
         self.wanted.get() || !self.volume.is_open()
     }
 
-    /// Has somebody else taken it, so that this one is of no more use?
+    /// Has another writer taken it, so that this one is of no more use?
     async fn is_over(&self) -> bool {
         let flushed = env::timeout(OVER, self.volume.flush()).await;
         matches!(flushed, Ok(Err(DeviceError::Gone { .. })))
     }
 }
 
-/// A volume that somebody here uses; given back when it is dropped.
+/// A volume in use on this node; given back when it is dropped.
 pub struct InUse(Rc<Slot>);
 
 impl InUse {
@@ -87,7 +87,7 @@ impl InUse {
         &self.0.volume
     }
 
-    /// Has somebody else taken it?
+    /// Has another writer taken it?
     pub async fn is_over(&self) -> bool {
         self.0.is_over().await
     }
@@ -115,7 +115,8 @@ fn permille(fairness: Fairness) -> Permille {
 
 /// The number of an export's clients. A volume's own has nothing in its upper half.
 fn client_of(volume: VolumeId, export: &str) -> ClientId {
-    // Below those who say nothing of themselves; two exports of one number would count as one client, and no more than that.
+    // Below clients that say nothing of themselves; two exports of one number would count as one client, and no more than
+    // that.
     let name = (base::crc::crc32c(export.as_bytes()) >> 1).max(1);
     ClientId(u64::from(name) << 32 | u64::from(volume.0))
 }
@@ -129,7 +130,7 @@ impl Drop for InUse {
 }
 
 impl Cluster {
-    /// Opens a volume, or joins those who use it here already.
+    /// Opens a volume, or joins the users that it has here already.
     ///
     /// # Errors
     /// [`ClusterError::NoVolume`]; [`ClusterError::Elsewhere`] if another node that is up has it; [`ClusterError::Volume`] if
@@ -137,7 +138,7 @@ impl Cluster {
     pub async fn open(&self, name: &Name) -> Result<InUse, ClusterError> {
         let own = self.own.upgrade().ok_or(ClusterError::Stopping)?;
         let name = name.clone();
-        // To its end, whether or not somebody waits: what was taken is let go in good order then.
+        // To its end, whether or not the caller still waits: what was taken is let go in good order then.
         let opening = async move {
             let id = own.find(&name).await?;
             let _alone = own.alone(id).await;
@@ -167,7 +168,7 @@ impl Cluster {
         Ok((in_use, seen))
     }
 
-    /// The same for who is alone with the volume.
+    /// The same for a caller that is alone with the volume.
     pub(super) async fn open_alone(&self, id: VolumeId) -> Result<InUse, ClusterError> {
         if self.stopping.get() {
             return Err(ClusterError::Stopping);
@@ -260,14 +261,14 @@ impl Cluster {
         }
         tracing::info!(volume = %slot.name(), "closed");
         match closed {
-            // It is somebody else's.
+            // Another writer has it.
             Err(VolumeError::Fenced { .. } | VolumeError::Closed(_)) => Ok(()),
             other => other,
         }
     }
 
-    /// Sees to it that nobody has the volume open, for who is alone with it: one that nobody uses here is closed, and what a
-    /// node that is gone left behind is brought to its end.
+    /// Sees to it that no node has the volume open; the caller is alone with it. One without clients here is closed, and
+    /// what a node that is gone left behind is completed.
     pub(super) async fn closed(
         &self,
         asked: &'static str,
@@ -280,7 +281,7 @@ impl Cluster {
                     return Ok(());
                 }
                 self.wait_for_others(asked, id).await?;
-                // Whoever it was is gone: one opening settles what he left.
+                // Its writer is gone: one opening completes what it left.
                 self.open_alone(id).await?;
                 self.slot(id).expect("just opened")
             }

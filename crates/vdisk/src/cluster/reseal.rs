@@ -1,7 +1,7 @@
 //! Stores that are sealed for a generation that no writer of a volume ever had are put right.
 //!
 //! ```text
-//! record says so -> nobody opens the volume -> as the only collector: each store's fence looked at, those beyond reason deleted
+//! record says so -> no node opens the volume -> as the only collector: each store's fence looked at, those beyond reason deleted
 //!    -> the record says so no more -> the next opening seals all stores anew
 //! ```
 //!
@@ -41,7 +41,7 @@ impl Cluster {
         let found =
             self.as_collector_of(async |objects| Ok(beyond_reason(objects, &record, &there).await));
         let beyond = found.await?.map_err(|why| refused(&record, why))?;
-        // The next fence there is a younger object: what is known of this one goes before it does.
+        // The next fence there is a later object: what is known of this one goes before it does.
         record.seen.retain(|store, _| !beyond.contains(store));
         let revision = self.write_record(&record, changed).await?;
         let lowered =

@@ -18,7 +18,7 @@ use crate::image_meta::AllImages;
 use crate::meta::MetaError;
 use crate::volume::{Condition, Health};
 
-/// Who only looks waits so long for the meta store.
+/// A look waits so long for the meta store.
 const LOOKS: Nanos = Nanos::secs(1);
 /// A meta store that did not answer for so long is silent.
 const SILENT: Nanos = Nanos::secs(4);
@@ -97,7 +97,7 @@ impl Cluster {
     /// # Errors
     /// [`ClusterError::Record`]; [`ClusterError::Meta`] if it refuses.
     pub async fn seen_records(&self) -> Result<Records, ClusterError> {
-        // Who keeps the node's lease sees when it is back.
+        // The task that keeps the node's lease sees when it is back.
         if self.meta_silent().is_none() {
             match env::timeout(LOOKS, self.read_records()).await {
                 Ok(Err(ClusterError::Meta(

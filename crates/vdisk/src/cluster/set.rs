@@ -1,4 +1,5 @@
-//! What people set on a volume that is there: class, fairness, how many copies a write must reach, whose reservations it is under.
+//! What operators set on a volume that is there: class, fairness, how many copies a write must reach, whose reservations it is
+//! under.
 //!
 //! ```text
 //! closed                                   -> its record, by compare-and-swap
@@ -25,7 +26,7 @@ pub struct Setting {
     pub fairness: Option<Fairness>,
     /// How many copies a write must reach at least.
     pub min_isr: Option<u8>,
-    /// Who holds the reservations that its requests come under; `Some(None)`: nobody.
+    /// The holder of the reservations attached to its requests; `Some(None)`: none.
     pub holder: Option<Option<String>>,
     /// What requests do while the meta store is away.
     pub on_meta_loss: Option<OnMetaLoss>,

@@ -40,7 +40,7 @@ impl Shared {
         }
     }
 
-    /// A disk told of its queue unasked.
+    /// A disk reported its queue unasked.
     pub fn heard(&self, disk: DiskId, state: &State) {
         self.policy.borrow_mut().heard(env::now(), disk, state);
     }

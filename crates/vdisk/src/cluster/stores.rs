@@ -1,4 +1,4 @@
-//! Which stores are there, on which nodes, and who is up?
+//! Which stores are there, on which nodes, and which are up?
 //!
 //! ```text
 //! store/<number>        this record, JSON with a version          store-name/<name>   its number
@@ -376,7 +376,7 @@ impl Cluster {
                 let compares = vec![Compare::Unchanged(key(number), *revision)];
                 let mut ops = vec![put(key(number), record.encode())];
                 if state == StoreState::Active {
-                    // It may be noted again, though somebody was about to forget it.
+                    // It may be noted again, though another node was about to forget it.
                     let key = gone_key(number);
                     ops.push(Op::Delete { key });
                 }
@@ -434,8 +434,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets no volume note a drained store any more, however many there are: who has one open may have been about to. Then looks
-    /// at them again.
+    /// Lets no volume note a drained store any more, however many there are: a node that has one open may have been about to.
+    /// Then looks at them again.
     async fn shut(&self, record: &StoreRecord, revision: Revision) -> Result<(), ClusterError> {
         let compares = || vec![Compare::Unchanged(key(record.number), revision)];
         let gone = put(gone_key(record.number), record.uuid.clone().into_bytes());

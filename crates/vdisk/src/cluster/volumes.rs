@@ -1,8 +1,8 @@
-//! What people do with volumes: make, look, copy, go back, remove.
+//! What operators do with volumes: make, look, copy, go back, remove.
 //!
 //! Always true:
 //! 1. What is answered as done is in the meta store.
-//! 2. A volume that somebody uses is not changed under him but by its engine.
+//! 2. A volume in use is changed by its engine alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -45,7 +45,7 @@ pub struct NewVolume {
     pub priority: PriorityClass,
     /// How far they and others of their class are kept apart; `None`: they are not.
     pub fairness: Option<Fairness>,
-    /// Who holds the reservations that its requests come under.
+    /// The holder of the reservations attached to its requests.
     pub holder: Option<String>,
     /// What requests do while the meta store is away.
     pub on_meta_loss: OnMetaLoss,
@@ -54,7 +54,7 @@ pub struct NewVolume {
 /// Who uses a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Use {
-    /// Nobody.
+    /// No node.
     Closed,
     /// It is open on this node, and has so many users.
     Here(u64),
@@ -320,7 +320,7 @@ impl Cluster {
         }
     }
 
-    /// Gives a volume that nobody uses another name.
+    /// Gives a volume that no client uses another name.
     ///
     /// # Errors
     /// [`ClusterError::Exists`], [`ClusterError::Busy`], [`ClusterError::Elsewhere`].
@@ -358,7 +358,7 @@ impl Cluster {
         self.overview(new).await
     }
 
-    /// Removes a volume that nobody uses; its room comes back by and by.
+    /// Removes a volume that no client uses; its room comes back by and by.
     ///
     /// # Errors
     /// [`ClusterError::Busy`], [`ClusterError::Elsewhere`]; [`ClusterError::Images`] if it has snapshots.
@@ -399,7 +399,7 @@ impl Cluster {
         self.overview(new).await
     }
 
-    /// Lets a volume that nobody uses go on from one of its snapshots.
+    /// Lets a volume that no client uses go on from one of its snapshots.
     ///
     /// # Errors
     /// [`ClusterError::NoSnapshot`], [`ClusterError::Busy`], [`ClusterError::Elsewhere`].
@@ -575,7 +575,7 @@ fn clones_of(image: &ImageRecord, volumes: &AllVolumes, images: &AllImages) -> V
     volumes.map(|known| known.record.name.clone()).collect()
 }
 
-/// For those who only look.
+/// For callers that only look.
 impl Cluster {
     /// The volumes that are open here, with their engines' figures.
     pub fn open_volumes(&self) -> Vec<Rc<crate::volume::Volume>> {

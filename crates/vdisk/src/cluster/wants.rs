@@ -3,13 +3,13 @@
 //! ```text
 //! who wants it   want/<volume>, under a lease of its own -> record has no writer any more -> opens it
 //!                                                      -> in-use/<volume> with the want's number -> refused, and says by whom
-//! who has it     nobody uses it -> closes it | clients use it -> in-use/<volume> | taken over, and they are idle -> closes it
+//! who has it     no client uses it -> closes it | clients use it -> in-use/<volume> | taken over, and they are idle -> closes it
 //! ```
 //!
 //! Always true:
 //! 1. Only the node that has a volume open gives it up, in good order; a node that is gone loses it with its lease.
 //! 2. A volume whose clients were served within the time that a taker names is not given up.
-//! 3. A want ends with the claim that made it, or some seconds later by itself.
+//! 3. A want ends with the claim that made it, or some seconds later with its lease.
 
 use std::rc::Rc;
 
@@ -96,7 +96,7 @@ impl Cluster {
         self.claim(asked, id, None).await
     }
 
-    /// Who has a volume open on another node that is up.
+    /// The other node that is up and has a volume open.
     async fn other_writer(&self, id: VolumeId) -> Result<Option<(Name, Writer)>, ClusterError> {
         let record = self.images.volume(id).await?.record;
         let own = self.node().as_str();
@@ -227,7 +227,7 @@ impl Cluster {
         }
         let wants = match whole_range(&*self.images.meta, WANTS).await {
             Ok((wants, _)) => wants,
-            Err(error) => return tracing::debug!(%error, "nobody knows which volumes are wanted"),
+            Err(error) => return tracing::debug!(%error, "it is unknown which volumes are wanted"),
         };
         for entry in wants {
             let text = entry.key.strip_prefix(WANTS).unwrap_or_default();
@@ -243,7 +243,7 @@ impl Cluster {
         }
     }
 
-    /// Gives a volume up that nobody needs here, or says who does.
+    /// Gives a volume up that no client here needs, or says which do.
     async fn answer_want(&self, slot: &Rc<Slot>, want: &Want) {
         let (users, idle) = (slot.users(), slot.volume().idle_for());
         if !may_go(slot, want) {

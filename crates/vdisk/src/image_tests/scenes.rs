@@ -106,7 +106,7 @@ fn a_snapshot_with_two_clones_is_held_for_them_and_freed_with_the_first_that_goe
         let image = world.images.image(snapshot).await.unwrap();
         assert_eq!(image.record.state, ImageState::Ghost { swept: true });
         world.check(true).await;
-        // Both write over all of it: the old extents are the ghost's alone.
+        // Both write over all of it: the old extents are the deferred-delete image's alone.
         for clone in clones {
             for index in 0..600 {
                 world.write(clone, index, true).await;

@@ -187,7 +187,7 @@ impl Life {
                 if !done {
                     world.reopen(volume).await.unwrap();
                     let root = after.1.record.root;
-                    // With `heads` failing nobody knows whether it moved: it is one of the two, whole.
+                    // With `heads` failing it is indeterminate whether it moved: it is one of the two, whole.
                     let found = world.entries(root).await;
                     assert!(found == twin.committed[&volume] || found == twin.now[&volume]);
                     twin.committed.insert(volume, found.clone());

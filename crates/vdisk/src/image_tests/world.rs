@@ -302,8 +302,8 @@ impl World {
         names
     }
 
-    /// No image that people read lacks anything, and nothing is there that none needs: but what open volumes have not
-    /// committed, and what ghosts hold.
+    /// No readable image lacks anything, and nothing is there that none needs: but what open volumes have not
+    /// committed, and what deferred-delete images hold.
     pub async fn check(&self, exact: bool) {
         let mut needed = BTreeSet::new();
         let mut held = BTreeSet::new();
@@ -343,7 +343,7 @@ impl World {
             .iter()
             .filter(|name| !needed.contains(*name) && !held.contains(*name))
             .collect();
-        assert!(left.is_empty(), "nobody needs {left:?}");
+        assert!(left.is_empty(), "no image needs {left:?}");
     }
 }
 

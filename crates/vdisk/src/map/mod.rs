@@ -15,8 +15,8 @@
 //!   it becomes durable. [`memory`] nodes in memory, for tests.
 //!
 //! Always true:
-//! 1. A node that was written is never written again: whoever has an old root reads the old map.
-//! 2. Nothing that a node's bytes say is believed before all of it was checked, against the reference that led there too.
+//! 1. A node that was written is never written again: a reader with an old root reads the old map.
+//! 2. Nothing that a node's bytes say is used before all of it was checked, against the reference that led there too.
 //! 3. What is clean can be read again, so memory is bounded by the cache and by what changed since the last commit.
 //!
 //! Source: COST 2 and 4 (thin images by copy-on-write radix trees, extended from Parallax).
@@ -205,7 +205,7 @@ pub struct NewNode {
 
 /// Where nodes are: objects with copies. Held as `Rc<dyn Nodes>`; lives on one thread.
 pub trait Nodes {
-    /// The bytes of a node, from any copy whose checksum is `node.crc` ([`NodeRef::is_of`] tells); `None` if no store has it.
+    /// The bytes of a node, from any copy whose checksum is `node.crc` ([`NodeRef::is_of`]); `None` if no store has it.
     ///
     /// # Errors
     /// If no copy can be read now, or none is whole.
@@ -215,7 +215,7 @@ pub trait Nodes {
     /// durable then. A name may have been tried before: what is there is replaced.
     ///
     /// # Errors
-    /// If any is not durable. Some may be there then that nobody knows of, until an audit finds them: take back what can be.
+    /// If any is not durable. Some may then be there unrecorded, until an audit finds them: take back what can be.
     fn write(&self, nodes: Vec<NewNode>) -> Pending<'_, Vec<Stores>>;
 }
 
@@ -247,7 +247,7 @@ pub enum MapError {
     },
     /// The stores answer, and none has it.
     #[error(
-        "the map's node {node} is on none of its stores {stores:?}; an audit tells what is lost with it"
+        "the map's node {node} is on none of its stores {stores:?}; an audit says what is lost with it"
     )]
     Absent {
         /// Which.
@@ -256,7 +256,7 @@ pub enum MapError {
         stores: Stores,
     },
     /// A node is not what the reference to it says, or not what this program writes.
-    #[error("the map's node {node} is damaged: {source}; an audit tells what is lost with it")]
+    #[error("the map's node {node} is damaged: {source}; an audit says what is lost with it")]
     Damaged {
         /// Which.
         node: NodeName,

@@ -1,4 +1,4 @@
-//! The bytes of a node: what is written, and what is believed of what is read.
+//! The bytes of a node: what is written, and what is accepted of what is read.
 //!
 //! ```text
 //! header (64 bytes): magic, version, crc, owner, born, number, level, place, count
@@ -366,7 +366,7 @@ impl Node {
             }
         };
         if youngest.is_some_and(|youngest| youngest > born) {
-            return Err(wrong("what it refers to is younger than the node"));
+            return Err(wrong("what it refers to was born after the node"));
         }
         if something && self.place.first(slot) > u64::from(u32::MAX) {
             return Err(wrong("it lies behind all extents there can be"));

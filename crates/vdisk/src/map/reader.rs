@@ -18,7 +18,7 @@ pub struct Reader {
     loading: RefCell<Map<NodeName, Rc<Event>>>,
 }
 
-/// Takes the name from those being read, also if nobody waits for it any more.
+/// Takes the name from those being read, also if no task waits for it any more.
 struct Loading<'a>(&'a Reader, NodeName);
 
 impl Drop for Loading<'_> {

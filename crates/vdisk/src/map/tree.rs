@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Always true:
-//! 1. What lies above a dirty node is dirty, and the same for writing; so whoever comes from the root finds the newest.
+//! 1. What lies above a dirty node is dirty, and the same for writing; so a walk from the root finds the newest.
 //! 2. A change is one step in memory, after all nodes it needs were read: nothing else happens between its parts.
 //! 3. References in dirty nodes are those of the last commit.
 
@@ -48,7 +48,7 @@ pub(super) struct State {
     pub top: Option<NodeRef>,
     pub dirty: Placed,
     pub dropped: Dropped,
-    /// The youngest object that was set.
+    /// The latest-born object that was set.
     pub youngest: Generation,
 
     pub writing: Option<Writing>,
@@ -278,8 +278,8 @@ impl Map {
         }
     }
 
-    /// Reads what is missing. A commit may replace a node, and it be freed, while it is read: then there is no such node,
-    /// and nobody who tries again asks for it.
+    /// Reads what is missing. A commit may replace and free a node while it is read. Then there is no such node, and a
+    /// retry does not ask for it.
     async fn fetch(&self, hand: &mut Hand, missing: Missing) -> Result<(), MapError> {
         let Missing(reference, place) = missing;
         let committed = self.root();
@@ -409,8 +409,8 @@ fn held(path: &[Rc<Node>], index: u32) -> Option<Entry> {
 }
 
 impl State {
-    /// May `entry` hold extent `index` after `before`? What `owner` allocated anew is younger than any root that may be in
-    /// the meta store without it: else nobody would look for it after a crash.
+    /// May `entry` hold extent `index` after `before`? What `owner` allocated anew is born after any root that may be in
+    /// the meta store without it. Else the opening after a crash would not look for it.
     fn admit(
         &self,
         owner: VolumeId,

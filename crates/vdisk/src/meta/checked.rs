@@ -26,7 +26,7 @@ pub const PAGE_MAX: usize = 1000;
 /// The longest time of a lease.
 pub const LEASE_MAX: Nanos = Nanos::secs(24 * 60 * 60);
 
-/// What was asked, as errors tell it.
+/// What was asked, as errors say it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Asked<'a> {
     Get(&'a str),
@@ -213,7 +213,7 @@ impl Checked<'_> {
     }
 }
 
-/// Every entry whose key begins with `prefix`, and a revision: who watches the prefix from the one behind it has seen all
+/// Every entry whose key begins with `prefix`, and a revision: a watch of the prefix from the one behind it has seen all
 /// there is, some of it perhaps twice.
 ///
 /// # Errors

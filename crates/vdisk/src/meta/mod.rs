@@ -4,24 +4,25 @@
 //! get, range -> entries, each with the revision of its last change
 //! txn(compares, ops) -> all ops if every compare holds, else none, in one step
 //! watch(prefix, revision) -> every change since, in order, none missing
-//! lease(ttl) -> keys put under it vanish when nobody keeps it
+//! lease(ttl) -> keys put under it vanish when no client keeps it
 //! ```
 //!
-//! Values are bytes; who writes a record says what they mean. Keys are text, ordered by their bytes.
+//! Values are bytes; the writer of a record says what they mean. Keys are text, ordered by their bytes.
 //!
 //! - [`Redb`] in a file, for one node: the default.
 //! - [`Etcd`] for several nodes.
 //! - [`Twin`] in memory, deterministic in virtual time, with faults on demand: what simulations use.
 //!
 //! Always true:
-//! 1. Transactions take effect in one order, the same for all who look, and each that changes anything has a greater
+//! 1. Transactions take effect in one order, the same for all clients, and each that changes anything has a greater
 //!    revision than all before it.
 //! 2. A transaction whose outcome is unknown ([`MetaError::Unknown`]) takes effect whole or not at all, once, and
 //!    perhaps only after the answer: it may still be on its way.
-//! 3. What was answered is seen by everyone who asks afterwards.
-//! 4. A key under a lease is there for at least the lease's time since it was last kept, unless it is deleted, or whoever could
-//!    count on it is known to be gone.
-//! 5. Dropping a future that waits changes nothing but who hears of it: a transaction may be done, a watch loses no event.
+//! 3. What was answered is seen by every client that asks afterwards.
+//! 4. A key under a lease is there for at least the lease's time since it was last kept. It goes sooner if it is deleted, or
+//!    if every client that could count on it is known to be gone.
+//! 5. Dropping a future that waits changes nothing but which task hears of it: a transaction may be done, a watch loses no
+//!    event.
 
 mod checked;
 mod etcd;
@@ -55,7 +56,7 @@ impl fmt::Display for Revision {
     }
 }
 
-/// A lease: what is put under it lasts as long as somebody keeps it.
+/// A lease: what is put under it lasts as long as a client keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
 
@@ -125,7 +126,7 @@ pub enum Outcome {
     Refused(Vec<Option<Entry>>),
 }
 
-/// A change that somebody made.
+/// A committed change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A key has a new value.
@@ -163,7 +164,7 @@ pub trait MetaStore {
 
     /// At most `most` entries whose keys begin with `prefix` and come behind `after`, as they were at one moment.
     ///
-    /// A page may end sooner ([`PAGE_MAX`] entries, or some megabytes): `more` tells. An empty prefix is every key.
+    /// A page may end sooner ([`PAGE_MAX`] entries, or some megabytes): `more` says so. An empty prefix is every key.
     /// Pages asked one after another show different moments: [`whole_range`] reads them so that a watch fills the gaps.
     ///
     /// # Errors
@@ -187,7 +188,7 @@ pub trait MetaStore {
     /// is yet to come).
     ///
     /// # Errors
-    /// As for [`MetaStore::get`]. What is forgotten already is told by [`Watch::next`].
+    /// As for [`MetaStore::get`]. [`Watch::next`] fails on what is forgotten already.
     fn watch<'a>(&'a self, prefix: &'a str, from: Revision) -> Pending<'a, Box<dyn Watch>>;
 
     /// A new lease that lasts for `ttl` from now unless it is kept: count from when this was *asked*. Backends that count
@@ -200,12 +201,12 @@ pub trait MetaStore {
     /// Begins the time of a lease again; answers how long it lasts from the moment this was *asked*.
     ///
     /// # Errors
-    /// [`MetaError::NoLease`] if it has run out; [`MetaError::Unavailable`] if nobody answered: it may have begun again, but
+    /// [`MetaError::NoLease`] if it has run out; [`MetaError::Unavailable`] if no answer came: it may have begun again, but
     /// only what was answered may be counted on.
     fn keep(&self, lease: LeaseId) -> Pending<'_, Nanos>;
 
-    /// Is a key that went with its lease a proof that nobody counts on the lease any more, by rule 4? Else who needs one waits as
-    /// long as a lease lasts.
+    /// Is a key that went with its lease a proof that no client counts on the lease any more, by rule 4? Else a caller that needs
+    /// one waits as long as a lease lasts.
     fn leases_are_proof(&self) -> bool {
         true
     }
@@ -222,7 +223,7 @@ pub trait MetaStore {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MetaError {
-    /// Nobody answered, and nothing was done.
+    /// No answer came, and nothing was done.
     #[error("cannot {asked} in the meta store {store}: {why}; nothing was changed")]
     Unavailable {
         /// Which.
@@ -234,7 +235,7 @@ pub enum MetaError {
     },
     /// It was sent, and no answer came.
     #[error(
-        "nobody knows whether the meta store {store} did this: {asked}: {why}; read it again and see"
+        "it is unknown whether the meta store {store} did this: {asked}: {why}; read it again and see"
     )]
     Unknown {
         /// Which.

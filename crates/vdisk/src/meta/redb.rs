@@ -5,9 +5,8 @@
 //! ```
 //!
 //! redb's calls wait for the disk, so the file has a thread of its own. That thread keeps all entries in memory too:
-//! they are few and small, and reads wait for no disk. Letters that wait are carried out together and made durable by
-//! one commit; nothing is answered before. Changes of the past are kept in memory alone: nobody who watched
-//! outlives the process.
+//! they are few and small, and reads wait for no disk. Commands that wait are carried out together and made durable by
+//! one commit; nothing is answered before. Changes of the past are kept in memory alone: no watch outlives the process.
 //!
 //! Always true:
 //! 1. What was answered is in the file, durable.
@@ -15,11 +14,11 @@
 //! 3. A lease that was there when the process ended is over when the file is opened again. One that was there when the file was closed in good
 //!    order has its whole time again.
 //!
-//! Who could still count on a lease that was there? Only who took it: a client of this file, and all of them were in the one
-//! process that had the file locked. That lock ends with the process, or when the file is closed. So where the file was not
-//! closed, the process is gone, and with it everybody who would answer a request by a lease; what it sent to stores before is
-//! refused by their seals, as anything a lease does not hold back. Where it was closed, its clients may live on in the process
-//! and count on what they were told.
+//! Which clients could still count on a lease that was there? Only the one that took it: a client of this file, and all of
+//! them were in the one process that had the file locked. That lock ends with the process, or when the file is closed. So
+//! where the file was not closed, the process is gone, and with it every client that would answer a request by a lease; what
+//! it sent to stores before is refused by their seals, as anything a lease does not hold back. Where it was closed, its
+//! clients may live on in the process and count on the answers they had.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -106,13 +105,13 @@ struct Found {
     next_lease: u64,
     entries: Vec<Entry>,
     leases: Vec<(LeaseId, Nanos)>,
-    /// It was closed in good order by who had it last, or before him with leases that may last.
+    /// It was closed in good order by its last process, or before that one with leases that may last.
     closed: bool,
 }
 
 /// Asked of the file's thread; `State` does it, the answer goes out once it is durable.
 type Job = Box<dyn FnOnce(&mut Work) + Send>;
-/// Sends an answer; told why the commit failed, if it did.
+/// Sends an answer; its argument is why the commit failed, if it did.
 type Answer = Box<dyn FnOnce(Option<&str>)>;
 
 enum Letter {
@@ -120,7 +119,7 @@ enum Letter {
     Close,
 }
 
-/// A meta store in a file. Closed when dropped: whoever asks then is told that it is.
+/// A meta store in a file. Closed when dropped: later calls fail as closed.
 ///
 /// # Example
 /// ```
@@ -155,7 +154,7 @@ impl Redb {
     /// Opens the file, or makes one where there is none. Waits for the disk.
     ///
     /// # Errors
-    /// [`RedbError`] tells.
+    /// [`RedbError`] says why.
     pub fn open(path: &Path) -> Result<Redb, RedbError> {
         let (database, found) = open(path)?;
         Redb::serve(database, found, path)
@@ -172,7 +171,7 @@ impl Redb {
         let thread = std::thread::Builder::new()
             .name("meta".to_owned())
             .spawn(move || {
-                // A runtime for its clock and its mailbox; the commits hold up nobody else on it.
+                // A runtime for its clock and its mailbox; the commits hold up no other task on it.
                 let runtime = match Runtime::real(RealConfig::default()) {
                     Ok(runtime) => runtime,
                     Err(error) => {
@@ -546,7 +545,7 @@ impl RedbHandle {
         let job: Job = Box::new(move |work| {
             let result = run(work);
             work.answers.push(Box::new(move |failed| {
-                // Who asked may be gone.
+                // The client that asked may be gone.
                 let _ = reply.send(match failed {
                     None => Ok(result),
                     Some(why) => Err(why.to_owned()),
@@ -703,7 +702,7 @@ impl FileWatch {
                     if !events.is_empty() {
                         return Ok(events);
                     }
-                    // An error says that the thread is gone; asking again tells so.
+                    // An error says that the thread is gone; the next call says so.
                     let _ = self.handle.durable.wait_for(|now| *now >= next.0).await;
                 }
             }

@@ -251,7 +251,7 @@ impl State {
             events,
             bytes,
         });
-        // The last one stays, however big: who watches must be able to see it.
+        // The last one stays, however big: a watch must be able to see it.
         while self.history.len() > 1
             && (self.history_events > self.memory.events || self.history_bytes > self.memory.bytes)
         {

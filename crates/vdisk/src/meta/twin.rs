@@ -157,7 +157,7 @@ impl Twin {
         })
     }
 
-    /// Forgets the changes before a revision: who watches from there is told [`MetaError::Compacted`].
+    /// Forgets the changes before a revision: a watch from there fails with [`MetaError::Compacted`].
     pub fn compact(&self, before: Revision) {
         self.inner.state.borrow_mut().compact(before);
         self.inner.changed.notify_all();
@@ -257,7 +257,7 @@ impl TwinClient {
             let sent = inner.sent.get();
             inner.sent.set(sent + 1);
             let request: Request = Box::new(move |state, now| {
-                // Who asked may be gone.
+                // The client that asked may be gone.
                 let _ = reply.send(run(state, now));
             });
             inner.requests.borrow_mut().insert((at, sent), request);

@@ -35,6 +35,8 @@ const STAMP_EVERY: Nanos = Nanos::secs(10);
 pub(super) struct Age {
     /// The greatest generation that was durable there; 0: none is known.
     least: Cell<u64>,
+    /// Changes of the volume that had begun or ended when its last stamp was sent.
+    stamped: Cell<u64>,
     /// Why the store was refused that shows less.
     refused: RefCell<Option<String>>,
 }
@@ -46,26 +48,27 @@ impl Age {
     }
 }
 
-/// Stamps of the volume's fences.
+/// Stamps of the volume's fences. One count for the volume, and for each store how much of it its last stamp covers: a store that
+/// could not be stamped is due until it is, whatever became of the others.
 pub(super) struct Stamps {
-    /// Something was written since the last one.
-    due: Cell<bool>,
+    /// Beginnings and ends of changes.
+    changes: Cell<u64>,
     one: Rc<Semaphore>,
 }
 
 impl Default for Stamps {
     fn default() -> Stamps {
         Stamps {
-            due: Cell::new(false),
+            changes: Cell::new(0),
             one: Semaphore::new(1),
         }
     }
 }
 
 impl Stamps {
-    /// Something is written, or was copied.
+    /// A change begins or ends, or something was copied. Also at the end: a stamp that is sent meanwhile may come before the change.
     pub fn due(&self) {
-        self.due.set(true);
+        self.changes.set(self.changes.get() + 1);
     }
 }
 
@@ -137,37 +140,40 @@ impl Core {
         record.seen != before
     }
 
-    /// Stamps the fence at all in-sync stores, if anything was written or copied since the last time, or this is the `last` time.
-    /// Was it?
+    /// Stamps the fence at the in-sync stores where anything was written or copied since the last time, or at all of them this
+    /// `last` time. Was any?
     pub(super) async fn stamp_fences(&self, last: bool) -> bool {
         let _one = self.stamps.one.acquire(1).await;
-        if !self.stamps.due.take() && !last {
-            return false;
-        }
         let listed = self.record.borrow().0.stores.clone();
         let is_used = |it: &&Member| {
             let listed = listed.as_ref();
             listed.is_none_or(|all| all.contains(&it.site.number))
         };
         let in_sync = |it: &&Member| it.standing.get() == Standing::In;
+        let is_due = |it: &&Member| last || it.age.stamped.get() < self.stamps.changes.get();
         let members = self.members.values().filter(is_used).filter(in_sync);
+        let members = members.filter(is_due);
         let stamps = members.filter_map(|it| Some(self.stamp_fence(it, it.link()?)));
         let stamped = join_all(stamps.collect::<Vec<_>>()).await;
-        if stamped.contains(&false) {
-            self.stamps.due();
-        }
-        self.usable().is_ok()
+        stamped.contains(&true) && self.usable().is_ok()
     }
 
     /// Stamps the fence at one store. Is that durable, and known?
     pub(super) async fn stamp_fence(&self, member: &Member, link: Rc<dyn Link>) -> bool {
         let mark = member.mark().0;
+        let changes = self.stamps.changes.get();
         let change = Change {
             mark: Some(mark),
             ..Change::FUA.only_if(Condition::MarkAtMost(mark))
         };
         match self.within(link.stamp(&self.guard, change)).await {
-            Ok(()) => return self.look_at_fence(member, &link).await,
+            Ok(()) => {
+                let durable = self.look_at_fence(member, &link).await;
+                if durable {
+                    member.age.stamped.set(changes);
+                }
+                return durable;
+            }
             Err(LinkError::Fenced { why, .. }) => drop(self.fence(why)),
             Err(error) if error.ends_link() => {
                 member.lose(&link, matches!(error, LinkError::Unknown(_)));

@@ -1,13 +1,14 @@
-//! What stores that come back are brought.
+//! Resync: what stores that come back get.
 //!
 //! ```text
-//! out -> opened anew -> strays deleted -> each extent alone: copied where its mark is later -> joining -> in
+//! out -> opened anew -> leftovers deleted -> each extent alone: copied where its mark is later -> joining -> in
 //! ```
 //!
 //! Always true:
-//! 1. A store joins only when each of its extents was brought to it and changes have kept it up to date since.
-//! 2. By no map in the meta store does a store that joins have a copy that it was not brought.
-//! 3. What cannot be read keeps its own stores out, and nothing else from being brought to them.
+//! 1. A store joins only when each of its extents was resynced and changes have kept it up to date since.
+//! 2. By no map in the meta store does a store that joins have a copy that was not resynced.
+//! 3. What cannot be read keeps its own stores out; everything else is resynced to them all the same.
+//! 4. A stale copy stays until the fresh one is whole, if the store has room for both.
 
 use std::rc::Rc;
 
@@ -21,7 +22,7 @@ use crate::link::{Link, LinkError};
 use crate::names::{EXTENT, ExtentName, Generation, StoreNumber};
 
 impl Core {
-    /// Brings `number` back whenever it is out, as long as the volume is open.
+    /// Resyncs `number` whenever it is out, as long as the volume is open.
     pub(super) async fn keep_in_sync(self: Rc<Self>, number: StoreNumber) {
         let member = self.member(number).expect("a task for each member");
         let mut wait = Nanos::millis(100);
@@ -67,7 +68,7 @@ impl Core {
             if !member.link().is_some_and(|own| Rc::ptr_eq(&own, &link)) {
                 return Err("its link broke".to_owned());
             }
-            // A change may have missed it meanwhile; and by the map it may still have a copy that it was not brought.
+            // A change may have missed it meanwhile; and by the map it may still have a copy that was not resynced.
             let lacks =
                 self.next_to_bring(member, 0).is_some() || self.next_kept(member, None).is_some();
             if !lacks && member.leaving.get() == 0 {
@@ -80,9 +81,9 @@ impl Core {
         if !self.stamp_fence(member, Rc::clone(&link)).await {
             return Err("its fence is not stamped".to_owned());
         }
-        // From here on changes need it: nobody is told of one that misses it before it is out again.
+        // From here on changes need it: none that it misses is acknowledged before it is out again.
         member.standing.set(Standing::Joining);
-        // The same of extents that are gone, and of which it was brought nothing.
+        // The same of extents that are gone, and of which nothing was resynced to it.
         while self.is_anything_forgotten() && member.standing.get() == Standing::Joining {
             match self.commit().await {
                 Ok(()) => break,
@@ -92,7 +93,7 @@ impl Core {
         }
         loop {
             let taken = self.change_record(|record| {
-                // Who missed a change while this waited its turn is out again.
+                // A store that missed a change while this waited its turn is out again.
                 let joins = member.standing.get() == Standing::Joining;
                 let was_out = joins && record.out.remove(&number).is_some();
                 let weakest = self.weakest(&record.out, record.copies).max(1);
@@ -120,8 +121,8 @@ impl Core {
         Ok(())
     }
 
-    /// Brings a store that is out all that it should have. What cannot be read keeps nothing else from being brought: it is
-    /// tried again, while changes keep up to date what is there already.
+    /// Resyncs to a store that is out all that it should have. What cannot be read holds up nothing else: it is tried
+    /// again, while changes keep up to date what is there already.
     async fn bring_all(
         &self,
         member: &Member,
@@ -138,7 +139,7 @@ impl Core {
             let Some(why) = held else {
                 return Ok(());
             };
-            tracing::debug!(volume = %self.id, store = %member.site.name, why, "brought all but this");
+            tracing::debug!(volume = %self.id, store = %member.site.name, why, "resynced all but this");
             env::sleep(wait).await;
             wait = Nanos((wait.0 * 2).min(self.settings.patience.0.max(100_000_000)));
             self.usable().map_err(|error| error.to_string())?;
@@ -148,7 +149,7 @@ impl Core {
         }
     }
 
-    /// Brings extents until there are none left but those that cannot be; why one of them cannot.
+    /// Resyncs extents until none are left but those that cannot be; returns why one of them cannot.
     async fn bring_extents(
         &self,
         member: &Member,
@@ -175,7 +176,7 @@ impl Core {
         }
     }
 
-    /// An extent of this store from there on that it was not brought yet.
+    /// An extent of this store from there on that was not resynced yet.
     fn next_to_bring(&self, member: &Member, from: u32) -> Option<(u32, Rc<Placed>)> {
         let synced = member.synced.borrow();
         let extents = self.extents.borrow();
@@ -187,7 +188,7 @@ impl Core {
         next.map(|(index, placed)| (*index, Rc::clone(placed)))
     }
 
-    /// Brings one extent to a store that is out.
+    /// Resyncs one extent to a store that is out.
     async fn bring(
         &self,
         member: &Member,
@@ -195,7 +196,7 @@ impl Core {
         index: u32,
         since: Generation,
     ) -> Result<(), Held> {
-        // Once: others are not to wait for what nobody can settle now.
+        // Once: others are not to wait for what cannot be reconciled now.
         let settled = self.settled(index, env::now()).await;
         settled.map_err(Held::by_extent)?;
         let start = u64::from(index) * EXTENT;
@@ -213,7 +214,7 @@ impl Core {
                 continue;
             }
             if layer.young.get() {
-                // What it alone has of it nobody was ever told; the first change makes it on all.
+                // What it alone has of it was never acknowledged; the first change makes it on all.
                 let gone = self.within(link.delete(&layer.object, marked_none()));
                 match gone.await {
                     Ok(()) | Err(LinkError::Absent(_)) => continue,
@@ -229,13 +230,13 @@ impl Core {
         Ok(())
     }
 
-    /// Is it one of the head's own objects? After a rollback what is younger than the head's beginning may be another image's.
+    /// Is it one of the head's own objects? After a rollback what was born after the head's beginning may be another image's.
     pub(super) fn is_heads(&self, placed: &Placed) -> bool {
         let there = self.placed(placed.name.index);
         there.is_some_and(|it| it.layers().any(|layer| layer.name == placed.name))
     }
 
-    /// Brings one object to a store that is out. Nobody changes it meanwhile.
+    /// Resyncs one object to a store that is out. No write changes it meanwhile.
     pub(super) async fn bring_layer(
         &self,
         link: &Rc<dyn Link>,
@@ -271,9 +272,21 @@ impl Core {
         }
         self.count(|figures| figures.resynced += 1);
         let change = marked(Generation(mark), false);
-        if self.is_shared(placed) || !self.is_heads(placed) {
-            let put = self.put_beside(placed, &source, &copies, link, change);
-            return put.await.map_err(held);
+        // Beside what is there, and in its place in one step: until the fresh copy is whole the stale one may be all that is left, if
+        // the sources fail meanwhile. Where it is shared it may be read meanwhile, too.
+        let put = self.put_beside(placed, &source, &copies, link, change);
+        match put.await {
+            Err(Halt::To(LinkError::Full(_)))
+                if !self.is_shared(placed) && self.is_heads(placed) => {}
+            other => return other.map_err(held),
+        }
+        // There is no room for both: the stale copy goes first, and what was begun beside it.
+        let beside = self.beside(placed);
+        let gone = self.within(link.delete(&beside, marked_none())).await;
+        if let Err(error) = gone
+            && !matches!(error, LinkError::Absent(_))
+        {
+            return Err(Held::by_store(error));
         }
         match self.within(link.delete(object, marked_none())).await {
             Ok(()) | Err(LinkError::Absent(_)) => {}
@@ -285,7 +298,7 @@ impl Core {
         stamp.map_err(Held::by_store)
     }
 
-    /// Puts a copy of a shared object on a store, in one step: somebody may be reading what is there.
+    /// Puts a copy of a shared object on a store, in one step: a client may be reading what is there.
     pub(super) async fn put_beside(
         &self,
         placed: &Placed,

@@ -121,8 +121,8 @@ impl Core {
         self.free(replaced.later_than(since)).await
     }
 
-    /// Commits until that does not fail in passing: whether a commit that failed comes about nobody knows. The caller holds the
-    /// range of an extent that lost a copy: nobody may change it before the meta store has a map without that copy.
+    /// Commits until that does not fail in passing: the outcome of a failed commit is indeterminate. The caller holds the range
+    /// of an extent that lost a copy: no write may change it before the meta store has a map without that copy.
     pub(super) async fn commit_surely(&self) -> Result<(), VolumeError> {
         #[cfg(test)]
         if self.planted(super::Bug::NoCommit) {
@@ -165,7 +165,7 @@ impl Core {
         Ok(())
     }
 
-    /// Before a root names them: whoever opens the volume must know how few copies a node may have.
+    /// Before a root names them: the node that opens the volume must know how few copies a map node may have.
     async fn count_nodes(&self) -> Result<(), VolumeError> {
         let out = self.record.borrow().0.out.clone();
         if self.nodes.weakest(&out) == Some(0) {

@@ -1,18 +1,20 @@
 //! Which extents' copies may differ after a crash?
 //!
 //! ```text
-//! before a change: the extent's bit, durable on the homes       some seconds after the last: the bit goes again
+//! before a change: the extent's bit, durable on the bitmap replicas       some seconds after the last: the bit goes again
 //! d/<volume>: one bit for each extent, in pages of 4 KiB
 //! ```
 //!
-//! The *homes* are as many in-sync stores as extents have copies, so that whoever can open the volume can seal one of them.
-//! Volumes of one copy need it for new extents alone: a single copy differs from nothing, but may not be there.
+//! The *bitmap replicas* (`homes`) are as many in-sync stores as extents have copies. So a node that can open the volume
+//! can seal one of them. Volumes of one copy need it for new extents alone: a single copy differs from nothing, but may not
+//! be there.
 //!
 //! Always true:
-//! 1. While a change of an extent is under way, or its copies are in doubt, its bit is durable on all homes.
+//! 1. While a change of an extent is under way, or its copies are unreconciled, its bit is durable on all bitmap
+//!    replicas.
 //! 2. An extent that no store may have, since no change of it was answered, has its bit before the map has it.
-//! 3. A home that misses a bit is put out of sync before the change goes on.
-//! 4. `weakest` is no greater than the number of homes in sync.
+//! 3. A bitmap replica that misses a bit leaves the in-sync set before the change goes on.
+//! 4. `weakest` is no greater than the number of bitmap replicas in sync.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +42,7 @@ pub(super) fn object(volume: VolumeId) -> String {
     format!("d/{volume}")
 }
 
-/// Who uses an extent, and until when.
+/// How many changes use an extent, and when it was last used.
 #[derive(Default)]
 struct Use {
     under_way: u64,
@@ -48,7 +50,7 @@ struct Use {
 }
 
 pub(super) struct Dirty {
-    /// Durable on all homes.
+    /// Durable on all bitmap replicas.
     bits: RefCell<BTreeSet<u32>>,
     /// To be durable next.
     wanted: RefCell<BTreeSet<u32>>,
@@ -68,12 +70,12 @@ impl Dirty {
         }
     }
 
-    /// What the bitmaps of the writer before said: set, and to be written to homes of this one.
+    /// What the bitmaps of the writer before said: set, and to be written to the bitmap replicas of this one.
     pub fn preset(&self, bits: BTreeSet<u32>) {
         *self.bits.borrow_mut() = bits;
     }
 
-    /// Nobody writes bits while this is held.
+    /// No task writes bits while this is held.
     pub async fn alone(&self) -> Permit {
         self.one.acquire(1).await
     }
@@ -125,9 +127,9 @@ impl Core {
         if dirty.bits.borrow().contains(&index) {
             return Ok(in_use);
         }
-        // All who wait, in one write.
+        // All that wait, in one write.
         let mut wanted = std::mem::take(&mut *dirty.wanted.borrow_mut());
-        // Also if who took it with his own gave up.
+        // Also if the task that took it with its own gave up.
         wanted.insert(index);
         wanted.extend(self.next_in_order(&wanted));
         let mut bits = dirty.bits.borrow().clone();
@@ -141,7 +143,7 @@ impl Core {
         Ok(in_use)
     }
 
-    /// What will be changed next if somebody writes in order: a bit for each extent would hold up every fourth write of 1 MiB.
+    /// What will be changed next if a client writes in order: a bit for each extent would hold up every fourth write of 1 MiB.
     fn next_in_order(&self, wanted: &BTreeSet<u32>) -> Vec<u32> {
         let mut used = self.dirty.used.borrow_mut();
         let bits = self.dirty.bits.borrow();
@@ -155,13 +157,13 @@ impl Core {
         let next = next.filter(|index| !bits.contains(index) && wants(index));
         let next: Vec<u32> = next.collect();
         for index in &next {
-            // They go as others do when nobody came.
+            // They go as others do when no write came.
             used.entry(*index).or_default().last = env::now();
         }
         next
     }
 
-    /// Makes the pages with these extents durable on all homes; new homes get all pages.
+    /// Makes the pages with these extents durable on all bitmap replicas; new ones get all pages.
     async fn write_bits(
         &self,
         bits: &BTreeSet<u32>,
@@ -208,7 +210,7 @@ impl Core {
         }
     }
 
-    /// The homes there are that are in sync, with more of other failure domains if they can be had; and how many were there
+    /// The bitmap replicas that are in sync, with more of other failure domains if they can be had; and how many were there
     /// before.
     fn next_homes(&self, copies: usize) -> (Vec<StoreNumber>, usize) {
         let fit = |it: &&Member| it.standing.get() == Standing::In && !self.is_shut(it.site.number);
@@ -258,7 +260,7 @@ impl Core {
         bits: &BTreeSet<u32>,
         pages: BTreeSet<u32>,
     ) -> Result<(), LinkError> {
-        let member = self.member(home).expect("a home is a member");
+        let member = self.member(home).expect("a bitmap replica is a member");
         let Some(link) = member.link() else {
             return Err(LinkError::Gone(format!(
                 "there is no link to store {}",
@@ -301,21 +303,21 @@ impl Core {
         self.write_pages(store, &bits, pages).await
     }
 
-    /// Puts what is set on the homes, before anything else.
+    /// Writes what is set to the bitmap replicas, before anything else.
     pub(super) async fn settle_homes(&self) -> Result<(), VolumeError> {
         let _one = self.dirty.one.acquire(1).await;
         let bits = self.dirty.bits.borrow().clone();
         self.write_bits(&bits, &bits).await
     }
 
-    /// How many homes there are besides these; `None`: none were chosen yet.
+    /// How many bitmap replicas there are besides these; `None`: none were chosen yet.
     pub(super) fn homes_but(&self, out: &BTreeMap<StoreNumber, Generation>) -> Option<usize> {
         let homes = self.dirty.homes.borrow();
         let left = homes.iter().filter(|home| !out.contains_key(home)).count();
         (!homes.is_empty()).then_some(left)
     }
 
-    /// Chooses further homes if too many are out, and puts there what is set.
+    /// Chooses further bitmap replicas if too many are out, and puts there what is set.
     pub(super) async fn find_homes(&self) -> Result<(), VolumeError> {
         let in_sync = |number: &StoreNumber| {
             let member = self.member(*number);
@@ -344,7 +346,7 @@ impl Core {
         }
     }
 
-    /// Clears what was not used for a while; `all`: whatever nobody uses now.
+    /// Clears what was not used for a while; `all`: all that no change uses now.
     pub(super) async fn clear_dirty(&self, all: bool) -> Result<(), VolumeError> {
         let _one = self.dirty.one.acquire(1).await;
         let now = env::now();
@@ -356,7 +358,7 @@ impl Core {
                     let old = now.since(it.last) >= self.settings.clean_after;
                     it.under_way == 0 && (all || old)
                 });
-                // One of which nothing was answered may be nowhere: its bit says so to whoever opens the volume.
+                // An unacknowledged extent may be on no store: its bit says so to the next opening.
                 let young = self.placed(**index).is_some_and(|it| it.young.get());
                 let young = young || self.is_forgotten(**index);
                 quiet && !young && !self.is_doubtful(**index)
@@ -366,7 +368,7 @@ impl Core {
         if clean.is_empty() {
             return Ok(());
         }
-        // Whoever begins a change from here on finds no bit, and waits for this.
+        // A change that begins from here on finds no bit, and waits for this.
         self.dirty
             .bits
             .borrow_mut()

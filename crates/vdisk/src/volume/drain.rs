@@ -3,7 +3,7 @@
 //! ```text
 //! extents   another store gets a copy -> the map has it there -> the drained one's goes, extent by extent
 //! nodes     written anew elsewhere, with the next commit
-//! homes     of dirty bits: others are chosen, and have all bits, before a drained one is none any more
+//! bitmap    replicas of the dirty bits: others are chosen, and have all bits, before a drained one is none any more
 //! older images   their maps are written anew, with what they say in other places (`rehome`)
 //! record    lists the store no more, when nothing of the above is there
 //! ```
@@ -278,7 +278,7 @@ impl Core {
     }
 
     /// Takes the copy on one store from what the map has of a layer. The extent's range is the caller's alone, until a root
-    /// without the copy is in the meta store: whoever reads the map must not count one that changes do not reach.
+    /// without the copy is in the meta store. A reader of the map must not count a copy that changes do not reach.
     async fn give_away(
         &self,
         index: u32,
@@ -355,7 +355,7 @@ impl Core {
         // Bits and nodes that go to such a store where no other is left are there, or not on their way.
         let bits = self.dirty.alone().await;
         let map = self.committing.acquire(1).await;
-        // Whoever began to use one before this is seen, and nobody begins from here on.
+        // Uses that began before this are seen, and none begins from here on.
         self.unlisting.borrow_mut().extend(&stores);
         let is_used = |store: &StoreNumber| {
             let left = self.left_on(*store);
@@ -370,13 +370,13 @@ impl Core {
             let mut changes = false;
             for store in &stores {
                 changes |= record.stores.as_mut().is_some_and(|it| it.remove(store));
-                // To a store that has left nothing is brought back.
+                // A store that has left is not resynced.
                 changes |= self.has_left(*store) && record.out.remove(store).is_some();
             }
             Ok(changes)
         })
         .await?;
-        // A store that takes long keeps nobody waiting who wants to note a bit.
+        // A slow store keeps no task waiting that wants to note a bit.
         drop((bits, map));
         join_all(stores.iter().map(|one| self.delete_bits(*one))).await;
         self.unlisting.borrow_mut().clear();
@@ -386,7 +386,8 @@ impl Core {
         self.renew().await
     }
 
-    /// Deletes the bits of a store that has none any more, or that are of no account: the homes have them all.
+    /// Deletes the bits of a store that has none any more, or that are of no account: the bitmap replicas have them
+    /// all.
     pub(super) async fn delete_bits(&self, store: StoreNumber) {
         let there = self.member(store).and_then(|it| Some((it, it.link()?)));
         let Some((member, link)) = there else { return };

@@ -1,4 +1,4 @@
-//! What goes on by itself: doubts settled, bits cleared, as many copies of each extent as there should be.
+//! Background work: extents reconciled, bits cleared, as many copies of each extent as configured.
 //!
 //! ```text
 //! too few  -> extent alone -> one more copy, named when it is whole -> counted when a root with it is in the meta store
@@ -7,7 +7,7 @@
 //!
 //! Always true:
 //! 1. A store that loses a copy does not join before the meta store has a map without it.
-//! 2. One extent that nothing can be done about keeps neither the others waiting, nor whoever closes the volume.
+//! 2. One extent that nothing can be done about keeps neither the others waiting, nor the closing of the volume.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -21,10 +21,10 @@ use super::{Core, Placed, VolumeError};
 use crate::link::LinkError;
 use crate::names::{COPIES_MAX, EXTENT, Generation, StoreNumber};
 
-/// Extents whose copies are evened out at a time, when it takes long.
+/// Extents re-replicated at a time, when it takes long.
 const EVENING_MAX: usize = 8;
 
-/// Extents in doubt that are looked at before everything else goes on.
+/// Unreconciled extents that are looked at before everything else goes on.
 const SETTLED_MAX: usize = 16;
 
 /// A store loses a copy: until the meta store has a map without it, the store does not join.
@@ -44,7 +44,7 @@ impl Drop for Leaving<'_> {
 }
 
 impl Core {
-    /// Settles what is in doubt and clears what is clean, as long as the volume is open.
+    /// Reconciles extents and clears what is clean, as long as the volume is open.
     pub(super) async fn keep_clean(self: Rc<Self>) {
         let mut turn = 0_u64;
         let mut from = 0;
@@ -59,9 +59,9 @@ impl Core {
             };
             from = doubtful.last().map_or(0, |last| last.saturating_add(1));
             for index in &doubtful {
-                // Once: what nobody can settle now keeps nothing else waiting.
+                // Once: what cannot be reconciled now keeps nothing else waiting.
                 if let Err(error) = self.settled(*index, env::now()).await {
-                    tracing::debug!(volume = %self.id, index, %error, "still in doubt");
+                    tracing::debug!(volume = %self.id, index, %error, "still unreconciled");
                 }
             }
             if let Err(error) = self.clear_dirty(false).await {
@@ -140,7 +140,7 @@ impl Core {
             return Ok(());
         };
         if placed.young.get() {
-            // Of no use to anybody, and it would count for ever: the next change makes it anew.
+            // Of no use, and it would count for ever: the next change makes it anew.
             let lacks = placed.stores.borrow().len() < copies;
             return match lacks {
                 true => self.forget(index, &placed).await,
@@ -209,7 +209,7 @@ impl Core {
         };
         match copied.await {
             Ok(()) if member.standing.get() == Standing::In => {
-                // Who went out meanwhile may be in again, and had it deleted as nobody's.
+                // A store that went out meanwhile may be in again, and had it deleted as an orphan.
                 let still = || member.is_in_by(&link);
                 let leaves = numbers.iter().copied().find(|one| self.is_drained(*one));
                 let named = match leaves.filter(|_| numbers.len() >= COPIES_MAX) {
@@ -224,7 +224,7 @@ impl Core {
                     false => self.rid(layer, number).await,
                 }
             }
-            // The store was put out meanwhile: it looks through all it has when it comes back.
+            // The store left the in-sync set meanwhile: it looks through all it has when it comes back.
             Ok(()) => Ok(()),
             Err(
                 Halt::From(LinkError::Fenced { why, .. }) | Halt::To(LinkError::Fenced { why, .. }),
@@ -288,7 +288,7 @@ impl Core {
     }
 
     /// Takes a copy away that an extent has too many. Its range is the caller's alone, until a root without the copy is in
-    /// the meta store: whoever reads the map must not count one that changes do not reach.
+    /// the meta store. A reader of the map must not count a copy that changes do not reach.
     pub(super) async fn take_away(
         &self,
         index: u32,
@@ -324,8 +324,8 @@ impl Core {
         self.commit_surely().await
     }
 
-    /// Tells the record if something has fewer copies in sync than it says: whoever is put out from here on, or was a moment
-    /// ago, is counted without a copy that was just taken from its extent.
+    /// Lowers the record if something has fewer copies in sync than it says. A store that leaves the in-sync set from here
+    /// on, or just did, is counted without a copy that was just taken from its extent.
     pub(super) async fn tell_fewer(&self) -> Result<(), VolumeError> {
         self.change_record(|record| {
             let weakest = self.weakest(&record.out, record.copies);
@@ -336,7 +336,7 @@ impl Core {
         .await
     }
 
-    /// Tells the record when extents have more copies in sync than it says.
+    /// Raises the record when extents have more copies in sync than it says.
     async fn tell_weakest(&self) -> Result<(), VolumeError> {
         self.change_record(|record| {
             let weakest = self.weakest(&record.out, record.copies);
@@ -350,8 +350,8 @@ impl Core {
         .await
     }
 
-    /// Asks all stores for their room. Of one that does not answer the link is given up: a volume that nobody reads or writes
-    /// learns so that a store is gone.
+    /// Asks all stores for their room. Of one that does not answer the link is given up: so an idle volume learns that a
+    /// store is gone.
     async fn ask_for_room(&self) {
         let linked = self.members.values();
         let linked = linked.filter_map(|member| Some((member, member.link()?)));

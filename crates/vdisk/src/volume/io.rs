@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Always true:
-//! 1. A piece that was sent and not answered leaves its extent in doubt before its range is given up.
+//! 1. A piece that was sent and not answered leaves its extent unreconciled before its range is given up.
 //! 2. Stores for a new extent are noted before the first byte is sent to any of them.
 //! 3. Of two changes of the same bytes the one that came first is over before the other one begins, however often it is tried: one
 //!    that its client gave up long ago cannot land on what was answered later.
@@ -250,7 +250,7 @@ impl Core {
         }
         match (answer, failed.first()) {
             (Some(data), _) => Ok(data),
-            // The first write of it was never answered, and reached nobody.
+            // The first write of it was never answered, and reached no store.
             (None, Some((_, LinkError::Absent(_)))) if placed.young.get() => Ok(Buf::zeroed(0)),
             (None, Some((_, why))) => Err(self.no_copy(piece.index, why)),
             (None, None) => unreachable!("no answer and no failure"),
@@ -305,7 +305,7 @@ impl Core {
                     continue;
                 }
             }
-            // Nobody else is at an extent that no change of was answered yet, or at a block of an overlay.
+            // A change has an unacknowledged extent, or a block of an overlay, to itself.
             let index = piece.index;
             let (begins, overlay) = (self.begins(index), self.is_overlay(index));
             let range = match overlay && !begins {
@@ -339,7 +339,7 @@ impl Core {
                 Err(error) => return Err(error),
             };
             drop(held);
-            // Room that is being freed comes within seconds; who waits longer waits for more stores.
+            // Room that is being freed comes within seconds; a request that waits longer waits for more stores.
             let full = matches!(error, VolumeError::NoRoom { .. });
             let given_up = full && env::now() >= begun + self.settings.patience;
             if given_up || self.is_late(deadline, &error) {
@@ -424,8 +424,8 @@ impl Core {
         }
     }
 
-    /// Whoever opens the volume must know how few copies there may be. Of a new extent that is asked behind all changes of
-    /// the record under way: they counted without it.
+    /// The node that opens the volume must know how few copies there may be. Of a new extent that is asked behind all
+    /// changes of the record under way: they counted without it.
     async fn count_copies(&self, placed: &Placed) -> Result<(), VolumeError> {
         let fewer = |record: &VolumeRecord| placed.in_sync(&record.out) < record.weakest;
         if !placed.uncounted.get() && !fewer(&self.record.borrow().0) {
@@ -442,8 +442,8 @@ impl Core {
         Ok(())
     }
 
-    /// Sends a change to all copies of one object, for as long as a request may take once some copies may have it: if its range
-    /// were free meanwhile somebody might see it, and write something else, and the next try would bring it back.
+    /// Sends a change to all copies of one object. Once some copies may have it, it is tried for as long as a request may take.
+    /// If its range were free meanwhile a client might read it and write something else. The next try would undo that write.
     pub(super) async fn spread(
         self: &Rc<Self>,
         placed: &Rc<Placed>,
@@ -558,10 +558,10 @@ impl Core {
         let is_full = |why: &LinkError| matches!(why, LinkError::Full(_));
         let full = failed.iter().all(|(_, why)| is_full(why));
         let why = &failed[0].1;
-        // From here on nobody looks before the copies are equal, however this ends.
+        // From here on no client reads it before the copies are equal, however this ends.
         self.doubt(piece.index);
         if placed.young.get() && full {
-            // Nobody was answered, and nobody looked: it begins anew where there is room.
+            // No client had an answer, and none read it: it begins anew where there is room.
             for (member, _) in &failed {
                 member.free.set(Bytes(0));
             }
@@ -596,7 +596,7 @@ impl Core {
                 _ => Ok(Tried::InDoubt(self.no_copy(piece.index, why))),
             };
         }
-        // Whoever is in sync has it.
+        // Every in-sync store has it.
         self.believe(piece.index);
         placed.young.set(false);
         let least = self.record.borrow().0.min_isr;
@@ -717,7 +717,7 @@ impl Core {
     ) -> Result<Rc<Placed>, VolumeError> {
         let index = piece.index;
         if self.is_forgotten(index) {
-            // Else whoever opens the volume takes the one before for something that is still there.
+            // Else the next opening takes the one before for something that is still there.
             self.commit().await?;
         }
         let stores = self.choose_with_room(piece.len, piece.user).await?;
@@ -731,7 +731,7 @@ impl Core {
         let placed = Placed::new(name, stores, true);
         *placed.base.borrow_mut() = base.clone();
         placed.blocks.known.set(true);
-        // Whoever counts copies from here on counts it.
+        // Counts of copies from here on count it.
         placed.uncounted.set(true);
         self.extents.borrow_mut().insert(index, Rc::clone(&placed));
         if let Err(error) = self.enter(index, &placed).await {

@@ -1,4 +1,4 @@
-//! What older images of the volume have: nobody changes it, but it counts, and stores that come back get it.
+//! What older images of the volume have: no write changes it, but it counts, and stores that come back get it.
 //!
 //! ```text
 //! opened, a store comes back, now and then  -> records of the volume's images -> their maps, shared nodes once -> tables
@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Always true:
-//! 1. While the tables are not known, no store is put out that `weakest` in the record does not spare, and `weakest` does not
-//!    grow.
+//! 1. While the tables are not known, no store leaves the in-sync set that `weakest` in the record does not spare, and
+//!    `weakest` does not grow.
 //! 2. What is there too much (an image was deleted meanwhile) makes `weakest` smaller than it could be, and no greater.
-//! 3. What a map that was written anew names is in the tables from before the meta store can have that map, whoever reads the
-//!    maps before and after beside it.
+//! 3. What a map that was written anew names is in the tables from before the meta store can have that map. That holds
+//!    whichever task reads the maps beside it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,7 +75,7 @@ impl Tables {
     }
 }
 
-/// Somebody reads the maps, until this is dropped.
+/// A task reads the maps, until this is dropped.
 struct Reading<'a>(&'a Kept);
 
 impl Drop for Reading<'_> {
@@ -166,7 +166,7 @@ impl Core {
     /// Reads anew what the images before the head have.
     pub(super) async fn read_kept(&self) -> Result<(), VolumeError> {
         if self.record_in_doubt.get() {
-            // A map that was written anew, and of which nobody knows whether the meta store has it, is there or never will be.
+            // A rewritten map whose swap was indeterminate is in the meta store from here on, or never will be.
             self.change_record(|_| Ok(false)).await?;
         }
         let _reading = self.kept.read();
@@ -226,7 +226,7 @@ impl Core {
         }
     }
 
-    /// Something of older images that a store should have, behind that one, and was not brought yet.
+    /// Something of older images that a store should have, behind that one, and was not resynced yet.
     pub(super) fn next_kept(
         &self,
         member: &Member,
@@ -245,7 +245,8 @@ impl Core {
         all.next().map(|(name, places)| (*name, union(places)))
     }
 
-    /// Brings to a store that is out what the images before the head have there; why something of it cannot be.
+    /// Resyncs to a store that is out what the images before the head have there; returns why something of it cannot
+    /// be.
     pub(super) async fn bring_kept(
         &self,
         member: &Member,
@@ -257,7 +258,7 @@ impl Core {
             after = Some(name);
             let placed = Placed::new(name, stores.clone(), false);
             if !self.is_shared(&placed) && self.is_heads(&placed) {
-                // It is the head's alone by now, which brings it extent by extent, or has.
+                // It is the head's alone by now, which resyncs it extent by extent, or has.
                 let synced = member.synced.borrow().contains(&name.index);
                 if synced {
                     member.brought.borrow_mut().insert(name);

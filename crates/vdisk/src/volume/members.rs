@@ -1,10 +1,10 @@
-//! The stores of a volume, and its record: who is in sync, who is out, and how does everybody come to know?
+//! The stores of a volume, and its record: which are in sync, which are out, and how does every node come to know?
 //!
 //! Always true:
-//! 1. The record is changed by compare-and-swap only, one change at a time, and each has a new generation. Whoever finds
-//!    a record with another epoch is fenced.
-//! 2. A store is put out with a generation before every change it may have missed.
-//! 3. A link with a change in doubt is never used again; the store's next one has a greater mark.
+//! 1. The record is changed by compare-and-swap only, one change at a time, and each has a new generation. A writer that
+//!    finds a record with another epoch is fenced.
+//! 2. A store leaves the in-sync set with a generation before every change it may have missed.
+//! 3. A link with an indeterminate change is never used again; the store's next one has a greater mark.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,15 +40,15 @@ pub(super) struct Member {
     link: RefCell<Option<Rc<dyn Link>>>,
     /// Those of users, beside it.
     pub sides: Sides,
-    /// A change is in doubt: the next link needs a greater mark than this.
+    /// A change is indeterminate: the next link needs a greater mark than this.
     tainted: Cell<bool>,
     /// The mark of its next link.
     mark: Cell<Generation>,
-    /// While it is out: extents that resync has brought it, and that changes keep up to date.
+    /// While it is out: extents that were resynced, and that changes keep up to date.
     pub synced: RefCell<BTreeSet<u32>>,
     /// The same of what older images have.
     pub brought: RefCell<BTreeSet<ExtentName>>,
-    /// Why something cannot be brought to it.
+    /// Why something cannot be resynced to it.
     pub held_up: RefCell<Option<String>>,
     /// Copies that are being taken away from it.
     pub leaving: Cell<u64>,
@@ -120,13 +120,13 @@ impl Member {
         self.standing.get() != Standing::Out
     }
 
-    /// It misses a change of this extent: it must be brought that again before it joins, also where a snapshot has it by then.
+    /// It misses a change of this extent: that must be resynced again before it joins, also where a snapshot has it by then.
     pub fn lacks(&self, index: u32) {
         self.synced.borrow_mut().remove(&index);
         self.brought.borrow_mut().retain(|it| it.index != index);
     }
 
-    /// Nothing counts as brought to it.
+    /// Nothing counts as resynced to it.
     pub fn lacks_all(&self) {
         self.synced.borrow_mut().clear();
         self.brought.borrow_mut().clear();
@@ -160,7 +160,7 @@ impl Member {
         *self.link.borrow_mut() = Some(link);
     }
 
-    /// This link is of no more use. `tainted`: a change on it is in doubt.
+    /// This link is of no more use. `tainted`: a change on it is indeterminate.
     pub fn lose(&self, link: &Rc<dyn Link>, tainted: bool) {
         self.sides.drop_one(link);
         let mut own = self.link.borrow_mut();
@@ -169,8 +169,8 @@ impl Member {
             self.sides.clear();
             self.tainted.set(self.tainted.get() || tainted);
         } else if tainted {
-            // A later link, there or not yet, would have the same mark, and the volume's has that of a user's: what is in
-            // doubt may still come after its changes.
+            // A later link, there or not yet, would have the same mark, and so has the volume's beside a user's. An
+            // indeterminate change may still come after its changes.
             *own = None;
             self.sides.clear();
             self.tainted.set(true);
@@ -195,7 +195,7 @@ impl Volume {
                 *known.door.borrow_mut() = site.door;
                 continue;
             }
-            // Its first link seals the guard with what is newest now; nobody wrote there before.
+            // Its first link seals the guard with what is newest now; the volume never wrote there before.
             let member = Member::new(site, core.generation());
             if core.record.borrow().0.out.contains_key(&number) {
                 member.standing.set(Standing::Out);
@@ -280,7 +280,7 @@ impl Core {
         }
     }
 
-    /// The record the meta store holds now; another epoch means somebody else has the volume.
+    /// The record the meta store holds now; another epoch means that another writer has the volume.
     pub(super) fn check_epoch(&self, entry: Option<&Entry>) -> Result<VolumeRecord, VolumeError> {
         let Some(entry) = entry else {
             return Err(self.fence("its record is gone"));
@@ -306,8 +306,8 @@ impl Core {
         Ok(())
     }
 
-    /// Who is out by the record is out here too: it may have become so by a change whose answer was lost. Who is joining
-    /// is so in spite of the record.
+    /// A store that is out by the record is out here too: a change whose answer was lost may have removed it. One that
+    /// joins does so in spite of the record.
     fn heed(&self) {
         let out: Vec<StoreNumber> = self.record.borrow().0.out.keys().copied().collect();
         for member in out.iter().filter_map(|number| self.member(*number)) {
@@ -410,9 +410,8 @@ impl Core {
         Generation(oldest.0.saturating_sub(1))
     }
 
-    /// The least number of in-sync copies of any extent or node, of older images too, with these stores out, as whoever opens the volume finds them;
-    /// as many as there should be if there is none.
-    /// No more than the homes of dirty bits among them: whoever opens the volume must find one.
+    /// The least number of in-sync copies of any extent or node, of older images too, with these stores out, as the next opening finds them; as many
+    /// as there should be if there is none. No more than the bitmap replicas among them: the next opening must find one.
     pub(super) fn weakest(&self, out: &BTreeMap<StoreNumber, Generation>, copies: u8) -> u8 {
         let extents = self.extents.borrow();
         let all = extents.values().filter(|it| !it.stores.borrow().is_empty());
@@ -465,7 +464,7 @@ impl Core {
         Ok(true)
     }
 
-    /// A store has left the cluster, and nobody told us yet.
+    /// A store has left the cluster, and this volume had not heard of it.
     fn leave(&self, store: StoreNumber) {
         self.gone.borrow_mut().insert(store);
     }
@@ -484,7 +483,7 @@ impl Core {
         Ok(())
     }
 
-    /// Notes in the record that stores may have something of the volume, before they have: whoever opens it must seal them. A
+    /// Notes in the record that stores may have something of the volume, before they have: the next opening must seal them. A
     /// store that has left the cluster meanwhile is not listed any more.
     pub(super) async fn list_stores(&self, numbers: &[StoreNumber]) -> Result<(), VolumeError> {
         let lacks = |record: &VolumeRecord| {
@@ -517,7 +516,7 @@ impl Core {
         Ok(())
     }
 
-    /// New links, under a greater mark, to in-sync stores with changes in doubt: nothing of those is under way then.
+    /// New links, under a greater mark, to in-sync stores with indeterminate changes: none of those is under way then.
     pub(super) async fn renew(&self) -> Result<(), VolumeError> {
         let tainted = || self.members.values().filter(|member| member.tainted.get());
         // Others may get there, under the newest mark, while the record is changed.
@@ -577,7 +576,7 @@ impl Core {
                 let member = self.member(*number).expect("just listed");
                 let mark = member.mark.get();
                 match self.open_link(member).await {
-                    // Put out, or in doubt again, while it was opened.
+                    // Out of the in-sync set, or tainted again, while it was opened.
                     Ok(_) if !member.is_needed() || member.tainted.get() => {}
                     Ok(_) if member.mark.get() != mark => {}
                     Ok(link) => {
@@ -616,7 +615,7 @@ impl Core {
             let Some(lease) = lease else { return };
             let asked = env::clocks();
             let wait = match self.meta.keep(LeaseId(lease)).await {
-                // It may be kept although somebody else has the volume: he could not end it.
+                // It may be kept although another writer has the volume: that one could not end it.
                 Ok(ttl) => match self.still_ours().await {
                     Ok(()) => {
                         let ttl = ttl.min(self.settings.lease);
@@ -653,7 +652,7 @@ impl Core {
         self.check_epoch(found.as_ref()).map(drop)
     }
 
-    /// Takes a lease again, if nobody has the volume yet.
+    /// Takes a lease again, if no other writer has the volume yet.
     async fn new_lease(&self) -> Result<(), VolumeError> {
         let lease = writer_lease(&*self.meta, &self.settings).await;
         let lease = lease.map_err(|error| self.meta_error(error))?;
@@ -671,7 +670,7 @@ impl Core {
         .await
     }
 
-    /// Nobody before answers any more.
+    /// No earlier writer answers any more.
     pub(super) async fn waits_no_more(&self) -> Result<(), VolumeError> {
         self.change_record(|record| {
             let writer = record.writer.as_mut();
@@ -680,7 +679,7 @@ impl Core {
         .await
     }
 
-    // --- for people ---------------------------------------------------------------------------------
+    // --- for operators ---------------------------------------------------------------------------------
 
     pub(super) fn health(&self) -> Health {
         let record = self.record.borrow().0.clone();

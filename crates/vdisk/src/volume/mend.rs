@@ -1,13 +1,13 @@
 //! What makes copies equal again.
 //!
 //! ```text
-//! in doubt  -> extent alone -> one in-sync copy to the others, marked anew -> not in doubt
+//! unreconciled -> extent alone -> one in-sync copy to the others, marked anew -> reconciled
 //! ```
 //!
 //! Always true:
-//! 1. A copy that is brought to others was in sync: every change that was answered is in it.
-//! 2. What was brought to others is marked with the present generation, so that who is out gets it when he comes back.
-//! 3. A copy that is being made where there was none is nobody's copy before it is whole.
+//! 1. A copy that others are made from was in sync: every change that was answered is in it.
+//! 2. What was copied to others is marked with the present generation, so that resync gives it to stores that are out.
+//! 3. A copy that is being made where there was none does not count before it is whole.
 
 use std::rc::Rc;
 
@@ -34,11 +34,11 @@ pub(super) enum Halt {
     To(LinkError),
 }
 
-/// Why a store that is out was not brought something.
+/// Why something was not resynced to a store that is out.
 pub(super) enum Held {
     /// By the store itself: it begins anew.
     Store(String),
-    /// By what was to be brought: everything else can be.
+    /// By what was to be resynced: everything else can be.
     Extent(String),
 }
 
@@ -69,7 +69,7 @@ impl Core {
             }
             match self.reconcile(index).await {
                 Ok(()) => {
-                    // Nobody else is at this extent: whosever doubts there were, they are settled.
+                    // No other task is at this extent: whichever requests left it unreconciled, it is reconciled.
                     self.doubtful.borrow_mut().remove(&index);
                     return Ok(());
                 }
@@ -83,8 +83,8 @@ impl Core {
         }
     }
 
-    /// Waits until the copies of `index` are equal. One task for all who wait makes them so, to its end, whether or not they
-    /// wait so long: changes of copies under way are nobody's else.
+    /// Waits until the copies of `index` are equal. One task makes them so for all requests that wait, to its end, whether
+    /// or not they wait so long. Changes of copies under way belong to this task alone.
     pub(super) async fn settled_beside(
         self: &Rc<Self>,
         index: u32,
@@ -101,7 +101,7 @@ impl Core {
                 let core = Rc::clone(self);
                 env::spawn(async move {
                     if let Err(error) = core.settled(index, deadline).await {
-                        tracing::debug!(volume = %core.id, index, %error, "still in doubt");
+                        tracing::debug!(volume = %core.id, index, %error, "still unreconciled");
                     }
                     core.settling.borrow_mut().remove(&index);
                     core.news.notify_all();
@@ -112,7 +112,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whoever is needed, with a link; who has none is put out, if he can be spared.
+    /// Every store that is needed, with its link; one without leaves the in-sync set, if it can be spared.
     async fn reachable(
         &self,
         index: u32,
@@ -134,7 +134,7 @@ impl Core {
             .filter_map(|it| Some((*it, it.link()?)))
             .collect();
         if copies.len() < linked.len() || copies.is_empty() {
-            // Who could not be asked may have it: that nobody does is only known when all were.
+            // A store that could not be asked may have it: that none does is only known when all were.
             self.renew().await?;
             let why = LinkError::Gone("a link broke meanwhile".to_owned());
             return Err(self.no_copy(index, &why));
@@ -148,11 +148,11 @@ impl Core {
             return Ok(());
         };
         if self.is_shared(&placed) {
-            // Its copies were equal when it became so; what was doubtful above it was never named.
+            // Its copies were equal when it became so; what was unreconciled above it was never named.
             return Ok(());
         }
         let numbers = placed.stores.borrow().clone();
-        // Who is out and was brought this before must be brought it again before it joins.
+        // A store that is out must have this resynced again before it joins.
         for member in numbers.iter().filter_map(|one| self.member(*one)) {
             member.lacks(index);
         }
@@ -160,7 +160,7 @@ impl Core {
         let under_way = self.begin();
         let source = self.source(&placed, &copies).await?;
         let Some((source, size)) = source else {
-            // Nobody has it, so nobody was told that it was written. Its bit stays.
+            // No store has it, so no write of it was acknowledged. Its bit stays.
             placed.young.set(true);
             placed.blocks.doubt();
             return Ok(());
@@ -176,7 +176,7 @@ impl Core {
                     match made.await {
                         Ok(()) => Ok(()),
                         Err(Halt::To(error)) => Err(error),
-                        // Nothing is wrong with who should get it: nobody is put out for this.
+                        // Nothing is wrong with the target: no store leaves the in-sync set for this.
                         Err(Halt::From(error)) if error.ends_link() => {
                             self.lose_source(&copies, &source);
                             self.renew().await?;
@@ -220,8 +220,8 @@ impl Core {
         Ok(())
     }
 
-    /// Makes one copy of an extent in doubt what `source` is, of that size, but for its mark. One that is not there yet has
-    /// the mark 0 until it is whole, and is nobody's copy: whoever opens the volume after a crash must not take it for one.
+    /// Makes one copy of an unreconciled extent what `source` is, of that size, but for its mark. One that is not there yet
+    /// has the mark 0 until it is whole. An opening after a crash must not take it for a copy.
     async fn make_equal(
         &self,
         placed: &Placed,
@@ -276,7 +276,7 @@ impl Core {
         Ok(None)
     }
 
-    /// Brings what `source` has of an object to `to`, as `as_object`; where it is damaged, what another of `copies` has.
+    /// Copies what `source` has of an object to `to`, as `as_object`; where it is damaged, what another of `copies` has.
     pub(super) async fn copy(
         &self,
         object: &str,

@@ -1,30 +1,27 @@
 //! A replicated volume in use: one writer, copies of each extent in several stores.
 //!
 //! ```text
-//! read  -> not in doubt -> range shared -> which copy? (choice) -> a store -> data      failed: another copy, and mended
-//! write -> not in doubt -> range alone -> placed -> dirty bit -> all in-sync copies, durable -> answer
+//! read  -> reconciled   -> range shared -> which copy? (choice) -> a store -> data      failed: another copy, and repaired
+//! write -> reconciled   -> range alone -> placed -> dirty bit -> all in-sync copies, durable -> answer
 //!                                                                 '-- one failed: out, by compare-and-swap, before the answer
 //! ```
 //!
 //! ```text
-//! In      -> Out      a change may have missed it: the record says so before anybody is answered
-//! Out     -> Joining  resync has brought it everything; changes need it again from here on
+//! In      -> Out      a change may have missed it: the record says so before it is acknowledged
+//! Out     -> Joining  resync has given it everything; changes need it again from here on
 //! Joining -> In       the record says so
 //! Joining -> Out      a change missed it
 //! ```
 //!
 //! - `kept` what older images have. `nodes` where the map's nodes are; `commit` how the map becomes durable.
-//! - `open` from a record to a volume. `members` stores and the record. `io` reads and writes. `ranges` who is where.
-//!   `overlay` what is shared with other images; `snapshot` how it becomes so, and other sizes.
-//!   `dirty` which extents' copies may differ after a crash. `mend` what makes copies equal again.
-//!   `repair` what scrubs and reads found damaged. `room` what finds no place. `back` what stores that
-//!   come back are brought. `even` what goes on by itself. `drain` what leaves stores that are to be empty,
-//!   `rehome` the same for older images. `users` who is served under a class of his own. `age` which stores were put back to an
-//!   earlier state.
+//! - `open` from a record to a volume. `members` stores and the record. `io` reads and writes. `ranges` locks of bytes.
+//!   `overlay` what is shared with other images; `snapshot` how it becomes so, and other sizes. `dirty` which extents' copies
+//!   may differ after a crash. `mend` what makes copies equal again. `repair` what scrubs and reads found damaged. `room`
+//!   what finds no place. `back` resync of stores that come back. `even` background work. `drain` what leaves stores that are
+//!   to be empty, `rehome` the same for older images. `users` clients with a class of their own. `age` which stores were put back.
 //!
 //! The map is read when a volume is opened, and what was allocated since its last commit is found by listing; it is in memory
-//! while the volume is open, and committed beside reads and writes. Not here yet: background requests in a class of
-//! their own.
+//! while the volume is open, and committed beside reads and writes.
 //!
 //! Source: COST 3.2 (reads by cost, new extents on the cheapest disks, overwrites go to their copies, a write is answered
 //! when all copies are on disk); who may write, who is in sync and what happens after faults is ours.
@@ -32,7 +29,7 @@
 //! Always true:
 //! 1. A change that was answered is durable on every store that is in sync and has the extent.
 //! 2. A store that may have missed a change is out, in the record, before the change is answered.
-//! 3. No store is put out that has the last in-sync copy of an extent.
+//! 3. No store leaves the in-sync set that has the last in-sync copy of an extent.
 //! 4. What a read answered stays until it is written, whichever copy is read later: an extent whose copies may differ is not
 //!    read before they are equal.
 //! 5. Nothing is answered under a lease that may have run out, nor after a greater mark was seen.
@@ -54,6 +51,7 @@ mod overlay;
 mod ranges;
 mod rehome;
 mod repair;
+mod repairs;
 mod room;
 mod roster;
 mod snapshot;
@@ -86,7 +84,7 @@ use kept::Kept;
 use lease::Lease;
 use ranges::Ranges;
 use repair::Repairing;
-pub use repair::{Repairs, Unrepaired};
+pub use repairs::{LEFT_MAX, Repairs, Unrepaired};
 use roster::Roster;
 use usage::Usage;
 pub use users::{Seen, User};
@@ -112,9 +110,9 @@ pub struct Site {
 /// How a volume is used.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// This node, as people know it.
+    /// This node's name.
     pub node: String,
-    /// How long the writer's lease lasts, the same on all nodes; whoever takes over from one who did not close waits for it.
+    /// How long the writer's lease lasts, the same on all nodes; after an unclean close the next writer waits for it.
     pub lease: Nanos,
     /// By how much it counts as shorter: more than clocks drift apart in that time.
     pub margin: Nanos,
@@ -126,7 +124,7 @@ pub struct Settings {
     pub clean_after: Nanos,
     /// How often the map is committed while it changes.
     pub commit_after: Nanos,
-    /// How often what goes on by itself looks around.
+    /// How often background work looks around.
     pub tick: Nanos,
     /// Whose its requests are.
     pub origin: Origin,
@@ -181,7 +179,7 @@ pub enum VolumeError {
         /// What it said.
         source: MetaError,
     },
-    /// Somebody else has it now.
+    /// Another writer has it now.
     #[error(
         "volume {volume} was taken over ({why}); nothing is done here any more: open it again if it should be here"
     )]
@@ -202,7 +200,7 @@ pub enum VolumeError {
         volume: VolumeId,
         /// The least number of in-sync copies of any extent.
         weakest: u8,
-        /// Who does not answer.
+        /// The stores that do not answer.
         missing: Vec<String>,
         /// What the first said.
         why: String,
@@ -250,7 +248,7 @@ pub enum VolumeError {
         copies: usize,
         /// The volume's `min_isr`.
         least: u8,
-        /// Who is out.
+        /// The stores that are out.
         out: Vec<String>,
     },
     /// The map cannot be read or written.
@@ -297,12 +295,12 @@ pub enum VolumeError {
     },
     /// The lease could not be kept.
     #[error(
-        "volume {0} cannot keep its lease: the meta store does not answer, and somebody else may have the volume"
+        "volume {0} cannot keep its lease: the meta store does not answer, and another writer may have the volume"
     )]
     NoLease(VolumeId),
     /// It was closed while requests were under way.
     #[error(
-        "volume {volume} was closed, but requests were still under way after {waited}; whoever opens it next settles what \
+        "volume {volume} was closed, but requests were still under way after {waited}; the next opening reconciles what \
          they left"
     )]
     Busy {
@@ -325,7 +323,7 @@ fn stores(names: &[String]) -> String {
 }
 
 impl VolumeError {
-    /// May it go by itself?
+    /// Is it transient: may a later try succeed?
     fn passes(&self) -> bool {
         !matches!(
             self,
@@ -342,9 +340,9 @@ impl VolumeError {
 pub enum Condition {
     /// Every extent has all its copies in sync.
     Healthy,
-    /// Some copies are missing, and nobody brings them back now.
+    /// Some copies are missing, and none is re-replicated or resynced now.
     Degraded,
-    /// Some copies are missing, and are being brought back.
+    /// Some copies are missing, and are being re-replicated or resynced.
     Resyncing,
     /// There is no room for all copies of what is written anew.
     Full,
@@ -366,11 +364,11 @@ pub struct Health {
 /// What a volume has done since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Figures {
-    /// Copies that failed a read and were mended from another.
+    /// Copies that failed a read and were repaired from another.
     pub mended: u64,
     /// Damaged bytes that were written anew from another copy.
     pub repaired_bytes: u64,
-    /// Stores put out of sync.
+    /// Stores that left the in-sync set.
     pub put_out: u64,
     /// Stores taken in again.
     pub taken_in: u64,
@@ -467,7 +465,7 @@ impl Placed {
         })
     }
 
-    /// Copies that whoever opens the volume finds in sync.
+    /// Copies that the next opening finds in sync.
     fn in_sync(&self, out: &BTreeMap<StoreNumber, Generation>) -> u8 {
         let (stores, unsaid) = (self.stores.borrow(), self.unsaid.borrow());
         let counts = |one: &&StoreNumber| !out.contains_key(one) && !unsaid.contains(one);
@@ -496,7 +494,7 @@ enum Stand {
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// A change is answered before the record says who missed it.
+    /// A change is answered before the record says which store missed it.
     AnswerBeforeSwap,
     /// Reads do not wait for writes under way.
     LooseRead,
@@ -510,17 +508,19 @@ pub(crate) enum Bug {
     HalfBlock,
     /// Which blocks an overlay has is not looked for again when its copies were made equal.
     StaleBlocks,
-    /// A snapshot is taken of what is in doubt.
+    /// A snapshot is taken of unreconciled extents.
     UnsettledSnapshot,
     /// A change that is tried again lets others to its range meanwhile.
     FreeRange,
     /// What lies behind the end stays when a volume becomes smaller.
     KeepsBehind,
-    /// Stores that come back are brought what the head has, and nothing of snapshots.
+    /// Stores that come back get what the head has, and nothing of snapshots.
     HeadOnlyResync,
-    /// An older image's map is written anew whoever went out meanwhile.
+    /// An older image's map is written anew whichever store went out meanwhile.
     UncountedRehome,
-    /// A change in doubt on a user's own link does not end the volume's.
+    /// A damaged copy is repaired without its range: a write may come between.
+    LooseRepair,
+    /// An indeterminate change on a user's own link does not end the volume's.
     UsersDoubt,
 }
 
@@ -568,14 +568,14 @@ pub(crate) struct Core {
     /// What is named in it or before is in the map, in that of another image, or of no use.
     floor: Cell<Generation>,
     extents: RefCell<BTreeMap<u32, Rc<Placed>>>,
-    /// Extents whose copies may differ, and how many pieces say so; nobody reads or writes them before they are equal.
+    /// Extents whose copies may differ, and how many pieces say so; no request reads or writes them until then.
     doubtful: RefCell<BTreeMap<u32, u64>>,
     ranges: Rc<Ranges>,
     /// Changes in the order they came; those that are tried again keep their place.
     turns: Rc<Ranges>,
     /// Extents that get or lose copies just now.
     evening: RefCell<BTreeSet<u32>>,
-    /// Extents whose copies are made equal just now for those who want to read them.
+    /// Extents whose copies are made equal just now for reads that wait.
     settling: RefCell<BTreeSet<u32>>,
     dirty: Dirty,
     stamps: Stamps,
@@ -588,7 +588,7 @@ pub(crate) struct Core {
     record_in_doubt: Cell<bool>,
     lease: Lease,
     stand: RefCell<Stand>,
-    /// Something changed that somebody may wait for.
+    /// Something changed that a task may wait for.
     news: Event,
     figures: Cell<Figures>,
     usage: Usage,
@@ -606,6 +606,7 @@ struct UnderWay<'a> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         let core = self.core;
+        core.stamps.due();
         for (counts, key) in [(&core.under_way, self.mark), (&core.floors, self.floor)] {
             let mut counts = counts.borrow_mut();
             let count = counts.get_mut(&key).expect("counted when it began");
@@ -641,7 +642,7 @@ impl Core {
         }
     }
 
-    /// Somebody else has the volume.
+    /// Another writer has the volume.
     fn fence(&self, why: impl Into<String>) -> VolumeError {
         let why = why.into();
         if *self.stand.borrow() == Stand::Open {
@@ -711,7 +712,7 @@ impl Core {
     /// One piece that said so does not differ any more.
     fn believe(&self, index: u32) {
         let mut doubtful = self.doubtful.borrow_mut();
-        let count = doubtful.get_mut(&index).expect("it was in doubt");
+        let count = doubtful.get_mut(&index).expect("it was unreconciled");
         *count -= 1;
         if *count == 0 {
             doubtful.remove(&index);
@@ -733,8 +734,8 @@ impl Core {
         }
     }
 
-    /// Waits a little, longer after each try, and then for news: much of it is our own, and what fails at once would be
-    /// tried without end in no time.
+    /// Waits a little, longer after each try, and then for a change. Many changes are the volume's own: without the
+    /// wait, what fails at once would be tried without end.
     async fn pause(&self, tries: &mut u32) {
         env::sleep(Nanos::millis(1 << (*tries).min(6))).await;
         *tries += 1;
@@ -742,7 +743,7 @@ impl Core {
     }
 }
 
-/// A volume in use. Held as `Rc<dyn Device>` by whoever exports it; see the module's head.
+/// A volume in use. Held as `Rc<dyn Device>` by the export; see the module's head.
 ///
 /// Every write is durable when it is answered, so a flush has nothing to do.
 pub struct Volume {
@@ -820,7 +821,7 @@ impl Volume {
             return device::ready(Err(error));
         }
         let core = Rc::clone(&self.core);
-        // To its end, whether or not somebody waits.
+        // To its end, whether or not the caller still waits.
         let task = env::spawn(async move {
             let _request = core.usage.begin();
             core.change(span.start.byte(), span.len.0, data, user)

@@ -1,4 +1,4 @@
-//! The nodes of a volume's map in its stores, and who has them.
+//! The nodes of a volume's map, and which stores have them.
 //!
 //! ```text
 //! read    any store that the reference names, in-sync ones first, until a copy has the right checksum
@@ -250,7 +250,7 @@ impl Core {
                 }
             }
         }
-        // Who was put out meanwhile counts no more.
+        // A store that left the in-sync set meanwhile counts no more.
         chosen.retain(|member| member.standing.get() == Standing::In);
         let numbers: Vec<StoreNumber> = chosen.iter().map(|it| it.site.number).collect();
         Stores::new(&numbers).ok_or(why)
@@ -354,7 +354,7 @@ impl Core {
         Ok(!below.is_empty())
     }
 
-    /// Brings nodes that a store should have and lost.
+    /// Copies nodes that a store should have and lost.
     pub(super) async fn bring_nodes(&self, member: &Member) -> Result<(), String> {
         let link = member.link().ok_or("its link broke")?;
         let number = member.site.number;

@@ -3,17 +3,17 @@
 //! ```text
 //! record -> epoch, writer, lease: compare-and-swap
 //!   -> seal every in-sync store with the epoch; fewer than `weakest` may fail -> out, by compare-and-swap
-//!   -> the map, whole; what was allocated since its commit, by name -> bitmaps: which are in doubt
+//!   -> the map, whole; what was allocated since its commit, by name -> bitmaps: which are unreconciled
 //!   -> the old writer's lease is over -> open
 //! ```
 //!
 //! Always true:
 //! 1. Nothing is read before every in-sync store is sealed or out.
 //! 2. Every change that was ever answered is on a store that is sealed.
-//! 3. A writer who did not close may answer, from memory or from a store that is not sealed, until his lease is over; the
-//!    volume is not open before. No lease is kept that began before another epoch: its holder reads the record each time.
-//! 4. That it is over is known from the clock, or from a meta store whose leases are proof, in the step that gives the volume its epoch: a
-//!    lease ran out there later than its holder counts, and he himself had nobody to wait for.
+//! 3. A writer that did not close may answer, from memory or from a store that is not sealed, until its lease is over;
+//!    the volume is not open before. No lease is kept that began before another epoch: its holder reads the record.
+//! 4. That it is over is known from the clock, or from a meta store whose leases are proof, in the step that gives the volume its epoch.
+//!    There a lease runs out later than its holder counts. The proof needs a holder that had no earlier writer to wait for.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,11 +54,11 @@ const NODES: Bytes = Bytes::mib(32);
 const PIECE_MAX: u64 = 1 << 20;
 
 impl Volume {
-    /// Opens a volume here, whoever has it now: he is fenced.
+    /// Opens a volume here, whichever writer has it now: that one is fenced.
     ///
     /// # Errors
     /// [`VolumeError::Missing`], [`VolumeError::Record`], [`VolumeError::Settings`]; [`VolumeError::Offline`] if too few
-    /// stores can be sealed; [`VolumeError::Meta`]; [`VolumeError::Fenced`] if somebody else opened it at the same time.
+    /// stores can be sealed; [`VolumeError::Meta`]; [`VolumeError::Fenced`] if another node opened it at the same time.
     pub async fn open(
         id: VolumeId,
         meta: Rc<dyn MetaStore>,
@@ -89,7 +89,7 @@ impl Volume {
             Rc::clone(&below),
         )?);
         below.are_of(&core);
-        // The record's lease was asked for after that, and nobody has taken the volume since without waiting for its end.
+        // The record's lease was asked for after that, and no node has since taken the volume without awaiting its end.
         let lease = core.settings.lease.saturating_sub(core.settings.margin);
         core.lease.keep(asked, lease);
         if let Err(error) = core.begin_with(&before).await {
@@ -100,7 +100,7 @@ impl Volume {
             if let Some(own) = own
                 && let Err(error) = core.meta.revoke(own).await
             {
-                tracing::debug!(volume = %id, %error, "the lease of an opening that failed runs out by itself");
+                tracing::debug!(volume = %id, %error, "the lease of an opening that failed is left to expire");
             }
             return Err(error);
         }
@@ -109,22 +109,22 @@ impl Volume {
         // From here on: a lease of our own does not run out while that of another is awaited.
         env::spawn(Rc::clone(core).keep_lease());
         if waits {
-            // What was never allocated he answers by himself, and from a store whose way out he never heard of he reads.
+            // The old writer may answer from memory, or from a store whose removal it never heard of.
             env::sleep(alone.since(env::now())).await;
             if let Err(error) = core.waits_no_more().await {
-                // Whoever comes next waits longer than he need.
-                tracing::debug!(volume = %id, %error, "that nobody is waited for any more is not said");
+                // The next writer waits longer than it need.
+                tracing::debug!(volume = %id, %error, "the record still says that an earlier writer is waited for");
             }
         }
         core.start();
         Ok(Rc::new(volume))
     }
 
-    /// Ends the use of the volume: waits for what is under way, no longer than a request may take, and leaves nothing in
-    /// doubt if it can.
+    /// Ends the use of the volume. It waits for what is under way, no longer than a request may take, and leaves
+    /// nothing unreconciled if it can.
     ///
     /// # Errors
-    /// [`VolumeError`] if something is left in doubt: whoever opens the volume next settles it. It is closed all the same.
+    /// [`VolumeError`] if something is left unreconciled: the next opening reconciles it. It is closed all the same.
     pub async fn close(&self) -> Result<(), VolumeError> {
         let core = &self.core;
         let waited = core.settings.deadline;
@@ -150,7 +150,7 @@ struct Taken {
     before: VolumeRecord,
 }
 
-/// A lease that everybody sees, for whoever writes a volume.
+/// A lease that every node sees, for the writer of a volume.
 pub(super) async fn writer_lease(
     meta: &dyn MetaStore,
     settings: &Settings,
@@ -182,7 +182,7 @@ async fn take(
         return Err(VolumeError::Settings { volume: id, why });
     }
     if let Some(why) = before.refusal() {
-        // It was told once; nothing is changed any more.
+        // It was refused once before; nothing is changed any more.
         return Err(VolumeError::Settings { volume: id, why });
     }
     let mut compares = vec![Compare::Unchanged(key.clone(), found.changed)];
@@ -217,18 +217,18 @@ async fn take(
         Ok(Outcome::Done(revision)) => Some(revision),
         Ok(Outcome::Refused(_)) => None,
         Err(MetaError::Unknown { .. }) => {
-            // Our lease is in it, so it is nobody else's.
+            // Our lease is in it, so it is this writer's own.
             let now = meta.get(&key).await.map_err(failed)?;
             now.filter(|now| now.value == value).map(|now| now.changed)
         }
         Err(error) => return Err(failed(error)),
     };
     let Some(revision) = taken else {
-        let why = "somebody changed its record while it was opened".to_owned();
+        let why = "another node changed its record while it was opened".to_owned();
         return Err(VolumeError::Fenced { volume: id, why });
     };
     if let Some(old) = &before.writer {
-        // He learns it at once, if he can hear; in any case his lease is kept no more.
+        // The old writer learns it at once, if it reaches the meta store; in any case its lease is kept no more.
         match meta.revoke(LeaseId(old.lease)).await {
             Ok(()) | Err(MetaError::NoLease { .. }) => {}
             Err(error) => return Err(failed(error)),
@@ -241,7 +241,7 @@ async fn take(
     })
 }
 
-/// The image that the volume writes to. Nobody but its writer gives it a root.
+/// The image that the volume writes to. Only its writer gives it a root.
 async fn head_of(
     record: &VolumeRecord,
     meta: &dyn MetaStore,
@@ -357,7 +357,7 @@ impl Core {
         let sealed = self.seal(before).await?;
         let doubtful = self.recover(&sealed).await?;
         if let Err(error) = self.read_kept().await {
-            // Until it is, nobody is put out that something older may need.
+            // Until it is, no store leaves the in-sync set that something older may need.
             tracing::warn!(volume = %self.id, %error, "what older images have is not known yet");
         }
         self.dirty.preset(doubtful.clone());
@@ -436,7 +436,7 @@ impl Core {
             return Ok(sealed);
         }
         // All that was answered has the mark of the generation before this opening at most, and they have it; what was under
-        // way is in doubt, and will be marked anew.
+        // way is unreconciled, and will be marked anew.
         self.change_record(|record| {
             let mut anything = false;
             for number in &missing {
@@ -457,14 +457,14 @@ impl Core {
         Ok(sealed)
     }
 
-    /// Finds out who has which extent, and which of them are in doubt.
+    /// Finds out which stores have which extent, and which extents are unreconciled.
     async fn recover(
         &self,
         sealed: &[(StoreNumber, Rc<dyn Link>)],
     ) -> Result<BTreeSet<u32>, VolumeError> {
         let failed = |why: LinkError| match why {
             LinkError::Fenced { why, .. } => self.fence(why),
-            // Tried again as a whole: the store is put out then, or answers.
+            // Tried again as a whole: the store leaves the in-sync set then, or answers.
             other => self.offline(other.to_string()),
         };
         let most = extents(self.size().0);
@@ -484,7 +484,7 @@ impl Core {
                 let prefix = ExtentName::prefix(self.id);
                 let part = self.within(link.list(&prefix, after.as_deref())).await;
                 let part = part.map_err(failed)?;
-                // What was not copied to its end has the mark 0: it is nobody's copy.
+                // What was not copied to its end has the mark 0: it does not count as a copy.
                 let ours = |stat: &&Stat| ExtentName::parse(&stat.name).is_some();
                 for part in part.objects.iter().filter(ours).filter(|it| it.mark == 0) {
                     let gone = self.within(link.delete(&part.name, Change::default()));
@@ -506,7 +506,7 @@ impl Core {
         self.enter_found(found).await?;
         doubtful.retain(|index| self.extents.borrow().contains_key(index));
         self.change_record(|record| {
-            // It grows when the homes have what is in doubt.
+            // It grows when the bitmap replicas have the bits of what is unreconciled.
             let weakest = self.weakest(&record.out, record.copies).max(1);
             let weakest = weakest.min(record.weakest.max(1));
             let mut changes = record.weakest != weakest;
@@ -537,7 +537,7 @@ impl Core {
         if found <= generation.0 {
             return self.fence(why);
         }
-        // Else each try would come closer to the store's mark, until one opens the volume by an old list of who is out.
+        // Else each try would come closer to the store's mark, until one opens the volume by an old list of out stores.
         let told = self.change_record(|record| {
             record.older_than = Some(Generation(found));
             // A writer that is still waited for is so when the fence was put right, too.
@@ -598,7 +598,7 @@ impl Core {
         Ok(())
     }
 
-    /// What listings of in-sync stores say of the extents: the one allocated last, and who has it.
+    /// What listings of in-sync stores say of the extents: the one allocated last, and which stores have it.
     fn gather(
         found: &mut BTreeMap<u32, (ExtentName, Vec<StoreNumber>)>,
         name: ExtentName,
@@ -632,7 +632,7 @@ impl Core {
                     continue;
                 }
                 Err(LinkError::Damaged(why)) => {
-                    tracing::warn!(volume = %self.id, why, "a page of a bitmap: all its extents are in doubt");
+                    tracing::warn!(volume = %self.id, why, "a page of a bitmap: all its extents are unreconciled");
                     let first = (at * 8) as u32;
                     set.extend(first..most.min(first + dirty::BITS));
                 }
@@ -643,9 +643,9 @@ impl Core {
         Ok(set)
     }
 
-    /// Leaves nothing for whoever opens the volume next: neither a map to be found by names, nor doubts, nor a writer.
+    /// Leaves nothing for the next opening: neither a map to be found by names, nor unreconciled extents, nor a writer.
     async fn leave_clean(&self) -> Result<(), VolumeError> {
-        // Extents of which nothing was answered may be nowhere, and whoever reads the map cannot know.
+        // Unacknowledged extents may be on no store, and a reader of the map cannot know.
         self.drop_young().await?;
         let committed = self.commit().await;
         let cleared = self.clear_dirty(true).await;
@@ -655,12 +655,12 @@ impl Core {
             .await
     }
 
-    /// What goes on by itself with one store.
+    /// The background work for one store.
     pub(super) fn start_with(self: &Rc<Self>, number: StoreNumber) {
         env::spawn(Rc::clone(self).keep_in_sync(number));
     }
 
-    /// What goes on by itself from now on.
+    /// The background work from now on.
     fn start(self: &Rc<Self>) {
         env::spawn(Rc::clone(self).keep_links());
         env::spawn(Rc::clone(self).keep_clean());

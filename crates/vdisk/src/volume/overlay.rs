@@ -10,9 +10,10 @@
 //! An object is shared if another volume allocated it, or this one not after the image before its head.
 //!
 //! Always true:
-//! 1. An overlay has a block whole or not at all, and a block that it has once it never lacks again, but while in doubt.
+//! 1. An overlay has a block whole or not at all, and a block that it has once it never lacks again, but while
+//!    unreconciled.
 //! 2. What is shared is never changed.
-//! 3. The base of a block and the block are under one range: nobody reads the one while the other is written.
+//! 3. The base of a block and the block are under one range: no client reads the one while the other is written.
 
 use std::rc::Rc;
 
@@ -50,7 +51,7 @@ impl Core {
         filling(&placed.object, self.id)
     }
 
-    /// Must the extent have an object of its own, or has it one that nobody else looks at, for a change of it?
+    /// Must the extent have an object of its own, or has it one that no other image has, for a change of it?
     pub(super) fn begins(&self, index: u32) -> bool {
         let placed = self.placed(index);
         placed.is_none_or(|placed| placed.young.get() || self.is_shared(&placed))
@@ -72,7 +73,7 @@ impl Core {
                 placed.blocks.add(found);
                 placed.blocks.known.set(true);
             } else if self.is_doubtful(placed.name.index) {
-                let why = LinkError::Gone("its blocks are in doubt".to_owned());
+                let why = LinkError::Gone("which blocks it has is unknown".to_owned());
                 return Err(self.no_copy(placed.name.index, &why));
             }
         }
@@ -91,7 +92,7 @@ impl Core {
                     let data = extents.iter().filter(|it| it.data && it.len > 0);
                     return Ok(data.fold(0, |mask, it| mask | touched(it.offset, it.len)));
                 }
-                // The first change of it was never answered, and reached nobody.
+                // The first change of it was never answered, and reached no store.
                 Err(LinkError::Absent(_)) if placed.young.get() => return Ok(0),
                 Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
                 Err(error) => {
@@ -304,7 +305,7 @@ impl Core {
         });
         let named = join_all(named.collect::<Vec<_>>()).await;
         let named = named.into_iter().collect::<Result<Vec<()>, LinkError>>();
-        // Who went out meanwhile may have come back already, and had it deleted as nobody's.
+        // A store that went out meanwhile may have come back already, and had it deleted as an orphan.
         let still = || copies.iter().all(|(member, link)| member.is_in_by(link));
         let entered = match named {
             Ok(_) => match self.enter_if(index, &merged, still).await {

@@ -1,7 +1,7 @@
-//! Who is at which bytes of a volume?
+//! Which requests hold which bytes of a volume?
 //!
 //! A write has its range alone, reads share theirs; first come, first served among those that overlap. So copies differ
-//! only where a write is under way, and there nobody looks: any copy of any range that can be read holds the same.
+//! only where a write is under way, and no client reads there. Any copy of any range that can be read holds the same.
 //!
 //! Choice: the paper does not say what a read sees of a write under way. Here it waits for it.
 
@@ -33,7 +33,7 @@ pub(super) struct Held {
 }
 
 impl Ranges {
-    /// Waits for all who came before, overlap, and cannot share.
+    /// Waits for all that came before, overlap, and cannot share.
     pub async fn take(self: &Rc<Self>, range: Range<u64>, alone: bool) -> Held {
         let number = self.next.get();
         self.next.set(number + 1);

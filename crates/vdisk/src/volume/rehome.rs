@@ -7,15 +7,15 @@
 //!   -> what the map before had, and no image beside it, is freed
 //! ```
 //!
-//! An image is what it was: the same objects in the same order, some of them elsewhere. What is handed over stays so, whatever
-//! becomes of the rest.
+//! An image is what it was: the same objects in the same order, some of them elsewhere. A part that is in the image's record
+//! stays so, whatever becomes of the rest.
 //!
 //! Always true:
 //! 1. The images that have a node are neighbours of each other, as `image` asks for: a node leaves an image only when none
 //!    of its children has it, and no child is made meanwhile (each takes a number, which is compared).
 //! 2. A copy that a new map names is whole and durable, and made for it: what else lies about is not looked at.
 //! 3. With a new map nothing has fewer in-sync copies than the record says.
-//! 4. No copy is freed of what an image of another volume below it has: its writer may be bringing it there again.
+//! 4. No copy is freed of what an image of another volume below it has: its writer may be copying it there again.
 //! 5. The head gets no copy on a store while copies there are freed, and none is freed that it has by then, or is about to get.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,9 +35,9 @@ use crate::meta::{Outcome, Revision};
 use crate::names::{COPIES_MAX, ExtentName, Generation, ImageId, NodeName, StoreNumber, Stores};
 use crate::record::extents;
 
-/// Extents that are handed over at once: 64 MiB.
+/// Extents relocated in one swap of the record: 64 MiB.
 const PART: usize = 16;
-/// A part ends after that time at the latest: whoever opens a volume for a while is to get somewhere.
+/// A part ends after that time at the latest: a volume that is opened for a while is to get somewhere.
 const PART_TIME: Nanos = Nanos::secs(1);
 
 /// How often images are looked at again because one was made somewhere.
@@ -73,7 +73,7 @@ impl Wanted {
         }
     }
 
-    /// Is an image's map to be written anew? Who reads a ghost is nobody; but it is not to keep a store.
+    /// Is an image's map to be written anew? A deferred-delete image has no reader, but it is not to keep a store.
     fn is_for(&self, image: &ImageRecord) -> bool {
         matches!(self, Wanted::Without(_)) || image.is_live()
     }
@@ -174,7 +174,7 @@ impl Core {
                     }
                     Err(error @ VolumeError::Meta { .. }) => return Err(error),
                     Err(error) if error.passes() => {
-                        // Of a map that cannot be read nobody knows what it names. Others are moved all the same.
+                        // What a map names that cannot be read is unknown. Others are moved all the same.
                         tracing::debug!(volume = %self.id, image = %id, %error, "an older image stays where it is");
                         held.insert(id);
                         left.extend(stores);
@@ -315,8 +315,8 @@ impl Core {
         Ok(self.takes_nodes() && leaves.all(|one| self.is_drained(*one)))
     }
 
-    /// Gives the image what changed in its map, and frees what nobody has any more. `false`: somebody changed something
-    /// meanwhile, or too few copies are in sync.
+    /// Gives the image what changed in its map, and frees what no image has any more. `false`: another change came
+    /// between, or too few copies are in sync.
     async fn hand_over(
         self: &Rc<Self>,
         seen: &mut Seen,
@@ -329,7 +329,7 @@ impl Core {
         // That they are drained may be taken back at any moment.
         let _freeing = self.freeing(stores);
         let commit = {
-            // No commit of the head comes between: what is written here is younger than the head's map until it is named.
+            // No commit of the head comes between: what is written here is born after the head's map until it is named.
             let _one = self.committing.acquire(1).await;
             self.change_record(|_| Ok(true)).await?;
             let generation = Generation(self.generation().0 - 1);
@@ -408,7 +408,7 @@ impl Core {
                 self.kept.add(&entries, &nodes);
             }
         };
-        // Whoever is put out from here on is counted with it, also where the maps were read a moment before this.
+        // A store that leaves the in-sync set from here on is counted with it, also if the maps were read before.
         count();
         let named = self.meta.txn(change.compares, change.ops).await;
         count();
@@ -434,7 +434,7 @@ impl Core {
         }
     }
 
-    /// Has everything there at least as many in-sync copies as the record says? Of what nobody reads the nodes count alone.
+    /// Has everything there at least as many in-sync copies as the record says? Of an unread image nodes count alone.
     pub(super) fn is_enough(
         &self,
         image: &ImageRecord,
@@ -548,7 +548,7 @@ impl Core {
         Ok(Some(elsewhere).filter(|it| it != entry))
     }
 
-    /// Nobody reads it, and it may be freed already: what counts is its name.
+    /// No client reads it, and it may be freed already: what counts is its name.
     async fn unread_elsewhere(
         &self,
         layer: &Layer,
@@ -559,7 +559,7 @@ impl Core {
         if stay.is_empty()
             && let Some(number) = self.choose_one(&[])
         {
-            // By the record whoever forgets a store knows that something names it.
+            // The record says that something names the store, to the code that would forget it.
             self.list_stores(&[number]).await?;
             stay.push(number);
         }
@@ -582,7 +582,7 @@ impl Core {
         let stay = had.iter().copied().filter(|one| !stores.contains(one));
         let mut at: Vec<StoreNumber> = stay.collect();
         let name = layer.name(index);
-        // Where the head or another image has it already, it need not be brought.
+        // Where the head or another image has it already, it need not be copied.
         let head = self.placed(index).into_iter();
         let head = head.flat_map(|placed| placed.layers());
         let head = head.filter(|own| own.name == name);
@@ -614,7 +614,7 @@ impl Core {
         let all = seen.all.values().map(|known| &known.record);
         let mut at = Vec::new();
         for image in all.filter(|it| it.volume == self.id && it.id != head && it.is_live()) {
-            // What cannot be read is brought.
+            // What cannot be read is copied.
             let Ok((_, Some(entry))) = self.path(image.root, index).await else {
                 continue;
             };
@@ -637,7 +637,7 @@ impl Core {
                 .any(|one| domain(one) == Some(member.site.domain))
     }
 
-    /// Makes a copy of what nobody changes on a store. `false`: not now.
+    /// Makes a copy, on a store, of what no write changes. `false`: not now.
     async fn bring_beside(
         &self,
         number: StoreNumber,
@@ -659,7 +659,7 @@ impl Core {
             Err(Held::Extent(why)) => (why, false),
             Err(Held::Store(why)) => (why, true),
         };
-        tracing::debug!(volume = %self.id, store = %self.label(number), why, "what an older image has was not brought");
+        tracing::debug!(volume = %self.id, store = %self.label(number), why, "what an older image has was not copied");
         if in_doubt {
             member.lose(&link, true);
             self.renew().await?;
@@ -704,7 +704,7 @@ fn on(there: &Walked, stores: &Drained) -> Drained {
         .collect()
 }
 
-/// What a commit made that nobody will look at.
+/// What a commit made that no reader will look at.
 fn written_only(commit: &Commit) -> Freed {
     Freed {
         nodes: commit.written.clone(),

@@ -28,7 +28,7 @@ use crate::names::StoreNumber;
 /// this. A write takes new room before it frees the old.
 const KEPT_MIN: Bytes = Bytes::mib(2);
 const KEPT_MAX: Bytes = Bytes::mib(64);
-/// A store with less room than this is full, for people.
+/// A store with less room than this is full, for operators.
 const LITTLE: u64 = 1 << 20;
 /// A store that was full and has not answered for so many timeouts is gone: it holds up no writes.
 const GONE_AFTER: u64 = 4;

@@ -1,6 +1,7 @@
 //! The stores of a volume, by number.
 //!
-//! Who is in it stays: requests hold a [`Member`] while they wait, and stores that join the cluster meanwhile are added behind.
+//! A store stays in it: requests hold a [`Member`] while they wait, and stores that join the cluster meanwhile are added
+//! behind.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

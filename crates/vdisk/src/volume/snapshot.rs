@@ -1,13 +1,13 @@
 //! The volume as it is at one moment, kept; and another size.
 //!
 //! ```text
-//! snapshot  all ranges held -> what is in doubt settled -> map committed -> dirty bits cleared -> one transaction
+//! snapshot  all ranges held -> unreconciled extents reconciled -> map committed -> dirty bits cleared -> one transaction
 //! larger    one transaction
 //! smaller   ranges behind the end held -> extents there dropped, the rest of the last one zeroed -> committed -> one transaction
 //! ```
 //!
 //! Always true:
-//! 1. The copies of what a snapshot has are equal, and each is there: nobody will ever settle them again.
+//! 1. The copies of what a snapshot has are equal, and each is there: nothing reconciles them ever again.
 //! 2. Nothing is changed while it is not known whether a snapshot was taken.
 //! 3. Behind the end of a volume there are zeroes, whatever was there before it became smaller.
 

@@ -51,7 +51,7 @@ impl Volume {
         self.core.usage.idle_for()
     }
 
-    /// Is it still open, and nobody else's?
+    /// Is it still open, and taken by no other writer?
     pub fn is_open(&self) -> bool {
         self.core.usable().is_ok()
     }

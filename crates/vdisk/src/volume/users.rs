@@ -5,14 +5,14 @@
 //!                                                     '-- none there (yet): the volume's link
 //! ```
 //!
-//! A user changes who is served first, and nothing else. Its link to a store is a second one under the mark of the volume's
-//! own, beside which it was opened: what is sealed off seals off both, and no client waits until it is there.
+//! A user changes which request is served first, and nothing else. Its link to a store is a second one under the mark of
+//! the volume's own, beside which it was opened: what is sealed off seals off both, and no client waits until it is there.
 //!
 //! Source: COST 3.1 (priorities of clients and fairness among them, in q); that they are set per export too is ours.
 //!
 //! Always true:
 //! 1. A user's link is used only as long as the volume's link beside it is: both have the same mark.
-//! 2. A change in doubt on it ends the volume's link as well, so the store's next one has a greater mark.
+//! 2. An indeterminate change on it ends the volume's link as well, so the store's next one has a greater mark.
 //! 3. What it surely did not do is asked again on the volume's link.
 
 use std::cell::{Cell, RefCell};
@@ -43,12 +43,12 @@ pub(super) struct UserId(u16);
 impl UserId {
     /// The volume itself.
     pub const OWN: UserId = UserId(0);
-    /// What it copies by itself: to stores that come back, from those that are drained, where copies lack. Of low class, and under no
+    /// Its background copies: to stores that come back, from those that are drained, where copies lack. Of low class, and under no
     /// reservation of the volume's.
     pub const BACKGROUND: UserId = UserId(1);
 }
 
-/// Somebody who uses a volume as a client of his own.
+/// A user of a volume, with a client of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
     /// Who it is.
@@ -174,7 +174,8 @@ impl Sides {
 }
 
 impl Core {
-    /// The link that a user's requests to a store take. Nobody waits: while it is opened they take the volume's own.
+    /// The link that a user's requests to a store take. No request waits: while it is opened they take the volume's
+    /// own.
     pub(super) fn link_of(self: &Rc<Self>, member: &Member, user: UserId) -> Option<Rc<dyn Link>> {
         let main = member.link()?;
         if user == UserId::OWN {
@@ -216,7 +217,7 @@ impl Core {
         member.sides.set(user, &main, now);
     }
 
-    /// The link that copying by itself takes beside `main`, a store's own; that one where there is no other.
+    /// The link that background copies take beside `main`, a store's own; that one where there is no other.
     pub(super) async fn background(&self, main: &Rc<dyn Link>) -> Rc<dyn Link> {
         let is_its = |member: &&Member| member.link().is_some_and(|it| Rc::ptr_eq(&it, main));
         let Some(member) = self.members.values().find(is_its) else {
@@ -236,7 +237,7 @@ impl Core {
     async fn open_sides(&self, user: UserId) {
         let opening = self.members.values().filter_map(|member| {
             let main = member.link()?;
-            // Whoever opens one already goes on.
+            // An opening under way goes on.
             member.sides.find(user, &main).err().filter(|due| *due)?;
             member.sides.set(user, &main, Now::Opening);
             Some(self.open_side(member.site.number, user, main))
@@ -300,7 +301,8 @@ impl Core {
 }
 
 impl Volume {
-    /// Changes what people set in its record: `change` does so and says whether anything is different. It may be asked several times.
+    /// Changes what operators set in its record: `change` does so and says whether anything is different. It may be asked several
+    /// times.
     ///
     /// # Errors
     /// [`VolumeError`], if the record could not be changed; with [`VolumeError::Meta`] it may have been.
@@ -310,7 +312,7 @@ impl Volume {
     ) -> Result<(), VolumeError> {
         let core = Rc::clone(&self.core);
         let changing = async move { core.change_record(|record| Ok(change(record))).await };
-        // To its end, whether or not somebody waits.
+        // To its end, whether or not the caller still waits.
         env::spawn(changing).await
     }
 
@@ -330,7 +332,7 @@ pub struct Seen {
 }
 
 impl Volume {
-    /// The volume for somebody who is a client of its own.
+    /// The volume for a user that is a client of its own.
     pub async fn seen_by(self: &Rc<Self>, user: User) -> Rc<Seen> {
         let user = self.core.users.enter(user);
         if user != UserId::OWN {

@@ -1,6 +1,7 @@
 //! What goes wrong with stores, and what is done about it where no node has a volume open.
 
 use store::BadBlock;
+use vdisk::cluster::volumes::Overview;
 
 use super::*;
 
@@ -193,15 +194,63 @@ fn a_node_asks_the_one_that_has_a_volume_open() {
 fn a_volume_that_is_closed_while_its_owner_is_asked_is_changed_by_who_asked() {
     env::Runtime::simulated(78).block_on(async {
         let (twin, places, owner) = two_stores().await;
-        let asker = super::cluster("n2", twin.client(), &places);
+        let meta = twin.client();
+        let asker = super::cluster("n2", meta.clone(), &places);
         asker.start();
         owner.create(&vm("vm1")).await.unwrap();
         let in_use = owner.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 1).await;
+        let asking = asked(&asker);
+        until_asked(&meta).await;
         drop(in_use);
+        // It closes the volume before it looks at what others ask.
         owner.stop().await;
-        let now = asker.snapshot(&name("vm1"), &name("s")).await.unwrap();
+        let now = asking.await.unwrap();
         assert_eq!(now.snapshots.len(), 1);
+        let used = asker.overview(&name("vm1")).await.unwrap().used;
+        assert_eq!(used, Use::Here(0), "it was opened by who asked");
+        assert_eq!(questions(&meta).await, 0, "it was withdrawn");
+    });
+}
+
+/// Another node than the owner is asked for a snapshot.
+fn asked(asker: &Rc<Cluster>) -> env::Task<Result<Overview, ClusterError>> {
+    let asker = Rc::clone(asker);
+    env::spawn(async move { asker.snapshot(&name("vm1"), &name("s")).await })
+}
+
+async fn questions(meta: &TwinClient) -> usize {
+    let found = meta.range("ask/", None, 10).await;
+    found.unwrap().entries.len()
+}
+
+async fn until_asked(meta: &TwinClient) {
+    while questions(meta).await == 0 {
+        env::sleep(Nanos::millis(1)).await;
+    }
+}
+
+#[test]
+fn a_question_whose_answer_the_meta_store_does_not_bring_says_what_was_asked_of_whom() {
+    env::Runtime::simulated(80).block_on(async {
+        let (twin, places, owner) = two_stores().await;
+        let meta = twin.client();
+        let asker = super::cluster("n2", meta.clone(), &places);
+        asker.start();
+        owner.create(&vm("vm1")).await.unwrap();
+        let in_use = owner.open(&name("vm1")).await.unwrap();
+        write(in_use.volume(), 0, 1).await;
+        let asking = asked(&asker);
+        until_asked(&meta).await;
+        refuse(&meta, true);
+        let refused = told(asking.await);
+        assert!(
+            refused.starts_with(
+                "node n1 was asked to take a snapshot of volume vm1, and the meta store"
+            ),
+            "{refused}"
+        );
+        assert!(refused.contains("`tanada volume show vm1`"), "{refused}");
     });
 }
 

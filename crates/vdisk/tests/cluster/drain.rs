@@ -141,7 +141,7 @@ fn what_a_node_that_died_was_moving_is_moved_on_by_another_or_by_itself() {
             // Another node, or the same one, started again.
             let second = cluster(["n1", "n2"][seed as usize % 2], twin.client(), &places);
             second.start();
-            // Nobody uses the volume: who is up opens it, as soon as the other is seen to be gone.
+            // No client uses the volume: a node that is up opens it, as soon as the other is seen to be gone.
             emptied(&second, number).await;
             second.remove_store(&name(gone), false).await.unwrap();
             places.0.borrow()[gone].down.set(true);
@@ -193,7 +193,7 @@ fn snapshots_and_clones_leave_a_drained_store_and_nothing_is_left_behind_in_the_
             drain(&cluster, gone).await;
             emptied(&cluster, number).await;
             cluster.remove_store(&name(gone), false).await.unwrap();
-            // Extents that the clone has too are not freed there: its writer may be bringing them back.
+            // Extents that the clone has too are not freed there: its writer may be copying them back.
             let left = places.extents(gone);
             assert_eq!(all_of(&places, gone), left, "{gone}");
             assert!(left <= 3, "{gone}: {left}");

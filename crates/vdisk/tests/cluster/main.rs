@@ -61,7 +61,7 @@ impl Door for Gate {
             match self.0.down.get() {
                 true => Err(LinkError::Gone("it is down".to_owned())),
                 false if *self.0.address.borrow() != self.1 => {
-                    Err(LinkError::Gone(format!("nobody listens at {}", self.1)))
+                    Err(LinkError::Gone(format!("no store listens at {}", self.1)))
                 }
                 false => {
                     let door = LocalDoor(Rc::clone(&self.0.node));
@@ -353,7 +353,7 @@ fn what_a_node_had_open_before_it_was_started_again_is_taken_when_its_lease_has_
         });
         let before = before.await;
         sim::crash_host(HOME);
-        // It is up again, and nobody uses the volume there.
+        // It is up again, and no client uses the volume there.
         let again = cluster("n2", twin.client(), &places);
         again.start();
         let refused = told(first.open(&name("vm1")).await);
@@ -484,7 +484,7 @@ fn of_two_nodes_that_make_one_name_at_once_one_is_told_that_it_is_taken() {
         assert_eq!(made, 1);
         let refused = both.into_iter().find_map(Result::err).unwrap();
         assert!(matches!(refused, ClusterError::Exists(_)), "{refused}");
-        // Different names pass, whoever was first with the numbers.
+        // Different names pass, whichever node was first with the numbers.
         let names: Vec<NewVolume> = (0..8).map(|n| vm(&format!("x{n}"))).collect();
         let made = names.iter().enumerate().map(|(n, it)| match n % 2 {
             0 => first.create(it),
@@ -527,7 +527,7 @@ fn what_volumes_leave_behind_beside_their_maps_is_found_and_freed() {
         let scraps: Vec<_> = report.scraps.iter().filter(|(at, _)| at.0 == 1).collect();
         assert_eq!(scraps.len(), 4, "{scraps:?}");
         let left = names();
-        // Of the one that is open nobody knows what is of use.
+        // Of the open volume it is unknown what is of use.
         let open = in_use.volume().record().id.to_string();
         let of_nodes = ["g/collector", "g/damage"];
         let of_open = |it: &&String| it.contains(&open) || of_nodes.contains(&it.as_str());
@@ -576,7 +576,7 @@ fn a_store_that_was_away_is_told_of_and_repair_waits_until_it_has_everything() {
         assert!(seen.health.why.contains("store b"), "{}", seen.health.why);
         drop(in_use);
         env::sleep(Nanos::secs(10)).await;
-        // Its record says the same when nobody has it open.
+        // Its record says the same when no node has it open.
         let seen = cluster.overview(&name("vm1")).await.unwrap();
         assert_eq!(
             (seen.used, seen.health.condition),
@@ -676,7 +676,7 @@ fn a_node_alone_with_its_file_waits_for_nobody_when_it_comes_back_after_a_crash(
         drop((in_use, before));
         let again = Redb::open(&crashed).unwrap();
         let meta = again.handle().client();
-        // Whoever opens the volume awaits nobody of whom there is no key.
+        // The node that opens the volume awaits no writer without a key.
         let writers = meta.range("writer/", None, 10).await.unwrap();
         assert!(writers.entries.is_empty(), "{writers:?}");
         let after = cluster("n1", meta, &places);

@@ -79,7 +79,7 @@ fn a_store_that_its_node_serves_no_more_is_down() {
     });
 }
 
-/// Seals a volume's fence at a store, as whoever may write there can.
+/// Seals a volume's fence at a store, as any client that may write there can.
 async fn seal(places: &Places, called: &str, mark: u64) {
     let node = Rc::clone(&places.0.borrow()[called].node);
     LocalDoor(node).open("g/00000001", mark).await.unwrap();

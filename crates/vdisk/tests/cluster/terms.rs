@@ -321,7 +321,7 @@ fn what_is_set_while_nobody_or_another_node_has_the_volume() {
         assert_eq!(there.volume().record().reservation.as_deref(), Some("bob"));
         drop(there);
         env::sleep(Nanos::secs(10)).await;
-        // All is in the record that whoever opens it next reads.
+        // All is in the record that the next writer reads.
         let here = cluster.open(&name("vm1")).await.unwrap();
         assert_eq!(here.volume().record().reservation.as_deref(), Some("bob"));
         for at in 0..3 {

@@ -211,7 +211,7 @@ fn a_file_that_is_in_use_foreign_or_newer_is_refused_and_left_alone() {
     assert!(matches!(error, RedbError::Foreign { .. }), "{error}");
 
     let text = dir.path().join("text");
-    let words = "no database at all, but somebody's words\n".repeat(200);
+    let words = "no database at all, but plain words\n".repeat(200);
     std::fs::write(&text, &words).unwrap();
     let error = Redb::open(&text).err().unwrap();
     assert!(matches!(error, RedbError::Database { .. }), "{error}");

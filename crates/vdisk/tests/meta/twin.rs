@@ -29,7 +29,7 @@ fn run(name: &'static str, case: Case) {
             one.set_faults(faults);
             two.set_faults(faults);
             let root = format!("{name}/");
-            // Somebody else's, before and behind.
+            // Keys of another user, before and behind.
             for key in ["\0", "\u{10ffff}"] {
                 one.txn(vec![], vec![put(key, "x")]).await.unwrap();
             }

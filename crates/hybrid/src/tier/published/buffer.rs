@@ -63,7 +63,7 @@ impl TemporaryBuffer {
         Bytes(self.marked * SECTOR)
     }
 
-    /// Bytes of memory, all told.
+    /// Bytes of memory in total.
     pub fn memory(&self) -> usize {
         self.bits.capacity() * 8 + self.pages.len() * base::PAGE
     }
@@ -142,7 +142,7 @@ impl TemporaryBuffer {
         self.set(range, true);
     }
 
-    /// The contents of `range` are zeroes from now on; pages that nobody else needs go.
+    /// The contents of `range` are zeroes from now on; pages that lie in it whole are freed.
     fn zero(&mut self, range: Range<u64>) {
         if self.pages.is_empty() {
             return;
@@ -335,7 +335,7 @@ mod tests {
     }
 
     proptest! {
-        /// The twin: one byte for the contents and one `bool` for the mark of each sector.
+        /// The reference model: one byte for the contents and one `bool` for the mark of each sector.
         #[test]
         fn it_is_its_plain_twin(acts in prop::collection::vec(acts(), 1..60)) {
             let mut buffer = buffer();

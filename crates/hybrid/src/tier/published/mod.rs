@@ -6,29 +6,29 @@
 //! ```
 //!
 //! Regions move one at a time, in the order they were decided. The buffer is memory, as published, or the
-//! page map itself: there a write to a moving region is a dirty page with its sector mask, as to any extent that
-//! is up, and what is kept apart are only the copies, which nobody sees before the synchronization.
+//! page map itself. There a write to a moving region is a dirty page with its sector mask, as to any extent that
+//! is fast. Only the copies are kept apart, and no reader sees them before the synchronization.
 //!
-//! With a buffer in memory a flush first brings it to the fast device (or, on the way down, to where it
-//! belongs by then), and so does a write with FUA: the contract for durability stays what it is.
+//! With a buffer in memory a flush first writes it to the fast device (or, on the way down, to where it belongs by
+//! then), and so does a write with FUA. So the contract for durability stays what it is.
 //!
 //! ```text
 //! Slow        -> CopyingUp    move_up        room is reserved, the extents are up
 //! CopyingUp   -> SyncingUp    show_copies    what was copied can be seen
 //! SyncingUp   -> Up           end            nothing is marked any more
 //! Up          -> CopyingDown  move_down
-//! CopyingDown -> SyncingDown  sink           the slow device was flushed, the extents sink, clean pages go
+//! CopyingDown -> SyncingDown  sink           the slow device was flushed, the extents are demoting, clean pages go
 //! SyncingDown -> Slow         end            nothing is marked, no page is left on the fast device
 //!
 //! CopyingUp   -> Up           halt           without the copies; queued again
 //! SyncingUp   -> Up           halt           the rest of the buffer goes to the fast device at once
 //! CopyingDown -> Up           halt, or the slow device failed: the buffer goes to the fast device; queued again
-//! SyncingDown -> sinking      halt           the direct mover's tasks bring the rest home
+//! SyncingDown -> demoting     halt           the direct mover's tasks destage the rest
 //! any         -> for good     the fast device failed with dirty data out of reach: reads see the buffer
 //! ```
 //!
-//! A crash at any moment leaves what the table of extents and the page map say: a region up with some of its
-//! pages there, or one that sinks. Both are whole.
+//! A crash at any moment leaves what the table of extents and the page map say. A region is then fast with some of
+//! its pages there, or it is demoting. Both are whole.
 //!
 //! Source: AST 3.3.
 //!
@@ -64,7 +64,7 @@ pub(crate) enum Phase {
     SyncingDown,
 }
 
-/// A page copied upwards that nobody sees yet.
+/// A page copied upwards that no reader sees yet.
 #[derive(Debug, Clone, Copy)]
 struct Copied {
     page: u64,
@@ -229,8 +229,8 @@ impl Published {
         self.moving.borrow().as_ref().map(|moving| moving.phase)
     }
 
-    /// Pages `first..end` were written or forgotten: copies of them are out of date. Returns the slots of those that
-    /// nobody has seen, to be given back: a page that is written while its region comes up takes one slot, not two.
+    /// Pages `first..end` were written or forgotten: copies of them are out of date. Returns the slots of the copies
+    /// that no reader has seen, to be given back. So a page written while its region is promoted takes one slot, not two.
     #[must_use]
     pub fn touched(&self, first: u64, end: u64) -> Vec<SlotRun> {
         if !self.moves(first, end) {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! up:   room for all of it -> slow read, fast write, chunk by chunk -> copies shown -> synchronized -> up
-//! down: chunk by chunk: fast read, slow write -> slow flush -> extents sink, clean pages go
+//! down: chunk by chunk: fast read, slow write -> slow flush -> extents demoting, clean pages go
 //!       -> buffer and dirty pages synchronized -> slow
 //! ```
 //!
@@ -11,8 +11,8 @@
 //! them ahead on the way up, and loses two turns a step on the way down.
 //!
 //! Always true:
-//! 1. A dirty page leaves the fast device only after it was brought home and the slow device was flushed.
-//! 2. Nobody waits for a copy; a copy that finds no slots leaves its pages where they are.
+//! 1. A dirty page leaves the fast device only after it was destaged and the slow device was flushed.
+//! 2. No request waits for a copy; a copy that finds no slots leaves its pages where they are.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -53,7 +53,7 @@ enum Ended {
     Done,
     /// There was nothing to do, or no room.
     Dropped,
-    /// Somebody wants no move under way, or a device failed: to be done again.
+    /// The mover is to halt, or a device failed: to be done again.
     Again,
 }
 
@@ -214,7 +214,7 @@ impl Inner {
                     Raised::Later if !self.may_go_on(cache) => return false,
                     Raised::Later => {}
                 }
-                // The cache has to bring dirty blocks home first.
+                // The cache has to destage dirty blocks first.
                 let room = cache.room.wait();
                 cache.starving.set(cache.starving.get() + 1);
                 cache.clean_work.notify_all();
@@ -225,18 +225,18 @@ impl Inner {
         true
     }
 
-    /// The policy hears that `region` does not come up. Nobody goes down for it.
+    /// Withdraws `region` from the policy: it is not promoted. No other region is demoted for it.
     fn no_room(&self, cache: &Cache, region: Region) {
         cache.tier.table.borrow_mut().want(region, false);
         cache.tier.policy.borrow_mut().withdrawn(region);
     }
 
-    /// One step upwards: what is not whole on the fast device of `pages` is copied to slots that nobody sees.
+    /// One step upwards: pages that are not whole on the fast device are copied to slots that no reader sees.
     async fn copy_up(self: &Rc<Self>, cache: &Rc<Cache>, pages: Range<u64>) {
         let published = &cache.tier.published;
         let missing: Vec<u64> = {
             let (map, table) = (cache.map.borrow(), cache.tier.table.borrow());
-            // What is barred is no part of what was raised.
+            // Excluded extents are no part of what was promoted.
             let up = pages.filter(|page| table.place(table.extent_of(*page)) == Place::Up);
             let missing = up.filter(|page| map.find(*page).is_none());
             missing
@@ -379,7 +379,7 @@ impl Inner {
         }
     }
 
-    /// Gives the slots of copies back that nobody has seen.
+    /// Gives back the slots of copies that no reader has seen.
     fn drop_copies(&self, cache: &Cache) {
         let slots = cache.tier.published.with(|moving| {
             let slots = moving.take_copies(0, u64::MAX);
@@ -446,7 +446,7 @@ impl Inner {
         );
         let begun = env::now();
         let mut home = Vec::new();
-        // What goes home must be durable where it is, or a crash would leave newer contents beneath older ones.
+        // What is copied down must be durable where it is, or a crash would leave newer contents beneath older ones.
         // The move has begun before: what is written from here on counts as touched and is not copied.
         let mut copied = cache.committed().await;
         let mut at = pages.start;
@@ -558,18 +558,18 @@ impl Inner {
         Ok(())
     }
 
-    /// The extents of `region` sink: clean pages go at once; with nothing copied back, dirty ones too.
+    /// The extents of `region` are demoting: clean pages go at once; with nothing copied back, dirty ones too.
     async fn sink(&self, cache: &Rc<Cache>, region: Region) {
         for extent in self.sinking_part(cache, region) {
             if cache.tier.table.borrow().place(extent) == Place::Up {
                 self.begin_sinking(cache, extent);
             }
-            // All of it is at home by now but for what users wrote since.
+            // The slow device has all of it by now but for what users wrote since.
             self.drop_all_clean(cache, extent).await;
         }
     }
 
-    /// Brings home what users wrote since the copy began, in address order.
+    /// Destages what users wrote since the copy began, in address order.
     async fn synchronize_down(self: &Rc<Self>, cache: &Rc<Cache>, region: Region) {
         let tier = &cache.tier;
         if self.settings.borrow().tier.copy_back == CopyBack::Nothing {
@@ -606,14 +606,14 @@ impl Inner {
                     self.drop_brought(cache, &brought);
                 }
                 Err(error) => {
-                    tracing::error!(volume = %self.name, %error, "a region could not be brought home");
+                    tracing::error!(volume = %self.name, %error, "a region could not be demoted");
                     env::sleep(FAILURE_REST).await;
                 }
             }
         }
     }
 
-    /// Pages that were brought home and not written since leave the fast device.
+    /// Pages that were destaged and not written since leave the fast device.
     fn drop_brought(&self, cache: &Cache, brought: &[u64]) {
         for page in brought {
             let clean = cache
@@ -627,7 +627,7 @@ impl Inner {
         }
     }
 
-    /// The first run of dirty pages among `pages`, from page `from` on, that are to go home.
+    /// The first run of dirty pages among `pages`, from page `from` on, that are to be destaged.
     fn next_dirty(&self, cache: &Cache, pages: Range<u64>, from: u64) -> Option<Run> {
         let (map, table) = (cache.map.borrow(), cache.tier.table.borrow());
         let most = self.run_max(cache);
@@ -676,7 +676,7 @@ impl Inner {
         }
     }
 
-    /// The end of a move: synchronized, or before its time with the buffer brought away at once.
+    /// The end of a move: synchronized, or before its time with the buffer written out at once.
     async fn finish(self: &Rc<Self>, cache: &Rc<Cache>) -> Ended {
         let done = match cache.tier.published.phase() {
             Some(Phase::SyncingUp) => self.synchronize(cache).await,

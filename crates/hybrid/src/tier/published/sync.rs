@@ -369,7 +369,7 @@ mod tests {
     }
 
     proptest! {
-        /// The twin of a moving region: its sectors as users know them. A copy is at the destination, later
+        /// The reference model of a moving region: its sectors as users know them. A copy is at the destination, later
         /// writes are in the buffer, and the synchronization goes on between the users' requests.
         #[test]
         fn users_see_their_last_writes_while_it_lasts_and_at_the_destination_afterwards(

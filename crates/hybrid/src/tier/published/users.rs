@@ -3,13 +3,13 @@
 //! ```text
 //! read:  marked sectors from the buffer, as they are when it comes; the rest from beneath
 //! write: to the buffer, but below the position of the synchronization, or with FUA: where it belongs
-//! flush: the buffer is brought to where it belongs, then as ever
+//! flush: the buffer is written to where it belongs, then as ever
 //! ```
 //!
 //! Source: AST 3.3.2.
 //!
 //! Always true:
-//! 1. Who writes to the buffer, or brings a part of it away, holds the pages.
+//! 1. A task that writes to the buffer, or writes a part of it out, holds the pages.
 //! 2. What is marked is cleared only after it is where it belongs, its pages held all the while.
 
 use std::ops::Range;
@@ -49,7 +49,7 @@ impl Overlay {
     }
 }
 
-/// Whose marked run is brought away?
+/// For whom is a marked run written out?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Errand {
     /// The synchronization's: it is the next one.
@@ -177,7 +177,7 @@ impl Inner {
         }
     }
 
-    /// Brings all that is marked now to where it belongs, as a task of its own: a caller that goes away leaves no
+    /// Writes all that is marked now to where it belongs, as a task of its own. A caller that goes away leaves no
     /// write under way whose pages are not locked.
     pub(crate) async fn drain_buffer(self: &Rc<Self>) -> Result<(), DeviceError> {
         let cache = self.cache.borrow().clone();
@@ -201,8 +201,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Brings what is marked of `run` from the buffer to where it belongs: the fast device while the region's
-    /// extents are up, else the slow one.
+    /// Writes what is marked of `run` from the buffer to where it belongs. That is the fast device while the region's
+    /// extents are fast, else the slow one.
     pub(super) async fn bring_away(
         self: &Rc<Self>,
         cache: &Rc<Cache>,
@@ -211,7 +211,7 @@ impl Inner {
     ) -> Result<(), DeviceError> {
         let published = &cache.tier.published;
         loop {
-            // With a fast device in trouble nobody may be kept waiting for these pages.
+            // With a fast device in trouble no request may be kept waiting for these pages.
             cache.settled().await?;
             let (first, end) = (run.start / PAGE, run.end.div_ceil(PAGE));
             let _held = self.locks.acquire(first, end, Lock::EXCLUSIVE).await;
@@ -274,7 +274,7 @@ impl Inner {
 }
 
 impl Published {
-    /// What of `run`, whose pages the caller holds, is to be brought away now.
+    /// What of `run`, whose pages the caller holds, is to be written out now.
     fn begin_errand(&self, run: &Range<u64>, errand: Errand) -> Option<Range<u64>> {
         // All of the pages that are held: a page that was written as a whole meanwhile goes as a whole.
         let run = run.start / PAGE * PAGE..run.end.next_multiple_of(PAGE);

@@ -1,4 +1,4 @@
-//! Tests over all policies: naive twins, invariants, memory.
+//! Tests over all policies: naive reference models, invariants, memory.
 
 mod memory;
 mod naive;

@@ -1,4 +1,4 @@
-//! Every policy, and the index, against its naive twin under random calls.
+//! Every policy, and the index, against its naive reference model under random calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::Dice;
 use super::naive::Naive;
 use crate::cache::{Index, Kind, Replacement, S3Fifo, S3FifoOptions, build};
 
-/// Random calls on a policy and its twin: same victims, same order, same memory of keys.
+/// Random calls on a policy and its reference model: same victims, same order, same memory of keys.
 fn compare(kind: Kind, capacity: u32, seed: u64, calls: usize) {
     let mut dice = Dice::new(seed);
     let mut policy = build(kind, capacity);
@@ -267,7 +267,7 @@ fn w_tinylfu_keeps_every_frame_in_one_part_under_random_calls() {
             );
         }
     }
-    // Only a halving of all counts just then makes it forget what it has just been told.
+    // Only a halving of all counts just then makes it forget what it has just counted.
     assert!(
         known < misses && known > misses * 9 / 10,
         "{known} of {misses}"

@@ -108,7 +108,7 @@ impl Case {
 
     fn request(&self, who_asks: &str, length: &str) -> Answer<Request> {
         Ok(Request {
-            origin: who(who_asks)?.ok_or("somebody asks".to_owned())?,
+            origin: who(who_asks)?.ok_or("a client asks".to_owned())?,
             op: Op::Read,
             bytes: Bytes(number(length)?),
             sequential: false,

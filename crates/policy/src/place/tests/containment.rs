@@ -246,7 +246,7 @@ fn compare(options: TanadaOptions, events: &[Event]) -> Result<usize, String> {
                     tanada.failed(now, disk, ticket, true);
                     continue;
                 }
-                // An answer brings a state, which the published method does not take.
+                // An answer carries a state, which the published method does not take.
                 let state = State {
                     cost: Nanos(any % 999),
                     work: Nanos(any % 999),

@@ -1,4 +1,5 @@
-//! Tests of replica choice: case files, naive twins, containment, the parts one by one, and a toy cluster in virtual time.
+//! Tests of replica choice: case files, naive reference models, containment, the parts one by one, and a toy cluster in
+//! virtual time.
 
 mod baselines;
 mod cases;

@@ -6,7 +6,7 @@ fn with(options: TanadaOptions) -> Tanada {
     Tanada::new(Weights::default(), options, 1)
 }
 
-/// 4 KiB behind nobody: a seek and 12 ns a byte from afar.
+/// 4 KiB behind no other request: a seek and 12 ns a byte from afar.
 const ALONE: Nanos = Nanos(8_000_000 + 49_152);
 
 fn small() -> Request {
@@ -234,7 +234,11 @@ fn a_preferred_client_is_seen_behind_others() {
         [seeks(Class::Normal, 500), seeks(Class::High, 500)],
         [20, 1]
     );
-    assert_eq!(seeks(Class::Normal, 0), 0, "who follows on disturbs nobody");
+    assert_eq!(
+        seeks(Class::Normal, 0),
+        0,
+        "who follows on disturbs no other"
+    );
 }
 
 #[test]
@@ -758,9 +762,9 @@ fn who_is_alone_uses_both_disks_and_who_is_not_keeps_to_the_cheaper() {
     // It would follow on at the first disk, where one of its own is under way.
     policy.sent(ms(5), &sent(3, 1, small()));
     assert_eq!(policy.read(ms(5), &small(), &copies), DiskId(2));
-    // Long ago: nobody knows who is there.
+    // Long ago: it is unknown which clients are there.
     assert_eq!(policy.read(ms(2_000), &small(), &copies), DiskId(1));
-    // Somebody else was there last.
+    // Another client was there last.
     hear(&mut policy, 2_000, 7);
     assert_eq!(policy.read(ms(2_000), &small(), &copies), DiskId(1));
     // Nor is it alone where more wait than its own.

@@ -400,7 +400,7 @@ fn the_stronger_policy_keeps_a_preferred_client_fast_with_states_of_100_ms() {
     );
     assert!(
         ours + others > 0.9 * (turns + all_others),
-        "and nobody pays for it in sum"
+        "and no client pays for it in sum"
     );
 }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::place::*;
 
-/// A request in the paper's letters: offset, length, a; and who asks, of which class.
+/// A request in the paper's symbols: offset, length, a; and who asks, of which class.
 #[derive(Debug, Clone, Copy)]
 struct R {
     ticket: u64,

@@ -1,4 +1,4 @@
-//! Does the calendar accept exactly what fits at every second? A list of seconds is its twin.
+//! Does the calendar accept exactly what fits at every second? A list of seconds is its reference model.
 
 use base::{Bytes, Nanos};
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use super::super::calendar::{Booking, BookingId, Calendar, NoBooking, Refusal, S
 use super::super::*;
 use super::Dice;
 
-/// Seconds the twin looks at; everything booked ends before.
+/// Seconds the reference model looks at; everything booked ends before.
 const SECONDS: u64 = 120;
 
 fn costs() -> Costs {
@@ -162,7 +162,7 @@ fn compare(seed: u64) -> (usize, usize) {
             Err(other) => panic!("{at}: {other}"),
         }
     }
-    // Who leaves may leave another mix of directions behind, which needs more room aside.
+    // A session that ends may leave another mix of directions behind, which needs more room aside.
     let over = calendar.overcommitted(Second(0));
     assert!(over.is_empty() || released > 0, "seed {seed}: {over:?}");
     (held, refused)

@@ -1,4 +1,4 @@
-//! Tests over all schedulers: case files, naive twins, and a toy device in virtual time.
+//! Tests over all schedulers: case files, naive reference models, and a toy device in virtual time.
 
 mod bookings;
 mod coverage;

@@ -1,10 +1,10 @@
-//! Plain twins of the rounds and the tags: lists, no figures, nothing saved for later.
+//! Plain reference models of the rounds and the tags: lists, no figures, nothing saved for later.
 
 use base::{Bytes, Instant};
 
 use super::super::*;
 
-/// What comes out, as far as a twin tells.
+/// What comes out, as far as a reference model says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Out {
     /// Ticket, offset, length.
@@ -14,7 +14,7 @@ pub enum Out {
     Idle,
 }
 
-/// A session of either twin.
+/// A session of either reference model.
 #[derive(Default)]
 pub struct Line {
     pub id: u64,
@@ -130,7 +130,7 @@ pub fn split(amount: u64, weights: &[u64]) -> Vec<u64> {
     let mut parts: Vec<u64> = weights.iter().map(|w| (exact(*w) / sum) as u64).collect();
     let mut rest: Vec<u128> = weights.iter().map(|w| exact(*w) % sum).collect();
     while parts.iter().sum::<u64>() < amount {
-        let most = *rest.iter().max().expect("somebody is there");
+        let most = *rest.iter().max().expect("there is a session");
         let first = rest.iter().position(|r| *r == most).expect("it is there");
         parts[first] += 1;
         rest[first] = 0;

@@ -131,11 +131,11 @@ fn a_newcomer_is_served_at_its_rate_within_one_quantum() {
         );
         for (got, client) in run.got.iter().zip(&clients) {
             let lag = got.lag(client.terms.rate);
-            // One quantum, and what is owed while the piece at the device ends.
+            // One quantum, and the entitlement while the piece at the device ends.
             let bound = quantum + client.terms.rate.within(piece);
             assert!(lag <= bound, "n={n}, {}: {lag}", client.terms.rate);
         }
-        // The last to come waits for the piece at the device and for who is due before it.
+        // The last to come waits for the piece at the device and for the sessions due before it.
         let wait = run.got[1].dispatched[0].0.since(clients[1].start);
         assert!(wait <= piece * 2, "n={n}: {wait}");
     }

@@ -52,7 +52,7 @@ impl Toy {
         }
     }
 
-    /// When a piece handed over now is done.
+    /// When a piece sent now is done.
     fn serve(&mut self, now: Instant, dispatch: &Dispatch) -> Instant {
         let start = self.busy_until.max(now);
         let mut time = self
@@ -74,7 +74,7 @@ impl Toy {
     }
 }
 
-/// Somebody who asks, and asks again as soon as it was answered.
+/// A client that asks, and asks again as soon as it was answered.
 #[derive(Clone)]
 pub struct Client {
     pub terms: Terms,

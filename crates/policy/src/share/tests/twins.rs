@@ -1,4 +1,4 @@
-//! Do the rounds and the tags decide as their plain twins do, whatever comes in whatever order?
+//! Do the rounds and the tags decide as their plain reference models do, whatever comes in whatever order?
 
 use base::{Bytes, Instant, Nanos};
 use proptest::prelude::*;

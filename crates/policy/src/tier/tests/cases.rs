@@ -82,7 +82,7 @@ fn given(text: &str) -> Result<Given, String> {
     Ok(given)
 }
 
-/// What a minute brings, from what stands between `minute` and `->`; and how often.
+/// The counts of a minute, from what stands between `minute` and `->`; and how often.
 fn minute(text: &str) -> Result<(Vec<Count>, u32), String> {
     let mut requests = vec![0; REGIONS as usize + 1];
     let mut times = 1;

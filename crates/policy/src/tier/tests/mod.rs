@@ -1,4 +1,4 @@
-//! Tests of the tiering rules: figures as case files, a naive twin, what they say.
+//! Tests of the tiering rules: figures as case files, a naive reference model, what they say.
 
 mod cases;
 mod naive;

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The parameters, by the paper's letters.
+/// The parameters, by the paper's symbols.
 #[derive(Debug, Clone, Copy)]
 pub struct Letters {
     pub t: u64,
@@ -27,7 +27,7 @@ struct Seen {
 pub struct Naive {
     /// The candidate groups of the last interval that was evaluated.
     before: Vec<Seen>,
-    /// Who is up, and how many evaluated intervals in a row it was no candidate.
+    /// Which regions are fast, and how many evaluated intervals in a row it was no candidate.
     pub up: BTreeMap<u32, u32>,
 }
 
@@ -57,7 +57,7 @@ impl Naive {
         let together: u64 = sorted.iter().map(|(_, count)| count).sum();
         let mut groups: Vec<Vec<u32>> = Vec::new();
         if together * 100 > l.m * total {
-            // Step 3: walk over the volume; who follows the last member of the last group belongs to it.
+            // Step 3: walk over the volume; a region that follows the last member of the last group belongs to it.
             for id in counts
                 .keys()
                 .filter(|id| sorted.iter().any(|kept| kept.0 == **id))
@@ -80,7 +80,7 @@ impl Naive {
             sum += ios(&group);
             candidates.push(group);
         }
-        // Step 5: who shares a region with a group of before is that group.
+        // Step 5: a group that shares a region with a group of before is that group.
         let mut now = Vec::new();
         for group in &candidates {
             let mut seen = Seen {
@@ -102,7 +102,7 @@ impl Naive {
             ..Outcome::default()
         };
         outcome.candidates.sort();
-        // Step 6 comes first: who was no candidate o times in a row goes down.
+        // Step 6 comes first: a region that was no candidate o times in a row is demoted.
         for id in self.up.keys().copied().collect::<Vec<u32>>() {
             if outcome.candidates.contains(&id) {
                 self.up.insert(id, 0);

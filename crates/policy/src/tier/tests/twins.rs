@@ -1,4 +1,4 @@
-//! The published decision against its naive twin on random counts.
+//! The published decision against its naive reference model on random counts.
 
 use std::collections::BTreeMap;
 

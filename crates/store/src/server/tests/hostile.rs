@@ -190,6 +190,52 @@ fn a_request_that_panics_ends_its_connection_and_no_other() {
     });
 }
 
+#[test]
+fn a_read_that_panics_within_the_queue_ends_the_thread_and_no_other_is_served() {
+    let ended = std::panic::catch_unwind(|| {
+        in_virtual_time(51, async {
+            env::catch_panics();
+            let site = site(Limits::default()).await;
+            let (honest, _) = with_an_object(&site).await;
+            let other = client(&site).await;
+            site.server.node.queue().plant_panic();
+            let lost = other.read("a", 0, 4096).await;
+            unreachable!("{lost:?}, and the next one: {:?}", honest.ping().await);
+        });
+    });
+    let said = env::Panicked::of(&*ended.unwrap_err());
+    assert_eq!(
+        said.0,
+        "attempt to add with overflow (that left shared state half changed: nothing more is served from it)"
+    );
+}
+
+#[test]
+fn a_read_that_panics_as_it_leaves_the_space_ends_the_thread() {
+    let ended = std::panic::catch_unwind(|| {
+        in_virtual_time(52, async {
+            env::catch_panics();
+            let site = site(Limits::default()).await;
+            let (honest, _) = with_an_object(&site).await;
+            let other = client(&site).await;
+            site.device.set_latency(Nanos::millis(50));
+            let reading = env::spawn(async move { other.read("a", 0, 4096).await.map(drop) });
+            env::sleep(Nanos::millis(20)).await;
+            // The read that is under way is taken out of the count.
+            let mut space = site.server.node.store().inner.space.change();
+            let epoch = space.enter();
+            space.leave(epoch);
+            space.leave(epoch);
+            drop(space);
+            let lost = reading.await;
+            unreachable!("{lost:?}, and the next one: {:?}", honest.ping().await);
+        });
+    });
+    let said = env::Panicked::of(&*ended.unwrap_err());
+    let words = "every reader that leaves has entered (that left shared state half changed";
+    assert!(said.0.starts_with(words), "{said}");
+}
+
 // --- capabilities that end --------------------------------------------------------------------------------
 
 /// Reads until nothing is served any more; for how long after `since` it was.

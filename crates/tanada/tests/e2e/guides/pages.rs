@@ -98,6 +98,10 @@ pub const README: Page = Page {
             "the program is built already",
         ),
         skip(
+            "cargo build --release -p lab",
+            "the laboratory is built already, with the tests",
+        ),
+        skip(
             "cargo xtask",
             "the project's chores have tests of their own; one of them runs this test",
         ),

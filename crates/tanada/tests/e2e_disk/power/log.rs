@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A write is logged when it is complete, with the next flush of either part; a flush stands behind what it covers. An
-//! empty flush names no sector, so the kernel's trace of the two parts tells whose it was.
+//! empty flush names no sector, so the kernel's trace of the two parts says whose it was.
 //!
 //! The format is described in Linux, Documentation/admin-guide/device-mapper/log-writes.rst and drivers/md/dm-log-writes.c.
 
@@ -62,7 +62,7 @@ pub fn read(log: &Path, trace: &str, slow: &str, fast: &str) -> Result<Vec<Event
     }
 }
 
-/// The parts whose flushes `trace` tells, in its order.
+/// The parts whose flushes `trace` holds, in its order.
 fn flushes(trace: &str, slow: &str, fast: &str) -> Vec<Side> {
     let owner = |line: &str| {
         let (_, event) = line.split_once("block_bio_complete: ")?;

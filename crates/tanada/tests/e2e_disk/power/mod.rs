@@ -174,7 +174,7 @@ fn violation(log: &[Event], pages: &[Page]) -> Option<String> {
     cuts.find_map(|cut| verify(log, pages, cut).err())
 }
 
-/// Writes to the slow disk come behind the flush that should cover them: what was written home is called clean too early.
+/// Writes to the slow disk come behind the flush that should cover them: what was destaged is called clean too early.
 fn late_writes(log: &[Event]) -> Vec<Event> {
     let (mut late, mut waiting) = (Vec::new(), Vec::new());
     for event in log {

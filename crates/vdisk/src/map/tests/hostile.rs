@@ -1,4 +1,4 @@
-//! Bytes that somebody else wrote: all are refused, or are a node that is written again as it was.
+//! Bytes that this code did not write: all are refused, or are a node that is written again as it was.
 
 use base::crc::crc32c;
 use proptest::prelude::*;
@@ -91,7 +91,7 @@ fn each_field_that_cannot_be_is_refused_by_name() {
     );
     assert_eq!(
         why(refused(leaf(), 64 + 4, &[78])),
-        "what it refers to is younger than the node"
+        "what it refers to was born after the node"
     );
     let child = 64 + 4 * 32;
     assert_eq!(

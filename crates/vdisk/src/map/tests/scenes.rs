@@ -172,7 +172,8 @@ fn a_commit_that_fails_anywhere_leaves_the_old_root_and_loses_no_change() {
                     assert!(memory.take(store, &node.name().to_string()), "{node}");
                 }
             }
-            // Of the nodes that were given to the stores together with the one that failed nobody knows.
+            // Of the nodes that were given to the stores together with the one that failed the outcome is
+            // indeterminate.
             let unknown = memory.names().len() - nodes_of(&memory, commit.root).await;
             assert!(
                 unknown == 0 || (!done && unknown < 3),

@@ -1,4 +1,4 @@
-//! One call to the cluster: which member is asked, what is asked again, and what is known when nobody answers.
+//! One call to the cluster: which member is asked, what is asked again, and what is known when no member answers.
 //!
 //! ```text
 //! call -> member -> answer                                   -> done
@@ -28,7 +28,7 @@ use super::wire::{Complaint, Granted, Kept, Line, Names, Nothing, RangeAnswer, T
 /// Between two rounds over all members.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How etcd's gRPC codes are called; others say that nobody knows what happened.
+/// How etcd's gRPC codes are called; with any other the outcome is indeterminate.
 mod code {
     pub const INVALID: u64 = 3;
     pub const NOT_FOUND: u64 = 5;
@@ -62,7 +62,7 @@ pub struct Cluster {
     pub token: Mutex<(u64, Option<String>)>,
 }
 
-/// May a call be sent again when nobody knows whether it was done?
+/// May a call be sent again when its outcome is indeterminate?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Again {
     Yes,
@@ -71,7 +71,7 @@ enum Again {
 
 /// Why a call was not answered.
 pub enum Failure {
-    /// Nothing was done. What etcd said, or who was asked in vain.
+    /// Nothing was done. What etcd said, or which member was asked in vain.
     Nothing(String),
     /// It may have been done.
     Unknown(String),
@@ -182,7 +182,7 @@ impl Cluster {
     /// A call to whichever member answers.
     async fn call(&self, path: &str, body: &Value, again: Again) -> Result<Bytes, Failure> {
         let body = Bytes::from(body.to_string());
-        let mut last = "nobody could be asked yet".to_owned();
+        let mut last = "no member could be asked yet".to_owned();
         let mut unanswered = false;
         let sent = AtomicBool::new(false);
         let tries = async {
@@ -370,7 +370,7 @@ impl Cluster {
         }
         if held.len() != compares.len() {
             let (said, asked) = (held.len(), compares.len());
-            let why = format!("it told of {said} keys, {asked} were compared");
+            let why = format!("it answered for {said} keys, {asked} were compared");
             return Err(Failure::Unknown(why));
         }
         Ok(Outcome::Refused(held))
@@ -378,7 +378,7 @@ impl Cluster {
 
     /// Whole seconds, rounded up.
     pub async fn lease(&self, seconds: u64) -> Result<LeaseId, Failure> {
-        // A lease that nobody hears of runs out by itself.
+        // A lease whose answer is lost expires.
         let asked = json!({ "TTL": seconds.to_string() });
         let answer = self.ask("/v3/lease/grant", &asked).await?;
         Ok(LeaseId(read::<Granted>(&answer)?.id))
@@ -407,7 +407,7 @@ impl Cluster {
         let asked = json!({ "ID": lease.0.to_string() });
         match self.call("/v3/lease/revoke", &asked, Again::Yes).await {
             Ok(answer) => read::<Nothing>(&answer).map(drop),
-            // The try that nobody answered did it, or it ran out since: it is gone either way.
+            // The try without an answer did it, or it ran out since: it is gone either way.
             Err(Failure::NoLease { tried: true }) => Ok(()),
             Err(failure) => Err(failure),
         }

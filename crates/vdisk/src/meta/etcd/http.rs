@@ -244,7 +244,7 @@ async fn shake_hands(
 ) -> Result<Sender, String> {
     let shaken = http1::handshake(TokioIo::new(io)).await;
     let (sender, connection) = shaken.map_err(|why| why.to_string())?;
-    // It ends with the last of its requests; what goes wrong is told to them.
+    // It ends with the last of its requests; they get the error if it fails.
     tokio::spawn(async move { drop(connection.await) });
     Ok(sender)
 }

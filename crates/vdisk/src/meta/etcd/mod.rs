@@ -7,14 +7,14 @@
 //!
 //! - `http` connections, and whether a request was sent;
 //! - `wire` what is said in JSON;
-//! - `calls` which member is asked, and what is known when nobody answers;
+//! - `calls` which member is asked, and what is known when no member answers;
 //! - `watches` streams that go on where they broke.
 //!
 //! The gateway speaks JSON over HTTP/1.1, so nothing here needs etcd's protocol files or their compiler. etcd 3.4 or later.
 //!
 //! Always true:
 //! 1. A transaction that may have reached etcd is never sent twice.
-//! 2. A call that nobody waits for any more goes on to its end.
+//! 2. A call whose caller is gone goes on to its end.
 
 mod calls;
 mod http;
@@ -86,7 +86,7 @@ pub struct EtcdTls {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdError {
-    /// There is nobody to ask.
+    /// No endpoint is configured.
     #[error("no endpoint of etcd is named; give one at least, like http://127.0.0.1:2379")]
     NoEndpoint,
     /// An endpoint's address is none.
@@ -112,7 +112,7 @@ pub enum EtcdError {
     Thread(#[from] std::io::Error),
 }
 
-/// An etcd cluster. Closed when dropped: whoever asks then is told that it is.
+/// An etcd cluster. Closed when dropped: later calls fail as closed.
 ///
 /// Nothing is connected before the first call, so that a node can start before its etcd does.
 ///
@@ -148,7 +148,7 @@ impl Etcd {
     /// Starts the thread that talks to it.
     ///
     /// # Errors
-    /// [`EtcdError`] tells what of the configuration cannot be used.
+    /// [`EtcdError`] says what of the configuration cannot be used.
     pub fn new(config: &EtcdConfig) -> Result<Etcd, EtcdError> {
         let cluster = Arc::new(cluster(config)?);
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -270,7 +270,7 @@ impl EtcdHandle {
         })
     }
 
-    /// Runs a call on etcd's own thread; it goes on if nobody waits for it any more.
+    /// Runs a call on etcd's own thread; it goes on if its caller is gone.
     async fn ask<T, F>(
         &self,
         asked: Asked<'_>,
@@ -365,7 +365,7 @@ impl MetaStore for Client {
                 };
                 tokio::spawn(follower.follow());
                 match tokio::time::timeout(patience, is_there).await {
-                    // If the follower gave up at once, it has said why to who reads.
+                    // If the follower gave up at once, it has said why to the reader.
                     Ok(_) => Ok(()),
                     Err(_) => Err(Failure::Nothing("no member opened the watch".to_owned())),
                 }
@@ -397,7 +397,7 @@ impl MetaStore for Client {
         })
     }
 
-    /// Leaders that were deposed and did not know it have ended leases early, and anybody may end one by hand.
+    /// Leaders that were deposed and did not know it have ended leases early, and an operator may end one by hand.
     fn leases_are_proof(&self) -> bool {
         false
     }

@@ -42,13 +42,13 @@ pub struct Follower {
     pub from: Revision,
     /// Where events go.
     pub to: mpsc::Sender<Batch>,
-    /// Told once the first stream is there.
+    /// Notified once the first stream is there.
     pub created: Option<oneshot::Sender<()>>,
 }
 
 /// Why a stream ended.
 enum End {
-    /// Nobody reads any more, or it was told that it is over.
+    /// No task reads any more, or it has been notified of the end.
     Over,
     /// Another one may go on; why.
     Lost(String),
@@ -61,7 +61,7 @@ impl Follower {
         let to = self.to.clone();
         tokio::select! {
             () = self.streams() => {}
-            // Nobody reads any more.
+            // No task reads any more.
             () = to.closed() => {}
         }
     }
@@ -165,7 +165,7 @@ impl Follower {
         End::Lost(watched.cancel_reason)
     }
 
-    /// Takes in what one line brought; hands on what is whole. `begun`: what may go on in the next line.
+    /// Takes in one line; hands on what is whole. `begun`: what may go on in the next line.
     async fn take_in(&mut self, watched: Watched, begun: &mut Vec<Event>) -> Result<(), End> {
         for raw in watched.events {
             let event = self.cluster.names.event(raw);

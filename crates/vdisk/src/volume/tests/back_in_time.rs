@@ -113,11 +113,11 @@ fn a_store_that_is_put_back_while_the_volume_is_written_is_not_believed() {
         is_all(&volume, 2).await;
         env::sleep(Nanos::secs(5)).await;
         is_all(&volume, 2).await;
-        // Its writer crashes: whoever opens the volume next has it from the record.
+        // Its writer crashes: the next writer has it from the record.
         drop(volume);
         let volume = open(&cluster, 2).await;
         is_all(&volume, 2).await;
-        // The newer disk's fence counts, and not who shows it: it comes back as any other.
+        // The newer disk's fence counts, and not the store that shows it: it comes back as any other.
         assert!(cluster.record().await.seen.contains_key(&StoreNumber(2)));
     });
 }
@@ -192,6 +192,69 @@ fn a_store_that_was_put_back_to_the_midst_of_its_resync_is_not_believed() {
             }
         }
         assert!(cluster.record().await.out.contains_key(&StoreNumber(2)));
+    });
+}
+
+/// How often the volume's fence was changed at a store.
+fn fence(server: &Server) -> u64 {
+    let node = server.node();
+    let found = node.store().list("g/0", None, 1);
+    found.objects[0].generation.0
+}
+
+#[test]
+fn a_store_that_cannot_be_reached_when_others_are_stamped_is_stamped_later() {
+    env::Runtime::simulated(67).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(16)).await;
+        let volume = open(&cluster, 1).await;
+        volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
+        env::sleep(Nanos::secs(12)).await;
+        let server = &cluster.servers[1];
+        let old = snapshot(server).await;
+        volume.write_at(Sector(0), filled(2, 4096)).await.unwrap();
+        let stamped = fence(&cluster.servers[0]);
+        env::sleep(Nanos::secs(7)).await;
+        server.crash();
+        while fence(&cluster.servers[0]) == stamped {
+            env::sleep(Nanos::millis(10)).await;
+        }
+        env::sleep(Nanos::secs(1)).await;
+        server.start().await;
+        env::sleep(Nanos::secs(15)).await;
+        assert_eq!(volume.figures().put_out, 0, "it stayed in sync");
+        server.crash();
+        put_back(server, &old).await;
+        server.start().await;
+        env::sleep(Nanos::secs(5)).await;
+        is_all(&volume, 2).await;
+    });
+}
+
+#[test]
+fn a_change_that_ends_after_a_stamp_was_sent_is_stamped_again() {
+    env::Runtime::simulated(68).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(16)).await;
+        let volume = open(&cluster, 1).await;
+        volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
+        let server = &cluster.servers[1];
+        let first = fence(server);
+        while fence(server) == first {
+            env::sleep(Nanos::millis(10)).await;
+        }
+        // The next stamp is sent ten seconds after this one.
+        env::sleep(Nanos::secs(9)).await;
+        volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
+        env::sleep(Nanos::millis(980)).await;
+        server.slow(Nanos::millis(20));
+        let second = fence(server);
+        volume.write_at(Sector(0), filled(2, 4096)).await.unwrap();
+        server.slow(Nanos::micros(100));
+        env::sleep(Nanos::secs(5)).await;
+        let third = fence(server);
+        assert!(third > second, "it was stamped beside the write");
+        env::sleep(Nanos::secs(10)).await;
+        assert_eq!(volume.figures().put_out, 0, "it stayed in sync");
+        assert!(fence(server) > third, "and after it");
     });
 }
 

@@ -55,7 +55,7 @@ pub(super) struct Server {
     pub listed: Cell<u64>,
     /// What it thinks a seek of its disk takes, from its next start on.
     pub seek: Cell<Nanos>,
-    /// Who cannot reach it.
+    /// The hosts that cannot reach it.
     pub cut: RefCell<BTreeSet<IpAddr>>,
     rng: RefCell<env::Rng>,
 }
@@ -193,7 +193,7 @@ impl Server {
         }
     }
 
-    /// Carries one request out at the store, whatever becomes of who asked.
+    /// Carries one request out at the store, whatever becomes of its client.
     async fn far<T: 'static>(
         self: &Rc<Self>,
         life: Option<u64>,
@@ -524,7 +524,7 @@ impl Cluster {
             volume.core.planted.set(bug);
             Ok(volume)
         };
-        // The volume's tasks, and who opens it, live on its node.
+        // The volume's tasks, and the one that opens it, live on its node.
         sim::on_host(host(1000 + node), opening).await
     }
 

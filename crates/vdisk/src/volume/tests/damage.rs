@@ -1,5 +1,7 @@
 //! What scrubs find damaged.
 
+use std::rc::Rc;
+
 use base::{Buf, Bytes, Nanos, Sector};
 use device::fault::{Injury, Rule};
 use device::{DeviceExt, Op};
@@ -7,7 +9,7 @@ use store::BadBlock;
 
 use super::cluster::{Cluster, Server};
 use super::single::{filled, healthy, read};
-use crate::volume::Condition;
+use crate::volume::{Bug, Condition};
 
 /// The next `times` reads of a store's disk are rotten, and stay so; then all is scrubbed. How many pages it knows to be bad.
 async fn scrubbed(server: &Server, skip: u64, times: u64) -> usize {
@@ -259,7 +261,7 @@ fn a_page_that_no_copy_has_puts_no_store_out_when_copies_are_made_equal() {
         for server in &cluster.servers {
             spoil(server, &[5]).await;
         }
-        // The bit of the extent is set still: who opens the volume makes its copies equal first.
+        // The bit of the extent is set still: the next opening makes its copies equal first.
         volume.write_at(Sector(0), filled(6, 4096)).await.unwrap();
         drop(volume);
         let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
@@ -275,4 +277,68 @@ fn a_page_that_no_copy_has_puts_no_store_out_when_copies_are_made_equal() {
         assert!(cluster.record().await.out.is_empty());
         assert_eq!(volume.figures().put_out, 0);
     });
+}
+
+/// Repairs 64 pages of a copy while eight writers write over them, each in pages of its own. Pages that do not have what was
+/// written last, of both copies.
+fn lost_beside_a_repair(seed: u64, bug: Option<Bug>) -> usize {
+    const EACH: u64 = 8;
+    env::Runtime::simulated(seed).block_on(async move {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        let opened = cluster.open(1, cluster.twin.client(), bug).await;
+        let volume = opened.unwrap();
+        volume
+            .write_at(Sector(0), filled(1, 64 * 4096))
+            .await
+            .unwrap();
+        let pages: Vec<u64> = (0..64).collect();
+        spoil(&cluster.servers[0], &pages).await;
+        // What is read for the repair takes longer than the write over the damage.
+        cluster.servers[1].slow(Nanos::millis(2));
+        let repairing = {
+            let volume = Rc::clone(&volume);
+            env::spawn(async move { volume.repair_damage().await })
+        };
+        let writers = (0..8_u64).map(|writer| {
+            let volume = Rc::clone(&volume);
+            env::spawn(async move {
+                let mut rng = env::rng("writer");
+                for page in writer * EACH..(writer + 1) * EACH {
+                    env::sleep(Nanos::micros(rng.below(500))).await;
+                    let data = filled(4, 4096);
+                    volume.write_at(Sector(page * 8), data).await.unwrap();
+                }
+            })
+        });
+        for writer in writers.collect::<Vec<_>>() {
+            writer.await;
+        }
+        repairing.await;
+        let mut lost = 0;
+        for server in &cluster.servers {
+            let node = server.node();
+            let store = node.store();
+            let object = store.list("v/", None, 1).objects[0].name.clone();
+            for page in &pages {
+                let read = store.read(&object, page * 4096, 4096, device::Class::Foreground);
+                lost += usize::from(read.await.unwrap().iter().any(|it| *it != 4));
+            }
+        }
+        lost
+    })
+}
+
+const SEEDS: std::ops::Range<u64> = 0..8;
+
+#[test]
+fn a_repair_beside_writers_of_the_same_pages_loses_no_write() {
+    for seed in SEEDS {
+        assert_eq!(lost_beside_a_repair(seed, None), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_repair_that_does_not_lock_its_range_is_caught() {
+    let mut lost = SEEDS.map(|seed| lost_beside_a_repair(seed, Some(Bug::LooseRepair)));
+    assert!(lost.any(|it| it > 0), "the test shows nothing");
 }

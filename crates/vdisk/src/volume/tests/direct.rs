@@ -114,8 +114,8 @@ pub(super) fn collector(cluster: &Rc<Cluster>) -> Collector {
     }
 }
 
-/// Every extent of every image people read has its copies where its map says, and they are equal; nothing is lost. `copies`:
-/// as many as there should be.
+/// Every extent of every readable image has its copies where its map says, and they are equal; nothing is lost. `copies`: as
+/// many as there should be.
 pub(super) async fn alike(cluster: &Rc<Cluster>, copies: u8) -> Result<(), String> {
     let collector = collector(cluster);
     let said = |why: crate::image_meta::ImagesError| why.to_string();

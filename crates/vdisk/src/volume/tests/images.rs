@@ -315,11 +315,11 @@ async fn in_doubt(world: &World, at: u64, byte: u8) {
     }
     let data = filled(byte, 65_536);
     let write = world.volume().write_at(Sector(at / 512), data);
-    assert!(write.await.is_err(), "somebody answered");
+    assert!(write.await.is_err(), "a write was acknowledged");
     world.cluster.heal().await;
 }
 
-/// An overlay gets a block that nobody was told of. What is read then stays.
+/// An overlay gets a block whose write was not acknowledged. What is read then stays.
 async fn a_block_in_doubt(bug: Option<Bug>) -> Result<(), String> {
     let mut world = World::new(2, 2, bug).await;
     let volume = Rc::clone(world.volume());

@@ -97,7 +97,7 @@ fn opening_reads_the_map_and_lists_what_is_younger_alone() {
         assert_eq!(listed(), 2);
         assert_eq!(read(&volume, at, 4096).await[0], 7);
         volume.close().await.unwrap();
-        // Committed: nothing is young any more.
+        // Committed: every extent is in the map.
         let volume = cluster.open(3, cluster.twin.client(), None).await.unwrap();
         assert_eq!(listed(), 2);
         assert_eq!(read(&volume, at, 4096).await[0], 7);
@@ -187,7 +187,7 @@ fn a_store_that_may_have_something_and_is_not_named_counts_as_missing() {
         healthy(&volume).await;
         volume.close().await.unwrap();
         let listed = cluster.record().await.stores.unwrap();
-        // Homes of the dirty bits and of nodes, and the extent's: all three.
+        // The bitmap replicas, the stores of nodes, and the extent's: all three.
         assert_eq!(listed.len(), 3, "{listed:?}");
         let some = |numbers: &[u16]| {
             let server = |number: &u16| Rc::clone(&cluster.servers[usize::from(*number) - 1]);

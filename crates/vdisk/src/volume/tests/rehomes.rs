@@ -119,7 +119,7 @@ async fn out_meanwhile(bug: Option<Bug>) -> Result<(), String> {
 #[test]
 fn a_snapshot_has_no_fewer_copies_in_sync_than_the_record_says_when_its_map_is_written_anew() {
     let run = |seed, bug| env::Runtime::simulated(seed).block_on(out_meanwhile(bug));
-    // A store that is a home of dirty bits as well is counted in any case.
+    // A bitmap replica is counted in any case.
     let mut caught = 0;
     for seed in 61..69 {
         run(seed, None).unwrap_or_else(|why| panic!("{seed}: {why}"));
@@ -137,7 +137,7 @@ fn names(image: ImageId) -> impl Fn(&Asked<'_>) -> bool {
     move |asked| matches!(asked, Asked::Txn(ops) if ops.iter().any(is_it))
 }
 
-/// Who reads the images' maps has their records, and reads on while one of them gets another map.
+/// A reader of the images' maps has their records, and reads on while one of them gets another map.
 #[test]
 fn a_copy_that_a_snapshot_got_counts_though_its_map_before_was_read_meanwhile() {
     env::Runtime::simulated(67).block_on(async {
@@ -160,7 +160,7 @@ fn a_copy_that_a_snapshot_got_counts_though_its_map_before_was_read_meanwhile() 
         // The map is another one by now, and what the one before had is not freed yet.
         records.let_go();
         reading.await.unwrap();
-        // Nobody reads the maps again before it is seen who counts.
+        // The maps are not read again before it is seen which stores count.
         let again = gate.hold(u64::MAX, is_images);
         named.let_go();
         rehomed(&volume, 1).await;
@@ -275,7 +275,7 @@ fn a_snapshot_whose_map_is_lost_keeps_no_other_on_a_drained_store() {
         let drained = Wanted::Without(BTreeSet::from([ONE]));
         let there = volume.core.named(&known.record, &drained).await.unwrap();
         assert!(there.entries.is_empty());
-        // What the other one has there nobody knows.
+        // What the other one has there is unknown.
         assert!(volume.record().stores.unwrap().contains(&ONE));
     });
 }
@@ -289,7 +289,7 @@ fn an_older_image_gets_its_map_though_volumes_are_made_meanwhile() {
         let gate = Gate::new(cluster.twin.client());
         let volume = cluster.open(3, gate.clone(), None).await.unwrap();
         let images = collector(&cluster).images;
-        // It has looked who the image's children are.
+        // It has looked up the image's children.
         let looked = gate.hold(
             1,
             |asked| matches!(asked, Asked::Range(prefix) if *prefix == IMAGES),
@@ -303,14 +303,14 @@ fn an_older_image_gets_its_map_though_volumes_are_made_meanwhile() {
         let brought = volume.figures().resynced;
         looked.let_go();
         rehomed(&volume, 1).await;
-        assert_eq!(volume.figures().resynced, brought + 1, "brought once");
+        assert_eq!(volume.figures().resynced, brought + 1, "copied once");
         unlisted(&volume, ONE).await;
         volume.close().await.unwrap();
         alike(&cluster, 2).await.unwrap();
     });
 }
 
-/// Of an image that nobody reads the names count: they may be on any store that the record lists, and on no other.
+/// Of an image without readers the names count: they may be on any store that the record lists, and on no other.
 async fn a_ghost_leaves(seed: u64) -> bool {
     let cluster = Cluster::new(10, 1, 1, Bytes::mib(64)).await;
     let first = cluster.servers[..1].to_vec();
@@ -357,7 +357,7 @@ fn a_record_lists_what_an_image_that_nobody_reads_names() {
     }
 }
 
-/// No table has its nodes, so nobody would notice that the last copy of one goes.
+/// No table has its nodes, so no check would notice that the last copy of one goes.
 #[test]
 fn the_map_of_an_image_that_nobody_reads_is_on_no_fewer_stores_than_others() {
     env::Runtime::simulated(84).block_on(async {
@@ -604,7 +604,7 @@ async fn rehomed(volume: &Volume, count: u64) {
     panic!("older images stay where they were");
 }
 
-/// A clone of a snapshot brought its copy back to a store, which an older snapshot leaves after that.
+/// A clone of a snapshot copied back to a store what an older snapshot leaves after that.
 #[test]
 fn a_copy_stays_where_a_clone_of_a_later_snapshot_has_it() {
     env::Runtime::simulated(66).block_on(async {

@@ -87,7 +87,7 @@ async fn one_is_behind(extents: u64) -> (Rc<Cluster>, Rc<Volume>) {
         write(&volume, index, 2).await;
     }
     assert!(is_out(&cluster, ONE).await);
-    // Nothing is in doubt any more.
+    // Nothing is unreconciled any more.
     env::sleep(Nanos::millis(300)).await;
     (cluster, volume)
 }
@@ -98,7 +98,7 @@ fn what_nobody_was_answered_does_not_come_back_with_a_store() {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
         let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
         let _its_bit = volume.core.note_dirty(0).await.unwrap();
-        // Store 1 never does it, store 2 does it and nobody hears of it.
+        // Store 1 never does it, store 2 does it and its answer is lost.
         cluster.servers[0].stalled.set(true);
         cluster.servers[1].deaf.set(1.0);
         let wrote = volume.write_at(Sector(0), filled(1, 4096)).await;
@@ -119,8 +119,8 @@ fn what_nobody_was_answered_does_not_come_back_with_a_store() {
     });
 }
 
-/// A store that misses a change of what it was brought lacks it in the head and in the snapshot that has it by then: who looks
-/// through the head's extents only finds it there as long as the head has it.
+/// A store that misses a change of what was resynced lacks it in the head and in the snapshot that has it by then. A walk of
+/// the head's extents finds it only as long as the head has it.
 #[test]
 fn who_misses_a_change_of_what_it_was_brought_lacks_it_also_where_a_snapshot_keeps_it() {
     env::Runtime::simulated(47).block_on(async {
@@ -132,8 +132,8 @@ fn who_misses_a_change_of_what_it_was_brought_lacks_it_also_where_a_snapshot_kee
         let member = core.member(ONE).unwrap();
         let name = core.placed(0).unwrap().name;
         let brought = async || member.brought.borrow().contains(&name);
-        until("extent 0 is brought", brought).await;
-        // What was in doubt is made equal on those that are in sync, without store 1.
+        until("extent 0 is resynced", brought).await;
+        // What was unreconciled is made equal on those that are in sync, without store 1.
         let _held = core.ranges.take(0..EXTENT, true).await;
         core.reconcile(0).await.unwrap();
         assert!(!member.synced.borrow().contains(&0));
@@ -150,7 +150,7 @@ fn an_extent_that_cannot_be_read_keeps_nothing_else_from_a_store_that_comes_back
         cluster.servers[0].heal().await;
         let member = core.member(ONE).unwrap();
         let brought = async || (1..3).all(|index| member.synced.borrow().contains(&index));
-        until("all but the damaged one are brought", brought).await;
+        until("all but the damaged one are resynced", brought).await;
         env::sleep(Nanos::secs(2)).await;
         assert!(brought().await, "and not given up again");
         assert!(is_out(&cluster, ONE).await);
@@ -159,7 +159,7 @@ fn an_extent_that_cannot_be_read_keeps_nothing_else_from_a_store_that_comes_back
         assert!(health.why.contains(&object(&volume, 0)), "{}", health.why);
         let resynced = volume.figures().resynced;
         write(&volume, 1, 3).await;
-        // What was damaged is written over, and nothing else is brought again.
+        // What was damaged is written over, and nothing else is resynced again.
         write(&volume, 0, 4).await;
         let joined = async || !is_out(&cluster, ONE).await;
         until("store 1 comes back", joined).await;
@@ -273,7 +273,7 @@ async fn half_made(gone: StoreNumber) {
         wrote.unwrap();
     }
     let object = object(&volume, 0);
-    // The map names both. The writer dies, the extent is in doubt, and one copy is lost.
+    // The map names both. The writer dies, the extent is unreconciled, and one copy is lost.
     let core = Rc::clone(&volume.core);
     let _in_use = core.note_dirty(0).await.unwrap();
     env::sleep(Nanos::millis(200)).await;
@@ -284,7 +284,7 @@ async fn half_made(gone: StoreNumber) {
     deleted.unwrap();
     let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
     let size = || node.store().stat(&object).map_or(0, |stat| stat.size);
-    // It is made again by itself: so far.
+    // Background work makes it again: so far.
     while size() == 0 {
         env::sleep(Nanos::micros(50)).await;
     }
@@ -324,13 +324,13 @@ fn a_volume_that_was_closed_has_no_extent_that_is_nowhere() {
         let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
         assert!(
             volume.core.placed(0).is_none(),
-            "the map names what nobody has"
+            "the map names what no store has"
         );
     });
 }
 
-/// A write that one store of two does not take, where both must: what is read while it is tried again, and what is there
-/// in the end, when somebody else wrote after that.
+/// A write that one store of two does not take, where both must. The answer: what is read while it is tried again, and
+/// what is there in the end. Another client wrote in between.
 async fn overtaken(bug: Option<Bug>, wait: Nanos) -> (u8, u8) {
     let cluster = Cluster::new(2, 2, 2, Bytes::mib(64)).await;
     let volume = cluster.open(1, cluster.twin.client(), bug).await.unwrap();
@@ -380,7 +380,7 @@ fn a_read_that_is_given_up_leaves_nobody_elses_changes_under_way() {
         let reads = volume.read(Sector(0), buf, Class::Foreground);
         let given_up = env::timeout(Nanos::micros(1_500), reads).await;
         assert!(given_up.is_err() && core.is_doubtful(0));
-        // A change of a copy may be at its store: whoever is next must not be there before it is over.
+        // A change of a copy may be at its store: the next change must not be there before it is over.
         assert!(!core.under_way.borrow().is_empty());
         let next = core.ranges.take(0..EXTENT, true);
         let next = env::timeout(Nanos::micros(100), next).await;
@@ -412,5 +412,37 @@ fn a_store_that_went_out_without_an_answer_comes_back_all_the_same() {
         env::sleep(Nanos::secs(3)).await;
         assert_eq!(volume.health().condition, Condition::Healthy);
         assert!(cluster.record().await.out.is_empty());
+    });
+}
+
+#[test]
+fn a_stale_copy_stays_until_the_fresh_one_is_whole() {
+    env::Runtime::simulated(41).block_on(async {
+        let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let whole = |byte| filled(byte, EXTENT as usize);
+        volume.write_at(sector(0), whole(1)).await.unwrap();
+        cluster.servers[1].crash();
+        volume.write_at(sector(0), whole(2)).await.unwrap();
+        let object = object(&volume, 0);
+        // What is read to be copied takes long.
+        cluster.servers[0].slow(Nanos::millis(20));
+        let before = volume.figures();
+        cluster.servers[1].start().await;
+        let mut looked = 0;
+        while volume.figures().taken_in == before.taken_in {
+            if volume.figures().resynced > before.resynced {
+                let mark = mark(&cluster, TWO, &object).await;
+                assert!(
+                    mark.is_some_and(|it| it > 0),
+                    "a crash now leaves nothing of it in the store"
+                );
+                looked += 1;
+            }
+            env::sleep(Nanos::millis(1)).await;
+        }
+        assert!(looked > 20, "{looked}");
+        cluster.servers[0].crash();
+        assert_eq!(read(&volume, 0).await, 2);
     });
 }

@@ -173,3 +173,30 @@ fn a_store_that_is_gone_is_given_up_and_one_that_answers_or_is_the_last_is_not()
         assert_eq!(cluster.record().await.out.len(), 1);
     });
 }
+
+#[test]
+fn a_store_without_room_for_two_copies_of_an_extent_is_resynced() {
+    env::Runtime::simulated(44).block_on(async {
+        let cluster = large_and_small().await;
+        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        volume
+            .write_at(Sector(0), filled(1, 4 << 20))
+            .await
+            .unwrap();
+        let free = cluster.servers[1].node().store().space().free;
+        assert!(free < Bytes::mib(4), "{free}");
+        cluster.servers[1].crash();
+        volume
+            .write_at(Sector(0), filled(2, 4 << 20))
+            .await
+            .unwrap();
+        assert!(cluster.record().await.out.contains_key(&StoreNumber(2)));
+        cluster.servers[1].start().await;
+        while !cluster.record().await.out.is_empty() {
+            env::sleep(Nanos::millis(100)).await;
+        }
+        cluster.servers[0].crash();
+        let all = read(&volume, 0, 4 << 20).await;
+        assert!(all.iter().all(|byte| *byte == 2));
+    });
+}

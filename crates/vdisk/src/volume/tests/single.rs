@@ -75,7 +75,7 @@ async fn beside_a_twin(stores: u16, copies: u8) {
             .unwrap();
         let found = read(&volume, 0, SIZE.usize()).await;
         assert!(found[..] == twin[..], "after round {round}");
-        // It was closed well: nothing was in doubt.
+        // It was closed well: nothing was unreconciled.
         assert_eq!(volume.figures().reconciled, 0);
     }
 }
@@ -190,7 +190,7 @@ fn a_rotten_copy_is_read_from_another_and_mended() {
         }
         assert!(volume.figures().mended > 0);
         assert!(cluster.servers[0].book().injuries().rotten_reads > 0);
-        // What is there now is right by itself.
+        // What is there now is right without another repair.
         healthy(&volume).await;
         cluster.servers[1].crash();
         assert!(
@@ -342,7 +342,7 @@ fn a_writer_who_crashed_is_waited_for_and_one_who_closed_is_not() {
     });
 }
 
-/// His lease was over before anybody took the volume, and the meta store says so.
+/// The writer's lease was over before another took the volume, and the meta store says so.
 #[test]
 fn a_writer_whose_lease_ran_out_is_not_waited_for_once_more() {
     env::Runtime::simulated(23).block_on(async {
@@ -359,7 +359,8 @@ fn a_writer_whose_lease_ran_out_is_not_waited_for_once_more() {
     });
 }
 
-/// The first goes on, cut off; the second ends his lease, and crashes before it is over; the third finds the second's run out.
+/// The first goes on, cut off. The second ends the first's lease, and crashes before its wait is over. The third finds the
+/// second's lease run out.
 #[test]
 fn whoever_takes_a_volume_from_one_who_still_waited_waits_himself() {
     env::Runtime::simulated(24).block_on(async {
@@ -371,12 +372,12 @@ fn whoever_takes_a_volume_from_one_who_still_waited_waits_himself() {
         assert!(env::timeout(Nanos::millis(300), second).await.is_err());
         sim::crash_host(host(1002));
         assert!(cluster.record().await.writer.unwrap().waits);
-        // As if the way to the meta store had been slow: of the first's lease nobody knows when it was kept last.
+        // As if the way to the meta store had been slow: when the first's lease was kept last is unknown.
         env::sleep(Nanos::millis(2200)).await;
         let begun = env::now();
         let third = cluster.open(3, cluster.twin.client(), None).await.unwrap();
         assert!(env::now().since(begun) >= Nanos::secs(2));
-        // Nobody is left to wait for, and that is known.
+        // No writer is left to wait for, and that is known.
         assert!(!cluster.record().await.writer.unwrap().waits);
         sim::crash_host(host(1003));
         drop(third);
@@ -388,7 +389,7 @@ fn whoever_takes_a_volume_from_one_who_still_waited_waits_himself() {
     });
 }
 
-/// The record says another has the volume, and nobody ended the lease of the one before.
+/// The record says another has the volume, and no node ended the lease of the one before.
 #[test]
 fn a_lease_that_nobody_ended_is_kept_no_longer_than_the_record_is_ours() {
     env::Runtime::simulated(21).block_on(async {

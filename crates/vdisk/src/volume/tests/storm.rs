@@ -40,7 +40,7 @@ struct Register {
     known: u64,
     /// Written and not answered.
     maybe: Vec<u64>,
-    /// The greatest tag that anybody read or was answered: nobody sees a lesser one from then on.
+    /// The greatest tag that a client read or was answered: no client sees a lesser one from then on.
     newest: u64,
 }
 
@@ -52,17 +52,17 @@ struct World {
     owner: Cell<u64>,
     broken: RefCell<Option<String>>,
     answered: Cell<u64>,
-    /// The block that somebody began to write last.
+    /// The block that a client began to write last.
     hot: Cell<(usize, Sector)>,
     snaps: RefCell<Vec<Rc<Snap>>>,
-    /// It is made smaller, or was and nobody knows how that ended.
+    /// It is made smaller, or was and the outcome is indeterminate.
     smaller: Cell<bool>,
 }
 
 /// A snapshot that was asked for, and for each block what it may hold.
 struct Snap {
     name: Name,
-    /// By this writer, who has not been answered yet.
+    /// By this writer, which has not been answered yet.
     active: Cell<Option<u64>>,
     /// It was answered.
     taken: Cell<bool>,
@@ -164,7 +164,7 @@ impl World {
         self.holds(index, block, tag);
     }
 
-    /// Somebody else's block, which may be written at this moment: no older than what was seen before the read began.
+    /// Another client's block, which may be written at this moment: no older than what was seen before the read began.
     fn glimpsed(&self, index: usize, newest: u64, bytes: &[u8]) {
         let first: [u8; 8] = bytes[..8].try_into().expect("eight bytes");
         let tag = u64::from_le_bytes(first);
@@ -193,7 +193,7 @@ async fn seen_by(volume: &Rc<Volume>, number: u64, users: bool) -> Rc<dyn Device
     volume.seen_by(user).await
 }
 
-/// One client of the writer `owner`, until it is told to stop or the volume is gone.
+/// One client of the writer `owner`, until it is stopped or the volume is gone.
 async fn client(volume: Rc<dyn Device>, world: Rc<World>, number: u64, owner: u64, mut rng: Rng) {
     loop {
         let place = rng.below(PLACES.len() as u64) as usize;
@@ -310,7 +310,7 @@ async fn resize(volume: Rc<Volume>, world: Rc<World>, owner: u64, wait: Nanos) {
     let same = known(&world);
     for ((index, before), same) in behind.iter().zip(before).zip(same) {
         let block = &mut world.blocks.borrow_mut()[*index];
-        // Nobody wrote there meanwhile, nor is about to.
+        // No client wrote there meanwhile, nor is about to.
         if before == same && block.maybe.iter().all(|tag| *tag == 0) {
             block.known = 0;
         }
@@ -443,7 +443,7 @@ async fn fault(cluster: &Cluster, meta: &TwinClient, node: u64, rng: &mut Rng) {
     }
 }
 
-/// Opens the volume on a new node, mending what stands in the way if it does not open otherwise.
+/// Opens the volume on a new node, repairing what stands in the way if it does not open otherwise.
 async fn opened(
     cluster: &Rc<Cluster>,
     id: VolumeId,
@@ -509,7 +509,7 @@ async fn story(seed: u64, bug: Option<Bug>, users: bool) -> Result<(), String> {
         }
         for (_, _, node) in &open {
             match rng.below(3) {
-                // Taken over while it runs: it learns that by itself.
+                // Taken over while it runs: it learns that without a request.
                 0 => old.push(*node),
                 _ => sim::crash_host(host(1000 + *node as u16)),
             }
@@ -560,12 +560,12 @@ async fn story(seed: u64, bug: Option<Bug>, users: bool) -> Result<(), String> {
     }
     alike(&cluster, copies).await?;
     match main.answered.get() {
-        0 => Err("nobody was ever answered".to_owned()),
+        0 => Err("no client was ever answered".to_owned()),
         _ => Ok(()),
     }
 }
 
-/// Removes a volume that nobody has open.
+/// Removes a volume that no node has open.
 async fn gone(cluster: &Cluster, id: VolumeId) -> Result<(), String> {
     let images = Images {
         meta: cluster.twin.client(),

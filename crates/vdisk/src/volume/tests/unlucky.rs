@@ -28,7 +28,7 @@ fn an_extent_that_is_born_while_a_store_goes_out_is_counted_before_its_first_wri
         let meta = cluster.twin.client();
         let volume = cluster.open(1, meta.clone(), None).await.unwrap();
         assert_eq!(cluster.record().await.weakest, 2);
-        // Stores 1 and 3 are chosen; 1 and 2 are the homes of dirty bits, so nothing else makes `weakest` smaller.
+        // Stores 1 and 3 are chosen; 1 and 2 are the bitmap replicas, so nothing else makes `weakest` smaller.
         let core = Rc::clone(&volume.core);
         core.member(StoreNumber(2)).unwrap().free.set(Bytes(0));
         core.list_stores(&[StoreNumber(3)]).await.unwrap();
@@ -56,7 +56,7 @@ fn dirty_bits_find_other_homes_when_all_die_together() {
     env::Runtime::simulated(32).block_on(async {
         let cluster = Cluster::new(4, 2, 1, Bytes::mib(64)).await;
         let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
-        // The homes are 1 and 2.
+        // The bitmap replicas are 1 and 2.
         cluster.servers[0].crash();
         cluster.servers[1].crash();
         volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
@@ -65,7 +65,7 @@ fn dirty_bits_find_other_homes_when_all_die_together() {
             record.out.contains_key(&StoreNumber(1)) && record.out.contains_key(&StoreNumber(2))
         );
         assert_eq!(first_byte(&volume, 0).await, 1);
-        // Whoever opens it finds what is in doubt.
+        // The next opening finds what is unreconciled.
         drop(volume);
         let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
         assert_eq!(first_byte(&volume, 0).await, 1);

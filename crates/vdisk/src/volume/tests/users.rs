@@ -12,7 +12,7 @@ use super::cluster::{Cluster, Server};
 use super::single::{filled, healthy, read};
 use crate::volume::{Bug, Seen, User, Volume};
 
-/// Somebody with a class of his own.
+/// A user with a class of its own.
 fn user(client: u64, class: Priority) -> User {
     User {
         client: ClientId(client),
@@ -27,7 +27,7 @@ fn marks(volume: &Volume) -> Vec<u64> {
     members.map(|member| member.mark().0).collect()
 }
 
-/// Has the store's next link a greater mark when a change on a user's link was in doubt?
+/// Has the store's next link a greater mark when a change on a user's link was indeterminate?
 async fn doubt_is_remembered(bug: Option<Bug>) -> bool {
     let cluster = Cluster::new(1, 1, 1, Bytes::mib(64)).await;
     let volume = cluster.open(1, cluster.twin.client(), bug).await.unwrap();
@@ -36,7 +36,7 @@ async fn doubt_is_remembered(bug: Option<Bug>) -> bool {
     // The map is committed by then: the volume's own link has nothing to do.
     env::sleep(Nanos::secs(1)).await;
     let before = marks(&volume);
-    // What is asked is done, and nobody hears of it.
+    // What is asked is done, and the answer is lost.
     cluster.servers[0].deaf.set(1.0);
     let late = Rc::clone(&user);
     let late = env::spawn(async move { late.write_at(Sector(0), filled(2, 4096)).await });
@@ -237,7 +237,8 @@ fn fairness_of_users_is_in_the_cost_that_a_store_tells_of_its_queue() {
         assert_eq!((alone.requests, fair.requests), (20, 20));
         // What the disk has to do is the same.
         assert_eq!(alone.work, fair.work);
-        // Each seek behind somebody else is 7 times more: all of them here, those where one connection's batch ends there.
+        // Each seek behind another client is 7 times more: all of them here, those where one connection's batch ends
+        // there.
         let (more, seek) = (fair.cost.saturating_sub(alone.cost), fair.weights.seek * 7);
         let turns = more.0 / seek.0;
         let expected = if wire { 1..=20 } else { 19..=20 };

@@ -142,7 +142,7 @@ fn a_server_that_is_killed_and_comes_back_costs_no_record_and_no_event() {
                 ),
                 "{error}"
             );
-            // Nobody listens any more: from here on it is known.
+            // The server is gone: from here on the client knows.
             let error = meta.txn(vec![], vec![put("k", "2")]).await.unwrap_err();
             assert!(matches!(error, MetaError::Unavailable { .. }), "{error}");
             server.start();
@@ -221,7 +221,7 @@ fn a_lost_answer_is_unknown_and_never_repeated() {
     let direct = config(&[&server.url]);
     let server = server.when_up(&direct);
     let proxy = Proxy::to(&server);
-    // The second way stays good: nobody may take it for a transaction that was sent the first way.
+    // The second way stays good: it must not pass for a transaction that was sent the first way.
     let both = EtcdConfig {
         patience: Nanos::secs(3),
         ..config(&[&proxy.url, &server.url])
@@ -251,7 +251,7 @@ fn a_lost_answer_is_unknown_and_never_repeated() {
             meta.revoke(lease).await.unwrap();
         }
 
-        // A connection that was closed while nobody used it is no reason not to know.
+        // A connection that was closed while no call used it is no reason not to know.
         proxy.loses(Loses::Nothing);
         let through = config(&[&proxy.url]);
         let (_etcd, meta) = client(&through);

@@ -1,4 +1,4 @@
-//! A real etcd on loopback, and a proxy that loses what it is told to.
+//! A real etcd on loopback, and a proxy that loses what the test asks it to.
 //!
 //! Each server runs beside a shell that kills it when our end of a pipe closes: it never outlives the test, however
 //! that ends.
@@ -33,7 +33,7 @@ pub fn real<T: 'static>(future: impl Future<Output = T> + 'static) -> T {
         .block_on(future)
 }
 
-/// A port of loopback that nobody had a moment ago.
+/// A port of loopback that was free a moment ago.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()

@@ -1,0 +1,416 @@
+//! `[cluster]`: this node among those that keep virtual disks together.
+//!
+//! ```text
+//! node, meta -> which of the [[store]]s belong to it -> what each fails together with -> where clients connect -> announce
+//! ```
+//!
+//! Always true of a `ClusterConfig`:
+//! 1. Its stores are stores of this configuration, and other nodes can reach them if there are other nodes.
+//! 2. Nothing else listens at its addresses.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use base::{Map, Nanos};
+use env::net::Address;
+use serde::Deserialize;
+use vdisk::announce::Route;
+
+use super::export::{ExportConfig, TlsConfig};
+use super::export::{check_exposed, read_tls_table};
+use super::keys::{At, Keys, instead};
+use super::store::StoreConfig;
+use super::store::node_key_file_of;
+use super::types::AdminConfig;
+use super::values::{check_name, read_span};
+
+/// Between two announcements of a store whose queue changes.
+pub const ANNOUNCE_EVERY: Nanos = Nanos::millis(10);
+/// The bounds of what may be asked for.
+const EVERY: std::ops::RangeInclusive<Nanos> = Nanos::millis(1)..=Nanos::secs(1);
+/// Nodes that are announced to one by one.
+const PEERS_MAX: usize = 256;
+
+/// This node of a cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClusterConfig {
+    /// The name of this node.
+    pub node: String,
+    /// Where the records are.
+    pub meta: MetaConfig,
+    /// Names of `[[store]]`s.
+    pub stores: Vec<String>,
+    /// What each store fails together with.
+    pub domains: Map<String, String>,
+    /// Where every volume is exported by its name.
+    pub nbd: Vec<Address>,
+    /// Its NBD clients must speak TLS.
+    pub tls: Option<TlsConfig>,
+    /// The key by which nodes come in at each other's stores.
+    pub key_file: PathBuf,
+    /// Who is told unasked how long the queues are; `None`: no other node.
+    pub announce: Option<AnnounceConfig>,
+}
+
+/// To whom load reports of the stores' queues are sent unasked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AnnounceConfig {
+    /// By which way.
+    pub route: Route,
+    /// A store says so little apart at least.
+    pub every: Nanos,
+}
+
+impl AnnounceConfig {
+    /// For people.
+    pub fn describe(&self) -> String {
+        match &self.route {
+            Route::Multicast(group) => format!("the group {group}"),
+            Route::Unicast { own, peers } => {
+                let peers: Vec<String> = peers.iter().map(ToString::to_string).collect();
+                format!("{} one by one, heard at {own}", peers.join(", "))
+            }
+        }
+    }
+}
+
+/// Where the records are that all nodes agree on.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MetaConfig {
+    /// In a file, for a cluster of one node.
+    Redb(PathBuf),
+    /// In etcd.
+    Etcd(EtcdConfig),
+}
+
+/// How etcd is reached.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EtcdConfig {
+    /// URLs of its members.
+    pub endpoints: Vec<String>,
+    /// What all keys begin with.
+    pub prefix: String,
+    /// PEM files.
+    pub authority: Option<PathBuf>,
+    /// The own certificate and key, as PEM files.
+    pub own: Option<(PathBuf, PathBuf)>,
+    /// Name, and the file with the password.
+    pub user: Option<(String, PathBuf)>,
+}
+
+impl MetaConfig {
+    /// For people.
+    pub fn describe(&self) -> String {
+        match self {
+            MetaConfig::Redb(path) => format!("the file {}", path.display()),
+            MetaConfig::Etcd(etcd) => format!("etcd at {}", etcd.endpoints.join(", ")),
+        }
+    }
+}
+
+/// Reads `[cluster]`, if there is one; its stores get its key.
+pub(super) fn read_cluster(
+    root: &mut Keys<'_, '_>,
+    data_dir: &Path,
+    stores: &mut [StoreConfig],
+    admin: &AdminConfig,
+) -> Option<ClusterConfig> {
+    let mut keys = root.table("cluster")?;
+    let named = keys.has("node");
+    let node = keys.parse("node", |text| check_name(text).map(|()| text.to_owned()));
+    let meta = read_meta(&mut keys, data_dir);
+    let listed = keys.parse_list("stores", |text| Ok::<_, String>(text.to_owned()));
+    let domain = keys.parse("domain", |text| check_name(text).map(|()| text.to_owned()));
+    let nbd = keys.parse_list("nbd", str::parse::<Address>);
+    let tls = keys.table("tls").map(read_tls_table);
+    let insecure = keys.take::<bool>("insecure").is_some_and(|at| at.value);
+    let key_file = keys.take::<PathBuf>("key_file").map(|at| at.value);
+    let announce = read_announce(&mut keys, meta.as_ref());
+    if !named {
+        let what = "node is missing; say what this node is called: node = \"n1\"";
+        keys.complain("", what);
+    }
+    let known: Vec<&str> = stores.iter().map(|store| store.name.as_str()).collect();
+    let chosen = match listed {
+        None => known.iter().map(|name| (*name).to_owned()).collect(),
+        Some(At { value, at }) => {
+            for name in value.iter().filter(|name| !known.contains(&name.as_str())) {
+                let known = known.iter().copied();
+                let what = format!(
+                    "there is no [[store]] called \"{name}\"{}",
+                    instead(name, known, "there are")
+                );
+                keys.complain_at(at, "stores", what);
+            }
+            value
+        }
+    };
+    let nbd = nbd.unwrap_or(At {
+        value: Vec::new(),
+        at: keys.at(),
+    });
+    check_addresses(&keys, &nbd, stores, admin);
+    check_exposed(&keys, &nbd, tls.is_some(), insecure);
+    if chosen.is_empty() && matches!(meta, Some(MetaConfig::Redb(_))) {
+        let what = "a cluster of one node needs a store: add a [[store]], or name those of other nodes in etcd";
+        keys.complain("stores", what);
+    }
+    let key_file = key_file.unwrap_or_else(|| data_dir.join("keys").join("cluster.node"));
+    let node = node?.value;
+    let meta = meta?;
+    let mut domains = Map::default();
+    for store in stores.iter_mut().filter(|it| chosen.contains(&it.name)) {
+        if store.node_key_file == node_key_file_of(data_dir, &store.name) {
+            store.node_key_file.clone_from(&key_file);
+        }
+        // In a cluster of one node disks fail one by one; of several, nodes do.
+        let usual = match meta {
+            MetaConfig::Redb(_) => &store.name,
+            MetaConfig::Etcd(_) => &node,
+        };
+        let own = store.domain.clone();
+        let common = domain.as_ref().map(|at| at.value.clone());
+        let domain = own.or(common).unwrap_or_else(|| usual.clone());
+        domains.insert(store.name.clone(), domain);
+        check_reach(&keys, store, &meta);
+    }
+    keys.finish();
+    Some(ClusterConfig {
+        node,
+        meta,
+        stores: chosen,
+        domains,
+        nbd: nbd.value,
+        tls: tls.flatten(),
+        key_file,
+        announce,
+    })
+}
+
+/// As it is written.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a multicast group, such as \"239.1.2.3:10882\", or, without multicast, \
+                 { listen = \"10.0.0.1:10882\", peers = [\"10.0.0.2:10882\"] }"
+)]
+enum Announce {
+    Group(String),
+    Each(Each),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Each {
+    listen: String,
+    peers: Vec<String>,
+}
+
+fn read_announce(keys: &mut Keys<'_, '_>, meta: Option<&MetaConfig>) -> Option<AnnounceConfig> {
+    let given = keys.take::<Announce>("announce");
+    let every = keys.parse("announce_every", |text| match read_span(text)? {
+        span if EVERY.contains(&span) => Ok(span),
+        span => Err(format!("{span} is not within 1 ms and 1 s")),
+    });
+    let Some(given) = given else {
+        if let Some(every) = every {
+            let what = "nobody is told: announce names a group, or who listens";
+            keys.complain_at(every.at, "announce_every", what);
+        }
+        return None;
+    };
+    if let Some(MetaConfig::Redb(_)) = meta {
+        let what = "a cluster with its records in a file has one node, and no other to announce to; leave it out, or \
+                    put the records into etcd";
+        keys.complain_at(given.at, "announce", what);
+    }
+    let route = match given.value {
+        Announce::Group(group) => group_of(&group).map(Route::Multicast),
+        Announce::Each(each) => peers_of(&each),
+    };
+    match route {
+        Ok(route) => Some(AnnounceConfig {
+            route,
+            every: every.map_or(ANNOUNCE_EVERY, |at| at.value),
+        }),
+        Err(what) => {
+            keys.complain_at(given.at, "announce", what);
+            None
+        }
+    }
+}
+
+fn socket_of(text: &str) -> Result<SocketAddr, String> {
+    let wrong = || format!("'{text}' is no address; write IP:PORT, such as \"10.0.0.1:10882\"");
+    let socket: SocketAddr = text.parse().map_err(|_| wrong())?;
+    match socket.port() {
+        0 => Err(format!(
+            "{socket}: port 0 is none that others could send to"
+        )),
+        _ => Ok(socket),
+    }
+}
+
+fn group_of(text: &str) -> Result<SocketAddr, String> {
+    let group = socket_of(text)?;
+    match group.ip().is_multicast() {
+        true => Ok(group),
+        false => Err(format!(
+            "{group} is no multicast group (239.0.0.0 to 239.255.255.255 are for such use); to tell nodes one by one write \
+             {{ listen = \"IP:PORT\", peers = [\"{group}\"] }}"
+        )),
+    }
+}
+
+fn peers_of(each: &Each) -> Result<Route, String> {
+    let own = socket_of(&each.listen)?;
+    let peers = each.peers.iter().map(|text| socket_of(text));
+    let peers = peers.collect::<Result<Vec<_>, _>>()?;
+    for one in peers.iter().chain([&own]) {
+        if one.ip().is_multicast() {
+            return Err(format!(
+                "{one} is a multicast group; write announce = \"{one}\""
+            ));
+        }
+        if one.is_ipv4() != own.is_ipv4() {
+            return Err(format!(
+                "{own} and {one} are of two kinds; use IPv4 or IPv6 for all"
+            ));
+        }
+    }
+    if let Some(any) = peers.iter().find(|it| it.ip().is_unspecified()) {
+        return Err(format!("{any} is no address of another node"));
+    }
+    // The same list may stand on all nodes.
+    let peers: Vec<SocketAddr> = peers.into_iter().filter(|it| *it != own).collect();
+    match peers.len() {
+        0 => Err("peers names no other node".to_owned()),
+        1..=PEERS_MAX => Ok(Route::Unicast { own, peers }),
+        many => Err(format!(
+            "{many} peers are more than {PEERS_MAX}; use a multicast group"
+        )),
+    }
+}
+
+fn read_meta(keys: &mut Keys<'_, '_>, data_dir: &Path) -> Option<MetaConfig> {
+    let Some(mut meta) = keys.table("meta") else {
+        return Some(MetaConfig::Redb(data_dir.join("meta.redb")));
+    };
+    let redb = meta.take::<PathBuf>("redb");
+    let etcd = meta.parse_list("etcd", |url| match url.contains("://") {
+        true => Ok(url.to_owned()),
+        false => Err(format!(
+            "'{url}' is no endpoint; write such as \"http://10.0.0.1:2379\""
+        )),
+    });
+    let prefix = meta.take::<String>("prefix").map(|at| at.value);
+    let authority = meta.take::<PathBuf>("authority").map(|at| at.value);
+    let certificate = meta.take::<PathBuf>("certificate").map(|at| at.value);
+    let key = meta.take::<PathBuf>("key").map(|at| at.value);
+    let user = meta.take::<String>("user").map(|at| at.value);
+    let password = meta.take::<PathBuf>("password_file").map(|at| at.value);
+    let own = match (certificate, key) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        _ => {
+            meta.complain(
+                "",
+                "certificate and key go together: the paths of two PEM files",
+            );
+            None
+        }
+    };
+    let user = match (user, password) {
+        (Some(user), Some(password)) => Some((user, password)),
+        (None, None) => None,
+        _ => {
+            meta.complain("", "user and password_file go together");
+            None
+        }
+    };
+    let read = match (redb, etcd) {
+        (Some(path), None) => Some(MetaConfig::Redb(path.value)),
+        (None, Some(endpoints)) if !endpoints.value.is_empty() => {
+            Some(MetaConfig::Etcd(EtcdConfig {
+                endpoints: endpoints.value,
+                prefix: prefix.unwrap_or_else(|| "tanada/".to_owned()),
+                authority,
+                own,
+                user,
+            }))
+        }
+        (Some(_), Some(_)) => {
+            meta.complain(
+                "",
+                "the records are in a file (redb) or in etcd, not in both",
+            );
+            None
+        }
+        _ => {
+            let what = "say where the records are: redb = \"PATH\" for one node, or etcd = [\"http://...\"] for several";
+            meta.complain("", what);
+            None
+        }
+    };
+    meta.finish();
+    read
+}
+
+fn check_addresses(
+    keys: &Keys<'_, '_>,
+    nbd: &At<Vec<Address>>,
+    stores: &[StoreConfig],
+    admin: &AdminConfig,
+) {
+    for address in &nbd.value {
+        if matches!(address, Address::Tcp(socket) if socket.port() == 0) {
+            continue;
+        }
+        let store = stores.iter().find(|store| store.listen.contains(address));
+        let owner = match store {
+            Some(store) => format!("the store \"{}\"", store.name),
+            None if admin.listen.contains(address) => "the admin API".to_owned(),
+            None => continue,
+        };
+        let what = format!("{address} is where {owner} listens; take another one");
+        keys.complain_at(nbd.at, "nbd", what);
+    }
+}
+
+/// Can other nodes reach the store?
+fn check_reach(keys: &Keys<'_, '_>, store: &StoreConfig, meta: &MetaConfig) {
+    let MetaConfig::Etcd(_) = meta else { return };
+    let everywhere =
+        |address: &Address| matches!(address, Address::Tcp(it) if it.ip().is_unspecified());
+    if store.advertise.is_none() && store.listen.first().is_some_and(everywhere) {
+        let what = format!(
+            "the store \"{}\" listens on all addresses, and other nodes need one of them: write advertise = \
+             \"HOST:PORT\" into its [[store]]",
+            store.name
+        );
+        keys.complain("stores", what);
+    }
+}
+
+/// An export at an address of the cluster cannot be.
+pub(super) fn check_against_exports(
+    root: &Keys<'_, '_>,
+    cluster: &ClusterConfig,
+    exports: &[ExportConfig],
+) {
+    for address in &cluster.nbd {
+        let any = matches!(address, Address::Tcp(socket) if socket.port() == 0);
+        let taken = exports.iter().find(|export| export.nbd.contains(address));
+        if let (Some(export), false) = (taken, any) {
+            let what = format!(
+                "nbd: {address} is where \"{}\" is exported; volumes have addresses of their own",
+                export.name
+            );
+            root.complain("cluster", what);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "cluster_tests.rs"]
+mod tests;

@@ -1,0 +1,289 @@
+//! `[[export]]`: what clients see of a device, a hybrid or a volume of the cluster, and on what terms.
+//!
+//! ```text
+//! device -> a thing of this configuration that is part of nothing | volume:NAME, looked up when a client comes
+//! ```
+//!
+//! Always true of an `ExportConfig`:
+//! 1. A thing of this configuration that it names is there, and part of nothing else.
+//! 2. One that names a volume stands beside a `[cluster]`. Whether the volume is there shows when a client asks.
+//! 3. No two have one name at one address.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use env::net::Address;
+use vdisk::cluster::opened::Terms;
+use vdisk::record::{Fairness, Name, PriorityClass};
+
+use super::keys::{At, Keys};
+use super::types::AdminConfig;
+use super::values::{Things, is_local};
+
+/// What a volume's name stands behind.
+const VOLUME: &str = "volume:";
+
+/// `[[export]]`: a device, hybrid or volume that clients see.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExportConfig {
+    /// As it is written.
+    pub device: String,
+    /// The volume of the cluster that `device` names, if it does.
+    pub volume: Option<VolumeConfig>,
+    /// What NBD clients call it.
+    pub name: String,
+    /// Where NBD clients connect.
+    pub nbd: Vec<Address>,
+    /// Clients cannot write.
+    pub read_only: bool,
+    /// Clients must speak TLS.
+    pub tls: Option<TlsConfig>,
+}
+
+/// A volume of the cluster, and what its export sets otherwise.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VolumeConfig {
+    /// Its name in the cluster.
+    pub name: Name,
+    /// Its class and share of the stores.
+    pub terms: Terms,
+}
+
+/// How an address speaks TLS.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TlsConfig {
+    /// PEM: the certificate and those that vouch for it.
+    pub certificate: PathBuf,
+    /// PEM: its private key.
+    pub key: PathBuf,
+    /// Clients must show a certificate this authority signed.
+    pub client_ca: Option<PathBuf>,
+    /// The exports that a name in a client's certificate opens; `None`: every one.
+    pub clients: Option<BTreeMap<String, Vec<String>>>,
+}
+
+pub(super) fn read_tls_table(mut tls: Keys<'_, '_>) -> Option<TlsConfig> {
+    let certificate = tls.take::<PathBuf>("certificate");
+    let key = tls.take::<PathBuf>("key");
+    let client_ca = tls.take::<PathBuf>("client_ca");
+    let clients = tls.take::<BTreeMap<String, Vec<String>>>("clients");
+    if let (None, Some(clients)) = (&client_ca, &clients) {
+        let what = "names in certificates say something only if an authority signed them: add client_ca, the path of \
+                    its certificate";
+        tls.complain_at(clients.at, "clients", what);
+    }
+    if certificate.is_none() || key.is_none() {
+        tls.complain(
+            "",
+            "certificate and key are both needed: the paths of two PEM files",
+        );
+    }
+    tls.finish();
+    Some(TlsConfig {
+        certificate: certificate?.value,
+        key: key?.value,
+        client_ca: client_ca.map(|at| at.value),
+        clients: clients.map(|at| at.value),
+    })
+}
+
+/// Complains about NBD in the clear where other machines reach it, unless `insecure` says that this is meant.
+pub(super) fn check_exposed(
+    keys: &Keys<'_, '_>,
+    nbd: &At<Vec<Address>>,
+    has_tls: bool,
+    insecure: bool,
+) {
+    if has_tls || insecure {
+        return;
+    }
+    for address in nbd.value.iter().filter(|address| !is_local(address)) {
+        let what = format!(
+            "{address} can be reached from other machines, and without TLS every one of them reads and writes the disk, \
+             and what is read and written can be seen on the way; add tls with client_ca, listen on 127.0.0.1 or a Unix socket, or write \
+             insecure = true if the network is your own"
+        );
+        keys.complain_at(nbd.at, "nbd", what);
+    }
+}
+
+/// Reads one; `has_cluster`: there is a `[cluster]`, be it a good one or not.
+pub(super) fn read_export(
+    keys: &mut Keys<'_, '_>,
+    things: &Things,
+    has_cluster: bool,
+    earlier: &[ExportConfig],
+    admin: &AdminConfig,
+) -> Option<ExportConfig> {
+    let device = keys.take::<String>("device");
+    let nbd = keys.parse_list("nbd", str::parse::<Address>);
+    let name = keys.take::<String>("name");
+    let read_only = keys.take::<bool>("read_only").is_some_and(|at| at.value);
+    let tls = keys.table("tls").map(read_tls_table);
+    let insecure = keys.take::<bool>("insecure").is_some_and(|at| at.value);
+    let class = keys.parse("priority", priority);
+    let fairness = read_fairness(keys);
+
+    let Some(At { value: device, at }) = device else {
+        keys.complain(
+            "",
+            "device is missing; name what to export: device = \"...\"",
+        );
+        return None;
+    };
+    let volume = match device.strip_prefix(VOLUME) {
+        Some(name) => Some(read_volume(keys, name, at, has_cluster)?),
+        None => {
+            check_thing(keys, &device, at, things)?;
+            None
+        }
+    };
+    let terms = [
+        ("priority", class.as_ref().map(|it| it.at)),
+        ("fairness", fairness.as_ref().map(|it| it.at)),
+    ];
+    for (key, at) in terms {
+        if let (Some(at), None) = (at, &volume) {
+            let what = "only volumes of the cluster have one: stores ask whose requests come first, devices do not";
+            keys.complain_at(at, key, what);
+        }
+    }
+    let volume = volume.map(|name| VolumeConfig {
+        name,
+        terms: Terms {
+            priority: class.map(|at| at.value),
+            fairness: fairness.map(|at| at.value),
+        },
+    });
+    let Some(nbd) = nbd else {
+        keys.complain(
+            "",
+            "nbd is missing; say where clients connect: nbd = \"127.0.0.1:10809\" \
+             or \"unix:/run/tanada.sock\"",
+        );
+        return None;
+    };
+    check_exposed(keys, &nbd, tls.is_some(), insecure);
+    let (name, name_at) = match name {
+        Some(name) => (name.value, name.at),
+        None => {
+            let own = volume.as_ref().map(|volume| volume.name.to_string());
+            (own.unwrap_or_else(|| device.clone()), at)
+        }
+    };
+    if name.len() > 4096 || name.contains('\0') {
+        keys.complain_at(name_at, "name", "an export's name has at most 4096 bytes");
+    }
+    for address in &nbd.value {
+        // Port 0 asks for any free one, each time another.
+        let any_port = matches!(address, Address::Tcp(socket) if socket.port() == 0);
+        if admin.listen.contains(address) && !any_port {
+            let what = format!("{address} is where the admin API listens; take another one");
+            keys.complain_at(nbd.at, "nbd", what);
+        }
+        let taken = earlier
+            .iter()
+            .find(|other| other.name == name && other.nbd.contains(address));
+        if taken.is_some() {
+            let what = format!("\"{name}\" is exported at {address} already; give it another name");
+            keys.complain_at(name_at, "name", what);
+        }
+        let other_tls = earlier.iter().find(|other| {
+            other.nbd.contains(address) && Some(&other.tls) != tls.as_ref().or(Some(&None))
+        });
+        if let Some(other) = other_tls {
+            let what = format!(
+                "{address} is shared with export \"{}\", which has other tls settings; all exports \
+                 at one address have the same",
+                other.name
+            );
+            keys.complain_at(nbd.at, "nbd", what);
+        }
+    }
+    Some(ExportConfig {
+        device,
+        volume,
+        name,
+        nbd: nbd.value,
+        read_only,
+        tls: tls.flatten(),
+    })
+}
+
+fn read_fairness(keys: &mut Keys<'_, '_>) -> Option<At<Fairness>> {
+    let At { value, at } = keys.take::<f64>("fairness")?;
+    match Fairness::try_from(value) {
+        Ok(value) => Some(At { value, at }),
+        Err(error) => {
+            keys.complain_at(at, "fairness", error.to_string());
+            None
+        }
+    }
+}
+
+/// A thing of this configuration that clients may have to themselves.
+fn check_thing(keys: &Keys<'_, '_>, device: &str, at: usize, things: &Things) -> Option<()> {
+    if let Err(what) = things.find(device) {
+        keys.complain_at(at, "device", what);
+        return None;
+    }
+    let Some(whole) = things.part_of.get(device) else {
+        return Some(());
+    };
+    let instead = match whole {
+        whole if whole.starts_with("[[stripe]]") => "export the stripe instead",
+        whole if whole.starts_with("[[store]]") => "clients reach the store at its listen",
+        _ => "export the hybrid instead",
+    };
+    let what = format!(
+        "\"{device}\" is part of {whole}, and a write to one part would break the whole; {instead}"
+    );
+    keys.complain_at(at, "device", what);
+    None
+}
+
+/// The volume that is named, if it can be one.
+fn read_volume(keys: &Keys<'_, '_>, name: &str, at: usize, has_cluster: bool) -> Option<Name> {
+    if let Some((volume, snapshot)) = name.split_once('@') {
+        let what = format!(
+            "\"{name}\" is a snapshot, and what is exported is a volume; clone it (`tanada volume clone \
+             {volume}@{snapshot} NEW`) and write volume:NEW, with read_only = true if it is to stay as it is"
+        );
+        keys.complain_at(at, "device", what);
+        return None;
+    }
+    let named = name.parse::<Name>();
+    if let Err(what) = &named {
+        keys.complain_at(at, "device", format!("{what}; write such as volume:vm1"));
+    }
+    if !has_cluster {
+        let what = format!(
+            "volumes are kept by a cluster, and there is no [cluster] here; add one (docs/virtual-disks.md begins with an \
+             example), or name a device instead of {VOLUME}{name}"
+        );
+        keys.complain_at(at, "device", what);
+        return None;
+    }
+    named.ok()
+}
+
+/// `low`, `normal` or `high`.
+pub fn priority(text: &str) -> Result<PriorityClass, String> {
+    match text {
+        "low" => Ok(PriorityClass::Low),
+        "normal" => Ok(PriorityClass::Normal),
+        "high" => Ok(PriorityClass::High),
+        other => Err(format!(
+            "'{other}' is no priority; write low, normal or high"
+        )),
+    }
+}
+
+/// As [`priority`] reads it.
+pub fn priority_name(class: PriorityClass) -> &'static str {
+    match class {
+        PriorityClass::Low => "low",
+        PriorityClass::Normal => "normal",
+        PriorityClass::High => "high",
+    }
+}

@@ -1,0 +1,338 @@
+//! `[[store]]`: objects on a device, with reserved throughput.
+//!
+//! ```text
+//! keys -> what each says by itself -> the device it stands on -> who may come in at its addresses
+//! ```
+//!
+//! Always true of a `StoreConfig`:
+//! 1. Its device has no other use, and is not read-only.
+//! 2. No other machine comes in without a token or the node key.
+//! 3. No other machine reaches it unless the configuration says `insecure = true`.
+
+use std::path::{Path, PathBuf};
+
+use base::{Bytes, Nanos};
+use env::net::Address;
+use policy::share::{BytesPerSec, Kind};
+use store::queue::QueueOptions;
+
+use super::export::ExportConfig;
+use super::keys::{At, Keys, instead};
+use super::types::{AdminConfig, DeviceConfig};
+use super::values::{Things, check_name, is_local, read_span};
+
+/// Where a store is unless configured: the port after the admin API's.
+pub const LISTEN: &str = "127.0.0.1:10881";
+/// Buffers of a store unless configured.
+pub const MEMORY: Bytes = Bytes::mib(64);
+/// With less even one client of 4 MiB pieces would starve.
+pub const MEMORY_MIN: Bytes = Bytes::mib(8);
+/// How far clocks may differ unless configured.
+pub const CLOCK_SKEW: Nanos = Nanos::secs(5);
+
+/// A store of the configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoreConfig {
+    /// Unique among stores.
+    pub name: String,
+    /// The device, stripe or hybrid it stands on.
+    pub device: String,
+    /// Where its clients connect.
+    pub listen: Vec<Address>,
+    /// Who of its clients is next.
+    pub scheduler: Kind,
+    /// The allocation unit of a store that is made; one that is there keeps its own.
+    pub unit: Bytes,
+    /// Make a store of a blank device.
+    pub create: bool,
+    /// What the device is assumed to do until it is calibrated; `None`: as its model says, or a careful guess.
+    pub read_speed: Option<BytesPerSec>,
+    /// As `read_speed`, of writes.
+    pub write_speed: Option<BytesPerSec>,
+    /// How fast all data are read to be checked; `None`: only when asked.
+    pub scrub: Option<BytesPerSec>,
+    /// Background work gets at least and at most this much; `None`: a twentieth and a half of the device.
+    pub background: Background,
+    /// May freed room go back to the device? Not where a preallocated file is to keep its blocks.
+    pub discard: bool,
+    /// All buffers of its clients together.
+    pub memory: Bytes,
+    /// How far the clock of the machine that signs a token may be off.
+    pub clock_skew: Nanos,
+    /// The key by which other nodes come in.
+    pub node_key_file: PathBuf,
+    /// Let in clients that show nothing, as best effort.
+    pub unauthenticated: bool,
+    /// Listen where other machines reach it, though nothing is encrypted or signed on the way.
+    pub insecure: bool,
+    /// In a cluster: where other nodes reach it, if not at its first address.
+    pub advertise: Option<Address>,
+    /// In a cluster: what it fails together with.
+    pub domain: Option<String>,
+}
+
+/// What background work gets of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Background {
+    /// At least so much.
+    pub floor: Option<BytesPerSec>,
+    /// At most so much.
+    pub ceiling: Option<BytesPerSec>,
+}
+
+impl Background {
+    /// What is said goes into the options of a queue.
+    pub fn put_into(self, queue: &mut QueueOptions) {
+        queue.floor = self.floor.unwrap_or(queue.floor);
+        queue.ceiling = self.ceiling.unwrap_or(queue.ceiling).max(queue.floor);
+        queue.floor = queue.floor.min(queue.ceiling);
+    }
+}
+
+fn read_background(keys: &mut Keys<'_, '_>) -> Background {
+    let floor = keys.parse("floor", str::parse::<BytesPerSec>);
+    let ceiling = keys.parse("ceiling", str::parse::<BytesPerSec>);
+    if let (Some(floor), Some(ceiling)) = (&floor, &ceiling)
+        && floor.value > ceiling.value
+    {
+        let what = format!(
+            "{} is below the floor of {}; background work gets at least the floor and at most the ceiling",
+            ceiling.value, floor.value
+        );
+        keys.complain_at(ceiling.at, "ceiling", what);
+    }
+    Background {
+        floor: floor.map(|at| at.value),
+        ceiling: ceiling.map(|at| at.value),
+    }
+}
+
+/// Reads one `[[store]]`.
+pub(super) fn read_store(
+    keys: &mut Keys<'_, '_>,
+    data_dir: &Path,
+    devices: &[DeviceConfig],
+    things: &mut Things,
+    earlier: &[StoreConfig],
+    admin: &AdminConfig,
+) -> Option<StoreConfig> {
+    let own = keys.title().to_owned();
+    let name = read_store_name(keys, things, earlier);
+    let device = read_device_of_store(keys, &own, devices, things);
+    let listen = keys.parse_list("listen", str::parse::<Address>);
+    let scheduler = keys.parse("scheduler", str::parse::<Kind>);
+    let unit = keys.take::<Bytes>("unit");
+    let create = keys.take::<bool>("create").is_some_and(|at| at.value);
+    let read_speed = keys.parse("read_speed", read_rate);
+    let write_speed = keys.parse("write_speed", read_rate);
+    let scrub = keys.parse("scrub", read_rate_or_off);
+    let background = read_background(keys);
+    let discard = keys.take::<bool>("discard").is_none_or(|at| at.value);
+    let memory = keys.take::<Bytes>("memory");
+    let clock_skew = keys.parse("clock_skew", read_span);
+    let node_key_file = keys.take::<PathBuf>("node_key_file").map(|at| at.value);
+    let unauthenticated = keys.take::<bool>("unauthenticated");
+    let insecure = keys.take::<bool>("insecure").is_some_and(|at| at.value);
+    let advertise = keys.parse("advertise", str::parse::<Address>);
+    let domain = keys.parse("domain", |text| check_name(text).map(|()| text.to_owned()));
+
+    if let Some(At { value: unit, at }) = unit
+        && !(unit.0.is_power_of_two() && (Bytes::kib(64)..=Bytes::mib(16)).contains(&unit))
+    {
+        let what = format!("{unit} is not a power of two from 64 KiB to 16 MiB");
+        keys.complain_at(at, "unit", what);
+    }
+    if let Some(At { value: memory, at }) = memory
+        && memory < MEMORY_MIN
+    {
+        let what = format!("{memory} is too little for one client; write at least {MEMORY_MIN}");
+        keys.complain_at(at, "memory", what);
+    }
+    let Some(listen) = listen else {
+        keys.complain(
+            "",
+            format!(
+                "listen is missing; say where clients connect: listen = \"{LISTEN}\" or \
+                 \"unix:/run/tanada/s0.sock\""
+            ),
+        );
+        return None;
+    };
+    check_addresses(keys, &listen, earlier, admin);
+    let is_open = unauthenticated.is_some_and(|at| at.value);
+    if let (true, Some(far)) = (is_open, listen.value.iter().find(|at| !is_local(at))) {
+        let what = format!(
+            "{far} can be reached from other machines, and a client that reaches it would read and write every \
+             object; listen on 127.0.0.1 or a Unix socket, or take unauthenticated out and give clients \
+             capabilities (`tanada reserve add`) or the node key"
+        );
+        let at = unauthenticated.map_or(keys.at(), |at| at.at);
+        keys.complain_at(at, "unauthenticated", what);
+    } else if let (false, Some(far)) = (insecure, listen.value.iter().find(|at| !is_local(at))) {
+        let what = format!(
+            "{far} can be reached from other machines, and behind the handshake nothing is encrypted or signed: who is on \
+             the way reads all data, takes capabilities over and changes requests; listen on 127.0.0.1 or a Unix socket \
+             and carry it through a tunnel (WireGuard, ssh), or write insecure = true where every machine on that network \
+             is trusted"
+        );
+        keys.complain_at(listen.at, "listen", what);
+    }
+    let name = name?;
+    Some(StoreConfig {
+        node_key_file: node_key_file.unwrap_or_else(|| node_key_file_of(data_dir, &name)),
+        name,
+        device: device?,
+        listen: listen.value,
+        scheduler: scheduler.map_or(Kind::default(), |at| at.value),
+        unit: unit.map_or(Bytes::mib(1), |at| at.value),
+        create,
+        read_speed: read_speed.map(|at| at.value),
+        write_speed: write_speed.map(|at| at.value),
+        scrub: scrub.and_then(|at| at.value),
+        background,
+        discard,
+        memory: memory.map_or(MEMORY, |at| at.value),
+        clock_skew: clock_skew.map_or(CLOCK_SKEW, |at| at.value),
+        unauthenticated: is_open,
+        insecure,
+        advertise: advertise.map(|at| at.value),
+        domain: domain.map(|at| at.value),
+    })
+}
+
+/// Where a store's node key is unless configured.
+pub fn node_key_file_of(data_dir: &Path, store: &str) -> PathBuf {
+    data_dir.join("keys").join(format!("{store}.node"))
+}
+
+fn read_store_name(
+    keys: &mut Keys<'_, '_>,
+    things: &Things,
+    earlier: &[StoreConfig],
+) -> Option<String> {
+    let Some(At { value: name, at }) = keys.take::<String>("name") else {
+        keys.complain("", "name is missing; write name = \"...\"");
+        return None;
+    };
+    if let Err(what) = check_name(&name) {
+        keys.complain_at(at, "name", what);
+        return None;
+    }
+    if things.names.contains(&name) || earlier.iter().any(|store| store.name == name) {
+        let what =
+            format!("\"{name}\" is taken already; every device, hybrid and store has its own name");
+        keys.complain_at(at, "name", what);
+        return None;
+    }
+    Some(name)
+}
+
+/// The device, which from now on has no other use.
+fn read_device_of_store(
+    keys: &mut Keys<'_, '_>,
+    own: &str,
+    devices: &[DeviceConfig],
+    things: &mut Things,
+) -> Option<String> {
+    let Some(At { value: device, at }) = keys.take::<String>("device") else {
+        keys.complain(
+            "",
+            "device is missing; name what it stands on: device = \"...\"",
+        );
+        return None;
+    };
+    if let Err(what) = things.find(&device) {
+        keys.complain_at(at, "device", what);
+        return None;
+    }
+    if devices.iter().any(|of| of.name == device && of.read_only) {
+        let what = format!("\"{device}\" is read_only, and a store writes to its device");
+        keys.complain_at(at, "device", what);
+        return None;
+    }
+    if let Some(other) = things.part_of.insert(device.clone(), own.to_owned()) {
+        let what = format!("\"{device}\" is part of {other} already; each device has one use");
+        keys.complain_at(at, "device", what);
+        return None;
+    }
+    Some(device)
+}
+
+/// Port 0 asks for any free one, each time another.
+fn any_port(address: &Address) -> bool {
+    matches!(address, Address::Tcp(socket) if socket.port() == 0)
+}
+
+fn check_addresses(
+    keys: &Keys<'_, '_>,
+    listen: &At<Vec<Address>>,
+    earlier: &[StoreConfig],
+    admin: &AdminConfig,
+) {
+    if listen.value.is_empty() {
+        keys.complain_at(
+            listen.at,
+            "listen",
+            "name at least one address, or no client can connect",
+        );
+    }
+    for address in listen.value.iter().filter(|address| !any_port(address)) {
+        if admin.listen.contains(address) {
+            let what = format!("{address} is where the admin API listens; take another one");
+            keys.complain_at(listen.at, "listen", what);
+        }
+        let other = earlier.iter().find(|other| other.listen.contains(address));
+        if let Some(other) = other {
+            let what = format!(
+                "{address} is where the store \"{}\" listens; every store has addresses of its own",
+                other.name
+            );
+            keys.complain_at(listen.at, "listen", what);
+        }
+    }
+}
+
+/// An export at an address of a store cannot be.
+pub(super) fn check_against_exports(
+    keys: &Keys<'_, '_>,
+    export: &ExportConfig,
+    stores: &[StoreConfig],
+) {
+    for address in export.nbd.iter().filter(|address| !any_port(address)) {
+        if let Some(store) = stores.iter().find(|store| store.listen.contains(address)) {
+            let what = format!(
+                "{address} is where the store \"{}\" listens; take another one",
+                store.name
+            );
+            keys.complain("nbd", what);
+        }
+    }
+}
+
+fn read_rate(text: &str) -> Result<BytesPerSec, String> {
+    match text.parse::<BytesPerSec>() {
+        Ok(BytesPerSec(0)) => Err("a device that does nothing serves no client".to_owned()),
+        Ok(rate) => Ok(rate),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// `20MB/s`, or `off`.
+fn read_rate_or_off(text: &str) -> Result<Option<BytesPerSec>, String> {
+    if text == "off" {
+        return Ok(None);
+    }
+    match text.parse::<BytesPerSec>() {
+        Ok(BytesPerSec(0)) => Err("a rate of zero never ends; write \"off\"".to_owned()),
+        Ok(rate) => Ok(Some(rate)),
+        Err(error) => Err(format!("{error}, or \"off\"")),
+    }
+}
+
+/// What to say of a store that is not there.
+pub fn unknown_store<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    format!(
+        "there is no store '{name}'{}",
+        instead(name, known, "there are")
+    )
+}

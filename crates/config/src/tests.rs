@@ -1,0 +1,507 @@
+//! Good configurations, and what is said about bad ones.
+
+use super::*;
+
+const TWO: &str = r#"
+[[device]]
+name = "slow"
+memory = true
+size = "64MiB"
+[[device]]
+name = "fast"
+memory = true
+size = "16MiB"
+"#;
+
+fn good(text: &str) -> Config {
+    read(text, "test", None).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The mistakes, one line each.
+fn mistakes(text: &str) -> Vec<String> {
+    match read(text, "test", None) {
+        Ok(config) => panic!("this was taken for good: {config:#?}"),
+        Err(error) => error.mistakes.iter().map(Mistake::to_string).collect(),
+    }
+}
+
+fn with_two(rest: &str) -> String {
+    format!("{TWO}{rest}")
+}
+
+#[test]
+fn mistakes_of_range_are_told_together_with_all_others() {
+    let text = "[[device]]\nname = \"a\"\nmemory = true\nsize = \"8MiB\"\n\
+                [[hybrid]]\nname = \"v\"\nslow = \"a\"\nfast = \"none\"\nblock = \"5000B\"\n\
+                dirty_low = 80\ndirty_high = 70\nwrite = \"through\"\nmode = \"tier\"\n";
+    let said = read(text, "test", None).unwrap_err().to_string();
+    for part in [
+        "called \"none\"",
+        "block = ",
+        "dirty_low = 80 %",
+        "mode = tier",
+    ] {
+        assert!(said.contains(part), "{part} is not in\n{said}");
+    }
+}
+
+#[test]
+fn the_default_is_a_good_configuration() {
+    let dir = Path::new("some \"odd\" place");
+    let config = good(&default_text(dir));
+    assert_eq!(config.data_dir, dir);
+    let names: Vec<&str> = config
+        .devices
+        .iter()
+        .map(|device| device.name.as_str())
+        .collect();
+    assert_eq!(names, ["hdd0", "ssd0"]);
+    let Kind::Model { size, backing, .. } = &config.devices[1].kind else {
+        panic!("{:?}", config.devices[1]);
+    };
+    assert_eq!(*size, Bytes::gib(4));
+    assert_eq!(*backing, Backing::File(dir.join("ssd0.img")));
+    assert_eq!(config.hybrids[0].name(), "vol0");
+    assert_eq!(config.exports[0].nbd.len(), 2);
+    assert_eq!(config.admin.listen[0].to_string(), ADMIN);
+    assert!(config.admin.listen.iter().all(is_local));
+}
+
+#[test]
+fn what_is_not_said_has_a_sensible_value() {
+    let config = good(&with_two(
+        "[[hybrid]]\nname = \"vol\"\nslow = \"slow\"\nfast = \"fast\"\n\
+         [[export]]\ndevice = \"vol\"\nnbd = \"unix:v.sock\"\n",
+    ));
+    assert_eq!(config.data_dir, Path::new(DATA_DIR));
+    let usual = hybrid::Settings::default();
+    let settings = &config.hybrids[0].settings;
+    assert_eq!(
+        (&settings.policy, settings.block),
+        (&usual.policy, usual.block)
+    );
+    // That of a new hybrid; an older one keeps its own.
+    assert_eq!(
+        (settings.mode, config.hybrids[0].mode_named),
+        (hybrid::Mode::Both, false)
+    );
+    assert_eq!(config.exports[0].name, "vol");
+    assert_eq!(config.admin.listen.len(), 2);
+    assert!(!config.admin.allow_remote);
+}
+
+#[test]
+fn a_new_hybrid_is_a_cache_where_a_tier_does_not_suit_its_other_settings() {
+    let modes = ["through", "around", "only-writes", "pass", "back"].map(|write| {
+        let text = format!(
+            "[[hybrid]]\nname = \"vol\"\nslow = \"slow\"\nfast = \"fast\"\nwrite = \"{write}\"\n"
+        );
+        good(&with_two(&text)).hybrids[0].settings.mode.to_string()
+    });
+    assert_eq!(modes, ["cache", "cache", "cache", "cache", "both"]);
+}
+
+#[test]
+fn every_setting_of_a_hybrid_arrives() {
+    let config = good(
+        "[[device]]\nname = \"hdd\"\nmodel = \"hdd-7200-sata\"\nsize = \"1GiB\"\nmemory = true\n\
+         standby_after = \"90s\"\n\
+         [[device]]\nname = \"ssd\"\nmemory = true\nsize = \"64MiB\"\n\
+         [[hybrid]]\nname = \"vol\"\nslow = \"hdd\"\nfast = \"ssd\"\nmode = \"cache\"\npolicy = \"arc\"\n\
+         write = \"through\"\nblock = \"64KiB\"\nadmission = \"always\"\nsequential_bypass = \"off\"\n\
+         dirty_low = 5\ndirty_high = 50\nenergy = true\nage_limit = \"10m\"\n\
+         flash_writes_per_day = \"100GB\"\nfast_size = \"32MiB\"\n",
+    );
+    let settings = &config.hybrids[0].settings;
+    assert_eq!(settings.policy.to_string(), "arc");
+    assert_eq!(settings.write, hybrid::WriteMode::Through);
+    assert_eq!(settings.admission, hybrid::Admission::Always);
+    assert_eq!(settings.block, Bytes::kib(64));
+    assert_eq!(settings.sequential_bypass, None);
+    assert_eq!((settings.dirty_low, settings.dirty_high), (5, 50));
+    let energy = settings.energy.unwrap();
+    assert_eq!(energy.age_limit, Nanos::secs(600));
+    assert_eq!(energy.standby_after, Nanos::secs(90));
+    assert_eq!(settings.flash_writes_per_day, Some(Bytes(100_000_000_000)));
+    assert_eq!(settings.fast_bytes, Some(Bytes::mib(32)));
+}
+
+#[test]
+fn all_mistakes_are_found_at_once_each_with_its_line_and_key() {
+    let found = mistakes(
+        r#"
+[[device]]
+name = "hdd0"
+model = "hdd-7200-sata"
+size = "many"
+memory = true
+
+[[device]]
+name = "ssd0"
+memory = true
+size = "1GiB"
+colour = "red"
+
+[[hybrid]]
+name = "vol0"
+slow = "hdd0"
+fast = "sdd0"
+mode = "tiers"
+polcy = "lru"
+
+[[export]]
+device = "vol0"
+nbd = "127.0.0.1"
+"#,
+    );
+    assert_eq!(
+        found,
+        [
+            &format!(
+                "line 5: [[device]] \"hdd0\" size: {}",
+                "many".parse::<Bytes>().unwrap_err()
+            ),
+            "line 12: [[device]] \"ssd0\" colour: there is no such key; the keys here are name, path, \
+             model, size, file, memory, direct, force, read_only, standby_after",
+            "line 17: [[hybrid]] \"vol0\" fast: there is no [[device]], [[stripe]] or [[hybrid]] called \"sdd0\"; \
+             did you mean ssd0?",
+            "line 18: [[hybrid]] \"vol0\" mode: 'tiers' is not a mode; choose one of cache, tier, both",
+            "line 19: [[hybrid]] \"vol0\" polcy: there is no such key; did you mean policy?",
+            "line 23: [[export]] \"vol0\" nbd: '127.0.0.1' is not an address: the port is missing; \
+             write an IP address and a port such as 127.0.0.1:10809 or [::1]:10809, or unix:/path",
+        ]
+    );
+}
+
+#[test]
+fn a_text_that_is_not_toml_is_refused_with_its_line() {
+    let found = mistakes("[[device]]\nname = \n");
+    assert_eq!(found.len(), 1);
+    assert!(
+        found[0].starts_with("line 2: this is not TOML: "),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn nothing_to_serve_is_a_mistake() {
+    let found = mistakes("");
+    assert!(found[0].contains("there is no [[device]]"), "{found:?}");
+}
+
+/// (what is added to two memory devices, what is said about it)
+const REFUSALS: &[(&str, &str)] = &[
+    (
+        "[[device]]\nname = \"x\"",
+        "[[device]] \"x\": what is it? write one of path",
+    ),
+    (
+        "[[device]]\nname = \"slow\"\nmemory = true\nsize = 4096",
+        "[[device]] \"slow\" name: \"slow\" is taken already",
+    ),
+    (
+        "[[device]]\nname = \"a/b\"\nmemory = true\nsize = 4096",
+        "[[device]] \"a/b\" name: 'a/b' is not a name",
+    ),
+    (
+        "[[device]]\nname = \"x\"\nmemory = true\nsize = 5000",
+        "[[device]] \"x\" size: 5000 bytes is not a positive multiple of 4096",
+    ),
+    (
+        "[[device]]\nname = \"x\"\npath = \"/dev/x\"\nmodel = \"hdd-7200-sata\"",
+        "[[device]] \"x\" model: goes not together with path",
+    ),
+    (
+        "[[device]]\nname = \"x\"\nmodel = \"hdd-7200\"\nsize = \"1GiB\"\nmemory = true",
+        "[[device]] \"x\" model: ",
+    ),
+    (
+        "[[device]]\nname = \"x\"\npath = \"f\"\n[[device]]\nname = \"y\"\npath = \"f\"",
+        "[[device]] \"y\" path: f is used by device \"x\" already",
+    ),
+    (
+        "[[hybrid]]\nname = \"v\"\nslow = \"slow\"\nfast = \"slow\"",
+        "[[hybrid]] \"v\" fast: \"slow\" is the slow and the fast device",
+    ),
+    (
+        "[[hybrid]]\nname = \"v\"\nslow = \"slow\"\nfast = \"fast\"\n\
+         [[hybrid]]\nname = \"w\"\nslow = \"v\"\nfast = \"fast\"",
+        "[[hybrid]] \"w\" fast: \"fast\" is part of [[hybrid]] \"v\" already",
+    ),
+    (
+        "[[hybrid]]\nname = \"v\"\nslow = \"w\"\nfast = \"fast\"\n\
+         [[hybrid]]\nname = \"w\"\nslow = \"v\"\nfast = \"slow\"",
+        "\"v\" is made of itself, by way of v, w",
+    ),
+    (
+        "[[hybrid]]\nname = \"v\"\nslow = \"slow\"\nfast = \"fast\"\nwrite = \"writeback\"",
+        "[[hybrid]] \"v\" write: 'writeback' is not a write mode",
+    ),
+    (
+        "[[hybrid]]\nname = \"v\"\nslow = \"slow\"\nfast = \"fast\"\ndirty_low = 70",
+        "[[hybrid]] \"v\": dirty_low = 70 %, dirty_high = 60 %",
+    ),
+    (
+        "[[hybrid]]\nname = \"v\"\nslow = \"slow\"\nfast = \"fast\"\nage_limit = \"1h\"",
+        "[[hybrid]] \"v\" age_limit: has a meaning only in energy mode",
+    ),
+    (
+        "[[hybrid]]\nname = \"v\"\nslow = \"slow\"\nfast = \"fast\"\n\
+         [[export]]\ndevice = \"slow\"\nnbd = \"unix:s\"",
+        "[[export]] \"slow\" device: \"slow\" is part of [[hybrid]] \"v\"",
+    ),
+    (
+        "[[export]]\ndevice = \"slow\"",
+        "[[export]] \"slow\": nbd is missing",
+    ),
+    (
+        "[[export]]\ndevice = \"slow\"\nnbd = \"unix:s\"\n[[export]]\ndevice = \"fast\"\nname = \"slow\"\nnbd = \"unix:s\"",
+        "name: \"slow\" is exported at unix:s already",
+    ),
+    (
+        "[[export]]\ndevice = \"slow\"\nnbd = \"127.0.0.1:10880\"",
+        "nbd: 127.0.0.1:10880 is where the admin API listens",
+    ),
+    (
+        "[[export]]\ndevice = \"slow\"\nnbd = \"unix:s\"\ntls = { certificate = \"c.pem\" }",
+        "tls: certificate and key are both needed",
+    ),
+    (
+        "[export]\ndevice = \"slow\"",
+        "export: write [[export]] (two brackets)",
+    ),
+    (
+        "[admin]\nlisten = \"0.0.0.0:10880\"",
+        "[admin] listen: 0.0.0.0:10880 can be reached from other machines",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"",
+        "[[store]] \"s0\": listen is missing; say where clients connect",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\nlisten = \"unix:s\"",
+        "[[store]] \"s0\": device is missing",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slo\"\nlisten = \"unix:s\"",
+        "[[store]] \"s0\" device: there is no [[device]], [[stripe]] or [[hybrid]] called \"slo\"; did you mean slow?",
+    ),
+    (
+        "[[store]]\nname = \"slow\"\ndevice = \"slow\"\nlisten = \"unix:s\"",
+        "[[store]] \"slow\" name: \"slow\" is taken already",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\nscheduler = \"edf\"",
+        "[[store]] \"s0\" scheduler: 'edf' is no scheduler; choose one of fifo, rounds, rounds-join, tags",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\nunit = \"3MiB\"",
+        "[[store]] \"s0\" unit: 3.0 MiB is not a power of two from 64 KiB to 16 MiB",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\nscrub = \"fast\"",
+        "[[store]] \"s0\" scrub: 'fast' is no rate; write a size and '/s', such as 85MB/s or 64MiB/s, or \"off\"",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\nfloor = \"9MB/s\"\nceiling = \"8MB/s\"",
+        "[[store]] \"s0\" ceiling: 8 MB/s is below the floor of 9 MB/s",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\nmemory = \"1MiB\"",
+        "[[store]] \"s0\" memory: 1.0 MiB is too little for one client; write at least 8.0 MiB",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = [\"unix:s\", \"0.0.0.0:1\"]\nunauthenticated = true",
+        "[[store]] \"s0\" unauthenticated: 0.0.0.0:1 can be reached from other machines",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = [\"unix:s\", \"0.0.0.0:1\"]",
+        "[[store]] \"s0\" listen: 0.0.0.0:1 can be reached from other machines, and behind the handshake nothing is \
+         encrypted or signed",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"127.0.0.1:10880\"",
+        "[[store]] \"s0\" listen: 127.0.0.1:10880 is where the admin API listens",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\n\
+         [[store]]\nname = \"s1\"\ndevice = \"fast\"\nlisten = \"unix:s\"",
+        "[[store]] \"s1\" listen: unix:s is where the store \"s0\" listens",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\n\
+         [[store]]\nname = \"s1\"\ndevice = \"slow\"\nlisten = \"unix:t\"",
+        "[[store]] \"s1\" device: \"slow\" is part of [[store]] \"s0\" already",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\n\
+         [[export]]\ndevice = \"slow\"\nnbd = \"unix:t\"",
+        "[[export]] \"slow\" device: \"slow\" is part of [[store]] \"s0\", and a write to one part would break \
+         the whole; clients reach the store at its listen",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\n\
+         [[export]]\ndevice = \"fast\"\nnbd = \"unix:s\"",
+        "[[export]] \"fast\" nbd: unix:s is where the store \"s0\" listens",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\n\
+         [[hybrid]]\nname = \"v\"\nslow = \"s0\"\nfast = \"fast\"",
+        "[[hybrid]] \"v\" slow: there is no [[device]], [[stripe]] or [[hybrid]] called \"s0\"",
+    ),
+    (
+        "[admin]\nlisten = 10880",
+        "[admin] listen: expected one text or a list of texts",
+    ),
+];
+
+#[test]
+fn a_store_says_where_it_stands_and_who_may_come_in() {
+    let config = good(&with_two(
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"0.0.0.0:10881\"\ninsecure = true\n\
+         [[store]]\nname = \"s1\"\ndevice = \"fast\"\nlisten = [\"127.0.0.1:1\", \"unix:s\"]\n\
+         scheduler = \"rounds-join\"\nunit = \"4MiB\"\ncreate = true\nscrub = \"20MB/s\"\nfloor = \"1MB/s\"\n\
+         ceiling = \"9MB/s\"\nmemory = \"16MiB\"\ndiscard = false\nclock_skew = \"1m\"\nnode_key_file = \"k\"\nunauthenticated = true\n",
+    ));
+    let usual = &config.stores[0];
+    assert_eq!(usual.scheduler, policy::share::Kind::Tags);
+    assert_eq!((usual.unit, usual.memory), (Bytes::mib(1), store::MEMORY));
+    assert_eq!((usual.scrub, usual.create), (None, false));
+    assert_eq!(
+        usual.node_key_file,
+        Path::new("tanada-data/keys/s0.node"),
+        "keys are kept with the data"
+    );
+    let all = &config.stores[1];
+    assert_eq!(all.scheduler.name(), "rounds-join");
+    assert_eq!(all.listen.len(), 2);
+    assert!(all.create && all.unauthenticated);
+    assert!(usual.discard && !all.discard);
+    assert_eq!(all.scrub.unwrap().to_string(), "20 MB/s");
+    assert_eq!(all.background.floor.unwrap().to_string(), "1 MB/s");
+    assert_eq!(all.background.ceiling.unwrap().to_string(), "9 MB/s");
+    assert_eq!(all.clock_skew, Nanos::secs(60));
+    assert_eq!(all.node_key_file, Path::new("k"));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_by_its_key() {
+    for (added, said) in REFUSALS {
+        let found = mistakes(&with_two(added));
+        assert_eq!(found.len(), 1, "{added}\n{found:#?}");
+        assert!(
+            found[0].contains(said),
+            "{added}\nsaid {found:#?}\nexpected {said}"
+        );
+    }
+}
+
+#[test]
+fn a_hybrid_may_stand_on_a_later_one() {
+    let config = good(&with_two(
+        "[[device]]\nname = \"faster\"\nmemory = true\nsize = \"4MiB\"\n\
+         [[hybrid]]\nname = \"top\"\nslow = \"bottom\"\nfast = \"faster\"\n\
+         [[hybrid]]\nname = \"bottom\"\nslow = \"slow\"\nfast = \"fast\"\n",
+    ));
+    let order: Vec<&str> = config.hybrids.iter().map(HybridConfig::name).collect();
+    assert_eq!(order, ["bottom", "top"]);
+}
+
+#[test]
+fn nbd_in_the_clear_beyond_this_machine_takes_saying_so() {
+    let export = |rest: &str| {
+        with_two(&format!(
+            "[[export]]\ndevice = \"slow\"\nnbd = [\"unix:s\", \"0.0.0.0:10809\"]\n{rest}"
+        ))
+    };
+    let found = mistakes(&export(""));
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(
+        found[0]
+            .contains("[[export]] \"slow\" nbd: 0.0.0.0:10809 can be reached from other machines")
+            && found[0].contains("insecure = true"),
+        "{found:#?}"
+    );
+    good(&export("insecure = true"));
+    let tls = "tls = { certificate = \"c\", key = \"k\", client_ca = \"a\", clients = { \"h\" = [\"slow\"] } }";
+    let config = good(&export(tls));
+    let clients = config.exports[0].tls.clone().and_then(|tls| tls.clients);
+    assert_eq!(clients.unwrap()["h"], ["slow"]);
+    let found = mistakes(&export(&tls.replace("client_ca = \"a\", ", "")));
+    assert!(found[0].contains("add client_ca"), "{found:#?}");
+}
+
+#[test]
+fn sockets_are_open_to_owner_and_group_unless_said_otherwise() {
+    assert_eq!(good(TWO).socket_mode, 0o660);
+    for (text, mode) in [("0600", 0o600), ("666", 0o666)] {
+        let config = good(&format!("socket_mode = \"{text}\"\n{TWO}"));
+        assert_eq!(config.socket_mode, mode);
+    }
+    for wrong in ["0680", "rw", "1777", ""] {
+        let found = mistakes(&format!("socket_mode = \"{wrong}\"\n{TWO}"));
+        assert!(found[0].contains("is no set of permissions"), "{found:#?}");
+    }
+}
+
+#[test]
+fn listening_to_the_world_takes_saying_so() {
+    let config = good(&with_two(
+        "[admin]\nlisten = \"0.0.0.0:10880\"\nallow_remote = true\nhosts = \"nas.example\"",
+    ));
+    assert_eq!(config.admin.hosts, ["nas.example"]);
+    assert!(!is_local(&config.admin.listen[0]));
+    // Commands of the owner still have their socket.
+    let socket = config.admin.listen[1].to_string();
+    assert_eq!(socket, format!("unix:{DATA_DIR}/admin.sock"));
+}
+
+#[test]
+fn a_stripe_is_a_device_of_devices() {
+    let stripe = |devices: &str, rest: &str| {
+        with_two(&format!(
+            "[[stripe]]\nname = \"raid\"\ndevices = [{devices}]\n{rest}"
+        ))
+    };
+    let config = good(&stripe("\"slow\", \"fast\"", ""));
+    let made = &config.devices[2];
+    let members = vec!["slow".to_owned(), "fast".to_owned()];
+    let chunk = Bytes::kib(64);
+    assert_eq!(made.name, "raid");
+    assert_eq!(made.kind, Kind::Striped { members, chunk });
+    let config = good(&stripe("\"slow\", \"fast\"", "chunk = \"1MiB\"\n"));
+    assert!(
+        matches!(config.devices[2].kind, Kind::Striped { chunk, .. } if chunk == Bytes::mib(1))
+    );
+
+    let export = "[[export]]\ndevice = \"slow\"\nnbd = \"unix:x\"\n";
+    let hybrid = "[[hybrid]]\nname = \"vol\"\nslow = \"raid\"\nfast = \"fast\"\n";
+    for (text, said) in [
+        (stripe("\"slow\"", ""), "made of at least two devices"),
+        (stripe("\"slow\", \"slow\"", ""), "\"slow\" is named twice"),
+        (stripe("\"slow\", \"fats\"", ""), "did you mean fast?"),
+        (stripe("\"slow\", \"raid\"", ""), "a stripe itself"),
+        (
+            stripe("\"slow\", \"fast\"", "chunk = 5000\n"),
+            "not a power of two",
+        ),
+        (
+            stripe("\"slow\", \"fast\"", "chunks = 5000\n"),
+            "did you mean chunk?",
+        ),
+        (
+            stripe("\"slow\", \"fast\"", export),
+            "export the stripe instead",
+        ),
+        (
+            stripe("\"slow\", \"fast\"", hybrid),
+            "part of [[stripe]] \"raid\" already",
+        ),
+    ] {
+        let found = mistakes(&text);
+        assert!(
+            found.iter().any(|mistake| mistake.contains(said)),
+            "{said}: {found:?}"
+        );
+    }
+}

@@ -1,0 +1,159 @@
+//! A configuration, read and checked: one type for each table.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use base::{Bytes, Nanos};
+use env::fs::Direct;
+use env::net::Address;
+
+use crate::cluster::ClusterConfig;
+use crate::export::ExportConfig;
+use crate::keys::Mistake;
+use crate::store::StoreConfig;
+
+/// A configuration without mistakes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Where Tanada keeps what it was told no other place for.
+    pub data_dir: PathBuf,
+    /// Permissions of the Unix sockets that NBD clients and clients of stores connect to.
+    pub socket_mode: u32,
+    /// `[[device]]` and `[[stripe]]`, those that others are made of first.
+    pub devices: Vec<DeviceConfig>,
+    /// In the order they can be made.
+    pub hybrids: Vec<HybridConfig>,
+    /// `[[store]]`.
+    pub stores: Vec<StoreConfig>,
+    /// `[cluster]`, if this daemon is a node of one.
+    pub cluster: Option<ClusterConfig>,
+    /// `[[export]]`.
+    pub exports: Vec<ExportConfig>,
+    /// `[admin]`.
+    pub admin: AdminConfig,
+}
+
+/// `[[device]]`: something that holds blocks by itself; or `[[stripe]]`, several of them in one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceConfig {
+    /// Unique among devices, stripes and hybrids.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Nothing is ever written to it.
+    pub read_only: bool,
+    /// Open it although it is mounted or in use.
+    pub force: bool,
+    /// In energy mode, sleep after this long without a request.
+    pub standby_after: Option<Nanos>,
+}
+
+/// What a device is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    /// A block device or regular file; a missing file is created if a size is given.
+    Path {
+        /// Where it is.
+        path: PathBuf,
+        /// Past the page cache, or through it.
+        direct: Direct,
+        /// The size of the file that is made where there is none.
+        create: Option<Bytes>,
+    },
+    /// A model that takes the time a real device would, over a sparse file or memory.
+    Model {
+        /// A model by its name, or the TOML file of an own one.
+        model: String,
+        /// How much it holds.
+        size: Bytes,
+        /// Where its data are.
+        backing: Backing,
+    },
+    /// Blocks in memory, gone when the daemon stops.
+    Memory {
+        /// How much it holds.
+        size: Bytes,
+    },
+    /// `[[stripe]]`: several others, used as one. It comes after them.
+    Striped {
+        /// The names of the others, in order.
+        members: Vec<String>,
+        /// How much lies on one before the next follows.
+        chunk: Bytes,
+    },
+}
+
+/// Where the data of a modelled device are.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Backing {
+    /// In a sparse file.
+    File(PathBuf),
+    /// In memory, gone when the daemon stops.
+    Memory,
+}
+
+/// `[[hybrid]]`: one disk made of a slow and a fast one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HybridConfig {
+    /// The name is in here. The mode is that of a new hybrid if none is named.
+    pub settings: hybrid::Settings,
+    /// Does the configuration name the mode? Else an older volume keeps its own (`volume_mode` of the daemon).
+    pub mode_named: bool,
+    /// The name of the slow device.
+    pub slow: String,
+    /// The name of the fast device.
+    pub fast: String,
+    /// Take the fast device even if it holds something else, which is then lost.
+    pub force: bool,
+    /// Compare every clean page with the slow device at the start; the command line's.
+    pub verify: bool,
+    /// How long the slow device is idle before energy mode sends it to sleep.
+    pub standby_after: Nanos,
+    /// Where to record what is asked of it, from the start on.
+    pub trace: Option<PathBuf>,
+    /// What the files of a trace may hold together.
+    pub trace_max: Bytes,
+    /// Whether a shadow watches for `tanada advise`, from the start on.
+    pub advise: bool,
+}
+
+/// `[admin]`: where the admin API and the metrics are.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdminConfig {
+    /// Where it listens.
+    pub listen: Vec<Address>,
+    /// It may listen beyond this machine.
+    pub allow_remote: bool,
+    /// Names by which clients elsewhere may call this machine.
+    pub hosts: Vec<String>,
+}
+
+/// Every mistake of a configuration at once.
+#[derive(Debug, thiserror::Error)]
+pub struct ConfigError {
+    /// What was read, for people.
+    pub origin: String,
+    /// In the order of the text.
+    pub mistakes: Vec<Mistake>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = match self.mistakes.len() {
+            1 => "1 mistake".to_owned(),
+            n => format!("{n} mistakes"),
+        };
+        write!(f, "{} has {count}; nothing was started", self.origin)?;
+        for mistake in &self.mistakes {
+            write!(f, "\n  {mistake}")?;
+        }
+        Ok(())
+    }
+}
+
+impl HybridConfig {
+    /// The name of the volume.
+    pub fn name(&self) -> &str {
+        &self.settings.name
+    }
+}

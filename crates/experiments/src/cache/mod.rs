@@ -1,0 +1,253 @@
+//! An SSD as a disk cache: what does it save, in time and in energy, as published and as ours?
+//!
+//! ```text
+//! methods (bed) x cases (work) x seeds -> samples -> main table -> comparisons (compare) -> rows
+//! ```
+//!
+//! Everything happens in virtual time on the modelled disks of the paper's table 1.
+//!
+//! Source: DMSSD 6.
+//!
+//! Always true:
+//! 1. Every case of every method has seconds, watts and joules, and `joules = watts x seconds`.
+//! 2. The same options give the same rows, bit for bit.
+
+mod bed;
+mod compare;
+mod work;
+
+use std::collections::BTreeMap;
+
+use base::Bytes;
+use device::DeviceError;
+use device::model::SpecError;
+use hybrid::OpenError;
+use report::{Row, Value};
+
+use crate::experiment::{ExperimentError, Listing, Options, Progress};
+use bed::{AS_IT_COMES, Engine, METHODS, SLEEPERS, Setup};
+use work::{Day, HEAD, Run, Sample, Twice};
+
+/// The experiment, for listings.
+pub const LISTING: Listing = Listing {
+    name: "cache",
+    paper: "DMSSD",
+    about: "an SSD as a disk cache: time and energy of streams, random reads and a day, published and ours",
+};
+
+/// The cases, in the order of the tables.
+pub const CASES: [&str; 7] = [
+    "read",
+    "reread",
+    "write",
+    "rewrite",
+    "random",
+    "random-reread",
+    "day",
+];
+
+/// The metrics of the main table with their units.
+pub const METRICS: [(&str, &str); 3] = [("seconds", "s"), ("watts", "W"), ("joules", "J")];
+
+/// The names of the methods, in the order of the tables.
+pub fn methods() -> [&'static str; 8] {
+    METHODS.map(|setup| setup.method)
+}
+
+/// The length of the paper's file.
+const FILE: Bytes = Bytes::gib(1);
+/// The length of a short run's file; what it takes is multiplied.
+const QUICK_FILE: Bytes = Bytes::mib(64);
+
+/// What went wrong, before it is known where.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    Device(Box<DeviceError>),
+    Model(Box<SpecError>),
+    Open(Box<OpenError>),
+}
+
+impl From<DeviceError> for Trouble {
+    fn from(error: DeviceError) -> Trouble {
+        Trouble::Device(Box::new(error))
+    }
+}
+
+impl From<SpecError> for Trouble {
+    fn from(error: SpecError) -> Trouble {
+        Trouble::Model(Box::new(error))
+    }
+}
+
+impl From<OpenError> for Trouble {
+    fn from(error: OpenError) -> Trouble {
+        Trouble::Open(Box::new(error))
+    }
+}
+
+impl Trouble {
+    fn of(self, case: &'static str, method: &'static str) -> ExperimentError {
+        match self {
+            Trouble::Device(source) => ExperimentError::Device {
+                case,
+                method,
+                source,
+            },
+            Trouble::Model(source) => ExperimentError::Model {
+                case,
+                method,
+                source,
+            },
+            Trouble::Open(source) => ExperimentError::Open {
+                case,
+                method,
+                source,
+            },
+        }
+    }
+}
+
+/// Samples by (case, method), one for each seed.
+type Samples = BTreeMap<(&'static str, &'static str), Vec<Sample>>;
+
+/// All that was measured.
+#[derive(Default)]
+struct Measured {
+    main: Samples,
+    /// Ours as it comes.
+    as_it_comes: Samples,
+    /// What it took afterwards to destage what only the cache held.
+    home: Samples,
+    days: BTreeMap<&'static str, Vec<Day>>,
+}
+
+/// The kinds of run.
+#[derive(Clone, Copy)]
+enum Work {
+    Reads,
+    Writes,
+    Random,
+    Day,
+}
+
+impl Work {
+    fn name(self) -> &'static str {
+        match self {
+            Work::Reads => "read",
+            Work::Writes => "write",
+            Work::Random => "random",
+            Work::Day => "day",
+        }
+    }
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+/// [`ExperimentError`], naming case and method.
+///
+/// # Source
+/// DMSSD 6, figures 9-17.
+pub fn run(options: Options, progress: &mut Progress<'_>) -> Result<Vec<Row>, ExperimentError> {
+    let measured = measure(options, progress)?;
+    let mut rows = compare::main_table(&measured, options);
+    rows.extend(compare::stated(&measured));
+    rows.extend(compare::directions(&measured));
+    rows.extend(compare::against_published(&measured));
+    rows.extend(compare::as_it_comes(&measured));
+    rows.extend(compare::home(&measured, options));
+    rows.extend(compare::days(&measured));
+    progress("done", 1.0);
+    Ok(rows)
+}
+
+fn measure(options: Options, progress: &mut Progress<'_>) -> Result<Measured, ExperimentError> {
+    let (file, seeds) = if options.quick {
+        (QUICK_FILE, 2)
+    } else {
+        (FILE, 5)
+    };
+    let mut plan: Vec<(Work, Setup)> = Vec::new();
+    for work in [Work::Reads, Work::Writes, Work::Random, Work::Day] {
+        plan.extend(METHODS.map(|setup| (work, setup)));
+    }
+    for work in [Work::Reads, Work::Writes] {
+        plan.extend(AS_IT_COMES.map(|setup| (work, setup)));
+    }
+    plan.extend(SLEEPERS.map(|setup| (Work::Day, setup)));
+
+    let mut measured = Measured::default();
+    let steps = plan.len() as f64 * seeds as f64;
+    for (n, (work, setup)) in plan.into_iter().enumerate() {
+        for seed in 0..seeds {
+            let at = (n as u64 * seeds + seed) as f64 / steps;
+            progress(&format!("{} of {}", work.name(), setup.method), at);
+            let seed = options.seed.wrapping_add(seed);
+            // A runtime of its own for each: no run sees what another left.
+            let runtime = env::Runtime::simulated(seed);
+            let outcome = runtime
+                .block_on(one(work, setup, file, seed))
+                .map_err(|trouble| trouble.of(work.name(), setup.method))?;
+            measured.add(work, &setup, file, outcome);
+        }
+    }
+    Ok(measured)
+}
+
+/// How often a short file's rest fits into that of the paper's.
+fn share(file: Bytes) -> f64 {
+    (FILE - HEAD).0 as f64 / (file - HEAD).0 as f64
+}
+
+/// What one run gave.
+enum Outcome {
+    Twice(Twice),
+    Day(Day),
+}
+
+async fn one(work: Work, setup: Setup, file: Bytes, seed: u64) -> Result<Outcome, Trouble> {
+    Ok(match work {
+        Work::Reads => Outcome::Twice(work::reads(&setup, file, seed).await?),
+        Work::Writes => Outcome::Twice(work::writes(&setup, file, seed).await?),
+        Work::Random => Outcome::Twice(work::random(&setup, seed).await?),
+        Work::Day => Outcome::Day(work::day(&setup, seed).await?),
+    })
+}
+
+impl Measured {
+    /// Files what one run gave under its cases.
+    fn add(&mut self, work: Work, setup: &Setup, file: Bytes, outcome: Outcome) {
+        let twice = match outcome {
+            Outcome::Twice(twice) => twice,
+            Outcome::Day(day) => {
+                self.days.entry(setup.method).or_default().push(day);
+                if METHODS.contains(setup) {
+                    let cell = self.main.entry(("day", setup.method));
+                    cell.or_default().push(day.sample);
+                }
+                return;
+            }
+        };
+        // A short run's stream is a part of the paper's: what comes after its beginning comes more often.
+        let (cases, times) = match work {
+            Work::Reads => (["read", "reread"], share(file)),
+            Work::Writes => (["write", "rewrite"], share(file)),
+            Work::Random => (["random", "random-reread"], 1.0),
+            Work::Day => unreachable!("a day has no repetition"),
+        };
+        let full = |run: Run| run.head.then(run.whole.rest_times(run.head, times));
+        let table = match setup.engine {
+            Engine::Defaults => &mut self.as_it_comes,
+            _ => &mut self.main,
+        };
+        for (case, run) in cases.into_iter().zip([twice.first, twice.again]) {
+            let cell = table.entry((case, setup.method));
+            cell.or_default().push(full(run));
+        }
+        let caches = [Engine::Published, Engine::Ours, Engine::Energy];
+        if caches.contains(&setup.engine) && matches!(work, Work::Writes) {
+            let cell = self.home.entry(("rewrite", setup.method));
+            cell.or_default().push(full(twice.home));
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What an experiment takes and gives, and why it has no result.
+
+use std::path::{Path, PathBuf};
+
+use device::DeviceError;
+use device::model::SpecError;
+use hybrid::OpenError;
+use report::{Row, Section};
+use serde::Serialize;
+use sim::run::RunError;
+use trace::TraceError;
+
+use crate::app::process::Stop;
+
+/// How an experiment is to be run.
+#[derive(Debug, Clone, Copy)]
+pub struct Options<'a> {
+    /// The same rows from a shorter run: smaller files, fewer seeds.
+    pub quick: bool,
+    /// The first seed; the others follow it.
+    pub seed: u64,
+    /// `tiering`: the folder of the recorded traces of MSR Cambridge; none: the workloads are generated.
+    pub msr: Option<&'a Path>,
+    /// `tiering`: the folder of further traces on which our defaults are compared with the disk alone.
+    pub traces: Option<&'a Path>,
+    /// `reserve`: some of it in real time, on a file here (a folder, or a name that is free); none: all of it in virtual time.
+    pub real: Option<&'a Path>,
+    /// `predict-loop`: how many times slower than the models its devices are.
+    pub slower: f64,
+    /// What runs in real time and has something to put back ends early when this is set.
+    pub stop: Option<&'a Stop>,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Options {
+            quick: false,
+            seed: 1,
+            msr: None,
+            traces: None,
+            real: None,
+            slower: 1.0,
+            stop: None,
+        }
+    }
+}
+
+/// What an experiment gives.
+#[derive(Debug, Clone)]
+pub struct Results {
+    /// Its figures.
+    pub rows: Vec<Row>,
+    /// Charts of what rows do not hold, for the report.
+    pub figures: Vec<Section>,
+}
+
+/// Where a long run stands: what it does now, and the share that is done (0 to 1).
+pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
+
+/// An experiment, for listings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Listing {
+    /// Its name, as [`crate::run`] takes it.
+    pub name: &'static str,
+    /// The paper whose measurements it repeats.
+    pub paper: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+}
+
+/// Why an experiment has no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExperimentError {
+    /// No such experiment.
+    #[error("there is no experiment '{asked}'; choose one of {known}")]
+    Unknown {
+        /// The name asked for.
+        asked: String,
+        /// The names there are.
+        known: String,
+    },
+    /// A device model is missing or cannot have the size.
+    #[error("cannot set up {case} for {method}: {source}")]
+    Model {
+        /// The case.
+        case: &'static str,
+        /// The method.
+        method: &'static str,
+        /// The cause.
+        source: Box<SpecError>,
+    },
+    /// A hybrid disk could not be made.
+    #[error("cannot set up {case} for {method}: {source}")]
+    Open {
+        /// The case.
+        case: &'static str,
+        /// The method.
+        method: &'static str,
+        /// The cause.
+        source: Box<OpenError>,
+    },
+    /// A simulation failed.
+    #[error("{case} of {method} failed: {source}")]
+    Run {
+        /// The case.
+        case: String,
+        /// The method.
+        method: &'static str,
+        /// The cause.
+        source: Box<RunError>,
+    },
+    /// A trace cannot be read.
+    #[error("cannot read the trace of {case}: {source}")]
+    Trace {
+        /// The case.
+        case: String,
+        /// The cause.
+        source: Box<TraceError>,
+    },
+    /// A recorded workload is not where it was looked for.
+    #[error(
+        "cannot find the recorded workload of {case} in {}: {why}; give the folder that holds {file}.csv, as SNIA \
+         publishes it (IOTTA trace set 388), or leave --msr out to generate the workload",
+        folder.display()
+    )]
+    Recorded {
+        /// The case.
+        case: &'static str,
+        /// Where it was looked for.
+        folder: PathBuf,
+        /// What the file is called, without its ending.
+        file: &'static str,
+        /// What stood in the way.
+        why: String,
+    },
+    /// There are no traces where some were looked for.
+    #[error("cannot find traces in {}: {why}; give a folder with block traces (`tanada trace stat` reads them)", folder.display())]
+    Traces {
+        /// Where they were looked for.
+        folder: PathBuf,
+        /// What stood in the way.
+        why: String,
+    },
+    /// The place for a file cannot be used.
+    #[error("cannot run in real time at {}: {why}", place.display())]
+    Place {
+        /// Where.
+        place: PathBuf,
+        /// What stands in the way, and what would do.
+        why: String,
+    },
+    /// This machine lacks something, or is not as it must be.
+    #[error("cannot run {experiment} here: {why}")]
+    Machine {
+        /// The experiment.
+        experiment: &'static str,
+        /// What is missing, and what would do.
+        why: String,
+    },
+    /// What ran in real time failed; why is in its source.
+    #[error("{case} of {method} failed")]
+    Failed {
+        /// The case.
+        case: String,
+        /// The method.
+        method: &'static str,
+        /// The cause.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A request failed.
+    #[error("{case} of {method} failed: {source}")]
+    Device {
+        /// The case.
+        case: &'static str,
+        /// The method.
+        method: &'static str,
+        /// The cause.
+        source: Box<DeviceError>,
+    },
+}

@@ -1,0 +1,164 @@
+//! The bed does what it says, every figure has a name of its own, and claims judge what they say.
+
+use base::{Bytes, Nanos};
+use policy::place::{Kind, Penalties};
+
+use super::bed::{Disk, Load, Method, Pace, Scene, run};
+use super::cases::{self, cells_of, jain, methods, mix, preferred};
+use super::compare::estimate;
+use super::*;
+
+const SHORT: Plan = Plan {
+    measured: Nanos::millis(500),
+    seed: 7,
+    seeds: 2,
+};
+
+#[test]
+fn the_same_seed_gives_the_same_figures_and_another_seed_others() {
+    let cell = cells_of(mix(2, 2), Nanos::millis(5), &[Method::of(Kind::Tanada)]).remove(0);
+    let of = |seed| {
+        let outcome = run(&cell.scene, &cell.method, cell.age, SHORT.measured, seed);
+        let outcome = outcome.expect("it runs");
+        cell.metrics
+            .iter()
+            .map(|it| it.of(&outcome))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of(3), of(3));
+    assert_ne!(of(3), of(4));
+}
+
+#[test]
+fn a_client_alone_on_one_idle_disk_pair_gets_what_the_model_gives() {
+    // One sequential reader at a time: the disk's own rate, whichever method chooses.
+    let scene = Scene {
+        disks: vec![Disk::Hdd; 2],
+        loads: vec![Load {
+            pace: Pace::Closed(1),
+            ..Load::sequential(0)
+        }],
+    };
+    let method = Method::of(Kind::LocalFirst);
+    let outcome = run(&scene, &method, Nanos::millis(5), Nanos::secs(5), 1).expect("it runs");
+    let rate = outcome.mb_s(0);
+    assert!((55.0..79.0).contains(&rate), "{rate} MB/s of a disk of 78");
+}
+
+#[test]
+fn waits_of_random_reads_are_those_of_the_model_and_an_open_loop_keeps_its_pace() {
+    let scene = Scene {
+        disks: vec![Disk::Hdd; 4],
+        loads: (0..4)
+            .map(|node| Load::random(node, Bytes::kib(4), Pace::Open(10.0)))
+            .collect(),
+    };
+    let method = Method::of(Kind::RoundRobin);
+    let outcome = run(&scene, &method, Nanos::millis(5), Nanos::secs(20), 1).expect("it runs");
+    let waits = outcome.waits(0..4);
+    let asked = waits.len() as f64 / 20.0;
+    assert!((36.0..44.0).contains(&asked), "{asked} of 40 a second");
+    let mean = waits.mean() / 1e3;
+    assert!(
+        (6.0..14.0).contains(&mean),
+        "{mean} ms for a seek and half a turn"
+    );
+}
+
+#[test]
+fn methods_that_hear_nothing_are_run_once_for_all_ages() {
+    let cells = cases::all();
+    let find = |case: &str, method: &str| {
+        let found = cells
+            .iter()
+            .find(|it| it.case == case && it.method.name == method);
+        found.expect("the cell is there")
+    };
+    let (fresh, old) = ("mix 2:2 state-age=1ms", "mix 2:2 state-age=500ms");
+    assert!(find(fresh, "round-robin").same_run(find(old, "round-robin")));
+    assert!(!find(fresh, "queue-cost").same_run(find(old, "queue-cost")));
+    assert!(!find(fresh, "c3").same_run(find(fresh, "clbs")));
+}
+
+#[test]
+fn with_a_line_for_each_client_those_who_ask_more_at_once_get_less_than_before() {
+    let scene = cases::fair(Penalties::default());
+    let methods = [Method::of(Kind::Tanada), Method::stack()];
+    let cells = cells_of(scene, Nanos::millis(5), &methods);
+    let measured = measure(&SHORT, cells, &mut |_, _| {}).expect("it runs");
+    let jain = |method: usize| estimate(&measured[method].values[0]).mean;
+    assert_eq!(measured[1].cell.metrics[0].name, "fairness");
+    assert!(jain(1) > jain(0) + 0.04, "{} and {}", jain(1), jain(0));
+}
+
+#[test]
+fn every_row_has_a_name_of_its_own_and_a_short_run_the_same_rows() {
+    let cells: Vec<Cell> = [Nanos::millis(1), Nanos::millis(5)]
+        .into_iter()
+        .flat_map(|age| cells_of(preferred(2), age, &methods()))
+        .collect();
+    let names = |plan: &Plan| {
+        let measured = measure(plan, cells.clone(), &mut |_, _| {}).expect("it runs");
+        let rows = compare::rows(&measured);
+        let name = |row: Row| (row.table, row.case, row.method, row.metric);
+        rows.into_iter().map(name).collect::<Vec<_>>()
+    };
+    let short = names(&SHORT);
+    let shorter = names(&Plan {
+        measured: Nanos::millis(200),
+        seeds: 1,
+        ..SHORT
+    });
+    assert_eq!(short, shorter);
+    let mut distinct = short.clone();
+    distinct.sort();
+    distinct.dedup();
+    assert_eq!(distinct.len(), short.len());
+    // Three metrics of ten methods at two ages, and nine of the methods beside ours.
+    assert_eq!(short.len(), 3 * 2 * (10 + 9));
+}
+
+#[test]
+fn the_interval_of_a_mean_holds_it_and_narrows_with_more_values() {
+    let few: Vec<f64> = (0..5).map(f64::from).collect();
+    let many: Vec<f64> = (0..500).map(|n| f64::from(n % 5)).collect();
+    let (few, many) = (estimate(&few), estimate(&many));
+    for it in [few, many] {
+        assert_eq!(it.mean, 2.0);
+        assert!(it.low < 2.0 && 2.0 < it.high, "{it:?}");
+    }
+    assert!(many.high - many.low < (few.high - few.low) / 5.0);
+}
+
+#[test]
+fn a_loss_beyond_the_interval_fails_the_claim_and_one_within_it_does_not() {
+    let cells = cells_of(mix(2, 2), Nanos::millis(5), &methods());
+    let measured = |ours: [f64; 4]| -> Vec<Measured> {
+        let of = |cell: &Cell| {
+            let mine = cell.method.name == "tanada";
+            let large = if mine { ours } else { [50.0, 52.0, 48.0, 50.0] };
+            Measured {
+                cell: cell.clone(),
+                values: vec![large.to_vec(), vec![1.0; 4], vec![20.0; 4]],
+            }
+        };
+        cells.iter().map(of).collect()
+    };
+    let note = |ours| {
+        let claims = compare::claims(&measured(ours));
+        let of = |row: &&Row| row.metric == "large_mb_s" && row.case.starts_with("mix");
+        claims.iter().find(of).expect("the claim").note.clone()
+    };
+    assert!(note([50.0, 52.0, 48.0, 50.1]).starts_with("holds"));
+    // The mean is less, but not on every seed.
+    assert!(note([55.0, 47.0, 50.0, 47.0]).starts_with("holds"));
+    let lost = note([49.0, 51.0, 47.0, 49.0]);
+    assert!(lost.starts_with("fails"), "{lost}");
+    assert!(lost.contains("round-robin: by 1.000 of 50.000"), "{lost}");
+}
+
+#[test]
+fn jains_index_is_one_for_equals_and_a_part_for_one_alone() {
+    assert_eq!(jain([3.0, 3.0, 3.0].into_iter()), 1.0);
+    assert_eq!(jain([3.0, 0.0, 0.0].into_iter()), 1.0 / 3.0);
+}

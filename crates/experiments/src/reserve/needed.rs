@@ -1,0 +1,306 @@
+//! How much of the device must stay unpromised, by scheduler, accesses, window and how many violations are allowed?
+//!
+//! ```text
+//! overhead -> rates by equation (1) -> run -> throughputs by window -> violation rate; the least overhead that keeps it
+//! ```
+//!
+//! Source: PROBS 4.2, figure 6.
+//!
+//! Choice: of methods that know rates by their ratio only, one run stands for every overhead: what they deliver does not
+//! depend on it. Tags pace by the rates, so each overhead is a run of its own.
+
+use std::collections::BTreeMap;
+
+use base::{Bytes, Nanos};
+use policy::share::violations::{Violations, Window, percent};
+use policy::share::{BytesPerSec, Direction, load};
+
+use super::bed::{IO, Method, by_equation, run, share};
+use super::page::Curve;
+use super::vertex::Times;
+use super::{Base, Found, Job, Plan, mb, row};
+
+/// Concurrent accesses.
+pub(super) const ACCESSES: [u32; 10] = [2, 3, 4, 5, 6, 7, 8, 16, 32, 64];
+/// Violations allowed, in percent.
+pub(super) const TARGETS: [f64; 3] = [10.0, 1.0, 0.1];
+/// Overheads beyond are not tried.
+const MOST: f64 = 95.0;
+/// Of those that pace.
+const MOST_PACED: f64 = 60.0;
+
+/// What the accesses of some runs got, over all seeds.
+#[derive(Debug, Clone)]
+struct Measured {
+    /// By window, then by access; the last window is each access's part of a round.
+    rates: Vec<Vec<Vec<BytesPerSec>>>,
+    total: f64,
+    depth: f64,
+}
+
+/// What an access moves in a round of 64 by its tokens, in whole I/Os.
+fn part_of_round(n: u32, access: usize) -> Window {
+    let parts = u64::from(n) * (u64::from(n) + 1);
+    let ios = (64.0 * 2.0 * (access as f64 + 1.0) / parts as f64).round();
+    Window::Bytes(Bytes(IO.0 * (ios as u64).max(1)))
+}
+
+fn measure(
+    plan: &Plan,
+    base: &Base,
+    method: &Method,
+    direction: Direction,
+    n: u32,
+    overhead: f64,
+) -> Measured {
+    let clients = by_equation(base.of(direction), direction, n, overhead);
+    let windows = Window::JUDGED.len();
+    let mut all = Measured {
+        rates: vec![vec![Vec::new(); n as usize]; windows + 1],
+        total: 0.0,
+        depth: 0.0,
+    };
+    for seed in plan.seeds() {
+        let run = run(method, Times::STORE, &clients, plan.end(), seed);
+        for (at, got) in run.got.iter().enumerate() {
+            for (window, rates) in Window::JUDGED.iter().zip(&mut all.rates) {
+                rates[at].extend(got.throughputs(*window));
+            }
+            all.rates[windows][at].extend(got.throughputs(part_of_round(n, at)));
+        }
+        all.total += mb(run.total()) / plan.seeds as f64;
+        all.depth += run.depth / plan.seeds as f64;
+    }
+    all
+}
+
+impl Measured {
+    /// The violation rate in percent if this was promised, and of how many windows.
+    fn violated(&self, window: usize, promised: &[BytesPerSec]) -> (Option<f64>, u64) {
+        let each: Vec<Violations> = promised
+            .iter()
+            .zip(&self.rates[window])
+            .map(|(rate, got)| Violations::count(*rate, got))
+            .collect();
+        (percent(&each), each.iter().map(|it| it.of).sum())
+    }
+}
+
+/// One method under one number of accesses: runs made once, for all windows and targets.
+struct Cell<'a> {
+    plan: &'a Plan,
+    base: &'a Base,
+    method: &'a Method,
+    direction: Direction,
+    n: u32,
+    runs: BTreeMap<u32, Measured>,
+}
+
+/// What was needed, and how it went then.
+struct Needed {
+    overhead: f64,
+    violated: Option<f64>,
+    windows: u64,
+    total: f64,
+    depth: f64,
+    kept: bool,
+}
+
+impl Cell<'_> {
+    fn overhead(&self, step: u32) -> f64 {
+        f64::from(step) * self.plan.step
+    }
+
+    fn look(&mut self, step: u32, window: usize) -> (Option<f64>, u64, f64, f64) {
+        let key = if self.method.paced { step } else { 0 };
+        let overhead = self.overhead(step);
+        let (plan, base, method, direction, n) =
+            (self.plan, self.base, self.method, self.direction, self.n);
+        let run = self.runs.entry(key).or_insert_with(|| {
+            let asked = if method.paced { overhead } else { 10.0 };
+            measure(plan, base, method, direction, n, asked)
+        });
+        let promised = load(base.of(direction), share(overhead), n);
+        let (violated, windows) = run.violated(window, &promised);
+        (violated, windows, run.total, run.depth)
+    }
+
+    /// The least overhead at which at most `target` percent of the windows are violated, by bisection.
+    fn needed(&mut self, window: usize, target: f64) -> Needed {
+        let most = if self.method.paced { MOST_PACED } else { MOST };
+        let keeps = |cell: &mut Self, step| {
+            let (violated, ..) = cell.look(step, window);
+            violated.is_none_or(|violated| violated <= target)
+        };
+        let (mut low, mut high) = (0, (most / self.plan.step) as u32);
+        let kept = keeps(self, low) || keeps(self, high);
+        if keeps(self, low) {
+            high = low;
+        }
+        while kept && low < high {
+            let middle = (low + high) / 2;
+            match keeps(self, middle) {
+                true => high = middle,
+                false => low = middle + 1,
+            }
+        }
+        let (violated, windows, total, depth) = self.look(high, window);
+        Needed {
+            overhead: if kept { self.overhead(high) } else { 100.0 },
+            violated,
+            windows,
+            total,
+            depth,
+            kept,
+        }
+    }
+}
+
+/// The case's name.
+pub(super) fn case(direction: Direction, n: u32, window: Window, target: f64) -> String {
+    format!("{direction} n={n} window={window} target={target}%")
+}
+
+fn rows_of(cell: &mut Cell<'_>, table: &str, windows: &[usize], targets: &[f64]) -> Found {
+    let mut found = Found::default();
+    for &window in windows {
+        for &target in targets {
+            let needed = cell.needed(window, target);
+            let case = case(cell.direction, cell.n, Window::JUDGED[window], target);
+            let told = match (needed.windows, needed.kept) {
+                (0, _) => "no window was filled".to_owned(),
+                (windows, true) => format!("of {windows} windows"),
+                (windows, false) => {
+                    format!("not kept at any overhead that was tried; of {windows} windows")
+                }
+            };
+            let measured = needed.windows > 0;
+            let mut add = |metric, unit, ours: Option<f64>| {
+                let row = row(table, &case, cell.method.name, metric, unit, ours);
+                found.rows.push(row.noted(told.clone()));
+            };
+            add(
+                "overhead_percent",
+                "percent",
+                measured.then_some(needed.overhead),
+            );
+            add("violation_percent", "percent", needed.violated);
+            add("total_mb_s", "MB/s", Some(needed.total));
+        }
+    }
+    found
+}
+
+/// Figure 6's own cell: windows are parts of a round, ten percent may be violated.
+fn figure6(cell: &mut Cell<'_>) -> Found {
+    let needed = cell.needed(Window::JUDGED.len(), 10.0);
+    let base = mb(cell.base.of(cell.direction));
+    let degradation = 100.0 * (1.0 - needed.total / base);
+    let case = format!("{} n={}", cell.direction, cell.n);
+    let name = cell.method.name;
+    let row = |metric, ours| {
+        let told = format!("of {} windows; depth {:.1}", needed.windows, needed.depth);
+        row("figure 6", &case, name, metric, "percent", Some(ours)).noted(told)
+    };
+    let curve = |what: &str, value| Curve {
+        figure: 6,
+        chart: format!("{what}, {}s", cell.direction),
+        name: name.to_owned(),
+        points: vec![(f64::from(cell.n), value / 100.0)],
+    };
+    Found {
+        rows: vec![
+            row("overhead_percent", needed.overhead),
+            row("degradation_percent", degradation),
+        ],
+        curves: vec![
+            curve("Overhead needed", needed.overhead),
+            curve("Lost throughput", degradation),
+        ],
+    }
+}
+
+/// All cells, those of many accesses first: they take longest.
+pub(super) fn jobs<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Job<'a>> {
+    let mut jobs: Vec<Job<'a>> = Vec::new();
+    for n in ACCESSES.into_iter().rev() {
+        for direction in Direction::ALL {
+            for method in Method::all() {
+                let name = format!("{} of {n} {direction}s", method.name);
+                let work = move || {
+                    let mut cell = Cell {
+                        plan,
+                        base,
+                        method: &method,
+                        direction,
+                        n,
+                        runs: BTreeMap::new(),
+                    };
+                    let mut found = rows_of(&mut cell, "overhead", &[0, 1, 2, 3], &TARGETS);
+                    if (2..=8).contains(&n) {
+                        let figure = figure6(&mut cell);
+                        found.rows.extend(figure.rows);
+                        found.curves.extend(figure.curves);
+                    }
+                    let of = cell.look(0, 3).3;
+                    let case = format!("{direction} n={n}");
+                    let depth = row(
+                        "depth",
+                        &case,
+                        method.name,
+                        "depth_mean",
+                        "pieces",
+                        Some(of),
+                    );
+                    found
+                        .rows
+                        .push(depth.noted("nothing set aside; looked at every 10 ms"));
+                    found
+                };
+                jobs.push((name, Box::new(work)));
+            }
+        }
+    }
+    for n in [6, 16, 32] {
+        for direction in Direction::ALL {
+            for method in ablations() {
+                let work = move || {
+                    let mut cell = Cell {
+                        plan,
+                        base,
+                        method: &method,
+                        direction,
+                        n,
+                        runs: BTreeMap::new(),
+                    };
+                    rows_of(&mut cell, "ablations", &[0, 3], &[1.0])
+                };
+                jobs.push((
+                    format!("{} of {n} {direction}s", method.name),
+                    Box::new(work),
+                ));
+            }
+        }
+    }
+    jobs
+}
+
+/// Tags without one thing or with another in its place.
+fn ablations() -> Vec<Method> {
+    vec![
+        Method::tags("tags", |_| {}),
+        Method::tags("tags-no-cushion", |options| {
+            options.share.tags.cushion = false;
+        }),
+        Method::tags("tags-1mib", |options| {
+            let tags = &mut options.share.tags;
+            (tags.quantum, tags.quanta_max, tags.piece_min) = (IO, 1, IO);
+        }),
+        Method::tags("tags-depth1", |options| {
+            options.share.tags.depth = policy::share::DepthOptions::fixed(1);
+        }),
+    ]
+}
+
+/// A second of an access's own time.
+pub(super) const SECOND: Window = Window::Time(Nanos(1_000_000_000));

@@ -1,0 +1,9 @@
+//! One module for each command: its options, what it does, what it prints.
+
+pub mod advise;
+pub mod bench;
+pub mod experiment;
+mod interrupt;
+pub mod predict;
+pub mod sim;
+pub mod trace;

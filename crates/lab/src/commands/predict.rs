@@ -1,0 +1,907 @@
+//! `tanada predict ...`: what would an application do on a device that cannot be bought yet?
+//!
+//! ```text
+//! tools' outputs -> import -> DATA.csv | DATA.parquet -> show | fit | compare | estimate -> table | JSON | HTML
+//! ```
+//!
+//! Two modes: `model`, the default one, and `paper`, the best of the candidates exactly as published.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, Subcommand, ValueEnum};
+use predict::data::{DataError, DataSet, Parameters, Reduce, Reduced};
+use predict::import::{self, About, Format};
+use predict::interval::{Basis, Interval};
+use predict::judge::{Score, Verdict};
+use predict::model::{Form, Group, Term};
+use predict::noise::{self, Noise};
+use predict::page::page;
+use predict::paper::{self, CellFit, Line};
+use predict::queue::Load;
+use predict::study::{self, Ask, Outside, Study, Target};
+use predict::units::{Kind, Quantity};
+use report::terminal;
+use report::terminal::Usage;
+use report::terminal::table::table;
+use serde::Serialize;
+
+/// How many tables of noise are drawn beside the published method, and from which seed.
+const NOISE: (usize, u64) = (1_000, 1);
+
+#[derive(Subcommand)]
+pub enum Predict {
+    /// Add what tools printed to a data set.
+    Import(Import),
+    /// Show a data set: devices and their figures, results, runs, what is missing.
+    Show(Show),
+    /// Fit every workload, and judge the fits by leaving each device out.
+    Fit(Fit),
+    /// Compare the methods: their errors with each device left out in turn.
+    Compare(Fit),
+    /// Predict the results of a device from its own figures.
+    Estimate(Estimate),
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Formats: fio (JSON), ycsb, go-ycsb, sysbench, pgbench, csv; known by the contents.\n\
+    Example: tanada predict import run1.json run2.json --device nvme0 --into data.csv"
+)]
+pub struct Import {
+    /// The tools' outputs.
+    #[arg(required_unless_present = "published", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// The data set: a CSV file, or a Parquet file (.parquet); made if it is not there.
+    #[arg(long, value_name = "DATA")]
+    pub into: PathBuf,
+    /// Whose output the files are [default: by their contents]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<Format>,
+    /// The device that was measured.
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// The workload that was run.
+    #[arg(long, value_name = "NAME")]
+    pub workload: Option<String>,
+    /// A parameter of the workload, such as data_gb=16; as often as needed.
+    #[arg(long = "param", value_name = "NAME=VALUE")]
+    pub parameters: Vec<String>,
+    /// Add the measurements of the paper (three devices, four workloads, seven sizes).
+    #[arg(long)]
+    pub published: bool,
+}
+
+/// The data set and how its repeated runs are reduced.
+#[derive(Args)]
+pub struct Data {
+    /// The data set: CSV or Parquet.
+    #[arg(value_name = "DATA")]
+    pub data: PathBuf,
+    /// How repeated runs become one value.
+    #[arg(long, value_enum, default_value_t = Runs::Trimmed)]
+    pub runs: Runs,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Runs {
+    /// The highest and the lowest dropped, the mean of the rest (as published, of five).
+    Trimmed,
+    /// The median.
+    Median,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// y = cpu + sum n L, nothing negative.
+    Model,
+    /// The best line of the candidates, as published.
+    Paper,
+}
+
+#[derive(Args)]
+pub struct Show {
+    #[command(flatten)]
+    pub data: Data,
+}
+
+/// The form of the model.
+#[derive(Args)]
+pub struct Terms {
+    /// The latencies an operation waits for [default: read-16K-latency,write-64K-latency]
+    #[arg(long, value_delimiter = ',', value_name = "REGRESSOR")]
+    pub terms: Vec<String>,
+    /// How often an operation waits for a term, counted in a trace, such as read-16K-latency=0.63.
+    #[arg(long = "count", value_name = "REGRESSOR=N")]
+    pub counts: Vec<String>,
+    /// The parameter over whose values cells are fitted together.
+    #[arg(long, default_value = predict::model::POOLED, value_name = "PARAMETER")]
+    pub pool: String,
+}
+
+#[derive(Args)]
+pub struct Fit {
+    #[command(flatten)]
+    pub data: Data,
+    /// Which method.
+    #[arg(long, value_enum, default_value_t = Mode::Model)]
+    pub mode: Mode,
+    #[command(flatten)]
+    pub terms: Terms,
+    /// Write a report: one self-contained HTML file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Example: tanada predict estimate data.csv --at read-16K-latency=12us --at write-64K-latency=50us"
+)]
+pub struct Estimate {
+    #[command(flatten)]
+    pub data: Data,
+    /// A device of the data set.
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// A figure of the device, such as write-64K-latency=50us; overrides the data set's.
+    #[arg(long = "at", value_name = "REGRESSOR=VALUE")]
+    pub at: Vec<String>,
+    /// Which method.
+    #[arg(long, value_enum, default_value_t = Mode::Model)]
+    pub mode: Mode,
+    #[command(flatten)]
+    pub terms: Terms,
+    /// Sizes that were never run: a second line over the pooled parameter (mode paper).
+    #[arg(long, value_delimiter = ',', value_name = "SIZE")]
+    pub sizes: Vec<f64>,
+    /// Predict however far outside of what was measured.
+    #[arg(long)]
+    pub extrapolate: bool,
+    /// The share of results an interval is to hold.
+    #[arg(long, default_value_t = 0.95, value_name = "SHARE")]
+    pub level: f64,
+    /// Clients that wait for their answers: who is the bottleneck?
+    #[arg(long, value_name = "N")]
+    pub clients: Option<f64>,
+    /// Processors the application runs on.
+    #[arg(long, value_name = "N", requires = "clients")]
+    pub cores: Option<f64>,
+}
+
+/// Runs a command.
+pub fn run(command: Predict) -> anyhow::Result<()> {
+    match command {
+        Predict::Import(arguments) => import_files(&arguments),
+        Predict::Show(arguments) => show_data(&arguments),
+        Predict::Fit(arguments) => fit(&arguments, false),
+        Predict::Compare(arguments) => fit(&arguments, true),
+        Predict::Estimate(arguments) => estimate(&arguments),
+    }
+}
+
+fn usage(text: impl Into<String>) -> anyhow::Error {
+    Usage(text.into()).into()
+}
+
+fn import_files(arguments: &Import) -> anyhow::Result<()> {
+    let mut data = match arguments.into.exists() {
+        true => DataSet::read(&arguments.into)?,
+        false => DataSet::default(),
+    };
+    let mut parameters = Parameters::default();
+    for one in &arguments.parameters {
+        let (name, value) = one
+            .split_once('=')
+            .filter(|(name, value)| !name.is_empty() && !value.is_empty())
+            .ok_or_else(|| usage(format!("--param {one}: write NAME=VALUE")))?;
+        parameters.set(name, value);
+    }
+    let about = About {
+        device: arguments.device.clone(),
+        workload: arguments.workload.clone(),
+        parameters,
+    };
+    if arguments.published {
+        for row in experiments::predict::data_set().rows() {
+            let into = arguments.into.display().to_string();
+            data.add(row.clone())
+                .map_err(|reason| DataError::Whole { file: into, reason })?;
+        }
+        eprintln!("added the published measurements");
+    }
+    for path in &arguments.files {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {file}"))?;
+        let format = arguments.format.or_else(|| Format::of(&text)).ok_or_else(|| {
+            anyhow::anyhow!(
+                "{file} looks like no output of fio (JSON), YCSB, go-ycsb, sysbench or pgbench, and like no CSV with \
+                 device, value and unit; name its format with --format"
+            )
+        })?;
+        let done = import::add(&mut data, format, &text, &file, &about)?;
+        match done.known {
+            0 => eprintln!("{file}: {} measurements from {format}", done.added),
+            known => eprintln!(
+                "{file}: {} measurements from {format}, {known} were there already",
+                done.added
+            ),
+        }
+    }
+    data.write(&arguments.into)?;
+    terminal::text(&format!(
+        "{}: {} measurements\n",
+        arguments.into.display(),
+        data.rows().len()
+    ))
+}
+
+/// Reads the data set and reduces it.
+fn read(data: &Data) -> anyhow::Result<Reduced> {
+    let how = match data.runs {
+        Runs::Trimmed => Reduce::Trimmed,
+        Runs::Median => Reduce::Median,
+    };
+    Ok(DataSet::read(&data.data)?.reduce(how))
+}
+
+/// A cell of a data set, for `show`.
+#[derive(Serialize)]
+struct Shown {
+    cell: String,
+    unit: String,
+    values: BTreeMap<String, f64>,
+    runs: usize,
+    missing: Vec<String>,
+}
+
+fn show_data(arguments: &Show) -> anyhow::Result<()> {
+    let data = read(&arguments.data)?;
+    let measured: Vec<String> = data.measured().into_iter().map(str::to_owned).collect();
+    let shown: Vec<Shown> = data
+        .cells
+        .iter()
+        .map(|cell| Shown {
+            cell: cell.name(),
+            unit: cell.kind.unit().to_string(),
+            values: cell
+                .values
+                .iter()
+                .map(|(d, v)| (d.clone(), v.value))
+                .collect(),
+            runs: cell.values.values().map(|v| v.runs.len()).sum(),
+            missing: measured
+                .iter()
+                .filter(|device| !cell.values.contains_key(*device))
+                .cloned()
+                .collect(),
+        })
+        .collect();
+    if arguments.data.json {
+        #[derive(Serialize)]
+        struct All {
+            devices: Vec<String>,
+            figures: BTreeMap<String, BTreeMap<String, f64>>,
+            results: Vec<Shown>,
+        }
+        let figures = data
+            .regressors
+            .iter()
+            .map(|r| {
+                let values = r.values.iter().map(|(d, v)| (d.clone(), v.value)).collect();
+                (r.name.clone(), values)
+            })
+            .collect();
+        return terminal::json(&All {
+            devices: data.devices.clone(),
+            figures,
+            results: shown,
+        });
+    }
+    let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.3}"));
+    let mut head = vec!["FIGURE", "UNIT"];
+    head.extend(data.devices.iter().map(String::as_str));
+    let rows: Vec<Vec<String>> = data
+        .regressors
+        .iter()
+        .map(|r| {
+            let mut row = vec![r.name.clone(), r.kind.unit().to_string()];
+            row.extend(data.devices.iter().map(|d| number(data.figure(d, &r.name))));
+            row
+        })
+        .collect();
+    let mut text = table(&head, &rows);
+    let mut head = vec!["RESULT", "UNIT", "RUNS"];
+    head.extend(measured.iter().map(String::as_str));
+    let rows: Vec<Vec<String>> = shown
+        .iter()
+        .map(|cell| {
+            let mut row = vec![cell.cell.clone(), cell.unit.clone(), cell.runs.to_string()];
+            row.extend(measured.iter().map(|d| number(cell.values.get(d).copied())));
+            row
+        })
+        .collect();
+    text.push('\n');
+    text.push_str(&table(&head, &rows));
+    terminal::text(&text)
+}
+
+/// The form asked for.
+fn form(terms: &Terms) -> anyhow::Result<Form> {
+    let mut form = match terms.terms.is_empty() {
+        true => Form::default(),
+        false => Form::of(&terms.terms.iter().map(String::as_str).collect::<Vec<_>>()),
+    };
+    form.pooled.clone_from(&terms.pool);
+    for one in &terms.counts {
+        let (name, n) = one
+            .split_once('=')
+            .and_then(|(name, n)| Some((name, n.parse::<f64>().ok()?)))
+            .filter(|(_, n)| n.is_finite() && *n >= 0.0)
+            .ok_or_else(|| {
+                usage(format!(
+                    "--count {one}: write REGRESSOR=N with N from 0, such as read-16K-latency=0.63"
+                ))
+            })?;
+        match form.terms.iter_mut().find(|term| term.regressor == name) {
+            Some(term) => term.counted = Some(n),
+            None => form.terms.push(Term {
+                regressor: name.to_owned(),
+                counted: Some(n),
+            }),
+        }
+    }
+    Ok(form)
+}
+
+/// Every cell's lines as published, and those that have none.
+fn lines(data: &Reduced) -> (Vec<CellFit>, Vec<String>) {
+    let measured = data.measured();
+    let mut fits = Vec::new();
+    let mut silent = Vec::new();
+    for cell in &data.cells {
+        match paper::fit(data, cell, &measured) {
+            Ok(fit) => fits.push(fit),
+            Err(error) => silent.push(error.to_string()),
+        }
+    }
+    (fits, silent)
+}
+
+/// What noise would score where `metric` is fitted, if there are candidates.
+fn noise_of(data: &Reduced, metric: &str, cells: usize) -> Option<Noise> {
+    let measured = data.measured();
+    let candidates: Vec<Vec<f64>> = data
+        .regressors
+        .iter()
+        .filter(|r| paper::same_direction(&r.name, metric))
+        .filter_map(|r| {
+            let figures = measured.iter().map(|device| data.figure(device, &r.name));
+            figures.collect::<Option<Vec<f64>>>()
+        })
+        .collect();
+    (!candidates.is_empty() && measured.len() > 1)
+        .then(|| noise::best_of(&candidates, cells, NOISE.0, NOISE.1))
+}
+
+/// The published method over a data set.
+#[derive(Serialize)]
+struct Published {
+    mode: &'static str,
+    cells: Vec<CellFit>,
+    /// By metric: the mean best R2, and what noise would score.
+    metrics: BTreeMap<String, (f64, Option<Noise>)>,
+    warnings: Vec<String>,
+}
+
+fn published(data: &Reduced) -> Published {
+    let (cells, mut warnings) = lines(data);
+    let mut by_metric: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for fit in &cells {
+        let metric = fit.cell.rsplit(' ').next().unwrap_or_default().to_owned();
+        by_metric
+            .entry(metric)
+            .or_default()
+            .push(fit.chosen().line.r2.unwrap_or(0.0));
+        if fit.devices == 2 {
+            warnings.push(format!(
+                "{}: every line passes through its two devices: R2 says nothing",
+                fit.cell
+            ));
+        }
+        if !fit.chosen().plausible {
+            warnings.push(format!(
+                "{}: the best line says a slower device does better ({}): not plausible",
+                fit.cell,
+                fit.chosen().regressor
+            ));
+        }
+    }
+    let metrics = by_metric
+        .into_iter()
+        .map(|(metric, r2)| {
+            let mean = r2.iter().sum::<f64>() / r2.len() as f64;
+            let noise = noise_of(data, &metric, r2.len());
+            (metric, (mean, noise))
+        })
+        .collect();
+    Published {
+        mode: "paper",
+        cells,
+        metrics,
+        warnings,
+    }
+}
+
+fn fit(arguments: &Fit, compare: bool) -> anyhow::Result<()> {
+    let data = read(&arguments.data)?;
+    let study = study::study(&data, &form(&arguments.terms)?);
+    if let Some(file) = &arguments.html {
+        let study = study.as_ref().map_err(|error| usage(error.to_string()))?;
+        let command = format!("tanada predict fit {}", arguments.data.data.display());
+        write(file, &page(&data, study, &lines(&data).0, &command))?;
+    }
+    if arguments.mode == Mode::Paper && !compare {
+        let published = published(&data);
+        return match arguments.data.json {
+            true => terminal::json(&published),
+            false => terminal::text(&published_page(&published)),
+        };
+    }
+    let study = study.map_err(|error| usage(error.to_string()))?;
+    if arguments.data.json {
+        return terminal::json(&study);
+    }
+    let mut text = format!("{}\n\n", study.form.sentence());
+    if !compare {
+        text.push_str(&fit_table(&study));
+        text.push('\n');
+    }
+    text.push_str(&score_table(&study));
+    text.push_str(&format!("\n{}\n", study.verdict.sentence()));
+    for group in &study.groups {
+        if let Verdict::Nearest { .. } = group.verdict {
+            text.push_str(&format!(
+                "  - {}: {}\n",
+                group.group,
+                group.verdict.sentence()
+            ));
+        }
+        if let Some(why) = &group.why_not {
+            text.push_str(&format!("  - {why}\n"));
+        }
+    }
+    for warning in study.warnings.iter().chain(&study.judgement.silent) {
+        text.push_str(&format!("  - {warning}\n"));
+    }
+    terminal::text(&text)
+}
+
+fn write(file: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(file, text)
+        .with_context(|| format!("cannot write the report to {}", file.display()))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+fn fit_table(study: &Study) -> String {
+    let mut head = vec!["GROUP".to_owned(), "CPU US".to_owned()];
+    let terms = study.form.terms.iter();
+    head.extend(terms.map(|term| format!("N OF {}", term.regressor)));
+    head.extend(["RANK", "RULE", "RMS ERROR", "DEVICES DIFFER", "RUNS DIFFER"].map(str::to_owned));
+    let rows: Vec<Vec<String>> = study
+        .groups
+        .iter()
+        .filter_map(|group| {
+            let fit = group.fit.as_ref()?;
+            let mut row = vec![group.group.clone(), format!("{:.1}", fit.cpu)];
+            row.extend(fit.counts.iter().map(|n| format!("{n:.3}")));
+            row.push(format!("{} of {}", fit.rank, fit.unknowns));
+            row.push(fit.rule.sentence().to_owned());
+            row.push(percent(fit.rms_error));
+            row.push(percent(fit.spreads.between_devices));
+            row.push(fit.spreads.between_runs.map_or("-".to_owned(), percent));
+            Some(row)
+        })
+        .collect();
+    table(&head.iter().map(String::as_str).collect::<Vec<_>>(), &rows)
+}
+
+fn score_table(study: &Study) -> String {
+    let row = |group: &str, score: &Score| {
+        vec![
+            group.to_owned(),
+            score.method.name().to_owned(),
+            percent(score.mean),
+            percent(score.worst),
+            score.predictions.to_string(),
+        ]
+    };
+    let mut rows: Vec<Vec<String>> = study.scores.iter().map(|s| row("all", s)).collect();
+    for group in &study.groups {
+        rows.extend(group.scores.iter().map(|s| row(&group.group, s)));
+    }
+    let head = ["LEFT OUT", "METHOD", "MEAN ERROR", "WORST", "PREDICTIONS"];
+    table(&head, &rows)
+}
+
+fn published_page(published: &Published) -> String {
+    let rows: Vec<Vec<String>> = published
+        .cells
+        .iter()
+        .map(|fit| {
+            let best = fit.chosen();
+            vec![
+                fit.cell.clone(),
+                best.regressor.clone(),
+                best.line.r2.map_or("-".to_owned(), |r2| format!("{r2:.6}")),
+                format!("{:.5}", best.line.slope),
+                format!("{:.3}", best.line.intercept),
+                fit.candidates.len().to_string(),
+                fit.ties.to_string(),
+            ]
+        })
+        .collect();
+    let head = [
+        "CELL",
+        "BEST REGRESSOR",
+        "R2",
+        "SLOPE",
+        "INTERCEPT",
+        "CANDIDATES",
+        "TIES",
+    ];
+    let mut text = table(&head, &rows);
+    text.push('\n');
+    for (metric, (mean, noise)) in &published.metrics {
+        text.push_str(&format!("{metric}: mean best R2 {mean:.6}"));
+        if let Some(noise) = noise {
+            let [level, low, high] = noise.mean_of_cells;
+            let inside = match (low..=high).contains(mean) {
+                true => "inside noise",
+                false => "outside noise",
+            };
+            text.push_str(&format!(
+                "; pure noise scores {level:.3} ({low:.3} to {high:.3}) with the best of {}: {inside}",
+                noise.candidates
+            ));
+        }
+        text.push('\n');
+    }
+    for warning in &published.warnings {
+        text.push_str(&format!("  - {warning}\n"));
+    }
+    text
+}
+
+/// The device asked for, with the figures given on the command line.
+fn target(data: &Reduced, arguments: &Estimate) -> anyhow::Result<Target> {
+    let mut target = match &arguments.device {
+        Some(device) => Target::of(data, device).ok_or_else(|| {
+            usage(format!(
+                "the data set has no device '{device}'; it has {}",
+                data.devices.join(", ")
+            ))
+        })?,
+        None if arguments.at.is_empty() => {
+            return Err(usage(
+                "which device? --device NAME takes one of the data set, --at REGRESSOR=VALUE describes one",
+            ));
+        }
+        None => Target {
+            name: "the device asked for".to_owned(),
+            figures: BTreeMap::new(),
+        },
+    };
+    for one in &arguments.at {
+        let (name, value) = one.split_once('=').ok_or_else(|| {
+            usage(format!(
+                "--at {one}: write REGRESSOR=VALUE, such as write-64K-latency=50us"
+            ))
+        })?;
+        let value: Quantity = value
+            .parse()
+            .map_err(|error| usage(format!("--at {one}: {error}")))?;
+        let value = Quantity::of(name, value.value, value.unit)
+            .map_err(|error| usage(format!("--at {one}: {error}")))?;
+        let known = data.regressors.iter().find(|r| r.name == name);
+        if let Some(known) = known.filter(|known| known.kind != value.unit.kind()) {
+            return Err(usage(format!(
+                "--at {one}: the data set has {name} in {}",
+                known.kind.unit()
+            )));
+        }
+        target.figures.insert(name.to_owned(), value.reckoned());
+    }
+    Ok(target)
+}
+
+fn estimate(arguments: &Estimate) -> anyhow::Result<()> {
+    if !(arguments.level > 0.0 && arguments.level < 1.0) {
+        return Err(usage("--level is a share between 0 and 1, such as 0.95"));
+    }
+    let positive = |value: Option<f64>| value.is_none_or(|value| value.is_finite() && value > 0.0);
+    if !positive(arguments.clients) || !positive(arguments.cores) {
+        return Err(usage("--clients and --cores are numbers above zero"));
+    }
+    let data = read(&arguments.data)?;
+    let target = target(&data, arguments)?;
+    if arguments.mode == Mode::Paper {
+        return estimate_as_published(&data, &target, arguments);
+    }
+    if !arguments.sizes.is_empty() {
+        return Err(usage(
+            "--sizes needs --mode paper: the model fits all sizes together and predicts the same for each",
+        ));
+    }
+    let study = study::study(&data, &form(&arguments.terms)?).map_err(|e| usage(e.to_string()))?;
+    let ask = Ask {
+        level: arguments.level,
+        extrapolate: arguments.extrapolate,
+        load: arguments.clients.map(|clients| Load {
+            clients,
+            cores: arguments.cores,
+        }),
+    };
+    let estimates = study::estimate(&data, &study, &target, ask)?;
+    if arguments.data.json {
+        return terminal::json(&estimates);
+    }
+    let mut notes: Vec<String> = Vec::new();
+    let mut rows = Vec::new();
+    for one in &estimates {
+        let basis = match one.interval.map(|interval| interval.basis) {
+            Some(Basis::Student { freedom, level }) => {
+                format!("{:.0} %, t with {freedom:.1}", level * 100.0)
+            }
+            Some(Basis::WorstLeftOut { error }) => format!("worst left out, {}", percent(error)),
+            None => "nothing could be left out".to_owned(),
+        };
+        let (near, its) = one.nearest.clone().unwrap_or_default();
+        let queued = one.queued.as_ref();
+        rows.push(vec![
+            one.group.clone(),
+            format!("{:.1}", one.latency),
+            range(one.interval),
+            basis,
+            format!("{near}: {its:.1}"),
+            format!("{} of {}, {}", one.rank.0, one.rank.1, one.rule),
+            queued.map_or("-".to_owned(), |queued| {
+                format!("{:.1}, {}", queued.latency, queued.bottleneck)
+            }),
+            match one.verdict {
+                Verdict::Model { .. } => "yes".to_owned(),
+                _ => "no".to_owned(),
+            },
+        ]);
+        notes.extend(
+            one.outside
+                .iter()
+                .map(|outside| format!("extrapolation: {}", outside.sentence())),
+        );
+        notes.extend(queued.into_iter().flat_map(|queued| queued.notes.clone()));
+        if !matches!(one.verdict, Verdict::Model { .. }) {
+            notes.push(format!("{}: {}", one.group, one.verdict.sentence()));
+        }
+    }
+    let head = [
+        "GROUP",
+        "US",
+        "BETWEEN",
+        "INTERVAL",
+        "NEAREST",
+        "RANK",
+        "WITH CLIENTS, BOTTLENECK",
+        "RECOMMENDED",
+    ];
+    let mut text = format!(
+        "{} on {}\n\n{}",
+        study.form.sentence(),
+        target.name,
+        table(&head, &rows)
+    );
+    notes.sort();
+    notes.dedup();
+    for note in notes {
+        text.push_str(&format!("  - {note}\n"));
+    }
+    text.push_str(&format!("\n{}\n", study.verdict.sentence()));
+    terminal::text(&text)
+}
+
+fn range(interval: Option<Interval>) -> String {
+    match interval {
+        Some(Interval {
+            low,
+            high: Some(high),
+            ..
+        }) => format!("{low:.1}..{high:.1}"),
+        Some(Interval { low, .. }) => format!("from {low:.1}"),
+        None => "-".to_owned(),
+    }
+}
+
+/// A prediction of the published method.
+#[derive(Serialize)]
+struct Said {
+    cell: String,
+    regressor: String,
+    r2: Option<f64>,
+    predicted: f64,
+    unit: String,
+    outside: Option<Outside>,
+    note: String,
+}
+
+/// Predictions for sizes that were never run.
+#[derive(Serialize)]
+struct OverSize {
+    group: String,
+    size: f64,
+    predicted: f64,
+    r2: Option<f64>,
+}
+
+fn estimate_as_published(
+    data: &Reduced,
+    target: &Target,
+    arguments: &Estimate,
+) -> anyhow::Result<()> {
+    let (fits, mut notes) = lines(data);
+    let measured = data.measured();
+    let mut said: Vec<Said> = Vec::new();
+    for fit in &fits {
+        // The best of those the device has a figure for: a sheet of a device one cannot buy has few.
+        let best = fit
+            .candidates
+            .iter()
+            .filter(|candidate| target.figures.contains_key(&candidate.regressor))
+            .max_by(|a, b| {
+                a.line
+                    .r2
+                    .unwrap_or(0.0)
+                    .total_cmp(&b.line.r2.unwrap_or(0.0))
+            });
+        let Some(best) = best else {
+            notes.push(format!(
+                "{}: {} has none of its candidates; give one with --at",
+                fit.cell, target.name
+            ));
+            continue;
+        };
+        let x = target.figures[&best.regressor];
+        let among = measured
+            .iter()
+            .filter_map(|d| data.figure(d, &best.regressor));
+        let hull = among.fold([f64::INFINITY, 0.0_f64], |h, x| [h[0].min(x), h[1].max(x)]);
+        let outside = Outside::of(&best.regressor, x, hull);
+        if let Some(far) = outside.as_ref().filter(|far| far.times > study::FAR)
+            && !arguments.extrapolate
+        {
+            anyhow::bail!(
+                "cannot predict {} on {}: {}; beyond {} times nothing is predicted without --extrapolate",
+                fit.cell,
+                target.name,
+                far.sentence(),
+                study::FAR
+            );
+        }
+        let kind = data.cells.iter().find(|cell| cell.name() == fit.cell);
+        said.push(Said {
+            cell: fit.cell.clone(),
+            regressor: best.regressor.clone(),
+            r2: best.line.r2,
+            predicted: best.line.at(x),
+            unit: kind
+                .map_or(Kind::Latency, |cell| cell.kind)
+                .unit()
+                .to_string(),
+            note: match (&outside, best.regressor == fit.chosen().regressor) {
+                (Some(outside), _) => format!("extrapolation: {}", outside.sentence()),
+                (None, true) => String::new(),
+                (None, false) => {
+                    format!("the best, {}, is not known of it", fit.chosen().regressor)
+                }
+            },
+            outside,
+        });
+    }
+    if said.is_empty() {
+        anyhow::bail!("nothing could be predicted: {}", notes.join("; "));
+    }
+    let over = over_sizes(data, &said, arguments, &mut notes);
+    if arguments.data.json {
+        #[derive(Serialize)]
+        struct All {
+            cells: Vec<Said>,
+            over_sizes: Vec<OverSize>,
+            notes: Vec<String>,
+        }
+        return terminal::json(&All {
+            cells: said,
+            over_sizes: over,
+            notes,
+        });
+    }
+    let rows: Vec<Vec<String>> = said
+        .iter()
+        .map(|one| {
+            vec![
+                one.cell.clone(),
+                format!("{:.3}", one.predicted),
+                one.unit.clone(),
+                one.regressor.clone(),
+                one.r2.map_or("-".to_owned(), |r2| format!("{r2:.6}")),
+                one.note.clone(),
+            ]
+        })
+        .collect();
+    let head = ["CELL", "PREDICTED", "UNIT", "REGRESSOR", "R2", "NOTE"];
+    let mut text = table(&head, &rows);
+    if !over.is_empty() {
+        let rows: Vec<Vec<String>> = over
+            .iter()
+            .map(|one| {
+                vec![
+                    one.group.clone(),
+                    one.size.to_string(),
+                    format!("{:.3}", one.predicted),
+                    one.r2.map_or("-".to_owned(), |r2| format!("{r2:.6}")),
+                ]
+            })
+            .collect();
+        text.push('\n');
+        text.push_str(&table(
+            &["GROUP", "SIZE", "PREDICTED", "R2 OVER THE SIZE"],
+            &rows,
+        ));
+    }
+    for note in notes {
+        text.push_str(&format!("  - {note}\n"));
+    }
+    terminal::text(&text)
+}
+
+/// The second line of the published method: predictions over the size, at sizes that were never run.
+fn over_sizes(
+    data: &Reduced,
+    said: &[Said],
+    arguments: &Estimate,
+    notes: &mut Vec<String>,
+) -> Vec<OverSize> {
+    let mut over = Vec::new();
+    if arguments.sizes.is_empty() {
+        return over;
+    }
+    for group in Group::all(data, &arguments.terms.pool) {
+        let points: Vec<(f64, f64)> = group
+            .cells
+            .iter()
+            .map(|n| &data.cells[*n])
+            .filter_map(|cell| {
+                let size = cell.parameters.number(&arguments.terms.pool)?;
+                let one = said.iter().find(|one| one.cell == cell.name())?;
+                Some((size, one.predicted))
+            })
+            .collect();
+        match Line::fit(&points) {
+            Ok(line) => over.extend(arguments.sizes.iter().map(|size| OverSize {
+                group: group.name(),
+                size: *size,
+                predicted: line.at(*size),
+                r2: line.r2,
+            })),
+            Err(error) => notes.push(format!(
+                "{} over {}: {error}",
+                group.name(),
+                arguments.terms.pool
+            )),
+        }
+    }
+    over
+}

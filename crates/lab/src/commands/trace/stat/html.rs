@@ -1,0 +1,285 @@
+//! The report: the page's figures with charts to look closer.
+
+use report::terminal::table::size;
+use report::{Axis, Cell, Chart, Facts, HeatMap, Note, Page, Repeat, Section, Series, Table, Unit};
+use trace::stat::{SizeFigures, Summary};
+
+use super::{Looked, page};
+
+/// One page about all traces; `command` is what was asked.
+pub fn html(all: &[Looked], command: &str) -> String {
+    let title = match all {
+        [one] => format!("Trace {}", one.file),
+        several => format!("{} traces", several.len()),
+    };
+    let mut whole = Page::new(title);
+    if let [one] = all {
+        whole = whole.facts(large(&one.summary));
+    } else {
+        whole = whole.section(Section::new("Side by side").put(side_by_side(all)));
+    }
+    for one in all {
+        let prefix = match all.len() {
+            1 => String::new(),
+            _ => format!("{}: ", one.file),
+        };
+        if !one.notes.is_empty() {
+            let notes = Section::new(format!("{prefix}What the reader says"));
+            whole = whole.section(
+                one.notes
+                    .iter()
+                    .fold(notes, |section, note| section.put(Note::new(note))),
+            );
+        }
+        for section in sections(one, &prefix) {
+            whole = whole.section(section);
+        }
+    }
+    let repeat = Repeat::new(command);
+    whole.section(Section::new("Repeat").put(repeat)).html()
+}
+
+fn large(told: &Summary) -> Facts {
+    let mut facts = Facts::new()
+        .fact("requests", Unit::Number.show(told.requests as f64))
+        .fact("span", page::span(told.span_s))
+        .fact("reads", format!("{:.1} %", told.read_pct))
+        .fact(
+            "footprint",
+            Unit::Bytes.show(told.footprint.pages_gib * f64::from(1 << 30)),
+        );
+    if let Some(iops) = told.iops_mean {
+        facts = facts.fact("mean", format!("{iops} IOPS"));
+    }
+    facts.fact(
+        "I/O in the hottest 1 %, per window",
+        page::percent(told.per_window.top1pct_share_mean),
+    )
+}
+
+fn side_by_side(all: &[Looked]) -> Table {
+    let mut table = Table::new(
+        "The traces",
+        [
+            "trace",
+            "requests",
+            "span",
+            "reads",
+            "mean size",
+            "IOPS",
+            "footprint",
+            "sequential",
+            "hottest 1 %",
+        ],
+    );
+    for one in all {
+        let told = &one.summary;
+        let share = |share: Option<f64>| match share {
+            Some(share) => Cell::of(share, &Unit::Share),
+            None => Cell::none(),
+        };
+        table = table.row([
+            Cell::from(one.file.as_str()),
+            Cell::from(told.requests),
+            Cell::of(told.span_s, &Unit::Seconds),
+            share(Some(told.read_pct / 100.0)),
+            Cell::of(told.mean_size as f64, &Unit::Bytes),
+            told.iops_mean
+                .map_or_else(Cell::none, |iops| Cell::of(iops, &Unit::PerSecond)),
+            Cell::of(told.footprint.pages_gib * f64::from(1 << 30), &Unit::Bytes),
+            share(
+                told.sequentiality
+                    .as_ref()
+                    .map(|order| order.streams_pct / 100.0),
+            ),
+            share(told.per_window.top1pct_share_mean),
+        ]);
+    }
+    table
+}
+
+fn sections(one: &Looked, prefix: &str) -> Vec<Section> {
+    let told = &one.summary;
+    let titled = |title: &str| Section::new(format!("{prefix}{title}"));
+    let mut overview = Table::new("What is in it", ["figure", "value"]).fixed();
+    for (name, text) in page::facts(one) {
+        overview = overview.row([Cell::from(name), Cell::from(text)]);
+    }
+    let mut load = titled("Load over time")
+        .put(rates(told))
+        .put(bandwidth(told));
+    if told.heat.devices_left_out > 0 {
+        let note = format!(
+            "{} devices are not in the heat maps",
+            told.heat.devices_left_out
+        );
+        load = load.put(Note::new(note));
+    }
+    for map in maps(one) {
+        load = load.put(map);
+    }
+    let mut hot = Table::new("The life of hot spots", ["what", "found"]).fixed();
+    for (name, text) in page::hot_spots(&told.per_window) {
+        hot = hot.row([Cell::from(name), Cell::from(text)]);
+    }
+    let mut shares = Table::new(
+        "Share of the I/O",
+        ["regions", "whole trace", "windows, mean", "windows, median"],
+    )
+    .fixed();
+    for row in page::hottest(told) {
+        shares = shares.row(row);
+    }
+    let about = format!(
+        "Regions of {}, windows of {} s; {} windows have {} or more reads and writes.",
+        size(told.region_bytes),
+        told.window_s,
+        told.per_window.windows_busy,
+        told.min_io
+    );
+    let mut concentration = titled("Concentration").text(about).put(shares).put(hot);
+    if !told.windows.is_empty() {
+        concentration = concentration.put(per_window(told));
+    }
+    vec![
+        titled("Overview").put(overview),
+        load,
+        concentration,
+        titled("Sizes").put(size_table(told)).put(top_sizes(told)),
+    ]
+}
+
+fn time_axis() -> Axis {
+    Axis::new("time", Unit::Seconds)
+}
+
+fn rates(told: &Summary) -> Chart {
+    let seconds = told.series.bar_ms as f64 / 1e3;
+    let curve = |name: &str, counts: &[u64]| {
+        let points = counts.iter().enumerate();
+        let points = points.map(|(bar, &n)| (bar as f64 * seconds, n as f64 / seconds));
+        Series::new(name, points).steps()
+    };
+    let mut chart = Chart::new(
+        "Requests",
+        time_axis(),
+        Axis::new("per second", Unit::PerSecond),
+    )
+    .series(curve("reads", &told.series.reads))
+    .series(curve("writes", &told.series.writes))
+    .wide();
+    if told.series.others.iter().any(|&n| n > 0) {
+        chart = chart.series(curve("discards and flushes", &told.series.others));
+    }
+    chart
+}
+
+fn bandwidth(told: &Summary) -> Chart {
+    let seconds = told.series.bar_ms as f64 / 1e3;
+    let curve = |name: &str, bytes: &[u64]| {
+        let points = bytes.iter().enumerate();
+        let points = points.map(|(bar, &n)| (bar as f64 * seconds, n as f64 / seconds));
+        Series::new(name, points).steps()
+    };
+    Chart::new(
+        "Bandwidth",
+        time_axis(),
+        Axis::new("bandwidth", Unit::BytesPerSecond),
+    )
+    .series(curve("read", &told.series.read_bytes))
+    .series(curve("written", &told.series.write_bytes))
+    .wide()
+}
+
+/// Maps of the busiest devices.
+fn maps(one: &Looked) -> Vec<HeatMap> {
+    const MAPS: usize = 4;
+    let told = &one.summary;
+    let busiest = told.per_device.iter().take(MAPS);
+    busiest
+        .filter_map(|disk| {
+            let rows: Vec<_> = told
+                .heat
+                .rows
+                .iter()
+                .filter(|row| row.device == disk.device)
+                .collect();
+            let columns = rows.first()?.counts.len();
+            let cells = (0..columns)
+                .map(|column| {
+                    rows.iter()
+                        .map(|row| f64::from(row.counts[column]))
+                        .collect()
+                })
+                .collect();
+            let title = match told.devices {
+                1 => "Where the I/O begins".to_owned(),
+                _ => format!("Where the I/O of device {} begins", disk.device),
+            };
+            let seconds = told.heat.bar_ms as f64 / 1e3 * columns as f64;
+            let top = told.heat.row_bytes as f64 * rows.len() as f64;
+            Some(HeatMap::new(
+                title,
+                "reads and writes",
+                (time_axis(), 0.0, seconds),
+                (Axis::new("address", Unit::Bytes), 0.0, top),
+                cells,
+            ))
+        })
+        .collect()
+}
+
+fn per_window(told: &Summary) -> Chart {
+    let curve = |name: &str, share: fn(&trace::stat::WindowShare) -> f64| {
+        let points = told.windows.iter();
+        let points = points.map(|one| (one.window as f64 * told.window_s, share(one)));
+        Series::new(name, points)
+    };
+    Chart::new(
+        "Share of the I/O in the window's hottest regions",
+        time_axis(),
+        Axis::new("share", Unit::Share).range(0.0, 1.0),
+    )
+    .series(curve("hottest 1 %", |one| one.top1))
+    .series(curve("hottest 10 %", |one| one.top10))
+    .wide()
+}
+
+fn size_table(told: &Summary) -> Table {
+    let mut table = Table::new(
+        "Sizes of reads and writes",
+        [
+            "", "requests", "mean", "least", "50 %", "90 %", "99 %", "most",
+        ],
+    )
+    .fixed();
+    let rows: [(&str, &Option<SizeFigures>); 3] = [
+        ("reads", &told.sizes.read),
+        ("writes", &told.sizes.write),
+        ("both", &told.sizes.all),
+    ];
+    for (name, figures) in rows {
+        if let Some(of) = figures {
+            let sizes = [of.mean, of.min, of.p50, of.p90, of.p99, of.max];
+            let sizes = sizes.map(|size| Cell::of(size as f64, &Unit::Bytes));
+            table = table.row(
+                [Cell::from(name), Cell::from(of.requests)]
+                    .into_iter()
+                    .chain(sizes),
+            );
+        }
+    }
+    table
+}
+
+fn top_sizes(told: &Summary) -> Table {
+    let mut table = Table::new("Most frequent sizes", ["size", "requests", "share"]);
+    for one in &told.sizes.top {
+        table = table.row([
+            Cell::of(one.size as f64, &Unit::Bytes),
+            Cell::from(one.requests),
+            Cell::of(one.pct / 100.0, &Unit::Share),
+        ]);
+    }
+    table
+}

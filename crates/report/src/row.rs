@@ -1,0 +1,215 @@
+//! One figure of one experiment: published and ours side by side.
+//!
+//! ```text
+//! experiment -> rows -> JSON | table on a terminal | page
+//! ```
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// One figure of one experiment.
+///
+/// A row is found by `experiment`, `table`, `case`, `method` and `metric`; no two rows share all five.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The experiment's name, as `tanada experiment list` shows it.
+    pub experiment: String,
+    /// The group of rows it belongs to.
+    pub table: String,
+    /// What was done.
+    pub case: String,
+    /// Which system did it.
+    pub method: String,
+    /// What was measured.
+    pub metric: String,
+    /// The unit of `published`, `ours`, `low` and `high`.
+    pub unit: String,
+    /// What the paper says; none where it says nothing.
+    pub published: Option<Value>,
+    /// What we measured: the mean over the seeds.
+    pub ours: Option<Value>,
+    /// The smallest value over the seeds.
+    pub low: Option<Value>,
+    /// The largest value over the seeds.
+    pub high: Option<Value>,
+    /// Was all of the devices modelled (true), or were they real? A real file that a model slows down is real; the note says so.
+    pub modelled: bool,
+    /// What a reader must know to judge the figure.
+    pub note: String,
+}
+
+impl Row {
+    /// A row about modelled devices with no figure in it yet.
+    #[must_use]
+    pub fn modelled(
+        experiment: &str,
+        table: &str,
+        case: &str,
+        method: &str,
+        metric: &str,
+        unit: &str,
+    ) -> Row {
+        Row {
+            experiment: experiment.to_owned(),
+            table: table.to_owned(),
+            case: case.to_owned(),
+            method: method.to_owned(),
+            metric: metric.to_owned(),
+            unit: unit.to_owned(),
+            published: None,
+            ours: None,
+            low: None,
+            high: None,
+            modelled: true,
+            note: String::new(),
+        }
+    }
+
+    /// The same with the paper's number, if it has one.
+    #[must_use]
+    pub fn printed(self, published: Option<f64>) -> Row {
+        Row {
+            published: published.map(Value::Number),
+            ..self
+        }
+    }
+
+    /// The same with what the paper says, a number or words.
+    #[must_use]
+    pub fn beside(self, published: Value) -> Row {
+        Row {
+            published: Some(published),
+            ..self
+        }
+    }
+
+    /// The same with our figure.
+    #[must_use]
+    pub fn measured(self, ours: Option<f64>) -> Row {
+        Row {
+            ours: ours.map(Value::Number),
+            ..self
+        }
+    }
+
+    /// The same with the least and the largest figure.
+    #[must_use]
+    pub fn between(self, low: Option<f64>, high: Option<f64>) -> Row {
+        Row {
+            low: low.map(Value::Number),
+            high: high.map(Value::Number),
+            ..self
+        }
+    }
+
+    /// From the least of `values` to the largest.
+    #[must_use]
+    pub fn over(self, values: &[f64]) -> Row {
+        let values = || values.iter().copied();
+        self.between(values().reduce(f64::min), values().reduce(f64::max))
+    }
+
+    /// The same with a remark.
+    #[must_use]
+    pub fn noted(self, note: impl Into<String>) -> Row {
+        Row {
+            note: note.into(),
+            ..self
+        }
+    }
+}
+
+/// A figure: a number, or words where the paper has only words.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A number in the row's unit.
+    Number(f64),
+    /// A word.
+    Text(String),
+}
+
+impl Value {
+    /// The number, if it is one.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Value::Number(number) => Some(*number),
+            Value::Text(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Text(text) => f.write_str(text),
+            Value::Number(number) => f.write_str(&readable(*number)),
+        }
+    }
+}
+
+/// A number with four significant digits and thousands apart: what people compare.
+fn readable(number: f64) -> String {
+    if number == 0.0 {
+        return "0".to_owned();
+    }
+    let whole_digits = number.abs().log10().floor() as i32 + 1;
+    let decimals = (4 - whole_digits).clamp(0, 6) as usize;
+    let text = format!("{number:.decimals$}");
+    let (sign, text) = match text.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", text.as_str()),
+    };
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let mut grouped = String::new();
+    for (n, digit) in whole.chars().enumerate() {
+        if n > 0 && (whole.len() - n).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    let fraction = fraction.trim_end_matches('0');
+    let point = if fraction.is_empty() { "" } else { "." };
+    format!("{sign}{grouped}{point}{fraction}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_shown_with_four_digits() {
+        let shown = |number| Value::Number(number).to_string();
+        assert_eq!(shown(0.0), "0");
+        assert_eq!(shown(17.0345), "17.03");
+        assert_eq!(shown(0.081_234), "0.08123");
+        assert_eq!(shown(1_234_567.8), "1,234,568");
+        assert_eq!(shown(-86_400.0), "-86,400");
+        assert_eq!(shown(1.5), "1.5");
+    }
+
+    #[test]
+    fn a_row_is_the_same_after_json() {
+        let row = Row {
+            experiment: "cache".to_owned(),
+            table: "directions".to_owned(),
+            case: "read".to_owned(),
+            method: "dmssd-2.5".to_owned(),
+            metric: "seconds".to_owned(),
+            unit: "s".to_owned(),
+            published: Some(Value::Text("higher".to_owned())),
+            ours: Some(Value::Number(1.25)),
+            low: None,
+            high: None,
+            modelled: true,
+            note: String::new(),
+        };
+        let json = serde_json::to_string(&row).unwrap();
+        assert!(
+            json.contains(r#""published":"higher","ours":1.25,"low":null"#),
+            "{json}"
+        );
+        assert_eq!(serde_json::from_str::<Row>(&json).unwrap(), row);
+    }
+}

@@ -1,0 +1,62 @@
+//! What a repair of a virtual disk is asked, and says, in words.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use vdisk::image_audit::Loss;
+use vdisk::volume::{LEFT_MAX, Unrepaired};
+
+/// What a repair may do.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RepairAsk {
+    /// How long to wait for the resync of copies; none: as long as copies are made, 300 s at most.
+    #[serde(rename = "patience_seconds")]
+    pub timeout_seconds: Option<u64>,
+    /// Delete what no map needs, of all volumes.
+    pub free: bool,
+}
+
+/// A copy that is not there.
+pub fn loss(loss: &Loss, store: &str) -> String {
+    format!("{} on store {store}: {} copies left", loss.name, loss.left)
+}
+
+/// Damage that could not be repaired.
+pub fn damage(left: &Unrepaired, store: &str) -> String {
+    let Unrepaired { damage, why, .. } = left;
+    let (len, at) = (base::Bytes(damage.len), damage.offset);
+    format!(
+        "{len} at byte {at} of {} on store {store}: {why}",
+        damage.object
+    )
+}
+
+/// Damage that is left, a line each, and how much more there is.
+pub fn damaged(left: &[String], more: u64) -> String {
+    let mut text: String = left
+        .iter()
+        .map(|it| format!("damaged still: {it}\n"))
+        .collect();
+    if more > 0 {
+        text += &format!(
+            "damaged still: {more} stretches more, which are counted and not named ({LEFT_MAX} of what no copy has, and as many \
+             of the rest, are)\n"
+        );
+    }
+    text
+}
+
+/// What is missing, a line each.
+pub fn missing(copies: u64, losses: &[String], unknown: &[String]) -> String {
+    let mut text = match copies {
+        0 => String::new(),
+        _ => format!("{copies} copies of extents are missing\n"),
+    };
+    for loss in losses {
+        text += &format!("missing: {loss}\n");
+    }
+    for store in unknown {
+        text += &format!("store {store} does not answer: nothing is known of what it has\n");
+    }
+    text
+}

@@ -1,0 +1,121 @@
+//! Commands that `tanada-lab` carries out: who starts it, with what, and what is said where it is missing.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{json, run, stderr, text};
+
+/// A copy of the program in `dir`, by itself.
+fn copied(dir: &Path) -> Command {
+    let program = dir.join("tanada");
+    if !program.exists() {
+        fs::copy(env!("CARGO_BIN_EXE_tanada"), &program).unwrap();
+    }
+    let mut command = Command::new(program);
+    command.current_dir(dir);
+    command
+}
+
+#[test]
+fn the_words_reach_the_laboratory_as_they_were_typed_and_its_status_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let fake = dir.join("tanada-lab");
+    fs::write(
+        &fake,
+        "#!/bin/sh\nfor word; do echo \"<$word>\"; done\nexit 7\n",
+    )
+    .unwrap();
+    fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
+    for command in ["sim", "experiment", "predict", "trace", "bench", "advise"] {
+        let words = [
+            command,
+            "--",
+            "a b.csv",
+            "--html",
+            "it's.html",
+            "--help",
+            "--",
+            "-x",
+        ];
+        let output = copied(dir).args(words).output().unwrap();
+        let expected: String = words.iter().map(|word| format!("<{word}>\n")).collect();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+        assert_eq!(output.status.code(), Some(7));
+    }
+}
+
+#[test]
+fn without_the_laboratory_the_message_names_the_command_that_builds_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let output = copied(dir)
+        .args(["sim", "cache", "t.csv"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(
+        said.contains("cargo build") && said.contains("-p lab`"),
+        "{said}"
+    );
+    assert!(said.contains("tanada-lab"), "{said}");
+}
+
+#[test]
+fn the_laboratory_that_was_built_beside_the_program_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = json(dir.path(), &["experiment", "list", "--json"]);
+    assert!(
+        list.as_array()
+            .unwrap()
+            .iter()
+            .any(|one| one["name"] == "tiering"),
+        "{list}"
+    );
+}
+
+#[test]
+fn help_on_a_command_of_the_laboratory_is_the_laboratorys() {
+    let dir = tempfile::tempdir().unwrap();
+    let help = text(dir.path(), &["help", "trace", "stat"]);
+    assert_eq!(help, text(dir.path(), &["trace", "stat", "--help"]));
+    assert!(help.contains("Usage: tanada trace stat"), "{help}");
+    assert!(text(dir.path(), &["help", "sim"]).contains("sweep"));
+}
+
+#[test]
+fn every_option_of_advice_is_known_where_volumes_are_recognized() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let help = text(dir, &["advise", "--help"]);
+    let options = help
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix("--"));
+    let options: BTreeSet<&str> = options
+        .map(|word| word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()))
+        .filter(|word| !["help", "version", ""].contains(word))
+        .collect();
+    assert!(options.len() > 15, "{options:?}");
+    for option in options {
+        let option = format!("--{option}");
+        let with_value = run(
+            dir,
+            &["advise", "vol0", &option, "1", "--admin", "unix:none.sock"],
+        );
+        let alone = run(
+            dir,
+            &["advise", "vol0", &option, "--admin", "unix:none.sock"],
+        );
+        let asked = [with_value, alone].iter().any(|answer| {
+            let said = stderr(answer);
+            said.contains("none.sock")
+                || said.contains("--html is for traces")
+                || option == "--admin"
+        });
+        assert!(asked, "{option} is not in the table of advise_volume.rs");
+    }
+}

@@ -1,0 +1,9 @@
+//! What tests of several crates share; no product crate depends on it but for its tests.
+//!
+//! ```text
+//! on_the_fly: a reference model of the published tiering decision
+//! program:    a program under test, run to its end
+//! ```
+
+pub mod on_the_fly;
+pub mod program;

@@ -1,0 +1,220 @@
+//! Store nodes, volume hosts and a meta store, with a network between them, in virtual time.
+//!
+//! ```text
+//! clients -> volume host: vdisk::Volume -> RemoteDoor -> simulated network -> store::server -> store -> modelled disk
+//!                  '-> meta store: a twin, with faults for each host
+//! ```
+//!
+//! Hosts have addresses of their own: 10.0.0.n is store node n, 10.0.1.n is volume host n; the meta store is 127.0.0.1.
+//! Everything but the meta store and the disks' contents is the code that runs in earnest.
+//!
+//! - [`disk`] a store node: its disk's stack, power cuts, restarts.
+//! - [`planted`] mistakes, put in at the engine's edges.
+//! - [`history`] what clients did and saw. [`clients`] what they do.
+//! - [`images`] snapshots, clones and other sizes. [`drains`] stores that are to be empty, and leave.
+//! - [`faults`] what goes wrong. [`story`] a whole run. [`look`] what is in the stores after it.
+
+pub mod clients;
+pub mod disk;
+pub mod drains;
+pub mod faults;
+pub mod history;
+pub mod images;
+pub mod look;
+pub mod planted;
+pub mod story;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::rc::{Rc, Weak};
+
+use base::{Bytes, Nanos};
+use env::net::sim;
+use policy::place::{Class, ClientId, DomainId, Kind, Options, Origin, Weights, build};
+use store::client::{ClientOptions, Credentials};
+use vdisk::choice::Choice;
+use vdisk::image::{self, Known, Numbers};
+use vdisk::image_meta::Images;
+use vdisk::link::{Door, RemoteDoor};
+use vdisk::meta::{Faults, MetaStore, Twin, TwinClient};
+use vdisk::volume::{Settings, Site, Volume, VolumeError};
+use vdisk::{StoreNumber, VolumeId};
+
+use disk::{KEY, StoreNode};
+use planted::Bug;
+
+/// The volume of every run.
+pub const VOLUME: VolumeId = VolumeId(7);
+/// Three extents.
+pub const SIZE: Bytes = Bytes::mib(12);
+/// Volume hosts. The last one is for the end, when all faults are over.
+pub const HOSTS: usize = 4;
+
+/// A volume host's address.
+pub fn host(number: usize) -> IpAddr {
+    IpAddr::from([10, 0, 1, number as u8])
+}
+
+/// Everything there is.
+pub struct Cluster {
+    /// The store nodes.
+    pub nodes: Vec<Rc<StoreNode>>,
+    /// The meta store.
+    pub twin: Rc<Twin>,
+    /// By volume host: its ways to the meta store, and what goes wrong on them.
+    ways: RefCell<Vec<(Vec<Rc<TwinClient>>, Faults)>>,
+    bug: Option<Bug>,
+    /// Stores that are to be empty.
+    drained: RefCell<BTreeSet<StoreNumber>>,
+    /// Volumes that hear of it.
+    open: RefCell<Vec<Weak<Volume>>>,
+}
+
+impl Cluster {
+    /// A volume with so many copies, of which a write must reach `min_isr`, on so many store nodes.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub async fn new(stores: u16, copies: u8, min_isr: u8, bug: Option<Bug>) -> Rc<Cluster> {
+        let mut nodes = Vec::new();
+        for number in 1..=stores {
+            nodes.push(StoreNode::new(number, bug == Some(Bug::DisksLie)).await);
+        }
+        let twin = Twin::new("meta");
+        let mut numbers = Known {
+            record: Numbers::first(),
+            changed: None,
+        };
+        numbers.record.volume = VOLUME.0;
+        let name = "vm".parse().expect("a name");
+        let created = image::create(&numbers, name, SIZE.0, copies, min_isr);
+        let (_, change) = created.expect("it can be");
+        let meta = twin.client();
+        let made = Images { meta }.change(change).await;
+        made.expect("nothing is wrong yet");
+        Rc::new(Cluster {
+            nodes,
+            twin,
+            ways: RefCell::new(vec![(Vec::new(), Faults::default()); HOSTS]),
+            bug,
+            drained: RefCell::default(),
+            open: RefCell::default(),
+        })
+    }
+
+    fn sites(&self) -> Vec<Site> {
+        let site = |node: &Rc<StoreNode>| {
+            let way: Rc<dyn Door> = Rc::new(RemoteDoor {
+                address: node.address(),
+                uuid: None,
+                credentials: Credentials::NodeKey(KEY),
+                options: ClientOptions {
+                    opening: Nanos::millis(500),
+                    timeout: Nanos::secs(1),
+                    ..ClientOptions::default()
+                },
+            });
+            Site {
+                number: StoreNumber(node.number),
+                name: format!("s{}", node.number),
+                domain: DomainId(u32::from(node.number)),
+                local: false,
+                rotating: false,
+                door: planted::door(way, self.bug),
+            }
+        };
+        let nodes = self.nodes.iter().filter(|node| !node.is_gone());
+        nodes.map(site).collect()
+    }
+
+    /// Opens the volume on a host, whichever node has it.
+    ///
+    /// # Errors
+    /// [`VolumeError`], such as faults cause.
+    pub async fn open(&self, number: usize) -> Result<Rc<Volume>, VolumeError> {
+        self.open_one(VOLUME, number).await
+    }
+
+    /// Opens a volume on a host, whichever node has it.
+    ///
+    /// # Errors
+    /// [`VolumeError`], such as faults cause.
+    pub async fn open_one(&self, id: VolumeId, number: usize) -> Result<Rc<Volume>, VolumeError> {
+        let client = self.twin.client();
+        {
+            let (clients, faults) = &mut self.ways.borrow_mut()[number];
+            client.set_faults(*faults);
+            clients.push(Rc::clone(&client));
+        }
+        let meta: Rc<dyn MetaStore> = planted::meta(client, self.bug);
+        let origin = Origin {
+            client: ClientId(1 + number as u64),
+            class: Class::Normal,
+        };
+        let settings = Settings {
+            lease: Nanos::secs(2),
+            margin: Nanos::millis(400),
+            patience: Nanos::millis(300),
+            deadline: Nanos::secs(3),
+            clean_after: Nanos::millis(50),
+            commit_after: Nanos::millis(60),
+            tick: Nanos::millis(20),
+            drained: self.drained(),
+            ..Settings::new(&format!("host-{number}"), origin)
+        };
+        let options = Options {
+            weights: Weights::default(),
+            seed: env::rng("choice").bits(),
+            ..Options::default()
+        };
+        // Any copy at any time, so that copies that differ show.
+        let choice = Choice::new(build(Kind::Random, &options));
+        let opening = Volume::open(id, meta, choice, self.sites(), settings);
+        // The volume's background work lives on its host.
+        let volume = sim::on_host(host(number), opening).await?;
+        self.note_open(&volume);
+        Ok(volume)
+    }
+
+    /// What goes wrong between a volume host and the meta store from now on.
+    pub fn meta_faults(&self, number: usize, faults: Faults) {
+        let (clients, present) = &mut self.ways.borrow_mut()[number];
+        *present = faults;
+        for client in clients {
+            client.set_faults(faults);
+        }
+    }
+
+    /// A volume host loses power.
+    pub fn crash_host(&self, number: usize) {
+        sim::crash_host(host(number));
+        self.ways.borrow_mut()[number].0.clear();
+    }
+
+    /// Is every store there?
+    ///
+    /// # Errors
+    /// Why one did not open: what it had to keep is gone.
+    pub fn are_up(&self) -> Result<(), String> {
+        match self.nodes.iter().find_map(|node| node.lost()) {
+            Some(why) => Err(why),
+            None => Ok(()),
+        }
+    }
+
+    /// Everything goes right from now on.
+    pub async fn heal(&self) {
+        sim::heal();
+        for number in 0..HOSTS {
+            self.meta_faults(number, Faults::default());
+            for node in &self.nodes {
+                sim::set_link(host(number), node.ip, sim::Link::LAN);
+                sim::set_link(node.ip, host(number), sim::Link::LAN);
+            }
+        }
+        for node in &self.nodes {
+            node.heal().await;
+        }
+    }
+}

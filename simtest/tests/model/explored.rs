@@ -1,0 +1,168 @@
+//! All states within the bounds, and that each planted mistake is among them.
+
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+use super::rules::{Action, Bounds, Bug, Rules};
+use super::state::{Broken, State};
+
+struct Volume {
+    rules: Rules,
+    all: Vec<Action>,
+}
+
+impl Model for Volume {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::new(self.rules.bounds.faults)]
+    }
+
+    fn actions(&self, _: &State, actions: &mut Vec<Action>) {
+        actions.extend_from_slice(&self.all);
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        self.rules.after(state, action)
+    }
+
+    fn within_boundary(&self, state: &State) -> bool {
+        state.record.generation <= self.rules.bounds.generations
+    }
+
+    fn properties(&self) -> Vec<Property<Volume>> {
+        vec![
+            Property::always("what was answered or read stays", |_, state: &State| {
+                state.broken != Some(Broken::WentBack)
+            }),
+            Property::always("two writers never both answer", |_, state: &State| {
+                state.broken != Some(Broken::BothAnswer)
+            }),
+            Property::always(
+                "no in-sync store missed an answered write",
+                |_, state: &State| state.counted_on().all(|store| store.value >= state.known),
+            ),
+            Property::always("some in-sync store has it", |_, state: &State| {
+                state.counted_on().any(|store| store.value >= state.known)
+            }),
+        ]
+    }
+}
+
+/// Explores everything; how many states there are, and the first broken promise with the way to it.
+fn explored(bounds: Bounds, bug: Option<Bug>) -> (usize, Option<String>) {
+    let model = Volume {
+        rules: Rules { bounds, bug },
+        all: Rules::all(),
+    };
+    let checker = model.checker().threads(2);
+    let checker = checker.finish_when(HasDiscoveries::Any).spawn_bfs().join();
+    let found = checker.discoveries().into_iter().next();
+    let told = found.map(|(name, path)| {
+        let steps = path.into_actions();
+        let steps: Vec<String> = steps.iter().map(|step| format!("{step:?}")).collect();
+        format!("not so: {name}:\n  {}", steps.join("\n  "))
+    });
+    (checker.unique_state_count(), told)
+}
+
+const fn bounds(writes: u8, openings: u8, faults: u8, generations: u8) -> Bounds {
+    Bounds {
+        writes,
+        openings,
+        faults,
+        generations,
+    }
+}
+
+/// The states within `bounds`, in all of which every promise holds.
+fn holds(bounds: Bounds) -> usize {
+    let (states, told) = explored(bounds, None);
+    if let Some(told) = told {
+        panic!("{bounds:?}: {told}");
+    }
+    println!("{bounds:?}: {states} states");
+    states
+}
+
+#[test]
+fn the_promises_hold_in_every_state_of_one_writer_and_one_fault_over_two_writes() {
+    assert_eq!(holds(bounds(2, 1, 1, 7)), 577_231);
+}
+
+#[test]
+fn the_promises_hold_in_every_state_of_one_writer_and_two_faults() {
+    assert_eq!(holds(bounds(1, 1, 2, 6)), 960_144);
+}
+
+#[test]
+fn the_promises_hold_in_every_state_of_two_writers_and_one_fault() {
+    assert_eq!(holds(bounds(1, 2, 1, 5)), 879_427);
+}
+
+#[test]
+fn the_promises_hold_within_the_bounds_that_somebody_asks_for() {
+    let Ok(asked) = std::env::var("TANADA_BOUNDS") else {
+        return;
+    };
+    let numbers: Vec<u8> = asked
+        .split_whitespace()
+        .map(|number| number.parse().expect("a small number"))
+        .collect();
+    let [writes, openings, faults, generations] = numbers[..] else {
+        panic!("TANADA_BOUNDS has four numbers: writes, openings, faults, generations");
+    };
+    holds(bounds(writes, openings, faults, generations));
+}
+
+/// A planted mistake must be found, or the model is blind.
+fn found(bug: Bug, bounds: Bounds) {
+    let (states, told) = explored(bounds, Some(bug));
+    let told = told.unwrap_or_else(|| panic!("{bug:?} went unseen in {states} states"));
+    println!("{bug:?}, {states} states: {told}");
+}
+
+#[test]
+fn stores_that_are_not_sealed_are_found() {
+    found(Bug::NoSeal, bounds(1, 2, 1, 6));
+}
+
+#[test]
+fn an_answer_before_the_record_is_changed_is_found() {
+    found(Bug::AnswerBeforeSwap, bounds(2, 1, 1, 6));
+}
+
+#[test]
+fn a_lease_that_its_holder_counts_in_full_is_found() {
+    found(Bug::WholeLease, bounds(1, 2, 1, 6));
+}
+
+#[test]
+fn a_resync_that_misses_a_change_is_found() {
+    found(Bug::ResyncMisses, bounds(2, 1, 2, 7));
+}
+
+#[test]
+fn a_store_that_joins_too_early_is_found() {
+    found(Bug::JoinsEarly, bounds(2, 1, 2, 7));
+}
+
+#[test]
+fn a_last_copy_that_is_put_out_is_found() {
+    found(Bug::PutsOutTheLast, bounds(1, 2, 2, 7));
+}
+
+#[test]
+fn an_extent_that_is_not_noted_as_dirty_is_found() {
+    found(Bug::NoDirtyBit, bounds(1, 2, 1, 6));
+}
+
+#[test]
+fn a_link_with_the_mark_of_one_in_doubt_is_found() {
+    found(Bug::SameMark, bounds(2, 1, 2, 7));
+}
+
+#[test]
+fn a_change_of_the_record_that_comes_about_too_late_is_found() {
+    found(Bug::LetsItLand, bounds(2, 1, 3, 7));
+}
