@@ -387,17 +387,17 @@ impl PageMap {
         self.blocks.is_none()
     }
 
-    /// As [`PageMap::touch`] for one page just looked up, with blocks of one page.
+    /// As [`PageMap::touch`] for one page just looked up, with blocks of one page. Since then a tier extent that came up
+    /// may have taken its slot.
     pub fn hit(&mut self, page: u64, slot: u32) {
-        debug_assert!(self.blocks.is_none());
-        if !self.is_held(page) {
+        let stays = self.state[slot as usize] & USED != 0 && self.page_of(slot) == page;
+        if stays && !self.is_held(page) {
             self.policy.hit(slot, page);
         }
     }
 
     /// As [`PageMap::touch`] for one page just looked up and not found, with blocks of one page.
     pub fn missed(&mut self, page: u64) {
-        debug_assert!(self.blocks.is_none());
         if !self.is_held(page) {
             self.policy.missed(page);
         }
@@ -960,6 +960,21 @@ mod tests {
             for kind in [Kind::Lru, Kind::Sieve, Kind::default()] {
                 run(steps.clone(), kind, pages_per_block);
             }
+        }
+    }
+
+    #[test]
+    fn a_page_that_lost_its_slot_after_it_was_looked_up_is_no_hit() {
+        for kind in [Kind::Lru, Kind::Sieve, Kind::default()] {
+            let mut map = PageMap::new(64, kind, 1);
+            map.put(7, 3, false, FULL, 0, NOW);
+            map.hit(7, 3);
+            map.remove(7);
+            map.hit(7, 3);
+            // Nor is it one of the page that has the slot by now.
+            map.put(8, 3, false, FULL, 0, NOW);
+            map.hit(7, 3);
+            map.check();
         }
     }
 }

@@ -528,10 +528,8 @@ impl Inner {
             .as_ref()
             .map_or((0, 0), |label| (label.sequence, label.generation));
         let generation = attached.max(keeper.now().generation) + 1;
-        if let Some(ended) = keeper.record().filter(|pair| pair.dirty) {
-            // Its label says that it ended, and is about to be replaced: a stop after that must not leave it missed.
-            self.note_in(&keeper, ended.alone())?;
-        }
+        // Its label says that it ended, and is about to be replaced: a stop after that must not leave it missed.
+        self.note_in(&keeper, keeper.now().without_dirty())?;
         let info = fast.info();
         let settings = self.settings.borrow().clone();
         let mut rng = env::rng("hybrid.uuid");

@@ -17,6 +17,8 @@
 //! 1. Before data can be dirty in a cache, the record names it and says so.
 //! 2. The record forgets a cache only when the slow device has everything, or when that cache was given up.
 //! 3. A crash between two of these steps leaves a pair that opens.
+//! 4. A process writes the record that it found once more before it writes to the fast device: after a write that
+//!    failed, a power cut may leave another record than the one that was read.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -55,6 +57,14 @@ impl Pair {
             ..self
         }
     }
+
+    /// As it is once a cache that may have had dirty data counts no more; one that had none stays named.
+    pub fn without_dirty(self) -> Pair {
+        match self.dirty {
+            true => self.alone(),
+            false => self,
+        }
+    }
 }
 
 /// Keeps the record of one volume, elsewhere than on its devices.
@@ -87,7 +97,7 @@ pub struct Unwritten {
 pub(crate) struct Keeper {
     book: Option<Rc<dyn PairBook>>,
     now: Cell<Pair>,
-    /// Is `now` what the book has?
+    /// Is `now` what the book has durably?
     written: Cell<bool>,
     /// Was there a record at all?
     known: Cell<bool>,
@@ -104,7 +114,8 @@ impl Keeper {
         Ok(Rc::new(Keeper {
             book: book.cloned(),
             now: Cell::new(found.unwrap_or_default()),
-            written: Cell::new(found.is_some()),
+            // A write of the process before may have failed: what is seen need not be what a power cut leaves.
+            written: Cell::new(false),
             known: Cell::new(found.is_some()),
             #[cfg(test)]
             planted: Cell::default(),
@@ -502,7 +513,7 @@ mod tests {
         let memory = Rc::new(Memory::default());
         let book: Rc<dyn PairBook> = memory.clone();
         let keeper = Keeper::read(Some(&book)).unwrap();
-        assert_eq!(keeper.record(), None);
+        assert_eq!((keeper.record(), keeper.is_settled()), (None, false));
         let pair = Pair {
             cache: Some(A),
             generation: 1,
@@ -522,6 +533,19 @@ mod tests {
         assert_eq!((keeper.now(), keeper.is_settled()), (pair, false));
         memory.fails.set(false);
         memory.writes.set(0);
+        keeper.note(pair).unwrap();
+        assert!(memory.writes.get() == 1 && keeper.is_settled());
+    }
+
+    #[test]
+    fn a_record_that_was_read_counts_as_durable_once_it_was_written_again() {
+        let memory = Rc::new(Memory::default());
+        let book: Rc<dyn PairBook> = memory.clone();
+        let pair = record(Some(A), 1, true).unwrap();
+        memory.pair.set(Some(pair));
+        let keeper = Keeper::read(Some(&book)).unwrap();
+        assert_eq!((keeper.now(), keeper.is_settled()), (pair, false));
+        keeper.note(pair).unwrap();
         keeper.note(pair).unwrap();
         assert!(memory.writes.get() == 1 && keeper.is_settled());
     }

@@ -16,8 +16,12 @@ use crate::common::*;
 #[derive(Default)]
 struct Notebook {
     pair: Cell<Option<Pair>>,
+    /// What a power cut leaves.
+    durable: Cell<Option<Pair>>,
     /// So many writes succeed; `None`: all.
     left: Cell<Option<u32>>,
+    /// The next write that fails is durable all the same, though the old record is read.
+    unseen: Cell<bool>,
     /// So many writes replace the record and fail all the same: its folder cannot be synced.
     unsynced: Cell<u32>,
     abandoned: RefCell<Vec<u128>>,
@@ -34,11 +38,16 @@ impl PairBook for Notebook {
             untouched,
         };
         match self.left.get() {
+            Some(0) if self.unseen.replace(false) => {
+                self.durable.set(Some(*pair));
+                return Err(failed("its folder cannot be synced", false));
+            }
             Some(0) => return Err(failed("no room is left on its file system", true)),
             Some(left) => self.left.set(Some(left - 1)),
             None => {}
         }
         self.pair.set(Some(*pair));
+        self.durable.set(Some(*pair));
         match self.unsynced.get() {
             0 => Ok(()),
             more => {
@@ -60,6 +69,19 @@ impl Notebook {
 
     fn now(&self) -> Pair {
         self.pair.get().expect("there is a record by now")
+    }
+
+    /// The next `more` writes succeed, one is durable but not seen, and all others fail.
+    fn fail_unseen_after(&self, more: u32) {
+        self.left.set(Some(more));
+        self.unseen.set(true);
+    }
+
+    /// The power is gone and back; from now on writes succeed.
+    fn power_cut(&self) {
+        self.pair.set(self.durable.get());
+        self.left.set(None);
+        self.unseen.set(false);
     }
 }
 
@@ -86,6 +108,54 @@ fn refused(answer: Result<Hybrid, OpenError>) -> String {
 /// What is on a device, to be put back later.
 fn image(device: &Memory) -> Vec<u8> {
     device.contents(Span::bytes(0, device.info().size.0))
+}
+
+#[test]
+fn a_record_that_a_power_cut_brings_back_names_no_cache_that_was_replaced() {
+    for (first, second) in (0..4).flat_map(|first| (0..4).map(move |second| (first, second))) {
+        run(1, async move {
+            let (slow, fast) = devices();
+            let book = book();
+            let disk = start(keep_dirty(), &slow, &fast, &book).await.unwrap();
+            disk.detach().await.unwrap();
+            drop(disk);
+            // Two processes that make a cache are cut off: the first leaves a record that is not seen.
+            book.fail_unseen_after(first);
+            drop(start(keep_dirty(), &slow, &fast, &book).await);
+            book.left.set(Some(second));
+            book.unseen.set(false);
+            drop(start(keep_dirty(), &slow, &fast, &book).await);
+            book.power_cut();
+            let opened = start(keep_dirty(), &slow, &fast, &book).await;
+            assert!(opened.is_ok(), "{first}, {second}: {:?}", opened.err());
+        });
+    }
+}
+
+#[test]
+fn a_record_that_a_power_cut_brings_back_hides_no_dirty_data() {
+    for written in 0..3 {
+        run(1, async move {
+            let (slow, fast) = devices();
+            let book = book();
+            let disk = start(keep_dirty(), &slow, &fast, &book).await.unwrap();
+            // A detach is cut off and leaves a record that is not seen: nothing is dirty, or no cache is there.
+            book.fail_unseen_after(written);
+            let _ = disk.detach().await;
+            drop(disk);
+            book.left.set(None);
+            book.unseen.set(false);
+            let disk = start(keep_dirty(), &slow, &fast, &book).await.unwrap();
+            put(&disk, pages(100, 50), 0x61).await;
+            disk.flush().await.unwrap();
+            assert!(disk.status().dirty_bytes > 0);
+            drop(disk);
+            book.power_cut();
+            assert!(book.now().dirty, "{written}: {:?}", book.now());
+            let blank = Memory::new("ssd0", FAST);
+            refused(start(keep_dirty(), &slow, &blank, &book).await);
+        });
+    }
 }
 
 #[test]
