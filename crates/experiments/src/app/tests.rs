@@ -130,7 +130,8 @@ fn a_real_server_is_loaded_measured_and_gone() {
     )
     .unwrap();
     // A temporary table of another server: servers clear them away where they start.
-    let foreign = tempfile::Builder::new().prefix("#sql-temptable-").suffix(".MAD");
+    let mut foreign = tempfile::Builder::new();
+    let foreign = foreign.prefix("#sql-temptable-").suffix(".MAD");
     let foreign = foreign.tempfile().unwrap();
     let plan = small();
     let stop = Stop::default();
