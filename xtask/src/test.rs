@@ -1,8 +1,12 @@
 //! Every test of the workspace, and one line at the end that says how it went.
 //!
 //! ```text
-//! setup -> cargo test --workspace --no-fail-fast -> each binary's result -> "N passed, N failed"
+//! setup -> build -> unit tests, documentation tests }
+//!                -> integration tests              } at the same time -> each binary's result -> "N passed, N failed"
 //! ```
+//!
+//! Integration tests wait for programs, devices and clocks; unit tests compute. Beside each other they take little
+//! longer than the longer of the two. Where `args` choose targets or tests, one run of cargo does it all.
 //!
 //! Tests that need programs this machine lacks say so and pass; where setup succeeded they may not
 //! (`TANADA_REQUIRE_TOOLS=1`). `TANADA_SHARED` names the directory with public traces; by default
@@ -11,7 +15,7 @@
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -33,6 +37,16 @@ pub struct Tally {
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} passed, {} failed", self.passed, self.failed)
+    }
+}
+
+impl std::iter::Sum for Tally {
+    fn sum<I: Iterator<Item = Tally>>(tallies: I) -> Tally {
+        tallies.fold(Tally::default(), |all, one| Tally {
+            passed: all.passed + one.passed,
+            failed: all.failed + one.failed,
+            binaries: all.binaries + one.binaries,
+        })
     }
 }
 
@@ -85,45 +99,143 @@ pub fn run(set_up: bool, args: &[String]) -> Result<Tally> {
         );
     }
 
-    let mut command = cargo();
-    command.arg("test");
-    if !names_a_package(args) {
-        command.arg("--workspace");
+    let environment = Environment {
+        complete,
+        shared: shared(),
+    };
+    let lanes = lanes(args);
+    if lanes.len() > 1 {
+        let mut build = environment.cargo_test(&[args, &["--no-run".to_owned()]].concat());
+        eprintln!("{}", show(&build));
+        if !build.status().context("cannot start cargo")?.success() {
+            println!("`{}` failed: see above", show(&build));
+            return Ok(Tally {
+                failed: 1,
+                ..Tally::default()
+            });
+        }
     }
-    command.arg("--no-fail-fast").args(args);
-    if complete {
-        command.env("TANADA_REQUIRE_TOOLS", "1");
-    }
-    if let Some(shared) = shared() {
-        command.env("TANADA_SHARED", shared);
-    }
-    let shown = show(&command);
-    eprintln!("{shown}");
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("cannot start `{shown}`"))?;
+    let tallies: Result<Vec<Tally>> = std::thread::scope(|scope| {
+        let running: Vec<_> = lanes
+            .iter()
+            .map(|runs| scope.spawn(|| environment.lane(runs)))
+            .collect();
+        let joined = running.into_iter().map(|lane| lane.join());
+        joined
+            .map(|tally| tally.expect("a lane does not panic"))
+            .collect()
+    });
+    Ok(tallies?.into_iter().sum())
+}
 
-    let mut tally = Tally::default();
-    let mut reader = BufReader::new(child.stdout.take().expect("stdout is piped"));
-    let mut stdout = std::io::stdout().lock();
+/// What tests find around them.
+struct Environment {
+    /// Do all programs work that tests use?
+    complete: bool,
+    /// Where the public traces are.
+    shared: Option<PathBuf>,
+}
+
+impl Environment {
+    fn cargo_test(&self, args: &[String]) -> Command {
+        let mut command = cargo();
+        command.arg("test");
+        if !names_a_package(args) {
+            command.arg("--workspace");
+        }
+        command.arg("--no-fail-fast").args(args);
+        if self.complete {
+            command.env("TANADA_REQUIRE_TOOLS", "1");
+        }
+        if let Some(shared) = &self.shared {
+            command.env("TANADA_SHARED", shared);
+        }
+        command
+    }
+
+    /// Runs one after the other. The output of each test binary is printed when it has ended, so that those of two lanes
+    /// do not mix.
+    fn lane(&self, runs: &[Vec<String>]) -> Result<Tally> {
+        let mut tally = Tally::default();
+        for args in runs {
+            let mut command = self.cargo_test(args);
+            let shown = show(&command);
+            eprintln!("{shown}");
+            let (reader, writer) = std::io::pipe()?;
+            command.stdout(writer.try_clone()?).stderr(writer);
+            let child = command.spawn();
+            // With it goes our end of the pipe, which would never close.
+            drop(command);
+            let mut child = child.with_context(|| format!("cannot start `{shown}`"))?;
+            let before = tally.failed;
+            print_by_binary(BufReader::new(reader), &mut tally)?;
+            let status = child.wait()?;
+            if !status.success() && tally.failed == before {
+                // A build that broke, or a binary that died before it could report.
+                tally.failed += 1;
+                println!(
+                    "`{shown}` ended with {status} though no test reported a failure: see above"
+                );
+            }
+        }
+        Ok(tally)
+    }
+}
+
+/// Prints and counts what cargo and the test binaries say, each binary's part in one piece.
+fn print_by_binary(mut reader: impl BufRead, tally: &mut Tally) -> Result<()> {
+    let mut part = Vec::new();
     let mut line = Vec::new();
-    while reader.read_until(b'\n', &mut line)? > 0 {
-        stdout.write_all(&line)?;
-        tally.count(&String::from_utf8_lossy(&line));
+    loop {
         line.clear();
+        let ended = reader.read_until(b'\n', &mut line)? == 0;
+        let text = String::from_utf8_lossy(&line);
+        let begins = text.starts_with("     Running ") || text.starts_with("   Doc-tests ");
+        if ended || begins {
+            let mut stdout = std::io::stdout().lock();
+            stdout.write_all(&part)?;
+            stdout.flush()?;
+            part.clear();
+        }
+        if ended {
+            return Ok(());
+        }
+        tally.count(&text);
+        part.extend_from_slice(&line);
     }
-    let status = child.wait()?;
-    if !status.success() && tally.failed == 0 {
-        // A build that broke, or a binary that died before it could report.
-        tally.failed = 1;
-        writeln!(
-            stdout,
-            "`{shown}` ended with {status} though no test reported a failure: see above"
-        )?;
+}
+
+/// What is run at the same time, and in each lane one after the other: arguments of `cargo test`.
+fn lanes(args: &[String]) -> Vec<Vec<Vec<String>>> {
+    const CHOICES: [&str; 11] = [
+        "--",
+        "--lib",
+        "--bin",
+        "--bins",
+        "--test",
+        "--tests",
+        "--example",
+        "--examples",
+        "--bench",
+        "--doc",
+        "--no-run",
+    ];
+    let chooses = |arg: &String| {
+        let name = arg.split('=').next().unwrap_or_default();
+        !arg.starts_with('-') || CHOICES.contains(&name)
+    };
+    // A package alone may have no integration tests, which cargo refuses.
+    if names_a_package(args) || args.iter().any(chooses) {
+        return vec![vec![args.to_vec()]];
     }
-    stdout.flush()?;
-    Ok(tally)
+    let of = |targets: &[&str]| {
+        let targets = targets.iter().map(|it| (*it).to_owned());
+        args.iter().cloned().chain(targets).collect::<Vec<_>>()
+    };
+    vec![
+        vec![of(&["--lib", "--bins"]), of(&["--doc"])],
+        vec![of(&["--test", "*"])],
+    ]
 }
 
 /// The directory with public traces, absolute, where there is one.
@@ -159,6 +271,36 @@ mod tests {
                 binaries: 2
             }
         );
+    }
+
+    #[test]
+    fn tests_that_are_chosen_run_in_one_lane() {
+        let count = |text: &str| {
+            let args: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+            lanes(&args).len()
+        };
+        assert_eq!(
+            (count(""), count("--locked"), count("--release")),
+            (2, 2, 2)
+        );
+        for chosen in [
+            "-p tanada-env",
+            "--lib",
+            "--test=meta",
+            "torture",
+            "--locked -- --nocapture",
+        ] {
+            assert_eq!(count(chosen), 1, "{chosen}");
+        }
+    }
+
+    #[test]
+    fn what_a_binary_prints_is_counted_wherever_it_stands() {
+        let said = "     Running a\ntest result: ok. 1 passed; 0 failed; 0 ignored\n     Running b\n\
+                    test result: FAILED. 2 passed; 1 failed; 0 ignored\n";
+        let mut tally = Tally::default();
+        print_by_binary(said.as_bytes(), &mut tally).unwrap();
+        assert_eq!(tally.to_string(), "3 passed, 1 failed");
     }
 
     #[test]
