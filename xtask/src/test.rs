@@ -168,7 +168,10 @@ impl Environment {
             drop(command);
             let mut child = child.with_context(|| format!("cannot start `{shown}`"))?;
             let before = tally.failed;
-            print_by_binary(BufReader::new(reader), &mut tally)?;
+            by_binary(BufReader::new(reader), &mut tally, &mut |part| {
+                let mut stdout = std::io::stdout().lock();
+                stdout.write_all(part).and_then(|()| stdout.flush())
+            })?;
             let status = child.wait()?;
             if !status.success() && tally.failed == before {
                 // A build that broke, or a binary that died before it could report.
@@ -182,19 +185,20 @@ impl Environment {
     }
 }
 
-/// Prints and counts what cargo and the test binaries say, each binary's part in one piece.
-fn print_by_binary(mut reader: impl BufRead, tally: &mut Tally) -> Result<()> {
+/// Counts what cargo and the test binaries say, and prints it in parts: one for each binary.
+fn by_binary(
+    mut reader: impl BufRead,
+    tally: &mut Tally,
+    print: &mut dyn FnMut(&[u8]) -> std::io::Result<()>,
+) -> Result<()> {
     let mut part = Vec::new();
     let mut line = Vec::new();
     loop {
         line.clear();
         let ended = reader.read_until(b'\n', &mut line)? == 0;
         let text = String::from_utf8_lossy(&line);
-        let begins = text.starts_with("     Running ") || text.starts_with("   Doc-tests ");
-        if ended || begins {
-            let mut stdout = std::io::stdout().lock();
-            stdout.write_all(&part)?;
-            stdout.flush()?;
+        if ended || text.starts_with("     Running ") || text.starts_with("   Doc-tests ") {
+            print(&part)?;
             part.clear();
         }
         if ended {
@@ -295,12 +299,19 @@ mod tests {
     }
 
     #[test]
-    fn what_a_binary_prints_is_counted_wherever_it_stands() {
+    fn what_one_binary_prints_stays_together() {
         let said = "     Running a\ntest result: ok. 1 passed; 0 failed; 0 ignored\n     Running b\n\
                     test result: FAILED. 2 passed; 1 failed; 0 ignored\n";
         let mut tally = Tally::default();
-        print_by_binary(said.as_bytes(), &mut tally).unwrap();
+        let mut parts = Vec::new();
+        by_binary(said.as_bytes(), &mut tally, &mut |part| {
+            parts.push(String::from_utf8_lossy(part).into_owned());
+            Ok(())
+        })
+        .unwrap();
         assert_eq!(tally.to_string(), "3 passed, 1 failed");
+        assert!(parts.len() == 3 && parts.concat() == said, "{parts:?}");
+        assert!(parts[1].starts_with("     Running a") && parts[2].starts_with("     Running b"));
     }
 
     #[test]

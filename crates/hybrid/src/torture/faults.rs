@@ -103,6 +103,8 @@ impl Tally {
             ("blank fast device", self.blank),
             ("swap of devices", self.swapped),
             ("change behind the cache", self.changed_behind),
+            ("opening while reads failed", self.poor_openings),
+            ("device that failed or went away under work", self.mishaps),
             ("cut write of the record", self.records_cut),
             ("failed write of the record", self.records_failed),
             ("record on the disk that was not seen", self.records_unseen),
