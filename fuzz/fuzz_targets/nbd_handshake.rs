@@ -1,4 +1,4 @@
-//! Any options at all: each is answered once and well-formed, and nothing is told before required TLS.
+//! Any options at all: each is answered once and well-formed, and nothing is revealed before required TLS.
 #![no_main]
 
 use base::Bytes;

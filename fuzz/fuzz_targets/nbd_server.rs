@@ -50,9 +50,9 @@ fuzz_target!(|data: &[u8]| {
             common::send(&address, &said(how, rest), how >> 2).await;
         }
         env::sleep(Nanos::secs(10)).await;
-        let figures = server.figures();
-        assert!(figures.connections.is_empty(), "{figures:?}");
-        assert_eq!(figures.exports[0].counts.in_flight, 0);
+        let snapshot = server.snapshot();
+        assert!(snapshot.connections.is_empty(), "{snapshot:?}");
+        assert_eq!(snapshot.exports[0].counts.in_flight, 0);
         let client = Client::connect(&address, &ClientOptions::default()).await.expect("served");
         client.write_at(Sector(0), View::copy_of(&[7; 512])).await.expect("written");
         let read = client.read_at(Sector(0), Bytes(512)).await.expect("read");

@@ -1,7 +1,7 @@
 //! Any requests at all: what is allowed is in whole sectors, within the export, and agreed on.
 #![no_main]
 
-use front::nbd::proto::{Ask, Fields, REQUEST_LEN, Request, Terms, can, cmd, flag, judge};
+use front::nbd::proto::{Command, Fields, REQUEST_LEN, Request, Terms, can, cmd, flag, judge};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -19,34 +19,34 @@ fuzz_target!(|data: &[u8]| {
     while let Some(head) = fields.bytes(REQUEST_LEN) {
         let Some(request) = Request::parse(head.try_into().expect("28 bytes")) else { return };
         assert_eq!(request.encode(), head);
-        let ask = match judge(&request, &terms) {
-            Ok(ask) => ask,
+        let command = match judge(&request, &terms) {
+            Ok(command) => command,
             Err(refusal) => {
                 assert!(!refusal.why.is_empty() && refusal.errno.code() != 0);
                 continue;
             }
         };
         let can = |bit: u16| terms.flags & bit != 0;
-        let (at, len, writes) = match ask {
-            Ask::Disconnect | Ask::Flush => continue,
-            Ask::Read { at, len, whole } => {
+        let (at, len, writes) = match command {
+            Command::Disconnect | Command::Flush => continue,
+            Command::Read { at, len, whole } => {
                 assert!(len <= terms.payload_max && (!whole || can(can::DF)));
                 (at, len, false)
             }
-            Ask::Write { at, len, .. } => {
+            Command::Write { at, len, .. } => {
                 assert!(len <= terms.payload_max && len == request.payload());
                 (at, len, true)
             }
-            Ask::Trim { at, len, .. } => (at, len, true),
-            Ask::WriteZeroes { at, len, fast, .. } => {
+            Command::Trim { at, len, .. } => (at, len, true),
+            Command::WriteZeroes { at, len, fast, .. } => {
                 assert!(!fast || can(can::FAST_ZERO));
                 (at, len, true)
             }
-            Ask::BlockStatus { at, len, .. } => {
+            Command::BlockStatus { at, len, .. } => {
                 assert!(terms.allocation && len > 0);
                 (at, len, false)
             }
-            Ask::Cache { at, len } => (at, len, false),
+            Command::Cache { at, len } => (at, len, false),
         };
         assert!(at % 512 == 0 && len % 512 == 0 && at + u64::from(len) <= terms.size);
         assert!(!writes || !can(can::READ_ONLY));

@@ -1,4 +1,4 @@
-//! Any bytes at all as a server's: a client's calls end, each with an answer or an error, and none with bytes nobody sent.
+//! Any bytes at all as a server's: a client's calls end, each with an answer or an error, and none with bytes that no server sent.
 //!
 //! First byte: bit 0 says an honest hello and opens the session before the bytes are sent, bit 1 makes frames of them
 //! (operation, number, status, length of the fields, length of the data, then both) with the right checksums.
@@ -8,8 +8,8 @@ use base::{Buf, Bytes, Nanos, View};
 use env::net::{Address, Listener};
 use libfuzzer_sys::fuzz_target;
 use store::Change;
-use store::client::{Client, ClientOptions, Credentials};
-use store::wire::{Answer, Header, Kind, Opened, ServerHello, Ways};
+use store::net::client::{Client, ClientOptions, Credentials};
+use store::net::wire::{Header, Kind, Opened, Response, ServerHello, Ways};
 
 fn framed(mut rest: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -17,7 +17,7 @@ fn framed(mut rest: &[u8]) -> Vec<u8> {
         let (meta, after) = after.split_at(usize::from(*meta).min(after.len()));
         let (data, after) = after.split_at(usize::from(*data).min(after.len()));
         let (op, status, id) = (u16::from(*op), u16::from(*status), u64::from(*id));
-        bytes.extend(Header::of(op, status, id, meta, data).encode(Kind::Answer));
+        bytes.extend(Header::of(op, status, id, meta, data).encode(Kind::Response));
         bytes.extend(meta);
         bytes.extend(data);
         rest = after;
@@ -38,14 +38,14 @@ fn opening() -> Vec<u8> {
         write_max: 1 << 16,
         idle_ms: 60_000,
     };
-    let opened = Answer::Opened(Opened {
+    let opened = Response::Opened(Opened {
         name: "s0".to_owned(),
         proof: [0; 32],
         memory: Bytes::mib(1),
         wall_clock: Nanos::secs(1),
     });
     let (status, meta, data) = opened.parts();
-    let header = Header::of(1, status, 1, &meta, &data).encode(Kind::Answer);
+    let header = Header::of(1, status, 1, &meta, &data).encode(Kind::Response);
     [&hello.encode()[..], &header, &meta].concat()
 }
 
@@ -90,7 +90,7 @@ fuzz_target!(|data: &[u8]| {
         }
         let _ = client.write("a", 0, View::copy_of(b"x"), Change::default()).await;
         let _ = client.list("", None, 10).await;
-        let _ = client.extents("a", 0, 1 << 20).await;
+        let _ = client.allocated_ranges("a", 0, 1 << 20).await;
         let _ = client.reservations().await;
         let _ = client.report().await;
         client.close().await;

@@ -5,11 +5,11 @@
 
 use base::Buf;
 use libfuzzer_sys::fuzz_target;
-use store::wire::{Answer, Ask, ClientHello, Header, Kind, Op, ServerHello};
+use store::net::wire::{ClientHello, Header, Kind, Op, Request, Response, ServerHello};
 
 fuzz_target!(|data: &[u8]| {
     if let Some(bytes) = data.first_chunk() {
-        for kind in [Kind::Ask, Kind::Answer] {
+        for kind in [Kind::Request, Kind::Response] {
             if let Ok(header) = Header::parse(bytes, kind) {
                 assert_eq!(header.encode(kind), *bytes);
             }
@@ -23,16 +23,16 @@ fuzz_target!(|data: &[u8]| {
     }
     let [op, status, meta @ ..] = data else { return };
     let op = Op::ALL[usize::from(*op) % Op::ALL.len()];
-    match Ask::decode(op, meta) {
+    match Request::decode(op, meta) {
         Ok(ask) => assert_eq!(ask.encode(), meta),
         Err(why) => assert!(why.to_string().contains(op.name())),
     }
-    match Answer::decode(op, u16::from(*status), meta, Buf::for_read(0)) {
+    match Response::decode(op, u16::from(*status), meta, Buf::for_read(0)) {
         // Read as far as it is understood, and cut to what can be; then it is as it is.
-        Ok(Answer::State(state)) => {
-            let (_, fields, _) = Answer::State(state).parts();
-            let again = Answer::decode(op, 0, &fields, Buf::for_read(0));
-            assert_eq!(again, Ok(Answer::State(state)));
+        Ok(Response::State(state)) => {
+            let (_, fields, _) = Response::State(state).parts();
+            let again = Response::decode(op, 0, &fields, Buf::for_read(0));
+            assert_eq!(again, Ok(Response::State(state)));
         }
         Ok(answer) => {
             let (again, fields, data) = answer.parts();

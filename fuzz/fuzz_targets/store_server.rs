@@ -12,10 +12,10 @@ use device::Memory;
 use env::net::{Address, Listener};
 use libfuzzer_sys::fuzz_target;
 use policy::share::{BytesPerSec, Costs};
-use store::client::{Client, Credentials};
-use store::node::{Node, NodeOptions};
-use store::server::{Limits, Server};
-use store::wire::{Ask, ClientHello, Header, Kind, Proof};
+use store::net::client::{Client, Credentials};
+use store::qos::manager::{Manager, ManagerOptions};
+use store::net::server::{Limits, Server};
+use store::net::wire::{ClientHello, Header, Kind, Proof, Request};
 use store::{Change, Settings, Store};
 
 /// Objects that are there before the bytes come.
@@ -27,7 +27,7 @@ fn framed(mut rest: &[u8]) -> Vec<u8> {
     while let [op, meta, data, after @ ..] = rest {
         let (meta, after) = after.split_at(usize::from(*meta).min(after.len()));
         let (data, after) = after.split_at(usize::from(*data).min(after.len()));
-        bytes.extend(Header::of(u16::from(*op), 0, id, meta, data).encode(Kind::Ask));
+        bytes.extend(Header::of(u16::from(*op), 0, id, meta, data).encode(Kind::Request));
         bytes.extend(meta);
         bytes.extend(data);
         (rest, id) = (after, id + 1);
@@ -41,8 +41,8 @@ fn said(how: u8, rest: &[u8]) -> Vec<u8> {
         let hello =
             ClientHello { version_min: 1, version_max: 1, data_max: 1 << 16, nonce: [1; 32] };
         bytes.extend(hello.encode());
-        let meta = Ask::Open(Proof::Open).encode();
-        bytes.extend(Header::of(1, 0, 1, &meta, &[]).encode(Kind::Ask));
+        let meta = Request::Open(Proof::Open).encode();
+        bytes.extend(Header::of(1, 0, 1, &meta, &[]).encode(Kind::Request));
         bytes.extend(meta);
     }
     if how & 2 != 0 {
@@ -59,12 +59,12 @@ fuzz_target!(|data: &[u8]| {
         let device = Memory::new("disk", Bytes::mib(16));
         let store = Store::format(device.clone(), Settings::default()).await.expect("formatted");
         store.close().await.expect("closed");
-        let options = NodeOptions {
+        let options = ManagerOptions {
             unauthenticated: true,
             scrub: None,
-            ..NodeOptions::new(Costs::flat(BytesPerSec::mb(1000)), [7; 32])
+            ..ManagerOptions::new(Costs::flat(BytesPerSec::mb(1000)), [7; 32])
         };
-        let node = Node::open(device, options).await.expect("opened");
+        let node = Manager::open(device, options).await.expect("opened");
         let limits = Limits {
             opening: Nanos::secs(1),
             stall: Nanos::secs(1),

@@ -63,7 +63,7 @@ pub struct Operation {
 
 /// No order of a block's operations explains what its reads gave.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("block {block}: {why}; around it:{}", told(around))]
+#[error("block {block}: {why}; around it:{}", listed(around))]
 pub struct Impossible {
     /// Which block.
     pub block: u64,
@@ -73,7 +73,7 @@ pub struct Impossible {
     pub around: Vec<Operation>,
 }
 
-fn told(operations: &[Operation]) -> String {
+fn listed(operations: &[Operation]) -> String {
     let mut operations = operations.to_vec();
     operations.sort_unstable();
     operations.iter().map(|it| format!("\n  {it}")).collect()

@@ -7,8 +7,8 @@ mod recorded;
 
 use std::path::Path;
 
-use simtest::cluster::planted::Bug;
-use simtest::cluster::story::{HARDER, Ran, run};
+use simtest::cluster::mutations::Mutation;
+use simtest::cluster::scenario::{HARDER, Ran, run};
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
@@ -35,11 +35,11 @@ fn what_clients_see_is_one_disk_and_all_is_well_when_faults_are_over() {
     println!("{} seeds: {all:?}", seeds.end - seeds.start);
     if seeds.end - seeds.start >= 100 {
         // Faults that do nothing would show nothing.
-        let did = all.figures;
+        let did = all.counters;
         let all = [
-            did.mended,
-            did.put_out,
-            did.taken_in,
+            did.read_repairs,
+            did.isr_shrinks,
+            did.isr_expands,
             did.resynced,
             did.reconciled,
         ];
@@ -47,7 +47,7 @@ fn what_clients_see_is_one_disk_and_all_is_well_when_faults_are_over() {
     }
 }
 
-/// Harder scenarios in which an answered write was once lost: the last link of an extent broke while its copies were made equal;
+/// Harder scenarios in which an answered write was once lost: the last connection of an extent broke while its copies were made equal;
 /// a write that had been seen was tried again after another.
 #[test]
 fn what_was_once_lost_is_there() {
@@ -99,63 +99,63 @@ fn a_seed_takes_the_steps_that_are_recorded() {
     });
 }
 
-/// A planted mistake must be caught, or the checks are blind.
-fn caught(bug: Bug) {
+/// A mutation must be caught, or the checks are blind.
+fn caught(mutation: Mutation) {
     for seed in 0..200 {
-        if let Err(why) = run(seed, Some(bug)) {
-            println!("{bug:?} caught at seed {seed}: {why}");
+        if let Err(why) = run(seed, Some(mutation)) {
+            println!("{mutation:?} caught at seed {seed}: {why}");
             return;
         }
     }
-    panic!("{bug:?} went unseen");
+    panic!("{mutation:?} went unseen");
 }
 
 #[test]
 fn stores_that_are_not_sealed_are_caught() {
-    caught(Bug::NoSeal);
+    caught(Mutation::NoSeal);
 }
 
 #[test]
 fn an_answer_before_the_record_is_changed_is_caught() {
-    caught(Bug::AnswerBeforeSwap);
+    caught(Mutation::AnswerBeforeSwap);
 }
 
 #[test]
 fn extents_that_are_not_noted_as_dirty_are_caught() {
-    caught(Bug::NoDirtyBit);
+    caught(Mutation::NoDirtyBit);
 }
 
 #[test]
 fn a_resync_that_misses_changes_is_caught() {
-    caught(Bug::ResyncMisses);
+    caught(Mutation::ResyncMisses);
 }
 
 #[test]
 fn disks_that_lie_about_what_is_durable_are_caught() {
-    caught(Bug::DisksLie);
+    caught(Mutation::DisksLie);
 }
 
 #[test]
 fn clocks_that_drift_beyond_the_margin_are_caught() {
-    caught(Bug::ClocksDrift);
+    caught(Mutation::ClocksDrift);
 }
 
 #[test]
 fn a_snapshot_of_two_moments_is_caught() {
-    caught(Bug::TornSnapshot);
+    caught(Mutation::TornSnapshot);
 }
 
 #[test]
 fn a_writer_that_does_not_wait_for_the_one_before_is_caught() {
-    caught(Bug::NoWait);
+    caught(Mutation::NoWait);
 }
 
 #[test]
 fn a_snapshot_that_never_got_the_map_it_was_given_is_caught() {
-    caught(Bug::UnnamedRehome);
+    caught(Mutation::UnnamedRelocation);
 }
 
 #[test]
 fn a_deletion_that_takes_the_map_of_a_snapshot_is_caught() {
-    caught(Bug::FreedByGeneration);
+    caught(Mutation::FreedByGeneration);
 }

@@ -400,7 +400,7 @@ impl Server {
         }
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
-            // It may end by itself in between; then there is nobody left to tell.
+            // It may end by itself in between; then no process is left to signal.
             let _ = kill_process(pid, Signal::TERM);
         }
         for _ in 0..500 {

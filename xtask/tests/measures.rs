@@ -367,9 +367,12 @@ fn a_refused_word_in_prose_is_found() {
             &[(FILE, &twice)],
         );
     }
-    let fine = "//! The user's home directory, $HOME, and ~/home/x; the history; this theme; doubtless.\n\
-                const A: &str = \"his\";\n";
-    assert!(over(&[(FILE, fine)]).is_empty());
+    let fine = format!(
+        "//! The user's home directory, $HOME, and ~/home/x; the history; this theme; doubtless.\n\
+                const A: &str = \"{}\";\n",
+        join(["h", "is"])
+    );
+    assert!(over(&[(FILE, &fine)]).is_empty());
 }
 
 #[test]

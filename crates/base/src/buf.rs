@@ -38,14 +38,14 @@ struct Memory {
 
 /// Memory of one class kept for reuse.
 #[derive(Default)]
-struct Kept {
+struct FreeLists {
     used: Vec<NonNull<u8>>,
     /// Known to be zero.
     zero: Vec<NonNull<u8>>,
 }
 
 /// Memory kept for reuse, by class; goes back to the system when the thread ends.
-struct Pool([Kept; CLASSES.len()]);
+struct Pool([FreeLists; CLASSES.len()]);
 
 impl Drop for Pool {
     fn drop(&mut self) {
@@ -60,7 +60,7 @@ impl Drop for Pool {
 
 thread_local! {
     static POOL: RefCell<Pool> =
-        const { RefCell::new(Pool([const { Kept { used: Vec::new(), zero: Vec::new() } }; CLASSES.len()])) };
+        const { RefCell::new(Pool([const { FreeLists { used: Vec::new(), zero: Vec::new() } }; CLASSES.len()])) };
 }
 
 fn layout(capacity: usize) -> Layout {
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_to_be_zero_is_zero_until_somebody_may_write() {
+    fn what_is_known_to_be_zero_is_zero_until_a_write_is_possible() {
         let mut dirty = Buf::for_read(3 * PAGE);
         dirty.fill(7);
         assert!(!dirty.is_known_zero());

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use base::{Map, Nanos};
 use env::net::Address;
 use serde::Deserialize;
-use vdisk::announce::Route;
+use vdisk::replica::broadcast::Route;
 
 use super::export::{ExportConfig, TlsConfig};
 use super::export::{check_exposed, read_tls_table};
@@ -48,7 +48,7 @@ pub struct ClusterConfig {
     pub tls: Option<TlsConfig>,
     /// The key by which nodes come in at each other's stores.
     pub key_file: PathBuf,
-    /// Who is told unasked how long the queues are; `None`: no other node.
+    /// Which nodes get load reports unasked; `None`: no other node.
     pub announce: Option<AnnounceConfig>,
 }
 
@@ -214,7 +214,7 @@ fn read_announce(keys: &mut Keys<'_, '_>, meta: Option<&MetaConfig>) -> Option<A
     });
     let Some(given) = given else {
         if let Some(every) = every {
-            let what = "nobody is told: announce names a group, or who listens";
+            let what = "no node hears them: announce names a group, or who listens";
             keys.complain_at(every.at, "announce_every", what);
         }
         return None;

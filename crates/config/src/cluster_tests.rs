@@ -1,8 +1,8 @@
 //! Good `[cluster]`s, and what is said about bad ones.
 
-use vdisk::announce::Route;
 use vdisk::cluster::opened::Terms;
 use vdisk::record::PriorityClass;
+use vdisk::replica::broadcast::Route;
 
 use super::super::{Config, Mistake, read};
 use super::*;
@@ -72,7 +72,7 @@ fn with_etcd_a_node_fails_as_a_whole_unless_a_domain_says_otherwise() {
 }
 
 #[test]
-fn a_volume_is_exported_under_its_own_name_or_another_one_and_need_not_be_there() {
+fn a_volume_that_does_not_exist_yet_is_exported_under_any_name() {
     let text = with("node = \"n1\"\n")
         + "[[export]]\ndevice = \"volume:vm1\"\nnbd = \"unix:a\"\n\
            [[export]]\ndevice = \"volume:vm1\"\nname = \"look\"\nnbd = \"unix:a\"\nread_only = true\npriority = \"low\"\nfairness = 2.5\n";
@@ -145,7 +145,7 @@ fn an_export_of_a_volume_that_cannot_be_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_node_without_a_name_with_an_odd_one_or_without_stores_is_told_so() {
+fn a_node_without_a_valid_name_or_without_stores_is_refused() {
     says(
         "",
         "[cluster]: node is missing; say what this node is called",
@@ -200,7 +200,7 @@ fn the_records_are_in_one_place_and_what_goes_together_is_given_together() {
 }
 
 #[test]
-fn nobody_else_listens_where_volumes_are_exported() {
+fn no_other_listener_has_an_address_where_volumes_are_exported() {
     let nbd = |at: &str| format!("node = \"n1\"\nnbd = \"{at}\"\n");
     says(
         &nbd("127.0.0.1:4002"),
@@ -252,7 +252,7 @@ fn queues_are_announced_to_a_group_or_to_each_node_by_itself() {
 }
 
 #[test]
-fn an_announcement_that_nobody_would_hear_is_a_mistake() {
+fn an_announcement_without_a_receiver_is_a_mistake() {
     let announce = |given: &str, said: &str| {
         says(&format!("node = \"n1\"\n{ETCD}announce = {given}\n"), said);
     };
@@ -288,7 +288,7 @@ fn an_announcement_that_nobody_would_hear_is_a_mistake() {
     );
     says(
         &format!("node = \"n1\"\n{ETCD}announce_every = \"5ms\"\n"),
-        "announce_every: nobody is told",
+        "announce_every: no node hears them",
     );
     says(
         "node = \"n1\"\nannounce = \"239.1.2.3:1\"\n",

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use base::{Bytes, Nanos};
 use env::net::Address;
 use policy::share::{BytesPerSec, Kind};
-use store::queue::QueueOptions;
+use store::qos::queue::QueueOptions;
 
 use super::export::ExportConfig;
 use super::keys::{At, Keys, instead};

@@ -30,7 +30,7 @@ fn with_two(rest: &str) -> String {
 }
 
 #[test]
-fn mistakes_of_range_are_told_together_with_all_others() {
+fn values_out_of_range_are_reported_with_all_other_mistakes() {
     let text = "[[device]]\nname = \"a\"\nmemory = true\nsize = \"8MiB\"\n\
                 [[hybrid]]\nname = \"v\"\nslow = \"a\"\nfast = \"none\"\nblock = \"5000B\"\n\
                 dirty_low = 80\ndirty_high = 70\nwrite = \"through\"\nmode = \"tier\"\n";

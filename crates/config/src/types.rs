@@ -15,7 +15,7 @@ use crate::store::StoreConfig;
 /// A configuration without mistakes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Where Tanada keeps what it was told no other place for.
+    /// Where Tanada keeps what the configuration gives no other place.
     pub data_dir: PathBuf,
     /// Permissions of the Unix sockets that NBD clients and clients of stores connect to.
     pub socket_mode: u32,

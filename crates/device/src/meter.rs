@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request -> begin: in flight + 1 -> the device below -> end: count, bytes, latency, in flight - 1
-//!                                                             snapshot -> Figures
+//!                                                             snapshot -> Snapshot
 //! ```
 //!
 //! Latency runs from the call to the answer, so it includes time the request waited in the device.
@@ -184,7 +184,7 @@ impl From<&Histogram> for Latency {
 
 /// What was asked of a device in one operation and class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct OpFigures {
+pub struct OpSnapshot {
     /// The operation, as it reads in errors.
     pub op: String,
     /// The class; flushes and discards count as foreground.
@@ -203,7 +203,7 @@ pub struct OpFigures {
 
 /// Everything a [`Meter`] knows, since it was made.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Figures {
+pub struct Snapshot {
     /// The device's name.
     pub device: String,
     /// How long it was watched.
@@ -211,19 +211,19 @@ pub struct Figures {
     /// Requests begun and not ended.
     pub in_flight: u64,
     /// The sum over time of requests in flight: divided by `over_ns`, the mean queue depth; two
-    /// snapshots give the mean between them. At most `u64::MAX`; [`Totals`] has no such bound.
+    /// snapshots give the mean between them. At most `u64::MAX`; [`Counters`] has no such bound.
     pub depth_time_ns: u64,
     /// Time with at least one request in flight.
     pub busy_ns: u64,
     /// The most requests in flight at once.
     pub deepest: u64,
     /// Operations and classes that were asked for, reads first.
-    pub operations: Vec<OpFigures>,
+    pub operations: Vec<OpSnapshot>,
 }
 
-impl Figures {
+impl Snapshot {
     /// The figures of one operation and class, if it was ever asked for.
-    pub fn of(&self, op: Op, class: Class) -> Option<&OpFigures> {
+    pub fn of(&self, op: Op, class: Class) -> Option<&OpSnapshot> {
         let (op, class) = (op.to_string(), class.to_string());
         self.operations
             .iter()
@@ -241,7 +241,7 @@ impl Figures {
 
 /// The counters of a [`Meter`] alone: cheap to take often. The difference of two is what happened between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
+pub struct Counters {
     /// How long the device was watched.
     pub over: Nanos,
     /// The sum over time of requests in flight, in nanoseconds: more than a [`Nanos`] holds when thousands are in
@@ -251,37 +251,37 @@ pub struct Totals {
     pub busy: Nanos,
     /// The most requests in flight at once, since the meter was made or [`Meter::forget_deepest`] was called.
     pub deepest: u64,
-    rows: [Total; OPS.len() * CLASSES.len()],
+    rows: [OpCounters; OPS.len() * CLASSES.len()],
 }
 
-/// One operation and class of [`Totals`].
+/// One operation and class of [`Counters`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Total {
+pub struct OpCounters {
     /// Answers, good and bad.
     pub requests: u64,
     /// Bytes of good answers.
     pub bytes: u64,
 }
 
-impl Totals {
+impl Counters {
     /// What was asked in one operation and class.
-    pub fn of(&self, op: Op, class: Class) -> Total {
+    pub fn of(&self, op: Op, class: Class) -> OpCounters {
         self.rows[row_of(op, class)]
     }
 
     /// What was asked in one operation, all classes together.
-    pub fn all(&self, op: Op) -> Total {
+    pub fn all(&self, op: Op) -> OpCounters {
         CLASSES
             .iter()
             .map(|class| self.of(op, *class))
-            .fold(Total::default(), |sum, row| Total {
+            .fold(OpCounters::default(), |sum, row| OpCounters {
                 requests: sum.requests + row.requests,
                 bytes: sum.bytes + row.bytes,
             })
     }
 
     /// What happened since `earlier`; `deepest` is this one's own.
-    pub fn since(&self, earlier: &Totals) -> Totals {
+    pub fn since(&self, earlier: &Counters) -> Counters {
         let mut since = *self;
         since.over = self.over - earlier.over;
         since.depth_time = self.depth_time - earlier.depth_time;
@@ -348,7 +348,7 @@ impl Meter {
     }
 
     /// The figures up to now.
-    pub fn snapshot(&self) -> Figures {
+    pub fn snapshot(&self) -> Snapshot {
         let now = env::now();
         self.count_depth(now);
         let rows = self.rows.borrow();
@@ -356,7 +356,7 @@ impl Meter {
             .iter()
             .flat_map(|op| CLASSES.iter().map(move |class| (op, class)));
         let operations = kinds.zip(rows.iter()).filter_map(|((op, class), row)| {
-            row.as_ref().map(|row| OpFigures {
+            row.as_ref().map(|row| OpSnapshot {
                 op: op.to_string(),
                 class: class.to_string(),
                 requests: row.latency.count,
@@ -366,7 +366,7 @@ impl Meter {
                 latency: Latency::from(&row.latency),
             })
         });
-        Figures {
+        Snapshot {
             device: self.inner.info().name,
             over_ns: now.since(self.since).0,
             in_flight: self.in_flight.get(),
@@ -378,22 +378,22 @@ impl Meter {
     }
 
     /// The counters up to now.
-    pub fn totals(&self) -> Totals {
+    pub fn counters(&self) -> Counters {
         let now = env::now();
         self.count_depth(now);
-        let mut totals = Totals {
+        let mut counters = Counters {
             over: now.since(self.since),
             depth_time: self.depth_time.get(),
             busy: Nanos(self.busy.get()),
             deepest: self.deepest.get(),
-            ..Totals::default()
+            ..Counters::default()
         };
-        for (total, row) in totals.rows.iter_mut().zip(self.rows.borrow().iter()) {
+        for (total, row) in counters.rows.iter_mut().zip(self.rows.borrow().iter()) {
             if let Some(row) = row {
                 (total.requests, total.bytes) = (row.latency.count, row.bytes);
             }
         }
-        totals
+        counters
     }
 
     /// From now on `deepest` counts what is in flight now and later.
@@ -578,15 +578,15 @@ mod tests {
             memory.set_latency(Nanos::micros(10));
             let meter = Meter::new(memory);
             meter.read_at(Sector(0), Bytes(4096)).await.unwrap();
-            let before = meter.totals();
+            let before = meter.counters();
             let reads = (0..3).map(|n| meter.read_at(Sector(8 * n), Bytes(4096)));
             for answer in env::sync::join_all(reads).await {
                 answer.unwrap();
             }
-            let since = meter.totals().since(&before);
+            let since = meter.counters().since(&before);
             let reads = since.all(Op::Read);
             assert_eq!((reads.requests, reads.bytes), (3, 3 * 4096));
-            assert_eq!(since.all(Op::Write), Total::default());
+            assert_eq!(since.all(Op::Write), OpCounters::default());
             assert_eq!(since.deepest, 3);
             assert_eq!(since.depth_time, 30_000);
             assert_eq!(
@@ -595,7 +595,7 @@ mod tests {
             );
             assert_eq!(meter.snapshot().deepest, 3);
             meter.forget_deepest();
-            assert_eq!(meter.totals().deepest, 0);
+            assert_eq!(meter.counters().deepest, 0);
         });
     }
 
@@ -608,7 +608,7 @@ mod tests {
             meter.in_flight.set(65_536);
             let days = Nanos::secs(10 * 86_400);
             env::sleep(days).await;
-            assert_eq!(meter.totals().depth_time, 65_536 * u128::from(days.0));
+            assert_eq!(meter.counters().depth_time, 65_536 * u128::from(days.0));
             assert_eq!(meter.snapshot().depth_time_ns, u64::MAX);
         });
     }

@@ -243,7 +243,7 @@ impl Striped {
     }
 
     /// What a member could not do, said of the whole.
-    fn told(&self, op: Op, span: Span, cause: DeviceError) -> DeviceError {
+    fn error_of_whole(&self, op: Op, span: Span, cause: DeviceError) -> DeviceError {
         let device = self.info.name.clone();
         match cause {
             DeviceError::Corrupt { .. } => DeviceError::Corrupt {
@@ -294,7 +294,7 @@ impl Striped {
             let answers = join_all(sent).await;
             drop(waiting);
             let failed = answers.into_iter().find_map(Result::err);
-            failed.map_or(Ok(()), |cause| Err(self.told(op, span, cause)))
+            failed.map_or(Ok(()), |cause| Err(self.error_of_whole(op, span, cause)))
         })
     }
 
@@ -345,14 +345,14 @@ impl Device for Striped {
         if let Err(refusal) = self.info.check(Op::Read, at, span.len.0) {
             return ready(Err(refusal));
         }
-        let told = move |cause| self.told(Op::Read, span, cause);
+        let error_of_whole = move |cause| self.error_of_whole(Op::Read, span, cause);
         let waiting = Waiting::begin(&self.under_way);
         if let Some(share) = self.alone(span) {
             let sent = self.members[share.member].read(share.span.start, buf, class);
             return Box::pin(async move {
                 let answer = sent.await;
                 drop(waiting);
-                answer.map_err(told)
+                answer.map_err(error_of_whole)
             });
         }
         let shares = self.shares(span);
@@ -368,7 +368,7 @@ impl Device for Striped {
             drop(waiting);
             let mut parts = Vec::with_capacity(shares.len());
             for (share, answer) in shares.iter().zip(answers) {
-                parts.push((share.member, answer.map_err(told)?));
+                parts.push((share.member, answer.map_err(error_of_whole)?));
             }
             self.scatter(span, &parts, &mut buf);
             Ok(buf)
@@ -401,7 +401,7 @@ impl Device for Striped {
             };
             let why = cause.to_string();
             self.failed.borrow_mut().get_or_insert(why);
-            Err(self.told(Op::Flush, Span::default(), cause))
+            Err(self.error_of_whole(Op::Flush, Span::default(), cause))
         })
     }
 
@@ -431,7 +431,7 @@ impl Device for Striped {
             let answers = join_all(sent).await;
             let mut rows: Vec<Range<u64>> = Vec::new();
             for (share, answer) in shares.iter().zip(answers) {
-                let runs = answer.map_err(|cause| self.told(Op::Read, span, cause))?;
+                let runs = answer.map_err(|cause| self.error_of_whole(Op::Read, span, cause))?;
                 let mut at = share.span.start.byte();
                 for (len, data) in runs {
                     if data && len > 0 {

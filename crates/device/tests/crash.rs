@@ -1,7 +1,7 @@
 //! Power cuts: what was flushed survives, the rest is old or new sector by sector, and a lying drive
 //! is found out.
 
-mod twin;
+mod reference;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -12,12 +12,12 @@ use device::crash::{AfterCut, Discarded, PowerSupply, Survival};
 use device::{Class, Crash, Device, DeviceError, DeviceExt, WriteFlags};
 use env::{Rng, Runtime};
 use proptest::prelude::*;
-use twin::{actions, agree, filled};
+use reference::{actions, agree, filled};
 
 const SIZE: Bytes = Bytes::mib(1);
 
 proptest! {
-    #![proptest_config(twin::cases(64))]
+    #![proptest_config(reference::cases(64))]
 
     #[test]
     fn without_a_cut_it_reads_what_a_vec_reads(
@@ -381,7 +381,7 @@ fn devices_restarted_on_one_supply_are_cut_together_again() {
 }
 
 #[test]
-fn a_silent_cut_answers_nobody_and_the_onlooker_sees_it() {
+fn a_silent_cut_answers_no_request_and_the_onlooker_sees_it() {
     let device = Crash::new("d", SIZE, Rng::from_seed(1));
     device.set_after_cut(AfterCut::Silence);
     device.set_delay(Nanos::micros(1), Nanos::micros(9));
@@ -406,7 +406,7 @@ fn a_silent_cut_answers_nobody_and_the_onlooker_sees_it() {
 }
 
 #[test]
-fn a_write_nobody_waits_for_still_happens() {
+fn a_write_whose_future_is_dropped_still_happens() {
     let device = Crash::new("d", SIZE, Rng::from_seed(1));
     device.set_delay(Nanos::micros(1), Nanos::micros(9));
     let under = Rc::clone(&device);
@@ -496,7 +496,7 @@ fn killed(device: &Crash, seed: u64) -> Rc<Crash> {
 }
 
 #[test]
-fn a_killed_process_loses_nothing_that_completed_and_a_power_cut_after_it_may() {
+fn a_killed_process_loses_no_completed_write_a_later_power_cut_may() {
     let mut seen = BTreeSet::new();
     for seed in 0..50 {
         let device = Crash::new("d", SIZE, Rng::from_seed(seed));
@@ -561,7 +561,7 @@ fn a_write_in_flight_when_the_process_is_killed_lands_whole_in_part_or_not() {
 }
 
 #[test]
-fn only_sectors_of_unflushed_operations_become_unreadable_and_only_until_they_are_written() {
+fn sectors_of_unflushed_operations_alone_are_unreadable_until_written() {
     let mut unreadable = 0;
     for seed in 0..50 {
         let device = Crash::new("d", SIZE, Rng::from_seed(seed));

@@ -1,6 +1,6 @@
 //! Injected faults: the right request, the right way, the right number of times.
 
-mod twin;
+mod reference;
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use device::fault::{Book, Done, Injury, Rule};
 use device::{Crash, Device, DeviceError, DeviceExt, Fault, Memory, Op};
 use env::{Rng, Runtime};
 use proptest::prelude::*;
-use twin::{actions, agree, filled};
+use reference::{actions, agree, filled};
 
 const SIZE: Bytes = Bytes::mib(1);
 const ONE: Bytes = Bytes(512);
@@ -25,7 +25,7 @@ fn run(work: impl Future<Output = ()> + 'static) {
 }
 
 proptest! {
-    #![proptest_config(twin::cases(64))]
+    #![proptest_config(reference::cases(64))]
 
     #[test]
     fn slow_and_healed_it_reads_what_a_vec_reads(

@@ -1,6 +1,6 @@
 //! Files and block devices: against the reference model in every alignment, and what is refused at open.
 
-mod twin;
+mod reference;
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use device::{Class, Device, DeviceError, DeviceExt, File, FileOptions, Op, OpenE
 use env::fs::Direct;
 use env::{Choice, RealConfig, Rng, Runtime};
 use proptest::prelude::*;
-use twin::{actions, agree, filled};
+use reference::{actions, agree, filled};
 
 const SIZE: Bytes = Bytes::mib(1);
 
@@ -51,7 +51,7 @@ fn refusal(path: &Path, options: FileOptions) -> OpenError {
 }
 
 proptest! {
-    #![proptest_config(twin::cases(48))]
+    #![proptest_config(reference::cases(48))]
 
     #[test]
     fn a_file_reads_what_a_vec_reads(
@@ -116,7 +116,7 @@ fn writes_to_sectors_of_one_block_do_not_hurt_each_other() {
 }
 
 #[test]
-fn a_rewrite_of_a_block_ends_before_the_next_begins_though_nobody_waits_for_it() {
+fn a_rewrite_of_a_block_ends_before_the_next_though_its_future_is_dropped() {
     let folder = folder();
     let path = folder.path().join("disk.img");
     run(async move {
@@ -181,7 +181,7 @@ fn data_flushed_or_written_with_fua_are_in_the_file() {
 }
 
 #[test]
-fn holes_of_a_sparse_file_are_told_from_its_data() {
+fn holes_of_a_sparse_file_are_distinct_from_its_data() {
     let folder = folder();
     let path = folder.path().join("disk.img");
     run(async move {
@@ -510,7 +510,7 @@ fn a_block_device_of_either_sector_size_reads_what_a_vec_reads() {
             return;
         };
         let strategy = actions(SIZE, Bytes::kib(256), 40);
-        let mut runner = proptest::test_runner::TestRunner::new(twin::cases(12));
+        let mut runner = proptest::test_runner::TestRunner::new(reference::cases(12));
         let device = disk.device.clone();
         let tested = runner.run(&strategy, |actions| {
             let device = device.clone();

@@ -1,6 +1,6 @@
 //! The memory device, against its reference model and at its edges.
 
-mod twin;
+mod reference;
 
 use std::rc::Rc;
 
@@ -8,12 +8,12 @@ use base::{Buf, Bytes, Nanos, Sector, Span};
 use device::{Class, Device, DeviceError, DeviceExt, Memory};
 use env::Runtime;
 use proptest::prelude::*;
-use twin::{actions, agree, filled};
+use reference::{actions, agree, filled};
 
 const SIZE: Bytes = Bytes(5 << 19); // two and a half chunks
 
 proptest! {
-    #![proptest_config(twin::cases(64))]
+    #![proptest_config(reference::cases(64))]
 
     #[test]
     fn memory_reads_what_a_vec_reads(actions in actions(SIZE, SIZE, 60), latency in 0..2_u64) {

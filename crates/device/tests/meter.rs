@@ -1,6 +1,6 @@
 //! Figures of a device: counts that add up, latencies and depth on the virtual clock.
 
-mod twin;
+mod reference;
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use device::meter::Histogram;
 use device::{Class, Device, DeviceExt, Fault, Memory, Meter, Op, WriteFlags};
 use env::{Rng, Runtime};
 use proptest::prelude::*;
-use twin::{actions, agree, filled};
+use reference::{actions, agree, filled};
 
 const SIZE: Bytes = Bytes::mib(1);
 
@@ -19,7 +19,7 @@ fn run<T: 'static>(work: impl Future<Output = T> + 'static) -> T {
 }
 
 proptest! {
-    #![proptest_config(twin::cases(64))]
+    #![proptest_config(reference::cases(64))]
 
     #[test]
     fn metered_it_reads_what_a_vec_reads_and_every_request_is_counted(

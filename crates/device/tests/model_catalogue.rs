@@ -189,7 +189,7 @@ fn an_unknown_name_is_answered_with_the_names_there_are() {
 }
 
 #[test]
-fn every_model_serves_its_first_and_last_sector_at_its_own_size_and_at_a_mebibyte() {
+fn every_model_serves_first_and_last_sector_at_its_size_and_at_a_mebibyte() {
     for model in catalogue() {
         let spec = Spec::find(&model.name).expect("in the catalogue");
         for size in [None, Some(Bytes::mib(1)), Some(Bytes::gib(1))] {

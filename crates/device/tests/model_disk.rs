@@ -100,7 +100,7 @@ fn many_requests_at_once_all_come_back() {
 }
 
 #[test]
-fn a_write_shows_when_it_is_complete_and_goes_on_when_nobody_waits() {
+fn a_write_shows_when_complete_and_goes_on_when_its_future_is_dropped() {
     env::Runtime::simulated(1).block_on(async {
         let disk = disk("hdd-10k-sas", Bytes::gib(1), Store::Memory);
         let write = disk.write_at(Sector(4096), View::copy_of(&[9; 4096]));
@@ -152,7 +152,7 @@ fn a_failure_below_reaches_the_caller_after_the_models_time() {
 
 #[test]
 fn without_a_store_reads_give_zeroes_and_take_as_long() {
-    let story = |store: fn() -> Store| {
+    let replay = |store: fn() -> Store| {
         env::Runtime::simulated(1).block_on(async move {
             let disk = disk("hdd-7200-sata", Bytes::gib(200), store());
             for turn in 0..50 {
@@ -164,8 +164,8 @@ fn without_a_store_reads_give_zeroes_and_take_as_long() {
             (env::now(), read[0])
         })
     };
-    let (kept, first) = story(|| Store::Memory);
-    let (lost, zero) = story(|| Store::None);
+    let (kept, first) = replay(|| Store::Memory);
+    let (lost, zero) = replay(|| Store::None);
     assert_eq!(kept, lost);
     assert_eq!((first, zero), (1, 0));
 }

@@ -246,7 +246,7 @@ fn a_buffer_segment_forgets_what_lies_far_behind_the_head() {
 }
 
 #[test]
-fn small_writes_in_sequence_gather_in_the_cache_and_lose_a_turn_each_without_it() {
+fn small_sequential_writes_gather_in_the_cache_without_it_each_loses_a_turn() {
     for model in ["hdd-7200-sata", "hdd-5400-mobile"] {
         let mut bench = Bench::new(model, None);
         let found = bench.sequence(Op::Write, 0, 64 << 10, 4000, Nanos(0));
@@ -300,7 +300,7 @@ fn a_deep_queue_nearly_triples_random_reads() {
 }
 
 #[test]
-fn nobody_waits_much_longer_than_the_age_limit() {
+fn no_request_waits_much_longer_than_the_age_limit() {
     let mut bench = Bench::new("hdd-10k-sas", None);
     let far = bench.sectors - 8;
     let limit = Nanos::millis(1000);
@@ -431,7 +431,7 @@ fn on_request_a_disk_writes_its_cache_out_and_sleeps_at_once() {
 
 #[test]
 fn a_core_driven_late_completes_at_the_same_moments() {
-    let story = |step: u64| {
+    let completions = |step: u64| {
         let mut bench = Bench::new("hdd-7200-sata", Some(Bytes::gib(8)));
         let mut moments = Vec::new();
         let mut random = env::Rng::from_seed(3);
@@ -458,11 +458,11 @@ fn a_core_driven_late_completes_at_the_same_moments() {
         assert_eq!(moments.len(), 600, "every request completes once");
         moments
     };
-    assert_eq!(story(1_000_000), story(20_000_000_000));
+    assert_eq!(completions(1_000_000), completions(20_000_000_000));
 }
 
 #[test]
-fn the_seed_says_where_the_platters_stand_and_nothing_else_is_left_to_chance() {
+fn the_seed_says_where_the_platters_stand_and_nothing_else_is_random() {
     let first = |seed| {
         let core = Spec::find("hdd-7200-sata").unwrap().timing(None, seed);
         let mut core = core.expect("its own size");

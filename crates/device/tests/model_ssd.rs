@@ -205,7 +205,7 @@ fn ssd_sata_slc_meets_the_latencies_and_rates_of_the_x25_e() {
 }
 
 #[test]
-fn steady_random_writes_are_amplified_as_theory_says_and_sequential_ones_are_not() {
+fn random_writes_are_amplified_as_theory_says_sequential_ones_are_not() {
     // Greedy collection of uniform random writes with spare share s = 1 - size/raw copies between
     // (1 - s) / (2 s) - some and + some units per unit; the free pool takes its share of the spare.
     for (model, size, least, most) in [

@@ -1,6 +1,6 @@
 //! Several devices as one: against a reference model, with injured members, through power cuts, and on models.
 
-mod twin;
+mod reference;
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use device::{
 };
 use env::{Rng, Runtime};
 use proptest::prelude::*;
-use twin::{actions, agree, filled};
+use reference::{actions, agree, filled};
 
 const KIB: u64 = 1 << 10;
 
@@ -34,7 +34,7 @@ fn parts<D: Device + 'static>(members: &[Rc<D>]) -> Vec<Rc<dyn Device>> {
 }
 
 proptest! {
-    #![proptest_config(twin::cases(48))]
+    #![proptest_config(reference::cases(48))]
 
     #[test]
     fn a_stripe_reads_what_a_vec_reads(

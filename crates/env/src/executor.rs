@@ -461,7 +461,7 @@ impl Core {
 
     /// Ends every task of `host` where it stands.
     pub(crate) fn retire_host(&self, host: u32) {
-        let doomed: Vec<(u32, u32)> = {
+        let tasks: Vec<(u32, u32)> = {
             let slots = self.slots.borrow();
             (0u32..)
                 .zip(slots.iter())
@@ -469,7 +469,7 @@ impl Core {
                 .map(|(index, slot)| (index, slot.generation))
                 .collect()
         };
-        for (index, generation) in doomed {
+        for (index, generation) in tasks {
             drop(self.retire(index, generation));
         }
     }

@@ -17,7 +17,7 @@ use std::task::{Poll, Waker};
 use crate::sync::Closed;
 
 struct Shared<T> {
-    letters: VecDeque<T>,
+    messages: VecDeque<T>,
     posters: usize,
     open: bool,
     waiter: Option<Waker>,
@@ -46,7 +46,7 @@ pub struct Mailbox<T: Send> {
 /// ```
 pub fn mailbox<T: Send>() -> (Poster<T>, Mailbox<T>) {
     let shared = Arc::new(Mutex::new(Shared {
-        letters: VecDeque::new(),
+        messages: VecDeque::new(),
         posters: 1,
         open: true,
         waiter: None,
@@ -66,14 +66,14 @@ fn lock<T>(shared: &Mutex<Shared<T>>) -> MutexGuard<'_, Shared<T>> {
 }
 
 impl<T: Send> Poster<T> {
-    /// Appends `letter` and wakes the reader; hands it back if the mailbox is gone. Never waits.
-    pub fn post(&self, letter: T) -> Result<(), T> {
+    /// Appends `message` and wakes the reader; hands it back if the mailbox is gone. Never waits.
+    pub fn post(&self, message: T) -> Result<(), T> {
         let waiter = {
             let mut shared = lock(&self.0);
             if !shared.open {
-                return Err(letter);
+                return Err(message);
             }
-            shared.letters.push_back(letter);
+            shared.messages.push_back(message);
             shared.waiter.take()
         };
         if let Some(waiter) = waiter {
@@ -111,13 +111,13 @@ impl<T: Send> Mailbox<T> {
     /// loses no message.
     pub async fn receive(&mut self) -> Result<T, Closed> {
         std::future::poll_fn(|cx| {
-            if let Some(letter) = self.taken.pop_front() {
-                return Poll::Ready(Ok(letter));
+            if let Some(message) = self.taken.pop_front() {
+                return Poll::Ready(Ok(message));
             }
             let mut shared = lock(&self.shared);
-            std::mem::swap(&mut self.taken, &mut shared.letters);
-            if let Some(letter) = self.taken.pop_front() {
-                return Poll::Ready(Ok(letter));
+            std::mem::swap(&mut self.taken, &mut shared.messages);
+            if let Some(message) = self.taken.pop_front() {
+                return Poll::Ready(Ok(message));
             }
             if shared.posters == 0 {
                 return Poll::Ready(Err(Closed));
@@ -131,7 +131,7 @@ impl<T: Send> Mailbox<T> {
     /// The next message if one is there.
     pub fn try_receive(&mut self) -> Option<T> {
         if self.taken.is_empty() {
-            std::mem::swap(&mut self.taken, &mut lock(&self.shared).letters);
+            std::mem::swap(&mut self.taken, &mut lock(&self.shared).messages);
         }
         self.taken.pop_front()
     }
@@ -139,12 +139,12 @@ impl<T: Send> Mailbox<T> {
 
 impl<T: Send> Drop for Mailbox<T> {
     fn drop(&mut self) {
-        let letters = {
+        let messages = {
             let mut shared = lock(&self.shared);
             shared.open = false;
-            std::mem::take(&mut shared.letters)
+            std::mem::take(&mut shared.messages)
         };
         // With no lock held: a message may hold a poster of this very mailbox.
-        drop(letters);
+        drop(messages);
     }
 }

@@ -331,7 +331,7 @@ fn a_task_woken_many_times_runs_once() {
 }
 
 #[test]
-fn a_semaphore_serves_first_come_first_served_even_if_a_later_ask_is_smaller() {
+fn a_semaphore_is_first_come_first_served_even_if_a_later_one_is_smaller() {
     let order = Runtime::simulated(1).block_on(async {
         let semaphore = Semaphore::new(2);
         let order = Rc::new(RefCell::new(Vec::new()));
@@ -359,7 +359,7 @@ fn a_semaphore_serves_first_come_first_served_even_if_a_later_ask_is_smaller() {
 }
 
 #[test]
-fn one_who_leaves_the_line_of_a_semaphore_holds_up_nobody() {
+fn a_waiter_that_leaves_a_semaphore_holds_up_no_other() {
     Runtime::simulated(1).block_on(async {
         let semaphore = Semaphore::new(1);
         let held = semaphore.acquire(1).await;
@@ -513,7 +513,7 @@ fn run(script: Vec<Vec<Step>>) -> Log {
 }
 
 /// The same by a plain list of what is to happen: ready tasks in order, then timers by (moment, order).
-fn twin(script: Vec<Vec<Step>>) -> Log {
+fn reference(script: Vec<Vec<Step>>) -> Log {
     #[derive(Clone, Copy, PartialEq)]
     enum Is {
         /// Must begin its step.
@@ -593,7 +593,7 @@ fn twin(script: Vec<Vec<Step>>) -> Log {
 proptest! {
     #[test]
     fn tasks_and_timers_run_in_the_order_of_a_plain_twin(script in script()) {
-        prop_assert_eq!(run(script.clone()), twin(script));
+        prop_assert_eq!(run(script.clone()), reference(script));
     }
 }
 

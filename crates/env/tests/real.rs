@@ -423,7 +423,7 @@ fn a_message_cut_short_is_an_error_that_says_how_much_came() {
 }
 
 #[test]
-fn where_nobody_listens_a_connection_is_refused() {
+fn without_a_listener_a_connection_is_refused() {
     for runtime in runtimes() {
         let (places, _folder) = places();
         for place in places {
@@ -464,7 +464,7 @@ fn the_mode_of_a_socket_is_given_to_no_file_that_a_link_in_its_place_names() {
 }
 
 #[test]
-fn a_unix_socket_nobody_listens_on_is_replaced_and_a_live_one_or_a_plain_file_is_not() {
+fn a_stale_unix_socket_is_replaced_a_live_one_or_a_plain_file_is_not() {
     for runtime in runtimes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
@@ -674,7 +674,7 @@ fn two_runtimes_wake_each_other_back_and_forth() {
 }
 
 #[test]
-fn a_waker_used_on_another_thread_wakes_its_task_even_when_the_executor_sleeps() {
+fn a_waker_used_on_another_thread_wakes_its_task_in_a_sleeping_executor() {
     for runtime in runtimes() {
         runtime.block_on(async {
             for _ in 0..50 {

@@ -26,7 +26,7 @@ fn traces() -> Option<PathBuf> {
 }
 
 #[test]
-fn our_defaults_are_never_worse_than_the_disk_alone_by_more_than_two_per_cent() {
+fn our_defaults_are_never_two_per_cent_worse_than_the_disk_alone() {
     let Some(traces) = traces() else { return };
     let all = compare(&traces, Some(REQUESTS), 1, &mut |_, _| {}).expect("sound traces");
     assert!(all.len() >= 8, "{} traces have places and times", all.len());

@@ -12,7 +12,7 @@ use base::{Bytes, Nanos};
 use device::{Device, File, FileOptions, Memory};
 use env::net::{Address, Listener};
 use env::{Poster, Rng, Runtime};
-use front::nbd::{Config, Export, Figures, Limits, Server, Tls, TlsMode};
+use front::nbd::{Config, Export, Limits, Server, ServerSnapshot, Tls, TlsMode};
 
 const SIZE: Bytes = Bytes::mib(64);
 
@@ -21,14 +21,14 @@ struct Served {
     directory: tempfile::TempDir,
     tcp: Address,
     stop: Poster<()>,
-    thread: JoinHandle<Figures>,
+    thread: JoinHandle<ServerSnapshot>,
 }
 
 impl Served {
     fn start(tls: Option<Tls>) -> Served {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().to_owned();
-        let (tell, told) = mpsc::channel();
+        let (address_sender, address) = mpsc::channel();
         let (stop, mut stopped) = env::mailbox();
         let serving = move || {
             let runtime = Runtime::real(env::RealConfig::default()).expect("a runtime");
@@ -59,25 +59,27 @@ impl Served {
                 server.serve(Listener::bind(&unix).expect("a socket"));
                 let tcp = Listener::bind(&"127.0.0.1:0".parse().expect("an address"));
                 let tcp = tcp.expect("a free port");
-                tell.send(tcp.address().clone()).expect("the test waits");
+                address_sender
+                    .send(tcp.address().clone())
+                    .expect("the test waits");
                 server.serve(tcp);
                 // The poster's end: stop, or the test has failed.
                 let _ = stopped.receive().await;
                 // Clients of the tools hang up without waiting for us.
-                let mut patience = 100;
-                while !server.figures().connections.is_empty() && patience > 0 {
+                let mut tries = 100;
+                while !server.snapshot().connections.is_empty() && tries > 0 {
                     env::sleep(Nanos::millis(10)).await;
-                    patience -= 1;
+                    tries -= 1;
                 }
-                let figures = server.figures();
+                let snapshot = server.snapshot();
                 server.drain().await;
-                figures
+                snapshot
             })
         };
         let thread = std::thread::Builder::new()
             .spawn(serving)
             .expect("a thread");
-        let tcp = told.recv().expect("the server starts");
+        let tcp = address.recv().expect("the server starts");
         Served {
             directory,
             tcp,
@@ -102,14 +104,14 @@ impl Served {
     }
 
     /// Stops the server: no request is left, no client was called a violator.
-    fn stop(self) -> Figures {
+    fn stop(self) -> ServerSnapshot {
         self.stop.post(()).expect("the server runs");
-        let figures = self.thread.join().expect("the server ends");
-        assert_eq!((figures.violations, figures.stalled), (0, 0));
-        for export in &figures.exports {
+        let snapshot = self.thread.join().expect("the server ends");
+        assert_eq!((snapshot.violations, snapshot.stalled), (0, 0));
+        for export in &snapshot.exports {
             assert_eq!(export.counts.in_flight, 0, "{export:?}");
         }
-        figures
+        snapshot
     }
 }
 
@@ -200,7 +202,7 @@ fn nbdinfo_sees_every_export_and_its_abilities() {
                 run("nbdinfo", &["--can", ability, &uri]);
             }
         }
-        let told = run("nbdinfo", &[&uri]);
+        let printed = run("nbdinfo", &[&uri]);
         for part in [
             "protocol: newstyle-fixed without TLS, using structured packets",
             "base:allocation",
@@ -209,7 +211,7 @@ fn nbdinfo_sees_every_export_and_its_abilities() {
             "block_size_maximum: 33554432",
             "for tests",
         ] {
-            assert!(told.contains(part), "{part} is missing in\n{told}");
+            assert!(printed.contains(part), "{part} is missing in\n{printed}");
         }
         let map = run("nbdinfo", &["--map", &uri]);
         assert!(map.contains("hole,zero") && !map.contains("data"), "{map}");
@@ -256,9 +258,9 @@ fn nbdcopy_brings_random_data_there_and_back() {
         ],
     );
     assert!(std::fs::read(&back).expect("read") == bytes);
-    let figures = served.stop();
+    let snapshot = served.stop();
     assert_eq!(
-        figures
+        snapshot
             .exports
             .iter()
             .map(|export| export.counts.errors)
@@ -413,10 +415,10 @@ fn qemu_img_converts_compares_checks_and_describes() {
             "qemu-img",
             &["compare", "-f", "raw", "-F", "raw", text(&source), &uri],
         );
-        let told = run("qemu-img", &["info", "--output=json", "-f", "raw", &uri]);
+        let printed = run("qemu-img", &["info", "--output=json", "-f", "raw", &uri]);
         assert!(
-            told.contains(&format!("\"virtual-size\": {}", SIZE.0)),
-            "{told}"
+            printed.contains(&format!("\"virtual-size\": {}", SIZE.0)),
+            "{printed}"
         );
         let map = run("qemu-img", &["map", "--output=json", "-f", "raw", &uri]);
         assert!(
@@ -482,10 +484,10 @@ fn qemu_io_reads_back_the_patterns_it_wrote() {
             arguments.extend(["-c", command]);
         }
         arguments.push(&uri);
-        let told = run("qemu-io", &arguments);
+        let printed = run("qemu-io", &arguments);
         assert!(
-            !told.contains("verification failed") && !told.contains("rror"),
-            "{told}"
+            !printed.contains("verification failed") && !printed.contains("rror"),
+            "{printed}"
         );
     }
     served.stop();
@@ -509,7 +511,7 @@ fn fio_verifies_what_it_wrote_at_random() {
         for (sizes, depth) in [("4k-4k", 32), ("512-1M", 8)] {
             let (uri, sizes) = (format!("--uri={uri}"), format!("--bsrange={sizes}"));
             let depth = format!("--iodepth={depth}");
-            let told = run(
+            let printed = run(
                 "fio",
                 &[
                     "--name=verify",
@@ -527,11 +529,11 @@ fn fio_verifies_what_it_wrote_at_random() {
                     "--allrandrepeat=1",
                 ],
             );
-            assert!(told.contains("err= 0"), "{told}");
+            assert!(printed.contains("err= 0"), "{printed}");
         }
     }
-    let figures = served.stop();
-    let counts = figures.exports[0].counts;
+    let snapshot = served.stop();
+    let counts = snapshot.exports[0].counts;
     assert!(
         counts.writes > 1000 && counts.reads > 1000 && counts.flushes > 10,
         "{counts:?}"
@@ -599,8 +601,8 @@ fn libnbd_speaks_tls_with_this_server_and_is_kept_out_without() {
                 tcp.port()
             )
         };
-        let told = run("nbdinfo", &[&uri("mem")]);
-        assert!(told.contains("newstyle-fixed with TLS"), "{told}");
+        let printed = run("nbdinfo", &[&uri("mem")]);
+        assert!(printed.contains("newstyle-fixed with TLS"), "{printed}");
         assert!(!output("nbdinfo", &[&served.tcp("mem")]).status.success());
         let (source, back) = (served.path("source"), served.path("back"));
         let bytes = random_image(&source);

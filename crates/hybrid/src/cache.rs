@@ -1,4 +1,4 @@
-//! One attached fast device: slots, map, marks, and the commits that make them durable together.
+//! One attached fast device: slots, map, write intents, and the commits that make them durable together.
 //!
 //! ```text
 //! change the map in memory -> touched pages -> cut -> flush the fast device -> one ledger batch -> durable
@@ -10,10 +10,10 @@
 //! however many pages it covers.
 //!
 //! ```text
-//! Running    -> Failing      a write or a commit on the fast device failed
-//! Failing    -> Passing      nothing is dirty (any more), and the label says so, or the registry does
-//! Failing    -> Dead         dirty data cannot be read back, or the failure cannot be noted durably
-//! Running    -> Passing      detach
+//! Running    -> Evacuating   a write or a commit on the fast device failed
+//! Evacuating -> PassThrough  nothing is dirty (any more), and the label says so, or the registry does
+//! Evacuating -> Failed       dirty data cannot be read back, or the failure cannot be noted durably
+//! Running    -> PassThrough  detach
 //! ```
 //!
 //! Always true:
@@ -32,12 +32,12 @@ use device::{Class, Device, DeviceError, DeviceExt, WriteFlags};
 use env::sync::{Event, Semaphore};
 use ledger::{Batch, Ledger};
 
-use crate::label::{Label, PAGE, Tie};
-use crate::map::{Entry, FULL, Hold, PageMap, REGION_PAGES, UNIT_PAGES, frames_for};
-use crate::marks::Marks;
+use crate::intents::WriteIntents;
+use crate::label::{Attachment, Label, PAGE};
+use crate::map::{Entry, FULL, PageMap, Pinned, REGION_PAGES, UNIT_PAGES, frames_for};
 use crate::pair::{Keeper, Pair};
 use crate::record::{self, Live};
-use crate::relabel::{Change, Labels};
+use crate::relabel::Labels;
 use crate::settings::Settings;
 use crate::slots::{SlotRun, Slots};
 use crate::slow::{Slow, Waited};
@@ -53,18 +53,18 @@ const LABEL_TRIES: u32 = 3;
 /// After this many failed reads the fast device is given up.
 const READ_ERRORS_MAX: u64 = 16;
 
-/// Bugs that tests plant to see that the checkers catch them.
+/// Mistakes that tests plant to see that the checkers catch them.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bug {
+pub(crate) enum Mutation {
     /// A commit does not flush the data it names.
     SkippedFlush,
-    /// A write past the cache does not wait for its mark.
+    /// A write past the cache does not wait for its intent.
     LateInvalidation,
     /// A page counts as clean before the slow device was flushed.
     EarlyClean,
-    /// A copy of what the slow device may still lose is made without a mark.
-    UntoldMark,
+    /// A copy of what the slow device may still lose is made without an intent.
+    UnrecordedIntent,
     /// A region's pages are dropped on its way down before the slow device was flushed.
     DroppedEarly,
     /// A region counts as demoted, and its pages are forgotten, before the dirty ones are destaged.
@@ -85,14 +85,14 @@ pub(crate) enum Bug {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Condition {
     Running,
-    Failing(DeviceError),
-    Passing(String),
-    Dead(DeviceError),
+    Evacuating(DeviceError),
+    PassThrough(String),
+    Failed(DeviceError),
 }
 
 /// Counts since the device was opened.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct Counters {
     pub fast_bytes_read: Cell<u64>,
     pub fast_bytes_written: Cell<u64>,
     pub data_writes: Cell<u64>,
@@ -120,7 +120,7 @@ struct Commits {
     /// Wakes the committer.
     work: Event,
     /// Wakes tasks that wait for a commit.
-    news: Event,
+    changed: Event,
     first_pending: Cell<Option<Instant>>,
 }
 
@@ -138,13 +138,13 @@ pub(crate) struct Cache {
     pub label: Labels,
     pub map: RefCell<PageMap>,
     pub slots: RefCell<Slots>,
-    pub marks: RefCell<Marks>,
+    pub intents: RefCell<WriteIntents>,
     /// Fingerprints by sample number: known, or unknown.
     pub samples: RefCell<Map<u64, Option<u32>>>,
     touched: RefCell<Vec<u64>>,
     touched_samples: RefCell<Vec<u64>>,
-    /// Where pages were forgotten lately, by MiB: the commit that makes it durable.
-    left: RefCell<Map<u64, u64>>,
+    /// Where pages were unmapped since the last commit, by MiB: the commit that makes it durable.
+    recently_unmapped: RefCell<Map<u64, u64>>,
     /// The pages that are fingerprinted, ascending.
     sample_pages: Vec<u64>,
     commits: Commits,
@@ -170,7 +170,7 @@ pub(crate) struct Cache {
     pub clean_error: RefCell<Option<DeviceError>>,
     /// What keeps it from being healthy while it works.
     pub trouble: Trouble,
-    /// One round of cleaning or unmarking at a time; the task that ends the cache's work takes it for good.
+    /// One round of cleaning or clearing of intents at a time; the task that ends the cache's work takes it for good.
     pub cleaning: Rc<Semaphore>,
     fast_name: String,
     /// Failed reads since the last good one.
@@ -190,9 +190,9 @@ pub(crate) struct Cache {
     /// Reads of users from slots.
     waited: Cell<Waited>,
     pub stopped: Cell<bool>,
-    pub counts: Counts,
+    pub counts: Counters,
     #[cfg(test)]
-    pub planted: Cell<Option<Bug>>,
+    pub planted: Cell<Option<Mutation>>,
 }
 
 /// Remembers, elsewhere than on the fast device, that a cache counts no more.
@@ -233,11 +233,11 @@ impl Cache {
             label: Labels::new(Rc::clone(&fast), label),
             map: RefCell::new(map),
             slots: RefCell::new(Slots::new(slots)),
-            marks: RefCell::default(),
+            intents: RefCell::default(),
             samples: RefCell::default(),
             touched: RefCell::default(),
             touched_samples: RefCell::default(),
-            left: RefCell::default(),
+            recently_unmapped: RefCell::default(),
             sample_pages,
             commits: Commits::default(),
             condition: RefCell::new(Condition::Running),
@@ -267,15 +267,15 @@ impl Cache {
             flushed_writes: Cell::new(0),
             waited: Cell::default(),
             stopped: Cell::new(false),
-            counts: Counts::default(),
+            counts: Counters::default(),
             #[cfg(test)]
             planted: Cell::new(None),
         })
     }
 
     #[cfg(test)]
-    pub(crate) fn planted(&self, bug: Bug) -> bool {
-        self.planted.get() == Some(bug)
+    pub(crate) fn planted(&self, mutation: Mutation) -> bool {
+        self.planted.get() == Some(mutation)
     }
 
     /// Other slots or another block size: how many blocks may stay.
@@ -374,7 +374,7 @@ impl Cache {
     /// Does a commit have anything to carry?
     pub fn anything_pending(&self) -> bool {
         !self.touched.borrow().is_empty()
-            || self.marks.borrow().any_touched()
+            || self.intents.borrow().any_touched()
             || !self.touched_samples.borrow().is_empty()
             || self.tier.table.borrow().any_touched()
     }
@@ -393,7 +393,7 @@ impl Cache {
     pub async fn commit_reached(&self, number: u64) -> Result<(), DeviceError> {
         loop {
             // What was durable on a dead device may be lost with it: nothing may rely on it any more.
-            if let Condition::Dead(error) = &*self.condition.borrow() {
+            if let Condition::Failed(error) = &*self.condition.borrow() {
                 return Err(self.flush_failed(error));
             }
             if self.commits.done.get() >= number {
@@ -401,16 +401,16 @@ impl Cache {
             }
             match &*self.condition.borrow() {
                 Condition::Running => {}
-                Condition::Failing(error) | Condition::Dead(error) => {
+                Condition::Evacuating(error) | Condition::Failed(error) => {
                     return Err(self.flush_failed(error));
                 }
                 // The slow device stands alone: what is on it counts, once that is flushed.
-                Condition::Passing(_) => return Err(self.flush_failed(&self.not_running())),
+                Condition::PassThrough(_) => return Err(self.flush_failed(&self.not_running())),
             }
             if self.commits.cut.get() < number {
                 self.want_commit();
             }
-            self.commits.news.wait().await;
+            self.commits.changed.wait().await;
         }
     }
 
@@ -436,9 +436,9 @@ impl Cache {
                     None => self.commits.work.wait().await,
                     Some(since) => {
                         let due = since + commit_after;
-                        let left = due.since(env::now());
-                        if left > Nanos(0) {
-                            let _ = env::timeout(left, self.commits.work.wait()).await;
+                        let remaining = due.since(env::now());
+                        if remaining > Nanos(0) {
+                            let _ = env::timeout(remaining, self.commits.work.wait()).await;
                         }
                         if env::now() >= due {
                             self.commits.wanted.set(true);
@@ -455,12 +455,12 @@ impl Cache {
         self.commits.wanted.set(false);
         if !self.is_running() {
             self.commits.first_pending.set(None);
-            self.commits.news.notify_all();
+            self.commits.changed.notify_all();
             return;
         }
         if !self.anything_pending() {
             self.commits.first_pending.set(None);
-            self.commits.news.notify_all();
+            self.commits.changed.notify_all();
             return;
         }
         let prepared = self.cut();
@@ -469,7 +469,7 @@ impl Cache {
         let answer = async {
             let must_flush = self.volatile && self.flushed_writes.get() != writes;
             #[cfg(test)]
-            let must_flush = must_flush && !self.planted(Bug::SkippedFlush);
+            let must_flush = must_flush && !self.planted(Mutation::SkippedFlush);
             if must_flush {
                 self.fast.flush().await?;
                 count(&self.counts.flushes, 1);
@@ -484,13 +484,14 @@ impl Cache {
             Ok(()) => {
                 self.flushed_writes.set(writes);
                 self.slots.borrow_mut().committed();
-                self.left.borrow_mut().retain(|_, commit| *commit > number);
+                let later = |_: &u64, commit: &mut u64| *commit > number;
+                self.recently_unmapped.borrow_mut().retain(later);
                 self.commits.done.set(number);
                 count(&self.counts.commits, 1);
             }
             Err(error) => self.fail(error).await,
         }
-        self.commits.news.notify_all();
+        self.commits.changed.notify_all();
         self.room.notify_all();
     }
 
@@ -509,7 +510,7 @@ impl Cache {
         self.commits.cut.set(self.next_commit());
         self.commits.first_pending.set(None);
         let map = self.map.borrow();
-        let mut marks = self.marks.borrow_mut();
+        let mut intents = self.intents.borrow_mut();
         let samples = self.samples.borrow();
         let mut batch = Batch::new();
         let mut touched = std::mem::take(&mut *self.touched.borrow_mut());
@@ -518,8 +519,8 @@ impl Cache {
         for page in touched {
             record::page(&mut batch, page, &map);
         }
-        for (region, marked) in marks.take_touched() {
-            record::mark(&mut batch, region, marked);
+        for (region, marked) in intents.take_touched() {
+            record::intent(&mut batch, region, marked);
         }
         for number in self.touched_samples.take() {
             record::sample(&mut batch, number, samples[&number]);
@@ -533,7 +534,7 @@ impl Cache {
         let mut live = Live {
             map: &map,
             slots: slots.total(),
-            marks: &marks,
+            intents: &intents,
             samples: &samples,
             table: &table,
         };
@@ -549,7 +550,7 @@ impl Cache {
             return;
         }
         tracing::error!(volume = %self.name, %error, "the fast device failed");
-        *self.condition.borrow_mut() = Condition::Failing(error);
+        *self.condition.borrow_mut() = Condition::Evacuating(error);
         self.cancel_all_fills();
         if self.map.borrow().dirty() == 0 {
             self.pass("the fast device failed while nothing was dirty")
@@ -565,7 +566,7 @@ impl Cache {
     async fn note_failing(self: &Rc<Self>) {
         let mut answer = Ok(());
         for _ in 0..LABEL_TRIES {
-            answer = self.label.change(Change::Tie(Tie::Failing)).await;
+            answer = self.label.change_attachment(Attachment::Failing).await;
             if answer.is_ok() {
                 break;
             }
@@ -607,7 +608,7 @@ impl Cache {
 
     fn changed(&self) {
         self.commits.work.notify_all();
-        self.commits.news.notify_all();
+        self.commits.changed.notify_all();
         self.room.notify_all();
         self.clean_work.notify_all();
         self.tier.wake();
@@ -616,19 +617,19 @@ impl Cache {
     /// Cuts the tie to a failed fast device, durably, so that its contents never count again.
     pub async fn pass(self: &Rc<Self>, why: &str) {
         let error = match &*self.condition.borrow() {
-            Condition::Failing(error) => error.clone(),
+            Condition::Evacuating(error) => error.clone(),
             _ => return,
         };
         let abandoned = self.abandon().await;
-        if !matches!(*self.condition.borrow(), Condition::Failing(_)) {
+        if !matches!(*self.condition.borrow(), Condition::Evacuating(_)) {
             return; // Another task ended it first.
         }
         *self.condition.borrow_mut() = match abandoned {
             Ok(()) => {
                 tracing::warn!(volume = %self.name, "passing through to the slow device: {why}");
-                Condition::Passing(format!("{why}: {error}"))
+                Condition::PassThrough(format!("{why}: {error}"))
             }
-            Err(refusal) => Condition::Dead(DeviceError::Gone {
+            Err(refusal) => Condition::Failed(DeviceError::Gone {
                 device: self.name.clone(),
                 op: device::Op::Write,
                 why: format!(
@@ -643,14 +644,14 @@ impl Cache {
     /// The dirty data cannot be destaged.
     pub fn die(&self, error: DeviceError) {
         tracing::error!(volume = %self.name, %error, "dirty data cannot be written back to the slow device");
-        *self.condition.borrow_mut() = Condition::Dead(error);
+        *self.condition.borrow_mut() = Condition::Failed(error);
         self.changed();
     }
 
     /// Its contents count no more, durably.
     pub async fn abandon(&self) -> Result<(), String> {
         let alone = self.pair.now().alone();
-        let listed = match self.label.change(Change::Tie(Tie::Abandoned)).await {
+        let listed = match self.label.change_attachment(Attachment::Abandoned).await {
             Ok(()) => Ok(()),
             Err(error) => match &self.on_abandon {
                 Some(remember) => remember(self.label.borrow().uuid),
@@ -674,10 +675,9 @@ impl Cache {
     pub async fn settled(&self) -> Result<(), DeviceError> {
         loop {
             match &*self.condition.borrow() {
-                Condition::Passing(_) => return Ok(()),
-                Condition::Dead(error) => return Err(error.clone()),
-                Condition::Running => return Ok(()),
-                Condition::Failing(_) => {}
+                Condition::PassThrough(_) | Condition::Running => return Ok(()),
+                Condition::Failed(error) => return Err(error.clone()),
+                Condition::Evacuating(_) => {}
             }
             self.room.wait().await;
         }
@@ -696,7 +696,7 @@ impl Cache {
         count(&self.counts.evicted, gone.len() as u64);
         for page in gone {
             self.fills.borrow_mut().remove(&page);
-            self.note_left(page);
+            self.note_unmapped(page);
             self.touch(page);
         }
         evicted
@@ -746,8 +746,8 @@ impl Cache {
 
     pub fn not_running(&self) -> DeviceError {
         match &*self.condition.borrow() {
-            Condition::Failing(error) | Condition::Dead(error) => error.clone(),
-            Condition::Passing(why) => DeviceError::Gone {
+            Condition::Evacuating(error) | Condition::Failed(error) => error.clone(),
+            Condition::PassThrough(why) => DeviceError::Gone {
                 device: self.fast.info().name,
                 op: device::Op::Write,
                 why: why.clone(),
@@ -932,15 +932,15 @@ impl Cache {
             self.slots.borrow_mut().release(slot);
             // A copy that began while the page was here may be older than what was here.
             self.fills.borrow_mut().remove(&page);
-            self.note_left(page);
+            self.note_unmapped(page);
             self.touch(page);
         }
     }
 
     /// The map forgets `page`; until the next commit the durable one may have it.
-    fn note_left(&self, page: u64) {
-        let commit = self.next_commit();
-        self.left.borrow_mut().insert(page / UNIT_PAGES, commit);
+    fn note_unmapped(&self, page: u64) {
+        let (unit, commit) = (page / UNIT_PAGES, self.next_commit());
+        self.recently_unmapped.borrow_mut().insert(unit, commit);
     }
 
     /// Forgets clean pages `first..end` and copies of them that are on their way.
@@ -959,11 +959,11 @@ impl Cache {
         }
     }
 
-    // --- write-intent marks -----------------------------------------------------------------------
+    // --- write intents -----------------------------------------------------------------------
 
-    /// As [`Cache::begin_slow_write`] without a durable mark and without waiting, if neither the map nor the
+    /// As [`Cache::begin_slow_write`] without a durable intent and without waiting, if neither the map nor the
     /// durable one has any of pages `first..end`, nor a fingerprint of them.
-    pub fn begin_loose_write(self: &Rc<Self>, first: u64, end: u64) -> Option<SlowWrite> {
+    pub fn begin_unrecorded_write(self: &Rc<Self>, first: u64, end: u64) -> Option<SlowWrite> {
         if !self.is_running() {
             return None;
         }
@@ -971,19 +971,19 @@ impl Cache {
         let sampled = samples.partition_point(|page| *page < end)
             > samples.partition_point(|page| *page < first);
         let known = {
-            let (map, left) = (self.map.borrow(), self.left.borrow());
+            let (map, unmapped) = (self.map.borrow(), self.recently_unmapped.borrow());
             let mut units = first / UNIT_PAGES..end.div_ceil(UNIT_PAGES);
             map.resident_in(first, end) > 0 && (first..end).any(|page| map.find(page).is_some())
-                || !left.is_empty() && units.any(|unit| left.contains_key(&unit))
+                || !unmapped.is_empty() && units.any(|unit| unmapped.contains_key(&unit))
         };
         if sampled || known {
             return None;
         }
         let regions = (first / REGION_PAGES)..=((end - 1) / REGION_PAGES);
         let now = env::now();
-        let mut marks = self.marks.borrow_mut();
+        let mut intents = self.intents.borrow_mut();
         for region in regions.clone() {
-            marks.begin_loose(region, now);
+            intents.begin_unrecorded(region, now);
         }
         Some(SlowWrite {
             cache: Rc::clone(self),
@@ -993,24 +993,24 @@ impl Cache {
     }
 
     /// A copy of pages `first..end` is to come: if the slow device was written there and not flushed since, the
-    /// mark must be as durable as the copy.
-    pub fn tell_marks(&self, first: u64, end: u64) {
+    /// intent must be as durable as the copy.
+    pub fn record_intents(&self, first: u64, end: u64) {
         #[cfg(test)]
-        if self.planted(Bug::UntoldMark) {
+        if self.planted(Mutation::UnrecordedIntent) {
             return;
         }
         let next = self.next_commit();
-        let mut marks = self.marks.borrow_mut();
+        let mut intents = self.intents.borrow_mut();
         for region in first / REGION_PAGES..=(end - 1) / REGION_PAGES {
-            marks.tell(region, next);
+            intents.record(region, next);
         }
-        if marks.any_touched() {
+        if intents.any_touched() {
             self.note_pending();
         }
     }
 
     /// Marks the regions of pages `first..end` as about to change behind the cache's back, and waits
-    /// until the marks are durable.
+    /// until the intents are durable.
     pub async fn begin_slow_write(
         self: &Rc<Self>,
         first: u64,
@@ -1020,11 +1020,11 @@ impl Cache {
         let regions = (first / REGION_PAGES)..=((end - 1) / REGION_PAGES);
         let mut needed = 0;
         {
-            let mut marks = self.marks.borrow_mut();
+            let mut intents = self.intents.borrow_mut();
             for region in regions.clone() {
-                needed = needed.max(marks.begin(region, self.next_commit(), now));
+                needed = needed.max(intents.begin(region, self.next_commit(), now));
             }
-            if marks.any_touched() {
+            if intents.any_touched() {
                 self.note_pending();
             }
         }
@@ -1034,7 +1034,7 @@ impl Cache {
             last: *regions.end(),
         };
         #[cfg(test)]
-        if self.planted(Bug::LateInvalidation) {
+        if self.planted(Mutation::LateInvalidation) {
             return Ok(guard);
         }
         self.commit_reached(needed).await?;
@@ -1057,7 +1057,7 @@ impl Cache {
         if (first..end).any(|page| fills.contains_key(&page)) {
             return None;
         }
-        self.tell_marks(first, end);
+        self.record_intents(first, end);
         let token = self.next_fill.get();
         self.next_fill.set(token + 1);
         fills.extend((first..end).map(|page| (page, token)));
@@ -1068,7 +1068,7 @@ impl Cache {
     /// Is the copy of `page` that `token` stands for still up to date?
     pub fn fill_stands(&self, token: u64, page: u64) -> bool {
         #[cfg(test)]
-        if self.planted(Bug::StaleFill) {
+        if self.planted(Mutation::StaleFill) {
             return true;
         }
         self.fills.borrow().get(&page) == Some(&token)
@@ -1077,7 +1077,7 @@ impl Cache {
     /// The published mover may have copied pages `first..end` and not mapped the copies yet: those are out of date.
     fn outdate_copies(&self, first: u64, end: u64) {
         #[cfg(test)]
-        if self.planted(Bug::StaleCopy) {
+        if self.planted(Mutation::StaleCopy) {
             return;
         }
         let slots = self.tier.published.touched(first, end);
@@ -1149,11 +1149,11 @@ impl Cache {
         // Writers come first: a fill leaves them some free slots, and evicts nothing it cannot use.
         if self.slots.borrow().free_count() < (end - first) as u32 + self.spare.get() / 4 {
             count(&self.counts.fills_dropped, 1);
-            let hold = self.map.borrow().hold_of(first);
-            match hold {
-                Hold::Free => self.make_free_soon(first),
+            let pinned = self.map.borrow().pinned_of(first);
+            match pinned {
+                Pinned::No => self.make_free_soon(first),
                 // The room is there: it waits for a commit.
-                Hold::Hot | Hold::Resting => self.want_commit(),
+                Pinned::Hot | Pinned::Cold => self.want_commit(),
             }
             return Ok(());
         }
@@ -1170,7 +1170,7 @@ impl Cache {
                 .await?;
             for slot in run.first..run.first + run.count {
                 #[cfg(test)]
-                let over = self.planted(Bug::StaleFill);
+                let over = self.planted(Mutation::StaleFill);
                 #[cfg(not(test))]
                 let over = false;
                 if self.fill_stands(token, page)
@@ -1313,9 +1313,9 @@ pub(crate) struct SlowWrite {
 impl Drop for SlowWrite {
     fn drop(&mut self) {
         let now = env::now();
-        let mut marks = self.cache.marks.borrow_mut();
+        let mut intents = self.cache.intents.borrow_mut();
         for region in self.first..=self.last {
-            marks.end(region, now);
+            intents.end(region, now);
         }
     }
 }

@@ -144,11 +144,16 @@ async fn compare(slow: &Rc<dyn Device>, expected: &[(u64, u32)], tally: &mut Tal
 }
 
 /// Clean whole pages in regions that are not marked, in order of address, at most `most` of them.
-fn clean_pages(map: &PageMap, slots: u32, marks: &Map<u64, bool>, most: usize) -> Vec<(u64, u32)> {
+fn clean_pages(
+    map: &PageMap,
+    slots: u32,
+    intents: &Map<u64, bool>,
+    most: usize,
+) -> Vec<(u64, u32)> {
     let mut clean: Vec<(u64, u32)> = (0..slots)
         .filter_map(|slot| map.in_slot(slot))
         .filter(|(_, entry)| !entry.dirty && entry.mask == FULL)
-        .filter(|(page, _)| !marks.contains_key(&(page / REGION_PAGES)))
+        .filter(|(page, _)| !intents.contains_key(&(page / REGION_PAGES)))
         .map(|(page, entry)| (page, entry.crc))
         .collect();
     clean.sort_unstable();
@@ -157,10 +162,10 @@ fn clean_pages(map: &PageMap, slots: u32, marks: &Map<u64, bool>, most: usize) -
 }
 
 /// What an opening knows of the slow device.
-pub(crate) struct Known<'a> {
+pub(crate) struct KnownContents<'a> {
     pub map: &'a PageMap,
     pub slots: u32,
-    pub marks: &'a Map<u64, bool>,
+    pub intents: &'a Map<u64, bool>,
     pub samples: &'a Map<u64, Option<u32>>,
     pub closed: bool,
     /// Every clean page is to be compared.
@@ -171,7 +176,7 @@ pub(crate) struct Known<'a> {
 
 impl Inner {
     /// Compares more than the sampled pages.
-    pub(crate) async fn compare_more(&self, known: &Known<'_>, tally: &mut Tally) {
+    pub(crate) async fn compare_more(&self, known: &KnownContents<'_>, tally: &mut Tally) {
         let mut expected: Vec<(u64, u32)> = Vec::new();
         if known.closed {
             let closing = known
@@ -186,7 +191,7 @@ impl Inner {
             (false, false) => 0,
         };
         if most > 0 {
-            expected.extend(clean_pages(known.map, known.slots, known.marks, most));
+            expected.extend(clean_pages(known.map, known.slots, known.intents, most));
         }
         expected.retain(|(page, _)| *page < self.slow.whole_pages());
         expected.sort_unstable();
@@ -198,14 +203,14 @@ impl Inner {
     /// unless it was closed, are dirty: there the slow device may hold either of two contents.
     async fn compare_samples(
         &self,
-        known: &Known<'_>,
+        known: &KnownContents<'_>,
         tally: &mut Tally,
     ) -> Result<(), DeviceError> {
         let pages = sample_pages(self.slow.whole_pages());
         for (number, page) in pages.iter().enumerate() {
             let sample = known.samples.get(&(number as u64)).copied().flatten();
             let dirty = known.map.is_dirty(*page) && !known.closed;
-            let unsettled = dirty || known.marks.contains_key(&(page / REGION_PAGES));
+            let unsettled = dirty || known.intents.contains_key(&(page / REGION_PAGES));
             let Some(sample) = sample.filter(|_| !unsettled) else {
                 continue;
             };
@@ -222,7 +227,7 @@ impl Inner {
         &self,
         label: &Label,
         fast: &str,
-        known: &Known<'_>,
+        known: &KnownContents<'_>,
     ) -> Result<(), OpenError> {
         let mut tally = Tally::default();
         self.compare_samples(known, &mut tally).await?;

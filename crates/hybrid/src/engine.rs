@@ -4,7 +4,7 @@
 //! request -> gate -> read: parts from fast and slow     write: cached or past     flush: commit + slow flush
 //!                     |                                   |
 //!                   cache (slots, map, ledger)          slow
-//! beside it, as tasks: committer, cleaner, unmarking, fills
+//! beside it, as tasks: committer, cleaner, clearing of intents, fills
 //! ```
 
 use std::cell::{Cell, RefCell};
@@ -13,7 +13,9 @@ use std::rc::Rc;
 use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use device::{Class, Device, DeviceError, Info, Op, Pending, Power, WriteFlags, ready};
 use env::sync::Event;
-use policy::cache::admission::{Admission as Reads, FlashBudget, Reads as Rule, Seen, Streams};
+use policy::cache::admission::{
+    Admission as Reads, FlashBudget, Reads as Rule, StreamPosition, Streams,
+};
 
 use crate::cache::{Cache, Condition};
 use crate::compare::Recent;
@@ -24,7 +26,7 @@ use crate::open_error::OpenError;
 use crate::pair::Pair;
 use crate::settings::{Admission, Settings, SettingsError, WriteMode};
 use crate::slow::Slow;
-use crate::stats::{Figures, Health, NanosOf, Status};
+use crate::stats::{Counters, Health, NanosOf, Status};
 use crate::tier::{Heat, MoveRecord, TierStatus};
 
 /// Sequential streams followed at once.
@@ -38,7 +40,7 @@ const SEEN_LEAST: u64 = 1024;
 struct Gate {
     closed: Cell<bool>,
     inside: Cell<u64>,
-    news: Event,
+    changed: Event,
 }
 
 struct Inside<'a>(&'a Gate);
@@ -46,7 +48,7 @@ struct Inside<'a>(&'a Gate);
 impl Gate {
     async fn enter(&self) -> Inside<'_> {
         while self.closed.get() {
-            self.news.wait().await;
+            self.changed.wait().await;
         }
         self.inside.set(self.inside.get() + 1);
         Inside(self)
@@ -55,16 +57,16 @@ impl Gate {
     /// Keeps new requests waiting and waits for those under way.
     async fn close(&self) {
         while self.closed.replace(true) {
-            self.news.wait().await;
+            self.changed.wait().await;
         }
         while self.inside.get() > 0 {
-            self.news.wait().await;
+            self.changed.wait().await;
         }
     }
 
     fn open(&self) {
         self.closed.set(false);
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 }
 
@@ -72,7 +74,7 @@ impl Drop for Inside<'_> {
     fn drop(&mut self) {
         self.0.inside.set(self.0.inside.get() - 1);
         if self.0.closed.get() && self.0.inside.get() == 0 {
-            self.0.news.notify_all();
+            self.0.changed.notify_all();
         }
     }
 }
@@ -104,8 +106,8 @@ pub(crate) struct Inner {
     streams: RefCell<Streams>,
     budget: RefCell<FlashBudget>,
     reads: RefCell<Reads>,
-    // Figures.
-    pub figures: Figures,
+    // Counters.
+    pub counters: Counters,
     pub recovered: Cell<Recovered>,
 }
 
@@ -135,7 +137,7 @@ impl Inner {
             gate: Gate::default(),
             managing: Cell::new(false),
             recent: RefCell::default(),
-            figures: Figures::default(),
+            counters: Counters::default(),
             recovered: Cell::default(),
         };
         Rc::new(inner)
@@ -145,7 +147,7 @@ impl Inner {
     pub fn live_cache(&self) -> Option<Rc<Cache>> {
         let cache = self.cache.borrow();
         let cache = cache.as_ref()?;
-        let passing = matches!(*cache.condition.borrow(), Condition::Passing(_));
+        let passing = matches!(*cache.condition.borrow(), Condition::PassThrough(_));
         (!passing).then(|| Rc::clone(cache))
     }
 
@@ -158,7 +160,7 @@ impl Inner {
         Ok(cache.is_running().then_some(cache))
     }
 
-    pub fn observe_stream(&self, at: u64, len: u64) -> Seen {
+    pub fn observe_stream(&self, at: u64, len: u64) -> StreamPosition {
         self.streams.borrow_mut().see(Span::bytes(at, len))
     }
 
@@ -219,12 +221,9 @@ impl Inner {
                 self.remember_reads(cache.slots.borrow().total());
             }
             if (old.policy, old.block) != (settings.policy, settings.block) {
-                let pages_per_block = settings.block.0 / PAGE;
-                cache
-                    .map
-                    .borrow_mut()
-                    .set_grain(settings.policy, pages_per_block);
-                cache.set_room(cache.slots.borrow().total(), pages_per_block);
+                let grain = settings.block.0 / PAGE;
+                cache.map.borrow_mut().set_grain(settings.policy, grain);
+                cache.set_room(cache.slots.borrow().total(), grain);
             }
             self.apply_tier(cache, &old);
             cache.clean_work.notify_all();
@@ -280,7 +279,7 @@ impl Inner {
             recovery: NanosOf(self.recovered.get().took),
             ..Status::default()
         };
-        self.figures.fill_in(&mut status);
+        self.counters.fill_in(&mut status);
         match &*self.cache.borrow() {
             None => {
                 status.health = Health::PassThrough;
@@ -302,9 +301,9 @@ impl Inner {
 fn cache_status(cache: &Cache, status: &mut Status) {
     (status.health, status.why) = match &*cache.condition.borrow() {
         Condition::Running => running_health(cache),
-        Condition::Failing(error) => (Health::Evacuating, error.to_string()),
-        Condition::Passing(why) => (Health::PassThrough, why.clone()),
-        Condition::Dead(error) => (Health::Failed, error.to_string()),
+        Condition::Evacuating(error) => (Health::Evacuating, error.to_string()),
+        Condition::PassThrough(why) => (Health::PassThrough, why.clone()),
+        Condition::Failed(error) => (Health::Failed, error.to_string()),
     };
     let map = cache.map.borrow();
     let counts = &cache.counts;
@@ -317,7 +316,7 @@ fn cache_status(cache: &Cache, status: &mut Status) {
     status.dirty_age_ns = map
         .oldest_dirty()
         .map_or(0, |oldest| env::now().since(oldest).0);
-    status.marked_regions = cache.marks.borrow().len() as u64;
+    status.marked_regions = cache.intents.borrow().len() as u64;
     let requests = &cache.tier.counts;
     status.user_requests = requests.requests.get();
     status.home_requests = requests.hit_requests.get();
@@ -467,9 +466,9 @@ impl Hybrid {
             return Ok(());
         };
         // Most of it while users go on; then hold them up for the rest, or it might never end.
-        inner.clean_most(&cache).await?;
+        inner.destage_most(&cache).await?;
         inner.close_gate().await;
-        let answer = inner.clean_all(&cache).await;
+        let answer = inner.destage_all(&cache).await;
         if answer.is_ok() && cache.is_running() {
             let pair = cache.pair.now();
             // Said too much, at worst.
@@ -511,7 +510,7 @@ pub enum SetError {
     #[error(transparent)]
     Refused(#[from] OpenError),
     /// A device failed while dirty data were being destaged.
-    #[error("the new settings are in force, but dirty data could not all be brought home: {0}")]
+    #[error("the new settings are in force, but dirty data could not all be destaged: {0}")]
     Cleaning(#[from] DeviceError),
 }
 

@@ -52,7 +52,7 @@ pub fn look(start: &[u8], size: Bytes) -> Start {
     match found(start, size) {
         Ok(label) => Start::Cache {
             slow_size: label.slow_size,
-            counts: label.tie.counts(),
+            counts: label.attachment.counts(),
             name: label.name,
         },
         Err(Unlabelled::Blank) => Start::Blank,

@@ -3,7 +3,7 @@
 //! ```text
 //! byte 0      label A      4 KiB
 //! byte 4096   label B      4 KiB
-//! byte 8192   the ledger   (map, write-intent marks, fingerprints)
+//! byte 8192   the ledger   (map, write intents, fingerprints)
 //! ...         slots        4 KiB each
 //! ```
 //!
@@ -35,7 +35,7 @@ pub(crate) const RECORD_LEN: usize = 10;
 
 /// In what relation the fast device stands to its slow one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tie {
+pub(crate) enum Attachment {
     /// Its contents count.
     Attached,
     /// It failed and its dirty data are being destaged: dirty entries count, clean ones may be older
@@ -47,19 +47,19 @@ pub(crate) enum Tie {
     Abandoned,
 }
 
-impl Tie {
+impl Attachment {
     /// Does anything on the fast device count?
     pub fn counts(self) -> bool {
-        matches!(self, Tie::Attached | Tie::Failing)
+        matches!(self, Attachment::Attached | Attachment::Failing)
     }
 
     /// In a sentence.
     pub fn word(self) -> &'static str {
         match self {
-            Tie::Attached => "attached",
-            Tie::Failing => "failing",
-            Tie::Detached => "detached",
-            Tie::Abandoned => "given up",
+            Attachment::Attached => "attached",
+            Attachment::Failing => "failing",
+            Attachment::Detached => "detached",
+            Attachment::Abandoned => "given up",
         }
     }
 }
@@ -69,7 +69,7 @@ impl Tie {
 pub(crate) struct Label {
     pub sequence: u64,
     pub uuid: u128,
-    pub tie: Tie,
+    pub attachment: Attachment,
     pub slow_size: Bytes,
     pub ledger: Span,
     /// First byte of slot 0.
@@ -95,7 +95,7 @@ struct Raw {
     crc: U32,
     sequence: U64,
     uuid: U128,
-    tie: U32,
+    attachment: U32,
     slots: U32,
     slots_max: U32,
     name_len: U32,
@@ -148,9 +148,9 @@ impl Label {
         name: &str,
         uuid: u128,
     ) -> Option<Label> {
-        let marks = slow_size.0 / (4 << 20) + 1024;
+        let intents = slow_size.0 / (4 << 20) + 1024;
         let ledger_len = |slots: u64| {
-            Ledger::region_for(slots + marks, RECORD_LEN)
+            Ledger::region_for(slots + intents, RECORD_LEN)
                 .0
                 .next_multiple_of(PAGE)
         };
@@ -176,7 +176,7 @@ impl Label {
         Some(Label {
             sequence: 0,
             uuid,
-            tie: Tie::Attached,
+            attachment: Attachment::Attached,
             slow_size,
             ledger: Span::bytes(LEDGER_START, ledger_len),
             slots_start: LEDGER_START + ledger_len,
@@ -191,8 +191,8 @@ impl Label {
 
     /// The smallest fast device that can serve a slow one of `slow_size`.
     pub fn smallest(slow_size: Bytes) -> Bytes {
-        let marks = slow_size.0 / (4 << 20) + 1024;
-        let ledger = Ledger::region_for(u64::from(SLOTS_MIN) + marks, RECORD_LEN);
+        let intents = slow_size.0 / (4 << 20) + 1024;
+        let ledger = Ledger::region_for(u64::from(SLOTS_MIN) + intents, RECORD_LEN);
         Bytes(LEDGER_START + ledger.0.next_multiple_of(PAGE) + u64::from(SLOTS_MIN) * PAGE)
     }
 
@@ -210,11 +210,11 @@ impl Label {
             crc: 0.into(),
             sequence: self.sequence.into(),
             uuid: self.uuid.into(),
-            tie: match self.tie {
-                Tie::Attached => 1,
-                Tie::Detached => 2,
-                Tie::Abandoned => 3,
-                Tie::Failing => 4,
+            attachment: match self.attachment {
+                Attachment::Attached => 1,
+                Attachment::Detached => 2,
+                Attachment::Abandoned => 3,
+                Attachment::Failing => 4,
             }
             .into(),
             slots: self.slots.into(),
@@ -253,11 +253,11 @@ impl Label {
         if !(VERSION_MIN..=VERSION).contains(&raw.version.get()) {
             return Err(Unlabelled::Version(raw.version.get()));
         }
-        let tie = match raw.tie.get() {
-            1 => Tie::Attached,
-            2 => Tie::Detached,
-            3 => Tie::Abandoned,
-            4 => Tie::Failing,
+        let attachment = match raw.attachment.get() {
+            1 => Attachment::Attached,
+            2 => Attachment::Detached,
+            3 => Attachment::Abandoned,
+            4 => Attachment::Failing,
             _ => return Err(Unlabelled::Damaged),
         };
         let name = raw
@@ -268,7 +268,7 @@ impl Label {
         let label = Label {
             sequence: raw.sequence.get(),
             uuid: raw.uuid.get(),
-            tie,
+            attachment,
             slow_size: Bytes(raw.slow_size.get()),
             ledger: Span::bytes(raw.ledger_start.get(), raw.ledger_len.get()),
             slots_start: raw.slots_start.get(),

@@ -4,7 +4,7 @@
 //!        Device: read, write, flush, discard, write zeroes
 //!   __________________________|___________________________
 //!  |   policy::cache: what stays, goes, is worth it         |   decide
-//!  |   slots, map, marks --> ledger (group commit)          |   do
+//!  |   slots, map, intents --> ledger (group commit)        |   do
 //!  |__________________________ ____________________________|
 //!       fast device: slots, out of place      slow device: the disk itself, no header
 //! ```
@@ -20,15 +20,17 @@
 //! 3. Stale data never come back: what recovery shows stays until the next write.
 
 mod cache;
-mod clean;
 mod compare;
+#[cfg(test)]
+mod crash_run;
+mod destage;
 mod engine;
 pub mod inspect;
+mod intents;
 mod label;
 mod locks;
 mod made;
 mod map;
-mod marks;
 mod open;
 mod open_error;
 mod pair;
@@ -42,14 +44,12 @@ mod slots;
 mod slow;
 mod stats;
 mod tier;
-#[cfg(test)]
-mod torture;
 mod trouble;
 mod write;
 
 pub use cache::Abandon;
 pub use engine::{Hybrid, SetError};
-pub use made::{Attachment, MadeIn, kept_mode};
+pub use made::{AttachmentId, MadeIn, kept_mode};
 pub use open::Ties;
 pub use open_error::OpenError;
 pub use pair::{Pair, PairBook, Unwritten};

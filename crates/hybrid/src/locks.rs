@@ -52,7 +52,7 @@ pub(crate) struct Locks {
 }
 
 /// Pages held; given up when dropped.
-pub(crate) struct Held {
+pub(crate) struct PageLock {
     locks: Rc<Locks>,
     id: u64,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Held {
 impl Locks {
     /// Takes `pages` in `mode` if no holder is in the way; those who only wait may themselves be waiting
     /// for what the caller is about to do, so they do not count.
-    pub fn try_acquire(self: &Rc<Self>, first: u64, end: u64, mode: Mode) -> Option<Held> {
+    pub fn try_acquire(self: &Rc<Self>, first: u64, end: u64, mode: Mode) -> Option<PageLock> {
         let held = self.enter(first, end, mode, true);
         let free = self
             .table
@@ -71,7 +71,7 @@ impl Locks {
         free.then_some(held)
     }
 
-    fn enter(self: &Rc<Self>, first: u64, end: u64, mode: Mode, overtake: bool) -> Held {
+    fn enter(self: &Rc<Self>, first: u64, end: u64, mode: Mode, overtake: bool) -> PageLock {
         let mut table = self.table.borrow_mut();
         let id = table.next_id;
         table.next_id += 1;
@@ -88,14 +88,14 @@ impl Locks {
             .iter()
             .any(|earlier| (earlier.held || !overtake) && earlier.conflicts(&entry));
         table.entries.push(entry);
-        Held {
+        PageLock {
             locks: Rc::clone(self),
             id,
         }
     }
 
     /// Waits until `pages` may be changed in `mode`.
-    pub async fn acquire(self: &Rc<Self>, first: u64, end: u64, mode: Mode) -> Held {
+    pub async fn acquire(self: &Rc<Self>, first: u64, end: u64, mode: Mode) -> PageLock {
         let held = self.enter(first, end, mode, false);
         std::future::poll_fn(|cx| {
             let mut table = held.locks.table.borrow_mut();
@@ -115,7 +115,7 @@ impl Locks {
     }
 }
 
-impl Drop for Held {
+impl Drop for PageLock {
     fn drop(&mut self) {
         let mut table = self.locks.table.borrow_mut();
         let place = table
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_overtakes_an_earlier_waiter_he_conflicts_with() {
+    fn a_waiter_does_not_overtake_an_earlier_one_that_conflicts() {
         let asks = vec![
             (0, 1, Mode::CACHE_WRITE),
             (0, 9, Mode::EXCLUSIVE),

@@ -81,7 +81,7 @@ pub(crate) fn made(
     let label = found.as_ref().ok();
     let kept = match record {
         None => {
-            let counts = |it: &&Label| it.tie.counts() && !abandoned.contains(&it.uuid);
+            let counts = |it: &&Label| it.attachment.counts() && !abandoned.contains(&it.uuid);
             let ours = label.filter(|it| counts(it) || it.is_of(name));
             ours.map(|label| label.mode)
         }
@@ -103,7 +103,7 @@ pub(crate) fn made(
 
 /// Which cache a volume has, and for the how-manieth time they came together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attachment {
+pub struct AttachmentId {
     /// The cache's identity.
     pub cache: u128,
     /// The number of the attachment.
@@ -112,10 +112,10 @@ pub struct Attachment {
 
 impl Hybrid {
     /// The cache that the disk has now; `None` while the slow device stands alone.
-    pub fn attachment(&self) -> Option<Attachment> {
+    pub fn attachment(&self) -> Option<AttachmentId> {
         let cache = self.inner.live_cache()?;
         let label = cache.label.borrow();
-        Some(Attachment {
+        Some(AttachmentId {
             cache: label.uuid,
             generation: label.generation,
         })
@@ -127,16 +127,16 @@ mod tests {
     use base::Bytes;
 
     use super::*;
-    use crate::label::Tie;
+    use crate::label::Attachment;
 
     const A: u128 = 0xa;
 
     /// A label of attachment 5 or another one, of the volume `v`, with mode `tier`.
-    fn label(name: &str, generation: u64, tie: Tie) -> Result<Label, Unlabelled> {
+    fn label(name: &str, generation: u64, attachment: Attachment) -> Result<Label, Unlabelled> {
         let label = Label::layout(Bytes::mib(64), None, Bytes::gib(1), name, A);
         Ok(Label {
             generation,
-            tie,
+            attachment,
             mode: Some(Mode::Tier),
             ..label.unwrap()
         })
@@ -163,7 +163,7 @@ mod tests {
     /// The label keeps `tier`, the record `both`.
     #[test]
     fn every_label_and_every_record_have_a_mode() {
-        use Tie::{Abandoned, Attached, Detached, Failing};
+        use Attachment::{Abandoned, Attached, Detached, Failing};
         let without_mode = |label: Result<Label, Unlabelled>| {
             label.map(|label| Label {
                 mode: None,
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_label_that_keeps_the_beginning_of_a_name_alone_outvotes_no_record() {
         let long = "database-of-node-1";
-        let found = label(long, 9, Tie::Detached);
+        let found = label(long, 9, Attachment::Detached);
         assert_eq!(word(long, None, &found), "tier");
         assert_eq!(word(long, record(None, 5), &found), "both");
         assert_eq!(
@@ -220,8 +220,8 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_was_given_up_tells_nothing_of_a_volume_that_has_another_name() {
-        let live = label("w", 5, Tie::Attached);
+    fn a_cache_that_was_given_up_tells_nothing_of_a_volume_of_another_name() {
+        let live = label("w", 5, Attachment::Attached);
         assert_eq!(made("v", None, &live, &[A]), MadeIn::Nothing);
         assert_eq!(made("w", None, &live, &[A]), MadeIn::Mode(Mode::Tier));
     }

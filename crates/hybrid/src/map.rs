@@ -7,40 +7,40 @@
 //! Mapping, atomicity and checksums are per 4 KiB page. With blocks of one page the policy's frames *are*
 //! the slots, so nothing is stored twice; with bigger blocks a small table of block frames stands beside.
 //!
-//! A whole MiB of the slow device can be *held* (its extent lives on the fast device): its pages are none of
+//! A whole MiB of the slow device can be *pinned* (its extent lives on the fast device): its pages are none of
 //! the policy's business, so they are never evicted and take no block frame.
 //!
 //! Memory for each cached 4 KiB block: 10 bytes here, about 4 in the index and at most 10 in the policy
 //! (below 2^24 slots), so at most 24; beside them 2 bytes for each MiB of the slow device up to the
-//! last one that was ever resident, and with a tier 1 byte more up to the last held one.
+//! last one that was ever resident, and with a tier 1 byte more up to the last pinned one.
 //!
 //! Always true:
 //! 1. A page is in at most one slot, a slot holds at most one page.
 //! 2. `dirty` counts the dirty slots, and so do the regions.
-//! 3. A block's frame is in the policy exactly while a page of it is resident and it is not held.
+//! 3. A block's frame is in the policy exactly while a page of it is resident and it is not pinned.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Instant, Map};
 use policy::cache::{Index, Kind, Replacement};
 
-/// Pages in a region: write-intent marks and the cleaner's order go by 4 MiB.
+/// Pages in a region: write intents and the cleaner's order go by 4 MiB.
 pub(crate) const REGION_PAGES: u64 = 1024;
 /// Page numbers are kept in 40 bits: disks up to 4 PiB.
 pub(crate) const PAGES_MAX: u64 = 1 << 40;
-/// Pages that are held together: a MiB, and no block is bigger.
+/// Pages that are pinned together: a MiB, and no block is bigger.
 pub(crate) const UNIT_PAGES: u64 = 256;
 /// All eight sectors of a page.
 pub(crate) const FULL: u8 = 0xff;
 
 /// What becomes of the pages of one MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Hold {
+pub(crate) enum Pinned {
     /// The policy decides.
     #[default]
-    Free,
+    No,
     /// They stay, and are destaged as other dirty pages are.
-    Resting,
+    Cold,
     /// They stay, and stay dirty: they would be written again soon.
     Hot,
 }
@@ -92,9 +92,9 @@ pub(crate) struct PageMap {
     residents: Vec<u16>,
     resident: u32,
     dirty: u32,
-    /// How each MiB is held, up to the last one that ever was.
-    holds: Vec<Hold>,
-    /// Resident pages of held units, dirty ones among them, and those of hot units.
+    /// How each MiB is pinned, up to the last one that ever was.
+    pins: Vec<Pinned>,
+    /// Resident pages of pinned units, dirty ones among them, and those of hot units.
     held_resident: u32,
     held_dirty: u32,
     hot_dirty: u32,
@@ -131,7 +131,7 @@ impl PageMap {
             residents: Vec::new(),
             resident: 0,
             dirty: 0,
-            holds: Vec::new(),
+            pins: Vec::new(),
             held_resident: 0,
             held_dirty: 0,
             hot_dirty: 0,
@@ -157,44 +157,44 @@ impl PageMap {
         self.hot_dirty
     }
 
-    /// Resident pages that are held.
+    /// Resident pages that are pinned.
     pub fn held(&self) -> u32 {
         self.held_resident
     }
 
-    /// Dirty pages that are held.
+    /// Dirty pages that are pinned.
     pub fn held_dirty(&self) -> u32 {
         self.held_dirty
     }
 
-    /// How the MiB of `page` is held.
-    pub fn hold_of(&self, page: u64) -> Hold {
+    /// How the MiB of `page` is pinned.
+    pub fn pinned_of(&self, page: u64) -> Pinned {
         let unit = (page / UNIT_PAGES) as usize;
-        self.holds.get(unit).copied().unwrap_or_default()
+        self.pins.get(unit).copied().unwrap_or_default()
     }
 
     fn is_held(&self, page: u64) -> bool {
-        self.hold_of(page) != Hold::Free
+        self.pinned_of(page) != Pinned::No
     }
 
-    /// Holds the MiBs from page `first` to `end`, or lets them go: their pages leave the policy or enter it.
+    /// Pins the MiBs from page `first` to `end`, or lets them go: their pages leave the policy or enter it.
     ///
     /// # Panics
     /// If `first` is not on the bound of a MiB.
-    pub fn set_hold(&mut self, first: u64, end: u64, hold: Hold) {
+    pub fn set_pinned(&mut self, first: u64, end: u64, pinned: Pinned) {
         assert!(
             first.is_multiple_of(UNIT_PAGES),
             "page {first} begins a MiB"
         );
         for unit in first / UNIT_PAGES..end.div_ceil(UNIT_PAGES) {
             let (from, upto) = (unit * UNIT_PAGES, (unit + 1) * UNIT_PAGES);
-            let before = self.hold_of(from);
-            if before == hold {
+            let before = self.pinned_of(from);
+            if before == pinned {
                 continue;
             }
-            if before != Hold::Free && hold != Hold::Free {
-                self.holds[unit as usize] = hold;
-                self.recount_hot(from, upto, hold);
+            if before != Pinned::No && pinned != Pinned::No {
+                self.pins[unit as usize] = pinned;
+                self.recount_hot(from, upto, pinned);
                 continue;
             }
             let pages: Vec<(u64, u32)> = if self.resident_in(from, upto) > 0 {
@@ -206,36 +206,36 @@ impl PageMap {
             for (page, slot) in &pages {
                 self.leave_order(*page, *slot);
             }
-            if unit as usize >= self.holds.len() {
-                self.holds.resize(unit as usize + 1, Hold::Free);
+            if unit as usize >= self.pins.len() {
+                self.pins.resize(unit as usize + 1, Pinned::No);
             }
-            self.holds[unit as usize] = hold;
+            self.pins[unit as usize] = pinned;
             for (page, slot) in &pages {
                 self.enter_order(*page, *slot);
             }
         }
     }
 
-    /// A held MiB became hot, or is not any more: only its dirty pages count differently. Most have none, and then
+    /// A pinned MiB became hot, or is not any more: only its dirty pages count differently. Most have none, and then
     /// nothing is looked up; a GiB of them would keep users waiting.
-    fn recount_hot(&mut self, from: u64, upto: u64, hold: Hold) {
+    fn recount_hot(&mut self, from: u64, upto: u64, pinned: Pinned) {
         let number = from / REGION_PAGES;
         if !self.regions.contains_key(&number) {
             return;
         }
         let dirty = (from..upto).filter(|page| self.is_dirty(*page)).count() as u32;
-        match hold {
-            Hold::Hot => self.hot_dirty += dirty,
-            Hold::Resting | Hold::Free => self.hot_dirty -= dirty,
+        match pinned {
+            Pinned::Hot => self.hot_dirty += dirty,
+            Pinned::Cold | Pinned::No => self.hot_dirty -= dirty,
         }
     }
 
-    /// A resident page enters the policy, or the counts of what is held.
+    /// A resident page enters the policy, or the counts of what is pinned.
     fn enter_order(&mut self, page: u64, slot: u32) {
         let dirty = self.state[slot as usize] & DIRTY != 0;
-        match (self.hold_of(page), &mut self.blocks) {
-            (Hold::Free, None) => self.policy.insert(slot, page),
-            (Hold::Free, Some(blocks)) => blocks.page_came(page, self.policy.as_mut()),
+        match (self.pinned_of(page), &mut self.blocks) {
+            (Pinned::No, None) => self.policy.insert(slot, page),
+            (Pinned::No, Some(blocks)) => blocks.page_came(page, self.policy.as_mut()),
             _ => self.held_resident += 1,
         }
         if dirty {
@@ -243,14 +243,14 @@ impl PageMap {
         }
     }
 
-    /// A resident page leaves the policy, or the counts of what is held.
+    /// A resident page leaves the policy, or the counts of what is pinned.
     fn leave_order(&mut self, page: u64, slot: u32) {
         if self.state[slot as usize] & DIRTY != 0 {
             self.count_dirty(page, -1);
         }
-        match (self.hold_of(page), &mut self.blocks) {
-            (Hold::Free, None) => self.policy.remove(slot),
-            (Hold::Free, Some(blocks)) => {
+        match (self.pinned_of(page), &mut self.blocks) {
+            (Pinned::No, None) => self.policy.remove(slot),
+            (Pinned::No, Some(blocks)) => {
                 if let Some(frame) = blocks.page_left(page) {
                     self.policy.remove(frame);
                 }
@@ -259,20 +259,20 @@ impl PageMap {
         }
     }
 
-    /// Counts a dirty page of its block, or of what is held.
+    /// Counts a dirty page of its block, or of what is pinned.
     fn count_dirty(&mut self, page: u64, by: i16) {
-        let hold = self.hold_of(page);
+        let pinned = self.pinned_of(page);
         let change = |count: &mut u32| {
             *count = count
                 .checked_add_signed(i32::from(by))
                 .expect("dirty pages are counted");
         };
-        match (hold, &mut self.blocks) {
-            (Hold::Free, None) => {}
-            (Hold::Free, Some(blocks)) => blocks.count_dirty(page, by),
-            (hold, _) => {
+        match (pinned, &mut self.blocks) {
+            (Pinned::No, None) => {}
+            (Pinned::No, Some(blocks)) => blocks.count_dirty(page, by),
+            (pinned, _) => {
                 change(&mut self.held_dirty);
-                if hold == Hold::Hot {
+                if pinned == Pinned::Hot {
                     change(&mut self.hot_dirty);
                 }
             }
@@ -297,7 +297,7 @@ impl PageMap {
             + self.policy.memory()
             + self.regions.len() * 48
             + self.residents.capacity() * 2
-            + self.holds.capacity()
+            + self.pins.capacity()
             + blocks
     }
 
@@ -359,7 +359,7 @@ impl PageMap {
     }
 
     /// A request touches the blocks of pages `first..end`: the policy notes the hits, and the misses too.
-    /// Returns how many of the blocks were resident. Held ones are not the policy's and do not count.
+    /// Returns how many of the blocks were resident. Pinned ones are not the policy's and do not count.
     pub fn touch(&mut self, first: u64, end: u64) -> u64 {
         let shift = self.blocks.as_ref().map_or(0, |blocks| blocks.shift);
         let mut hits = 0;
@@ -728,12 +728,12 @@ impl PageMap {
                 assert_eq!(self.find(page), Some(slot), "page {page}");
             }
         }
-        let held: Vec<(Hold, Entry)> = (0..self.slots())
+        let held: Vec<(Pinned, Entry)> = (0..self.slots())
             .filter_map(|slot| self.in_slot(slot))
-            .map(|(page, entry)| (self.hold_of(page), entry))
-            .filter(|(hold, _)| *hold != Hold::Free)
+            .map(|(page, entry)| (self.pinned_of(page), entry))
+            .filter(|(pinned, _)| *pinned != Pinned::No)
             .collect();
-        let hot = |(hold, entry): &&(Hold, Entry)| *hold == Hold::Hot && entry.dirty;
+        let hot = |(pinned, entry): &&(Pinned, Entry)| *pinned == Pinned::Hot && entry.dirty;
         assert_eq!(held.len(), self.held_resident as usize);
         let dirty = held.iter().filter(|(_, entry)| entry.dirty).count();
         assert_eq!(dirty, self.held_dirty as usize);
@@ -846,7 +846,7 @@ mod tests {
         Clean(u64),
         Evict(u64),
         Touch(u64),
-        Hold(u64, Hold),
+        Pin(u64, Pinned),
     }
 
     /// 48 pages in three MiBs.
@@ -856,7 +856,7 @@ mod tests {
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let page = (0..48u64).prop_map(|number| number / 16 * UNIT_PAGES + number % 16);
-        let hold = prop_oneof![Just(Hold::Free), Just(Hold::Resting), Just(Hold::Hot)];
+        let pinned = prop_oneof![Just(Pinned::No), Just(Pinned::Cold), Just(Pinned::Hot)];
         let step = prop_oneof![
             4 => (page.clone(), any::<bool>(), prop_oneof![Just(FULL), 1..=254u8])
                 .prop_map(|(page, dirty, mask)| Step::Put(page, dirty, mask)),
@@ -864,7 +864,7 @@ mod tests {
             2 => page.clone().prop_map(Step::Clean),
             1 => page.clone().prop_map(Step::Evict),
             1 => page.prop_map(Step::Touch),
-            1 => (0..3u64, hold).prop_map(|(unit, hold)| Step::Hold(unit, hold)),
+            1 => (0..3u64, pinned).prop_map(|(unit, pinned)| Step::Pin(unit, pinned)),
         ];
         prop::collection::vec(step, 1..200)
     }
@@ -875,14 +875,14 @@ mod tests {
         let mut map = PageMap::new(SLOTS, kind, pages_per_block);
         let mut twin: BTreeMap<u64, Entry> = BTreeMap::new();
         let mut free: Vec<u32> = (0..SLOTS).collect();
-        let mut holds = [Hold::Free; 3];
+        let mut pins = [Pinned::No; 3];
         let mut stamp = 0;
         for step in steps {
             match step {
-                Step::Hold(unit, hold) => {
+                Step::Pin(unit, pinned) => {
                     let (first, end) = (unit * UNIT_PAGES, (unit + 1) * UNIT_PAGES);
-                    map.set_hold(first, end, hold);
-                    holds[unit as usize] = hold;
+                    map.set_pinned(first, end, pinned);
+                    pins[unit as usize] = pinned;
                 }
                 Step::Put(page, dirty, mask) => {
                     let slot = free
@@ -915,7 +915,7 @@ mod tests {
                         let range = first..first + pages_per_block;
                         twin.range(range).all(|(_, entry)| !entry.dirty)
                     };
-                    let loose = |page: &u64| holds[(page / UNIT_PAGES) as usize] == Hold::Free;
+                    let loose = |page: &u64| pins[(page / UNIT_PAGES) as usize] == Pinned::No;
                     let possible = twin
                         .keys()
                         .filter(|page| loose(page))
@@ -934,7 +934,7 @@ mod tests {
                     let hits = map.touch(page, page + 1);
                     let block = page / pages_per_block * pages_per_block;
                     let resident = twin.range(block..block + pages_per_block).next().is_some();
-                    let free = holds[(page / UNIT_PAGES) as usize] == Hold::Free;
+                    let free = pins[(page / UNIT_PAGES) as usize] == Pinned::No;
                     assert_eq!(hits, u64::from(resident && free));
                 }
             }

@@ -26,9 +26,9 @@ use device::{Device, DeviceError};
 use ledger::{Identity, Ledger, LedgerError, Record};
 
 use crate::cache::{Abandon, Cache, Condition, Ends, sample_crc, sample_pages, spare_for};
-use crate::compare::Known;
+use crate::compare::KnownContents;
 use crate::engine::{Hybrid, Inner, Recovered};
-use crate::label::{Label, PAGE, Tie, Unlabelled};
+use crate::label::{Attachment, Label, PAGE, Unlabelled};
 use crate::map::{PageMap, REGION_PAGES};
 use crate::open_error::OpenError;
 use crate::pair::{Keeper, Pair, PairBook, Refusal, Verdict, is_ours, judge, judge_both};
@@ -37,7 +37,7 @@ use crate::refuse::{loses, makes, refused};
 use crate::relabel::Change;
 use crate::settings::Settings;
 use crate::slow::Slow;
-use crate::tier::{Kept, Mode};
+use crate::tier::{ExtentRecord, Mode};
 
 /// How a pair is to be opened.
 #[derive(Clone, Default)]
@@ -59,7 +59,7 @@ pub struct Ties {
     pub mode: Option<Mode>,
     /// A mistake in the record of pairs, which the crash run must catch.
     #[cfg(test)]
-    pub(crate) planted: Option<crate::cache::Bug>,
+    pub(crate) planted: Option<crate::cache::Mutation>,
 }
 
 impl Hybrid {
@@ -259,7 +259,7 @@ impl Hybrid {
         };
         let _halt = inner.halt_moves(&cache).await;
         // Most of it while users go on; then hold them up for the rest.
-        inner.clean_most(&cache).await?;
+        inner.destage_most(&cache).await?;
         inner.close_gate().await;
         let answer = inner.let_go(&cache).await;
         inner.open_gate();
@@ -424,7 +424,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Ends what goes on behind the users' backs: no fill, round of cleaning or unmarking is under way
+    /// Ends what goes on behind the users' backs: no fill, round of cleaning or clearing of intents is under way
     /// afterwards, and none will begin. The gate is closed.
     async fn quiet(&self, cache: &Rc<Cache>) {
         cache.quiesce_fills().await;
@@ -435,7 +435,7 @@ impl Inner {
     /// Detaches: the gate is closed.
     async fn let_go(&self, cache: &Rc<Cache>) -> Result<(), OpenError> {
         cache.quiesce_fills().await;
-        self.clean_all(cache).await?;
+        self.destage_all(cache).await?;
         self.slow.flush().await?;
         cache.committed().await?;
         let clean = Pair {
@@ -449,7 +449,7 @@ impl Inner {
             }
             return Err(error);
         }
-        if let Err(error) = cache.label.change(Change::Tie(Tie::Detached)).await {
+        if let Err(error) = cache.label.change_attachment(Attachment::Detached).await {
             // One copy may say "detached" already, so nothing may count on the cache any more. Nothing
             // is dirty: the slow device goes on alone, if the tie can be cut at all.
             cache.fail(error.clone()).await;
@@ -469,9 +469,9 @@ impl Inner {
     async fn put_down(&self, cache: &Rc<Cache>) -> Result<(), OpenError> {
         cache.quiesce_fills().await;
         let mut first: Result<(), OpenError> = cache.committed().await.map_err(OpenError::from);
-        // A rested disk needs no marks, and a full set of fingerprints recognises it best.
-        let unmarked = self.unmark(cache, Nanos(0)).await;
-        first = first.and(unmarked.map_err(OpenError::from));
+        // A rested disk needs no intents, and a full set of fingerprints recognises it best.
+        let cleared = self.clear_intents(cache, Nanos(0)).await;
+        first = first.and(cleared.map_err(OpenError::from));
         // No round is under way from here on, and once the cache has stopped none begins.
         let _turn = cache.cleaning.acquire(1).await;
         // After that: a round that failed may have written pages without a flush, and a fingerprint of what a power
@@ -557,7 +557,7 @@ impl Inner {
         label.sequence = sequence;
         label.generation = generation;
         label.mode = Some(ties.mode.unwrap_or(settings.mode));
-        label.tie = Tie::Detached;
+        label.attachment = Attachment::Detached;
         if wipes {
             Label::wipe(&fast).await?;
         }
@@ -694,13 +694,13 @@ impl Inner {
 
     fn put_to_work(self: &Rc<Self>, cache: &Rc<Cache>) {
         self.remember_reads(cache.slots.borrow().total());
-        env::spawn(Rc::clone(self).clean_loop(Rc::clone(cache)));
-        env::spawn(Rc::clone(self).unmark_loop(Rc::clone(cache)));
+        env::spawn(Rc::clone(self).destage_loop(Rc::clone(cache)));
+        env::spawn(Rc::clone(self).clear_intents_loop(Rc::clone(cache)));
         env::spawn(Rc::clone(self).interval_loop(Rc::clone(cache)));
         env::spawn(Rc::clone(self).pace_loop(Rc::clone(cache)));
-        env::spawn(Rc::clone(self).raise_loop(Rc::clone(cache)));
+        env::spawn(Rc::clone(self).promote_loop(Rc::clone(cache)));
         env::spawn(Rc::clone(self).copy_loop(Rc::clone(cache)));
-        env::spawn(Rc::clone(self).lower_loop(Rc::clone(cache)));
+        env::spawn(Rc::clone(self).demote_loop(Rc::clone(cache)));
         env::spawn(Rc::clone(self).published_loop(Rc::clone(cache)));
         self.begin_tier(cache);
     }
@@ -725,9 +725,9 @@ impl Inner {
         let pages_per_block = settings.block.0 / PAGE;
         // The log may still name slots behind the end of a cache that was made smaller since.
         let mut map = PageMap::new(label.slots_max, settings.policy, pages_per_block);
-        let mut marks: Map<u64, bool> = Map::default();
+        let mut intents: Map<u64, bool> = Map::default();
         let mut samples: Map<u64, Option<u32>> = Map::default();
-        let mut kept: BTreeMap<u32, Kept> = BTreeMap::new();
+        let mut kept: BTreeMap<u32, ExtentRecord> = BTreeMap::new();
         let mut wrong: Option<String> = None;
         let whole_pages = self.slow.whole_pages();
         let visit = |record: Record<'_>| match understand(record) {
@@ -753,8 +753,8 @@ impl Inner {
                 }
                 map.put(page, entry.slot, entry.dirty, entry.mask, entry.crc, start);
             }
-            Some(Fact::Mark(region, marked)) => {
-                marks.insert(region, marked);
+            Some(Fact::Intent(region, marked)) => {
+                intents.insert(region, marked);
             }
             Some(Fact::Sample(number, crc)) => {
                 samples.insert(number, crc);
@@ -797,18 +797,18 @@ impl Inner {
         if label.slots < label.slots_max {
             map.resize(label.slots, settings.policy, pages_per_block);
         }
-        marks.retain(|_, marked| *marked);
+        intents.retain(|_, marked| *marked);
         // A cache that failed destaged some of its data, past the map: its clean entries and
         // fingerprints are out of date.
         let known = keeper.now();
-        let failing =
-            label.tie == Tie::Failing || (known.failing && known.cache == Some(label.uuid));
+        let failing = label.attachment == Attachment::Failing
+            || (known.failing && known.cache == Some(label.uuid));
         if !failing {
             let ours = keeper.now().cache == Some(label.uuid) || label.is_of(&self.name);
-            let known = Known {
+            let known = KnownContents {
                 map: &map,
                 slots: label.slots,
-                marks: &marks,
+                intents: &intents,
                 samples: &samples,
                 closed: label.closed,
                 all: ties.verify,
@@ -836,8 +836,8 @@ impl Inner {
             },
         );
         let mut recovered = Recovered::default();
-        for region in marks.into_keys() {
-            cache.marks.borrow_mut().recovered(region);
+        for region in intents.into_keys() {
+            cache.intents.borrow_mut().recovered(region);
         }
         for slot in 0..used {
             let found = cache.map.borrow().in_slot(slot);
@@ -845,7 +845,7 @@ impl Inner {
                 continue;
             };
             cache.slots.borrow_mut().take(slot);
-            let marked = cache.marks.borrow().is_marked(page / REGION_PAGES);
+            let marked = cache.intents.borrow().has(page / REGION_PAGES);
             if (marked || doubted) && !entry.dirty {
                 // The slow device may have changed beneath; the slot waits for the removal's commit.
                 cache.unmap_page(page);
@@ -971,7 +971,7 @@ impl Inner {
                 .resize(slots, settings.policy, pages_per_block);
         } else {
             cache.quiesce_fills().await;
-            self.clean_all(cache).await?;
+            self.destage_all(cache).await?;
             cache.slots.borrow_mut().withdraw(slots);
             cache.drop_slots_from(slots);
             cache.committed().await?;
@@ -1005,9 +1005,9 @@ fn gone(volume: &str, error: &OpenError) -> DeviceError {
 /// Did the fast device fail in a way that the volume can go on with: dirty data are destaged, or nothing is dirty?
 fn goes_home(cache: &Cache) -> bool {
     match &*cache.condition.borrow() {
-        Condition::Failing(_) => cache.failing_noted.get(),
-        Condition::Passing(_) => true,
-        Condition::Running | Condition::Dead(_) => false,
+        Condition::Evacuating(_) => cache.failing_noted.get(),
+        Condition::PassThrough(_) => true,
+        Condition::Running | Condition::Failed(_) => false,
     }
 }
 

@@ -24,7 +24,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 #[cfg(test)]
-use crate::cache::Bug;
+use crate::cache::Mutation;
 use crate::label::{Label, Unlabelled};
 use crate::tier::Mode;
 
@@ -103,7 +103,7 @@ pub(crate) struct Keeper {
     known: Cell<bool>,
     /// A mistake to make, which the crash run must catch.
     #[cfg(test)]
-    pub planted: Cell<Option<Bug>>,
+    pub planted: Cell<Option<Mutation>>,
 }
 
 impl Keeper {
@@ -127,7 +127,7 @@ impl Keeper {
         let now = self.now.get();
         #[cfg(test)]
         let now = match self.planted.get() {
-            Some(Bug::OlderAccepted) => Pair {
+            Some(Mutation::OlderAccepted) => Pair {
                 generation: 0,
                 ..now
             },
@@ -153,7 +153,7 @@ impl Keeper {
     pub fn note(&self, pair: Pair) -> Result<(), String> {
         #[cfg(test)]
         let pair = Pair {
-            dirty: pair.dirty && self.planted.get() != Some(Bug::UnrecordedDirty),
+            dirty: pair.dirty && self.planted.get() != Some(Mutation::UnrecordedDirty),
             ..pair
         };
         if self.written.get() && self.now.get() == pair {
@@ -226,7 +226,7 @@ pub(crate) fn judge_both(
     abandoned: &[u128],
     force: bool,
 ) -> Verdict {
-    let is_cache = |label: &Label| label.tie.counts() && !abandoned.contains(&label.uuid);
+    let is_cache = |label: &Label| label.attachment.counts() && !abandoned.contains(&label.uuid);
     let has_none = match found {
         Ok(label) => !is_cache(label),
         Err(why) => matches!(why, Unlabelled::Blank | Unlabelled::Foreign),
@@ -254,7 +254,7 @@ pub(crate) fn judge(
     });
     match found {
         Ok(label) if given_up(label.uuid) => judge_ended(record, None),
-        Ok(label) if label.tie.counts() => {
+        Ok(label) if label.attachment.counts() => {
             judge_live(record, label, force && is_ours(name, record, label))
         }
         Ok(label) => judge_ended(record, Some(label)),
@@ -332,14 +332,14 @@ mod tests {
     use base::Bytes;
 
     use super::*;
-    use crate::label::Tie;
+    use crate::label::Attachment;
 
     const A: u128 = 0xa;
     const B: u128 = 0xb;
 
-    fn label(uuid: u128, generation: u64, tie: Tie) -> Result<Label, Unlabelled> {
+    fn label(uuid: u128, generation: u64, attachment: Attachment) -> Result<Label, Unlabelled> {
         let mut label = Label::layout(Bytes::mib(64), None, Bytes::gib(1), "v", uuid).unwrap();
-        (label.generation, label.tie) = (generation, tie);
+        (label.generation, label.attachment) = (generation, attachment);
         Ok(label)
     }
 
@@ -383,9 +383,11 @@ mod tests {
             record(Some(A), 5, false),
             record(Some(A), 5, true),
         ];
-        let live = |uuid, generation| label(uuid, generation, Tie::Attached);
-        let ended = |uuid, generation| label(uuid, generation, Tie::Detached);
-        let others = |generation, tie| label(B, generation, tie).map(|label| named(label, "w"));
+        let live = |uuid, generation| label(uuid, generation, Attachment::Attached);
+        let ended = |uuid, generation| label(uuid, generation, Attachment::Detached);
+        let others = |generation, attachment| {
+            label(B, generation, attachment).map(|label| named(label, "w"))
+        };
         #[rustfmt::skip]
         let table: [(&str, Result<Label, Unlabelled>, [&str; 4]); 22] = [
             // the fast device              no record       no cache        A, clean        A, dirty
@@ -402,15 +404,15 @@ mod tests {
             ("B same",   live(B, 5),                  ["open",         "older/make",   "older/make",   "nothere"]),
             ("B newer",  live(B, 6),                  ["open",         "open",         "another/make", "nothere"]),
             ("B older",  live(B, 4),                  ["open",         "older/make",   "older/make",   "nothere"]),
-            ("other same",  others(5, Tie::Attached), ["open",         "older",        "older",        "nothere"]),
-            ("other newer", others(6, Tie::Attached), ["open",         "open",         "another",      "nothere"]),
-            ("other older", others(4, Tie::Attached), ["open",         "older",        "older",        "nothere"]),
-            ("other fails", others(6, Tie::Failing),  ["open",         "open",         "another",      "nothere"]),
-            ("A fails",  label(A, 5, Tie::Failing),   ["open",         "older/make",   "open",         "open"]),
+            ("other same",  others(5, Attachment::Attached), ["open",         "older",        "older",        "nothere"]),
+            ("other newer", others(6, Attachment::Attached), ["open",         "open",         "another",      "nothere"]),
+            ("other older", others(4, Attachment::Attached), ["open",         "older",        "older",        "nothere"]),
+            ("other fails", others(6, Attachment::Failing),  ["open",         "open",         "another",      "nothere"]),
+            ("A fails",  label(A, 5, Attachment::Failing),   ["open",         "older/make",   "open",         "open"]),
             ("A ended",  ended(A, 5),                 ["make",         "make",         "make",         "make"]),
             ("A ended before", ended(A, 4),           ["make",         "make",         "make",         "nothere"]),
             ("B ended",  ended(B, 9),                 ["make",         "make",         "make",         "nothere"]),
-            ("A given up", label(A, 5, Tie::Abandoned), ["make",       "make",         "make",         "make"]),
+            ("A given up", label(A, 5, Attachment::Abandoned), ["make",       "make",         "make",         "make"]),
         ];
         for (name, found, verdicts) in table {
             let said = records.map(|record| word(record, &found, &[]));
@@ -421,26 +423,26 @@ mod tests {
     #[test]
     fn a_cache_on_the_list_of_abandoned_ones_counts_no_more() {
         let dirty = record(Some(A), 5, true);
-        let a = label(A, 5, Tie::Attached);
-        let b = label(B, 9, Tie::Attached);
+        let a = label(A, 5, Attachment::Attached);
+        let b = label(B, 9, Attachment::Attached);
         assert_eq!(word(dirty, &a, &[A]), "make");
         assert_eq!(word(dirty, &Err(Unlabelled::Blank), &[A]), "make");
         assert_eq!(word(dirty, &b, &[B]), "nothere", "A is missed all the same");
         assert_eq!(word(None, &a, &[A]), "make");
         assert_eq!(word(dirty, &b, &[A]), "open", "a later attachment");
-        let earlier = label(B, 3, Tie::Attached);
+        let earlier = label(B, 3, Attachment::Attached);
         assert_eq!(word(dirty, &earlier, &[A]), "older/make");
     }
 
     #[test]
-    fn a_label_that_keeps_the_beginning_of_a_name_alone_does_not_prove_whose_cache_it_is() {
+    fn a_label_with_the_beginning_of_a_name_does_not_prove_whose_cache_it_is() {
         let (long, kept) = ("database-of-node-1", "database-of-node");
-        let b = label(B, 4, Tie::Attached).map(|label| named(label, kept));
+        let b = label(B, 4, Attachment::Attached).map(|label| named(label, kept));
         let clean = record(Some(A), 5, false);
         let forced = |found| judge(long, clean, found, &[], true);
         assert!(matches!(forced(&b), Verdict::Refuse(Refusal::Older(_))));
         // That the record names it does.
-        let a = label(A, 4, Tie::Attached).map(|label| named(label, kept));
+        let a = label(A, 4, Attachment::Attached).map(|label| named(label, kept));
         assert_eq!(forced(&a), Verdict::Make);
     }
 
@@ -452,9 +454,9 @@ mod tests {
             Err(Unlabelled::Foreign),
             Err(Unlabelled::Version(2)),
             Err(Unlabelled::Damaged),
-            label(A, 4, Tie::Attached),
-            label(B, 7, Tie::Attached),
-            label(B, 7, Tie::Detached),
+            label(A, 4, Attachment::Attached),
+            label(B, 7, Attachment::Attached),
+            label(B, 7, Attachment::Detached),
         ];
         for found in states {
             let verdict = judge("v", dirty, &found, &[], true);
@@ -469,12 +471,12 @@ mod tests {
             ..pair
         });
         for generation in [0, 4, 5, 6] {
-            let found = label(A, generation, Tie::Attached);
+            let found = label(A, generation, Attachment::Attached);
             assert_eq!(word(accepted, &found, &[]), "open");
-            let ended = label(A, generation, Tie::Detached);
+            let ended = label(A, generation, Attachment::Detached);
             assert_eq!(word(accepted, &ended, &[]), "make");
         }
-        let other = label(B, 9, Tie::Attached);
+        let other = label(B, 9, Attachment::Attached);
         assert_eq!(word(accepted, &other, &[]), "nothere");
         assert_eq!(word(accepted, &Err(Unlabelled::Blank), &[]), "nothere");
     }
@@ -583,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_may_appear_after_a_power_cut_is_written_over_though_it_is_not_seen() {
+    fn a_record_that_may_appear_after_a_power_cut_is_written_over_unseen() {
         /// The first write fails, and is on the disk all the same while the old record is read.
         #[derive(Default)]
         struct Late {

@@ -214,7 +214,7 @@ impl Inner {
     ) -> Result<Buf, DeviceError> {
         let Some(cache) = self.live_cache() else {
             let buf = self.slow.read(at, buf, class).await?;
-            self.figures.read(0, buf.len() as u64, false);
+            self.counters.read(0, buf.len() as u64, false);
             return Ok(buf);
         };
         let byte = at.byte();
@@ -277,7 +277,7 @@ impl Inner {
                 }
             }
         }
-        self.figures
+        self.counters
             .read(tally.fast, tally.slow, sequential.sequential);
         for fill in fills {
             self.start_fill(fill, byte, &buf);
@@ -466,7 +466,7 @@ impl Inner {
     /// Which missed pages are worth a copy? This is decided, and the fill registered, before the read is sent. From now
     /// on a write of one of the pages makes its copy void.
     ///
-    /// `caches`: the block cache takes what it admits; what belongs to an extent that is up is copied anyway.
+    /// `caches`: the block cache takes what it admits; what belongs to an extent that is fast is copied anyway.
     fn choose_fills(
         &self,
         cache: &Rc<Cache>,
@@ -502,8 +502,8 @@ impl Inner {
                 };
                 let wanted = match place(page) {
                     // While a region moves as published, only its mover copies.
-                    Place::Up => !cache.tier.published.moves(page, next),
-                    Place::Sinking => false,
+                    Place::Fast => !cache.tier.published.moves(page, next),
+                    Place::Demoting => false,
                     Place::Slow => caches && worth(),
                 };
                 if wanted {

@@ -1,4 +1,4 @@
-//! What the hybrid keeps in its ledger: the map, the write-intent marks and the fingerprints.
+//! What the hybrid keeps in its ledger: the map, the write intents and the fingerprints.
 //!
 //! | key | value |
 //! |---|---|
@@ -12,16 +12,16 @@
 use base::{Bytes, Map};
 use ledger::{Batch, Owner, Record};
 
+use crate::intents::WriteIntents;
 use crate::map::{Entry, FULL, PageMap};
-use crate::marks::Marks;
-use crate::tier::{Kept, Table};
+use crate::tier::{ExtentRecord, Table};
 
 const PAGE: u64 = 0;
-const MARK: u64 = 1;
+const INTENT: u64 = 1;
 const SAMPLE: u64 = 2;
 const EXTENT: u64 = 3;
 const STATE_UP: u8 = 1;
-const STATE_SINKING: u8 = 2;
+const STATE_DEMOTING: u8 = 2;
 /// Extents have 2^8 to 2^18 pages: 1 MiB to 1 GiB.
 const SHIFTS: std::ops::RangeInclusive<u8> = 8..=18;
 const FLAG_DIRTY: u8 = 1;
@@ -31,9 +31,9 @@ const FLAG_PARTIAL: u8 = 2;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fact {
     Page(u64, Option<Entry>),
-    Mark(u64, bool),
+    Intent(u64, bool),
     Sample(u64, Option<u32>),
-    Extent(u32, Option<Kept>),
+    Extent(u32, Option<ExtentRecord>),
 }
 
 pub(crate) fn put_page(batch: &mut Batch, page: u64, entry: &Entry) {
@@ -58,11 +58,11 @@ pub(crate) fn page(batch: &mut Batch, page: u64, map: &PageMap) {
     }
 }
 
-pub(crate) fn mark(batch: &mut Batch, region: u64, marked: bool) {
+pub(crate) fn intent(batch: &mut Batch, region: u64, marked: bool) {
     if marked {
-        batch.put(region << 2 | MARK, &[]);
+        batch.put(region << 2 | INTENT, &[]);
     } else {
-        batch.remove(region << 2 | MARK);
+        batch.remove(region << 2 | INTENT);
     }
 }
 
@@ -73,12 +73,12 @@ pub(crate) fn sample(batch: &mut Batch, number: u64, crc: Option<u32>) {
     }
 }
 
-pub(crate) fn extent(batch: &mut Batch, extent: u32, kept: Option<Kept>) {
+pub(crate) fn extent(batch: &mut Batch, extent: u32, kept: Option<ExtentRecord>) {
     let key = u64::from(extent) << 2 | EXTENT;
     match kept {
         Some(kept) => {
-            let state = if kept.sinking {
-                STATE_SINKING
+            let state = if kept.demoting {
+                STATE_DEMOTING
             } else {
                 STATE_UP
             };
@@ -119,7 +119,7 @@ pub(crate) fn understand(record: Record<'_>) -> Option<Fact> {
             };
             Some(Fact::Page(number, Some(entry)))
         }
-        (MARK, value) => Some(Fact::Mark(number, value.is_some())),
+        (INTENT, value) => Some(Fact::Intent(number, value.is_some())),
         (SAMPLE, None) => Some(Fact::Sample(number, None)),
         (SAMPLE, Some(value)) => {
             let crc = u32::from_le_bytes(value.try_into().ok()?);
@@ -127,10 +127,10 @@ pub(crate) fn understand(record: Record<'_>) -> Option<Fact> {
         }
         (EXTENT, None) => Some(Fact::Extent(number.try_into().ok()?, None)),
         (EXTENT, Some(&[state, shift]))
-            if matches!(state, STATE_UP | STATE_SINKING) && SHIFTS.contains(&shift) =>
+            if matches!(state, STATE_UP | STATE_DEMOTING) && SHIFTS.contains(&shift) =>
         {
-            let kept = Kept {
-                sinking: state == STATE_SINKING,
+            let kept = ExtentRecord {
+                demoting: state == STATE_DEMOTING,
                 shift,
             };
             Some(Fact::Extent(number.try_into().ok()?, Some(kept)))
@@ -139,11 +139,11 @@ pub(crate) fn understand(record: Record<'_>) -> Option<Fact> {
     }
 }
 
-/// Lends the live records to the ledger's compaction: slots in order, then marks, fingerprints and extents.
+/// Lends the live records to the ledger's compaction: slots in order, then intents, fingerprints and extents.
 pub(crate) struct Live<'a> {
     pub map: &'a PageMap,
     pub slots: u32,
-    pub marks: &'a Marks,
+    pub intents: &'a WriteIntents,
     pub samples: &'a Map<u64, Option<u32>>,
     pub table: &'a Table,
 }
@@ -160,8 +160,8 @@ impl Owner for Live<'_> {
             }
         }
         // Few enough to go at once.
-        for region in self.marks.regions() {
-            mark(out, region, true);
+        for region in self.intents.regions() {
+            intent(out, region, true);
         }
         let mut numbers: Vec<u64> = self.samples.keys().copied().collect();
         numbers.sort_unstable();
@@ -177,10 +177,10 @@ impl Owner for Live<'_> {
     fn live(&self) -> Option<Bytes> {
         let top = u64::MAX >> 24; // Keys of pages fit five bytes and two bits.
         let pages = Batch::record_bytes(top, 10) * u64::from(self.map.resident());
-        let marks = Batch::record_bytes(top, 0) * self.marks.len() as u64;
+        let intents = Batch::record_bytes(top, 0) * self.intents.len() as u64;
         let samples = Batch::record_bytes(top, 4) * self.samples.len() as u64;
         let extents = Batch::record_bytes(top, 2) * self.table.len() as u64;
-        Some(pages + marks + samples + extents)
+        Some(pages + intents + samples + extents)
     }
 }
 
@@ -205,11 +205,11 @@ mod tests {
         let mut batch = Batch::new();
         put_page(&mut batch, 5, &full);
         put_page(&mut batch, 6, &part);
-        mark(&mut batch, 9, true);
-        mark(&mut batch, 9, false);
+        intent(&mut batch, 9, true);
+        intent(&mut batch, 9, false);
         sample(&mut batch, 2, Some(4));
-        let kept = Kept {
-            sinking: true,
+        let kept = ExtentRecord {
+            demoting: true,
             shift: 12,
         };
         extent(&mut batch, 7, Some(kept));
@@ -223,8 +223,8 @@ mod tests {
             [
                 Fact::Page(5, Some(full)),
                 Fact::Page(6, Some(part)),
-                Fact::Mark(9, true),
-                Fact::Mark(9, false),
+                Fact::Intent(9, true),
+                Fact::Intent(9, false),
                 Fact::Sample(2, Some(4)),
                 Fact::Extent(7, Some(kept)),
                 Fact::Extent(8, None),

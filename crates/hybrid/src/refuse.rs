@@ -19,7 +19,7 @@ pub(crate) fn holding(found: &Result<Label, Unlabelled>) -> String {
             "holds cache {:032x} of '{}' ({}, attachment {})",
             label.uuid,
             label.name,
-            label.tie.word(),
+            label.attachment.word(),
             label.generation
         ),
         Err(Unlabelled::Blank) => "is blank".to_owned(),

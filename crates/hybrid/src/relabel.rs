@@ -6,9 +6,9 @@
 //! Detached  -> Attached    Opened     a cache was made
 //! Attached  -> Attached    Opened, Slots, Closed
 //! Failing   -> Attached    Opened     after a start that forgot every clean page
-//! Attached  -> Failing     Tie
-//! Attached  -> Detached    Tie
-//! any       -> Abandoned   Tie
+//! Attached  -> Failing     Attachment
+//! Attached  -> Detached    Attachment
+//! any       -> Abandoned   Attachment
 //! ```
 //!
 //! Always true:
@@ -21,7 +21,7 @@ use std::rc::Rc;
 use device::{Device, DeviceError, Op};
 use env::sync::Semaphore;
 
-use crate::label::{Label, Tie};
+use crate::label::{Attachment, Label};
 
 /// How a label may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(crate) enum Change {
     /// Closed: the fingerprints are those of what the slow device has now.
     Closed,
     /// Other words on whether its contents count.
-    Tie(Tie),
+    Attachment(Attachment),
 }
 
 /// The label after `change`; `None` if there is no such arrow.
@@ -44,24 +44,26 @@ fn changed(label: &Label, change: Change) -> Option<Label> {
     };
     let may = match change {
         Change::Opened(generation) => {
-            next.tie = Tie::Attached;
+            next.attachment = Attachment::Attached;
             next.generation = generation;
-            label.tie != Tie::Abandoned
+            label.attachment != Attachment::Abandoned
         }
         Change::Slots(slots) => {
             next.slots = slots;
-            label.tie == Tie::Attached
+            label.attachment == Attachment::Attached
         }
         Change::Closed => {
             next.closed = true;
-            label.tie == Tie::Attached
+            label.attachment == Attachment::Attached
         }
-        Change::Tie(tie) => {
-            next.tie = tie;
-            match tie {
-                Tie::Attached => false,
-                Tie::Failing | Tie::Detached => label.tie == Tie::Attached || label.tie == tie,
-                Tie::Abandoned => true,
+        Change::Attachment(attachment) => {
+            next.attachment = attachment;
+            match attachment {
+                Attachment::Attached => false,
+                Attachment::Failing | Attachment::Detached => {
+                    label.attachment == Attachment::Attached || label.attachment == attachment
+                }
+                Attachment::Abandoned => true,
             }
         }
     };
@@ -88,6 +90,11 @@ impl Labels {
         self.now.borrow()
     }
 
+    /// Has the label say `attachment`, as [`Labels::change`] does it.
+    pub async fn change_attachment(&self, attachment: Attachment) -> Result<(), DeviceError> {
+        self.change(Change::Attachment(attachment)).await
+    }
+
     /// Writes a changed label over both copies, durably.
     ///
     /// # Errors
@@ -99,7 +106,10 @@ impl Labels {
             return Err(DeviceError::Gone {
                 device: self.fast.info().name,
                 op: Op::Write,
-                why: format!("its cache is {} by now", self.now.borrow().tie.word()),
+                why: format!(
+                    "its cache is {} by now",
+                    self.now.borrow().attachment.word()
+                ),
             });
         };
         let answer = next.write_both(&self.fast).await;
@@ -108,8 +118,8 @@ impl Labels {
             (Ok(()), _) => *now = next,
             // A number that may be on the device is not given twice; and words that end a cache hold from
             // when they may have been written.
-            (Err(_), Change::Tie(tie)) => {
-                (now.sequence, now.tie, now.closed) = (next.sequence, tie, false);
+            (Err(_), Change::Attachment(attachment)) => {
+                (now.sequence, now.attachment, now.closed) = (next.sequence, attachment, false);
             }
             (Err(_), _) => now.sequence = next.sequence,
         }
@@ -125,39 +135,52 @@ mod tests {
 
     use super::*;
 
-    fn label(tie: Tie) -> Label {
+    fn label(attachment: Attachment) -> Label {
         let mut label = Label::layout(Bytes::mib(4), None, Bytes::mib(64), "v", 7).unwrap();
-        label.tie = tie;
+        label.attachment = attachment;
         label
     }
 
     #[test]
     fn no_arrow_leads_back_from_a_cache_that_was_given_up_or_fails() {
-        let all = [Tie::Attached, Tie::Failing, Tie::Detached, Tie::Abandoned];
+        let all = [
+            Attachment::Attached,
+            Attachment::Failing,
+            Attachment::Detached,
+            Attachment::Abandoned,
+        ];
         let arrows = |change: Change| {
-            let from = all.map(|tie| changed(&label(tie), change).map(|next| next.tie));
-            from.map(|to| to.map_or('-', |tie| tie.word().chars().next().unwrap_or('?')))
-                .into_iter()
-                .collect::<String>()
+            let from = all
+                .map(|attachment| changed(&label(attachment), change).map(|next| next.attachment));
+            from.map(|to| {
+                to.map_or('-', |attachment| {
+                    attachment.word().chars().next().unwrap_or('?')
+                })
+            })
+            .into_iter()
+            .collect::<String>()
         };
         // From attached, failing, detached, given up; to the first letter of the same words.
         assert_eq!(arrows(Change::Opened(3)), "aaa-");
         assert_eq!(arrows(Change::Slots(64)), "a---");
         assert_eq!(arrows(Change::Closed), "a---");
-        assert_eq!(arrows(Change::Tie(Tie::Attached)), "----");
-        assert_eq!(arrows(Change::Tie(Tie::Failing)), "ff--");
-        assert_eq!(arrows(Change::Tie(Tie::Detached)), "d-d-");
-        assert_eq!(arrows(Change::Tie(Tie::Abandoned)), "gggg");
+        assert_eq!(arrows(Change::Attachment(Attachment::Attached)), "----");
+        assert_eq!(arrows(Change::Attachment(Attachment::Failing)), "ff--");
+        assert_eq!(arrows(Change::Attachment(Attachment::Detached)), "d-d-");
+        assert_eq!(arrows(Change::Attachment(Attachment::Abandoned)), "gggg");
     }
 
     #[test]
     fn a_change_that_met_a_failing_cache_leaves_it_failing() {
         env::Runtime::simulated(1).block_on(async {
             let fast: Rc<dyn Device> = Memory::new("ssd0", Bytes::mib(4));
-            let labels = Rc::new(Labels::new(Rc::clone(&fast), label(Tie::Attached)));
+            let labels = Rc::new(Labels::new(Rc::clone(&fast), label(Attachment::Attached)));
             // Both begin in the same moment; one is first.
             let other = Rc::clone(&labels);
-            let failing = env::spawn(async move { other.change(Change::Tie(Tie::Failing)).await });
+            let failing =
+                env::spawn(
+                    async move { other.change(Change::Attachment(Attachment::Failing)).await },
+                );
             env::yield_now().await;
             let grown = labels.change(Change::Slots(100)).await;
             assert_eq!(failing.await, Ok(()));
@@ -167,27 +190,39 @@ mod tests {
                 "cannot write on ssd0: it is gone (its cache is failing by now)"
             );
             let found = Label::read(&fast).await.unwrap().unwrap();
-            assert_eq!(found.tie, Tie::Failing);
+            assert_eq!(found.attachment, Attachment::Failing);
         });
     }
 
     #[test]
-    fn a_label_that_could_not_be_written_is_followed_by_one_with_a_greater_number() {
+    fn a_label_that_could_not_be_written_is_followed_by_a_greater_number() {
         env::Runtime::simulated(2).block_on(async {
             let memory = Memory::new("ssd0", Bytes::mib(4));
             let book = Book::new(env::rng("faults"));
             let fast: Rc<dyn Device> = book.wrap(memory);
-            let labels = Labels::new(Rc::clone(&fast), label(Tie::Attached));
+            let labels = Labels::new(Rc::clone(&fast), label(Attachment::Attached));
             labels.change(Change::Opened(1)).await.unwrap();
             let before = labels.borrow().sequence;
             let rule = Rule::new(Injury::Error(Done::Part)).on(&[Op::Write]);
             book.add(rule.within(Span::bytes(0, 8192)).once());
-            assert!(labels.change(Change::Tie(Tie::Detached)).await.is_err());
-            assert_eq!(labels.borrow().tie, Tie::Detached, "it may say so");
-            labels.change(Change::Tie(Tie::Abandoned)).await.unwrap();
+            assert!(
+                labels
+                    .change(Change::Attachment(Attachment::Detached))
+                    .await
+                    .is_err()
+            );
+            assert_eq!(
+                labels.borrow().attachment,
+                Attachment::Detached,
+                "it may say so"
+            );
+            labels
+                .change(Change::Attachment(Attachment::Abandoned))
+                .await
+                .unwrap();
             assert!(labels.borrow().sequence >= before + 3);
             let found = Label::read(&fast).await.unwrap().unwrap();
-            assert_eq!(found.tie, Tie::Abandoned);
+            assert_eq!(found.attachment, Attachment::Abandoned);
         });
     }
 }

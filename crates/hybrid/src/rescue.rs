@@ -4,7 +4,7 @@
 //! label, record of pairs -> the log cannot be replayed -> salvage: records and gaps, in order
 //!   -> a page recorded after the last gap: right         dirty entries stay, of clean ones the slow device has all
 //!   -> any other page may have changed in a gap          the newest dirty copy stays if it is whole; listed
-//!   -> the whole map anew, without clean pages, fingerprints and marks
+//!   -> the whole map anew, without clean pages, fingerprints and intents
 //! ```
 //!
 //! A lost batch does not say what it held: it may have recorded any page that no later batch records. Where the
@@ -31,7 +31,7 @@ use crate::open_error::OpenError;
 use crate::pair::{Pair, Verdict, judge};
 use crate::record::{self, Fact, understand};
 use crate::refuse::holding;
-use crate::tier::Kept;
+use crate::tier::ExtentRecord;
 
 /// Which cache is to be rescued.
 #[derive(Debug, Clone)]
@@ -74,7 +74,7 @@ impl Rescued {
 struct Found {
     entries: BTreeMap<u64, Entry>,
     holders: BTreeMap<u32, u64>,
-    extents: BTreeMap<u32, Kept>,
+    extents: BTreeMap<u32, ExtentRecord>,
     /// Pages recorded since the last gap.
     fresh: BTreeSet<u64>,
     /// Pages whose contents were in slots that others have by now.
@@ -101,7 +101,7 @@ impl Found {
                 self.extents.remove(&extent);
             }
             // Neither is valid after a gap.
-            Some(Fact::Mark(..) | Fact::Sample(..)) => {}
+            Some(Fact::Intent(..) | Fact::Sample(..)) => {}
         }
     }
 
@@ -126,15 +126,15 @@ impl Found {
 /// What the new map holds.
 enum Row {
     Page(u64, Entry),
-    Mark(u64),
-    Extent(u32, Kept),
+    Intent(u64),
+    Extent(u32, ExtentRecord),
 }
 
 impl Row {
     fn put(&self, out: &mut Batch) {
         match self {
             Row::Page(page, entry) => record::put_page(out, *page, entry),
-            Row::Mark(region) => record::mark(out, *region, true),
+            Row::Intent(region) => record::intent(out, *region, true),
             Row::Extent(number, kept) => record::extent(out, *number, Some(*kept)),
         }
     }
@@ -248,7 +248,7 @@ async fn sort(
         .iter()
         .map(|page| page / REGION_PAGES)
         .collect();
-    rows.extend(regions.into_iter().map(Row::Mark));
+    rows.extend(regions.into_iter().map(Row::Intent));
     rows
 }
 
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_told_of_after_the_last_gap_is_believed() {
+    fn only_what_is_recorded_after_the_last_gap_is_fresh() {
         let mut found = Found::default();
         found.page(1, entry(10));
         found.page(2, entry(20));

@@ -28,10 +28,10 @@ pub(crate) struct Slots {
     total: u32,
     cursor: u32,
     // Freed since the last cut; freed before it, waiting for that commit.
-    open: Vec<u32>,
-    cut: Vec<u32>,
+    released: Vec<u32>,
+    committing: Vec<u32>,
     // Committed, waiting for readers: (epoch at which they were released, slots).
-    waiting: VecDeque<(u64, Vec<u32>)>,
+    reclaimable: VecDeque<(u64, Vec<u32>)>,
     epoch: u64,
     /// Readers by epoch: (epoch, how many still read).
     readers: VecDeque<(u64, u32)>,
@@ -45,9 +45,9 @@ impl Slots {
             free_count: 0,
             total: 0,
             cursor: 0,
-            open: Vec::new(),
-            cut: Vec::new(),
-            waiting: VecDeque::new(),
+            released: Vec::new(),
+            committing: Vec::new(),
+            reclaimable: VecDeque::new(),
             epoch: 0,
             readers: VecDeque::new(),
         };
@@ -65,7 +65,7 @@ impl Slots {
 
     /// Freed slots that only a commit can make free again.
     pub fn awaiting_commit(&self) -> u32 {
-        (self.open.len() + self.cut.len()) as u32
+        (self.released.len() + self.committing.len()) as u32
     }
 
     fn is_free(&self, slot: u32) -> bool {
@@ -125,23 +125,23 @@ impl Slots {
     /// The map names `slot` no longer.
     pub fn release(&mut self, slot: u32) {
         debug_assert!(!self.is_free(slot));
-        self.open.push(slot);
+        self.released.push(slot);
     }
 
     /// A batch of map changes is cut: what was freed until now waits for its commit.
     pub fn cut(&mut self) {
-        self.cut.append(&mut self.open);
+        self.committing.append(&mut self.released);
     }
 
     /// The batch of the last cut is durable.
     pub fn committed(&mut self) {
-        let freed = std::mem::take(&mut self.cut);
+        let freed = std::mem::take(&mut self.committing);
         if !freed.is_empty() {
             // Readers of this epoch and before may still look at these slots; later ones cannot.
-            self.waiting.push_back((self.epoch, freed));
+            self.reclaimable.push_back((self.epoch, freed));
             self.epoch += 1;
         }
-        self.settle();
+        self.reclaim();
     }
 
     /// A read of mapped slots begins; give the answer back to [`Slots::leave`].
@@ -165,20 +165,20 @@ impl Slots {
             while self.readers.front().is_some_and(|(_, count)| *count == 0) {
                 self.readers.pop_front();
             }
-            if !self.waiting.is_empty() {
-                self.settle();
+            if !self.reclaimable.is_empty() {
+                self.reclaim();
             }
         }
     }
 
-    fn settle(&mut self) {
+    fn reclaim(&mut self) {
         let oldest = self.readers.front().map_or(u64::MAX, |(epoch, _)| *epoch);
         while self
-            .waiting
+            .reclaimable
             .front()
             .is_some_and(|(epoch, _)| *epoch < oldest)
         {
-            let (_, freed) = self.waiting.pop_front().expect("seen just now");
+            let (_, freed) = self.reclaimable.pop_front().expect("seen just now");
             for slot in freed {
                 // A shrunk cache forgets the slots behind its end.
                 if slot < self.total {
@@ -213,7 +213,7 @@ impl Slots {
         self.withdraw(total);
         self.total = total;
         self.free.truncate((total as usize).div_ceil(64));
-        for list in [&mut self.open, &mut self.cut] {
+        for list in [&mut self.released, &mut self.committing] {
             list.retain(|slot| *slot < total);
         }
         if self.cursor >= total {

@@ -56,14 +56,14 @@ pub struct Written {
 
 /// The engine's counters.
 #[derive(Default)]
-pub(crate) struct Figures {
+pub(crate) struct Counters {
     random_reads: Cell<Share>,
     sequential_reads: Cell<Share>,
     random_writes: Cell<Written>,
     sequential_writes: Cell<Written>,
 }
 
-impl Figures {
+impl Counters {
     pub fn read(&self, fast: u64, slow: u64, sequential: bool) {
         let cell = if sequential {
             &self.sequential_reads

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cached:  lock -> room and slots -> data to free slots -> map them -> (commit at flush or FUA)
-//! past:    lock -> mark durable -> forget clean pages -> slow write;  dirty pages take the cached way
+//! past:    lock -> intent durable -> forget clean pages -> slow write;  dirty pages take the cached way
 //! ```
 //!
 //! Always true:
@@ -99,7 +99,7 @@ impl Inner {
         }
         let len = range.end - range.start;
         let stream = self.observe_stream(range.start, len);
-        self.figures.write(len, stream.sequential);
+        self.counters.write(len, stream.sequential);
         let mut counted = false;
         loop {
             let Some(cache) = self.write_cache().await? else {
@@ -154,8 +154,8 @@ impl Inner {
             let cached = match place {
                 None => cached,
                 // Zeroes of some length are cheaper on the slow device, wherever their extent lives.
-                Some(Place::Up) => !big_zeroes,
-                Some(Place::Sinking) => false,
+                Some(Place::Fast) => !big_zeroes,
+                Some(Place::Demoting) => false,
                 Some(Place::Slow) => cached && !alone,
             };
             let cached = cached && self.flash_budget_allows(Bytes(piece.end - piece.start));
@@ -506,7 +506,7 @@ impl Inner {
         end: u64,
     ) -> Result<crate::cache::SlowWrite, DeviceError> {
         cache.forget_pages(first, end);
-        match cache.begin_loose_write(first, end) {
+        match cache.begin_unrecorded_write(first, end) {
             Some(write) => Ok(write),
             None => cache.begin_slow_write(first, end).await,
         }
@@ -609,7 +609,7 @@ impl Inner {
         match fast {
             // A fast device that failed with nothing dirty leaves the slow one in charge.
             Err(error) => {
-                if !matches!(*cache.condition.borrow(), Condition::Passing(_)) {
+                if !matches!(*cache.condition.borrow(), Condition::PassThrough(_)) {
                     return Err(error);
                 }
                 self.slow.flush().await

@@ -78,7 +78,7 @@ fn close(ours: f64, theirs: &Value, digits: i32, what: &str) {
 }
 
 #[test]
-fn every_ascii_trace_is_told_by_its_content_and_counts_as_measured() {
+fn every_ascii_trace_is_recognised_and_counts_as_measured() {
     let Some(traces) = traces() else { return };
     for path in [
         "llm/opt7b-offload-34s.ascii.zst",

@@ -142,7 +142,7 @@ fn commits(entries: u64, count: u64, per_batch: u64, waiting: u64) {
             }
             let seconds = start.elapsed().as_secs_f64();
             let after = ledger.figures();
-            let done = ledger::Figures {
+            let done = ledger::Counters {
                 records: after.records - before.records,
                 swept: after.swept - before.swept,
                 device_writes: after.device_writes - before.device_writes,

@@ -56,7 +56,7 @@ pub struct Identity {
 
 /// What a ledger has done since it was opened, and where it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Figures {
+pub struct Counters {
     /// Batches prepared and durable (several may have shared one write).
     pub batches: u64,
     /// Records in them, without swept ones.
@@ -164,7 +164,7 @@ struct State {
     /// Bytes put that may be live, where the owner does not say.
     bound: u64,
     since_sweep: u64,
-    figures: Figures,
+    figures: Counters,
     spare: Vec<Vec<u8>>,
 }
 
@@ -462,7 +462,7 @@ impl Ledger {
                     largest: 0,
                     bound: start.put_bytes,
                     since_sweep: 0,
-                    figures: Figures::default(),
+                    figures: Counters::default(),
                     spare: Vec::new(),
                 }),
             }),
@@ -745,10 +745,10 @@ impl Ledger {
     }
 
     /// What the ledger has done since it was opened, and where it stands.
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> Counters {
         let state = self.inner.state.borrow();
         let block = BLOCK as u64;
-        Figures {
+        Counters {
             log_used: (state.head.position - state.tail.position) * block,
             log_size: self.inner.log_blocks * block,
             sequence: state.durable,

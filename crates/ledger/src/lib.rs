@@ -31,7 +31,7 @@ mod sweep;
 
 pub use batch::{Batch, Record, VALUE_MAX};
 pub use error::LedgerError;
-pub use ledger::{Figures, Identity, Ledger, PAYLOAD_MAX, Prepared};
+pub use ledger::{Counters, Identity, Ledger, PAYLOAD_MAX, Prepared};
 pub use map::Map;
 pub use report::{Loss, Replay, Salvaged};
 pub use sweep::Owner;

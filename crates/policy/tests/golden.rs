@@ -104,7 +104,7 @@ fn arc_misses_as_published_within_three_tenths_of_a_point() {
 }
 
 #[test]
-fn s3_fifo_with_two_bit_counters_misses_as_published_within_three_tenths_of_a_point() {
+fn s3_fifo_with_two_bit_counters_misses_within_0_3_points_of_the_paper() {
     let options = S3FifoOptions {
         counter_bits: 2,
         ..S3FifoOptions::default()

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equally_good_answers_the_smallest_counts_are_taken_and_the_constant_costs_nothing() {
+    fn of_equal_answers_the_smallest_counts_win_and_the_constant_is_free() {
         // 10 = c + 1 n + 2 m; 20 = c + 2 n + 4 m: n + 2 m = 10, least n^2 + m^2 at (2, 4); c = 0.
         let solution = solved(3, &[1.0, 1.0, 2.0, 1.0, 2.0, 4.0], &[10.0, 20.0]);
         let expected = [0.0, 2.0, 4.0];

@@ -38,7 +38,7 @@ const DIRTY: u16 = 1;
 
 /// What the cache did, in blocks and requests (a request that spans blocks counts once for each).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct Counters {
     /// Pieces served by the SSD at once.
     pub hits: u64,
     /// Blocks copied to the SSD.
@@ -69,7 +69,7 @@ struct Inner {
     /// Requests under way on a cache block: reads and writes.
     users: RefCell<Map<u32, (u32, u32)>>,
     changed: Event,
-    counts: Cell<Counts>,
+    counts: Cell<Counters>,
     /// The first write-back that failed: flushes fail from then on.
     failed: RefCell<Option<String>>,
 }
@@ -203,7 +203,7 @@ impl Dmssd {
     ///
     /// # Errors
     /// A device's.
-    pub async fn bring_home(self) -> Result<(), DeviceError> {
+    pub async fn destage_all(self) -> Result<(), DeviceError> {
         let inner = &self.inner;
         let mut dirty: Vec<(u64, u32)> = {
             let table = inner.table.borrow();
@@ -222,7 +222,7 @@ impl Dmssd {
     }
 
     /// What it did so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> Counters {
         self.inner.counts.get()
     }
 
@@ -234,7 +234,7 @@ impl Dmssd {
 }
 
 impl Inner {
-    fn count(&self, change: impl FnOnce(&mut Counts)) {
+    fn count(&self, change: impl FnOnce(&mut Counters)) {
         let mut counts = self.counts.get();
         change(&mut counts);
         self.counts.set(counts);
@@ -568,9 +568,9 @@ mod tests {
                 .unwrap();
             assert_eq!(
                 cache.counts(),
-                Counts {
+                Counters {
                     fills: 1,
-                    ..Counts::default()
+                    ..Counters::default()
                 }
             );
             let place = fast.contents(Span::bytes(0, BLOCK as u64));
@@ -668,7 +668,7 @@ mod tests {
                 third.read_at(block(6), Bytes(512)).await.unwrap()[..],
                 [8; 512]
             );
-            third.bring_home().await.unwrap();
+            third.destage_all().await.unwrap();
             assert_eq!(slow.contents(Span::new(block(6), Bytes(512))), [8; 512]);
         });
     }
@@ -685,7 +685,7 @@ mod tests {
                 slow.set_latency(base::Nanos::micros(900));
                 fast.set_latency(base::Nanos::micros(100));
                 let cache = Rc::new(cache(&slow, &fast));
-                let mut twin = vec![0_u8; slow_size as usize];
+                let mut reference = vec![0_u8; slow_size as usize];
                 for round in 0..60_u8 {
                     // Requests of one round lie side by side, so that their order does not matter.
                     let mut tasks = Vec::new();
@@ -696,13 +696,13 @@ mod tests {
                         let sector = Sector::containing(at);
                         let cache = Rc::clone(&cache);
                         if dice.chance(0.5) {
-                            twin[range].fill(round + 1);
+                            reference[range].fill(round + 1);
                             let data = View::copy_of(&vec![round + 1; len as usize]);
                             tasks.push(env::spawn(async move {
                                 cache.write_at(sector, data).await.unwrap();
                             }));
                         } else {
-                            let expected = twin[range].to_vec();
+                            let expected = reference[range].to_vec();
                             tasks.push(env::spawn(async move {
                                 let read = cache.read_at(sector, Bytes(len)).await.unwrap();
                                 assert!(
@@ -721,9 +721,9 @@ mod tests {
                 assert!(counts.bypassed_dirty > 0 && counts.fills > 0, "{counts:?}");
                 env::sleep(base::Nanos::secs(1)).await;
                 let cache = Rc::into_inner(cache).expect("all requests have ended");
-                cache.bring_home().await.unwrap();
+                cache.destage_all().await.unwrap();
                 assert!(
-                    slow.contents(Span::bytes(0, slow_size)) == twin,
+                    slow.contents(Span::bytes(0, slow_size)) == reference,
                     "seed {seed}"
                 );
             });

@@ -29,7 +29,7 @@ use env::Runtime;
 use env::fs::Direct;
 use env::sync::join_all;
 use policy::share::{BytesPerSec, Costs};
-use store::queue::{Queue, QueueOptions};
+use store::qos::queue::{Queue, QueueOptions};
 use store::{Change, Settings, Store};
 
 const MIB: u64 = 1 << 20;

@@ -16,7 +16,7 @@
 //! - [`Store`]: `open` from a device to a store; `names` objects as wholes; `data` and `read` their bytes; `commit` what
 //!   makes it durable; `reserve` promised room; `scrub` and `check` whether all is well.
 //! - [`queue`] in front of a device: which requests wait, and which is next.
-//! - [`guard`]: a replaced writer changes and sees nothing any more; `told`: how long the queue is, for those who
+//! - [`fence`]: a replaced writer changes and sees nothing any more; `load_report`: how long the queue is, for those who
 //!   choose between copies.
 //! - [`server`] and [`client`]: all of it over a network; [`wire`] what they say to each other.
 //!
@@ -33,7 +33,7 @@
 //!     let second = store.write("songs/1", 5, View::copy_of(b", sea"), Change::default()).await.unwrap();
 //!     assert_eq!(&store.read("songs/1", 0, 100, Class::Foreground).await.unwrap()[..], b"hello, sea");
 //!
-//!     let late = Change::default().only_if(Condition::Generation(first));
+//!     let late = Change::default().only_if(Condition::Version(first));
 //!     let refused = store.write("songs/1", 0, View::copy_of(b"J"), late).await;
 //!     assert!(matches!(refused, Err(StoreError::Condition { found, .. }) if found == second));
 //!
@@ -46,7 +46,7 @@
 //! ```
 //!
 //! Source: PROBS 3.1 (objects by offset and length on a device of their own; used, reserved and free room); overwrites,
-//! checksums, generations and crash safety are ours.
+//! checksums, versions and crash safety are ours.
 //!
 //! Always true:
 //! 1. After a crash at any instant the store is in the state after some change, and no change whose flush was
@@ -55,52 +55,23 @@
 //! 3. No read gives bytes whose checksum differs from that of what was written.
 //! 4. `free + reserved + used = total`, and no page is in two objects: looked at in every open.
 
-mod book;
-pub mod calibrate;
-pub mod capability;
-mod check;
-pub mod client;
-mod commit;
-pub mod costs;
-mod damage;
-mod damaged;
-mod data;
-mod error;
-pub mod guard;
-mod layout;
-mod load;
-mod locks;
-mod names;
-pub mod node;
+pub mod net;
 mod object;
-mod open;
-pub mod queue;
-mod read;
-mod record;
-mod reserve;
-mod scrub;
-mod segment;
-pub mod server;
-pub mod session;
-mod space;
-mod table;
-mod told;
-mod trim;
-pub mod wire;
-
+pub mod qos;
 #[cfg(test)]
 mod tests;
 
-pub use check::{BadBlock, Finding, Report, check};
-pub use damage::Damage;
-pub use error::{OpenError, StoreError};
-pub use layout::Settings;
-pub use object::{
-    ATTRIBUTES_MAX, Change, Condition, Extent, Figures, Generation, Listing, NAME_MAX,
-    SpaceFigures, Stat,
+pub use crate::object::check::{Report, check};
+pub use crate::object::damage::Damage;
+pub use crate::object::error::{OpenError, StoreError};
+pub use crate::object::finding::{BadBlock, Finding};
+pub use crate::object::layout::Settings;
+pub use crate::object::open::Store;
+pub use crate::object::reserve::Reservation;
+pub use crate::object::scrub::ScrubStep;
+pub use crate::object::trim::KeepsBlocks;
+pub use crate::object::types::{
+    ATTRIBUTES_MAX, AllocatedRange, Change, Condition, Counters, Listing, NAME_MAX, ReservationId,
+    SpaceFigures, Stat, Version,
 };
-pub use open::Store;
-pub use reserve::{Reservation, ReservationId};
-pub use scrub::ScrubStep;
-pub use told::{Caller, place_of};
-pub use trim::KeepsBlocks;
+pub use crate::qos::load_report::{ClientTag, place_of};

@@ -1,11 +1,11 @@
 //! The whole stack, top to bottom, on one page.
 //!
 //! ```text
-//! configuration -> trees: what shares a device, hybrid or NBD address lives on one thread
+//! configuration -> data threads: what shares a device, hybrid or NBD address lives on one thread
 //!
 //!   export    front::nbd::Server   one per address, all exports of that address
 //!   cluster   vdisk::cluster       virtual disks with copies in stores, here and elsewhere (cluster_tree)
-//!   store     store::server        objects and reservations (store_tree)
+//!   store     store::net::server        objects and reservations (store_tree)
 //!                 |
 //!   volume    Meter                figures of what clients ask
 //!             hybrid::Hybrid       cache of the slow device on the fast one
@@ -38,12 +38,12 @@ use crate::registry::Registry;
 use crate::secrets;
 use crate::serve::plain;
 use crate::socket_folder;
-use crate::store_tree::{OpenStore, believed};
-use crate::tree::{OpenDevice, OpenServer, OpenVolume, Tree, TreeHandle};
+use crate::store_tree::{OpenStore, assumed_costs};
+use crate::thread::{DataThread, OpenDevice, OpenServer, OpenVolume, ThreadHandle};
 use crate::volume_exports::AtAddress;
 
 /// How long to wait for an address that another process has.
-const PATIENCE: Nanos = Nanos::secs(2);
+const ADDRESS_TIMEOUT: Nanos = Nanos::secs(2);
 /// Seed of a modelled device's chance (where its heads stand at the start, and such).
 const MODEL_SEED: u64 = 1;
 
@@ -66,7 +66,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What to call the tree: what stands at its top.
+    /// What to call the data thread: what stands at its top.
     pub fn names(&self) -> Vec<String> {
         let exports = self.exports.iter().map(|export| export.device.clone());
         let stores = self.stores.iter().map(|store| store.name.clone());
@@ -164,9 +164,9 @@ fn group_of(export: &ExportConfig) -> &str {
     }
 }
 
-/// Cuts a configuration into trees that share nothing. Devices without a user join the first one, where
+/// Cuts a configuration into data threads that share nothing. Devices without a user join the first one, where
 /// they can be attached to its volumes.
-pub fn trees(config: &Config) -> Vec<Plan> {
+pub fn threads(config: &Config) -> Vec<Plan> {
     let mut groups = Groups::default();
     for device in &config.devices {
         groups.of(&device.name);
@@ -213,24 +213,24 @@ pub fn trees(config: &Config) -> Vec<Plan> {
     let mut plans: BTreeMap<usize, Plan> = BTreeMap::new();
     let spare = |device: &&DeviceConfig| !used.contains(&device.name.as_str());
     for device in config.devices.iter().filter(|device| !spare(device)) {
-        let tree = groups.of(&device.name);
-        plans.entry(tree).or_default().devices.push(device.clone());
+        let root = groups.of(&device.name);
+        plans.entry(root).or_default().devices.push(device.clone());
     }
     for hybrid in &config.hybrids {
-        let tree = groups.of(hybrid.name());
-        plans.entry(tree).or_default().hybrids.push(hybrid.clone());
+        let root = groups.of(hybrid.name());
+        plans.entry(root).or_default().hybrids.push(hybrid.clone());
     }
     for store in &config.stores {
-        let tree = groups.of(&store.device);
-        plans.entry(tree).or_default().stores.push(store.clone());
+        let root = groups.of(&store.device);
+        plans.entry(root).or_default().stores.push(store.clone());
     }
     if let Some(cluster) = &config.cluster {
-        let tree = groups.of(CLUSTER);
-        plans.entry(tree).or_default().cluster = Some(cluster.clone());
+        let root = groups.of(CLUSTER);
+        plans.entry(root).or_default().cluster = Some(cluster.clone());
     }
     for export in &config.exports {
-        let tree = groups.of(group_of(export));
-        plans.entry(tree).or_default().exports.push(export.clone());
+        let root = groups.of(group_of(export));
+        plans.entry(root).or_default().exports.push(export.clone());
     }
     let mut plans: Vec<Plan> = plans.into_values().collect();
     for plan in &mut plans {
@@ -254,11 +254,11 @@ pub fn trees(config: &Config) -> Vec<Plan> {
     plans
 }
 
-/// Starts the thread of one tree. `started` hears when it is up, or why not.
+/// Starts one data thread. `started` hears when it is up, or why not.
 pub fn start(
     plan: Plan,
     started: oneshot::Sender<anyhow::Result<Started>>,
-) -> anyhow::Result<TreeHandle> {
+) -> anyhow::Result<ThreadHandle> {
     let names = plan.names();
     let volumes: Vec<String> = plan.hybrids.iter().map(|h| h.name().to_owned()).collect();
     let stores: Vec<String> = plan.stores.iter().map(|store| store.name.clone()).collect();
@@ -284,9 +284,9 @@ pub fn start(
             let driver = runtime.driver_name();
             runtime.block_on(async move {
                 match build(plan, driver).await {
-                    Ok(tree) => {
-                        let _ = started.send(Ok(tree.started()));
-                        tree.run(mailbox).await;
+                    Ok(thread) => {
+                        let _ = started.send(Ok(thread.started()));
+                        thread.run(mailbox).await;
                     }
                     Err(error) => {
                         let _ = started.send(Err(error));
@@ -295,18 +295,18 @@ pub fn start(
             });
         })
         .context("cannot start a thread")?;
-    Ok(TreeHandle::new(
+    Ok(ThreadHandle::new(
         names, volumes, stores, cluster, poster, thread,
     ))
 }
 
-/// Builds one tree, bottom to top. What was opened before a failure is closed again.
-async fn build(plan: Plan, driver: &'static str) -> anyhow::Result<Rc<Tree>> {
-    let mut tree = Tree::new(driver);
-    match build_into(&mut tree, plan).await {
-        Ok(()) => Ok(Rc::new(tree)),
+/// Builds what one data thread has, bottom to top. What was opened before a failure is closed again.
+async fn build(plan: Plan, driver: &'static str) -> anyhow::Result<Rc<DataThread>> {
+    let mut thread = DataThread::new(driver);
+    match build_into(&mut thread, plan).await {
+        Ok(()) => Ok(Rc::new(thread)),
         Err(error) => {
-            for trouble in tree.close().await {
+            for trouble in thread.close().await {
                 tracing::error!("{trouble}");
             }
             Err(error)
@@ -314,7 +314,7 @@ async fn build(plan: Plan, driver: &'static str) -> anyhow::Result<Rc<Tree>> {
     }
 }
 
-async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
+async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
     // Listeners first: a port that is taken is found before any disk is touched.
     let mut listeners = Vec::new();
     for export in &plan.exports {
@@ -330,14 +330,14 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
             }
         }
     }
-    let mut doors = Vec::new();
+    let mut store_listeners = Vec::new();
     for store in &plan.stores {
         let mut listeners = Vec::new();
         for address in &store.listen {
             let what = ("clients of a store", "[[store]] listen");
             listeners.push(listen(address, plan.socket_mode, what).await?);
         }
-        doors.push(listeners);
+        store_listeners.push(listeners);
     }
     let mut entrances = Vec::new();
     let cluster_tls = plan.cluster.as_ref().and_then(|it| it.tls.as_ref());
@@ -351,14 +351,14 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
     }
     let (devices, hybrids) = (plan.devices.clone(), plan.hybrids.clone());
     for config in plan.devices {
-        let meter = Meter::new(open(&config, tree).await?);
-        tree.devices.push(OpenDevice { config, meter });
+        let meter = Meter::new(open(&config, thread).await?);
+        thread.devices.push(OpenDevice { config, meter });
     }
     for config in plan.hybrids {
-        let slow = tree
+        let slow = thread
             .find(&config.slow)
             .expect("the configuration was checked");
-        let fast = tree
+        let fast = thread
             .find(&config.fast)
             .expect("the configuration was checked");
         let kept = !ends_with_us(&config.slow, &devices, &hybrids);
@@ -369,42 +369,42 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
             mode: None,
         };
         let volume = OpenVolume::open(config, slow, fast, memory).await?;
-        tree.volumes.push(volume);
+        thread.volumes.push(volume);
     }
-    for (config, listeners) in plan.stores.into_iter().zip(doors) {
-        let device = tree
+    for (config, listeners) in plan.stores.into_iter().zip(store_listeners) {
+        let device = thread
             .find(&config.device)
             .expect("the configuration was checked");
-        let costs = believed(&config, &devices, &hybrids, device.info().rotational);
+        let costs = assumed_costs(&config, &devices, &hybrids, device.info().rotational);
         let clients = (listeners, plan.connections);
         let store = OpenStore::open(config, device, costs, &plan.data_dir, clients).await?;
-        tree.stores.push(store);
+        thread.stores.push(store);
     }
     if let Some(config) = plan.cluster {
-        let (stores, exports) = (&tree.stores, &plan.exports);
+        let (stores, exports) = (&thread.stores, &plan.exports);
         let clients = (cluster_tls, entrances, plan.connections);
         let open = OpenCluster::open(config, exports, stores, clients).await?;
-        tree.cluster = Some(open);
+        thread.cluster = Some(open);
     }
-    tree.exports = plan.exports;
+    thread.exports = plan.exports;
     for (configured, listener, tls) in listeners {
         let here = |export: &ExportConfig| export.nbd.contains(&configured);
-        let volumes = tree.cluster.iter().flat_map(|open| &open.exports);
+        let volumes = thread.cluster.iter().flat_map(|open| &open.exports);
         let volumes: Vec<_> = volumes.filter(|it| here(&it.config)).cloned().collect();
         let limits = match volumes.is_empty() {
             true => nbd_limits(plan.connections),
             false => cluster_tree::limits(plan.connections),
         };
         let server = nbd::Server::new(nbd::Config { limits, tls });
-        for export in &tree.exports {
+        for export in &thread.exports {
             if export.volume.is_none() && here(export) {
                 server.add_export(nbd::Export {
                     name: export.name.clone(),
                     description: String::new(),
-                    device: tree
+                    device: thread
                         .find(&export.device)
                         .expect("the configuration was checked"),
-                    read_only: export.read_only || tree.is_read_only(&export.device),
+                    read_only: export.read_only || thread.is_read_only(&export.device),
                 })?;
             }
         }
@@ -414,7 +414,7 @@ async fn build_into(tree: &mut Tree, plan: Plan) -> anyhow::Result<()> {
             server.set_supply(Rc::new(AtAddress(volumes)));
         }
         server.serve(listener);
-        tree.servers.push(OpenServer {
+        thread.servers.push(OpenServer {
             configured,
             address,
             server,
@@ -448,8 +448,8 @@ pub fn nbd_limits(connections: usize) -> nbd::Limits {
     }
 }
 
-/// Opens one device of the configuration; the members of a stripe are open in `tree` already.
-async fn open(config: &DeviceConfig, tree: &Tree) -> anyhow::Result<Rc<dyn Device>> {
+/// Opens one device of the configuration; the members of a stripe are open in `thread` already.
+async fn open(config: &DeviceConfig, thread: &DataThread) -> anyhow::Result<Rc<dyn Device>> {
     let name = config.name.as_str();
     let file = |path, direct, create| {
         device::File::open(
@@ -475,7 +475,7 @@ async fn open(config: &DeviceConfig, tree: &Tree) -> anyhow::Result<Rc<dyn Devic
         Kind::Striped { members, chunk } => {
             let mut parts: Vec<Rc<dyn Device>> = Vec::new();
             for member in members {
-                parts.push(tree.find(member).expect("the configuration was checked"));
+                parts.push(thread.find(member).expect("the configuration was checked"));
             }
             Striped::new(name, parts, *chunk)?
         }
@@ -506,13 +506,13 @@ pub async fn open_alone(config: &Config, name: &str) -> anyhow::Result<Rc<dyn De
         found
     };
     let device = find(name);
-    let mut tree = Tree::new("");
+    let mut thread = DataThread::new("");
     for member in members(&device) {
         let config = find(member);
-        let meter = Meter::new(open(&config, &tree).await?);
-        tree.devices.push(OpenDevice { config, meter });
+        let meter = Meter::new(open(&config, &thread).await?);
+        thread.devices.push(OpenDevice { config, meter });
     }
-    open(&device, &tree).await
+    open(&device, &thread).await
 }
 
 /// Listens, once the address is free: the kernel gives the sockets of a killed daemon back a moment after
@@ -523,7 +523,7 @@ async fn listen(
     (clients, key): (&str, &str),
 ) -> anyhow::Result<Listener> {
     socket_folder::make(address)?;
-    let deadline = env::now() + PATIENCE;
+    let deadline = env::now() + ADDRESS_TIMEOUT;
     let error = loop {
         match Listener::bind_as(address, mode) {
             Ok(listener) => return Ok(listener),
@@ -576,7 +576,7 @@ mod tests {
             ));
         }
         let config = config::read(&(text + rest), "test", None).unwrap();
-        trees(&config)
+        threads(&config)
             .iter()
             .map(|plan| plan.devices.iter().map(|d| d.name.clone()).collect())
             .collect()
@@ -584,23 +584,23 @@ mod tests {
 
     #[test]
     fn what_shares_nothing_has_a_thread_of_its_own() {
-        let trees = plans(
+        let threads = plans(
             "[[hybrid]]\nname = \"v\"\nslow = \"b\"\nfast = \"c\"\n\
              [[export]]\ndevice = \"a\"\nnbd = \"unix:a\"\n\
              [[export]]\ndevice = \"v\"\nnbd = \"unix:v\"\n",
         );
         // d and e are spare: they wait where they can be attached.
-        assert_eq!(trees, [vec!["a"], vec!["b", "c", "d", "e"]]);
+        assert_eq!(threads, [vec!["a"], vec!["b", "c", "d", "e"]]);
     }
 
     #[test]
     fn exports_at_one_address_share_a_thread() {
-        let trees = plans(
+        let threads = plans(
             "[[export]]\ndevice = \"a\"\nnbd = \"unix:x\"\n\
              [[export]]\ndevice = \"b\"\nnbd = \"unix:b\"\n\
              [[export]]\ndevice = \"c\"\nnbd = [\"unix:c\", \"unix:x\"]\n",
         );
-        assert_eq!(trees, [vec!["a", "c", "d", "e"], vec!["b"]]);
+        assert_eq!(threads, [vec!["a", "c", "d", "e"], vec!["b"]]);
     }
 
     #[test]
@@ -616,27 +616,27 @@ mod tests {
 
     #[test]
     fn a_store_lives_where_its_device_does() {
-        let trees = plans(
+        let threads = plans(
             "[[stripe]]\nname = \"s\"\ndevices = [\"b\", \"d\"]\n\
              [[store]]\nname = \"o\"\ndevice = \"s\"\nlisten = \"unix:o\"\n\
              [[export]]\ndevice = \"a\"\nnbd = \"unix:a\"\n",
         );
-        assert_eq!(trees, [vec!["a", "c", "e"], vec!["b", "d", "s"]]);
+        assert_eq!(threads, [vec!["a", "c", "e"], vec!["b", "d", "s"]]);
     }
 
     #[test]
-    fn an_export_of_a_volume_lives_where_the_cluster_does_with_all_at_its_address() {
-        let trees = plans(
+    fn an_export_of_a_volume_is_on_the_clusters_thread_with_all_at_its_address() {
+        let threads = plans(
             "[[store]]\nname = \"o\"\ndevice = \"b\"\nlisten = \"unix:o\"\n[cluster]\nnode = \"n1\"\n\
              [[export]]\ndevice = \"volume:vm1\"\nnbd = \"unix:x\"\n\
              [[export]]\ndevice = \"a\"\nnbd = \"unix:a\"\n\
              [[export]]\ndevice = \"c\"\nnbd = \"unix:x\"\n",
         );
-        assert_eq!(trees, [vec!["a", "d", "e"], vec!["b", "c"]]);
+        assert_eq!(threads, [vec!["a", "d", "e"], vec!["b", "c"]]);
     }
 
     #[test]
-    fn devices_nobody_exports_still_have_a_home() {
+    fn devices_without_an_export_still_have_a_thread() {
         assert_eq!(plans(""), [["a", "b", "c", "d", "e"]]);
     }
 }

@@ -91,7 +91,7 @@ pub enum ClientError {
 }
 
 /// How long to wait for an answer that needs no work.
-const PATIENCE: Duration = Duration::from_secs(15);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Names the file with the token to show.
 const TOKEN_FILE: &str = "TANADA_ADMIN_TOKEN_FILE";
 /// The longest path of a Unix socket.
@@ -130,7 +130,7 @@ impl Client {
 
     /// Reads `path`.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        let body = self.send(Method::GET, path, None, Some(PATIENCE))?;
+        let body = self.send(Method::GET, path, None, Some(ANSWER_TIMEOUT))?;
         self.parse(&body)
     }
 
@@ -178,22 +178,20 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<Vec<u8>>,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<Vec<u8>, ClientError> {
         let asked = self.exchange(method, path, body);
         let (status, body) = self.runtime.block_on(async {
-            match patience {
+            match timeout {
                 None => asked.await,
-                Some(patience) => {
-                    tokio::time::timeout(patience, asked)
-                        .await
-                        .unwrap_or_else(|_| {
-                            Err(ClientError::TooSlow {
-                                target: self.target.clone(),
-                                seconds: patience.as_secs(),
-                            })
+                Some(timeout) => tokio::time::timeout(timeout, asked)
+                    .await
+                    .unwrap_or_else(|_| {
+                        Err(ClientError::TooSlow {
+                            target: self.target.clone(),
+                            seconds: timeout.as_secs(),
                         })
-                }
+                    }),
             }
         })?;
         self.accepted(status, body, path)

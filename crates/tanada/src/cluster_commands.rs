@@ -6,7 +6,7 @@
 //! ```
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use base::Bytes;
 use clap::{Args, Subcommand};
@@ -108,7 +108,7 @@ pub enum Disk {
         /// The volume.
         name: Name,
         #[command(flatten)]
-        kept: Kept,
+        settings: DiskSettings,
         #[command(flatten)]
         ask: Ask,
     },
@@ -164,14 +164,14 @@ pub struct Create {
     #[arg(long)]
     size: Bytes,
     #[command(flatten)]
-    kept: Kept,
+    settings: DiskSettings,
     #[command(flatten)]
     ask: Ask,
 }
 
 /// How a volume is kept.
 #[derive(Args)]
-pub struct Kept {
+pub struct DiskSettings {
     /// Copies of each extent, 1 to 3 [default: 2, or 1 where all stores are in one failure domain]
     #[arg(long, value_name = "N")]
     copies: Option<u8>,
@@ -301,7 +301,7 @@ fn nothing() -> Map<String, Value> {
     Map::new()
 }
 
-pub fn told(disk: &Shown, json: bool, said: &str) -> anyhow::Result<()> {
+pub fn print_disk(disk: &Shown, json: bool, said: &str) -> anyhow::Result<()> {
     match json {
         true => show::json(disk),
         false => show::text(said),
@@ -328,7 +328,7 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
     match command {
         Disk::Create(create) => {
             let client = Client::new(create.ask.admin)?;
-            let new = new_disk(&create.name, create.size, &create.kept);
+            let new = new_disk(&create.name, create.size, &create.settings);
             let disk: Shown = client.send_json(Method::POST, "/v1/cluster/volumes", &new)?;
             let said = format!(
                 "{} has {} and {} copies; {}",
@@ -337,7 +337,7 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
                 disk.copies,
                 connect(&disk)
             );
-            told(&disk, create.ask.json, &said)
+            print_disk(&disk, create.ask.json, &said)
         }
         Disk::Snapshot { volume, name, ask } => {
             let called = Called {
@@ -348,7 +348,7 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
             let said = format!(
                 "{volume}@{name} is kept; `tanada volume clone {volume}@{name} NEW` makes a volume of it\n"
             );
-            told(&disk, ask.json, &said)
+            print_disk(&disk, ask.json, &said)
         }
         Disk::Snapshots { name, ask } => {
             let disk: Shown = Client::new(ask.admin)?.get(&path(&name, ""))?;
@@ -367,12 +367,12 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
             };
             let disk: Shown = Client::new(ask.admin)?.send_json(Method::POST, &path, &called)?;
             let said = format!("{name} begins as {source} is; {}", connect(&disk));
-            told(&disk, ask.json, &said)
+            print_disk(&disk, ask.json, &said)
         }
         Disk::Rollback { target, ask } => {
             let path = snapshot_path(&target, "/rollback")?;
             let disk: Shown = Client::new(ask.admin)?.send_json(Method::POST, &path, &nothing())?;
-            told(
+            print_disk(
                 &disk,
                 ask.json,
                 &format!("{} goes on from {target}\n", target.volume),
@@ -392,7 +392,7 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
             let path = path(&name, "");
             let disk: Shown = Client::new(ask.admin)?.send_json(Method::PATCH, &path, &change)?;
             let said = format!("{name} has {} now\n", table::size(disk.size_bytes));
-            told(&disk, ask.json, &said)
+            print_disk(&disk, ask.json, &said)
         }
         Disk::Rename { name, new, ask } => {
             let change = DiskChange {
@@ -401,15 +401,15 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
             };
             let path = path(&name, "");
             let disk: Shown = Client::new(ask.admin)?.send_json(Method::PATCH, &path, &change)?;
-            told(&disk, ask.json, &format!("{name} is called {new} now\n"))
+            print_disk(&disk, ask.json, &format!("{name} is called {new} now\n"))
         }
         Disk::Export { source, file, ask } => export(&source, &file, ask),
         Disk::Import {
             file,
             name,
-            kept,
+            settings,
             ask,
-        } => import(&file, &name, &kept, ask),
+        } => import(&file, &name, &settings, ask),
         Disk::Rm { what, ask } => {
             let path = match what.snapshot {
                 None => path(&what.volume, ""),
@@ -430,22 +430,22 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
             let path = path(&name, "/takeover");
             let disk: Shown = Client::new(ask.admin)?.send_json(Method::POST, &path, &wanted)?;
             let said = format!("{name} is open here for a minute; {}", connect(&disk));
-            told(&disk, ask.json, &said)
+            print_disk(&disk, ask.json, &said)
         }
         Disk::Repair(wanted) => repair(wanted),
     }
 }
 
-fn new_disk(name: &Name, size: Bytes, kept: &Kept) -> NewDisk {
+fn new_disk(name: &Name, size: Bytes, settings: &DiskSettings) -> NewDisk {
     NewDisk {
         name: name.to_string(),
         size_bytes: size.0,
-        copies: kept.copies,
-        min_copies: kept.min_copies,
-        priority: Some(kept.priority.clone()),
-        fairness: kept.fairness.map(Fairness::as_f64),
-        holder: kept.holder.clone(),
-        on_meta_loss: kept.on_meta_loss.clone(),
+        copies: settings.copies,
+        min_copies: settings.min_copies,
+        priority: Some(settings.priority.clone()),
+        fairness: settings.fairness.map(Fairness::as_f64),
+        holder: settings.holder.clone(),
+        on_meta_loss: settings.on_meta_loss.clone(),
     }
 }
 
@@ -480,7 +480,7 @@ fn repaired(found: &Repaired) -> String {
     let _ = writeln!(
         text,
         "\n{} extents reconciled, {} resynced to stores that were out, {} copies repaired",
-        found.reconciled_extents, found.resynced_extents, found.mended_copies
+        found.reconciled_extents, found.resynced_extents, found.repaired_copies
     );
     if found.repaired_bytes > 0 {
         let size = table::size(found.repaired_bytes);
@@ -519,7 +519,7 @@ fn entrance(disk: &Shown, here: &Here) -> anyhow::Result<env::net::Address> {
     Ok(address.parse()?)
 }
 
-fn export(source: &At, file: &std::path::Path, ask: Ask) -> anyhow::Result<()> {
+fn export(source: &At, file: &Path, ask: Ask) -> anyhow::Result<()> {
     let client = Client::new(ask.admin)?;
     let here: Here = client.get("/v1/cluster")?;
     // A snapshot is read by way of a clone, which takes no room.
@@ -572,7 +572,7 @@ fn remove_clone(client: &Client, name: &str) -> anyhow::Result<()> {
     }
 }
 
-fn import(file: &std::path::Path, name: &Name, kept: &Kept, ask: Ask) -> anyhow::Result<()> {
+fn import(file: &Path, name: &Name, settings: &DiskSettings, ask: Ask) -> anyhow::Result<()> {
     let client = Client::new(ask.admin)?;
     let here: Here = client.get("/v1/cluster")?;
     let bytes = disk_copy::size_of(file)?;
@@ -581,7 +581,7 @@ fn import(file: &std::path::Path, name: &Name, kept: &Kept, ask: Ask) -> anyhow:
         Some(disk) => (disk, false),
         None => {
             let whole = Bytes(bytes.next_multiple_of(4096).max(4096));
-            let new = new_disk(name, whole, kept);
+            let new = new_disk(name, whole, settings);
             (
                 client.send_json(Method::POST, "/v1/cluster/volumes", &new)?,
                 true,
@@ -686,7 +686,7 @@ pub fn page(disk: &Shown) -> String {
     line("copies", &copies);
     line(
         "in sync",
-        &format!("{} copies of each extent at least", disk.weakest),
+        &format!("{} copies of each extent at least", disk.redundancy_floor),
     );
     for out in &disk.out {
         let what = format!(

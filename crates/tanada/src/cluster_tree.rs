@@ -23,21 +23,23 @@ use env::net::{Address, Listener};
 use front::nbd::{self, Soon, Supplied, Supply};
 use policy::place::{Kind, Options, State, build};
 use report::terminal::said;
-use store::client::{Client, ClientOptions, Credentials};
-use store::node::Node;
-use store::wire::NodeKey;
+use store::net::client::{Client, ClientOptions, Credentials};
+use store::net::wire::NodeKey;
+use store::qos::manager::Manager;
 use vdisk::StoreNumber;
-use vdisk::announce;
 use vdisk::cluster::stores::{NewStore, StoreRecord};
 use vdisk::cluster::{Cluster, ClusterError, Settings, Ways};
-use vdisk::link::{Door, Link, LinkError, LocalDoor, Pending, RemoteDoor};
 use vdisk::meta::{Etcd, EtcdConfig, EtcdTls, MetaStore, Redb};
 use vdisk::record::Name;
+use vdisk::replica::broadcast as announce;
+use vdisk::replica::connect::{
+    Connection, ConnectionError, Connector, LocalConnector, Pending, RemoteConnector,
+};
 
 use crate::assemble::nbd_limits;
 use crate::secrets;
 use crate::store_tree::OpenStore;
-use crate::tree::OpenServer;
+use crate::thread::OpenServer;
 use crate::volume_exports::VolumeExport;
 
 /// Between two tries to register stores.
@@ -114,33 +116,33 @@ fn etcd_config(etcd: &cluster::EtcdConfig) -> anyhow::Result<EtcdConfig> {
 }
 
 /// A store at an address that is none.
-struct NoDoor(String);
+struct NoConnector(String);
 
-impl Door for NoDoor {
+impl Connector for NoConnector {
     fn open_since<'a>(
         &'a self,
         _guard: &'a str,
         _mark: u64,
         _least: u64,
-    ) -> Pending<'a, Rc<dyn Link>> {
-        Box::pin(async { Err(LinkError::Gone(self.0.clone())) })
+    ) -> Pending<'a, Rc<dyn Connection>> {
+        Box::pin(async { Err(ConnectionError::Gone(self.0.clone())) })
     }
 }
 
 /// The ways to stores: here, or by their addresses.
 struct Reach {
     /// By identity.
-    local: BTreeMap<String, Rc<Node>>,
+    local: BTreeMap<String, Rc<Manager>>,
     key: secrets::Key,
 }
 
 impl Ways for Reach {
-    fn way(&self, store: &StoreRecord) -> (Rc<dyn Door>, bool) {
+    fn way(&self, store: &StoreRecord) -> (Rc<dyn Connector>, bool) {
         if let Some(node) = self.local.get(&store.uuid) {
-            return (Rc::new(LocalDoor(Rc::clone(node))), true);
+            return (Rc::new(LocalConnector(Rc::clone(node))), true);
         }
-        let door: Rc<dyn Door> = match store.address.parse::<Address>() {
-            Ok(address) => Rc::new(RemoteDoor {
+        let connector: Rc<dyn Connector> = match store.address.parse::<Address>() {
+            Ok(address) => Rc::new(RemoteConnector {
                 address,
                 uuid: u128::from_str_radix(&store.uuid, 16).ok(),
                 credentials: Credentials::NodeKey(self.key),
@@ -149,9 +151,9 @@ impl Ways for Reach {
                     ..ClientOptions::default()
                 },
             }),
-            Err(error) => Rc::new(NoDoor(format!("store {}: {error}", store.name))),
+            Err(error) => Rc::new(NoConnector(format!("store {}: {error}", store.name))),
         };
-        (door, false)
+        (connector, false)
     }
 }
 
@@ -173,12 +175,12 @@ pub struct OpenCluster {
     /// Stores that are not registered yet, and why.
     waiting: RefCell<Vec<(NewStore, String)>>,
     /// This node's own, by their identities.
-    own: BTreeMap<u128, Rc<Node>>,
+    own: BTreeMap<u128, Rc<Manager>>,
     /// The numbers of the own stores that send load reports.
-    told: RefCell<BTreeSet<StoreNumber>>,
+    announcing: RefCell<BTreeSet<StoreNumber>>,
     node_key: NodeKey,
-    /// Ends with them: announcing, and hearing others.
-    telling: RefCell<Vec<env::CancelOnDrop<()>>>,
+    /// Tasks that announce load, and that hear others; they end with this.
+    tasks: RefCell<Vec<env::CancelOnDrop<()>>>,
     /// What is wrong with the meta store as a whole.
     warning: RefCell<Option<String>>,
     /// Why no other node is heard.
@@ -196,10 +198,8 @@ impl OpenCluster {
         (tls, listeners, connections): (Option<nbd::Tls>, Vec<(Address, Listener)>, usize),
     ) -> anyhow::Result<Rc<OpenCluster>> {
         let meta = Meta::open(&config.meta).context("[cluster] meta")?;
-        let own = stores
-            .iter()
-            .filter(|it| config.stores.contains(&it.config.name));
-        let own: Vec<&Rc<OpenStore>> = own.collect();
+        let named = |it: &&Rc<OpenStore>| config.stores.contains(&it.config.name);
+        let own: Vec<&Rc<OpenStore>> = stores.iter().filter(named).collect();
         let uuid = |store: &OpenStore| format!("{:032x}", store.node.uuid());
         let local = own.iter().map(|it| (uuid(it), Rc::clone(&it.node)));
         let key = secrets::read_or_make(&config.key_file)?;
@@ -208,7 +208,7 @@ impl OpenCluster {
             key,
         });
         let mine = own.iter().map(|it| (it.node.uuid(), Rc::clone(&it.node)));
-        let mine: Vec<(u128, Rc<Node>)> = mine.collect();
+        let mine: Vec<(u128, Rc<Manager>)> = mine.collect();
         let node: Name = config.node.parse().context("[cluster] node")?;
         let mut waiting = Vec::new();
         for store in own {
@@ -247,14 +247,14 @@ impl OpenCluster {
             servers,
             waiting: RefCell::new(waiting),
             own: mine.into_iter().collect(),
-            told: RefCell::default(),
+            announcing: RefCell::default(),
             node_key: NodeKey(key),
-            telling: RefCell::default(),
+            tasks: RefCell::default(),
             warning: RefCell::default(),
             deaf: RefCell::default(),
             _meta: meta,
         });
-        open.begin_to_hear();
+        open.begin_listening();
         match open.register().await {
             Ok(()) => {}
             // It may come later than this node.
@@ -280,7 +280,7 @@ impl OpenCluster {
                 Ok(record) => {
                     waiting.remove(at);
                     drop(waiting);
-                    self.begin_to_tell(record.number, new.uuid);
+                    self.begin_announcing(record.number, new.uuid);
                 }
                 Err(error) => {
                     let why = error.to_string();
@@ -314,14 +314,14 @@ impl OpenCluster {
     }
 
     /// From here on the others hear how long this store's queue is, if that is wanted.
-    fn begin_to_tell(&self, number: StoreNumber, uuid: u128) {
+    fn begin_announcing(&self, number: StoreNumber, uuid: u128) {
         let (Some(config), Some(node)) = (&self.config.announce, self.own.get(&uuid)) else {
             return;
         };
         let (route, every, node) = (config.route.clone(), config.every, Rc::clone(node));
         let key = self.node_key.clone();
-        self.told.borrow_mut().insert(number);
-        let telling = env::spawn(async move {
+        self.announcing.borrow_mut().insert(number);
+        let task = env::spawn(async move {
             loop {
                 let stores = vec![(number, Rc::clone(&node))];
                 let Err(error) =
@@ -330,11 +330,11 @@ impl OpenCluster {
                 env::sleep(ANNOUNCE_AGAIN).await;
             }
         });
-        self.telling.borrow_mut().push(env::cancel_scope(telling));
+        self.tasks.borrow_mut().push(env::cancel_scope(task));
     }
 
     /// From here on what the others' stores say reaches the policy, if that is wanted.
-    fn begin_to_hear(self: &Rc<Self>) {
+    fn begin_listening(self: &Rc<Self>) {
         let Some(config) = &self.config.announce else {
             return;
         };
@@ -343,13 +343,13 @@ impl OpenCluster {
         let hearing = env::spawn(async move {
             loop {
                 let cluster = open.clone();
-                let news = move |store, state: &State| {
+                let receive = move |store, state: &State| {
                     if let Some(open) = cluster.upgrade() {
                         open.deaf.take();
                         open.heard(store, state);
                     }
                 };
-                let Err(error) = announce::hear(route.clone(), key.clone(), news).await;
+                let Err(error) = announce::hear(route.clone(), key.clone(), receive).await;
                 tracing::warn!(%error, "other nodes' queues are not heard of");
                 let Some(open) = open.upgrade() else { return };
                 *open.deaf.borrow_mut() = Some(error.to_string());
@@ -357,12 +357,12 @@ impl OpenCluster {
                 env::sleep(ANNOUNCE_AGAIN).await;
             }
         });
-        self.telling.borrow_mut().push(env::cancel_scope(hearing));
+        self.tasks.borrow_mut().push(env::cancel_scope(hearing));
     }
 
     /// What comes back of this node's own says nothing: they are looked at directly.
     fn heard(&self, store: StoreNumber, state: &State) {
-        if !self.told.borrow().contains(&store) {
+        if !self.announcing.borrow().contains(&store) {
             self.cluster.heard(store, state);
         }
     }
@@ -413,19 +413,19 @@ impl OpenCluster {
     }
 
     fn clients_by_name(&self, volume: &str) -> u64 {
-        let figures = self.servers.iter().map(|it| it.server.figures());
-        let of = |figures: nbd::Figures| {
-            let theirs = figures.connections.into_iter();
+        let snapshot = self.servers.iter().map(|it| it.server.snapshot());
+        let of = |snapshot: nbd::ServerSnapshot| {
+            let theirs = snapshot.connections.into_iter();
             theirs
                 .filter(|it| it.export.as_deref() == Some(volume))
                 .count() as u64
         };
-        figures.map(of).sum()
+        snapshot.map(of).sum()
     }
 
     /// Lets clients finish, and closes volumes; says what went wrong.
     pub async fn close(&self) -> Vec<String> {
-        self.telling.borrow_mut().clear();
+        self.tasks.borrow_mut().clear();
         env::sync::join_all(self.servers.iter().map(|it| it.server.drain())).await;
         self.cluster.stop().await
     }

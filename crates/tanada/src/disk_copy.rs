@@ -61,7 +61,7 @@ fn with_volume<T: 'static>(
         let options = ClientOptions {
             export: name.clone(),
             // Another node's lease may have to run out first.
-            patience: Nanos::secs(90),
+            timeout: Nanos::secs(90),
             ..ClientOptions::default()
         };
         let client = Client::connect(&address, &options).await;

@@ -10,7 +10,7 @@ use vdisk::record::{Fairness, Name};
 use crate::admin::cluster::{Disk as Shown, DiskChange};
 use crate::cli::Ask;
 use crate::client::Client;
-use crate::cluster_commands::{a_meta_loss, a_priority, path, told};
+use crate::cluster_commands::{a_meta_loss, a_priority, path, print_disk};
 
 /// What is set on a virtual disk that is there.
 #[derive(Args)]
@@ -84,5 +84,5 @@ pub fn set(name: &str, disk: &SetDisk, ask: Ask) -> anyhow::Result<()> {
         said.push_str("; requests fail while the meta store is away");
     }
     said.push('\n');
-    told(&disk, ask.json, &said)
+    print_disk(&disk, ask.json, &said)
 }

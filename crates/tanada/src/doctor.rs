@@ -22,7 +22,7 @@ use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
 use crate::cli;
-use crate::look::{self, Stand};
+use crate::look::{self, Verdict};
 use crate::serve;
 use crate::show;
 
@@ -119,10 +119,10 @@ pub fn examine(config: &Config) -> Vec<Finding> {
         }
     }
     for seen in look::devices(config) {
-        let state = match seen.stand {
-            Stand::Bad => State::Missing,
-            Stand::Unknown => State::Warn,
-            Stand::Good => State::Ok,
+        let state = match seen.verdict {
+            Verdict::Bad => State::Missing,
+            Verdict::Unknown => State::Warn,
+            Verdict::Good => State::Ok,
         };
         let what = format!("on {}", seen.what);
         findings.add("device", &what, state, seen.found, &seen.todo);

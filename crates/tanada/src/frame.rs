@@ -7,7 +7,7 @@
 use report::terminal::table::{count, megabytes_per_second, share, size, span};
 use serde::Serialize;
 
-use crate::admin::api::{Device, Export, Figures, Latency, Power, Status, Volume, quantile};
+use crate::admin::api::{Counters, Device, Export, Latency, Power, Status, Volume, quantile};
 use crate::admin::store::Store;
 use crate::admin::tier::Tier;
 
@@ -223,8 +223,8 @@ pub fn uptime(seconds: f64) -> String {
     }
 }
 
-fn rates(earlier: Option<&Figures>, later: &Figures) -> Rates {
-    let nothing = Figures::default();
+fn rates(earlier: Option<&Counters>, later: &Counters) -> Rates {
+    let nothing = Counters::default();
     let earlier = earlier.unwrap_or(&nothing);
     let over_ns = later.over_ns.saturating_sub(earlier.over_ns).max(1) as f64;
     let over = over_ns / 1e9;

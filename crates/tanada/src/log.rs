@@ -77,18 +77,18 @@ pub fn end() {
 
 impl Lost {
     /// Says, when lines are read again, that some are missing.
-    pub async fn tell(self) {
-        let mut told = 0;
+    pub async fn report(self) {
+        let mut reported = 0;
         loop {
             tokio::time::sleep(LOOK).await;
             let lost = self.0.dropped_lines();
-            if lost > told {
+            if lost > reported {
                 tracing::warn!(
-                    lines = lost - told,
+                    lines = lost - reported,
                     "lines of this log are lost: they came faster than they were read"
                 );
                 // Were this one lost as well, it counts from here on.
-                told = lost;
+                reported = lost;
             }
         }
     }

@@ -27,11 +27,11 @@ use crate::pairs::PairFile;
 use crate::registry::Registry;
 use crate::volume_mode;
 
-/// How a device stands.
+/// Can `serve` use a device?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stand {
+pub enum Verdict {
     Good,
-    /// It cannot be told by this user.
+    /// This user may not look.
     Unknown,
     /// `serve` would refuse it, or do harm.
     Bad,
@@ -39,22 +39,22 @@ pub enum Stand {
 
 /// What was seen of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct Finding {
     /// The device's name and path.
     pub what: String,
-    pub stand: Stand,
+    pub verdict: Verdict,
     /// What is there.
     pub found: String,
     /// What to do about it; empty if nothing.
     pub todo: String,
 }
 
-impl Seen {
+impl Finding {
     /// In one line; what to do stands there where no other place says it.
     pub fn line(&self) -> String {
-        match self.stand {
-            Stand::Unknown => format!("{}: {}: {}", self.what, self.found, self.todo),
-            Stand::Good | Stand::Bad => format!("{}: {}", self.what, self.found),
+        match self.verdict {
+            Verdict::Unknown => format!("{}: {}: {}", self.what, self.found, self.todo),
+            Verdict::Good | Verdict::Bad => format!("{}: {}", self.what, self.found),
         }
     }
 }
@@ -63,7 +63,7 @@ impl Seen {
 const STORE: &[u8] = b"TANADAst";
 
 /// Looks at every device that a hybrid or a store of `config` uses by itself.
-pub fn devices(config: &Config) -> Vec<Seen> {
+pub fn devices(config: &Config) -> Vec<Finding> {
     let mut seen = Vec::new();
     for hybrid in &config.hybrids {
         let slow = find(config, &hybrid.slow).and_then(read);
@@ -151,26 +151,26 @@ fn start_of(path: &Path) -> io::Result<(Vec<u8>, Bytes)> {
     Ok((start, size))
 }
 
-fn good(there: &There, found: String) -> Seen {
-    Seen {
+fn good(there: &There, found: String) -> Finding {
+    Finding {
         what: there.what.clone(),
-        stand: Stand::Good,
+        verdict: Verdict::Good,
         found,
         todo: String::new(),
     }
 }
 
-fn bad(there: &There, found: String, todo: String) -> Seen {
-    Seen {
+fn bad(there: &There, found: String, todo: String) -> Finding {
+    Finding {
         what: there.what.clone(),
-        stand: Stand::Bad,
+        verdict: Verdict::Bad,
         found,
         todo,
     }
 }
 
-/// Whether a label on it matters depends on the fast device, and is told of that.
-fn of_slow(hybrid: &HybridConfig, there: &There) -> Seen {
+/// Whether a label on it matters depends on the fast device, and is reported with that one.
+fn of_slow(hybrid: &HybridConfig, there: &There) -> Finding {
     if there.start.starts_with(STORE) {
         let todo = format!(
             "name another device as slow of {}; `tanada store check` looks into this one",
@@ -188,7 +188,7 @@ fn of_slow(hybrid: &HybridConfig, there: &There) -> Seen {
 }
 
 /// What a start would make of the fast device, and the mode that it would give the volume.
-fn of_fast(config: &Config, hybrid: &HybridConfig, slow: Option<&There>, there: &There) -> Seen {
+fn of_fast(config: &Config, hybrid: &HybridConfig, slow: Option<&There>, there: &There) -> Finding {
     let name = hybrid.name();
     let refused = |why: String| bad(there, format!("is refused as fast of {name}"), why);
     let pair = PairFile::in_dir(&config.data_dir, name);
@@ -231,15 +231,15 @@ fn of_fast(config: &Config, hybrid: &HybridConfig, slow: Option<&There>, there: 
 }
 
 /// That this user may not read what the data directory says of a fast device, if that is so.
-fn may_not_read(data_dir: &Path, pair: &Path, there: &There) -> Option<Seen> {
+fn may_not_read(data_dir: &Path, pair: &Path, there: &There) -> Option<Finding> {
     let denied = |path: &Path| {
         let error = File::open(path).err()?;
         (error.kind() == io::ErrorKind::PermissionDenied).then(|| path.to_owned())
     };
     let path = denied(pair).or_else(|| denied(&data_dir.join("abandoned")))?;
-    Some(Seen {
+    Some(Finding {
         what: there.what.clone(),
-        stand: Stand::Unknown,
+        verdict: Verdict::Unknown,
         found: format!(
             "not known to this user, who may not read {}",
             path.display()
@@ -274,7 +274,7 @@ fn nearest(path: &Path) -> Option<(&Path, u32)> {
 }
 
 /// A store is made on what is blank alone.
-fn of_store(store: &StoreConfig, there: &There) -> Option<Seen> {
+fn of_store(store: &StoreConfig, there: &There) -> Option<Finding> {
     if there.start.starts_with(STORE) {
         return Some(good(there, "an object store".to_owned()));
     }

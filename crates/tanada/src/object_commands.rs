@@ -28,7 +28,7 @@ use report::terminal::Usage;
 use report::terminal::printable::printable;
 use report::terminal::table::{megabytes_per_second, size, table};
 use serde::Serialize;
-use store::client::{Client, ClientOptions, Credentials};
+use store::net::client::{Client, ClientOptions, Credentials};
 use store::{Change, Stat};
 
 use crate::admin::store::Store;
@@ -270,7 +270,7 @@ struct Moved {
 }
 
 impl Moved {
-    fn new(object: &str, bytes: u64, took: Nanos, generation: store::Generation) -> Moved {
+    fn new(object: &str, bytes: u64, took: Nanos, generation: store::Version) -> Moved {
         let seconds = took.secs_f64().max(1e-9);
         Moved {
             object: object.to_owned(),
@@ -282,7 +282,7 @@ impl Moved {
     }
 
     /// To standard error; stdout may be the data.
-    fn tell(&self, json: bool, verb: &str) -> anyhow::Result<()> {
+    fn print(&self, json: bool, verb: &str) -> anyhow::Result<()> {
         if json {
             return show::json(self);
         }
@@ -353,7 +353,7 @@ fn put(put: Put) -> anyhow::Result<()> {
             }
         }
     })?;
-    moved.tell(json, "put")
+    moved.print(json, "put")
 }
 
 fn suffix() -> anyhow::Result<String> {
@@ -361,8 +361,8 @@ fn suffix() -> anyhow::Result<String> {
     Ok(key[..6].iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn is_not_there(error: &store::client::ClientError) -> bool {
-    let store::client::ClientError::Store(error) = error else {
+fn is_not_there(error: &store::net::client::ClientError) -> bool {
+    let store::net::client::ClientError::Store(error) = error else {
         return false;
     };
     matches!(error, store::StoreError::NotFound { .. })
@@ -435,19 +435,19 @@ fn get(get: Get) -> anyhow::Result<()> {
         bar.finish_and_clear();
         received?;
         let now = client.stat(&get.object).await?;
-        if now.generation != stat.generation {
+        if now.version != stat.version {
             return Err(anyhow!(
                 "{} changed while it was read (from generation {} to {}); get it again",
                 get.object,
-                stat.generation,
-                now.generation
+                stat.version,
+                now.version
             ));
         }
         target.keep()?;
         let took = env::now().since(begun);
-        Ok(Moved::new(&get.object, stat.size, took, stat.generation))
+        Ok(Moved::new(&get.object, stat.size, took, stat.version))
     })?;
-    moved.tell(json, "got")
+    moved.print(json, "got")
 }
 
 /// Where data go: standard output, or a file that has its name only when it is whole.
@@ -702,9 +702,9 @@ impl From<Stat> for Shown {
         Shown {
             name: stat.name,
             size_bytes: stat.size,
-            generation: stat.generation.to_string(),
+            generation: stat.version.to_string(),
             born: stat.born.to_string(),
-            mark: stat.mark,
+            mark: stat.stamp,
             attributes: None,
         }
     }

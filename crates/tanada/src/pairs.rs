@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_version_1_is_read_with_a_mode_and_without_and_written_as_version_2() {
+    fn a_record_of_version_1_is_read_with_or_without_a_mode_and_written_as_2() {
         let dir = tempfile::tempdir().unwrap();
         let file = PairFile::in_dir(dir.path(), "vol0");
         fs::create_dir(dir.path().join("pairs")).unwrap();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_cannot_be_understood_is_told_with_its_place() {
+    fn a_record_that_cannot_be_understood_is_reported_with_its_place() {
         let dir = tempfile::tempdir().unwrap();
         let file = PairFile::in_dir(dir.path(), "vol0");
         fs::create_dir(dir.path().join("pairs")).unwrap();

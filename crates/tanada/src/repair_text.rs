@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use vdisk::image_audit::Loss;
+use vdisk::image::audit::Loss;
 use vdisk::volume::{LEFT_MAX, Unrepaired};
 
 /// What a repair may do.

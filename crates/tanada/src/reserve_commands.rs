@@ -446,7 +446,7 @@ fn calendar_page(calendar: &Calendar) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::node::StretchReport;
+    use store::qos::manager::StretchReport;
 
     #[test]
     fn a_reservation_is_called_by_its_store_and_number() {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! configuration, all mistakes at once -> admin sockets -> one data thread per device tree -> "ready"
-//!    -> SIGTERM, SIGINT, SIGHUP: admin API closes, trees drain and close -> exit 0
+//!    -> SIGTERM, SIGINT, SIGHUP: admin API closes, data threads drain and close -> exit 0
 //!               a second SIGTERM or SIGINT -> exit 1 at once
 //! ```
 //!
@@ -24,14 +24,14 @@ use report::terminal::{Usage, said};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
-use crate::admin::listen::Door;
+use crate::admin::listen::AdminListener;
 use crate::admin::{self, Control, Gate};
 use crate::assemble::{self, Started, StartedCluster, StartedStore};
 use crate::cli::{LogFormat, Serve};
 use crate::descriptors;
 use crate::log;
-use crate::look::{self, Stand};
-use crate::tree::{Letter, TreeHandle};
+use crate::look::{self, Verdict};
+use crate::thread::{Command, ThreadHandle};
 
 /// The text of the configuration asked for and where it comes from.
 pub fn load(path: Option<&Path>, data_dir: Option<&Path>) -> anyhow::Result<(String, String)> {
@@ -68,7 +68,7 @@ pub fn run(arguments: Serve) -> anyhow::Result<()> {
 /// What the configuration says is good; is it what lies on the devices, too?
 fn check(config: &Config, origin: &str) -> anyhow::Result<()> {
     let seen = look::devices(config);
-    let bad = |it: &&look::Seen| it.stand == Stand::Bad;
+    let bad = |it: &&look::Finding| it.verdict == Verdict::Bad;
     let mut out = io::stdout();
     for it in &seen {
         writeln!(out, "  device {}", it.line())?;
@@ -97,7 +97,7 @@ pub fn start(config: Config, origin: String, log_format: LogFormat) -> anyhow::R
         .build()
         .context("cannot start the control thread")?;
     let done = runtime.block_on(async {
-        let telling = tokio::spawn(lost.tell());
+        let telling = tokio::spawn(lost.report());
         let done = daemon(config, origin).await;
         telling.abort();
         done
@@ -133,41 +133,41 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
             config.data_dir.display()
         )
     })?;
-    let mut doors = Vec::new();
+    let mut listeners = Vec::new();
     for address in &config.admin.listen {
-        doors.push(Door::open(address).await?);
+        listeners.push(AdminListener::open(address).await?);
     }
-    let admin_addresses: Vec<Address> = doors.iter().map(|door| door.address.clone()).collect();
+    let admin_addresses: Vec<Address> = listeners.iter().map(|it| it.address.clone()).collect();
     let gate = Gate::new(&config, &admin_addresses)?;
 
-    let mut trees: Vec<TreeHandle> = Vec::new();
+    let mut threads: Vec<ThreadHandle> = Vec::new();
     let mut starting = Vec::new();
-    for mut tree in assemble::trees(&config) {
-        tree.connections = connections;
-        let names = tree.names();
-        let (started, news) = oneshot::channel();
-        match assemble::start(tree, started) {
+    for mut plan in assemble::threads(&config) {
+        plan.connections = connections;
+        let names = plan.names();
+        let (started, startup) = oneshot::channel();
+        match assemble::start(plan, started) {
             Ok(handle) => {
-                trees.push(handle);
-                starting.push((names, news));
+                threads.push(handle);
+                starting.push((names, startup));
             }
             Err(error) => {
-                stop(trees, &mut signals).await;
+                stop(threads, &mut signals).await;
                 return Err(error.context("cannot start a data thread"));
             }
         }
     }
     let mut ready: Vec<Started> = Vec::new();
-    for (names, news) in starting {
+    for (names, startup) in starting {
         let outcome = tokio::select! {
-            outcome = news => outcome
+            outcome = startup => outcome
                 .unwrap_or_else(|_| Err(anyhow!("the data thread of {} died", names.join(", ")))),
             () = signals.next() => Err(anyhow!("interrupted while {} started", names.join(", "))),
         };
         match outcome {
             Ok(started) => ready.push(started),
             Err(error) => {
-                stop(trees, &mut signals).await;
+                stop(threads, &mut signals).await;
                 return Err(error);
             }
         }
@@ -177,7 +177,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         origin,
         started_unix_seconds: ready.first().map_or(0, |started| started.unix_seconds),
         started: tokio::time::Instant::now(),
-        trees,
+        threads,
         access: gate.access.clone(),
         searching: Arc::new(tokio::sync::Semaphore::new(1)),
     });
@@ -188,8 +188,8 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     let (closing, closed) = watch::channel(false);
     let mut servers = tokio::task::JoinSet::new();
     let router = admin::router(Arc::clone(&control), gate);
-    for door in doors {
-        servers.spawn(door.serve(router.clone(), closed.clone()));
+    for listener in listeners {
+        servers.spawn(listener.serve(router.clone(), closed.clone()));
     }
 
     print_welcome(&config, &ready, &admin_addresses)?;
@@ -197,13 +197,13 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     let failed = tokio::select! {
         () = signals.next() => {
             tracing::info!("stopping: letting clients finish, then closing; once more to force");
-            control.trees.iter().find(|tree| tree.is_dead()).map(|tree| tree.names.join(", "))
+            control.threads.iter().find(|thread| thread.is_dead()).map(|thread| thread.names.join(", "))
         }
-        dead = all_dead(&control.trees) => Some(dead),
+        dead = all_dead(&control.threads) => Some(dead),
     };
     learning.abort();
     let _ = closing.send(true);
-    let clean = stop_all(&control.trees, &mut signals).await;
+    let clean = stop_all(&control.threads, &mut signals).await;
     servers.shutdown().await;
     match (clean, failed) {
         (_, Some(dead)) => Err(anyhow!(
@@ -259,24 +259,24 @@ impl Signals {
     }
 }
 
-async fn stop(trees: Vec<TreeHandle>, signals: &mut Signals) {
-    if let Err(error) = stop_all(&trees, signals).await {
+async fn stop(threads: Vec<ThreadHandle>, signals: &mut Signals) {
+    if let Err(error) = stop_all(&threads, signals).await {
         tracing::error!("{}", said::words(&error));
     }
 }
 
-/// Closes every tree; a signal meanwhile ends the process on the spot.
-async fn stop_all(trees: &[TreeHandle], signals: &mut Signals) -> anyhow::Result<()> {
+/// Closes every data thread; a signal meanwhile ends the process on the spot.
+async fn stop_all(threads: &[ThreadHandle], signals: &mut Signals) -> anyhow::Result<()> {
     let mut waiting = Vec::new();
-    for tree in trees {
+    for thread in threads {
         let (reply, answer) = oneshot::channel();
         // A thread that has ended has nothing left to close.
-        if tree.post(Letter::Stop(reply)).is_ok() {
-            waiting.push((tree, answer));
+        if thread.post(Command::Stop(reply)).is_ok() {
+            waiting.push((thread, answer));
         }
     }
     let mut troubles = String::new();
-    for (tree, answer) in waiting {
+    for (thread, answer) in waiting {
         let closed = tokio::select! {
             closed = answer => closed,
             () = signals.force() => {
@@ -292,8 +292,8 @@ async fn stop_all(trees: &[TreeHandle], signals: &mut Signals) -> anyhow::Result
                     troubles.push_str(&trouble);
                 }
             }
-            // A tree that never started dies by itself.
-            Err(_) => tracing::debug!("the data thread of {} had ended", tree.names.join(", ")),
+            // A data thread that never started dies by itself.
+            Err(_) => tracing::debug!("the data thread of {} had ended", thread.names.join(", ")),
         }
     }
     match troubles.is_empty() {
@@ -303,23 +303,23 @@ async fn stop_all(trees: &[TreeHandle], signals: &mut Signals) -> anyhow::Result
 }
 
 /// Waits until every data thread has ended by itself, and says of each that it has: one that died takes no other along.
-async fn all_dead(trees: &[TreeHandle]) -> String {
-    let mut told = Vec::new();
+async fn all_dead(threads: &[ThreadHandle]) -> String {
+    let mut reported = Vec::new();
     loop {
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-        for (number, tree) in trees.iter().enumerate() {
-            if tree.is_dead() && !told.contains(&number) {
-                told.push(number);
+        for (number, thread) in threads.iter().enumerate() {
+            if thread.is_dead() && !reported.contains(&number) {
+                reported.push(number);
                 tracing::error!(
                     "the data thread of {} died: nothing on it is served until the daemon is started anew; {} of {} go on",
-                    tree.names.join(", "),
-                    trees.len() - told.len(),
-                    trees.len()
+                    thread.names.join(", "),
+                    threads.len() - reported.len(),
+                    threads.len()
                 );
             }
         }
-        if !trees.is_empty() && told.len() == trees.len() {
-            let names = trees.iter().map(|tree| tree.names.join(", "));
+        if !threads.is_empty() && reported.len() == threads.len() {
+            let names = threads.iter().map(|thread| thread.names.join(", "));
             return names.collect::<Vec<_>>().join(" and of ");
         }
     }

@@ -25,7 +25,7 @@ use policy::share::{BytesPerSec, Second};
 use report::terminal::Usage;
 use report::terminal::table::{count, share, size, table};
 use serde::Serialize;
-use store::calibrate::{Measured, Surface};
+use store::qos::calibrate::{Measured, Surface};
 use store::{Report, Settings, SpaceFigures};
 
 use crate::admin::store as api;
@@ -399,7 +399,7 @@ fn checked(device: String, report: Report, data: bool) -> Checked {
         findings: report.findings.iter().map(ToString::to_string).collect(),
         findings_count: report.count,
         objects: report.objects,
-        deletions_pending: report.doomed,
+        deletions_pending: report.deleting,
         pages_read: report.pages_read,
         data,
         space: report.space.into(),
@@ -416,11 +416,11 @@ fn checked_page(device: &str, report: &Report, data: bool) -> String {
         space.free,
         space.total
     );
-    if report.doomed > 0 {
+    if report.deleting > 0 {
         let _ = writeln!(
             page,
             "{} deletions were cut off; the next start goes on with them",
-            report.doomed
+            report.deleting
         );
     }
     for finding in &report.findings {

@@ -1,7 +1,7 @@
 //! A store on its data thread: opened with its keys, served, scrubbed, closed.
 //!
 //! ```text
-//! device, keys, what it is assumed to cost -> Node (store, queue, calendar) -> Server -> clients
+//! device, keys, what it is assumed to cost -> Manager (store, queue, calendar) -> Server -> clients
 //!                                               ^ scrub: a round now and then, or when asked
 //! ```
 //!
@@ -20,15 +20,15 @@ use device::model::Spec;
 use device::{Device, Meter};
 use env::net::{Address, Listener};
 use policy::share::{BytesPerSec, Cost, Costs, Second};
-use store::calibrate::{CalibrateError, Plan};
-use store::node::{Node, NodeOptions};
-use store::server::{Limits, Server};
+use store::net::server::{Limits, Server};
+use store::qos::calibrate::{CalibrateError, Plan};
+use store::qos::manager::{Manager, ManagerOptions};
 use store::{OpenError, Settings};
 
 use crate::admin::api::Refusal;
 use crate::admin::store as api;
 use crate::secrets;
-use crate::tree::Refused;
+use crate::thread::Refused;
 
 /// What a scrub reads at once.
 const SCRUB_STEP: Bytes = Bytes::mib(1);
@@ -40,7 +40,7 @@ const BAD_MAX: usize = 20;
 /// A store that is open.
 pub struct OpenStore {
     pub config: StoreConfig,
-    pub node: Rc<Node>,
+    pub node: Rc<Manager>,
     pub addresses: Vec<Address>,
     /// Does the device have heads to move?
     pub rotating: bool,
@@ -76,7 +76,7 @@ impl OpenStore {
         let what = || format!("store {}", config.name);
         let rotating = device.info().rotational;
         let signing_key = signing_key_of(data_dir, &config.name);
-        let mut options = NodeOptions::new(costs, secrets::read_or_make(&signing_key)?);
+        let mut options = ManagerOptions::new(costs, secrets::read_or_make(&signing_key)?);
         options.node_key = Some(secrets::read_or_make(&config.node_key_file)?);
         options.unauthenticated = config.unauthenticated;
         options.memory = config.memory;
@@ -177,7 +177,7 @@ impl OpenStore {
             server: api::Server {
                 connections: figures.connections.len() as u64,
                 accepted: figures.accepted,
-                crowded_out: figures.crowded_out,
+                turned_away: figures.turned_away,
                 not_let_in: figures.not_let_in,
                 stalled: figures.stalled,
                 violations: figures.violations,
@@ -337,13 +337,13 @@ pub fn signing_key_of(data_dir: &Path, store: &str) -> PathBuf {
 async fn open_node(
     config: &StoreConfig,
     device: Rc<Meter>,
-    options: NodeOptions,
-) -> anyhow::Result<Rc<Node>> {
+    options: ManagerOptions,
+) -> anyhow::Result<Rc<Manager>> {
     let below: Rc<dyn Device> = match config.discard {
         true => device,
         false => Rc::new(store::KeepsBlocks(device)),
     };
-    match Node::open(Rc::clone(&below), options.clone()).await {
+    match Manager::open(Rc::clone(&below), options.clone()).await {
         Err(OpenError::NoStore { .. }) if config.create => {
             let settings = Settings {
                 name: config.name.clone(),
@@ -357,7 +357,7 @@ async fn open_node(
                 device = config.device,
                 "made the store"
             );
-            Ok(Node::open(below, options).await?)
+            Ok(Manager::open(below, options).await?)
         }
         Err(error @ OpenError::NoStore { .. }) => Err(anyhow!(
             "{error}: `tanada store create`, or create = true in its [[store]]"
@@ -367,7 +367,7 @@ async fn open_node(
 }
 
 /// What a device is assumed to do until it is calibrated: as configured, as its model says, or a careful guess.
-pub fn believed(
+pub fn assumed_costs(
     config: &StoreConfig,
     devices: &[DeviceConfig],
     hybrids: &[HybridConfig],
@@ -405,7 +405,7 @@ fn of_device(name: &str, devices: &[DeviceConfig], hybrids: &[HybridConfig]) -> 
     match &devices.iter().find(|device| device.name == name)?.kind {
         Kind::Model { model, .. } => Spec::find(model)
             .ok()
-            .map(|spec| store::costs::of_model(&spec)),
+            .map(|spec| store::qos::costs::of_model(&spec)),
         Kind::Memory { .. } => Some(Costs::flat(BytesPerSec::mb(2_000))),
         Kind::Striped { members, .. } => {
             let mut costs = of_device(members.first()?, devices, hybrids)?;

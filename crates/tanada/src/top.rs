@@ -253,7 +253,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     #[test]
-    fn a_frame_is_drawn_and_trouble_is_told() {
+    fn a_frame_is_drawn_and_trouble_is_shown() {
         let frame = |volumes, devices| Frame {
             title: "Tanada".to_owned(),
             volumes,

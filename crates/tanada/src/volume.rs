@@ -23,16 +23,16 @@ use trace::record::{Recorder, Recording, check_max};
 use trace::tap::{Attached, Observer, Tap};
 
 use crate::admin::api::{self, Attach, Change, Refusal};
-use crate::admin::learn::Known;
+use crate::admin::learn::TierState;
 use crate::admin::tier;
 use crate::pairs::Memory;
-use crate::tree::{Refused, Tree};
+use crate::thread::{DataThread, Refused};
 use crate::volume_mode;
 
 /// How often a recorder gets the time.
 const TICK: Nanos = Nanos::secs(1);
 /// How long the end of a recording waits for its file.
-const TRACE_PATIENCE: Nanos = Nanos::secs(5);
+const TRACE_TIMEOUT: Nanos = Nanos::secs(5);
 /// Where traces lie that a command began, in the data directory.
 const TRACES: &str = "traces";
 
@@ -170,7 +170,7 @@ impl OpenVolume {
         self.tap.detach(attached);
         // The ticking task and a report hold it for a moment only, never while another task runs.
         if let Some(recorder) = Rc::into_inner(recorder) {
-            let done = recorder.into_inner().finish(TRACE_PATIENCE).await;
+            let done = recorder.into_inner().finish(TRACE_TIMEOUT).await;
             tracing::info!(
                 volume = self.config.name(),
                 file = %done.file.display(),
@@ -279,7 +279,7 @@ impl OpenVolume {
 
     /// What was asked in the last days, as far as it was counted since the daemon began, and what the tier goes by.
     /// Unless it was `asked` for, only what is due is copied.
-    pub fn known(&self, asked: bool) -> Result<Known, Refused> {
+    pub fn tier_state(&self, asked: bool) -> Result<TierState, Refused> {
         let name = self.config.name();
         let first = self.learning.borrow().as_ref().map_or(0, Auto::next);
         let heat = self.hybrid.heat_from(first);
@@ -302,7 +302,7 @@ impl OpenVolume {
         }
         let room = self.hybrid.tier().map_or(0, |status| status.room_bytes);
         let due = choices.auto && !asked && auto.due();
-        Ok(Known {
+        Ok(TierState {
             history: match asked || due {
                 true => auto.history().clone(),
                 false => History::new(heat.region, period),
@@ -460,7 +460,7 @@ impl OpenVolume {
     }
 
     /// Takes a fast device (back), with an empty cache.
-    pub async fn attach(&self, tree: &Tree, attach: Attach) -> Result<(), Refused> {
+    pub async fn attach(&self, thread: &DataThread, attach: Attach) -> Result<(), Refused> {
         let name = self.config.name();
         if self.is_attached() {
             return Err(Refused::Conflict(Refusal {
@@ -469,7 +469,7 @@ impl OpenVolume {
             }));
         }
         let wanted = attach.fast.unwrap_or_else(|| self.fast.borrow().clone());
-        let spare = tree.spare(&wanted, name)?;
+        let spare = thread.spare(&wanted, name)?;
         let ties = self.memory.ties(attach.force);
         let ties = ties.map_err(|error| failed(said::words(&error)))?;
         tracing::info!(volume = name, fast = wanted, "attaching");

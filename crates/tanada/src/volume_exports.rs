@@ -37,12 +37,12 @@ pub struct VolumeExport {
     // As it goes.
     account: Account,
     clients: Rc<Cell<u64>>,
-    seen: RefCell<Seen>,
+    state: RefCell<VolumeState>,
 }
 
 /// What is known of its volume.
 #[derive(Default)]
-struct Seen {
+struct VolumeState {
     size: u64,
     terms: Terms,
     /// Why no client gets it now.
@@ -71,7 +71,7 @@ impl VolumeExport {
             addresses: RefCell::default(),
             account: Account::default(),
             clients: Rc::default(),
-            seen: RefCell::default(),
+            state: RefCell::default(),
         });
         env::spawn(keep_looking(Rc::downgrade(&export)));
         Some(export)
@@ -97,10 +97,10 @@ impl VolumeExport {
 
     async fn look(&self) {
         let looked = self.cluster.look(&self.volume.name).await;
-        let mut seen = self.seen.borrow_mut();
+        let mut state = self.state.borrow_mut();
         match looked {
             Ok((record, size)) => {
-                *seen = Seen {
+                *state = VolumeState {
                     size,
                     terms: Terms {
                         priority: Some(record.priority),
@@ -109,7 +109,7 @@ impl VolumeExport {
                     why: None,
                 };
             }
-            Err(error) => seen.why = Some(sentence(&error)),
+            Err(error) => state.why = Some(sentence(&error)),
         }
     }
 
@@ -119,7 +119,7 @@ impl VolumeExport {
         let opened = match terms.are_the_volumes() {
             false => {
                 let opened = cluster.open_as(volume, &self.config.name, terms).await;
-                opened.map(|(in_use, seen)| (in_use, seen as Rc<dyn Device>))
+                opened.map(|(in_use, state)| (in_use, state as Rc<dyn Device>))
             }
             true => cluster.open(volume).await.map(|in_use| {
                 let device = Rc::clone(in_use.volume()) as _;
@@ -146,14 +146,14 @@ impl VolumeExport {
 
     /// For people.
     pub fn report(&self) -> api::Export {
-        let seen = self.seen.borrow();
+        let state = self.state.borrow();
         let own = &self.volume.terms;
-        let priority = own.priority.or(seen.terms.priority);
-        let fairness = own.fairness.or(seen.terms.fairness);
+        let priority = own.priority.or(state.terms.priority);
+        let fairness = own.fairness.or(state.terms.fairness);
         api::Export {
             name: self.config.name.clone(),
             device: self.config.device.clone(),
-            size_bytes: seen.size,
+            size_bytes: state.size,
             nbd: (self.addresses.borrow().iter())
                 .map(Address::to_string)
                 .collect(),
@@ -163,7 +163,7 @@ impl VolumeExport {
             fairness: fairness.map(Fairness::as_f64),
             connections: self.clients.get(),
             errors: self.account.counts().errors,
-            why: seen.why.clone(),
+            why: state.why.clone(),
         }
     }
 }

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_told_how_one_is_written() {
+    fn what_is_no_time_is_refused_with_how_one_is_written() {
         for odd in [
             "",
             "soon",

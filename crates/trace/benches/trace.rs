@@ -94,9 +94,9 @@ impl Read for Shared {
 }
 
 /// What a reader saw: how many requests, and a sum over all of them so that none is left out.
-type Seen = (usize, u64);
+type CountAndSum = (usize, u64);
 
-fn add(seen: &mut Seen, batch: &[Request]) {
+fn add(seen: &mut CountAndSum, batch: &[Request]) {
     seen.0 += batch.len();
     for one in batch {
         let parts = one.at.0 ^ one.offset.0 ^ one.size.0 ^ u64::from(one.device);
@@ -104,7 +104,7 @@ fn add(seen: &mut Seen, batch: &[Request]) {
     }
 }
 
-fn ours(bytes: &Arc<Vec<u8>>) -> Seen {
+fn ours(bytes: &Arc<Vec<u8>>) -> CountAndSum {
     let reader = Shared {
         bytes: bytes.clone(),
         at: 0,
@@ -119,7 +119,11 @@ fn ours(bytes: &Arc<Vec<u8>>) -> Seen {
 }
 
 /// Reads records with the `csv` crate; `parse` makes a request of one.
-fn peer(bytes: &[u8], headers: bool, parse: fn(&csv::ByteRecord) -> Option<Request>) -> Seen {
+fn peer(
+    bytes: &[u8],
+    headers: bool,
+    parse: fn(&csv::ByteRecord) -> Option<Request>,
+) -> CountAndSum {
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(headers)
         .buffer_capacity(256 << 10)

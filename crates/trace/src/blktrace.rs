@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_requests_are_told_apart() {
+    fn kinds_of_requests_are_distinguished() {
         assert_eq!(
             asked(ISSUED | WRITE << 16, 512),
             Some((Stage::Issued, Op::Write))

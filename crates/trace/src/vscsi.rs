@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_told_by_what_they_move() {
+    fn commands_are_recognised_by_what_they_move() {
         let op = |command| {
             let request = Version::One.parse(&one(command, 512, 1, 0));
             request.expect("well formed").map(|request| request.op)

@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use base::Nanos;
 use env::{RealConfig, Runtime};
-use vdisk::meta::{Etcd, EtcdConfig, MetaStore, Op, Outcome, Redb, Twin};
+use vdisk::meta::{Etcd, EtcdConfig, MemoryMetaStore, MetaStore, Op, Outcome, Redb};
 
 /// Transactions per second of `tasks` at once.
 async fn rate(meta: Rc<dyn MetaStore>, tasks: usize, span: Nanos) -> f64 {
@@ -55,7 +55,8 @@ fn main() {
     let seconds = value("--seconds").map_or(3, |text| text.parse().expect("a number of seconds"));
     let span = Nanos::secs(seconds);
     let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
-    runtime.block_on(async move { both("memory", Twin::new("twin").client(), span).await });
+    runtime
+        .block_on(async move { both("memory", MemoryMetaStore::new("twin").client(), span).await });
     let directory = tempfile::tempdir_in(".").expect("a directory");
     let file = Redb::open(&directory.path().join("meta.redb")).expect("a file");
     let handle = file.handle();

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! On real files of a folder (the working directory unless an argument names another), written over once before anything is measured, all in
-//! this process; the meta store is in memory. Figures are the median of the runs with the lowest and the highest; a ratio is one of figures of
+//! this process; the meta store is in memory. Rates are the median of the runs with the lowest and the highest; a ratio is one of rates of
 //! the same run. The store comes first in every other run.
 #![allow(clippy::print_stdout)]
 
@@ -30,19 +30,19 @@ use env::Runtime;
 use env::fs::Direct;
 use env::sync::join_all;
 use store::Change;
-use store::node::Node;
-use vdisk::link::{Door, LocalDoor};
+use store::qos::manager::Manager;
+use vdisk::replica::connect::{Connector, LocalConnector};
 
-use beside::{Amount, CASES, EXTENT, Figures, MIB, anywhere};
+use beside::{Amount, CASES, EXTENT, MIB, Rates, anywhere};
 
-/// Of which each run makes its figures.
+/// Of which each run makes its rates.
 const AMOUNT: Amount = Amount {
     mib: 1024,
     small: 20_000,
 };
 
 /// A store of its own on the file.
-async fn node(path: &Path) -> Rc<Node> {
+async fn node(path: &Path) -> Rc<Manager> {
     let options = FileOptions {
         direct: Direct::Auto,
         ..FileOptions::default()
@@ -52,7 +52,7 @@ async fn node(path: &Path) -> Rc<Node> {
 }
 
 /// The store or the volume, each in a store of its own on the same file.
-fn on(path: &Path, through: bool) -> Figures {
+fn on(path: &Path, through: bool) -> Rates {
     let path = path.to_path_buf();
     let runtime = Runtime::real(env::RealConfig::default()).expect("a runtime");
     runtime.block_on(async move {
@@ -62,7 +62,7 @@ fn on(path: &Path, through: bool) -> Figures {
 }
 
 /// Once each; who comes first changes.
-fn run(path: &Path, nth: usize) -> [Figures; 2] {
+fn run(path: &Path, nth: usize) -> [Rates; 2] {
     if nth.is_multiple_of(2) {
         [on(path, false), on(path, true)]
     } else {
@@ -99,8 +99,8 @@ async fn of_copies(paths: &[PathBuf]) -> Vec<[[f64; 2]; 2]> {
     }
     let mut links = Vec::new();
     for node in &nodes {
-        let door = LocalDoor(Rc::clone(node));
-        links.push(door.open("g/bench", 1).await.expect("sealed"));
+        let connector = LocalConnector(Rc::clone(node));
+        links.push(connector.open("g/bench", 1).await.expect("sealed"));
     }
     let volume = beside::volume(&nodes, RANGE).await;
     let all = View::copy_of(&vec![7; MIB as usize]);
@@ -124,16 +124,16 @@ async fn of_copies(paths: &[PathBuf]) -> Vec<[[f64; 2]; 2]> {
         direct(at * MIB, all.clone()).await;
         through(at * MIB, all.clone()).await;
     }
-    let mut figures = Vec::new();
+    let mut rates = Vec::new();
     for len in LENGTHS {
         let data = View::copy_of(&vec![8; len as usize]);
-        figures.push([
+        rates.push([
             latency(len, |at| direct(at, data.clone())).await,
             latency(len, |at| through(at, data.clone())).await,
         ]);
     }
     volume.close().await.expect("a close");
-    figures
+    rates
 }
 
 fn print_copies(all: &[Vec<[[f64; 2]; 2]>]) {
@@ -186,7 +186,7 @@ fn main() {
         .expect("--dir wants a folder that takes files");
     let path = dir.path().join("disk");
     filled(&path, 2 * AMOUNT.mib);
-    let all: Vec<[Figures; 2]> = (0..runs).map(|nth| run(&path, nth)).collect();
+    let all: Vec<[Rates; 2]> = (0..runs).map(|nth| run(&path, nth)).collect();
     println!("a real file, {runs} runs: median (lowest to highest)");
     for (n, (case, unit)) in CASES.into_iter().enumerate() {
         let of = |which: usize| all.iter().map(|run| run[which][n]).collect();

@@ -9,7 +9,7 @@
 //! - [`announce`] how long the stores' queues are, sent unasked.
 //! - [`cluster`] what one node knows and does as a whole.
 //! - [`choice`] which copy is asked, and what when it is late or fails.
-//! - [`volume`] a volume in use; [`link`] one store as it sees it.
+//! - [`volume`] a volume in use; [`connect`] one store as it sees it.
 //! - [`meta`] small records that all nodes agree on. [`record`] what they agree on about a volume.
 //! - [`names`] numbers and the names of objects.
 //! - [`map`] which object holds an extent. [`image`] the tree of heads, snapshots and clones; [`image_gc`] frees what the
@@ -19,21 +19,13 @@
 //!
 //! Source: COST 3 (virtual disks with copies on ordinary nodes; thin, snapshots and clones by copy-on-write radix trees).
 
-pub mod announce;
-pub mod choice;
 pub mod cluster;
 pub mod image;
-pub mod image_audit;
-pub mod image_gc;
-pub mod image_meta;
-pub mod link;
 pub mod map;
 pub mod meta;
 pub mod names;
 pub mod record;
+pub mod replica;
 pub mod volume;
 
 pub use names::{EXTENT, ExtentName, Generation, ImageId, NodeName, StoreNumber, Stores, VolumeId};
-
-#[cfg(test)]
-mod image_tests;

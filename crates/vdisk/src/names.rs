@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_sort_as_their_numbers_and_a_listing_behind_a_generation_begins_with_it() {
+    fn names_sort_by_number_and_a_listing_after_a_generation_begins_there() {
         let name = |born, index| ExtentName {
             owner: VolumeId(1),
             born: Generation(born),

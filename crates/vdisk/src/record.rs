@@ -33,8 +33,8 @@ pub const SIZE_UNIT: u64 = 4096;
 /// ```
 /// use vdisk::record::Name;
 /// assert!("golden-24.04".parse::<Name>().is_ok());
-/// let told = "a/b".parse::<Name>().unwrap_err().to_string();
-/// assert_eq!(told, "\"a/b\" is no name: it has 1 to 64 of a-z A-Z 0-9 . _ -, and begins with a letter or digit");
+/// let message = "a/b".parse::<Name>().unwrap_err().to_string();
+/// assert_eq!(message, "\"a/b\" is no name: it has 1 to 64 of a-z A-Z 0-9 . _ -, and begins with a letter or digit");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -135,8 +135,8 @@ pub enum PriorityClass {
 /// use vdisk::record::Fairness;
 /// let fairness: Fairness = "2.5".parse()?;
 /// assert_eq!((fairness.permille(), fairness.to_string()), (2_500, "2.5".to_owned()));
-/// let told = "0.5".parse::<Fairness>().unwrap_err().to_string();
-/// assert_eq!(told, "0.5 is no fairness; write 1 (clients are not kept apart) to 100: how often a seek behind another client counts");
+/// let message = "0.5".parse::<Fairness>().unwrap_err().to_string();
+/// assert_eq!(message, "0.5 is no fairness; write 1 (clients are not kept apart) to 100: how often a seek behind another client counts");
 /// # Ok::<(), vdisk::record::BadFairness>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -320,7 +320,8 @@ pub struct VolumeRecord {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub seen: BTreeMap<StoreNumber, u64>,
     /// The least number of in-sync copies any extent may have.
-    pub weakest: u8,
+    #[serde(rename = "weakest")]
+    pub redundancy_floor: u8,
     /// Is it being removed?
     #[serde(default)]
     pub state: VolumeState,
@@ -384,13 +385,11 @@ pub(crate) fn read<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, R
 pub(crate) fn check_generation(what: &str, generation: Generation) -> Result<(), RecordError> {
     match generation <= Generation::MAX {
         true => Ok(()),
-        false => Err(RecordError::malformed(
-            what,
-            format!(
-                "generation {generation} is none; the greatest is {}",
-                Generation::MAX
-            ),
-        )),
+        false => {
+            let most = Generation::MAX;
+            let why = format!("generation {generation} is none; the greatest is {most}");
+            Err(RecordError::malformed(what, why))
+        }
     }
 }
 
@@ -495,7 +494,7 @@ impl VolumeRecord {
             stores: Some(BTreeSet::new()),
             older_than: None,
             seen: BTreeMap::new(),
-            weakest: copies,
+            redundancy_floor: copies,
             state: VolumeState::Live,
         }
     }
@@ -528,21 +527,17 @@ impl VolumeRecord {
                 record.min_isr, record.copies
             ));
         }
-        if record.weakest > record.copies {
-            return refuse(format!(
-                "{} of {} copies are in sync",
-                record.weakest, record.copies
-            ));
+        if record.redundancy_floor > record.copies {
+            let (in_sync, copies) = (record.redundancy_floor, record.copies);
+            return refuse(format!("{in_sync} of {copies} copies are in sync"));
         }
         for generation in record.out.values() {
             check_generation(&what, *generation)?;
         }
         check_current(&what, record.generation)?;
         if record.epoch > record.generation {
-            return refuse(format!(
-                "epoch {} is behind generation {}",
-                record.epoch, record.generation
-            ));
+            let (epoch, generation) = (record.epoch, record.generation);
+            return refuse(format!("epoch {epoch} is behind generation {generation}"));
         }
         Ok(record)
     }
@@ -567,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_says_what_requests_do_without_the_meta_store_only_where_they_fail() {
+    fn a_record_names_what_happens_on_meta_loss_only_where_requests_fail() {
         let usual = String::from_utf8(record().encode()).unwrap();
         assert!(!usual.contains("on_meta_loss"), "{usual}");
         let mut record = record();
@@ -581,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_writer_who_did_not_say_whether_he_waits_it_is_taken_that_he_does() {
+    fn a_writers_record_that_does_not_say_whether_it_waits_counts_as_waiting() {
         let writer: Writer = serde_json::from_str(r#"{"node": "n1", "lease": 7}"#).unwrap();
         assert!(writer.waits);
     }
@@ -599,11 +594,11 @@ mod tests {
     fn a_record_of_a_later_version_is_refused_and_says_so() {
         let text = String::from_utf8(record().encode()).unwrap();
         let later = text.replace("\"version\":1", "\"version\":2,\"more\":true");
-        let told = VolumeRecord::decode(VolumeId(3), later.as_bytes())
+        let message = VolumeRecord::decode(VolumeId(3), later.as_bytes())
             .unwrap_err()
             .to_string();
         assert_eq!(
-            told,
+            message,
             "the record of volume 00000003 has version 2, and this program knows 1; use a newer one, nothing was changed"
         );
     }
@@ -649,8 +644,8 @@ mod tests {
             assert_eq!(fairness.permille(), permille, "{text}");
         }
         for text in ["", "0", "0.999", "-4", "100.1", "1e9", "NaN", "inf", "four"] {
-            let told = text.parse::<Fairness>().unwrap_err().to_string();
-            assert!(told.contains("is no fairness; write 1"), "{told}");
+            let message = text.parse::<Fairness>().unwrap_err().to_string();
+            assert!(message.contains("is no fairness; write 1"), "{message}");
         }
     }
 

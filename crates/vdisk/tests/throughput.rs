@@ -8,14 +8,14 @@ use base::Bytes;
 use device::model::{ModelDisk, Spec, Store};
 use env::Runtime;
 
-use beside::{Amount, CASES, Figures};
+use beside::{Amount, CASES, Rates};
 
 const AMOUNT: Amount = Amount {
     mib: 128,
     small: 4000,
 };
 
-fn run(model: &'static str, through: bool) -> Figures {
+fn run(model: &'static str, through: bool) -> Rates {
     Runtime::simulated(1).block_on(async move {
         let spec = Spec::find(model).expect("it is in the catalogue");
         let disk = ModelDisk::new("disk", &spec, Some(Bytes::gib(1)), Store::Memory, 1);

@@ -15,8 +15,8 @@ use device::{Crash, Device, Op};
 use env::net::{Address, Listener, sim};
 use env::sync::Semaphore;
 use policy::share::{BytesPerSec, Costs};
-use store::node::{Node, NodeOptions};
-use store::server::{Limits, Server};
+use store::net::server::{Limits, Server};
+use store::qos::manager::{Manager, ManagerOptions};
 use store::{OpenError, ReservationId, Settings, Store};
 
 /// What all nodes of the cluster know.
@@ -34,7 +34,7 @@ pub struct StoreNode {
     disk: RefCell<Rc<Crash>>,
     book: Rc<Book>,
     lies: bool,
-    node: RefCell<Option<Rc<Node>>>,
+    node: RefCell<Option<Rc<Manager>>>,
     /// Its disk failed: only a restart helps.
     sick: Cell<bool>,
     /// Why it did not open.
@@ -112,7 +112,7 @@ impl StoreNode {
     ///
     /// # Panics
     /// If it is down.
-    pub fn store(&self) -> Rc<Node> {
+    pub fn store(&self) -> Rc<Manager> {
         self.node.borrow().clone().expect("it is up")
     }
 
@@ -132,14 +132,14 @@ impl StoreNode {
         let name = format!("disk {}", self.number);
         let model = ModelDisk::new(&name, &spec, Some(SIZE), Data::Device(data), seed);
         let disk = self.book.wrap(model.expect("it can be that small"));
-        let options = NodeOptions {
+        let options = ManagerOptions {
             node_key: Some(KEY),
             scrub: None,
-            ..NodeOptions::new(Costs::flat(BytesPerSec::mb(1000)), [9; 32])
+            ..ManagerOptions::new(Costs::flat(BytesPerSec::mb(1000)), [9; 32])
         };
         let address = self.address();
         let up = sim::on_host(self.ip, async move {
-            let node = Node::open(disk, options).await?;
+            let node = Manager::open(disk, options).await?;
             let server = Server::new(Rc::clone(&node), Limits::default());
             let listener = Listener::bind(&address).expect("a free port");
             server
@@ -151,7 +151,7 @@ impl StoreNode {
             });
             Ok(node)
         });
-        let up: Result<Rc<Node>, OpenError> = up.await;
+        let up: Result<Rc<Manager>, OpenError> = up.await;
         match up {
             Ok(node) => *self.node.borrow_mut() = Some(node),
             Err(why) => *self.lost.borrow_mut() = Some(format!("store {}: {why}", self.number)),

@@ -13,8 +13,8 @@ use std::rc::Rc;
 
 use base::Nanos;
 use env::Rng;
-use vdisk::image::Change;
-use vdisk::image_meta::ImagesError;
+use vdisk::image::records::ImagesError;
+use vdisk::image::tree::Change;
 use vdisk::meta::{Compare, Op};
 use vdisk::record::{gone_key, volume_key};
 use vdisk::volume::{Condition, Volume};
@@ -22,13 +22,13 @@ use vdisk::{StoreNumber, VolumeId};
 
 use super::images::{Branches, collect, holds};
 use super::look::alike_at_least;
-use super::planted::Bug;
+use super::mutations::Mutation;
 use super::{Cluster, VOLUME};
 
 /// What it takes at most to empty a store once faults are over.
 const EMPTY: Nanos = Nanos::secs(120);
 /// Until the last one hears of a store that is drained.
-const NEWS: Nanos = Nanos::millis(300);
+const DRAIN_DELAY_MAX: Nanos = Nanos::millis(300);
 
 impl Cluster {
     /// Stores that are there.
@@ -55,7 +55,7 @@ impl Cluster {
         *self.drained.borrow_mut() = stores;
         let open: Vec<_> = self.open.borrow().clone();
         for volume in open {
-            let (cluster, wait) = (Rc::clone(self), Nanos(rng.below(NEWS.0)));
+            let (cluster, wait) = (Rc::clone(self), Nanos(rng.below(DRAIN_DELAY_MAX.0)));
             env::spawn(async move {
                 env::sleep(wait).await;
                 if let Some(volume) = volume.upgrade() {
@@ -192,7 +192,7 @@ async fn open_all(
     let mut open = Vec::new();
     let clones = branches.clones();
     for id in clones.iter().map(|clone| clone.id).chain([VOLUME]) {
-        let volume = super::story::patiently(cluster, id, number).await;
+        let volume = super::scenario::patiently(cluster, id, number).await;
         open.push(volume.map_err(|why| format!("volume {id} does not open: {why}"))?);
     }
     Ok(open)
@@ -243,18 +243,18 @@ pub async fn goes_back(
     cluster: &Rc<Cluster>,
     copies: u8,
     number: usize,
-    bug: Option<Bug>,
+    mutation: Option<Mutation>,
     rng: &mut Rng,
 ) -> Result<(), String> {
     let present = cluster.present();
     if present.len() <= usize::from(copies) {
         return Ok(());
     }
-    let told = |why: vdisk::volume::VolumeError| why.to_string();
+    let error_text = |why: vdisk::volume::VolumeError| why.to_string();
     let name: vdisk::record::Name = "last".parse().expect("a name");
-    let volume = super::story::patiently(cluster, VOLUME, number).await;
-    let volume = volume.map_err(told)?;
-    volume.snapshot(name.clone()).await.map_err(told)?;
+    let volume = super::scenario::patiently(cluster, VOLUME, number).await;
+    let volume = volume.map_err(error_text)?;
+    volume.snapshot(name.clone()).await.map_err(error_text)?;
     let before = holds(cluster, &name, number).await?;
     // What is left of the clone that it was read by would keep the snapshot where it is.
     collect(cluster, None).await?;
@@ -274,13 +274,17 @@ pub async fn goes_back(
         }
         env::sleep(Nanos::millis(200)).await;
     }
-    volume.close().await.map_err(told)?;
+    volume.close().await.map_err(error_text)?;
     cluster.roll_back(&name).await?;
-    collect(cluster, bug).await?;
+    collect(cluster, mutation).await?;
     if holds(cluster, &name, number).await? != before {
         return Err("the snapshot that the volume went back to has something else".to_owned());
     }
     // Its own map is the snapshot's.
-    let volume = super::story::patiently(cluster, VOLUME, number).await;
-    volume.map_err(told)?.close().await.map_err(told)
+    let volume = super::scenario::patiently(cluster, VOLUME, number).await;
+    volume
+        .map_err(error_text)?
+        .close()
+        .await
+        .map_err(error_text)
 }

@@ -84,7 +84,7 @@ pub async fn inject(
             return;
         }
         match rng.below(4) {
-            0 => mend(&cluster, &mut rng).await,
+            0 => heal_one(&cluster, &mut rng).await,
             _ => {
                 let kind = kinds[rng.below(kinds.len() as u64) as usize];
                 happens(&cluster, kind, &mut rng).await;
@@ -93,7 +93,7 @@ pub async fn inject(
     }
 }
 
-async fn mend(cluster: &Cluster, rng: &mut Rng) {
+async fn heal_one(cluster: &Cluster, rng: &mut Rng) {
     let node = &cluster.nodes[rng.below(cluster.nodes.len() as u64) as usize];
     match rng.below(3) {
         0 => node.heal().await,
@@ -143,7 +143,7 @@ async fn happens(cluster: &Cluster, kind: Fault, rng: &mut Rng) {
                 answers_lost: 0.4 * rng.unit(),
                 requests_lost: 0.3 * rng.unit(),
                 delay_most: Nanos::millis(rng.below(60)),
-                patience: Nanos::millis(100),
+                timeout: Nanos::millis(100),
                 ..Faults::default()
             };
             match rng.chance(0.5) {
@@ -151,7 +151,7 @@ async fn happens(cluster: &Cluster, kind: Fault, rng: &mut Rng) {
                 false => (0..HOSTS).for_each(|number| cluster.meta_faults(number, faults)),
             }
         }
-        Fault::MetaRestart => cluster.twin.restart(),
+        Fault::MetaRestart => cluster.meta_store.restart(),
     }
 }
 
@@ -173,7 +173,7 @@ fn partition(cluster: &Cluster, rng: &mut Rng) {
     }
     let far = Faults {
         cut: true,
-        patience: Nanos::millis(100),
+        timeout: Nanos::millis(100),
         ..Faults::default()
     };
     for number in other_hosts {

@@ -15,9 +15,9 @@ use std::rc::Rc;
 
 use base::{Buf, Bytes, Nanos, Sector};
 use device::{Class, Device};
-use vdisk::image::{self, snapshot_key};
-use vdisk::image_gc::Collector;
-use vdisk::image_meta::{Images, ImagesError};
+use vdisk::image::collect::Collector;
+use vdisk::image::records::{Images, ImagesError};
+use vdisk::image::tree::{self as image, snapshot_key};
 use vdisk::map::cache::Cache;
 use vdisk::map::reader::Reader;
 use vdisk::record::Name;
@@ -26,7 +26,7 @@ use vdisk::{ImageId, VolumeId};
 
 use super::clients::{BLOCK, PLACES, World, ZEROED};
 use super::look::Direct;
-use super::planted::Bug;
+use super::mutations::Mutation;
 use super::{Cluster, SIZE, VOLUME};
 use crate::linear::{Moment, Tag, ZERO};
 
@@ -64,13 +64,13 @@ pub struct Branches {
     clones: RefCell<Vec<Rc<Branch>>>,
 }
 
-fn told(why: impl std::fmt::Display) -> String {
+fn error_text(why: impl std::fmt::Display) -> String {
     why.to_string()
 }
 
 impl Cluster {
     pub(super) fn images(&self) -> Images {
-        let meta = self.twin.client();
+        let meta = self.meta_store.client();
         Images { meta }
     }
 
@@ -78,17 +78,17 @@ impl Cluster {
     async fn clone_of(&self, of: ImageId) -> Result<VolumeId, String> {
         let images = self.images();
         loop {
-            let numbers = images.numbers().await.map_err(told)?;
-            let source = images.image(of).await.map_err(told)?;
-            let parent = images.volume(VOLUME).await.map_err(told)?;
+            let numbers = images.numbers().await.map_err(error_text)?;
+            let source = images.image(of).await.map_err(error_text)?;
+            let parent = images.volume(VOLUME).await.map_err(error_text)?;
             let name = format!("c{}", numbers.record.volume);
-            let name = name.parse().map_err(told)?;
+            let name = name.parse().map_err(error_text)?;
             let made = image::clone(&numbers, &source, &parent, name);
-            let (volume, change) = made.map_err(told)?;
+            let (volume, change) = made.map_err(error_text)?;
             match images.change(change).await {
                 Ok(()) => return Ok(volume.id),
                 Err(ImagesError::Conflict(_)) => {}
-                Err(error) => return Err(told(error)),
+                Err(error) => return Err(error_text(error)),
             }
         }
     }
@@ -96,32 +96,32 @@ impl Cluster {
     /// The image of a snapshot, if it is there.
     async fn image_of(&self, name: &Name) -> Result<Option<ImageId>, String> {
         let key = snapshot_key(VOLUME, name);
-        let found = self.images().meta.get(&key).await.map_err(told)?;
+        let found = self.images().meta.get(&key).await.map_err(error_text)?;
         let Some(found) = found else {
             return Ok(None);
         };
-        let text = String::from_utf8(found.value).map_err(told)?;
-        let number = u32::from_str_radix(&text, 16).map_err(told)?;
+        let text = String::from_utf8(found.value).map_err(error_text)?;
+        let number = u32::from_str_radix(&text, 16).map_err(error_text)?;
         Ok(Some(ImageId(number)))
     }
 
     /// Deletes a volume that no node has open.
     async fn remove(&self, id: VolumeId) -> Result<(), String> {
         let images = self.images();
-        let of = images.volume(id).await.map_err(told)?;
-        let head = images.image(of.record.head).await.map_err(told)?;
-        let change = image::delete_volume(&of, &head, 0).map_err(told)?;
-        images.change(change).await.map_err(told)
+        let of = images.volume(id).await.map_err(error_text)?;
+        let head = images.image(of.record.head).await.map_err(error_text)?;
+        let change = image::delete_volume(&of, &head, 0).map_err(error_text)?;
+        images.change(change).await.map_err(error_text)
     }
 
     async fn remove_snapshot(&self, name: &Name) -> Result<(), String> {
         let images = self.images();
         while let Some(image) = self.image_of(name).await? {
-            let known = images.image(image).await.map_err(told)?;
-            let change = image::delete_snapshot(&known).map_err(told)?;
+            let known = images.image(image).await.map_err(error_text)?;
+            let change = image::delete_snapshot(&known).map_err(error_text)?;
             match images.change(change).await {
                 Ok(()) | Err(ImagesError::Conflict(_)) => {}
-                Err(error) => return Err(told(error)),
+                Err(error) => return Err(error_text(error)),
             }
         }
         Ok(())
@@ -144,7 +144,7 @@ impl Branches {
         volume: Rc<Volume>,
         world: Rc<World>,
         wait: Nanos,
-        bug: Option<Bug>,
+        mutation: Option<Mutation>,
     ) {
         env::sleep(wait).await;
         let count = self.snaps.borrow().len();
@@ -152,7 +152,7 @@ impl Branches {
             return;
         }
         let name = |part: &str| format!("s{count}{part}").parse().expect("a name");
-        let torn = bug == Some(Bug::TornSnapshot);
+        let torn = mutation == Some(Mutation::TornSnapshot);
         let snap = Rc::new(Snap {
             name: name(""),
             again: torn.then(|| name("-again")),
@@ -256,15 +256,15 @@ impl Branches {
 }
 
 /// Frees what deleted images alone had.
-pub async fn collect(cluster: &Rc<Cluster>, bug: Option<Bug>) -> Result<(), String> {
+pub async fn collect(cluster: &Rc<Cluster>, mutation: Option<Mutation>) -> Result<(), String> {
     let direct = Rc::new(Direct(Rc::clone(cluster)));
     let collector = Collector {
         images: cluster.images(),
         reader: Reader::new(direct.clone(), Cache::new(Bytes::mib(4))),
         objects: direct,
     };
-    if bug == Some(Bug::FreedByGeneration) {
-        let all = cluster.images().all().await.map_err(told)?;
+    if mutation == Some(Mutation::FreedByGeneration) {
+        let all = cluster.images().all().await.map_err(error_text)?;
         for (gone, until) in
             (all.values()).filter_map(|it| Some((&it.record, it.record.lost_until?)))
         {
@@ -274,10 +274,10 @@ pub async fn collect(cluster: &Rc<Cluster>, bug: Option<Bug>) -> Result<(), Stri
             collector
                 .free_lost(&alone, gone, until)
                 .await
-                .map_err(told)?;
+                .map_err(error_text)?;
         }
     }
-    collector.run().await.map_err(told)
+    collector.run().await.map_err(error_text)
 }
 
 impl Cluster {
@@ -285,12 +285,12 @@ impl Cluster {
     pub(super) async fn roll_back(&self, name: &Name) -> Result<(), String> {
         let images = self.images();
         let target = self.image_of(name).await?.ok_or("the snapshot is gone")?;
-        let target = images.image(target).await.map_err(told)?;
-        let numbers = images.numbers().await.map_err(told)?;
-        let of = images.volume(VOLUME).await.map_err(told)?;
-        let head = images.image(of.record.head).await.map_err(told)?;
-        let (_, change) = image::rollback(&numbers, &of, &head, &target).map_err(told)?;
-        images.change(change).await.map_err(told)
+        let target = images.image(target).await.map_err(error_text)?;
+        let numbers = images.numbers().await.map_err(error_text)?;
+        let of = images.volume(VOLUME).await.map_err(error_text)?;
+        let head = images.image(of.record.head).await.map_err(error_text)?;
+        let (_, change) = image::rollback(&numbers, &of, &head, &target).map_err(error_text)?;
+        images.change(change).await.map_err(error_text)
     }
 }
 
@@ -305,7 +305,7 @@ pub(super) async fn holds(
     };
     let id = cluster.clone_of(image).await?;
     let failed = |why: VolumeError| format!("a clone of {name} does not open: {why}");
-    let volume = super::story::patiently(cluster, id, host).await;
+    let volume = super::scenario::patiently(cluster, id, host).await;
     let volume = volume.map_err(failed)?;
     let mut holds = Vec::new();
     for turn in 0..2 {
@@ -334,7 +334,7 @@ pub(super) async fn holds(
             }
         }
     }
-    volume.close().await.map_err(told)?;
+    volume.close().await.map_err(error_text)?;
     cluster.remove(id).await?;
     Ok(Some(holds))
 }

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use base::{Bytes, View};
 use device::Class;
 use store::{Change, StoreError};
-use vdisk::image_gc::Objects;
-use vdisk::image_meta::Images;
+use vdisk::image::records::Images;
 use vdisk::map::cache::Cache;
 use vdisk::map::node::NODE;
+use vdisk::map::objects::Objects;
 use vdisk::map::reader::Reader;
 use vdisk::map::{Entry, Map, NewNode, NodeRef, Nodes, Pending};
 use vdisk::record::extents;
@@ -103,7 +103,7 @@ pub async fn alike_at_least(cluster: &Rc<Cluster>, copies: u8) -> Result<(), Str
 }
 
 async fn alike_on(cluster: &Rc<Cluster>, are: impl Fn(usize) -> bool) -> Result<(), String> {
-    let meta = cluster.twin.client();
+    let meta = cluster.meta_store.client();
     let images = Images { meta }.all().await.map_err(|why| why.to_string())?;
     let direct = Rc::new(Direct(Rc::clone(cluster)));
     let reader = Reader::new(direct, Cache::new(Bytes::mib(4)));

@@ -1,18 +1,18 @@
 //! Store nodes, volume hosts and a meta store, with a network between them, in virtual time.
 //!
 //! ```text
-//! clients -> volume host: vdisk::Volume -> RemoteDoor -> simulated network -> store::server -> store -> modelled disk
-//!                  '-> meta store: a twin, with faults for each host
+//! clients -> volume host: vdisk::Volume -> RemoteDoor -> simulated network -> store::net::server -> store -> modelled disk
+//!                  '-> meta store: in memory, with faults for each host
 //! ```
 //!
 //! Hosts have addresses of their own: 10.0.0.n is store node n, 10.0.1.n is volume host n; the meta store is 127.0.0.1.
 //! Everything but the meta store and the disks' contents is the code that runs in earnest.
 //!
 //! - [`disk`] a store node: its disk's stack, power cuts, restarts.
-//! - [`planted`] mistakes, put in at the engine's edges.
+//! - [`mutations`] planted mistakes, put in at the engine's edges.
 //! - [`history`] what clients did and saw. [`clients`] what they do.
 //! - [`images`] snapshots, clones and other sizes. [`drains`] stores that are to be empty, and leave.
-//! - [`faults`] what goes wrong. [`story`] a whole run. [`look`] what is in the stores after it.
+//! - [`faults`] what goes wrong. [`scenario`] a whole run. [`look`] what is in the stores after it.
 
 pub mod clients;
 pub mod disk;
@@ -21,8 +21,8 @@ pub mod faults;
 pub mod history;
 pub mod images;
 pub mod look;
-pub mod planted;
-pub mod story;
+pub mod mutations;
+pub mod scenario;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -32,17 +32,17 @@ use std::rc::{Rc, Weak};
 use base::{Bytes, Nanos};
 use env::net::sim;
 use policy::place::{Class, ClientId, DomainId, Kind, Options, Origin, Weights, build};
-use store::client::{ClientOptions, Credentials};
-use vdisk::choice::Choice;
-use vdisk::image::{self, Known, Numbers};
-use vdisk::image_meta::Images;
-use vdisk::link::{Door, RemoteDoor};
-use vdisk::meta::{Faults, MetaStore, Twin, TwinClient};
-use vdisk::volume::{Settings, Site, Volume, VolumeError};
+use store::net::client::{ClientOptions, Credentials};
+use vdisk::image::records::Images;
+use vdisk::image::tree::{self as image, Numbers, Versioned};
+use vdisk::meta::{Faults, MemoryMetaClient, MemoryMetaStore, MetaStore};
+use vdisk::replica::choice::Choice;
+use vdisk::replica::connect::{Connector, RemoteConnector};
+use vdisk::volume::{Settings, StoreInfo, Volume, VolumeError};
 use vdisk::{StoreNumber, VolumeId};
 
 use disk::{KEY, StoreNode};
-use planted::Bug;
+use mutations::Mutation;
 
 /// The volume of every run.
 pub const VOLUME: VolumeId = VolumeId(7);
@@ -61,10 +61,10 @@ pub struct Cluster {
     /// The store nodes.
     pub nodes: Vec<Rc<StoreNode>>,
     /// The meta store.
-    pub twin: Rc<Twin>,
+    pub meta_store: Rc<MemoryMetaStore>,
     /// By volume host: its ways to the meta store, and what goes wrong on them.
-    ways: RefCell<Vec<(Vec<Rc<TwinClient>>, Faults)>>,
-    bug: Option<Bug>,
+    ways: RefCell<Vec<(Vec<Rc<MemoryMetaClient>>, Faults)>>,
+    mutation: Option<Mutation>,
     /// Stores that are to be empty.
     drained: RefCell<BTreeSet<StoreNumber>>,
     /// Volumes that hear of it.
@@ -76,13 +76,18 @@ impl Cluster {
     ///
     /// # Panics
     /// If it cannot be made.
-    pub async fn new(stores: u16, copies: u8, min_isr: u8, bug: Option<Bug>) -> Rc<Cluster> {
+    pub async fn new(
+        stores: u16,
+        copies: u8,
+        min_isr: u8,
+        mutation: Option<Mutation>,
+    ) -> Rc<Cluster> {
         let mut nodes = Vec::new();
         for number in 1..=stores {
-            nodes.push(StoreNode::new(number, bug == Some(Bug::DisksLie)).await);
+            nodes.push(StoreNode::new(number, mutation == Some(Mutation::DisksLie)).await);
         }
-        let twin = Twin::new("meta");
-        let mut numbers = Known {
+        let meta_store = MemoryMetaStore::new("meta");
+        let mut numbers = Versioned {
             record: Numbers::first(),
             changed: None,
         };
@@ -90,22 +95,22 @@ impl Cluster {
         let name = "vm".parse().expect("a name");
         let created = image::create(&numbers, name, SIZE.0, copies, min_isr);
         let (_, change) = created.expect("it can be");
-        let meta = twin.client();
+        let meta = meta_store.client();
         let made = Images { meta }.change(change).await;
         made.expect("nothing is wrong yet");
         Rc::new(Cluster {
             nodes,
-            twin,
+            meta_store,
             ways: RefCell::new(vec![(Vec::new(), Faults::default()); HOSTS]),
-            bug,
+            mutation,
             drained: RefCell::default(),
             open: RefCell::default(),
         })
     }
 
-    fn sites(&self) -> Vec<Site> {
-        let site = |node: &Rc<StoreNode>| {
-            let way: Rc<dyn Door> = Rc::new(RemoteDoor {
+    fn store_infos(&self) -> Vec<StoreInfo> {
+        let info = |node: &Rc<StoreNode>| {
+            let way: Rc<dyn Connector> = Rc::new(RemoteConnector {
                 address: node.address(),
                 uuid: None,
                 credentials: Credentials::NodeKey(KEY),
@@ -115,17 +120,17 @@ impl Cluster {
                     ..ClientOptions::default()
                 },
             });
-            Site {
+            StoreInfo {
                 number: StoreNumber(node.number),
                 name: format!("s{}", node.number),
                 domain: DomainId(u32::from(node.number)),
                 local: false,
                 rotating: false,
-                door: planted::door(way, self.bug),
+                connector: mutations::connector(way, self.mutation),
             }
         };
         let nodes = self.nodes.iter().filter(|node| !node.is_gone());
-        nodes.map(site).collect()
+        nodes.map(info).collect()
     }
 
     /// Opens the volume on a host, whichever node has it.
@@ -141,13 +146,13 @@ impl Cluster {
     /// # Errors
     /// [`VolumeError`], such as faults cause.
     pub async fn open_one(&self, id: VolumeId, number: usize) -> Result<Rc<Volume>, VolumeError> {
-        let client = self.twin.client();
+        let client = self.meta_store.client();
         {
             let (clients, faults) = &mut self.ways.borrow_mut()[number];
             client.set_faults(*faults);
             clients.push(Rc::clone(&client));
         }
-        let meta: Rc<dyn MetaStore> = planted::meta(client, self.bug);
+        let meta: Rc<dyn MetaStore> = mutations::meta(client, self.mutation);
         let origin = Origin {
             client: ClientId(1 + number as u64),
             class: Class::Normal,
@@ -155,7 +160,7 @@ impl Cluster {
         let settings = Settings {
             lease: Nanos::secs(2),
             margin: Nanos::millis(400),
-            patience: Nanos::millis(300),
+            timeout: Nanos::millis(300),
             deadline: Nanos::secs(3),
             clean_after: Nanos::millis(50),
             commit_after: Nanos::millis(60),
@@ -170,7 +175,7 @@ impl Cluster {
         };
         // Any copy at any time, so that copies that differ show.
         let choice = Choice::new(build(Kind::Random, &options));
-        let opening = Volume::open(id, meta, choice, self.sites(), settings);
+        let opening = Volume::open(id, meta, choice, self.store_infos(), settings);
         // The volume's background work lives on its host.
         let volume = sim::on_host(host(number), opening).await?;
         self.note_open(&volume);

@@ -76,16 +76,16 @@ pub fn at_one_moment(
     if least.0 < most.0 {
         return Ok(());
     }
-    let told = |what: Option<(u64, Tag)>, else_: &str| {
+    let described = |what: Option<(u64, Tag)>, else_: &str| {
         what.map_or(else_.to_owned(), |(block, tag)| {
             format!("{tag} in block {block}")
         })
     };
     Err(format!(
         "the snapshot of {called}..{answered} is torn: {} was gone by {}, and {} was not there before {}",
-        told(most.1, "what was there when it was answered"),
+        described(most.1, "what was there when it was answered"),
         most.0,
-        told(least.1, "what was there when it was asked for"),
+        described(least.1, "what was there when it was asked for"),
         least.0
     ))
 }
@@ -126,10 +126,10 @@ mod tests {
     fn a_later_write_without_the_one_before_is_torn() {
         let writes = in_a_row();
         let torn = at_one_moment(&writes, (5, 90), &[(1, 0), (2, 2)]);
-        let told = torn.unwrap_err();
+        let message = torn.unwrap_err();
         assert!(
-            told.contains("0 in block 1") && told.contains("2 in block 2"),
-            "{told}"
+            message.contains("0 in block 1") && message.contains("2 in block 2"),
+            "{message}"
         );
         assert!(at_one_moment(&writes, (5, 90), &[(1, 3), (2, 0)]).is_err());
     }

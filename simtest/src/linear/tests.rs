@@ -155,9 +155,9 @@ fn blocks_are_registers_of_their_own_and_the_error_tells_what_does_not_fit() {
         op(1, 5, Some(6), Act::Write(6)),
         op(1, 7, Some(8), Act::Read(5)),
     ];
-    let told = check(&history).unwrap_err().to_string();
+    let message = check(&history).unwrap_err().to_string();
     assert_eq!(
-        told,
+        message,
         "block 1: 6 came and went while 5 was there; around it:\n  1 .. 2: 1 writes 5\n  5 .. 6: 1 writes 6\n  \
          7 .. 8: 1 reads 5"
     );

@@ -2,7 +2,7 @@
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use super::rules::{Action, Bounds, Bug, Rules};
+use super::rules::{Action, Bounds, Mutation, Rules};
 use super::state::{Broken, State};
 
 struct Volume {
@@ -50,20 +50,20 @@ impl Model for Volume {
 }
 
 /// Explores everything; how many states there are, and the first broken promise with the way to it.
-fn explored(bounds: Bounds, bug: Option<Bug>) -> (usize, Option<String>) {
+fn explored(bounds: Bounds, mutation: Option<Mutation>) -> (usize, Option<String>) {
     let model = Volume {
-        rules: Rules { bounds, bug },
+        rules: Rules { bounds, mutation },
         all: Rules::all(),
     };
     let checker = model.checker().threads(2);
     let checker = checker.finish_when(HasDiscoveries::Any).spawn_bfs().join();
     let found = checker.discoveries().into_iter().next();
-    let told = found.map(|(name, path)| {
+    let broken = found.map(|(name, path)| {
         let steps = path.into_actions();
         let steps: Vec<String> = steps.iter().map(|step| format!("{step:?}")).collect();
         format!("not so: {name}:\n  {}", steps.join("\n  "))
     });
-    (checker.unique_state_count(), told)
+    (checker.unique_state_count(), broken)
 }
 
 const fn bounds(writes: u8, openings: u8, faults: u8, generations: u8) -> Bounds {
@@ -77,16 +77,16 @@ const fn bounds(writes: u8, openings: u8, faults: u8, generations: u8) -> Bounds
 
 /// The states within `bounds`, in all of which every promise holds.
 fn holds(bounds: Bounds) -> usize {
-    let (states, told) = explored(bounds, None);
-    if let Some(told) = told {
-        panic!("{bounds:?}: {told}");
+    let (states, broken) = explored(bounds, None);
+    if let Some(broken) = broken {
+        panic!("{bounds:?}: {broken}");
     }
     println!("{bounds:?}: {states} states");
     states
 }
 
 #[test]
-fn the_promises_hold_in_every_state_of_one_writer_and_one_fault_over_two_writes() {
+fn the_promises_hold_in_every_state_of_one_writer_one_fault_and_two_writes() {
     assert_eq!(holds(bounds(2, 1, 1, 7)), 577_231);
 }
 
@@ -101,7 +101,7 @@ fn the_promises_hold_in_every_state_of_two_writers_and_one_fault() {
 }
 
 #[test]
-fn the_promises_hold_within_the_bounds_that_somebody_asks_for() {
+fn the_promises_hold_within_the_bounds_of_the_environment() {
     let Ok(asked) = std::env::var("TANADA_BOUNDS") else {
         return;
     };
@@ -115,54 +115,54 @@ fn the_promises_hold_within_the_bounds_that_somebody_asks_for() {
     holds(bounds(writes, openings, faults, generations));
 }
 
-/// A planted mistake must be found, or the model is blind.
-fn found(bug: Bug, bounds: Bounds) {
-    let (states, told) = explored(bounds, Some(bug));
-    let told = told.unwrap_or_else(|| panic!("{bug:?} went unseen in {states} states"));
-    println!("{bug:?}, {states} states: {told}");
+/// A mutation must be found, or the model is blind.
+fn found(mutation: Mutation, bounds: Bounds) {
+    let (states, broken) = explored(bounds, Some(mutation));
+    let broken = broken.unwrap_or_else(|| panic!("{mutation:?} went unseen in {states} states"));
+    println!("{mutation:?}, {states} states: {broken}");
 }
 
 #[test]
 fn stores_that_are_not_sealed_are_found() {
-    found(Bug::NoSeal, bounds(1, 2, 1, 6));
+    found(Mutation::NoSeal, bounds(1, 2, 1, 6));
 }
 
 #[test]
 fn an_answer_before_the_record_is_changed_is_found() {
-    found(Bug::AnswerBeforeSwap, bounds(2, 1, 1, 6));
+    found(Mutation::AnswerBeforeSwap, bounds(2, 1, 1, 6));
 }
 
 #[test]
 fn a_lease_that_its_holder_counts_in_full_is_found() {
-    found(Bug::WholeLease, bounds(1, 2, 1, 6));
+    found(Mutation::WholeLease, bounds(1, 2, 1, 6));
 }
 
 #[test]
 fn a_resync_that_misses_a_change_is_found() {
-    found(Bug::ResyncMisses, bounds(2, 1, 2, 7));
+    found(Mutation::ResyncMisses, bounds(2, 1, 2, 7));
 }
 
 #[test]
 fn a_store_that_joins_too_early_is_found() {
-    found(Bug::JoinsEarly, bounds(2, 1, 2, 7));
+    found(Mutation::JoinsEarly, bounds(2, 1, 2, 7));
 }
 
 #[test]
-fn a_last_copy_that_is_put_out_is_found() {
-    found(Bug::PutsOutTheLast, bounds(1, 2, 2, 7));
+fn a_removed_last_copy_is_found() {
+    found(Mutation::DropsTheLastCopy, bounds(1, 2, 2, 7));
 }
 
 #[test]
 fn an_extent_that_is_not_noted_as_dirty_is_found() {
-    found(Bug::NoDirtyBit, bounds(1, 2, 1, 6));
+    found(Mutation::NoDirtyBit, bounds(1, 2, 1, 6));
 }
 
 #[test]
-fn a_link_with_the_mark_of_one_in_doubt_is_found() {
-    found(Bug::SameMark, bounds(2, 1, 2, 7));
+fn a_connection_with_the_token_of_an_indeterminate_one_is_found() {
+    found(Mutation::SameToken, bounds(2, 1, 2, 7));
 }
 
 #[test]
 fn a_change_of_the_record_that_comes_about_too_late_is_found() {
-    found(Bug::LetsItLand, bounds(2, 1, 3, 7));
+    found(Mutation::LetsItLand, bounds(2, 1, 3, 7));
 }

@@ -16,7 +16,7 @@
 //!   record when the lease before has run out in the meta store does not wait; that is as if all its ticks passed and nothing else happened
 //!   meanwhile.
 //! - *Steps that only one party sees*: sealing several stores, copying an extent, noting dirty bits on several stores are one step.
-//!   Half of a seal fences only writers that are fenced already; half of a copy has the mark 0 and counts for nothing; half-noted
+//!   Half of a seal fences only writers that are fenced already; half of a copy has the stamp 0 and counts for nothing; half-noted
 //!   dirty bits are more bits than needed.
 //! - *Several extents, new extents, spare copies*: there is one extent, written before, with two copies, or more after lost answers.
 //!   New and several ones are the whole cluster's business, beside this one.

@@ -2,26 +2,26 @@
 //!
 //! | action | in the engine (`vdisk::volume`) |
 //! |---|---|
-//! | `Open`, `Recover`, `Start` | `open::take`; `Core::seal`, `recover`, `settle_homes`; the wait in `Volume::open` |
+//! | `Open`, `Recover`, `Start` | `open::take`; `Core::seal`, `recover`, `write_all_bits`; the wait in `Volume::open` |
 //! | `Tick` | clocks; `keep_lease` and `still_ours` while no other writer has the record; `leased` |
-//! | `Begin`, `Deliver`, `Fail`, `Resolve` | `try_change`, `note_dirty`, `send`; a store's guard; `within`; `missed` |
-//! | `Swap`, `GiveUp`, `Expel` | `put_out` in `missed`; its deadline; `put_out` in `reachable`, `write_bits` and `rid` |
-//! | `Renew` | `renew`, `keep_links` |
-//! | `Reconcile`, `Clean` | `settled`, `reconcile`; `clear_dirty` |
-//! | `Bring`, `Join`, `JoinSwap` | `open_anew`, `adopt_or_delete`, `bring`; the two ends of `bring_back` |
-//! | `Fill`, `Rid`, `TellWeakest` | `even_out`; `rid`; `tell_weakest` |
+//! | `Begin`, `Deliver`, `Fail`, `Resolve` | `try_change`, `note_dirty`, `send`; a store's fence; `within`; `missed` |
+//! | `Swap`, `GiveUp`, `Expel` | `shrink_set` in `missed`; its deadline; `shrink_set` in `reachable`, `write_bits` and `discard_copy` |
+//! | `Renew` | `renew`, `keep_connected` |
+//! | `Reconcile`, `Clean` | `ensure_reconciled`, `reconcile`; `clear_dirty` |
+//! | `Resync`, `Join`, `JoinSwap` | `open_anew`, `adopt_or_delete`, `resync_extent`; the two ends of `resync` |
+//! | `Fill`, `DiscardCopy`, `RaiseFloor` | `rereplicate`; `discard_copy`; `raise_floor` |
 //! | `Lands` | `change_record`: a compare-and-swap whose answer did not come in time |
 //! | `Read` | `read_piece`, `read_copy` |
 //! | `Crash`, `Learn` | a node's crash; `check_epoch` that finds a later epoch |
 
 use super::state::{
-    BEHIND, Broken, COPIES, COUNTED, LEASE, Message, Phase, Record, STORES, Set, Standing, State,
-    Store, WRITERS, Work, Writer, bit, first, has,
+    BEHIND, Broken, COPIES, COUNTED, LEASE, Message, Phase, Record, STORES, Set, State, Store,
+    SyncState, WRITERS, Work, Writer, bit, first, has,
 };
 
 /// A mistake that is planted to see that it is found.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Bug {
+pub enum Mutation {
     /// Stores are opened without a seal.
     NoSeal,
     /// A write is answered before the record says who missed it.
@@ -33,11 +33,11 @@ pub enum Bug {
     /// A store joins before everything was resynced.
     JoinsEarly,
     /// The last store with a copy that is in sync leaves the set.
-    PutsOutTheLast,
+    DropsTheLastCopy,
     /// Extents are not noted as dirty.
     NoDirtyBit,
-    /// After an indeterminate change the next link has the same mark.
-    SameMark,
+    /// After an indeterminate change the next connection has the same token.
+    SameToken,
     /// A change of the record that may yet come about is not made void.
     LetsItLand,
 }
@@ -99,7 +99,7 @@ pub enum Action {
     Clean {
         writer: usize,
     },
-    Bring {
+    Resync {
         writer: usize,
         store: usize,
     },
@@ -118,10 +118,10 @@ pub enum Action {
         store: usize,
         lost: bool,
     },
-    Rid {
+    DiscardCopy {
         writer: usize,
     },
-    TellWeakest {
+    RaiseFloor {
         writer: usize,
     },
     Lands {
@@ -152,7 +152,7 @@ pub struct Bounds {
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     pub bounds: Bounds,
-    pub bug: Option<Bug>,
+    pub mutation: Option<Mutation>,
 }
 
 /// What a change of the record came to.
@@ -165,8 +165,8 @@ enum Changed {
 }
 
 impl Rules {
-    fn planted(&self, bug: Bug) -> bool {
-        self.bug == Some(bug)
+    fn mutated(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
     }
 
     /// All actions that could be possible in some state.
@@ -183,8 +183,8 @@ impl Rules {
                 Action::Resolve { writer },
                 Action::GiveUp { writer },
                 Action::Clean { writer },
-                Action::Rid { writer },
-                Action::TellWeakest { writer },
+                Action::DiscardCopy { writer },
+                Action::RaiseFloor { writer },
                 Action::Lands { writer },
                 Action::Crash { writer },
                 Action::Learn { writer },
@@ -196,7 +196,7 @@ impl Rules {
                     Action::Expel { writer, store },
                     Action::Renew { writer, store },
                     Action::Reconcile { writer, source },
-                    Action::Bring { writer, store },
+                    Action::Resync { writer, store },
                     Action::Join { writer, store },
                     Action::Read { writer, store },
                 ]);
@@ -261,14 +261,14 @@ impl Rules {
             Action::Renew { writer, store } => self.renew(s, writer, store),
             Action::Reconcile { writer, source } => reconcile(s, writer, source),
             Action::Clean { writer } => self.clean(s, writer),
-            Action::Bring { writer, store } => self.bring(s, writer, store),
+            Action::Resync { writer, store } => self.resync(s, writer, store),
             Action::Join { writer, store } => {
-                let early = self.planted(Bug::JoinsEarly);
+                let early = self.mutated(Mutation::JoinsEarly);
                 let it = &mut s.writers[writer];
-                only(it.phase == Phase::Open && it.standing[store] == Standing::Out)?;
-                only(it.link[store] != 0)?;
+                only(it.phase == Phase::Open && it.sync_state[store] == SyncState::Out)?;
+                only(it.connection[store] != 0)?;
                 only(!has(it.placed, store) || has(it.synced, store) || early)?;
-                it.standing[store] = Standing::Joining;
+                it.sync_state[store] = SyncState::Joining;
                 Some(())
             }
             Action::JoinSwap {
@@ -281,8 +281,8 @@ impl Rules {
                 store,
                 lost,
             } => fill(s, writer, store, lost),
-            Action::Rid { writer } => rid(s, writer),
-            Action::TellWeakest { writer } => self.tell_weakest(s, writer),
+            Action::DiscardCopy { writer } => discard_copy(s, writer),
+            Action::RaiseFloor { writer } => self.raise_floor(s, writer),
             Action::Lands { writer } => {
                 let (asked_for, next) = s.asked[writer].take()?;
                 only(asked_for == s.record.generation)?;
@@ -335,13 +335,13 @@ impl Rules {
         for store in (0..STORES).filter(|store| has(sealed, *store)) {
             let seal = &mut s.stores[store].seal;
             assert!(*seal <= it.epoch, "a later epoch would be in the record");
-            if !self.planted(Bug::NoSeal) {
+            if !self.mutated(Mutation::NoSeal) {
                 *seal = it.epoch;
             }
         }
         let in_sync = in_sync(&s.record);
         let missing = in_sync & !it.sealed;
-        only(missing.count_ones() < u32::from(s.record.weakest))?;
+        only(missing.count_ones() < u32::from(s.record.redundancy_floor))?;
         let mut record = s.record;
         if missing != 0 {
             for store in 0..STORES {
@@ -349,36 +349,36 @@ impl Rules {
                     record.out[store] = it.before + 1;
                 }
             }
-            record.weakest -= missing.count_ones() as u8;
+            record.redundancy_floor -= missing.count_ones() as u8;
         }
         for store in 0..STORES {
             if has(it.sealed, store) {
-                it.standing[store] = Standing::In;
-                it.link[store] = it.epoch;
-                if s.stores[store].mark > 0 {
+                it.sync_state[store] = SyncState::InSync;
+                it.connection[store] = it.epoch;
+                if s.stores[store].stamp > 0 {
                     it.placed |= bit(store);
                 }
-                it.doubt |= s.stores[store].dirty;
+                it.unreconciled |= s.stores[store].dirty;
             }
-            it.mark[store] = it.epoch;
+            it.token[store] = it.epoch;
         }
-        it.doubt &= it.placed != 0;
-        let least = weakest(it, &record).max(1);
-        record.weakest = least.min(record.weakest.max(1));
+        it.unreconciled &= it.placed != 0;
+        let least = redundancy_floor(it, &record).max(1);
+        record.redundancy_floor = least.min(record.redundancy_floor.max(1));
         if record != s.record {
             record.generation += 1;
             it.generation = record.generation;
             s.record = record;
         }
-        it.homes = first(it.sealed, COPIES);
-        it.noted = it.doubt;
-        if it.doubt {
+        it.bitmap_replicas = first(it.sealed, COPIES);
+        it.noted = it.unreconciled;
+        if it.unreconciled {
             for store in 0..STORES {
-                s.stores[store].dirty |= has(it.homes, store);
+                s.stores[store].dirty |= has(it.bitmap_replicas, store);
             }
         }
         it.phase = Phase::Waiting;
-        let whole = self.planted(Bug::WholeLease);
+        let whole = self.mutated(Mutation::WholeLease);
         (it.lease, it.behind) = (if whole { LEASE } else { COUNTED }, BEHIND);
         Some(())
     }
@@ -419,7 +419,7 @@ impl Rules {
             next = s.record;
         }
         // What was asked before may still come about: a new generation sees to it that it does not.
-        let void = it.unsure && !self.planted(Bug::LetsItLand);
+        let void = it.record_indeterminate && !self.mutated(Mutation::LetsItLand);
         if next == s.record && !void && !matches!(changed, Changed::Newer) {
             only(!lost)?;
             return Some(changed);
@@ -427,22 +427,22 @@ impl Rules {
         next.generation += 1;
         if lost {
             only(s.asked[writer].is_none())?;
-            it.unsure = true;
+            it.record_indeterminate = true;
             s.asked[writer] = Some((s.record.generation, next));
             s.fault()?;
         } else {
-            it.unsure = false;
+            it.record_indeterminate = false;
             it.generation = next.generation;
             s.record = next;
         }
         Some(changed)
     }
 
-    /// What `put_out` asks of the record.
-    fn out(&self, who: Set, mark: u8) -> impl FnOnce(&Writer, &mut Record) -> Changed {
-        let careless = self.planted(Bug::PutsOutTheLast);
+    /// What `shrink_set` asks of the record.
+    fn out(&self, who: Set, stamp: u8) -> impl FnOnce(&Writer, &mut Record) -> Changed {
+        let careless = self.mutated(Mutation::DropsTheLastCopy);
         move |it, record| {
-            let since = mark.min(record.generation) - 1;
+            let since = stamp.min(record.generation) - 1;
             let mut anything = false;
             for store in 0..STORES {
                 if has(who, store) && record.out[store] == 0 {
@@ -450,28 +450,30 @@ impl Rules {
                     anything = true;
                 }
             }
-            record.weakest = weakest(it, record);
-            match anything && record.weakest == 0 && !careless {
+            record.redundancy_floor = redundancy_floor(it, record);
+            match anything && record.redundancy_floor == 0 && !careless {
                 true => Changed::LastCopy,
                 false => Changed::Done,
             }
         }
     }
 
-    /// Removes stores from the in-sync set; what is done with the range has the mark `mark` at least.
-    fn put_out(&self, s: &mut State, writer: usize, who: Set, mark: u8) -> Option<Changed> {
-        let changed = self.change_record(s, writer, false, self.out(who, mark))?;
+    /// Removes stores from the in-sync set; what is done with the range has the stamp `stamp` at least.
+    fn shrink_set(&self, s: &mut State, writer: usize, who: Set, stamp: u8) -> Option<Changed> {
+        let changed = self.change_record(s, writer, false, self.out(who, stamp))?;
         if matches!(changed, Changed::Done) {
             s.writers[writer].went_out(who);
         }
         Some(changed)
     }
 
-    fn tell_weakest(&self, s: &mut State, writer: usize) -> Option<()> {
+    fn raise_floor(&self, s: &mut State, writer: usize) -> Option<()> {
         let it = &s.writers[writer];
-        only(it.phase == Phase::Open && weakest(it, &s.record) > s.record.weakest)?;
+        only(
+            it.phase == Phase::Open && redundancy_floor(it, &s.record) > s.record.redundancy_floor,
+        )?;
         self.change_record(s, writer, false, |it, record| {
-            record.weakest = weakest(it, record);
+            record.redundancy_floor = redundancy_floor(it, record);
             Changed::Done
         })?;
         Some(())
@@ -480,39 +482,40 @@ impl Rules {
     // --- writes -----------------------------------------------------------------------------------------
 
     /// The bitmap replicas as `write_bits` chooses them; each must take them.
-    fn homes(&self, s: &State, writer: usize) -> Option<Set> {
+    fn bitmap_replicas(&self, s: &State, writer: usize) -> Option<Set> {
         let it = &s.writers[writer];
         let fit = it.in_sync();
-        let mut homes = it.homes & fit;
-        let more = COPIES.saturating_sub(homes.count_ones());
-        homes |= first(fit & !homes, more);
-        only(homes & !it.linked() == 0)?;
-        (0..STORES).try_for_each(|store| only(!has(homes, store) || s.takes(writer, store)))?;
-        Some(homes)
+        let mut bitmap_replicas = it.bitmap_replicas & fit;
+        let more = COPIES.saturating_sub(bitmap_replicas.count_ones());
+        bitmap_replicas |= first(fit & !bitmap_replicas, more);
+        only(bitmap_replicas & !it.linked() == 0)?;
+        (0..STORES)
+            .try_for_each(|store| only(!has(bitmap_replicas, store) || s.takes(writer, store)))?;
+        Some(bitmap_replicas)
     }
 
     fn begin(&self, s: &mut State, writer: usize) -> Option<()> {
         let it = &s.writers[writer];
-        only(it.phase == Phase::Open && it.work == Work::Idle && !it.doubt)?;
+        only(it.phase == Phase::Open && it.work == Work::Idle && !it.unreconciled)?;
         only(s.next <= self.bounds.writes && it.placed & it.needed() != 0)?;
-        if !it.noted && !self.planted(Bug::NoDirtyBit) {
-            let homes = self.homes(s, writer)?;
+        if !it.noted && !self.mutated(Mutation::NoDirtyBit) {
+            let bitmap_replicas = self.bitmap_replicas(s, writer)?;
             for store in 0..STORES {
-                s.stores[store].dirty |= has(homes, store);
+                s.stores[store].dirty |= has(bitmap_replicas, store);
             }
-            s.writers[writer].homes = homes;
+            s.writers[writer].bitmap_replicas = bitmap_replicas;
             s.writers[writer].noted = true;
         }
         let it = &s.writers[writer];
         let targets = it.placed & (it.needed() | it.synced);
         let sent = targets & it.linked();
-        let (value, mark) = (s.next, it.generation);
+        let (value, stamp) = (s.next, it.generation);
         for store in 0..STORES {
             if has(sent, store) {
                 let message = Message {
                     from: writer,
-                    link: it.link[store],
-                    mark,
+                    connection: it.connection[store],
+                    stamp,
                     value,
                 };
                 let place = s.messages[store].iter_mut().find(|it| it.is_none())?;
@@ -522,7 +525,7 @@ impl Rules {
         s.next += 1;
         s.writers[writer].work = Work::Write {
             value,
-            mark,
+            stamp,
             targets,
             acked: 0,
             failed: targets & !sent,
@@ -534,7 +537,7 @@ impl Rules {
         let it = &mut s.writers[writer];
         let Work::Write {
             value,
-            mark,
+            stamp,
             targets,
             acked,
             failed,
@@ -551,19 +554,19 @@ impl Rules {
             s.answer(writer, value);
             return Some(());
         }
-        it.doubt = true;
+        it.unreconciled = true;
         if acked & needed == 0 {
             return Some(());
         }
-        if self.planted(Bug::AnswerBeforeSwap) {
+        if self.mutated(Mutation::AnswerBeforeSwap) {
             it.went_out(failed);
-            it.doubt = false;
+            it.unreconciled = false;
             s.answer(writer, value);
             return Some(());
         }
         it.work = Work::Swap {
             value,
-            mark,
+            stamp,
             failed,
         };
         Some(())
@@ -572,20 +575,20 @@ impl Rules {
     fn swap(&self, s: &mut State, writer: usize, lost: bool) -> Option<()> {
         let Work::Swap {
             value,
-            mark,
+            stamp,
             failed,
         } = s.writers[writer].work
         else {
             return None;
         };
         if lost {
-            let asked = self.change_record(s, writer, true, self.out(failed, mark))?;
+            let asked = self.change_record(s, writer, true, self.out(failed, stamp))?;
             return only(matches!(asked, Changed::Done));
         }
-        let changed = self.put_out(s, writer, failed, mark)?;
+        let changed = self.shrink_set(s, writer, failed, stamp)?;
         s.writers[writer].work = Work::Idle;
         if matches!(changed, Changed::Done) {
-            s.writers[writer].doubt = false;
+            s.writers[writer].unreconciled = false;
             s.answer(writer, value);
         }
         Some(())
@@ -593,22 +596,24 @@ impl Rules {
 
     fn expel(&self, s: &mut State, writer: usize, store: usize) -> Option<()> {
         let it = &s.writers[writer];
-        only(it.phase == Phase::Open && it.standing[store] != Standing::Out)?;
+        only(it.phase == Phase::Open && it.sync_state[store] != SyncState::Out)?;
         let wanted = match it.work {
-            Work::Idle => (it.doubt && has(it.placed, store)) || has(it.homes, store),
-            Work::Rid(other) => other == store,
+            Work::Idle => {
+                (it.unreconciled && has(it.placed, store)) || has(it.bitmap_replicas, store)
+            }
+            Work::DiscardCopy(other) => other == store,
             _ => false,
         };
         only(wanted)?;
-        let mark = it.generation;
-        if it.link[store] != 0 {
+        let stamp = it.generation;
+        if it.connection[store] != 0 {
             s.fault()?;
         }
-        match self.put_out(s, writer, bit(store), mark)? {
+        match self.shrink_set(s, writer, bit(store), stamp)? {
             Changed::LastCopy => None,
             Changed::Done | Changed::Newer => {
                 let it = &mut s.writers[writer];
-                if it.work == Work::Rid(store) {
+                if it.work == Work::DiscardCopy(store) {
                     it.work = Work::Idle;
                 }
                 Some(())
@@ -619,58 +624,58 @@ impl Rules {
     fn renew(&self, s: &mut State, writer: usize, store: usize) -> Option<()> {
         let it = &s.writers[writer];
         only(it.phase == Phase::Open && has(it.tainted, store))?;
-        only(it.standing[store] != Standing::Out)?;
-        if !self.planted(Bug::SameMark) {
-            self.newer_mark(s, writer, store)?;
+        only(it.sync_state[store] != SyncState::Out)?;
+        if !self.mutated(Mutation::SameToken) {
+            self.newer_token(s, writer, store)?;
         }
-        s.link(writer, store)?;
+        s.connection(writer, store)?;
         s.writers[writer].tainted &= !bit(store);
         Some(())
     }
 
-    /// The next link to the store gets a mark that none before had.
-    fn newer_mark(&self, s: &mut State, writer: usize, store: usize) -> Option<()> {
-        let before = s.writers[writer].mark[store];
+    /// The next connection to the store gets a token that none before had.
+    fn newer_token(&self, s: &mut State, writer: usize, store: usize) -> Option<()> {
+        let before = s.writers[writer].token[store];
         if s.writers[writer].generation <= before {
             self.change_record(s, writer, false, |_, _| Changed::Newer)?;
         } else {
             self.change_record(s, writer, false, |_, _| Changed::Done)?;
         }
         let it = &mut s.writers[writer];
-        it.mark[store] = it.generation;
+        it.token[store] = it.generation;
         Some(())
     }
 
     fn clean(&self, s: &mut State, writer: usize) -> Option<()> {
         let it = &s.writers[writer];
-        only(it.phase == Phase::Open && it.work == Work::Idle && it.noted && !it.doubt)?;
-        let homes = self.homes(s, writer)?;
+        only(it.phase == Phase::Open && it.work == Work::Idle && it.noted && !it.unreconciled)?;
+        let bitmap_replicas = self.bitmap_replicas(s, writer)?;
         for store in 0..STORES {
-            if has(homes, store) {
+            if has(bitmap_replicas, store) {
                 s.stores[store].dirty = false;
             }
         }
-        s.writers[writer].homes = homes;
+        s.writers[writer].bitmap_replicas = bitmap_replicas;
         s.writers[writer].noted = false;
         Some(())
     }
 
     // --- stores that come back --------------------------------------------------------------------------
 
-    fn bring(&self, s: &mut State, writer: usize, store: usize) -> Option<()> {
+    fn resync(&self, s: &mut State, writer: usize, store: usize) -> Option<()> {
         let it = &s.writers[writer];
-        only(it.phase == Phase::Open && it.work == Work::Idle && !it.doubt)?;
-        only(it.standing[store] == Standing::Out && s.record.out[store] != 0)?;
-        only(it.link[store] == 0 || !has(it.synced, store))?;
-        self.newer_mark(s, writer, store)?;
-        s.link(writer, store)?;
+        only(it.phase == Phase::Open && it.work == Work::Idle && !it.unreconciled)?;
+        only(it.sync_state[store] == SyncState::Out && s.record.out[store] != 0)?;
+        only(it.connection[store] == 0 || !has(it.synced, store))?;
+        self.newer_token(s, writer, store)?;
+        s.connection(writer, store)?;
         let it = &mut s.writers[writer];
         it.tainted &= !bit(store);
         let back = &mut s.stores[store];
-        if back.mark > 0 && !has(it.placed, store) {
+        if back.stamp > 0 && !has(it.placed, store) {
             match it.placed.count_ones() < COPIES {
                 true => it.placed |= bit(store),
-                false => back.mark = 0,
+                false => back.stamp = 0,
             }
         }
         if !has(it.placed, store) {
@@ -678,29 +683,29 @@ impl Rules {
         }
         let sources = it.placed & it.needed();
         let mut sources = (0..STORES).filter(|one| has(sources, *one) && s.takes(writer, *one));
-        let from = s.stores[sources.find(|one| s.stores[*one].mark > 0)?];
+        let from = s.stores[sources.find(|one| s.stores[*one].stamp > 0)?];
         let mut since = s.record.out[store] - 1;
-        if self.planted(Bug::ResyncMisses) {
+        if self.mutated(Mutation::ResyncMisses) {
             since += 1;
         }
         let to = &mut s.stores[store];
-        if from.mark > since || to.mark == 0 {
-            (to.value, to.mark) = (from.value, from.mark);
+        if from.stamp > since || to.stamp == 0 {
+            (to.value, to.stamp) = (from.value, from.stamp);
         }
         s.writers[writer].synced |= bit(store);
         Some(())
     }
 
     fn join_swap(&self, s: &mut State, writer: usize, store: usize, lost: bool) -> Option<()> {
-        only(s.writers[writer].standing[store] == Standing::Joining)?;
+        only(s.writers[writer].sync_state[store] == SyncState::Joining)?;
         self.change_record(s, writer, lost, |it, record| {
             record.out[store] = 0;
-            record.weakest = weakest(it, record).max(1);
+            record.redundancy_floor = redundancy_floor(it, record).max(1);
             Changed::Done
         })?;
         if !lost {
             let it = &mut s.writers[writer];
-            it.standing[store] = Standing::In;
+            it.sync_state[store] = SyncState::InSync;
             it.synced &= !bit(store);
         }
         Some(())
@@ -717,16 +722,16 @@ fn in_sync(record: &Record) -> Set {
     all.fold(0, |set, store| set | bit(store))
 }
 
-/// `Core::weakest`.
-fn weakest(it: &Writer, record: &Record) -> u8 {
+/// `Core::redundancy_floor`.
+fn redundancy_floor(it: &Writer, record: &Record) -> u8 {
     let in_sync = in_sync(record);
     let least = match it.placed {
         0 => COPIES,
         placed => (placed & in_sync).count_ones().min(COPIES),
     };
-    match it.homes {
+    match it.bitmap_replicas {
         0 => least as u8,
-        homes => least.min((homes & in_sync).count_ones()) as u8,
+        bitmap_replicas => least.min((bitmap_replicas & in_sync).count_ones()) as u8,
     }
 }
 
@@ -734,8 +739,8 @@ impl Writer {
     fn went_out(&mut self, who: Set) {
         for store in 0..STORES {
             if has(who, store) {
-                self.standing[store] = Standing::Out;
-                self.link[store] = 0;
+                self.sync_state[store] = SyncState::Out;
+                self.connection[store] = 0;
             }
         }
         self.synced &= !who;
@@ -750,24 +755,24 @@ impl State {
         Some(())
     }
 
-    /// Does a store take what this writer asks on its link?
+    /// Does a store take what this writer asks on its connection?
     fn takes(&self, writer: usize, store: usize) -> bool {
-        let link = self.writers[writer].link[store];
-        link != 0 && self.stores[store].seal <= link
+        let connection = self.writers[writer].connection[store];
+        connection != 0 && self.stores[store].seal <= connection
     }
 
-    /// A new link to a store, under the mark that is next.
-    fn link(&mut self, writer: usize, store: usize) -> Option<()> {
+    /// A new connection to a store, under the token that is next.
+    fn connection(&mut self, writer: usize, store: usize) -> Option<()> {
         let it = &mut self.writers[writer];
         let seal = &mut self.stores[store].seal;
-        only(*seal <= it.mark[store])?;
-        *seal = it.mark[store];
-        it.link[store] = it.mark[store];
+        only(*seal <= it.token[store])?;
+        *seal = it.token[store];
+        it.connection[store] = it.token[store];
         Some(())
     }
 
     /// A client hears from a writer: `value` is there.
-    fn told(&mut self, writer: usize, value: u8) {
+    fn observed(&mut self, writer: usize, value: u8) {
         let epoch = self.writers[writer].epoch;
         if value < self.known {
             self.broken = Some(Broken::WentBack);
@@ -781,7 +786,7 @@ impl State {
     /// A write is over: it is answered if the lease is good, else it is an error.
     fn answer(&mut self, writer: usize, value: u8) {
         if self.writers[writer].lease > 0 {
-            self.told(writer, value);
+            self.observed(writer, value);
         }
     }
 
@@ -818,11 +823,11 @@ fn deliver(s: &mut State, store: usize, place: usize, lost: bool) -> Option<()> 
         _ => None,
     };
     let far = &mut s.stores[store];
-    let refused = far.seal > message.link || far.mark == 0;
+    let refused = far.seal > message.connection || far.stamp == 0;
     if refused {
         return only(!lost);
     }
-    (far.value, far.mark) = (message.value, message.mark);
+    (far.value, far.stamp) = (message.value, message.stamp);
     match awaited {
         Some(_) if lost => s.fault(),
         Some(acked) => {
@@ -847,7 +852,7 @@ fn fail(s: &mut State, writer: usize, store: usize) -> Option<()> {
     };
     only(has(*targets & !*acked & !*failed, store))?;
     *failed |= bit(store);
-    it.link[store] = 0;
+    it.connection[store] = 0;
     it.tainted |= bit(store);
     let under_way = s.messages[store].iter().flatten();
     let mut ours = under_way.filter(|it| it.value == *value);
@@ -860,38 +865,38 @@ fn fail(s: &mut State, writer: usize, store: usize) -> Option<()> {
 
 fn reconcile(s: &mut State, writer: usize, source: usize) -> Option<()> {
     let it = &s.writers[writer];
-    only(it.phase == Phase::Open && it.work == Work::Idle && it.doubt)?;
+    only(it.phase == Phase::Open && it.work == Work::Idle && it.unreconciled)?;
     let needed = it.placed & it.needed();
     only(has(needed, source) && needed & !it.linked() == 0)?;
     let from: Store = s.stores[source];
-    only(from.mark > 0)?;
+    only(from.stamp > 0)?;
     (0..STORES).try_for_each(|store| only(!has(needed, store) || s.takes(writer, store)))?;
     let it = &mut s.writers[writer];
     for store in 0..STORES {
         if has(needed, store) {
             s.stores[store].value = from.value;
-            s.stores[store].mark = it.generation;
+            s.stores[store].stamp = it.generation;
         }
     }
     it.synced &= !it.placed;
-    it.doubt = false;
+    it.unreconciled = false;
     Some(())
 }
 
 fn fill(s: &mut State, writer: usize, store: usize, lost: bool) -> Option<()> {
     let it = &s.writers[writer];
-    only(it.phase == Phase::Open && it.work == Work::Idle && !it.doubt)?;
+    only(it.phase == Phase::Open && it.work == Work::Idle && !it.unreconciled)?;
     only(it.placed != 0 && it.placed.count_ones() < COPIES && !has(it.placed, store))?;
-    only(it.standing[store] == Standing::In && s.takes(writer, store))?;
+    only(it.sync_state[store] == SyncState::InSync && s.takes(writer, store))?;
     let sources = it.placed & it.needed();
     let mut sources = (0..STORES).filter(|one| has(sources, *one) && s.takes(writer, *one));
-    let source = sources.find(|one| s.stores[*one].mark > 0)?;
+    let source = sources.find(|one| s.stores[*one].stamp > 0)?;
     let it = &mut s.writers[writer];
     s.stores[store].value = s.stores[source].value;
-    s.stores[store].mark = it.generation;
+    s.stores[store].stamp = it.generation;
     if lost {
-        it.work = Work::Rid(store);
-        it.link[store] = 0;
+        it.work = Work::DiscardCopy(store);
+        it.connection[store] = 0;
         it.tainted |= bit(store);
         return s.fault();
     }
@@ -899,28 +904,28 @@ fn fill(s: &mut State, writer: usize, store: usize, lost: bool) -> Option<()> {
     Some(())
 }
 
-fn rid(s: &mut State, writer: usize) -> Option<()> {
-    let Work::Rid(store) = s.writers[writer].work else {
+fn discard_copy(s: &mut State, writer: usize) -> Option<()> {
+    let Work::DiscardCopy(store) = s.writers[writer].work else {
         return None;
     };
     only(s.takes(writer, store))?;
-    s.stores[store].mark = 0;
+    s.stores[store].stamp = 0;
     s.writers[writer].work = Work::Idle;
     Some(())
 }
 
 fn read(s: &mut State, writer: usize, store: usize) -> Option<()> {
     let it = &s.writers[writer];
-    only(it.phase == Phase::Open && it.work == Work::Idle && !it.doubt && it.lease > 0)?;
+    only(it.phase == Phase::Open && it.work == Work::Idle && !it.unreconciled && it.lease > 0)?;
     let value = match it.placed {
         // No store has it: it was never written.
         0 => 0,
         placed => {
             only(has(placed & it.in_sync(), store) && s.takes(writer, store))?;
-            only(s.stores[store].mark > 0)?;
+            only(s.stores[store].stamp > 0)?;
             s.stores[store].value
         }
     };
-    s.told(writer, value);
+    s.observed(writer, value);
     Some(())
 }

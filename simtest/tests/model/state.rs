@@ -47,17 +47,17 @@ pub struct Record {
     pub written: bool,
     /// 0: in sync. Else one more than the generation since which the store is out.
     pub out: [u8; STORES],
-    pub weakest: u8,
+    pub redundancy_floor: u8,
 }
 
 /// A store, with its copy of the extent. What is in it is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Store {
-    /// The guard's mark.
+    /// The fence's token.
     pub seal: u8,
     pub value: u8,
-    /// The copy's mark; 0: there is no whole copy.
-    pub mark: u8,
+    /// The copy's stamp; 0: there is no whole copy.
+    pub stamp: u8,
     /// The extent's bit in the bitmap.
     pub dirty: bool,
 }
@@ -66,10 +66,10 @@ pub struct Store {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct Message {
     pub from: usize,
-    /// The mark of the link it was sent on.
-    pub link: u8,
-    /// The mark the copy gets.
-    pub mark: u8,
+    /// The token of the connection it was sent on.
+    pub connection: u8,
+    /// The stamp the copy gets.
+    pub stamp: u8,
     pub value: u8,
 }
 
@@ -85,8 +85,8 @@ pub enum Phase {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Standing {
-    In,
+pub enum SyncState {
+    InSync,
     Joining,
     #[default]
     Out,
@@ -100,15 +100,15 @@ pub enum Work {
     /// A write was sent.
     Write {
         value: u8,
-        mark: u8,
+        stamp: u8,
         targets: Set,
         acked: Set,
         failed: Set,
     },
     /// Some stores took a write and some did not; those are to leave the in-sync set.
-    Swap { value: u8, mark: u8, failed: Set },
+    Swap { value: u8, stamp: u8, failed: Set },
     /// A store may have a copy that no writer counts on.
-    Rid(usize),
+    DiscardCopy(usize),
 }
 
 /// A node that may write the volume.
@@ -127,40 +127,40 @@ pub struct Writer {
     /// Ticks it still waits for the lease of the writer before.
     pub wait: u8,
     pub sealed: Set,
-    pub standing: [Standing; STORES],
-    /// The mark of the link; 0: there is none.
-    pub link: [u8; STORES],
-    /// The mark of the next link.
-    pub mark: [u8; STORES],
+    pub sync_state: [SyncState; STORES],
+    /// The token of the connection; 0: there is none.
+    pub connection: [u8; STORES],
+    /// The token of the next connection.
+    pub token: [u8; STORES],
     pub tainted: Set,
     pub synced: Set,
     /// Who has the extent.
     pub placed: Set,
-    pub homes: Set,
+    pub bitmap_replicas: Set,
     /// The extent's bit is set.
     pub noted: bool,
-    pub doubt: bool,
+    pub unreconciled: bool,
     pub work: Work,
     /// A change of the record was asked for and may yet come about.
-    pub unsure: bool,
+    pub record_indeterminate: bool,
 }
 
 impl Writer {
     pub fn needed(&self) -> Set {
-        self.standing_in(|one| one != Standing::Out)
+        self.with_sync_state(|one| one != SyncState::Out)
     }
 
     pub fn in_sync(&self) -> Set {
-        self.standing_in(|one| one == Standing::In)
+        self.with_sync_state(|one| one == SyncState::InSync)
     }
 
-    fn standing_in(&self, which: impl Fn(Standing) -> bool) -> Set {
-        let all = (0..STORES).filter(|store| which(self.standing[*store]));
+    fn with_sync_state(&self, which: impl Fn(SyncState) -> bool) -> Set {
+        let all = (0..STORES).filter(|store| which(self.sync_state[*store]));
         all.fold(0, |set, store| set | bit(store))
     }
 
     pub fn linked(&self) -> Set {
-        let all = (0..STORES).filter(|store| self.link[*store] != 0);
+        let all = (0..STORES).filter(|store| self.connection[*store] != 0);
         all.fold(0, |set, store| set | bit(store))
     }
 }
@@ -197,7 +197,7 @@ impl State {
     /// Two stores have the extent, no writer has the volume.
     pub fn new(faults: u8) -> State {
         let copy = Store {
-            mark: 1,
+            stamp: 1,
             ..Store::default()
         };
         State {
@@ -206,7 +206,7 @@ impl State {
                 epoch: 0,
                 written: false,
                 out: [0; STORES],
-                weakest: COPIES as u8,
+                redundancy_floor: COPIES as u8,
             },
             stores: [copy, copy, Store::default()],
             messages: Default::default(),
@@ -224,7 +224,7 @@ impl State {
     /// Stores that the record calls in sync and that have a copy.
     pub fn counted_on(&self) -> impl Iterator<Item = &Store> {
         let all = self.stores.iter().zip(self.record.out);
-        all.filter(|(store, out)| *out == 0 && store.mark > 0)
+        all.filter(|(store, out)| *out == 0 && store.stamp > 0)
             .map(|(store, _)| store)
     }
 }

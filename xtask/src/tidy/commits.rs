@@ -57,7 +57,7 @@ pub fn commits(commits: &[Commit]) -> Vec<Finding> {
 /// The commits behind `after` that lead to what is checked out.
 ///
 /// # Errors
-/// Why they cannot be told.
+/// Why they are unknown.
 pub fn since(root: &Path, after: &str) -> Result<Vec<Commit>, String> {
     if !root.join(".git").exists() {
         return Err("there is no git here".to_owned());

@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn telling_time_late_changes_nothing() {
-        let story = |steps: &[u64]| {
+        let energy_at = |steps: &[u64]| {
             let mut meter = PowerMeter::new(&disk(), at(0));
             meter.busy(State::Write, at(4));
             for &step in steps {
@@ -343,6 +343,6 @@ mod tests {
             meter.settle(at(40));
             meter.joules()
         };
-        assert_eq!(story(&[]), story(&[1, 2, 3, 5, 9, 14, 15, 16, 33]));
+        assert_eq!(energy_at(&[]), energy_at(&[1, 2, 3, 5, 9, 14, 15, 16, 33]));
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! Reads hold their die from submission on, so they go before programs that wait; a program under way is
 //! not interrupted. Programs and garbage collection start when their die is free; a program that was
-//! passed over `PATIENCE` times goes first.
+//! passed over `PASSED_OVER_MAX` times goes first.
 //!
 //! Size: a device of another size than the model's has as many dies with fewer or more blocks; below 64
 //! blocks per die the blocks shrink instead, so that garbage collection keeps its character.
@@ -31,7 +31,7 @@ use super::timing::{Done, Request, Timing};
 use crate::api::Op;
 
 /// How often reads may take a die before a program that waits for it.
-const PATIENCE: u32 = 8;
+const PASSED_OVER_MAX: u32 = 8;
 /// Blocks per die below which blocks shrink rather than become fewer.
 const BLOCKS_MIN: u64 = 64;
 
@@ -258,25 +258,25 @@ impl SsdModel {
         match request.op {
             Op::Read => self.read(request, ready),
             Op::Write => {
-                let told = self.command(ready, self.write_gap);
+                let commanded = self.command(ready, self.write_gap);
                 let moved = (request.span.len.0 as f64 * self.write_nanos) as u64;
-                let data = told.max(self.write_bus_free) + Nanos(moved);
+                let data = commanded.max(self.write_bus_free) + Nanos(moved);
                 self.write_bus_free = data;
                 self.write(request, data);
             }
             Op::Discard | Op::WriteZeroes => {
                 // Zeroes are a mapping without a place, like a discard; both are metadata.
-                let told = self.command(ready, self.write_gap);
+                let commanded = self.command(ready, self.write_gap);
                 let span = request.span;
                 let inner = span.start.byte().div_ceil(self.unit)..span.end().byte() / self.unit;
                 for unit in inner {
                     self.ftl.discard(unit as u32);
                 }
-                self.complete(request.id, told + self.write_extra);
+                self.complete(request.id, commanded + self.write_extra);
             }
             Op::Flush => {
-                let told = self.command(ready, self.write_gap);
-                self.flush(request.id, told);
+                let commanded = self.command(ready, self.write_gap);
+                self.flush(request.id, commanded);
             }
         }
     }
@@ -284,9 +284,9 @@ impl SsdModel {
     // --- reads ---------------------------------------------------------------------------------
 
     /// Senses the row that holds `bytes` of what is read; returns when they are in the controller.
-    fn sense(&mut self, die: u32, bytes: u64, told: Instant) -> Instant {
+    fn sense(&mut self, die: u32, bytes: u64, commanded: Instant) -> Instant {
         let here = &mut self.dies[die as usize];
-        let sensed = told.max(here.free) + self.sense;
+        let sensed = commanded.max(here.free) + self.sense;
         here.free = sensed;
         let channel = &mut self.channel_free[(die % self.channels) as usize];
         let start = sensed.max(*channel);
@@ -296,9 +296,9 @@ impl SsdModel {
     }
 
     fn read(&mut self, request: Request, ready: Instant) {
-        let told = self.command(ready, self.read_gap);
+        let commanded = self.command(ready, self.read_gap);
         let span = request.span;
-        let (mut first, mut last) = (None::<Instant>, told);
+        let (mut first, mut last) = (None::<Instant>, commanded);
         let mut run: Option<(u32, u64, u64)> = None;
         for unit in self.units(span) {
             let from = (u64::from(unit) * self.unit).max(span.start.byte());
@@ -310,7 +310,7 @@ impl SsdModel {
                 Some((_, same, bytes)) if *same == row => *bytes += to - from,
                 _ => {
                     if let Some((die, _, bytes)) = run.replace((die, row, to - from)) {
-                        let end = self.sense(die, bytes, told);
+                        let end = self.sense(die, bytes, commanded);
                         first = Some(first.map_or(end, |first| first.min(end)));
                         last = last.max(end);
                     }
@@ -318,7 +318,7 @@ impl SsdModel {
             }
         }
         if let Some((die, _, bytes)) = run {
-            let end = self.sense(die, bytes, told);
+            let end = self.sense(die, bytes, commanded);
             first = Some(first.map_or(end, |first| first.min(end)));
             last = last.max(end);
         }
@@ -338,7 +338,7 @@ impl SsdModel {
             }
         };
         self.meter.busy(State::Read, last);
-        self.at(first.unwrap_or(told), Event::Arrived(index));
+        self.at(first.unwrap_or(commanded), Event::Arrived(index));
     }
 
     /// Data of a read have begun to arrive: they cross the interface as they come.
@@ -515,7 +515,7 @@ impl SsdModel {
         if host.is_none() && !needs {
             return;
         }
-        if here.free > self.now && here.passed_over < PATIENCE {
+        if here.free > self.now && here.passed_over < PASSED_OVER_MAX {
             self.dies[die as usize].passed_over += 1;
             self.stir(die, self.now);
             return;

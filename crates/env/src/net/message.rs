@@ -34,12 +34,12 @@ fn ended() -> io::Error {
 
 // --- timeouts -----------------------------------------------------------------------------------------
 
-/// When a peer in the middle of something must be done with it. The owner looks at [`Patience::overdue`] now and
+/// When a peer in the middle of something must be done with it. The owner looks at [`TransferTimeout::overdue`] now and
 /// then, so no timer is set per request.
 ///
 /// A long transfer has to go on all the time: at each moment as many bytes must have come as the slowest pace allows,
 /// `stall` later. A peer that stands still is overdue after `stall` and the time of one [`STEP`], however much is asked.
-pub struct Patience {
+pub struct TransferTimeout {
     stall: Nanos,
     /// Slowest pace at which a long transfer may go on.
     rate_min_bytes_per_second: u64,
@@ -57,10 +57,10 @@ struct Transfer {
 /// Long transfers are made, and their progress looked at, in pieces of at most this many bytes.
 pub const STEP: usize = 1 << 20;
 
-impl Patience {
+impl TransferTimeout {
     /// With a peer that may stall so long, and is no slower than that in a long transfer.
-    pub fn new(stall: Nanos, rate_min_bytes_per_second: u64) -> Patience {
-        Patience {
+    pub fn new(stall: Nanos, rate_min_bytes_per_second: u64) -> TransferTimeout {
+        TransferTimeout {
             stall,
             rate_min_bytes_per_second,
             transfer: Cell::new(None),
@@ -162,7 +162,7 @@ impl Channel for Stream {
 /// Bytes received and not used yet.
 pub struct Inbox<C> {
     channel: Rc<C>,
-    patience: Rc<Patience>,
+    timeout: Rc<TransferTimeout>,
     /// A rest longer than this is received straight into its own buffer; with less room than this at its end, the
     /// receive buffer's contents move to its start.
     direct_from: usize,
@@ -178,11 +178,11 @@ impl<C: Channel> Inbox<C> {
         channel: Rc<C>,
         capacity: Bytes,
         direct_from: Bytes,
-        patience: Rc<Patience>,
+        timeout: Rc<TransferTimeout>,
     ) -> Inbox<C> {
         Inbox {
             channel,
-            patience,
+            timeout,
             direct_from: direct_from.usize().min(capacity.usize() / 2),
             buf: Some(Buf::for_read(capacity.usize())),
             first: 0,
@@ -231,7 +231,7 @@ impl<C: Channel> Inbox<C> {
             self.first = 0;
         }
         if self.first < self.end {
-            self.patience.begin(0);
+            self.timeout.begin(0);
         }
         let room = buf.split_off(self.end);
         assert!(!room.is_empty(), "asked to receive with the buffer full");
@@ -275,7 +275,7 @@ impl<C: Channel> Inbox<C> {
         let len = target.len();
         let rest = len.saturating_sub(self.here().len());
         if rest > 0 {
-            self.patience.begin(len);
+            self.timeout.begin(len);
         }
         if rest > 0 && rest <= self.direct_from && len <= self.capacity() / 2 {
             // A short rest: receive it with what follows, in one go.
@@ -284,7 +284,7 @@ impl<C: Channel> Inbox<C> {
         let mut filled = len.min(self.here().len());
         target[..filled].copy_from_slice(&self.here()[..filled]);
         self.skip(filled);
-        self.patience.moved(filled);
+        self.timeout.moved(filled);
         while filled < len {
             let step = STEP.min(len - filled);
             let mut room = target.split_off(filled);
@@ -294,7 +294,7 @@ impl<C: Channel> Inbox<C> {
                 target.join(later);
             }
             filled += step;
-            self.patience.moved(step);
+            self.timeout.moved(step);
         }
         Ok(target)
     }
@@ -305,7 +305,7 @@ impl<C: Channel> Inbox<C> {
     /// As for [`Inbox::need`].
     pub async fn drain(&mut self, mut len: u64) -> io::Result<()> {
         if len > self.here().len() as u64 {
-            self.patience
+            self.timeout
                 .begin(usize::try_from(len).unwrap_or(usize::MAX));
         }
         while len > 0 {
@@ -314,7 +314,7 @@ impl<C: Channel> Inbox<C> {
             }
             let now = len.min(self.here().len() as u64);
             self.skip(now as usize);
-            self.patience.moved(now as usize);
+            self.timeout.moved(now as usize);
             len -= now;
         }
         Ok(())
@@ -323,8 +323,8 @@ impl<C: Channel> Inbox<C> {
     /// The same bytes in a larger buffer.
     #[must_use]
     pub fn grown(self, capacity: Bytes, direct_from: Bytes) -> Inbox<C> {
-        let (channel, patience) = (Rc::clone(&self.channel), Rc::clone(&self.patience));
-        let mut larger = Inbox::new(channel, capacity, direct_from, patience);
+        let (channel, timeout) = (Rc::clone(&self.channel), Rc::clone(&self.timeout));
+        let mut larger = Inbox::new(channel, capacity, direct_from, timeout);
         let here = self.here();
         if let Some(buf) = &mut larger.buf {
             buf[..here.len()].copy_from_slice(here);
@@ -542,9 +542,9 @@ mod tests {
                     bytes: RefCell::new(all.iter().copied().collect()),
                     at_most,
                 });
-                let patience = Rc::new(Patience::new(Nanos::secs(1), 1));
+                let timeout = Rc::new(TransferTimeout::new(Nanos::secs(1), 1));
                 let (small, direct) = (Bytes::kib(4), Bytes::kib(1));
-                let mut inbox = Inbox::new(channel, small, direct, patience);
+                let mut inbox = Inbox::new(channel, small, direct, timeout);
                 assert_eq!(inbox.take::<3>().await.unwrap(), all[..3]);
                 let short = inbox.fill(Buf::for_read(500)).await.unwrap();
                 assert_eq!(short[..], all[3..503]);

@@ -14,14 +14,14 @@
 //! 3. One task reads and one writes at a time; they may be two tasks that share an `Rc<Stream>`.
 
 mod address;
-mod crowd;
+mod connection_set;
 pub mod message;
 mod origin;
 mod real;
 pub mod sim;
 
 pub use address::{Address, AddressError};
-pub use crowd::{Crowd, Full, Member};
+pub use connection_set::{ConnectionSet, Full, Member};
 pub use origin::{Origin, host_of};
 pub use real::give_socket_mode;
 

@@ -541,7 +541,7 @@ fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
 }
 
 /// Waits until `place`, which this fills with a waker, is emptied by a wake, or until the moment.
-async fn news(place: impl Fn(&mut dyn FnMut(&mut Option<Waker>)), until: Option<Instant>) {
+async fn wait_for_wake(place: impl Fn(&mut dyn FnMut(&mut Option<Waker>)), until: Option<Instant>) {
     let mut sleep: Option<Sleep> = until.map(sleep_until_truly);
     let mut asked = false;
     poll_fn(|cx| {
@@ -614,7 +614,7 @@ impl Listener {
             if let Some(stream) = self.backlog.queue.borrow_mut().pop_front() {
                 return stream;
             }
-            news(|see| see(&mut self.backlog.waiter.borrow_mut()), None).await;
+            wait_for_wake(|see| see(&mut self.backlog.waiter.borrow_mut()), None).await;
         }
     }
 }
@@ -890,7 +890,7 @@ impl Stream {
         Ok(ours)
     }
 
-    async fn news(&self, reader: bool, until: Option<Instant>) {
+    async fn wait_for_wake(&self, reader: bool, until: Option<Instant>) {
         let place = |see: &mut dyn FnMut(&mut Option<Waker>)| {
             let end = &mut self.connection.borrow_mut().ends[self.end];
             see(match reader {
@@ -898,7 +898,7 @@ impl Stream {
                 false => &mut end.writer,
             });
         };
-        news(place, until).await;
+        wait_for_wake(place, until).await;
     }
 
     pub(super) async fn receive(&self, mut buf: Buf, whole: bool) -> io::Result<(usize, Buf)> {
@@ -927,7 +927,7 @@ impl Stream {
                 }
                 next
             };
-            self.news(true, next).await;
+            self.wait_for_wake(true, next).await;
         }
         Ok((filled, buf))
     }
@@ -989,7 +989,7 @@ impl Stream {
                     }
                     next
                 };
-                self.news(false, next).await;
+                self.wait_for_wake(false, next).await;
             }
         }
         Ok(())
@@ -1051,11 +1051,11 @@ impl Drop for Stream {
 // --- datagrams --------------------------------------------------------------------------------------
 
 /// One message on its way: arrival, order of sending, sender, data.
-type Letter = Reverse<(Instant, u64, SocketAddr, Vec<u8>)>;
+type Packet = Reverse<(Instant, u64, SocketAddr, Vec<u8>)>;
 
 struct Inbox {
     host: IpAddr,
-    queue: RefCell<BinaryHeap<Letter>>,
+    queue: RefCell<BinaryHeap<Packet>>,
     waiter: RefCell<Option<Waker>>,
 }
 
@@ -1175,7 +1175,7 @@ impl Datagram {
                 }
                 next
             };
-            news(|see| see(&mut self.inbox.waiter.borrow_mut()), next).await;
+            wait_for_wake(|see| see(&mut self.inbox.waiter.borrow_mut()), next).await;
         }
     }
 }

@@ -433,7 +433,7 @@ impl Reactor {
                 Some(ring) => ring.borrow_mut().turn(None, &mut self.ended.borrow_mut()),
                 None => self.poll_sockets(Some(Nanos(0))),
             }
-            if self.finish() > 0 || self.wake.has_news() {
+            if self.finish() > 0 || self.wake.was_notified() {
                 self.wake.turn();
                 return true;
             }

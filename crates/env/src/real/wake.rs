@@ -37,7 +37,7 @@ impl Wake {
     }
 
     /// Has another thread called since the last turn?
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn was_notified(&self) -> bool {
         self.state.load(Ordering::Acquire) == NOTIFIED
     }
 

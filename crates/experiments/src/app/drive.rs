@@ -129,7 +129,7 @@ impl Latencies {
 
 /// What a client, or all of them, saw.
 #[derive(Debug, Clone, Default)]
-pub struct Seen {
+pub struct Measured {
     /// From the moment reads were asked.
     pub reads: Latencies,
     /// From the moment updates were asked.
@@ -142,9 +142,9 @@ pub struct Seen {
     pub all: u64,
 }
 
-impl Seen {
+impl Measured {
     /// Adds what another client saw.
-    pub fn add(&mut self, other: &Seen) {
+    pub fn add(&mut self, other: &Measured) {
         self.reads.add(&other.reads);
         self.updates.add(&other.updates);
         self.reads_intended.add(&other.reads_intended);
@@ -168,11 +168,11 @@ pub async fn client<D: Database>(
     records: Records,
     number: u32,
     stop: &Stop,
-) -> Result<Seen, DriveError> {
+) -> Result<Measured, DriveError> {
     // Neighbouring seeds are mixed by the generator.
     let seed = load.seed.wrapping_mul(1_000_003) + u64::from(number);
     let mut stream = Stream::new(load.workload, records, seed);
-    let mut seen = Seen::default();
+    let mut seen = Measured::default();
     let begin = env::now();
     let from = begin + load.ramp;
     let end = from + load.counts;
@@ -180,7 +180,7 @@ pub async fn client<D: Database>(
     let every = load.rate.map(|rate| f64::from(load.clients) * 1e9 / rate);
     let mut turns = 0_u64;
     loop {
-        if stop.is_told() {
+        if stop.is_set() {
             return Err(DriveError::Interrupted);
         }
         let due = match every {
@@ -231,7 +231,7 @@ fn too_late(load: &Load, end: Instant) -> Result<(), DriveError> {
 async fn wait_until(due: Instant, stop: &Stop) -> Result<(), DriveError> {
     const STEP: Nanos = Nanos::millis(200);
     while env::now() < due {
-        if stop.is_told() {
+        if stop.is_set() {
             return Err(DriveError::Interrupted);
         }
         env::sleep_until(due.min(env::now() + STEP)).await;
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    fn drive(mut database: Stalls, load: Load, number: u32) -> Result<Seen, DriveError> {
+    fn drive(mut database: Stalls, load: Load, number: u32) -> Result<Measured, DriveError> {
         env::Runtime::simulated(1).block_on(async move {
             let stop = Stop::default();
             client(&mut database, &load, Records::default(), number, &stop).await
@@ -379,7 +379,7 @@ mod tests {
             clients: 4,
             ..load(Some(100.0))
         };
-        let mut all = Seen::default();
+        let mut all = Measured::default();
         for number in 0..4 {
             all.add(&drive(Stalls::default(), shared, number).unwrap());
         }
@@ -390,10 +390,10 @@ mod tests {
     fn who_is_interrupted_stops_though_its_next_operation_is_far_away() {
         let error = env::Runtime::simulated(1).block_on(async {
             let stop = Stop::default();
-            let told = stop.clone();
+            let stopping = stop.clone();
             drop(env::spawn(async move {
                 env::sleep(Nanos::secs(2)).await;
-                told.tell();
+                stopping.set();
             }));
             let rarely = Load {
                 counts: Nanos::secs(10_000),

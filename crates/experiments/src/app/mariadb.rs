@@ -269,7 +269,7 @@ impl Server {
             dead = !matches!(server.process.ended(), Ok(None));
             dead || server.connect_once().is_ok()
         });
-        if stop.is_told() {
+        if stop.is_set() {
             return Err(AppError::Interrupted);
         }
         if dead || !answers {
@@ -398,10 +398,10 @@ mod tests {
             "FATAL ERROR: Could not find my_print_defaults"
         );
         let plain: Vec<String> = (0..20).map(|n| format!("line {n}")).collect();
-        let told = telling_lines(&plain.join("\n"));
+        let excerpt = telling_lines(&plain.join("\n"));
         assert!(
-            told.starts_with("line 12") && told.ends_with("line 19"),
-            "{told}"
+            excerpt.starts_with("line 12") && excerpt.ends_with("line 19"),
+            "{excerpt}"
         );
     }
 

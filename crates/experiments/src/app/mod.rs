@@ -31,7 +31,7 @@ use ::predict::data::Parameters;
 use ::predict::model::POOLED;
 use base::{Bytes, Nanos};
 
-use drive::{DriveError, Load, Seen};
+use drive::{DriveError, Load, Measured};
 use mariadb::{Server, Settings, Tools};
 use outcome::{About, Counters, Outcome};
 use process::Stop;
@@ -42,7 +42,7 @@ const FOLDER: &str = "tanada-bench-app";
 /// The database's files in it.
 const DATA: &str = "data";
 /// How long the database of a run that died may take to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const OLD_SERVER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The file that says whose it is.
 const OWNER: &str = "owner";
 /// What a file system has by itself.
@@ -371,7 +371,7 @@ impl Home {
             // Its database was signalled to end when it died, and may still be about it.
             let words = format!("--datadir={}", folder.join(DATA).display());
             let mut last = None;
-            process::await_that(PATIENCE, &Stop::default(), || {
+            process::await_that(OLD_SERVER_TIMEOUT, &Stop::default(), || {
                 last = process::started_with(&words);
                 last.is_none()
             });
@@ -412,9 +412,9 @@ pub fn prepare(
     data: &Path,
     plan: &Plan,
     stop: &Stop,
-    told: &mut dyn FnMut(&str, f64),
+    report_progress: &mut dyn FnMut(&str, f64),
 ) -> Result<(), AppError> {
-    told("making the database", 0.0);
+    report_progress("making the database", 0.0);
     mariadb::install(tools, data, &plan.server)?;
     // No client waits for a load: it commits as it goes.
     let hurried = Settings {
@@ -425,8 +425,8 @@ pub fn prepare(
     let count = plan.records.count;
     let mut connection = server.connect()?;
     sql::load(&mut connection, plan.records, plan.seed, &mut |done| {
-        told("loading", done as f64 / count as f64);
-        match stop.is_told() {
+        report_progress("loading", done as f64 / count as f64);
+        match stop.is_set() {
             true => Err(AppError::Interrupted),
             false => Ok(()),
         }
@@ -520,10 +520,10 @@ fn side_by_side(
     load: &Load,
     records: Records,
     stop: &Stop,
-) -> Result<Seen, DriveError> {
+) -> Result<Measured, DriveError> {
     // One that fails ends the others.
     let stop = &stop.below();
-    let results: Vec<Result<Seen, DriveError>> = std::thread::scope(|scope| {
+    let results: Vec<Result<Measured, DriveError>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..)
             .zip(clients)
             .map(|(number, client)| scope.spawn(move || one(client, *load, records, number, stop)))
@@ -534,7 +534,7 @@ fn side_by_side(
             .map(|thread| join(thread).unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     });
-    let mut all = Seen::default();
+    let mut all = Measured::default();
     let mut interrupted = false;
     for result in results {
         match result {
@@ -556,14 +556,14 @@ fn one(
     records: Records,
     number: u32,
     stop: &Stop,
-) -> Result<Seen, DriveError> {
+) -> Result<Measured, DriveError> {
     let runtime = env::Runtime::real(env::RealConfig::default())
         .map_err(|error| DriveError::Operation(format!("no runtime: {error}")))?;
     let heard = stop.clone();
     let seen = runtime
         .block_on(async move { drive::client(&mut client, &load, records, number, &heard).await });
     if seen.is_err() {
-        stop.tell();
+        stop.set();
     }
     seen
 }

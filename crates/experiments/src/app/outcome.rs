@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::drive::{Latencies, Seen};
+use super::drive::{Latencies, Measured};
 use ::predict::data::{Parameters, Row, What};
 use ::predict::units::{Quantity, Unit};
 
@@ -132,7 +132,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// Of a run's figures.
-    pub fn of(seen: &Seen, about: About<'_>) -> Outcome {
+    pub fn of(seen: &Measured, about: About<'_>) -> Outcome {
         Outcome {
             version: VERSION,
             database: about.database.to_owned(),

@@ -43,14 +43,14 @@ pub struct Stop {
 
 impl Stop {
     /// Sets it for those who hold this one.
-    pub fn tell(&self) {
+    pub fn set(&self) {
         self.own.store(true, Ordering::Relaxed);
     }
 
     /// Is it set, here or above?
-    pub fn is_told(&self) -> bool {
-        let told = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
-        told(&self.own) || self.above.as_ref().is_some_and(told)
+    pub fn is_set(&self) -> bool {
+        let read = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
+        read(&self.own) || self.above.as_ref().is_some_and(read)
     }
 
     /// One that is set with this one, and that does not set this one.
@@ -60,11 +60,11 @@ impl Stop {
     /// use experiments::app::process::Stop;
     /// let (above, other) = (Stop::default(), Stop::default());
     /// let below = above.below();
-    /// below.tell();
-    /// assert!(below.is_told() && !above.is_told());
+    /// below.set();
+    /// assert!(below.is_set() && !above.is_set());
     /// let below = above.below();
-    /// above.tell();
-    /// assert!(below.is_told() && !other.is_told());
+    /// above.set();
+    /// assert!(below.is_set() && !other.is_set());
     /// ```
     pub fn below(&self) -> Stop {
         Stop {
@@ -78,7 +78,7 @@ impl Stop {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// The first of `names` among the programs of this machine.
@@ -104,13 +104,13 @@ pub fn bound(program: impl AsRef<OsStr>, identity: Option<Identity>) -> Command 
 }
 
 impl Process {
-    /// Starts it; `patience`: how long it may take to end after the signal.
+    /// Starts it; `timeout`: how long it may take to end after the signal.
     ///
     /// # Errors
     /// The system's.
-    pub fn start(mut command: Command, patience: Duration) -> io::Result<Process> {
+    pub fn start(mut command: Command, timeout: Duration) -> io::Result<Process> {
         let child = command.stdin(Stdio::null()).process_group(0).spawn()?;
-        Ok(Process { child, patience })
+        Ok(Process { child, timeout })
     }
 
     /// Its number.
@@ -155,7 +155,7 @@ impl Process {
             // Gone meanwhile is as good.
             let _ = kill_process(pid, Signal::TERM);
         }
-        if self.wait(self.patience)?.is_some() {
+        if self.wait(self.timeout)?.is_some() {
             return Ok(true);
         }
         self.child.kill()?;
@@ -180,7 +180,7 @@ pub fn pause(span: Duration) {
 pub fn await_that(longest: Duration, stop: &Stop, mut there: impl FnMut() -> bool) -> bool {
     let mut waited = Duration::ZERO;
     while !there() {
-        if waited >= longest || stop.is_told() {
+        if waited >= longest || stop.is_set() {
             return false;
         }
         pause(STEP);
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn who_asks_to_stop_is_not_kept_waiting() {
         let stop = Stop::default();
-        stop.tell();
+        stop.set();
         assert!(!await_that(Duration::from_secs(3600), &stop, || false));
         assert!(await_that(Duration::ZERO, &stop, || true));
     }

@@ -28,12 +28,12 @@ fn sql(what: &'static str) -> impl Fn(mysql::Error) -> AppError {
 /// Makes the table and fills it in the order of its keys, reporting how many records are in.
 ///
 /// # Errors
-/// [`AppError::Sql`], or what `told` says.
+/// [`AppError::Sql`], or what `report_progress` says.
 pub fn load(
     connection: &mut Conn,
     records: Records,
     seed: u64,
-    told: &mut dyn FnMut(u64) -> Result<(), AppError>,
+    report_progress: &mut dyn FnMut(u64) -> Result<(), AppError>,
 ) -> Result<(), AppError> {
     let mut ask = |text: &str| connection.query_drop(text).map_err(sql("make the table"));
     ask(&format!("CREATE DATABASE {SCHEMA}"))?;
@@ -78,7 +78,7 @@ pub fn load(
             connection
                 .query_drop("COMMIT")
                 .map_err(sql("load the table"))?;
-            told(done)?;
+            report_progress(done)?;
         }
     }
     connection

@@ -188,10 +188,10 @@ fn an_interrupted_load_ends_and_leaves_nothing() {
     .unwrap();
     let stop = Stop::default();
     let (home, _) = Home::claim(target.path(), false).unwrap();
-    let told = stop.clone();
+    let stopping = stop.clone();
     let answer = prepare(&tools, &home.data(), &small(), &stop, &mut |what, done| {
         if what == "loading" && done > 0.4 {
-            told.tell();
+            stopping.set();
         }
     });
     assert!(matches!(answer, Err(AppError::Interrupted)), "{answer:?}");

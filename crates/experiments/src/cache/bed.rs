@@ -228,13 +228,13 @@ impl Bed {
     }
 
     /// Has everything that only the cache holds written to the disk, and ends.
-    pub async fn bring_home(self) -> Result<(), Trouble> {
+    pub async fn destage_all(self) -> Result<(), Trouble> {
         drop(self.target);
         match self.cache {
             Cache::None => {}
             Cache::Published(cache) => {
                 let cache = Rc::into_inner(cache).expect("the workload has ended");
-                cache.bring_home().await?;
+                cache.destage_all().await?;
             }
             Cache::Ours(hybrid) => hybrid.detach().await?,
         }

@@ -447,7 +447,7 @@ pub(super) fn as_it_comes(measured: &Measured) -> Vec<Row> {
 }
 
 /// What is still to be done when the rewrite has ended, and what both took together.
-pub(super) fn home(measured: &Measured, options: Options) -> Vec<Row> {
+pub(super) fn destage(measured: &Measured, options: Options) -> Vec<Row> {
     const LATER: &str =
         "after the rewrite: until the disk has what only the SSD held; the paper counts none of it";
     let short = if options.quick {
@@ -456,16 +456,16 @@ pub(super) fn home(measured: &Measured, options: Options) -> Vec<Row> {
         ""
     };
     let mut rows = Vec::new();
-    for ((case, method), homes) in &measured.home {
+    for ((case, method), destages) in &measured.destage {
         for (metric, unit) in METRICS {
-            let spread = Spread::of(homes.iter().map(|home| metric_of(home, metric)));
+            let spread = Spread::of(destages.iter().map(|destage| metric_of(destage, metric)));
             rows.push(
                 row("bring home", case, method, metric, unit, spread)
                     .noted(format!("{LATER}{short}")),
             );
         }
-        let pairs = measured.of(case, method).iter().zip(homes);
-        let both = Spread::of(pairs.map(|(rewrite, home)| rewrite.then(*home).joules));
+        let pairs = measured.of(case, method).iter().zip(destages);
+        let both = Spread::of(pairs.map(|(rewrite, destage)| rewrite.then(*destage).joules));
         rows.push(
             row("bring home", case, method, "joules of both", "J", both).noted(format!(
                 "the rewrite and destaging it: what is not written now is written later{short}"

@@ -117,7 +117,7 @@ struct Measured {
     /// Ours as it comes.
     as_it_comes: Samples,
     /// What it took afterwards to destage what only the cache held.
-    home: Samples,
+    destage: Samples,
     days: BTreeMap<&'static str, Vec<Day>>,
 }
 
@@ -155,7 +155,7 @@ pub fn run(options: Options, progress: &mut Progress<'_>) -> Result<Vec<Row>, Ex
     rows.extend(compare::directions(&measured));
     rows.extend(compare::against_published(&measured));
     rows.extend(compare::as_it_comes(&measured));
-    rows.extend(compare::home(&measured, options));
+    rows.extend(compare::destage(&measured, options));
     rows.extend(compare::days(&measured));
     progress("done", 1.0);
     Ok(rows)
@@ -246,8 +246,8 @@ impl Measured {
         }
         let caches = [Engine::Published, Engine::Ours, Engine::Energy];
         if caches.contains(&setup.engine) && matches!(work, Work::Writes) {
-            let cell = self.home.entry(("rewrite", setup.method));
-            cell.or_default().push(full(twice.home));
+            let cell = self.destage.entry(("rewrite", setup.method));
+            cell.or_default().push(full(twice.destage));
         }
     }
 }

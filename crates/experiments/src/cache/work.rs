@@ -118,7 +118,7 @@ pub struct Twice {
     /// Once more.
     pub again: Run,
     /// To destage, then, what only the cache holds; the beginning is to wake the disk if it sleeps.
-    pub home: Run,
+    pub destage: Run,
 }
 
 async fn twice<F>(bed: Bed, mut work: impl FnMut(Watch) -> F) -> Result<Twice, Trouble>
@@ -133,12 +133,12 @@ where
     let watch = Watch::start(&bed.meter);
     bed.use_disk_elsewhere().await?;
     let head = watch.look();
-    bed.bring_home().await?;
+    bed.destage_all().await?;
     let whole = watch.look();
     Ok(Twice {
         first,
         again,
-        home: Run { head, whole },
+        destage: Run { head, whole },
     })
 }
 

@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_differs_is_told() {
+    fn a_figure_that_differs_is_reported() {
         let mut rows = tables(&Sheets::embedded());
         rows[0].ours = Some(Value::Number(0.2));
         assert_eq!(
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_model_errs_no_more_than_the_nearest_device_on_the_papers_data() {
+    fn the_default_model_errs_no_more_than_the_nearest_device_on_paper_data() {
         let rows = quick();
         let error = |method: &str| {
             find(&rows, "left-out", "all", method, "mean_error")

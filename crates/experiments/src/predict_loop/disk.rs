@@ -25,7 +25,7 @@ const PREFIX: &str = "tanada-loop-";
 /// The file that says whose a folder is.
 const OWNER: &str = "owner";
 /// How long a program of the system may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Programs that are needed, and a package that has each.
 pub const TOOLS: [(&str, &str); 6] = [
@@ -195,11 +195,11 @@ impl Disk {
             .arg(format!("nbd+unix:///{EXPORT}?socket={}", socket.display()));
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let fuse =
-            Process::start(command, PATIENCE).map_err(|error| format!("nbdfuse: {error}"))?;
+            Process::start(command, DEVICE_TIMEOUT).map_err(|error| format!("nbdfuse: {error}"))?;
         let fuse = self.fuse.insert(fuse);
         let file = point.join("disk");
         let mut ended = false;
-        let there = await_that(PATIENCE, stop, || {
+        let there = await_that(DEVICE_TIMEOUT, stop, || {
             ended = !matches!(fuse.ended(), Ok(None));
             ended || file.exists()
         });
@@ -272,7 +272,7 @@ impl Disk {
                 return Err(why);
             }
             // It ends by itself when it is unmounted.
-            let _ = fuse.wait(PATIENCE);
+            let _ = fuse.wait(DEVICE_TIMEOUT);
         }
         self.served = None;
         fs::remove_dir_all(&self.folder)

@@ -235,7 +235,7 @@ fn predictions(data: &DataSet) -> Result<Vec<Row>, String> {
             ));
         }
     }
-    Ok(told_rows(&said, &study))
+    Ok(prediction_rows(&said, &study))
 }
 
 fn by_methods(
@@ -293,7 +293,7 @@ fn by_methods(
     said
 }
 
-fn told_rows(said: &[Said], study: &Study) -> Vec<Row> {
+fn prediction_rows(said: &[Said], study: &Study) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut measured: Vec<(&str, &str, &str)> = Vec::new();
     for one in said {

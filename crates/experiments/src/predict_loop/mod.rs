@@ -220,12 +220,12 @@ pub fn run(options: Options<'_>, progress: &mut Progress<'_>) -> Result<Vec<Row>
     let template = bench.template().map_err(|it| failed("the database", it))?;
     for (n, case) in CASES.iter().enumerate() {
         let from = 0.05 + 0.95 * n as f64 / CASES.len() as f64;
-        let mut told = |what: &str, done: f64| {
+        let mut report_progress = |what: &str, done: f64| {
             let what = format!("{}: {what}", case.name);
             progress(&what, from + 0.95 * done / CASES.len() as f64);
         };
         bench
-            .device(case, template.path(), &mut found, &mut told)
+            .device(case, template.path(), &mut found, &mut report_progress)
             .map_err(|it| failed(case.name, it))?;
     }
     let rows = figures::rows(&found, &extent.plan, options.slower)
@@ -244,7 +244,7 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn go_on(&self) -> Result<(), Trouble> {
-        match self.stop.is_told() {
+        match self.stop.is_set() {
             true => Err(Trouble::Interrupted),
             false => Ok(()),
         }
@@ -265,14 +265,14 @@ impl Bench<'_> {
         case: &Case,
         template: &Path,
         found: &mut figures::Found,
-        told: &mut dyn FnMut(&str, f64),
+        report_progress: &mut dyn FnMut(&str, f64),
     ) -> Result<(), Trouble> {
         let model = Spec::find(case.model).map_err(|error| error.to_string())?;
         let slow = serve::slowed(&model, self.slower);
-        told("attaching", 0.0);
+        report_progress("attaching", 0.0);
         let mut disk = Disk::attach(&slow, self.extent.disk, self.seed, self.stop)?;
-        self.own_figures(case, &slow, &disk, found, told)?;
-        self.results(case, &mut disk, template, found, told)?;
+        self.own_figures(case, &slow, &disk, found, report_progress)?;
+        self.results(case, &mut disk, template, found, report_progress)?;
         disk.close()?;
         Ok(())
     }
@@ -284,7 +284,7 @@ impl Bench<'_> {
         spec: &Spec,
         disk: &Disk,
         found: &mut figures::Found,
-        told: &mut dyn FnMut(&str, f64),
+        report_progress: &mut dyn FnMut(&str, f64),
     ) -> Result<(), Trouble> {
         let served = disk.served();
         if found.paths.is_empty() {
@@ -292,7 +292,7 @@ impl Bench<'_> {
             served.set_timed(false);
             for job in self.extent.jobs(disk.device(), 1) {
                 self.go_on()?;
-                told(&format!("floor, {}", job.name), 0.0);
+                report_progress(&format!("floor, {}", job.name), 0.0);
                 let mut floor = DataSet::default();
                 add(&mut floor, "floor", &job)?;
                 found.floors.push((key(&job), latency(&floor)?));
@@ -302,7 +302,7 @@ impl Bench<'_> {
         let jobs = self.extent.jobs(disk.device(), self.extent.fio_runs);
         for (n, job) in jobs.iter().enumerate() {
             self.go_on()?;
-            told(&job.name, 0.4 * n as f64 / jobs.len() as f64);
+            report_progress(&job.name, 0.4 * n as f64 / jobs.len() as f64);
             let before = served.took();
             add(&mut found.data, case.name, job)?;
             let (way, size) = key(job);
@@ -326,10 +326,10 @@ impl Bench<'_> {
         disk: &mut Disk,
         template: &Path,
         found: &mut figures::Found,
-        told: &mut dyn FnMut(&str, f64),
+        report_progress: &mut dyn FnMut(&str, f64),
     ) -> Result<(), Trouble> {
         let plan = &self.extent.plan;
-        told("a file system and the database", 0.4);
+        report_progress("a file system and the database", 0.4);
         let mounted = disk.mount()?;
         // It says whose the folder is; the file system goes with the disk.
         let (home, _) = Home::claim(&mounted, false)?;
@@ -342,7 +342,7 @@ impl Bench<'_> {
         for (n, run) in planned.iter().enumerate() {
             self.go_on()?;
             let what = format!("{}, run {}", run.workload, run.run);
-            told(&what, 0.45 + 0.5 * n as f64 / planned.len() as f64);
+            report_progress(&what, 0.45 + 0.5 * n as f64 / planned.len() as f64);
             outcomes.push(app::measure(&server, plan, run, &mounted, self.stop)?);
         }
         disk.served().set_timed(false);

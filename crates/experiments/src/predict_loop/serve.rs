@@ -47,7 +47,7 @@ pub fn slowed(spec: &Spec, times: f64) -> Spec {
 
 /// What the model took, from request to answer, in this process.
 #[derive(Debug, Default)]
-struct Kept {
+struct ServiceTimes {
     reads: AtomicU64,
     reads_ns: AtomicU64,
     writes: AtomicU64,
@@ -72,7 +72,7 @@ impl Took {
 #[derive(Debug, Default)]
 struct Shared {
     timed: AtomicBool,
-    kept: Kept,
+    service_times: ServiceTimes,
 }
 
 /// The device behind the export.
@@ -109,8 +109,12 @@ impl Device for Switched {
         Box::pin(async move {
             let asked = env::now();
             let answer = self.now().read(at, buf, class).await;
-            let kept = &self.shared.kept;
-            note(&kept.reads, &kept.reads_ns, env::now().since(asked));
+            let service_times = &self.shared.service_times;
+            note(
+                &service_times.reads,
+                &service_times.reads_ns,
+                env::now().since(asked),
+            );
             answer
         })
     }
@@ -119,8 +123,12 @@ impl Device for Switched {
         Box::pin(async move {
             let asked = env::now();
             let answer = self.now().write(at, data, flags).await;
-            let kept = &self.shared.kept;
-            note(&kept.writes, &kept.writes_ns, env::now().since(asked));
+            let service_times = &self.shared.service_times;
+            note(
+                &service_times.writes,
+                &service_times.writes_ns,
+                env::now().since(asked),
+            );
             answer
         })
     }
@@ -157,7 +165,7 @@ impl Served {
     pub fn start(spec: &Spec, size: Bytes, socket: &Path, seed: u64) -> Result<Served, String> {
         let shared = Arc::new(Shared::default());
         let (stop, stopped) = env::mailbox();
-        let (tell, told) = mpsc::channel();
+        let (outcome_sender, outcome) = mpsc::channel();
         let (spec, socket) = (spec.clone(), socket.to_owned());
         let for_thread = Arc::clone(&shared);
         let serving = move || {
@@ -168,17 +176,26 @@ impl Served {
             };
             let done = match env::Runtime::real(config) {
                 Ok(runtime) => {
-                    let tell = tell.clone();
+                    let outcome_sender = outcome_sender.clone();
                     runtime.block_on(async move {
                         let stopped = stopped;
-                        serve(&spec, size, &socket, seed, for_thread, &tell, stopped).await
+                        serve(
+                            &spec,
+                            size,
+                            &socket,
+                            seed,
+                            for_thread,
+                            &outcome_sender,
+                            stopped,
+                        )
+                        .await
                     })
                 }
                 Err(error) => Err(error.to_string()),
             };
             if let Err(why) = done {
                 // No receiver is left once it is served.
-                let _ = tell.send(Err(why));
+                let _ = outcome_sender.send(Err(why));
             }
         };
         // A device's executor has a thread of its own, as in `tanada serve`.
@@ -186,7 +203,7 @@ impl Served {
             .name("served".to_owned())
             .spawn(serving)
             .map_err(|error| format!("no thread: {error}"))?;
-        match told.recv() {
+        match outcome.recv() {
             Ok(Ok(())) => Ok(Served {
                 shared,
                 stop: Some(stop),
@@ -204,8 +221,13 @@ impl Served {
 
     /// What was asked of it so far, and how long it took.
     pub fn took(&self) -> Took {
-        let kept = &self.shared.kept;
-        let all = [&kept.reads, &kept.reads_ns, &kept.writes, &kept.writes_ns];
+        let service_times = &self.shared.service_times;
+        let all = [
+            &service_times.reads,
+            &service_times.reads_ns,
+            &service_times.writes,
+            &service_times.writes_ns,
+        ];
         Took {
             counts: all.map(|one| one.load(Ordering::Relaxed)),
         }
@@ -232,7 +254,7 @@ async fn serve(
     socket: &Path,
     seed: u64,
     shared: Arc<Shared>,
-    tell: &mpsc::Sender<Result<(), String>>,
+    outcome_sender: &mpsc::Sender<Result<(), String>>,
     mut stopped: env::Mailbox<()>,
 ) -> Result<(), String> {
     let memory = Memory::new(spec.name.clone(), size);
@@ -256,7 +278,7 @@ async fn serve(
     let address = Address::Unix(socket.to_owned());
     let listener = Listener::bind(&address).map_err(|error| format!("{address}: {error}"))?;
     server.serve(listener);
-    let _ = tell.send(Ok(()));
+    let _ = outcome_sender.send(Ok(()));
     let _ = stopped.receive().await;
     server.drain().await;
     Ok(())

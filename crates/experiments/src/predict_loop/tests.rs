@@ -89,7 +89,7 @@ fn what_a_dead_run_left_is_named_with_the_command_that_clears_it_away() {
 fn an_interruption_takes_the_disk_away() {
     let Some(_alone) = possible() else { return };
     let stop = Stop::default();
-    stop.tell();
+    stop.set();
     let options = Options {
         quick: true,
         stop: Some(&stop),
@@ -154,8 +154,8 @@ fn three_devices_are_measured_and_two_predicted() {
         ] {
             let case = format!("{device} {workload}");
             let measured = find("predictions", &case, "measured", metric);
-            let told = find("results", workload, device, metric);
-            assert_eq!(measured, told, "the same figure in both tables");
+            let reported = find("results", workload, device, metric);
+            assert_eq!(measured, reported, "the same figure in both tables");
             for method in ["model", "as published", "nearest"] {
                 let said = find("predictions", &case, method, metric);
                 let error = find("predictions", &case, method, &format!("{metric}_error"));

@@ -26,8 +26,8 @@ use policy::place::{
     Request, State, TanadaOptions, Ticket, Weights, build,
 };
 use policy::share::{SessionId, Terms};
-use store::queue::{Queue, QueueOptions};
-use vdisk::choice::{Choice, Told};
+use store::qos::queue::{Queue, QueueOptions};
+use vdisk::replica::choice::{Choice, Reported};
 
 pub(super) const EXTENT: Bytes = Bytes::mib(4);
 /// Extents of an image: 4 GiB.
@@ -210,7 +210,7 @@ enum Front {
     },
 }
 
-struct Node {
+struct Manager {
     device: Rc<ModelDisk>,
     kind: Disk,
     front: Front,
@@ -224,7 +224,7 @@ struct Node {
 
 /// A request that waits in a node's line; gone from it when it is given up.
 struct InLine<'a> {
-    node: &'a Node,
+    node: &'a Manager,
     ticket: Ticket,
     begun: bool,
 }
@@ -239,10 +239,10 @@ impl Drop for InLine<'_> {
 }
 
 /// A request on its way to a node.
-struct OnItsWay<'a>(&'a Node, u64);
+struct OnItsWay<'a>(&'a Manager, u64);
 
 impl<'a> OnItsWay<'a> {
-    fn new(node: &'a Node, number: u64, what: (Request, At, bool)) -> OnItsWay<'a> {
+    fn new(node: &'a Manager, number: u64, what: (Request, At, bool)) -> OnItsWay<'a> {
         node.on_their_way.borrow_mut().insert(number, what);
         OnItsWay(node, number)
     }
@@ -254,8 +254,8 @@ impl Drop for OnItsWay<'_> {
     }
 }
 
-impl Node {
-    fn new(index: usize, scene: &Scene, method: &Method, seed: u64) -> Result<Node, SpecError> {
+impl Manager {
+    fn new(index: usize, scene: &Scene, method: &Method, seed: u64) -> Result<Manager, SpecError> {
         let kind = scene.disks[index];
         let model = match kind {
             Disk::Hdd | Disk::SlowHdd => "hdd-7200-sata",
@@ -268,7 +268,7 @@ impl Node {
         let front = match method.stores {
             false => Front::Fifo(Semaphore::new(1)),
             true => {
-                let options = QueueOptions::new(store::costs::of_model(&spec));
+                let options = QueueOptions::new(store::qos::costs::of_model(&spec));
                 let queue = Queue::new(Rc::clone(&device) as Rc<dyn Device>, options);
                 let lines = scene.loads.iter().map(|load| {
                     let terms = Terms {
@@ -284,7 +284,7 @@ impl Node {
                 }
             }
         };
-        Ok(Node {
+        Ok(Manager {
             device,
             kind,
             front,
@@ -319,7 +319,7 @@ impl Node {
         at: At,
         sector: Sector,
         local: bool,
-    ) -> Result<Told<()>, ()> {
+    ) -> Result<Reported<()>, ()> {
         let number = self.tickets.get();
         self.tickets.set(number + 1);
         if !local {
@@ -333,7 +333,7 @@ impl Node {
         if !local {
             env::sleep(HOP + Nanos(request.bytes.0 * PASSING_PS / 1_000)).await;
         }
-        Ok(Told { what: (), reply })
+        Ok(Reported { what: (), reply })
     }
 
     async fn serve(
@@ -455,7 +455,7 @@ struct Client {
 }
 
 struct Cluster {
-    nodes: Vec<Rc<Node>>,
+    nodes: Vec<Rc<Manager>>,
     choices: Vec<Choice>,
     until: Instant,
 }
@@ -471,8 +471,8 @@ pub(super) fn run(
     let (scene, method) = (scene.clone(), *method);
     env::Runtime::simulated(seed).block_on(async move {
         let until = env::now() + WARM + measured;
-        let nodes: Result<Vec<Rc<Node>>, SpecError> = (0..scene.disks.len())
-            .map(|index| Ok(Rc::new(Node::new(index, &scene, &method, seed)?)))
+        let nodes: Result<Vec<Rc<Manager>>, SpecError> = (0..scene.disks.len())
+            .map(|index| Ok(Rc::new(Manager::new(index, &scene, &method, seed)?)))
             .collect();
         let nodes = nodes?;
         let choices = (0..nodes.len()).map(|node| {
@@ -507,7 +507,7 @@ pub(super) fn run(
                 return Err(error.into());
             }
         }
-        let figures = cluster.choices.iter().map(Choice::figures);
+        let figures = cluster.choices.iter().map(Choice::counters);
         let (reads, hedges) = figures.fold((0, 0), |(reads, hedges), it| {
             (reads + it.reads, hedges + it.hedges)
         });

@@ -161,7 +161,7 @@ pub(super) fn statements(measured: &[Measured]) -> Vec<Row> {
                 "effective",
                 mean(measured, &case, "queue-cost", metric),
                 holds,
-                told("4.3, figures 4 and 5: above round robin by", difference),
+                difference_text("4.3, figures 4 and 5: above round robin by", difference),
             );
         }
     }
@@ -179,7 +179,7 @@ pub(super) fn statements(measured: &[Measured]) -> Vec<Row> {
                 "below round robin",
                 mean(measured, &at(n), other, "mean_mb_s"),
                 difference.is_some_and(|it| verdict(&it, true) == "better"),
-                told("4.4, figure 6: round robin is above by", difference),
+                difference_text("4.4, figure 6: round robin is above by", difference),
             );
         }
     }
@@ -219,7 +219,7 @@ pub(super) fn statements(measured: &[Measured]) -> Vec<Row> {
     all
 }
 
-fn told(what: &str, difference: Option<Estimate>) -> String {
+fn difference_text(what: &str, difference: Option<Estimate>) -> String {
     match difference {
         Some(it) => format!("{what} {:.2} ({:.2} to {:.2})", it.mean, it.low, it.high),
         None => "nothing to compare with".to_owned(),
@@ -269,14 +269,14 @@ pub(super) fn claims(measured: &[Measured]) -> Vec<Row> {
         .collect();
     all.push(total_kept(measured));
     all.push(beside_oracle(measured));
-    let told = [
+    let reported = [
         (Family::Uneven, "small_p99_ms"),
         (Family::Stalls, "small_p99_ms"),
         (Family::Load, "mean_ms"),
         (Family::Load, "p99_ms"),
         (Family::Fair, "fairness"),
     ];
-    for (family, metric) in told {
+    for (family, metric) in reported {
         let bar = Bar {
             case: "",
             family,

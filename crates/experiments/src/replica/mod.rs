@@ -5,7 +5,7 @@
 //!     -> means with bootstrap intervals, differences paired by seed (compare) -> rows, statements, claims -> figures 4 to 6 (page)
 //! ```
 //!
-//! The choices are those that virtual disks make: `vdisk::choice` over `policy::place`, in virtual time.
+//! The choices are those that virtual disks make: `vdisk::replica::choice` over `policy::place`, in virtual time.
 //!
 //! Source: COST 4, figures 4-6.
 //!
@@ -109,11 +109,11 @@ fn measure(
             .iter()
             .flat_map(|cell| (0..plan.seeds).map(move |n| (*cell, plan.seed.wrapping_add(n))))
             .collect();
-        let figures: Vec<Result<Figures, BedError>> = jobs
+        let figures: Vec<Result<CellValues, BedError>> = jobs
             .par_iter()
             .map(|(cell, seed)| {
                 bed::run(&cell.scene, &cell.method, cell.age, plan.measured, *seed)
-                    .map(|outcome| figures(&cells, cell, &outcome))
+                    .map(|outcome| cell_values(&cells, cell, &outcome))
             })
             .collect();
         for ((cell, _), of_job) in jobs.iter().zip(figures) {
@@ -126,10 +126,10 @@ fn measure(
 }
 
 /// What a run is worth to each cell that takes its values from it: the cell, and a value of each of its metrics.
-type Figures = Vec<(usize, Vec<f64>)>;
+type CellValues = Vec<(usize, Vec<f64>)>;
 
 /// A run's histograms take megabytes, its figures some bytes: what is kept of thousands of runs are the figures.
-fn figures(cells: &[Cell], ran: &Cell, outcome: &Outcome) -> Figures {
+fn cell_values(cells: &[Cell], ran: &Cell, outcome: &Outcome) -> CellValues {
     let takes = cells.iter().enumerate().filter(|(_, it)| it.same_run(ran));
     takes
         .map(|(at, cell)| (at, cell.metrics.iter().map(|it| it.of(outcome)).collect()))

@@ -46,7 +46,7 @@ fn a_client_alone_on_one_idle_disk_pair_gets_what_the_model_gives() {
 }
 
 #[test]
-fn waits_of_random_reads_are_those_of_the_model_and_an_open_loop_keeps_its_pace() {
+fn random_reads_wait_as_the_model_says_and_an_open_loop_keeps_its_pace() {
     let scene = Scene {
         disks: vec![Disk::Hdd; 4],
         loads: (0..4)
@@ -81,7 +81,7 @@ fn methods_that_hear_nothing_are_run_once_for_all_ages() {
 }
 
 #[test]
-fn with_a_line_for_each_client_those_who_ask_more_at_once_get_less_than_before() {
+fn with_a_flow_for_each_client_deeper_queues_get_less_than_before() {
     let scene = cases::fair(Penalties::default());
     let methods = [Method::of(Kind::Tanada), Method::stack()];
     let cells = cells_of(scene, Nanos::millis(5), &methods);

@@ -20,9 +20,10 @@ use device::{Class, Device, WriteFlags};
 use policy::share::capacity::Interval;
 use policy::share::violations::{Violations, Window, throughputs};
 use policy::share::{
-    BytesPerSec, Cost, Costs, DepthOptions, Direction, Figures, Kind, SessionId, Share, Terms, load,
+    BytesPerSec, Cost, Costs, DepthOptions, Direction, Kind, SessionCounters, SessionId, Share,
+    Terms, load,
 };
-use store::queue::{Queue, QueueOptions};
+use store::qos::queue::{Queue, QueueOptions};
 
 use super::vertex::{Times, Vertex};
 
@@ -185,7 +186,7 @@ pub(super) struct Got {
     /// Until something of it was served.
     pub wait: Nanos,
     /// What the scheduler itself says; none of background work.
-    pub figures: Option<Figures>,
+    pub figures: Option<SessionCounters>,
 }
 
 impl Got {
@@ -313,7 +314,7 @@ impl Ground for Bare {
     }
 }
 
-struct Told<G> {
+struct Shared<G> {
     ground: Rc<G>,
     /// All moments of clients count from here.
     origin: Instant,
@@ -322,7 +323,7 @@ struct Told<G> {
     failed: RefCell<Option<Failure>>,
 }
 
-impl<G> Told<G> {
+impl<G> Shared<G> {
     /// When it is so much by the clients' own clock.
     fn at(&self, moment: Instant) -> Instant {
         self.origin + moment.since(Instant(0))
@@ -366,7 +367,7 @@ pub(super) async fn drive<G: Ground + 'static>(
     clients: &[Client],
     end: Instant,
 ) -> Result<Run, Failure> {
-    let told = Rc::new(Told {
+    let shared = Rc::new(Shared {
         ground,
         origin: env::now(),
         got: RefCell::new(vec![Got::default(); clients.len()]),
@@ -375,29 +376,29 @@ pub(super) async fn drive<G: Ground + 'static>(
     });
     vertex.take_log();
     for (at, client) in clients.iter().enumerate() {
-        env::spawn(live(Rc::clone(&told), at, *client));
+        env::spawn(live(Rc::clone(&shared), at, *client));
     }
-    let queue = told.ground.queue();
+    let queue = shared.ground.queue();
     let (mut looks, mut depth) = (0, 0);
     let mut intervals = Vec::new();
-    while env::now() + Nanos::millis(10) < told.at(end) {
+    while env::now() + Nanos::millis(10) < shared.at(end) {
         env::sleep(Nanos::millis(10)).await;
         (looks, depth) = (looks + 1, depth + u64::from(queue.depth()));
         if looks % 100 == 0 {
-            intervals.extend(told.ground.take_interval());
+            intervals.extend(shared.ground.take_interval());
         }
-        if let Some(failure) = told.failed.take() {
+        if let Some(failure) = shared.failed.take() {
             return Err(failure);
         }
     }
-    env::sleep_until(told.at(end)).await;
+    env::sleep_until(shared.at(end)).await;
     let (mut log, late) = vertex.take_log();
-    let mut got = told.got.take();
-    for (got, line) in got.iter_mut().zip(told.lines.borrow().iter()) {
+    let mut got = shared.got.take();
+    for (got, line) in got.iter_mut().zip(shared.lines.borrow().iter()) {
         if let Some(line) = line {
             got.deliveries = log.remove(&line.0).unwrap_or_default();
             for (at, _) in &mut got.deliveries {
-                *at = told.own(*at);
+                *at = shared.own(*at);
             }
             got.figures = queue.figures(*line);
         }
@@ -413,58 +414,58 @@ pub(super) async fn drive<G: Ground + 'static>(
 }
 
 /// One client, from its start on.
-async fn live<G: Ground + 'static>(told: Rc<Told<G>>, at: usize, client: Client) {
-    env::sleep_until(told.at(client.start)).await;
-    let line = match told.ground.enter(at, &client) {
+async fn live<G: Ground + 'static>(shared: Rc<Shared<G>>, at: usize, client: Client) {
+    env::sleep_until(shared.at(client.start)).await;
+    let line = match shared.ground.enter(at, &client) {
         Ok(line) => line,
         Err(failure) => {
-            told.failed.borrow_mut().get_or_insert(failure);
+            shared.failed.borrow_mut().get_or_insert(failure);
             return;
         }
     };
-    told.lines.borrow_mut()[at] = line;
+    shared.lines.borrow_mut()[at] = line;
     {
-        let got = &mut told.got.borrow_mut()[at];
+        let got = &mut shared.got.borrow_mut()[at];
         got.rate = client.terms.rate;
-        got.first_asked = told.own(env::now());
+        got.first_asked = shared.own(env::now());
     }
     let next = Rc::new(Cell::new(0));
     for _ in 0..client.outstanding {
-        let (told, next) = (Rc::clone(&told), Rc::clone(&next));
+        let (shared, next) = (Rc::clone(&shared), Rc::clone(&next));
         env::spawn(async move {
             loop {
                 if let Some((from, to)) = client.pause
-                    && (from..to).contains(&told.own(env::now()))
+                    && (from..to).contains(&shared.own(env::now()))
                 {
-                    env::sleep_until(told.at(to)).await;
+                    env::sleep_until(shared.at(to)).await;
                 }
                 let place = next.get();
                 next.set(place + IO.0);
-                let ground = Rc::clone(&told.ground);
+                let ground = Rc::clone(&shared.ground);
                 let asked = ground.ask(at, place, client.terms.direction, line);
                 if let Err(failure) = asked.await {
-                    told.failed.borrow_mut().get_or_insert(failure);
+                    shared.failed.borrow_mut().get_or_insert(failure);
                     return;
                 }
             }
         });
     }
     if let Some(line) = line {
-        watch(&told, at, line, client).await;
+        watch(&shared, at, line, client).await;
     }
 }
 
 /// How a newcomer fares in its first second.
-async fn watch<G: Ground>(told: &Told<G>, at: usize, line: SessionId, client: Client) {
+async fn watch<G: Ground>(shared: &Shared<G>, at: usize, line: SessionId, client: Client) {
     let (mut lag, mut wait) = (Bytes(0), None);
     loop {
         env::sleep(LOOK).await;
-        let Some(figures) = told.ground.queue().figures(line) else {
+        let Some(figures) = shared.ground.queue().figures(line) else {
             return;
         };
-        let passed = env::now().since(told.at(client.start));
-        let owed = client.terms.rate.within(passed);
-        lag = lag.max(Bytes(owed.0.saturating_sub(figures.delivered.0)));
+        let passed = env::now().since(shared.at(client.start));
+        let due = client.terms.rate.within(passed);
+        lag = lag.max(Bytes(due.0.saturating_sub(figures.delivered.0)));
         if figures.delivered.0 > 0 {
             wait.get_or_insert(passed);
         }
@@ -472,6 +473,6 @@ async fn watch<G: Ground>(told: &Told<G>, at: usize, line: SessionId, client: Cl
             break;
         }
     }
-    let got = &mut told.got.borrow_mut()[at];
+    let got = &mut shared.got.borrow_mut()[at];
     (got.lag, got.wait) = (lag, wait.unwrap_or(LOOK_FOR));
 }

@@ -194,7 +194,7 @@ pub(super) fn claims(rows: &[Row]) -> Vec<Row> {
         let cells = format!(
             "of {compared} cells (N, window, target) with rounds at depth 1; {skipped} skipped, since rounds filled no window"
         );
-        let told: Vec<String> = [cells]
+        let notes: Vec<String> = [cells]
             .into_iter()
             .chain(worse.iter().chain(&missing).cloned())
             .collect();
@@ -204,7 +204,7 @@ pub(super) fn claims(rows: &[Row]) -> Vec<Row> {
             "cells",
             Some((worse.len() + missing.len()) as f64),
             worse.is_empty() && missing.is_empty() && compared > 0,
-            told.join("; "),
+            notes.join("; "),
         );
     }
     let up_to_16 = ACCESSES.into_iter().filter(|n| *n <= 16);
@@ -236,7 +236,7 @@ pub(super) fn claims(rows: &[Row]) -> Vec<Row> {
         };
         let lags = [2, 6, 16, 32].map(|n| (n, joining(n, "lag_kib").zip(joining(n, "bound_kib"))));
         let most = lags.iter().filter_map(|(_, it)| it.map(|(lag, _)| lag));
-        let told = lags.map(|(n, it)| match it {
+        let notes = lags.map(|(n, it)| match it {
             Some((lag, bound)) => format!("{lag:.0} of {bound:.0} KiB with {n}"),
             None => format!("nothing with {n}"),
         });
@@ -249,7 +249,7 @@ pub(super) fn claims(rows: &[Row]) -> Vec<Row> {
                 .all(|(_, it)| it.is_some_and(|(lag, bound)| lag <= bound)),
             format!(
                 "the most behind in its first second, and a quantum with what the largest is owed while two quanta at the device end: {}",
-                told.join(", ")
+                notes.join(", ")
             ),
         );
     }

@@ -2,7 +2,7 @@
 //! seen.
 //!
 //! ```text
-//! seed -> store::calibrate on the model -> costs, headroom -> promises to N sessions -> other seeds: windows kept
+//! seed -> store::qos::calibrate on the model -> costs, headroom -> promises to N sessions -> other seeds: windows kept
 //! seed -> seconds in which all waited -> Estimator -> the speed of 99 of 100 -> other seeds: seconds as fast
 //! ```
 //!
@@ -17,8 +17,8 @@ use device::{Class, Device, WriteFlags};
 use policy::share::capacity::{Estimator, EstimatorOptions};
 use policy::share::{Direction, Mix, Probability, Share, Terms};
 use store::StoreError;
-use store::calibrate::{self, Answer, Ground, Surface};
-use store::queue::{Queue, QueueOptions};
+use store::qos::calibrate::{self, Answer, Ground, Surface};
+use store::qos::queue::{Queue, QueueOptions};
 
 use super::bed::{self, Client, IO, Method, by_equation};
 use super::vertex::{Times, Vertex};
@@ -76,7 +76,7 @@ fn calibrated(plan: &Plan, mix: Mix, sessions: u32) -> Surface {
         ..calibrate::Plan::quick()
     };
     let found: Rc<RefCell<Option<Surface>>> = Rc::default();
-    let told = Rc::clone(&found);
+    let result = Rc::clone(&found);
     env::Runtime::simulated(7_001).block_on(async move {
         let streams = calibrate::streams(&plan).expect("a whole plan");
         let device = Vertex::new(Times::STORE, REACH * u64::from(streams), None);
@@ -86,7 +86,7 @@ fn calibrated(plan: &Plan, mix: Mix, sessions: u32) -> Surface {
             data: View::copy_of(&vec![7; IO.usize()]),
         });
         let surface = calibrate::on(ground, &queue, &plan, &mut |_, _| {}).await;
-        *told.borrow_mut() = Some(surface.expect("the model refuses nothing"));
+        *result.borrow_mut() = Some(surface.expect("the model refuses nothing"));
     });
     found.take().expect("it ran to its end")
 }
@@ -97,8 +97,8 @@ fn surface(plan: &Plan, mix: Mix, sessions: u32) -> Found {
     let costs = surface.costs();
     let case = format!("{} n={sessions} window=1s", mix.name());
     if !promises_something(&surface) {
-        let told = "calibrated with one seed: no overhead that was tried was enough";
-        return rows(&case, "calibration", Share::WHOLE, None, told);
+        let remark = "calibrated with one seed: no overhead that was tried was enough";
+        return rows(&case, "calibration", Share::WHOLE, None, remark);
     }
     let overhead = surface.headroom().at(mix, sessions, Nanos::secs(1), P99);
     let promises = calibrate::promises(&costs, mix, sessions, overhead);
@@ -130,7 +130,7 @@ fn surface(plan: &Plan, mix: Mix, sessions: u32) -> Found {
             (kept, all) = (kept + broken.of - broken.below, all + broken.of);
         }
     }
-    let told = format!(
+    let remark = format!(
         "calibrated with one seed, {all} windows of {HELD_OUT} others; overhead is of the device's time by the costs found: {} us and {} a \
          read, {} us and {} a write",
         costs.read.fixed.0 / 1000,
@@ -138,7 +138,7 @@ fn surface(plan: &Plan, mix: Mix, sessions: u32) -> Found {
         costs.write.fixed.0 / 1000,
         costs.write.rate
     );
-    rows(&case, "calibration", overhead, part(kept, all), &told)
+    rows(&case, "calibration", overhead, part(kept, all), &remark)
 }
 
 /// Was an overhead found that is enough? Else there is no promise to be kept.
@@ -152,8 +152,8 @@ fn part(kept: u64, all: u64) -> Option<f64> {
     (all > 0).then(|| 100.0 * kept as f64 / all as f64)
 }
 
-fn rows(case: &str, method: &str, set_aside: Share, kept: Option<f64>, told: &str) -> Found {
-    let row = |metric, ours| row("coverage", case, method, metric, "percent", ours).noted(told);
+fn rows(case: &str, method: &str, set_aside: Share, kept: Option<f64>, remark: &str) -> Found {
+    let row = |metric, ours| row("coverage", case, method, metric, "percent", ours).noted(remark);
     Found {
         rows: vec![
             row("overhead_percent", Some(set_aside.as_percent())),
@@ -193,7 +193,7 @@ fn estimated(plan: &Plan, base: &Base, direction: Direction) -> Found {
             (kept, all) = (kept + u64::from(fast), all + 1);
         }
     }
-    let told = format!(
+    let remark = format!(
         "learned from {} seconds of one seed, {all} seconds of {HELD_OUT} others; overhead is what is missing to the mean speed",
         guarantee.samples
     );
@@ -204,7 +204,7 @@ fn estimated(plan: &Plan, base: &Base, direction: Direction) -> Found {
         "estimator",
         bed::share(100.0 * missing.max(0.0)),
         part(kept, all),
-        &told,
+        &remark,
     )
 }
 

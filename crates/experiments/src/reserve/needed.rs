@@ -167,7 +167,7 @@ fn rows_of(cell: &mut Cell<'_>, table: &str, windows: &[usize], targets: &[f64])
         for &target in targets {
             let needed = cell.needed(window, target);
             let case = case(cell.direction, cell.n, Window::JUDGED[window], target);
-            let told = match (needed.windows, needed.kept) {
+            let remark = match (needed.windows, needed.kept) {
                 (0, _) => "no window was filled".to_owned(),
                 (windows, true) => format!("of {windows} windows"),
                 (windows, false) => {
@@ -177,7 +177,7 @@ fn rows_of(cell: &mut Cell<'_>, table: &str, windows: &[usize], targets: &[f64])
             let measured = needed.windows > 0;
             let mut add = |metric, unit, ours: Option<f64>| {
                 let row = row(table, &case, cell.method.name, metric, unit, ours);
-                found.rows.push(row.noted(told.clone()));
+                found.rows.push(row.noted(remark.clone()));
             };
             add(
                 "overhead_percent",
@@ -199,8 +199,8 @@ fn figure6(cell: &mut Cell<'_>) -> Found {
     let case = format!("{} n={}", cell.direction, cell.n);
     let name = cell.method.name;
     let row = |metric, ours| {
-        let told = format!("of {} windows; depth {:.1}", needed.windows, needed.depth);
-        row("figure 6", &case, name, metric, "percent", Some(ours)).noted(told)
+        let remark = format!("of {} windows; depth {:.1}", needed.windows, needed.depth);
+        row("figure 6", &case, name, metric, "percent", Some(ours)).noted(remark)
     };
     let curve = |what: &str, value| Curve {
         figure: 6,

@@ -1,7 +1,7 @@
 //! Some of it in real time: does come true on a clock, an executor and a file that are real what virtual time says?
 //!
 //! ```text
-//! method@real:    clients -> sessions by capability -> Node -> Store -> Queue -> Vertex -> a new file
+//! method@real:    clients -> sessions by capability -> Manager -> Store -> Queue -> Vertex -> a new file
 //! method@virtual: the same, but virtual time, and memory in place of the file
 //! method@queue:   clients -> Queue -> Vertex, virtual time: what the long run has
 //! ```
@@ -27,9 +27,9 @@ use policy::share::{
     BytesPerSec, Costs, Direction, Headroom, Second, SessionId, Share, Slot, Terms, load,
 };
 use report::{Row, Value};
-use store::node::{Ask, Node, NodeOptions};
-use store::queue::{Queue, QueueOptions};
-use store::session::{Access, Session};
+use store::qos::manager::{Manager, ManagerOptions, ReservationRequest};
+use store::qos::queue::{Queue, QueueOptions};
+use store::qos::session::{Access, Session};
 use store::{Change, Settings, Store};
 
 use super::bed::{self, Asked, Client, Failure, Ground, IO, Line, Method, Run, by_equation, share};
@@ -180,7 +180,7 @@ fn object(at: usize) -> String {
 
 /// Sessions of a node, one for each client.
 struct Stack {
-    node: Rc<Node>,
+    node: Rc<Manager>,
     capabilities: Vec<String>,
     sessions: RefCell<BTreeMap<usize, Rc<Session>>>,
     data: View,
@@ -196,13 +196,13 @@ impl Stack {
         let costs = bed::costs();
         let mut queue: QueueOptions = method.options;
         queue.share.costs = Costs::flat(BytesPerSec::mb(1_000_000));
-        let options = NodeOptions {
+        let options = ManagerOptions {
             queue,
             headroom: Headroom::flat(Share(0)),
             scrub: None,
-            ..NodeOptions::new(costs, [7; 32])
+            ..ManagerOptions::new(costs, [7; 32])
         };
-        let node = Node::open(device, options).await?;
+        let node = Manager::open(device, options).await?;
         node.queue().set_costs(costs);
         let mut capabilities = Vec::new();
         for client in clients {
@@ -210,7 +210,7 @@ impl Stack {
             let Terms {
                 direction, rate, ..
             } = client.terms;
-            let ask = Ask::new(direction, rate, Slot::new(now, 3600));
+            let ask = ReservationRequest::new(direction, rate, Slot::new(now, 3600));
             let id = node.hold(&ask, None, Second(now.0 + 60)).await?;
             capabilities.push(node.commit(id).await?);
         }
@@ -412,8 +412,8 @@ pub(super) fn rows_of(world: World, it: &Scenario, base: &Base, run: &Run) -> Ve
             let n = it.clients.len() as u32;
             let at = |overhead| violated(run, &load(base.of(direction), share(overhead), n));
             let (below, windows) = at(overhead);
-            let told = format!("{}; of {windows} windows", note(world));
-            rows.push(row(&name, "violation_percent", "percent", below).noted(told));
+            let remark = format!("{}; of {windows} windows", note(world));
+            rows.push(row(&name, "violation_percent", "percent", below).noted(remark));
             for target in TARGETS {
                 let case = case(direction, n, SECOND, target);
                 let needed = needed(&it.method, overhead, target, &|overhead| at(overhead).0);
@@ -422,8 +422,8 @@ pub(super) fn rows_of(world: World, it: &Scenario, base: &Base, run: &Run) -> Ve
         }
         What::Scene(_, about) => {
             let each: Vec<Violations> = run.got.iter().map(|got| got.broken()).collect();
-            let told = format!("{}; {about}", note(world));
-            rows.push(row(&name, "violation_percent", "percent", percent(&each)).noted(told));
+            let remark = format!("{}; {about}", note(world));
+            rows.push(row(&name, "violation_percent", "percent", percent(&each)).noted(remark));
         }
     }
     rows
@@ -439,11 +439,11 @@ fn needed(
     let keeps = |overhead| violated(overhead).is_some_and(|below| below <= target);
     if method.paced {
         let kept = keeps(promised_at);
-        let told = match kept {
+        let remark = match kept {
             true => "so much is enough; less was not tried, as it would be another run",
             false => "so much as was tried is not enough",
         };
-        return (kept.then_some(promised_at), told);
+        return (kept.then_some(promised_at), remark);
     }
     let mut steps = (0..200).map(|step| f64::from(step) * STEP);
     let least = steps.find(|overhead| keeps(*overhead));
@@ -491,11 +491,11 @@ fn agreement(rows: &[Row]) -> Vec<Row> {
                     .iter()
                     .copied()
                     .max_by(|a, b| a.abs().total_cmp(&b.abs()));
-                let told = format!("the most of {} cases; low and high: over them", each.len());
+                let remark = format!("the most of {} cases; low and high: over them", each.len());
                 let row = row("agreement", case, method.name, metric, unit, most);
                 all.push(Row {
                     modelled: one != World::Real,
-                    ..row.over(&each).noted(told)
+                    ..row.over(&each).noted(remark)
                 });
             };
             let parts = |one: f64, other: f64| 100.0 * (one / other - 1.0);

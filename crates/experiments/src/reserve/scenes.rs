@@ -95,11 +95,11 @@ fn scene(plan: &Plan, method: &Method, (case, about, clients, times): &Scene) ->
         })
         .collect();
     let total = runs.iter().map(|run| mb(run.total())).sum::<f64>() / runs.len() as f64;
-    let told = format!(
+    let remark = format!(
         "{about}; {OVERHEAD} % set aside, windows of a second in which enough was asked for"
     );
     let row =
-        |metric, unit, ours| row("scenes", case, method.name, metric, unit, ours).noted(&*told);
+        |metric, unit, ours| row("scenes", case, method.name, metric, unit, ours).noted(&*remark);
     Found {
         rows: vec![
             row("violation_percent", "percent", percent(&each)),
@@ -133,8 +133,8 @@ fn joining(plan: &Plan, base: &Base, method: &Method, direction: Direction, n: u
     let quantum = 256.0;
     let bound = quantum + 2.0 * quantum * largest / base.of(direction).0 as f64;
     let case = format!("{direction} n={n}");
-    let row = |metric, unit, ours: Option<f64>, told: &str| {
-        row("joining", &case, method.name, metric, unit, ours).noted(told)
+    let row = |metric, unit, ours: Option<f64>, remark: &str| {
+        row("joining", &case, method.name, metric, unit, ours).noted(remark)
     };
     Found {
         rows: vec![

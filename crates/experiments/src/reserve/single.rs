@@ -139,9 +139,9 @@ fn figure3(plan: &Plan, direction: Direction) -> Found {
         let row = |metric, ours| {
             row("figure 3", &case, "rounds", metric, "MB/s", Some(ours)).over(&rates)
         };
-        let told = format!("one measurement a round, {} of them", rates.len());
-        found.rows.push(row("mean_mb_s", mean).noted(&*told));
-        found.rows.push(row("sd_mb_s", deviation).noted(&*told));
+        let remark = format!("one measurement a round, {} of them", rates.len());
+        found.rows.push(row("mean_mb_s", mean).noted(&*remark));
+        found.rows.push(row("sd_mb_s", deviation).noted(&*remark));
         rates.sort_by(f64::total_cmp);
         let n = rates.len() as f64;
         let points = rates.iter().enumerate();

@@ -167,18 +167,18 @@ fn what_tags_have_no_figure_for_does_not_hold() {
     };
     let case = "reads: no more overhead than rounds";
     let mut rows = vec![at(2, "tags", Some(3.0)), at(2, "rounds", Some(5.0))];
-    let told = verdict(compare::claims(&rows), case);
-    assert!(told.starts_with("holds: of 1 cells"), "{told}");
+    let judged = verdict(compare::claims(&rows), case);
+    assert!(judged.starts_with("holds: of 1 cells"), "{judged}");
     rows.push(at(3, "tags", Some(3.0)));
     rows.push(at(3, "rounds", None));
-    let told = verdict(compare::claims(&rows), case);
-    assert!(told.starts_with("holds: of 1 cells"), "{told}");
+    let judged = verdict(compare::claims(&rows), case);
+    assert!(judged.starts_with("holds: of 1 cells"), "{judged}");
     // 10 accesses, 4 windows, 3 targets.
-    assert!(told.contains("; 119 skipped"), "{told}");
+    assert!(judged.contains("; 119 skipped"), "{judged}");
     rows.push(at(4, "tags", None));
     rows.push(at(4, "rounds", Some(5.0)));
-    let told = verdict(compare::claims(&rows), case);
-    assert!(told.starts_with("fails: of 1 cells"), "{told}");
+    let judged = verdict(compare::claims(&rows), case);
+    assert!(judged.starts_with("fails: of 1 cells"), "{judged}");
 }
 
 #[test]
@@ -195,10 +195,10 @@ fn a_promise_that_cannot_be_made_is_not_kept() {
         )
     };
     let case = "calibration: promised for 99 % of windows, kept in runs not seen";
-    let told = verdict(compare::claims(&[kept(Some(99.5))]), case);
-    assert!(told.starts_with("holds"), "{told}");
-    let told = verdict(compare::claims(&[kept(Some(99.5)), kept(None)]), case);
-    assert!(told.starts_with("fails"), "{told}");
+    let judged = verdict(compare::claims(&[kept(Some(99.5))]), case);
+    assert!(judged.starts_with("holds"), "{judged}");
+    let judged = verdict(compare::claims(&[kept(Some(99.5)), kept(None)]), case);
+    assert!(judged.starts_with("fails"), "{judged}");
     let surface = |overheads: &[u64]| {
         let points: Vec<_> = overheads
             .iter()

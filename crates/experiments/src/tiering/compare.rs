@@ -19,7 +19,7 @@ const TABLE5: &str = include_str!("../../../../experiments/tiering/table5_mean_r
 const STATED: &str = include_str!("../../../../experiments/tiering/stated_figures.csv");
 
 /// What rows are made of.
-pub(super) struct Told<'a> {
+pub(super) struct Comparison<'a> {
     pub workloads: &'a [Workload],
     pub samples: &'a Samples,
     /// Only the beginning of each window was run.
@@ -103,7 +103,7 @@ struct Claim {
     what: String,
 }
 
-impl Told<'_> {
+impl Comparison<'_> {
     fn spread(&self, case: &'static str, method: &'static str, metric: &str) -> Option<Spread> {
         let samples = self.samples.get(&(case, method))?;
         Spread::of(samples.iter().filter_map(|sample| sample.of(metric)))

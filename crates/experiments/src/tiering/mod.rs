@@ -146,12 +146,12 @@ pub fn run_some(
     };
     let setups: Vec<Setup> = bed::setups().into_iter().filter(wanted).collect();
     let samples = measure(&workloads, &setups, options.seed, 1, progress)?;
-    let told = compare::Told {
+    let comparison = compare::Comparison {
         workloads: &workloads,
         samples: &samples,
         short: at_most.is_some(),
     };
-    let mut rows = told.main_table();
+    let mut rows = comparison.main_table();
     rows.retain(|row| {
         setups
             .iter()
@@ -217,15 +217,15 @@ fn run_plan(
         plan.seeds,
         progress,
     )?;
-    let told = compare::Told {
+    let comparison = compare::Comparison {
         workloads: &workloads,
         samples: &samples,
         short: plan.at_most.is_some(),
     };
-    let mut rows: Vec<Row> = told.main_table();
-    rows.extend(told.published());
-    rows.extend(told.stated());
-    rows.extend(told.claims());
+    let mut rows: Vec<Row> = comparison.main_table();
+    rows.extend(comparison.published());
+    rows.extend(comparison.stated());
+    rows.extend(comparison.claims());
     if let Some(folder) = options.traces {
         let limit = options.quick.then_some(QUICK_REQUESTS);
         let compared = traces::compare(folder, limit, options.seed, progress)?;

@@ -85,7 +85,7 @@ fn heat(workload: &Workload, samples: &Samples) -> Section {
             continue;
         };
         let blank = || vec![0.0; REGIONS];
-        let (mut counts, mut homes) = (Vec::new(), Vec::new());
+        let (mut counts, mut on_ssd) = (Vec::new(), Vec::new());
         for interval in &heat.intervals {
             let (mut requests, mut resident) = (blank(), blank());
             for count in &interval.counts {
@@ -99,7 +99,7 @@ fn heat(workload: &Workload, samples: &Samples) -> Section {
                 }
             }
             counts.push(requests);
-            homes.push(resident);
+            on_ssd.push(resident);
         }
         let begun = heat.intervals[0].start;
         let end = (last.start + last.length).since(begun);
@@ -114,7 +114,7 @@ fn heat(workload: &Workload, samples: &Samples) -> Section {
             counts,
         )
         .about("The line surrounds regions of which half or more lived on the SSD. The last intervals that are kept.")
-        .resident("on the SSD", homes);
+        .resident("on the SSD", on_ssd);
         section = section.put(map);
     }
     section

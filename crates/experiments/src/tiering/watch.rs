@@ -20,7 +20,7 @@ pub(super) const LOOK: Nanos = Nanos::secs(20);
 const SHORT: Nanos = Nanos::millis(100);
 
 /// What is placed before the trace begins is there by then.
-const PATIENCE: Nanos = Nanos::secs(3_600);
+const PLACING_TIMEOUT: Nanos = Nanos::secs(3_600);
 
 /// One part of a run: requests due from the one time to the other.
 #[derive(Clone)]
@@ -48,7 +48,7 @@ pub(super) struct Minute {
 }
 
 #[derive(Default)]
-struct Seen {
+struct Observations {
     parts: Vec<Part>,
     minutes: Vec<Minute>,
     looks: Vec<Look>,
@@ -59,7 +59,7 @@ struct Seen {
 
 /// Looks on at one run.
 pub(super) struct Watcher {
-    seen: Rc<RefCell<Seen>>,
+    observations: Rc<RefCell<Observations>>,
     /// What has to live on the fast device before the trace begins.
     placed: Bytes,
 }
@@ -91,9 +91,9 @@ impl Watcher {
             short: (0, 0),
         };
         Watcher {
-            seen: Rc::new(RefCell::new(Seen {
+            observations: Rc::new(RefCell::new(Observations {
                 parts: parts.iter().map(part).collect(),
-                ..Seen::default()
+                ..Observations::default()
             })),
             placed,
         }
@@ -101,22 +101,22 @@ impl Watcher {
 
     /// What was seen, once the run is over.
     pub fn finish(&self) -> Sights {
-        let mut seen = self.seen.borrow_mut();
-        let seen = std::mem::take(&mut *seen);
-        let parts = seen.parts.iter().map(|part| {
+        let mut observations = self.observations.borrow_mut();
+        let observations = std::mem::take(&mut *observations);
+        let parts = observations.parts.iter().map(|part| {
             let counted = part.times.count() > 0;
             Account {
                 response: counted.then(|| part.times.response("all")),
                 short_mean_ms: (part.short.0 > 0)
                     .then(|| part.short.1 as f64 / part.short.0 as f64 / 1e6),
-                looks: looks_of(&seen.looks, part),
+                looks: looks_of(&observations.looks, part),
             }
         });
         Sights {
             parts: parts.collect(),
-            heat: seen.heat,
-            minutes: seen.minutes,
-            looks: seen.looks,
+            heat: observations.heat,
+            minutes: observations.minutes,
+            looks: observations.looks,
         }
     }
 }
@@ -143,23 +143,23 @@ impl Watch for Watcher {
     fn begin(&self, hybrid: Option<Rc<Hybrid>>) -> Begun<'_> {
         Box::pin(async move {
             let Some(hybrid) = hybrid else { return };
-            let deadline = env::now() + PATIENCE;
+            let deadline = env::now() + PLACING_TIMEOUT;
             while hybrid.tier().unwrap_or_default().held_bytes < self.placed.0 {
                 assert!(env::now() < deadline, "what is to be placed has room");
                 env::sleep(Nanos::secs(1)).await;
             }
             let begun = env::now();
             {
-                let mut seen = self.seen.borrow_mut();
-                seen.begun = begun;
-                seen.hybrid = Some(Rc::clone(&hybrid));
+                let mut observations = self.observations.borrow_mut();
+                observations.begun = begun;
+                observations.hybrid = Some(Rc::clone(&hybrid));
             }
-            let seen = Rc::downgrade(&self.seen);
+            let observations = Rc::downgrade(&self.observations);
             drop(env::spawn(async move {
-                while let Some(seen) = seen.upgrade() {
+                while let Some(observations) = observations.upgrade() {
                     let look = look(env::now().since(begun), &hybrid);
-                    seen.borrow_mut().looks.push(look);
-                    drop(seen);
+                    observations.borrow_mut().looks.push(look);
+                    drop(observations);
                     env::sleep(LOOK).await;
                 }
             }));
@@ -167,8 +167,8 @@ impl Watch for Watcher {
     }
 
     fn answered(&self, due: Nanos, took: Nanos) {
-        let seen = &mut *self.seen.borrow_mut();
-        for part in &mut seen.parts {
+        let observations = &mut *self.observations.borrow_mut();
+        for part in &mut observations.parts {
             if (part.from..part.to).contains(&due) {
                 part.times.record(took);
                 if took <= SHORT {
@@ -178,18 +178,20 @@ impl Watch for Watcher {
             }
         }
         let minute = (due.0 / Nanos::secs(60).0) as usize;
-        if seen.minutes.len() <= minute {
-            seen.minutes.resize(minute + 1, Minute::default());
+        if observations.minutes.len() <= minute {
+            observations.minutes.resize(minute + 1, Minute::default());
         }
-        seen.minutes[minute].requests += 1;
-        seen.minutes[minute].nanos += u128::from(took.0);
+        observations.minutes[minute].requests += 1;
+        observations.minutes[minute].nanos += u128::from(took.0);
     }
 
     fn end(&self) {
-        let seen = &mut *self.seen.borrow_mut();
-        if let Some(hybrid) = seen.hybrid.take() {
-            seen.looks.push(look(env::now().since(seen.begun), &hybrid));
-            seen.heat = hybrid.heat();
+        let observations = &mut *self.observations.borrow_mut();
+        if let Some(hybrid) = observations.hybrid.take() {
+            observations
+                .looks
+                .push(look(env::now().since(observations.begun), &hybrid));
+            observations.heat = hybrid.heat();
         }
     }
 }

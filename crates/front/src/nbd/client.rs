@@ -21,7 +21,7 @@ use std::task::{Poll, Waker};
 
 use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use device::{Class, Device, DeviceError, Info, Op, Pending, WriteFlags};
-use env::net::message::{Inbox, Patience, Pieces};
+use env::net::message::{Inbox, Pieces, TransferTimeout};
 use env::net::{Address, Stream};
 use env::sync::Event;
 
@@ -52,7 +52,7 @@ pub struct ClientOptions {
     /// Go on in TLS, or not at all.
     pub tls: Option<ClientTls>,
     /// Time for connecting and the whole negotiation.
-    pub patience: Nanos,
+    pub timeout: Nanos,
 }
 
 impl Default for ClientOptions {
@@ -61,7 +61,7 @@ impl Default for ClientOptions {
             export: String::new(),
             structured: true,
             tls: None,
-            patience: Nanos::secs(30),
+            timeout: Nanos::secs(30),
         }
     }
 }
@@ -180,7 +180,7 @@ struct Talk {
 
 fn receiving(wire: &Rc<Wire>) -> Inbox<Wire> {
     // The whole negotiation has one deadline; later a slow server is the caller's to judge.
-    let unhurried = Rc::new(Patience::new(Nanos::secs(3600), 1));
+    let unhurried = Rc::new(TransferTimeout::new(Nanos::secs(3600), 1));
     Inbox::new(Rc::clone(wire), RECEIVE_BUFFER, DIRECT_FROM, unhurried)
 }
 
@@ -291,9 +291,9 @@ impl Client {
         options: &ClientOptions,
     ) -> Result<Client, ClientError> {
         let connecting = async { Client::over(Stream::connect(address).await?, options).await };
-        env::timeout(options.patience, connecting)
+        env::timeout(options.timeout, connecting)
             .await
-            .unwrap_or(Err(ClientError::Late(options.patience)))
+            .unwrap_or(Err(ClientError::Late(options.timeout)))
     }
 
     /// The exports a server lists.
@@ -868,14 +868,14 @@ impl Shared {
             }
             chunk::BLOCK_STATUS if len > 4 && len % 8 == 4 && len <= REPLY_MAX => {
                 inbox.need(len).await?;
-                let told = inbox.here()[4..len].chunks_exact(8).map(|pair| {
+                let ranges = inbox.here()[4..len].chunks_exact(8).map(|pair| {
                     let mut pair = Fields(pair);
                     (pair.u32().unwrap_or(0), pair.u32().unwrap_or(0))
                 });
                 if let SlotState::Waiting { extents, .. } =
                     &mut self.slots.borrow_mut()[index].state
                 {
-                    extents.extend(told);
+                    extents.extend(ranges);
                 }
                 inbox.skip(len);
             }

@@ -28,15 +28,15 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use base::{Buf, Bytes, Instant, View};
-use env::net::message::{Channel as _, Inbox, Outbox, Patience, Pieces, either, in_steps};
+use env::net::message::{Channel as _, Inbox, Outbox, Pieces, TransferTimeout, either, in_steps};
 use env::net::{Member, Origin, Stream};
 use env::sync::{Event, Permit, Semaphore};
 
-use super::figures::{ConnectionFigures, Tally};
+use super::counters::{ConnectionSnapshot, LiveCounters};
 use super::negotiate::{Agreement, Negotiation, Step, TlsState};
-use super::proto::{self, ALLOCATION_ID, Ask, CLIENT_FLAGS_LEN, Errno, OPTION_LEN, REQUEST_LEN};
-use super::proto::{Request, chunk};
-use super::requests::{Answer, Part, charge};
+use super::proto::{self, ALLOCATION_ID, CLIENT_FLAGS_LEN, Errno, OPTION_LEN, REQUEST_LEN};
+use super::proto::{Command, Request, chunk};
+use super::requests::{Part, Response, charge};
 use super::server::{Limits, Server, Shelf};
 use super::supply::Prepared;
 use super::tls::{Allowed, TlsMode};
@@ -61,8 +61,8 @@ pub(super) struct Connection {
     pub(super) peer: String,
     since: Instant,
     stream: Rc<Stream>,
-    reading: Rc<Patience>,
-    sending: Patience,
+    reading: Rc<TransferTimeout>,
+    sending: TransferTimeout,
     /// What all connections of its host may hold of the server's pool.
     share: Rc<Semaphore>,
     // Once.
@@ -73,7 +73,7 @@ pub(super) struct Connection {
     /// Sending failed: replies go nowhere from now on.
     deaf: Cell<bool>,
     // Per request.
-    tally: Tally,
+    counters: LiveCounters,
     /// Requests not answered, refused ones among them, and the bytes they hold.
     held_requests: Cell<usize>,
     held_bytes: Cell<u64>,
@@ -87,21 +87,21 @@ pub(super) struct Connection {
 
 /// A request on its way to a device.
 struct Job {
-    ask: Ask,
+    command: Command,
     cookie: u64,
     data: Option<View>,
-    held: Held,
+    held: RequestPermit,
 }
 
 /// What one request holds of the limits; given back when dropped.
-struct Held {
+struct RequestPermit {
     connection: Rc<Connection>,
     bytes: u64,
     /// Its part of the host's share and of the server's pool, beyond the connection's allowance.
     pool: Option<(Permit, Permit)>,
 }
 
-impl Drop for Held {
+impl Drop for RequestPermit {
     fn drop(&mut self) {
         let connection = &self.connection;
         connection
@@ -116,8 +116,8 @@ impl Drop for Held {
 
 struct Reply {
     cookie: u64,
-    answer: Answer,
-    held: Held,
+    answer: Response,
+    held: RequestPermit,
 }
 
 /// Jobs waiting for a worker, and workers waiting for a job.
@@ -194,15 +194,15 @@ impl Connection {
             peer: stream.peer(),
             since: env::now(),
             stream: Rc::new(stream),
-            reading: Rc::new(Patience::new(limits.stall, rate)),
-            sending: Patience::new(limits.stall, rate),
+            reading: Rc::new(TransferTimeout::new(limits.stall, rate)),
+            sending: TransferTimeout::new(limits.stall, rate),
             share,
             shelf: RefCell::default(),
             encrypted: Cell::default(),
             draining: Cell::default(),
             cut: Cell::default(),
             deaf: Cell::default(),
-            tally: Tally::default(),
+            counters: LiveCounters::default(),
             held_requests: Cell::default(),
             held_bytes: Cell::default(),
             workers: RefCell::default(),
@@ -219,8 +219,8 @@ impl Connection {
             .is_some_and(|mine| Rc::ptr_eq(mine, shelf))
     }
 
-    pub(super) fn figures(&self) -> ConnectionFigures {
-        ConnectionFigures {
+    pub(super) fn snapshot(&self) -> ConnectionSnapshot {
+        ConnectionSnapshot {
             id: self.id,
             peer: self.peer.clone(),
             export: self
@@ -231,7 +231,7 @@ impl Connection {
             tls: self.encrypted.get(),
             age: env::now().since(self.since),
             held_bytes: self.held_bytes.get(),
-            counts: self.tally.counts(),
+            counts: self.counters.counts(),
         }
     }
 
@@ -258,8 +258,8 @@ impl Connection {
     async fn negotiate(&self, server: &Server) -> io::Result<Entered> {
         let mut wire = Rc::new(Wire::Plain(Rc::clone(&self.stream)));
         let receiving = |wire: &Rc<Wire>| {
-            let patience = Rc::clone(&self.reading);
-            Inbox::new(Rc::clone(wire), NEGOTIATION_BUFFER, DIRECT_FROM, patience)
+            let timeout = Rc::clone(&self.reading);
+            Inbox::new(Rc::clone(wire), NEGOTIATION_BUFFER, DIRECT_FROM, timeout)
         };
         let mut inbox = receiving(&wire);
         wire.write_all(vec![View::copy_of(&proto::greeting())])
@@ -405,7 +405,7 @@ impl Connection {
     }
 
     async fn wait_drained(&self) -> End {
-        while !self.draining.get() || self.tally.counts().in_flight > 0 {
+        while !self.draining.get() || self.counters.counts().in_flight > 0 {
             self.drained.wait().await;
         }
         End::Drained
@@ -434,19 +434,19 @@ impl Connection {
                 return End::Violation("a request begins with the wrong magic");
             };
             let judged = match proto::judge(&request, &terms) {
-                Ok(Ask::Disconnect) => return End::Left,
+                Ok(Command::Disconnect) => return End::Left,
                 Ok(_) if self.draining.get() => {
                     Err((Errno::Shutdown, "the server is shutting down".to_owned()))
                 }
-                Ok(ask) => Ok(ask),
+                Ok(command) => Ok(command),
                 Err(refusal) => Err((refusal.errno, refusal.why)),
             };
             match judged {
-                Ok(ask) => {
-                    let held = self.admit(server, charge(&ask).0).await;
-                    self.tally.asked(&ask);
-                    shelf.tally.asked(&ask);
-                    let data = if let Ask::Write { len, .. } = ask {
+                Ok(command) => {
+                    let held = self.admit(server, charge(&command).0).await;
+                    self.counters.asked(&command);
+                    shelf.counters.asked(&command);
+                    let data = if let Command::Write { len, .. } = command {
                         let filled = inbox.fill(Buf::for_read(len as usize)).await;
                         self.reading.end();
                         match filled {
@@ -462,7 +462,7 @@ impl Connection {
                     };
                     let cookie = request.cookie;
                     let job = Job {
-                        ask,
+                        command,
                         cookie,
                         data,
                         held,
@@ -471,11 +471,11 @@ impl Connection {
                 }
                 Err((errno, why)) => {
                     let held = self.admit(server, 0).await;
-                    self.tally.refused();
-                    shelf.tally.refused();
+                    self.counters.refused();
+                    shelf.counters.refused();
                     let drained = inbox.drain(u64::from(request.payload())).await;
                     self.reading.end();
-                    let answer = Answer::Failed(errno, why);
+                    let answer = Response::Failed(errno, why);
                     self.reply(Reply {
                         cookie: request.cookie,
                         answer,
@@ -490,7 +490,7 @@ impl Connection {
     }
 
     /// Waits until one more request of `bytes` may be held.
-    async fn admit(self: &Rc<Self>, server: &Server, bytes: u64) -> Held {
+    async fn admit(self: &Rc<Self>, server: &Server, bytes: u64) -> RequestPermit {
         let limits = &server.limits;
         let full = || {
             let held = self.held_requests.get();
@@ -502,7 +502,7 @@ impl Connection {
         }
         self.held_requests.set(self.held_requests.get() + 1);
         self.held_bytes.set(self.held_bytes.get() + bytes);
-        let mut held = Held {
+        let mut held = RequestPermit {
             connection: Rc::clone(self),
             bytes,
             pool: None,
@@ -516,9 +516,9 @@ impl Connection {
     }
 
     fn answered(&self, shelf: &Shelf, failed: bool) {
-        self.tally.answered(failed);
-        shelf.tally.answered(failed);
-        if self.draining.get() && self.tally.counts().in_flight == 0 {
+        self.counters.answered(failed);
+        shelf.counters.answered(failed);
+        if self.draining.get() && self.counters.counts().in_flight == 0 {
             self.drained.notify_all();
         }
     }
@@ -541,13 +541,13 @@ impl Connection {
         env::spawn(async move {
             while let Some(job) = connection.next_job(number).await {
                 let Job {
-                    ask,
+                    command,
                     cookie,
                     data,
                     held,
                 } = job;
-                let answer = shelf.target.carry_out(ask, data, structured).await;
-                if let Answer::Failed(errno, why) = &answer
+                let answer = shelf.target.carry_out(command, data, structured).await;
+                if let Response::Failed(errno, why) = &answer
                     && *errno != Errno::NotSupported
                 {
                     tracing::warn!(
@@ -557,7 +557,7 @@ impl Connection {
                         "request failed"
                     );
                 }
-                connection.answered(&shelf, matches!(answer, Answer::Failed(..)));
+                connection.answered(&shelf, matches!(answer, Response::Failed(..)));
                 connection.reply(Reply {
                     cookie,
                     answer,
@@ -618,7 +618,7 @@ impl Connection {
 
     async fn write_replies(&self, wire: &Wire, structured: bool) {
         let mut pieces = Pieces::default();
-        let mut held: Vec<Held> = Vec::new();
+        let mut held: Vec<RequestPermit> = Vec::new();
         while self.outgoing.wait().await {
             while pieces.bytes() < SEND_BATCH
                 && let Some(reply) = self.outgoing.pop()
@@ -641,13 +641,13 @@ impl Connection {
 }
 
 /// Puts one answer on the wire: a simple reply, or chunks.
-fn encode(out: &mut Pieces, cookie: u64, answer: Answer, structured: bool) {
+fn encode(out: &mut Pieces, cookie: u64, answer: Response, structured: bool) {
     match answer {
-        Answer::Done => out.put(&proto::simple_reply(cookie, 0)),
-        Answer::Failed(errno, _) if !structured => {
+        Response::Done => out.put(&proto::simple_reply(cookie, 0)),
+        Response::Failed(errno, _) if !structured => {
             out.put(&proto::simple_reply(cookie, errno.code()));
         }
-        Answer::Failed(errno, why) => {
+        Response::Failed(errno, why) => {
             let why = proto::shortened(&why, SENTENCE_MAX);
             let len = 6 + why.len() as u32;
             out.put(&proto::chunk_head(chunk::DONE, chunk::ERROR, cookie, len));
@@ -655,15 +655,15 @@ fn encode(out: &mut Pieces, cookie: u64, answer: Answer, structured: bool) {
             out.put(&(why.len() as u16).to_be_bytes());
             out.put(why.as_bytes());
         }
-        Answer::Data { data, .. } if !structured => {
+        Response::Data { data, .. } if !structured => {
             out.put(&proto::simple_reply(cookie, 0));
             out.put_view(data);
         }
-        Answer::Data { data, .. } if data.is_empty() => {
+        Response::Data { data, .. } if data.is_empty() => {
             out.put(&proto::chunk_head(chunk::DONE, chunk::NONE, cookie, 0));
         }
-        Answer::Data { at, data } => put_data(out, chunk::DONE, cookie, at, data),
-        Answer::Parts(parts) => {
+        Response::Data { at, data } => put_data(out, chunk::DONE, cookie, at, data),
+        Response::Parts(parts) => {
             let last = parts.len() - 1;
             for (number, part) in parts.into_iter().enumerate() {
                 let flags = if number == last { chunk::DONE } else { 0 };
@@ -677,7 +677,7 @@ fn encode(out: &mut Pieces, cookie: u64, answer: Answer, structured: bool) {
                 }
             }
         }
-        Answer::Extents(extents) => {
+        Response::Extents(extents) => {
             let len = 4 + 8 * extents.len() as u32;
             out.put(&proto::chunk_head(
                 chunk::DONE,

@@ -18,7 +18,7 @@
 
 mod client;
 mod connection;
-mod figures;
+mod counters;
 pub mod negotiate;
 pub mod proto;
 mod requests;
@@ -28,7 +28,7 @@ mod tls;
 mod wire;
 
 pub use client::{Client, ClientError, ClientOptions, Listed};
-pub use figures::{ConnectionFigures, Counts, ExportFigures, Figures};
+pub use counters::{ConnectionSnapshot, Counters, ExportSnapshot, ServerSnapshot};
 pub use server::{Config, Export, ExportError, Limits, Server};
 pub use supply::{Account, Soon, Supplied, Supply};
 pub use tls::{ByCertificate, ClientTls, Tls, TlsError, TlsMode};

@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn the_old_way_in_sends_zeroes_unless_told_not_to() {
+    fn the_old_way_in_sends_zeroes_unless_the_client_declines() {
         for (flags, len) in [(1, 134), (3, 10), (0, 134)] {
             let mut n = Negotiation::new(flags, TlsState::Offered).unwrap();
             let mut out = Vec::new();
@@ -699,7 +699,7 @@ mod tests {
     }
 
     #[test]
-    fn where_tls_is_required_nothing_is_told_before_it() {
+    fn where_tls_is_required_nothing_is_revealed_before_it() {
         let mut n = Negotiation::new(3, TlsState::Required).unwrap();
         for option in [opt::LIST, opt::GO, opt::INFO, opt::STRUCTURED_REPLY, 99] {
             let (step, said) = ask(&mut n, option, &[]);

@@ -406,7 +406,7 @@ pub struct Terms {
 /// A request that is allowed, in whole sectors and within the export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // The fields are the request's offset and length in bytes, and its flags by name.
-pub enum Ask {
+pub enum Command {
     Read {
         at: u64,
         len: u32,
@@ -461,7 +461,7 @@ fn refuse<T>(errno: Errno, why: String) -> Result<T, Refusal> {
 /// # Errors
 /// The protocol's error: `Perm` for a write to a read-only export, `NoSpace` for a write behind the
 /// end, `Overflow` for an unfragmented read over the limit, `Invalid` for all else.
-pub fn judge(request: &Request, terms: &Terms) -> Result<Ask, Refusal> {
+pub fn judge(request: &Request, terms: &Terms) -> Result<Command, Refusal> {
     let Request {
         flags,
         command,
@@ -473,7 +473,7 @@ pub fn judge(request: &Request, terms: &Terms) -> Result<Ask, Refusal> {
     let can = |bit: u16| terms.flags & bit != 0;
 
     let (name, known, allowed) = match command {
-        cmd::DISC => return Ok(Ask::Disconnect),
+        cmd::DISC => return Ok(Command::Disconnect),
         cmd::READ => ("read", true, if can(can::DF) { flag::DF } else { 0 }),
         cmd::WRITE => ("write", true, 0),
         cmd::FLUSH => ("flush", can(can::FLUSH), 0),
@@ -502,9 +502,9 @@ pub fn judge(request: &Request, terms: &Terms) -> Result<Ask, Refusal> {
             format!("cannot {name}: the export is read-only"),
         );
     }
-    let stray = flags & !(allowed | flag::FUA);
-    if stray != 0 {
-        let why = format!("cannot {name}: command flags {stray:#06x} do not belong to it");
+    let unexpected = flags & !(allowed | flag::FUA);
+    if unexpected != 0 {
+        let why = format!("cannot {name}: command flags {unexpected:#06x} do not belong to it");
         return refuse(Errno::Invalid, why);
     }
     let fua = has(flag::FUA);
@@ -514,7 +514,7 @@ pub fn judge(request: &Request, terms: &Terms) -> Result<Ask, Refusal> {
                 format!("cannot flush a part ({len} bytes at byte {at}): only the whole export");
             return refuse(Errno::Invalid, why);
         }
-        return Ok(Ask::Flush);
+        return Ok(Command::Flush);
     }
     if !at.is_multiple_of(SECTOR) || !u64::from(len).is_multiple_of(SECTOR) {
         let why = format!("cannot {name} {len} bytes at byte {at}: not in whole 512-byte sectors");
@@ -545,15 +545,15 @@ pub fn judge(request: &Request, terms: &Terms) -> Result<Ask, Refusal> {
         return refuse(errno, why);
     }
     Ok(match command {
-        cmd::READ => Ask::Read {
+        cmd::READ => Command::Read {
             at,
             len,
             whole: has(flag::DF),
         },
-        cmd::WRITE => Ask::Write { at, len, fua },
-        cmd::TRIM => Ask::Trim { at, len, fua },
-        cmd::CACHE => Ask::Cache { at, len },
-        cmd::WRITE_ZEROES => Ask::WriteZeroes {
+        cmd::WRITE => Command::Write { at, len, fua },
+        cmd::TRIM => Command::Trim { at, len, fua },
+        cmd::CACHE => Command::Cache { at, len },
+        cmd::WRITE_ZEROES => Command::WriteZeroes {
             at,
             len,
             fua,
@@ -566,7 +566,7 @@ pub fn judge(request: &Request, terms: &Terms) -> Result<Ask, Refusal> {
                 "cannot report the status of no bytes".to_owned(),
             );
         }
-        _ => Ask::BlockStatus {
+        _ => Command::BlockStatus {
             at,
             len,
             one: has(flag::REQ_ONE),
@@ -692,7 +692,7 @@ mod tests {
         let ok = |r: Request| judge(&r, &terms).unwrap();
         assert_eq!(
             ok(request(cmd::READ, flag::DF, 512, 1024)),
-            Ask::Read {
+            Command::Read {
                 at: 512,
                 len: 1024,
                 whole: true
@@ -700,7 +700,7 @@ mod tests {
         );
         assert_eq!(
             ok(request(cmd::WRITE, flag::FUA, (1 << 20) - 512, 512)),
-            Ask::Write {
+            Command::Write {
                 at: (1 << 20) - 512,
                 len: 512,
                 fua: true
@@ -713,7 +713,7 @@ mod tests {
                 0,
                 1 << 20
             )),
-            Ask::WriteZeroes {
+            Command::WriteZeroes {
                 at: 0,
                 len: 1 << 20,
                 fua: false,
@@ -721,11 +721,11 @@ mod tests {
                 fast: true
             }
         );
-        assert_eq!(ok(request(cmd::FLUSH, flag::FUA, 0, 0)), Ask::Flush);
-        assert_eq!(ok(request(cmd::DISC, 0, 0, 0)), Ask::Disconnect);
+        assert_eq!(ok(request(cmd::FLUSH, flag::FUA, 0, 0)), Command::Flush);
+        assert_eq!(ok(request(cmd::DISC, 0, 0, 0)), Command::Disconnect);
         assert_eq!(
             ok(request(cmd::BLOCK_STATUS, flag::REQ_ONE, 0, 512)),
-            Ask::BlockStatus {
+            Command::BlockStatus {
                 at: 0,
                 len: 512,
                 one: true

@@ -1,7 +1,7 @@
 //! How is one allowed request carried out on a device?
 //!
 //! ```text
-//! Ask -> pieces of at most max_io -> Device -> Answer
+//! Command -> pieces of at most max_io -> Device -> Response
 //! ```
 //!
 //! Always true:
@@ -14,7 +14,7 @@ use base::{Buf, Bytes, SECTOR, Sector, Span, View};
 use device::{Class, Device, DeviceError, Pending, WriteFlags};
 use env::sync::join_all;
 
-use super::proto::{Ask, Errno, state};
+use super::proto::{Command, Errno, state};
 
 /// A structured read this long asks the device first which parts are holes.
 const HOLES_FROM: u32 = 256 << 10;
@@ -29,7 +29,7 @@ const EXTENTS_MAX: usize = 1024;
 
 /// The result of a request, ready to be put into replies.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum Response {
     Done,
     Failed(Errno, String),
     /// The data of a read from byte `at` on.
@@ -57,9 +57,9 @@ pub(super) struct Target {
     piece_max: u64,
 }
 
-impl From<DeviceError> for Answer {
-    fn from(error: DeviceError) -> Answer {
-        Answer::Failed(Errno::of_device(&error), error.to_string())
+impl From<DeviceError> for Response {
+    fn from(error: DeviceError) -> Response {
+        Response::Failed(Errno::of_device(&error), error.to_string())
     }
 }
 
@@ -73,20 +73,25 @@ impl Target {
     }
 
     /// Carries one request out; `data` is a write's payload.
-    pub(super) async fn carry_out(&self, ask: Ask, data: Option<View>, structured: bool) -> Answer {
-        let outcome = match ask {
-            Ask::Read { at, len, whole } if len < HOLES_FROM || whole || !structured => self
+    pub(super) async fn carry_out(
+        &self,
+        command: Command,
+        data: Option<View>,
+        structured: bool,
+    ) -> Response {
+        let outcome = match command {
+            Command::Read { at, len, whole } if len < HOLES_FROM || whole || !structured => self
                 .read(at, u64::from(len))
                 .await
-                .map(|data| Answer::Data { at, data }),
-            Ask::Read { at, len, .. } => self.read_parts(at, u64::from(len)).await,
-            Ask::Write { at, fua, .. } => {
+                .map(|data| Response::Data { at, data }),
+            Command::Read { at, len, .. } => self.read_parts(at, u64::from(len)).await,
+            Command::Write { at, fua, .. } => {
                 let data = data.expect("a write is started with its payload");
-                self.write(at, data, fua).await.map(|()| Answer::Done)
+                self.write(at, data, fua).await.map(|()| Response::Done)
             }
-            Ask::Flush => self.device.flush().await.map(|()| Answer::Done),
-            Ask::Trim { at, len, fua } => self.trim(at, u64::from(len), fua).await,
-            Ask::WriteZeroes {
+            Command::Flush => self.device.flush().await.map(|()| Response::Done),
+            Command::Trim { at, len, fua } => self.trim(at, u64::from(len), fua).await,
+            Command::WriteZeroes {
                 at,
                 len,
                 fua,
@@ -96,11 +101,11 @@ impl Target {
                 self.write_zeroes(at, u64::from(len), fua, no_hole, fast)
                     .await
             }
-            Ask::BlockStatus { at, len, one } => self.status(at, u64::from(len), one).await,
-            Ask::Cache { at, len } => self.warm(at, u64::from(len)).await,
-            Ask::Disconnect => Ok(Answer::Done),
+            Command::BlockStatus { at, len, one } => self.status(at, u64::from(len), one).await,
+            Command::Cache { at, len } => self.warm(at, u64::from(len)).await,
+            Command::Disconnect => Ok(Response::Done),
         };
-        outcome.unwrap_or_else(Answer::from)
+        outcome.unwrap_or_else(Response::from)
     }
 
     async fn read(&self, at: u64, len: u64) -> Result<View, DeviceError> {
@@ -133,12 +138,12 @@ impl Target {
         Ok(whole.map_or_else(View::empty, Buf::freeze))
     }
 
-    async fn read_parts(&self, at: u64, len: u64) -> Result<Answer, DeviceError> {
+    async fn read_parts(&self, at: u64, len: u64) -> Result<Response, DeviceError> {
         let extents = self.extents(at, len, EXTENTS_MAX).await?;
         let covered: u64 = extents.iter().map(|(len, _)| len).sum();
         if covered < len || extents.iter().all(|(_, data)| *data) {
             let data = self.read(at, len).await?;
-            return Ok(Answer::Data { at, data });
+            return Ok(Response::Data { at, data });
         }
         let mut parts = Vec::with_capacity(extents.len());
         let mut from = at;
@@ -156,7 +161,7 @@ impl Target {
             });
             from += len;
         }
-        Ok(Answer::Parts(parts))
+        Ok(Response::Parts(parts))
     }
 
     /// Extents from `at` on in whole sectors, neighbours of one kind joined, none empty, none behind
@@ -167,10 +172,10 @@ impl Target {
         len: u64,
         most: usize,
     ) -> Result<Vec<(u64, bool)>, DeviceError> {
-        let told = self.device.allocation(Span::bytes(at, len)).await?;
+        let ranges = self.device.allocation(Span::bytes(at, len)).await?;
         let mut extents: Vec<(u64, bool)> = Vec::new();
         let mut rest = len;
-        for (len, is_data) in told {
+        for (len, is_data) in ranges {
             let len = len.min(rest);
             if len == 0 || !len.is_multiple_of(SECTOR) {
                 break;
@@ -237,13 +242,13 @@ impl Target {
         Ok(())
     }
 
-    async fn trim(&self, at: u64, len: u64, fua: bool) -> Result<Answer, DeviceError> {
+    async fn trim(&self, at: u64, len: u64, fua: bool) -> Result<Response, DeviceError> {
         self.in_pieces(at, len, self.piece_max, |device, span| device.discard(span))
             .await?;
         if fua {
             self.device.flush().await?;
         }
-        Ok(Answer::Done)
+        Ok(Response::Done)
     }
 
     async fn write_zeroes(
@@ -253,7 +258,7 @@ impl Target {
         fua: bool,
         no_hole: bool,
         fast: bool,
-    ) -> Result<Answer, DeviceError> {
+    ) -> Result<Response, DeviceError> {
         if fast {
             // Choice: the only zeroing known to be fast on every device is the one already done.
             let zero = !no_hole && {
@@ -262,12 +267,12 @@ impl Target {
             };
             if !zero {
                 let why = "zeroing this range may take as long as writing it".to_owned();
-                return Ok(Answer::Failed(Errno::NotSupported, why));
+                return Ok(Response::Failed(Errno::NotSupported, why));
             }
             if fua {
                 self.device.flush().await?;
             }
-            return Ok(Answer::Done);
+            return Ok(Response::Done);
         }
         let flags = WriteFlags {
             fua,
@@ -286,13 +291,13 @@ impl Target {
             })
             .await?;
         }
-        Ok(Answer::Done)
+        Ok(Response::Done)
     }
 
-    async fn status(&self, at: u64, len: u64, one: bool) -> Result<Answer, DeviceError> {
+    async fn status(&self, at: u64, len: u64, one: bool) -> Result<Response, DeviceError> {
         let most = if one { 1 } else { EXTENTS_MAX };
         let extents = self.extents(at, len.min(STATUS_REACH), most).await?;
-        let told = extents.iter().map(|&(len, is_data)| {
+        let ranges = extents.iter().map(|&(len, is_data)| {
             (
                 len as u32,
                 if is_data {
@@ -302,11 +307,11 @@ impl Target {
                 },
             )
         });
-        Ok(Answer::Extents(told.collect()))
+        Ok(Response::Extents(ranges.collect()))
     }
 
     /// Reads the range and forgets it: what caches below keep of it is their business.
-    async fn warm(&self, at: u64, len: u64) -> Result<Answer, DeviceError> {
+    async fn warm(&self, at: u64, len: u64) -> Result<Response, DeviceError> {
         let most = self.piece_max.min(SCRATCH);
         self.in_pieces(at, len, most, |device, span| {
             device.read(
@@ -316,22 +321,22 @@ impl Target {
             )
         })
         .await?;
-        Ok(Answer::Done)
+        Ok(Response::Done)
     }
 }
 
 /// The most memory a request may hold at once, in bytes.
-pub(super) fn charge(ask: &Ask) -> Bytes {
+pub(super) fn charge(command: &Command) -> Bytes {
     const SMALL: u64 = 4096;
     let at_once = |len: u32| u64::from(len).min(AT_ONCE as u64 * SCRATCH);
-    Bytes(match *ask {
-        Ask::Read { len, .. } | Ask::Write { len, .. } => u64::from(len).max(SMALL),
-        Ask::Cache { len, .. } => at_once(len),
-        Ask::WriteZeroes {
+    Bytes(match *command {
+        Command::Read { len, .. } | Command::Write { len, .. } => u64::from(len).max(SMALL),
+        Command::Cache { len, .. } => at_once(len),
+        Command::WriteZeroes {
             len, no_hole: true, ..
         } => u64::from(len).min(SCRATCH),
         // 1,024 extents of 8 bytes, before and after they are encoded.
-        Ask::BlockStatus { .. } => 16 << 10,
+        Command::BlockStatus { .. } => 16 << 10,
         _ => SMALL,
     })
 }

@@ -17,11 +17,11 @@ use std::rc::{Rc, Weak};
 
 use base::{Bytes, Map, Nanos};
 use device::Device;
-use env::net::{Crowd, Listener, Member as _, Origin, Stream};
+use env::net::{ConnectionSet, Listener, Member as _, Origin, Stream};
 use env::sync::Semaphore;
 
 use super::connection::Connection;
-use super::figures::{ConnectionFigures, ExportFigures, Figures, Tally};
+use super::counters::{ConnectionSnapshot, ExportSnapshot, LiveCounters, ServerSnapshot};
 use super::negotiate::{Catalogue, Offer};
 use super::proto::{self, STRING_MAX};
 use super::requests::Target;
@@ -138,14 +138,14 @@ pub enum ExportError {
 pub(super) struct Shelf {
     pub(super) export: Export,
     pub(super) target: Target,
-    pub(super) tally: Rc<Tally>,
+    pub(super) counters: Rc<LiveCounters>,
     /// Of one that was opened for a client: dropped with it.
     pub(super) _hold: Option<Box<dyn std::any::Any>>,
 }
 
 /// Totals of the server's life.
 #[derive(Clone, Copy, Default)]
-struct Totals {
+struct ServerCounters {
     negotiations_failed: u64,
     violations: u64,
 }
@@ -185,12 +185,12 @@ pub struct Server {
     shelves: RefCell<Vec<Rc<Shelf>>>,
     default: RefCell<Option<String>>,
     supply: RefCell<Option<Rc<dyn Supply>>>,
-    connections: Rc<Crowd<Connection>>,
+    connections: Rc<ConnectionSet<Connection>>,
     /// Bytes all connections may hold beyond their allowances.
     pub(super) pool: Rc<Semaphore>,
     /// Of these, what each host with a connection may hold.
     shares: RefCell<Map<Origin, Weak<Semaphore>>>,
-    totals: Cell<Totals>,
+    counters: Cell<ServerCounters>,
 }
 
 impl Server {
@@ -206,7 +206,7 @@ impl Server {
             connections: Rc::default(),
             pool: Semaphore::new(limits.bytes.0),
             shares: RefCell::default(),
-            totals: Cell::default(),
+            counters: Cell::default(),
         })
     }
 
@@ -228,7 +228,7 @@ impl Server {
         let shelf = Shelf {
             export,
             target,
-            tally: Rc::default(),
+            counters: Rc::default(),
             _hold: None,
         };
         self.shelves.borrow_mut().push(Rc::new(shelf));
@@ -303,8 +303,8 @@ impl Server {
         // A stall is noticed at most a quarter of its time late.
         let interval = Nanos((self.limits.stall.0 / 4).max(1_000_000));
         let (server, member) = (Rc::clone(self), Rc::clone(&connection));
-        let story = async move { connection.run(&server).await };
-        self.connections.enter(id, member, interval, story);
+        let serving = async move { connection.run(&server).await };
+        self.connections.enter(id, member, interval, serving);
     }
 
     /// What all connections of `origin` hold of the pool together.
@@ -321,13 +321,16 @@ impl Server {
 
     /// Ends the connections of which `which` is true, at once; what their requests have begun still runs to its end.
     /// Those that were ended.
-    pub fn disconnect(&self, which: impl Fn(&ConnectionFigures) -> bool) -> Vec<ConnectionFigures> {
+    pub fn disconnect(
+        &self,
+        which: impl Fn(&ConnectionSnapshot) -> bool,
+    ) -> Vec<ConnectionSnapshot> {
         let mut ended = Vec::new();
         for connection in self.connections.all() {
-            let figures = connection.figures();
-            if !connection.is_cut() && which(&figures) {
+            let snapshot = connection.snapshot();
+            if !connection.is_cut() && which(&snapshot) {
                 connection.cut("disconnected by a command");
-                ended.push(figures);
+                ended.push(snapshot);
             }
         }
         ended
@@ -342,13 +345,13 @@ impl Server {
     }
 
     /// What was done so far.
-    pub fn figures(&self) -> Figures {
-        let totals = self.totals.get();
-        let (accepted, crowded_out, stalled) = self.connections.counts();
+    pub fn snapshot(&self) -> ServerSnapshot {
+        let counters = self.counters.get();
+        let (accepted, turned_away, stalled) = self.connections.counts();
         let connections = self.connections.all();
-        let connections: Vec<ConnectionFigures> = connections
+        let connections: Vec<ConnectionSnapshot> = connections
             .iter()
-            .map(|connection| connection.figures())
+            .map(|connection| connection.snapshot())
             .collect();
         let using = |name: &str| {
             connections
@@ -357,34 +360,34 @@ impl Server {
                 .count() as u64
         };
         let shelves = self.shelves.borrow();
-        let exports = shelves.iter().map(|shelf| ExportFigures {
+        let exports = shelves.iter().map(|shelf| ExportSnapshot {
             name: shelf.export.name.clone(),
             connections: using(&shelf.export.name),
-            counts: shelf.tally.counts(),
+            counts: shelf.counters.counts(),
         });
-        Figures {
+        ServerSnapshot {
             exports: exports.collect(),
             accepted,
-            crowded_out,
-            negotiations_failed: totals.negotiations_failed,
+            turned_away,
+            negotiations_failed: counters.negotiations_failed,
             stalled,
-            violations: totals.violations,
+            violations: counters.violations,
             connections,
         }
     }
 
-    fn count(&self, change: impl FnOnce(&mut Totals)) {
-        let mut totals = self.totals.get();
-        change(&mut totals);
-        self.totals.set(totals);
+    fn count(&self, change: impl FnOnce(&mut ServerCounters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
     }
 
     pub(super) fn negotiation_failed(&self) {
-        self.count(|totals| totals.negotiations_failed += 1);
+        self.count(|counters| counters.negotiations_failed += 1);
     }
 
     pub(super) fn violated(&self) {
-        self.count(|totals| totals.violations += 1);
+        self.count(|counters| counters.violations += 1);
     }
 
     /// An export as clients see it.

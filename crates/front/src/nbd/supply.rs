@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 use device::Device;
 
-use super::figures::{Counts, Tally};
+use super::counters::{Counters, LiveCounters};
 use super::negotiate::{Catalogue, Offer, Wanted};
 use super::requests::Target;
 use super::server::{Export, Server, Shelf};
@@ -27,11 +27,11 @@ pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// The requests of all clients of one export, counted also when they are gone. Its clones count as one.
 #[derive(Clone, Default)]
-pub struct Account(Rc<Tally>);
+pub struct Account(Rc<LiveCounters>);
 
 impl Account {
     /// So far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> Counters {
         self.0.counts()
     }
 }
@@ -143,7 +143,7 @@ fn shelf(name: &str, opened: Supplied) -> Rc<Shelf> {
             device: opened.device,
             read_only: opened.read_only,
         },
-        tally: opened.account.0,
+        counters: opened.account.0,
         _hold: Some(opened.hold),
     })
 }

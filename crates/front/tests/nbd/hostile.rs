@@ -53,7 +53,7 @@ impl Witness {
 
 fn held(server: &Server) -> u64 {
     server
-        .figures()
+        .snapshot()
         .connections
         .iter()
         .map(|connection| connection.held_bytes)
@@ -126,7 +126,7 @@ fn with_structured_replies_a_refusal_is_a_chunk_with_a_sentence() {
 }
 
 #[test]
-fn a_wrong_magic_costs_that_client_its_connection_and_nobody_else() {
+fn a_wrong_magic_costs_that_client_its_connection_and_no_other() {
     virtually(async {
         let server = serve(memory(Bytes::mib(1)), strict());
         let witness = Witness::new().await;
@@ -140,7 +140,7 @@ fn a_wrong_magic_costs_that_client_its_connection_and_nobody_else() {
         );
         raw.read(512).await;
         assert!(raw.is_over().await);
-        assert_eq!(server.figures().violations, 1);
+        assert_eq!(server.snapshot().violations, 1);
 
         let raw = Raw::connect().await;
         raw.read(18).await;
@@ -151,7 +151,7 @@ fn a_wrong_magic_costs_that_client_its_connection_and_nobody_else() {
         raw.read(18).await;
         raw.send(&u32::MAX.to_be_bytes()).await;
         assert!(raw.is_over().await);
-        assert_eq!(server.figures().negotiations_failed, 2);
+        assert_eq!(server.snapshot().negotiations_failed, 2);
         witness.is_served().await;
     });
 }
@@ -214,8 +214,8 @@ fn who_negotiates_for_ever_is_cut() {
         assert!(silent.is_over().await);
         assert!(env::now().since(start) <= Nanos::secs(3));
         assert!(dripping.await < 20);
-        assert_eq!(server.figures().negotiations_failed, 2);
-        assert_eq!(server.figures().connections, []);
+        assert_eq!(server.snapshot().negotiations_failed, 2);
+        assert_eq!(server.snapshot().connections, []);
     });
 }
 
@@ -240,7 +240,7 @@ fn who_stalls_in_the_middle_of_a_request_is_cut_and_who_is_idle_is_not() {
             env::now().since(start)
         });
         env::sleep(Nanos::millis(10)).await;
-        assert_eq!(server.figures().connections.len(), 4);
+        assert_eq!(server.snapshot().connections.len(), 4);
         assert!(in_head.is_over().await);
         assert!(in_payload.is_over().await);
         let dripped = dripping.await;
@@ -250,10 +250,10 @@ fn who_stalls_in_the_middle_of_a_request_is_cut_and_who_is_idle_is_not() {
         );
         env::sleep(Nanos::secs(3600)).await;
         witness.is_served().await;
-        let figures = server.figures();
-        assert_eq!((figures.stalled, figures.connections.len()), (3, 1));
+        let snapshot = server.snapshot();
+        assert_eq!((snapshot.stalled, snapshot.connections.len()), (3, 1));
         assert_eq!(held(&server), 0);
-        assert_eq!(figures.exports[0].counts.in_flight, 0);
+        assert_eq!(snapshot.exports[0].counts.in_flight, 0);
     });
 }
 
@@ -291,7 +291,7 @@ fn who_never_reads_holds_a_bounded_part_and_is_cut() {
             // A request that waits for the pool counts as held, but has no buffer yet.
             let waiting = 4 << 20;
             assert!(held(&server) <= most + waiting, "{} held", held(&server));
-            for connection in server.figures().connections {
+            for connection in server.snapshot().connections {
                 assert!(connection.held_bytes <= limits.bytes_per_connection.0);
                 assert!(connection.counts.in_flight <= limits.requests_per_connection as u64);
             }
@@ -301,7 +301,7 @@ fn who_never_reads_holds_a_bounded_part_and_is_cut() {
             flood.await;
         }
         env::sleep(Nanos::secs(1)).await;
-        assert_eq!(server.figures().stalled, 4);
+        assert_eq!(server.snapshot().stalled, 4);
         assert_eq!(held(&server), 0);
         witness.is_served().await;
         // The whole pool is free again: a long request passes.
@@ -380,7 +380,7 @@ fn a_long_request_that_does_not_go_on_is_cut_as_soon_as_a_short_one() {
         let reader = Raw::entered(false).await;
         reader.request(cmd::READ, 0, 1, 0, 32 << 20).await;
         let start = env::now();
-        while server.figures().stalled < 2 {
+        while server.snapshot().stalled < 2 {
             env::sleep(Nanos::secs(1)).await;
         }
         let took = env::now().since(start);
@@ -412,7 +412,7 @@ fn one_host_never_takes_every_connection() {
         for client in near.iter().chain([&other]) {
             client.flush().await.expect("served");
         }
-        assert_eq!(server.figures().crowded_out, 1);
+        assert_eq!(server.snapshot().turned_away, 1);
         drop(near.pop());
         env::sleep(Nanos::secs(5)).await;
         assert!(come("10.0.0.7").await.is_ok(), "what has left makes room");
@@ -431,7 +431,7 @@ fn a_client_that_is_sent_away_is_gone_and_others_stay() {
         assert!(raw.is_over().await);
         assert_eq!(server.disconnect(|client| client.id == 2), []);
         witness.is_served().await;
-        assert_eq!(server.figures().connections.len(), 1);
+        assert_eq!(server.snapshot().connections.len(), 1);
     });
 }
 
@@ -452,8 +452,8 @@ fn errors_flooded_and_not_read_are_bounded_too() {
             sent += 1000;
         }
         assert!(sent > 0);
-        assert_eq!(server.figures().stalled, 1);
-        assert!(server.figures().exports[0].counts.errors <= sent);
+        assert_eq!(server.snapshot().stalled, 1);
+        assert!(server.snapshot().exports[0].counts.errors <= sent);
         Witness::new().await.is_served().await;
     });
 }
@@ -479,7 +479,7 @@ fn too_many_connections_push_out_those_that_only_talk() {
         let refused = Client::connect(&address(), &ClientOptions::default()).await;
         assert!(refused.is_err(), "eight in transmission: no room");
         witness.is_served().await;
-        assert_eq!(server.figures().crowded_out, 8);
+        assert_eq!(server.snapshot().turned_away, 8);
     });
 }
 
@@ -495,11 +495,11 @@ fn a_client_cut_off_in_mid_write_writes_nothing() {
         drop(raw);
         env::sleep(Nanos::secs(1)).await;
         assert_eq!(device.contents(Span::bytes(0, 4096)), [0; 4096]);
-        let figures = server.figures();
+        let snapshot = server.snapshot();
         assert_eq!(
             (
-                figures.connections.len(),
-                figures.exports[0].counts.in_flight
+                snapshot.connections.len(),
+                snapshot.exports[0].counts.in_flight
             ),
             (0, 0)
         );
@@ -542,8 +542,8 @@ fn survives(bytes: Vec<u8>, seed: u64, entered: bool, structured: bool) {
         reading.await;
         env::sleep(Nanos::secs(10)).await;
         assert_eq!(held(&server), 0);
-        assert_eq!(server.figures().connections, []);
-        assert_eq!(server.figures().exports[0].counts.in_flight, 0);
+        assert_eq!(server.snapshot().connections, []);
+        assert_eq!(server.snapshot().exports[0].counts.in_flight, 0);
         Witness::new().await.is_served().await;
     });
 }
@@ -599,7 +599,7 @@ proptest! {
     })]
 
     #[test]
-    fn any_bytes_at_all_harm_nobody(
+    fn any_bytes_at_all_harm_no_other_client(
         bytes in proptest::collection::vec(any::<u8>(), 0..4096),
         seed in any::<u64>(),
         entered in any::<bool>(),
@@ -609,12 +609,12 @@ proptest! {
     }
 
     #[test]
-    fn nearly_right_options_harm_nobody(bytes in nearly_options(), seed in any::<u64>()) {
+    fn nearly_right_options_harm_no_other_client(bytes in nearly_options(), seed in any::<u64>()) {
         survives(bytes, seed, false, false);
     }
 
     #[test]
-    fn nearly_right_requests_harm_nobody(
+    fn nearly_right_requests_harm_no_other_client(
         bytes in nearly_requests(),
         seed in any::<u64>(),
         structured in any::<bool>(),

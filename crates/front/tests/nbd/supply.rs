@@ -67,7 +67,7 @@ impl Supply for Disks {
 fn asks_for(name: &str) -> ClientOptions {
     ClientOptions {
         export: name.into(),
-        patience: Nanos::secs(60),
+        timeout: Nanos::secs(60),
         ..ClientOptions::default()
     }
 }
@@ -113,11 +113,14 @@ fn an_export_is_opened_for_a_client_that_names_it_and_let_go_when_it_leaves() {
         assert_eq!((counts.reads, counts.writes, counts.in_flight), (1, 1, 0));
 
         let refused = Client::connect(&address(), &asks_for("vm2")).await;
-        let told = refused.map(drop).unwrap_err().to_string();
-        assert!(told.contains("node n7 has vm2 open"), "{told}");
+        let message = refused.map(drop).unwrap_err().to_string();
+        assert!(message.contains("node n7 has vm2 open"), "{message}");
         let refused = Client::connect(&address(), &asks_for("vm3")).await;
-        let told = refused.map(drop).unwrap_err().to_string();
-        assert!(told.contains("there is no export named 'vm3'"), "{told}");
+        let message = refused.map(drop).unwrap_err().to_string();
+        assert!(
+            message.contains("there is no export named 'vm3'"),
+            "{message}"
+        );
         // The server's own come first, and the supply is not asked about them.
         let own = Client::connect(&address(), &asks_for("vol0"))
             .await
@@ -132,7 +135,7 @@ fn an_export_is_opened_for_a_client_that_names_it_and_let_go_when_it_leaves() {
 }
 
 #[test]
-fn a_client_that_names_nothing_gets_the_supplys_default_unless_the_server_has_exports_of_its_own() {
+fn a_client_without_a_name_gets_the_supplys_default_or_the_servers_export() {
     Runtime::simulated(8).block_on(async {
         let limits = Limits {
             negotiation: Nanos::secs(60),
@@ -151,8 +154,8 @@ fn a_client_that_names_nothing_gets_the_supplys_default_unless_the_server_has_ex
         let client = Client::connect(&address(), &asks_for("")).await.unwrap();
         assert_eq!(client.info().size, Bytes::mib(2));
         client.read_at(Sector(0), Bytes(512)).await.unwrap();
-        let figures = server.figures();
-        assert_eq!(figures.connections[0].export.as_deref(), Some("vm1"));
+        let snapshot = server.snapshot();
+        assert_eq!(snapshot.connections[0].export.as_deref(), Some("vm1"));
         assert_eq!(*disks.asked.borrow(), ["vm1"]);
         client.close().await;
         server

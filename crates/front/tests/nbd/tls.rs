@@ -88,7 +88,7 @@ fn data_of_every_size_pass_through_tls_unharmed() {
         let client = Client::connect(&address(), &authority.client(None))
             .await
             .expect("connected");
-        assert!(server.figures().connections[0].tls);
+        assert!(server.snapshot().connections[0].tls);
         let mut rng = Rng::from_seed(1);
         for len in [512, 4096, 16_384, 70_144, 1 << 20, 9 << 20] {
             let mut data = Buf::for_read(len);
@@ -109,12 +109,12 @@ fn data_of_every_size_pass_through_tls_unharmed() {
         assert!(all.into_iter().all(|read| read.is_ok()));
         client.close().await;
         server.drain().await;
-        assert_eq!(server.figures().connections, []);
+        assert_eq!(server.snapshot().connections, []);
     });
 }
 
 #[test]
-fn where_tls_is_offered_a_client_may_stay_in_the_clear_and_where_required_not() {
+fn a_client_may_stay_in_the_clear_where_tls_is_offered_but_not_required() {
     virtually(async {
         let authority = Authority::new();
         let server = serve(Some(authority.server(TlsMode::Offered, None)));
@@ -159,7 +159,7 @@ fn a_stranger_is_not_trusted_on_either_side() {
         let friend = Client::connect(&address(), &authority.client(Some(&authority))).await;
         friend.expect("connected").flush().await.expect("served");
         env::sleep(Nanos::secs(3)).await;
-        assert_eq!(server.figures().negotiations_failed, 3);
+        assert_eq!(server.snapshot().negotiations_failed, 3);
     });
 }
 
@@ -247,7 +247,7 @@ fn bytes_slipped_in_before_the_handshake_end_the_session() {
         raw.send(&bytes).await;
         assert_eq!(raw.option_reply().await.0, rep::ACK);
         assert!(raw.is_over().await);
-        assert_eq!(server.figures().negotiations_failed, 1);
+        assert_eq!(server.snapshot().negotiations_failed, 1);
     });
 }
 
@@ -279,8 +279,8 @@ fn a_handshake_that_stalls_or_is_nonsense_is_cut() {
             .await
             .expect("written");
         env::sleep(Nanos::secs(1)).await;
-        assert_eq!(server.figures().negotiations_failed, 2);
-        assert_eq!(server.figures().connections.len(), 1);
+        assert_eq!(server.snapshot().negotiations_failed, 2);
+        assert_eq!(server.snapshot().connections.len(), 1);
     });
 }
 
@@ -302,6 +302,6 @@ fn a_request_in_the_clear_is_never_taken_where_tls_is_required() {
         };
         let _ = raw.try_send(&read.encode()).await;
         assert!(raw.is_over().await);
-        assert_eq!(server.figures().exports[0].counts.reads, 0);
+        assert_eq!(server.snapshot().exports[0].counts.reads, 0);
     });
 }

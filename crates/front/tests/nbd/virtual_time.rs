@@ -147,7 +147,7 @@ fn a_client_learns_what_the_device_is_like() {
         client.close().await;
         old.close().await;
         env::sleep(Nanos::millis(1)).await;
-        assert_eq!(server.figures().connections, []);
+        assert_eq!(server.snapshot().connections, []);
     });
 }
 
@@ -305,17 +305,20 @@ fn a_request_longer_than_the_device_takes_arrives_whole() {
 }
 
 #[test]
-fn holes_are_told_and_travel_as_holes() {
+fn holes_are_reported_and_travel_as_holes() {
     virtually(async {
         let device = memory(Bytes::mib(16));
         device.load(Sector::containing(4 << 20), &vec![5; 1 << 20]);
         let server = serve(device, Limits::default());
         let client = connect().await;
-        let told = client
+        let extents = client
             .allocation(Span::bytes(0, 16 << 20))
             .await
             .expect("told");
-        assert_eq!(told, [(4 << 20, false), (1 << 20, true), (11 << 20, false)]);
+        assert_eq!(
+            extents,
+            [(4 << 20, false), (1 << 20, true), (11 << 20, false)]
+        );
         let read = client
             .read_at(Sector(0), Bytes::mib(16))
             .await
@@ -434,7 +437,7 @@ fn a_devices_failure_is_the_requests_alone_and_says_why() {
         device.broken.set(Some(Op::Write));
         let write = old.write_at(Sector(0), View::copy_of(&[1; 512])).await;
         assert!(matches!(write, Err(DeviceError::Io { .. })), "{write:?}");
-        assert_eq!(server.figures().exports[0].counts.errors, 3);
+        assert_eq!(server.snapshot().exports[0].counts.errors, 3);
     });
 }
 
@@ -461,7 +464,7 @@ fn a_read_only_export_refuses_writes_and_serves_reads() {
 }
 
 #[test]
-fn overlapping_writers_on_many_connections_never_mix_within_a_sector_and_flush_covers_all() {
+fn overlapping_writers_never_mix_within_a_sector_and_flush_covers_all() {
     virtually(async {
         let device = memory(Bytes::mib(1));
         device.set_latency(Nanos::micros(80));
@@ -504,7 +507,7 @@ fn random_traffic_on_two_connections_agrees_with_a_plain_twin() {
                 connect().await,
                 Client::connect(&address(), &plain()).await.unwrap(),
             ];
-            let mut twin = vec![0u8; SIZE];
+            let mut reference = vec![0u8; SIZE];
             let mut rng = Rng::from_seed(seed);
             for step in 0..150 {
                 let client = &clients[rng.below(2) as usize];
@@ -517,14 +520,14 @@ fn random_traffic_on_two_connections_agrees_with_a_plain_twin() {
                     0 => {
                         let mut data = Buf::for_read(len);
                         rng.fill(&mut data);
-                        twin[at..at + len].copy_from_slice(&data);
+                        reference[at..at + len].copy_from_slice(&data);
                         client
                             .write_at(span.start, data.freeze())
                             .await
                             .expect("written");
                     }
                     1 => {
-                        twin[at..at + len].fill(0);
+                        reference[at..at + len].fill(0);
                         client
                             .write_zeroes(span, WriteFlags::default())
                             .await
@@ -533,7 +536,7 @@ fn random_traffic_on_two_connections_agrees_with_a_plain_twin() {
                     _ => {
                         let read = client.read_at(span.start, span.len).await.expect("read");
                         assert!(
-                            read[..] == twin[at..at + len],
+                            read[..] == reference[at..at + len],
                             "seed {seed} step {step}: {span}"
                         );
                     }
@@ -561,7 +564,7 @@ fn many_requests_at_once_are_all_answered_within_the_limits() {
                 let mut most = (0, 0);
                 for _ in 0..200 {
                     env::sleep(Nanos::micros(50)).await;
-                    for connection in server.figures().connections {
+                    for connection in server.snapshot().connections {
                         most.0 = most.0.max(connection.counts.in_flight);
                         most.1 = most.1.max(connection.held_bytes);
                     }
@@ -606,7 +609,7 @@ fn drain_lets_writes_finish_answers_them_and_closes() {
         assert_eq!(device.contents(Span::bytes(0, 4096)), [9; 4096]);
         assert!(idle.flush().await.is_err());
         assert!(negotiating.is_over().await);
-        assert_eq!(server.figures().connections, []);
+        assert_eq!(server.snapshot().connections, []);
         let again = Client::connect(&address(), &ClientOptions::default()).await;
         assert!(matches!(again, Err(ClientError::Stream(_))));
     });
@@ -624,11 +627,11 @@ fn drain_waits_for_the_device_even_if_the_client_has_gone() {
         raw.stream.abort();
         drop(raw);
         env::sleep(Nanos::millis(5)).await;
-        assert_eq!(server.figures().exports[0].counts.in_flight, 1);
+        assert_eq!(server.snapshot().exports[0].counts.in_flight, 1);
         let start = env::now();
         server.drain().await;
         assert!(env::now().since(start) > Nanos::secs(2));
-        assert_eq!(server.figures().exports[0].counts.in_flight, 0);
+        assert_eq!(server.snapshot().exports[0].counts.in_flight, 0);
     });
 }
 
@@ -676,25 +679,25 @@ fn figures_count_what_was_done() {
         client.read_at(Sector(0), Bytes(4096)).await.expect("read");
         client.flush().await.expect("flushed");
         client.allocation(Span::bytes(0, 512)).await.expect("told");
-        let figures = server.figures();
-        let counts = figures.exports[0].counts;
+        let snapshot = server.snapshot();
+        let counts = snapshot.exports[0].counts;
         assert_eq!((counts.reads, counts.read_bytes), (2, 8192));
         assert_eq!((counts.writes, counts.written_bytes), (1, 8192));
         assert_eq!((counts.flushes, counts.statuses, counts.errors), (1, 1, 0));
         assert_eq!(counts.in_flight, 0);
-        assert_eq!(figures.exports[0].connections, 1);
-        assert_eq!(figures.connections[0].counts, counts);
-        assert_eq!(figures.connections[0].export.as_deref(), Some("vol0"));
+        assert_eq!(snapshot.exports[0].connections, 1);
+        assert_eq!(snapshot.connections[0].counts, counts);
+        assert_eq!(snapshot.connections[0].export.as_deref(), Some("vol0"));
         assert_eq!(
-            (figures.accepted, figures.violations, figures.stalled),
+            (snapshot.accepted, snapshot.violations, snapshot.stalled),
             (1, 0, 0)
         );
     });
 }
 
 #[test]
-fn one_seed_gives_one_story() {
-    let story = || {
+fn one_seed_gives_one_trace_hash() {
+    let run = || {
         let runtime = Runtime::simulated(11);
         runtime.block_on(async {
             let device = memory(Bytes::mib(4));
@@ -708,5 +711,5 @@ fn one_seed_gives_one_story() {
         });
         runtime.trace_hash()
     };
-    assert_eq!(story(), story());
+    assert_eq!(run(), run());
 }

@@ -1,15 +1,15 @@
-//! The direct mover: how an extent comes up while users read and write.
+//! The direct mover: how an extent is promoted while users read and write.
 //!
 //! ```text
-//! raise: reserve room (the cache gives way) -> up at once: writes go to the fast device, what is read is copied
-//! copy:  hottest extent -> the parts touched first -> slow read -> fast write -> mapped, unless written meanwhile
+//! promote: reserve room (the cache gives way) -> fast at once: writes go to the fast device, what is read is copied
+//! copy:    hottest extent -> the parts touched first -> slow read -> fast write -> mapped, unless written meanwhile
 //! ```
 //!
 //! Nothing waits for a copy: an extent is fast from the moment its room is reserved. A copy is a fill like that of
 //! a read: a write of one of its pages makes it void.
 //!
 //! Always true:
-//! 1. An extent is raised only when there is room for all of it; but for a pinned one, only in a window of the day
+//! 1. An extent is promoted only when there is room for all of it; but for a pinned one, only in a window of the day
 //!    in which moves may begin.
 //! 2. A copied page is mapped only if it was not written since the copy began.
 
@@ -34,12 +34,12 @@ const PARTS: u64 = 64;
 /// A part is at least so many pages.
 const PART_PAGES_MIN: u64 = 4;
 /// How often to look whether demoting extents have made room.
-const PATIENCE: Nanos = Nanos::millis(100);
+const ROOM_PERIOD: Nanos = Nanos::millis(100);
 /// So many of the coldest extents are looked at when room is needed.
 const VICTIMS: usize = 1024;
 /// A wanted extent gives way to one that is so many times as hot.
 const COOLER: f64 = 2.0;
-/// When room is needed, this part of all of it is made from extents at rest.
+/// When room is needed, this part of all of it is made from idle extents.
 const AHEAD: u64 = 64;
 /// After a copy that found no slots the mover rests this long.
 const REST: Nanos = Nanos::millis(10);
@@ -55,27 +55,27 @@ pub(crate) fn part_pages(extent: u64) -> u64 {
     (extent / PARTS).max(PART_PAGES_MIN)
 }
 
-/// What is to be raised and copied.
+/// What is to be promoted and copied.
 #[derive(Default)]
 pub(crate) struct Jobs {
     /// Extents waiting for room, in order.
-    raises: VecDeque<u32>,
+    promotions: VecDeque<u32>,
     waiting: BTreeSet<u32>,
     /// Extents whose missing pages are to be copied: which parts were looked at.
     copies: BTreeMap<u32, u64>,
     /// The order in which they are: hottest first.
     order: VecDeque<u32>,
-    /// There is no room, and nothing up that is colder than what wants to come; until the next interval.
+    /// There is no room, and nothing fast that is colder than what wants to come; until the next interval.
     full: bool,
     /// Extents that are fast, those to demote first in front, as of the last look.
     cold: VecDeque<u32>,
 }
 
 impl Jobs {
-    /// Is anything to be raised or copied?
+    /// Is anything to be promoted or copied?
     #[cfg(test)]
     pub fn any(&self) -> bool {
-        !self.raises.is_empty() || !self.copies.is_empty()
+        !self.promotions.is_empty() || !self.copies.is_empty()
     }
 
     /// There may be room again.
@@ -89,9 +89,9 @@ impl Jobs {
     }
 }
 
-/// What became of an attempt to raise an extent.
+/// What became of an attempt to promote an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Raised {
+pub(crate) enum Promoted {
     Yes,
     /// The tier is full.
     Full,
@@ -122,7 +122,7 @@ impl Inner {
         }
     }
 
-    /// A user asks for `range` (in bytes): counted, and an extent that waits for its first touch is raised.
+    /// A user asks for `range` (in bytes): counted, and an extent that waits for its first touch is promoted.
     pub(crate) fn touch_tier(
         self: &Rc<Self>,
         cache: &Rc<Cache>,
@@ -158,9 +158,9 @@ impl Inner {
             if !self.moves_directly(cache, extent) {
                 continue;
             }
-            if wanted && place != Place::Up {
-                self.raise_soon(cache, extent);
-            } else if missed && extent == first && place == Place::Up {
+            if wanted && place != Place::Fast {
+                self.promote_soon(cache, extent);
+            } else if missed && extent == first && place == Place::Fast {
                 // A read needed the slow device: it may be worth by now to copy the rest.
                 self.copy_missing(cache, extent);
             }
@@ -168,7 +168,7 @@ impl Inner {
     }
 
     /// Raises the extents of a region as the settings say: all of them, or those that are warm.
-    pub(crate) fn raise_some(self: &Rc<Self>, cache: &Rc<Cache>, extents: Range<u32>) {
+    pub(crate) fn promote_some(self: &Rc<Self>, cache: &Rc<Cache>, extents: Range<u32>) {
         let tier = &cache.tier;
         let all = tier.table.borrow().one_grain() || !self.settings.borrow().tier.break_even;
         let mut chosen: Vec<(f64, u32)> = {
@@ -181,12 +181,12 @@ impl Inner {
         };
         chosen.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         for (_, extent) in chosen {
-            self.raise_soon(cache, extent);
+            self.promote_soon(cache, extent);
         }
     }
 
     /// Raises `extent` now if that needs no waiting, else as soon as there is room.
-    pub(crate) fn raise_soon(self: &Rc<Self>, cache: &Rc<Cache>, extent: u32) {
+    pub(crate) fn promote_soon(self: &Rc<Self>, cache: &Rc<Cache>, extent: u32) {
         let jobs = &cache.tier.jobs;
         if jobs.borrow().waiting.contains(&extent) || !self.may_begin(cache, extent) {
             return;
@@ -195,25 +195,25 @@ impl Inner {
             cache.tier.boundary.borrow_mut().refuse(extent);
             return;
         }
-        let in_line = !jobs.borrow().raises.is_empty();
-        if in_line || self.try_raise(cache, extent) != Raised::Yes {
+        let in_line = !jobs.borrow().promotions.is_empty();
+        if in_line || self.try_promote(cache, extent) != Promoted::Yes {
             let mut jobs = jobs.borrow_mut();
             jobs.waiting.insert(extent);
-            jobs.raises.push_back(extent);
-            cache.tier.raise_work.notify_all();
+            jobs.promotions.push_back(extent);
+            cache.tier.promote_work.notify_all();
         }
     }
 
-    fn try_raise(&self, cache: &Rc<Cache>, extent: u32) -> Raised {
-        let raised = self.raise_alone(cache, extent);
-        if raised == Raised::Yes {
+    fn try_promote(&self, cache: &Rc<Cache>, extent: u32) -> Promoted {
+        let promoted = self.promote_alone(cache, extent);
+        if promoted == Promoted::Yes {
             self.copy_missing(cache, extent);
         }
-        raised
+        promoted
     }
 
-    /// As `try_raise`, and nothing is copied for it.
-    pub(crate) fn raise_alone(&self, cache: &Rc<Cache>, extent: u32) -> Raised {
+    /// As `try_promote`, and nothing is copied for it.
+    pub(crate) fn promote_alone(&self, cache: &Rc<Cache>, extent: u32) -> Promoted {
         let tier = &cache.tier;
         let (place, pages, reserved) = {
             let table = tier.table.borrow();
@@ -224,28 +224,28 @@ impl Inner {
             )
         };
         match place {
-            Place::Up => return Raised::Yes,
+            Place::Fast => return Promoted::Yes,
             // Its room may be what had to be given back.
-            Place::Sinking if reserved > self.tier_room(cache) => return Raised::Full,
-            Place::Sinking => {}
+            Place::Demoting if reserved > self.tier_room(cache) => return Promoted::Full,
+            Place::Demoting => {}
             Place::Slow => {
                 let reserved = reserved + (pages.end - pages.start);
                 if reserved > self.tier_room(cache) {
-                    return Raised::Full;
+                    return Promoted::Full;
                 }
                 if !cache.make_room_beside(reserved) {
-                    return Raised::Later;
+                    return Promoted::Later;
                 }
                 cache.set_held_pages(reserved);
             }
         }
-        tier.table.borrow_mut().raise(extent);
+        tier.table.borrow_mut().promote(extent);
         cache.note_extent();
-        self.hold(cache, extent);
-        Raised::Yes
+        self.update_pin(cache, extent);
+        Promoted::Yes
     }
 
-    /// If pages of `extent`, which is up, are missing and worth it, they are to be copied.
+    /// If pages of `extent`, which is fast, are missing and worth it, they are to be copied.
     pub(crate) fn copy_missing(&self, cache: &Cache, extent: u32) {
         let tier = &cache.tier;
         if !self.moves_directly(cache, extent) {
@@ -254,17 +254,17 @@ impl Inner {
         let copies = {
             let table = tier.table.borrow();
             let known = tier.jobs.borrow().copies.contains_key(&extent);
-            !known && table.place(extent) == Place::Up && table.wants(extent)
+            !known && table.place(extent) == Place::Fast && table.wants(extent)
         };
         if copies && self.may_begin(cache, extent) && self.is_worth_copying(cache, extent) {
             let mut jobs = tier.jobs.borrow_mut();
             jobs.copies.insert(extent, 0);
             jobs.order.push_front(extent);
-            tier.raise_work.notify_all();
+            tier.promote_work.notify_all();
         }
     }
 
-    /// May a move of `extent` begin now? One that is pinned comes up at any time of the day.
+    /// May a move of `extent` begin now? One that is pinned is promoted at any time of the day.
     fn may_begin(&self, cache: &Cache, extent: u32) -> bool {
         self.opens_in().is_none() || cache.tier.table.borrow().is_pinned(extent)
     }
@@ -317,12 +317,12 @@ impl Inner {
             || Worth::default().begins(&self.costs(cache), &waiting)
     }
 
-    /// `extent` is to come up no more, and nothing is to be copied for it.
+    /// `extent` is to be promoted no more, and nothing is to be copied for it.
     pub(crate) fn forget_jobs(&self, cache: &Cache, extent: u32) {
         let mut jobs = cache.tier.jobs.borrow_mut();
         jobs.copies.remove(&extent);
         if jobs.waiting.remove(&extent) {
-            jobs.raises.retain(|other| *other != extent);
+            jobs.promotions.retain(|other| *other != extent);
         }
     }
 
@@ -349,7 +349,7 @@ impl Inner {
             jobs.cold.clear();
             jobs.make_hope();
         }
-        let up: Vec<u32> = tier.table.borrow().up().collect();
+        let up: Vec<u32> = tier.table.borrow().fast().collect();
         for extent in up {
             if tier.stats.borrow().missed(extent) > 0.0 {
                 self.copy_missing(cache, extent);
@@ -359,45 +359,45 @@ impl Inner {
         for region in going {
             self.settle_move(cache, region);
         }
-        tier.raise_work.notify_all();
+        tier.promote_work.notify_all();
     }
 
-    // --- raising ----------------------------------------------------------------------------------
+    // --- promotion ----------------------------------------------------------------------------------
 
-    /// The task that raises what has to wait for room.
-    pub(crate) async fn raise_loop(self: Rc<Self>, cache: Rc<Cache>) {
+    /// The task that promotes what has to wait for room.
+    pub(crate) async fn promote_loop(self: Rc<Self>, cache: Rc<Cache>) {
         let tier = Rc::clone(&cache.tier);
         while !cache.stopped.get() && cache.is_running() {
-            let work = tier.raise_work.wait();
-            let next = tier.jobs.borrow().raises.front().copied();
+            let work = tier.promote_work.wait();
+            let next = tier.jobs.borrow().promotions.front().copied();
             let Some(extent) = next else {
                 work.await;
                 continue;
             };
             let room = cache.room.wait();
             let wanted = tier.table.borrow().wants(extent) && self.may_begin(&cache, extent);
-            let raised = match wanted {
-                true => self.try_raise(&cache, extent),
-                false => Raised::Yes,
+            let promoted = match wanted {
+                true => self.try_promote(&cache, extent),
+                false => Promoted::Yes,
             };
-            match raised {
-                Raised::Yes => self.leave_line(&cache, extent),
-                Raised::Later => {
+            match promoted {
+                Promoted::Yes => self.leave_line(&cache, extent),
+                Promoted::Later => {
                     // Users are not to wait for it: the cleaner goes on unhurried.
                     cache.wanting.set(true);
                     cache.clean_work.notify_all();
                     room.await;
                     cache.wanting.set(false);
                 }
-                Raised::Full => {
+                Promoted::Full => {
                     if self.make_tier_room(&cache, extent) {
                         // An extent that is demoted wakes this task.
-                        let _ = env::timeout(PATIENCE, room).await;
+                        let _ = env::timeout(ROOM_PERIOD, room).await;
                     } else {
                         tier.jobs.borrow_mut().full = true;
                         tier.boundary.borrow_mut().refuse(extent);
                         self.leave_line(&cache, extent);
-                        self.not_raised(&cache, extent);
+                        self.not_promoted(&cache, extent);
                     }
                 }
             }
@@ -407,12 +407,12 @@ impl Inner {
     fn leave_line(&self, cache: &Cache, extent: u32) {
         let mut jobs = cache.tier.jobs.borrow_mut();
         if jobs.waiting.remove(&extent) {
-            jobs.raises.retain(|other| *other != extent);
+            jobs.promotions.retain(|other| *other != extent);
         }
     }
 
-    /// There is no room for `extent`: if nothing of its region is up, the policy hears of it.
-    pub(crate) fn not_raised(&self, cache: &Cache, extent: u32) {
+    /// There is no room for `extent`: if nothing of its region is fast, the policy hears of it.
+    pub(crate) fn not_promoted(&self, cache: &Cache, extent: u32) {
         let tier = &cache.tier;
         let region = tier.table.borrow().region_of(extent);
         let any_up = {
@@ -431,7 +431,7 @@ impl Inner {
         count(&tier.counts.cancelled, 1);
     }
 
-    /// Makes room for `extent`: sends down what rests, the coldest first. False if nothing can go.
+    /// Makes room for `extent`: demotes what is idle, the coldest first. False if nothing can go.
     fn make_tier_room(self: &Rc<Self>, cache: &Rc<Cache>, extent: u32) -> bool {
         let tier = &cache.tier;
         let (needed, room) = {
@@ -439,17 +439,17 @@ impl Inner {
             let pages = table.pages_of(extent);
             (pages.end - pages.start, self.tier_room(cache))
         };
-        let (sinking, reserved, pinned, heat) = {
+        let (demoting, reserved, pinned, heat) = {
             let (table, stats) = (tier.table.borrow(), tier.stats.borrow());
-            let sinking = table.sinking().map(|extent| table.pages_of(extent));
+            let demoting = table.demoting().map(|extent| table.pages_of(extent));
             (
-                sinking.map(|pages| pages.end - pages.start).sum::<u64>(),
+                demoting.map(|pages| pages.end - pages.start).sum::<u64>(),
                 table.reserved(),
                 table.is_pinned(extent),
                 stats.heat(extent),
             )
         };
-        let mut leaving = sinking;
+        let mut leaving = demoting;
         // There may be tens of thousands: they are looked over again only when what is left of the last look does
         // not help.
         let mut looked = false;
@@ -459,7 +459,7 @@ impl Inner {
                 let cooler = stats.heat(other) * COOLER < heat;
                 !table.wants(other) || !table.is_pinned(other) && (pinned || cooler)
             };
-            // What rests goes a little ahead of need, what is wanted only for this one.
+            // What is idle goes a little ahead of need, what is wanted only for this one.
             let ahead = match tier.table.borrow().wants(other) {
                 true => 0,
                 false => room / AHEAD,
@@ -473,7 +473,7 @@ impl Inner {
             }
             let pages = tier.table.borrow().pages_of(other);
             leaving += pages.end - pages.start;
-            self.lower(cache, other);
+            self.demote(cache, other);
         }
         leaving > 0
     }
@@ -485,7 +485,7 @@ impl Inner {
             {
                 let (table, mut jobs) = (tier.table.borrow(), tier.jobs.borrow_mut());
                 while let Some(extent) = jobs.cold.front().copied() {
-                    if table.place(extent) == Place::Up {
+                    if table.place(extent) == Place::Fast {
                         return Some(extent);
                     }
                     jobs.cold.pop_front();
@@ -494,18 +494,18 @@ impl Inner {
             if std::mem::replace(looked, true) {
                 return None;
             }
-            let cold = self.coldest_up(cache, VICTIMS);
+            let cold = self.coldest_fast(cache, VICTIMS);
             tier.jobs.borrow_mut().cold = cold.into();
         }
     }
 
     // --- copying ----------------------------------------------------------------------------------
 
-    /// The task that copies what is missing of extents that are up.
+    /// The task that copies what is missing of extents that are fast.
     pub(crate) async fn copy_loop(self: Rc<Self>, cache: Rc<Cache>) {
         let tier = Rc::clone(&cache.tier);
         while !cache.stopped.get() && cache.is_running() {
-            let work = tier.raise_work.wait();
+            let work = tier.promote_work.wait();
             let Some((extent, pages)) = self.next_chunk(&cache) else {
                 work.await;
                 continue;
@@ -560,7 +560,7 @@ impl Inner {
             };
             let left = all & !done;
             let map = cache.map.borrow();
-            let finished = table.place(extent) != Place::Up
+            let finished = table.place(extent) != Place::Fast
                 || left == 0
                 || map.resident_in(pages.start, pages.end) == pages.end - pages.start;
             if finished {
@@ -598,7 +598,7 @@ impl Inner {
         }
     }
 
-    /// If nothing more is to be raised or copied for `region`, its way up is over.
+    /// If nothing more is to be promoted or copied for `region`, its way up is over.
     fn settle_move(&self, cache: &Cache, region: Region) {
         let tier = &cache.tier;
         // The published mover ends its own.
@@ -637,7 +637,7 @@ impl Inner {
         // Users went on while this copy waited for its turn: what they wrote is newer than what would be read.
         let stands = {
             let map = cache.map.borrow();
-            tier_place(cache, extent) == Place::Up
+            tier_place(cache, extent) == Place::Fast
                 && pages.clone().all(|page| map.find(page).is_none())
         };
         if !stands {

@@ -4,8 +4,8 @@
 //! sleep until the interval's end -> close the counts -> policy::tier -> downs, then ups, as it says
 //! ```
 //!
-//! Outside the windows of the day no move begins: what the policy would send up is handed back to it, what it sends
-//! down goes when a window opens, and so does what is touched of a region that was sent up before.
+//! Outside the windows of the day no move begins: what the policy would promote is handed back to it, what it demotes
+//! goes when a window opens, and so does what is touched of a region that was promoted before.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use policy::tier::{Interval, Region, TierPolicy, Way};
 use crate::cache::{Cache, count};
 use crate::engine::Inner;
 use crate::label::PAGE;
-use crate::map::{Hold, UNIT_PAGES};
+use crate::map::{Pinned, UNIT_PAGES};
 use crate::tier::{Mode, MoveEnd, Mover, Place, Tier};
 
 /// The policy that `tier` asks for; it learns its room later.
@@ -28,16 +28,16 @@ impl Inner {
     pub(crate) async fn interval_loop(self: Rc<Self>, cache: Rc<Cache>) {
         let tier = Rc::clone(&cache.tier);
         while !cache.stopped.get() && cache.is_running() {
-            let news = tier.news.wait();
+            let changed = tier.changed.wait();
             if !self.has_tier() {
-                news.await;
+                changed.await;
                 continue;
             }
             let period = self.settings.borrow().tier.parameters.period;
             let due = tier.stats.borrow().start() + period;
             let left = due.since(env::now());
             if left > Nanos(0) {
-                let _ = env::timeout(left, news).await;
+                let _ = env::timeout(left, changed).await;
                 continue;
             }
             self.end_interval(&cache);
@@ -71,19 +71,19 @@ impl Inner {
             self.shed(cache);
         }
         for mv in decision.moves.iter().filter(|mv| mv.way == Way::Down) {
-            self.send_down(cache, mv.region, mv.why.to_string());
+            self.demote_region(cache, mv.region, mv.why.to_string());
         }
         if open {
-            self.lower_resting(cache);
+            self.demote_idle(cache);
         }
         for mv in decision.moves.iter().filter(|mv| mv.way == Way::Up) {
             match open {
-                true => self.send_up(cache, mv.region, mv.why.to_string()),
+                true => self.promote_region(cache, mv.region, mv.why.to_string()),
                 false => tier.policy.borrow_mut().withdrawn(mv.region),
             }
         }
         if opened {
-            // What was sent up before, or was up at the start, had to wait.
+            // What was promoted before, or was fast at the start, had to wait.
             self.fit_tier(cache);
         }
         self.review_copies(cache);
@@ -99,27 +99,27 @@ impl Inner {
         (wait > Nanos(0)).then_some(wait)
     }
 
-    /// What is up and not wanted goes down now, if the choices say so. The published mover has no lazy way.
-    pub(crate) fn lower_resting(self: &Rc<Self>, cache: &Rc<Cache>) {
+    /// What is fast and not wanted is demoted now, if the choices say so. The published mover has no lazy way.
+    pub(crate) fn demote_idle(self: &Rc<Self>, cache: &Rc<Cache>) {
         let (lazy, mover) = {
             let settings = self.settings.borrow();
             (settings.tier.lazy_down, settings.tier.mover)
         };
-        let resting: Vec<u32> = cache.tier.table.borrow().resting().collect();
-        for extent in resting {
+        let idle: Vec<u32> = cache.tier.table.borrow().idle().collect();
+        for extent in idle {
             match mover {
                 Mover::Published => {
                     let region = cache.tier.table.borrow().region_of(extent);
                     cache.tier.published.decide(region, Way::Down);
                 }
                 Mover::Direct if lazy => {}
-                Mover::Direct => self.lower(cache, extent),
+                Mover::Direct => self.demote(cache, extent),
             }
         }
     }
 
-    /// The policy sends `region` up.
-    pub(crate) fn send_up(self: &Rc<Self>, cache: &Rc<Cache>, region: Region, why: String) {
+    /// The policy promotes `region`.
+    pub(crate) fn promote_region(self: &Rc<Self>, cache: &Rc<Cache>, region: Region, why: String) {
         let tier = &cache.tier;
         tier.table.borrow_mut().want(region, true);
         count(&tier.counts.moves_up, 1);
@@ -129,20 +129,20 @@ impl Inner {
             .begin_move(now, (region, region_len), Way::Up, why);
         let extents = tier.table.borrow().extents_of(region);
         for extent in extents.clone() {
-            if tier.table.borrow().place(extent) == Place::Up {
-                self.hold(cache, extent);
+            if tier.table.borrow().place(extent) == Place::Fast {
+                self.update_pin(cache, extent);
             }
         }
         let mover = self.settings.borrow().tier.mover;
         match mover {
-            Mover::Direct => self.raise_some(cache, extents),
+            Mover::Direct => self.promote_some(cache, extents),
             Mover::Published => tier.published.decide(region, Way::Up),
         }
     }
 
     /// The policy demotes `region`: its extents are idle until their room is needed, or are demoted when this interval
     /// has been worked through.
-    pub(crate) fn send_down(self: &Rc<Self>, cache: &Rc<Cache>, region: Region, why: String) {
+    pub(crate) fn demote_region(self: &Rc<Self>, cache: &Rc<Cache>, region: Region, why: String) {
         let tier = &cache.tier;
         tier.table.borrow_mut().want(region, false);
         count(&tier.counts.moves_down, 1);
@@ -156,8 +156,8 @@ impl Inner {
         let mut any = false;
         for extent in extents {
             self.forget_jobs(cache, extent);
-            if tier.table.borrow().place(extent) == Place::Up {
-                self.hold(cache, extent);
+            if tier.table.borrow().place(extent) == Place::Fast {
+                self.update_pin(cache, extent);
                 any |= !tier.table.borrow().is_pinned(extent);
             }
         }
@@ -166,21 +166,21 @@ impl Inner {
         }
     }
 
-    /// How the map is to hold the pages of `extent`, as the table has it.
-    pub(crate) fn hold(&self, cache: &Cache, extent: u32) {
+    /// How the map is to pin the pages of `extent`, as the table has it.
+    pub(crate) fn update_pin(&self, cache: &Cache, extent: u32) {
         // The published mover demotes a region whole.
         let published = self.settings.borrow().tier.mover == Mover::Published;
-        let (pages, hold) = {
+        let (pages, pinned) = {
             let table = cache.tier.table.borrow();
-            let hold = match table.place(extent) {
-                Place::Slow => Hold::Free,
-                Place::Up if published || table.wants(extent) => Hold::Hot,
-                Place::Up | Place::Sinking => Hold::Resting,
+            let pinned = match table.place(extent) {
+                Place::Slow => Pinned::No,
+                Place::Fast if published || table.wants(extent) => Pinned::Hot,
+                Place::Fast | Place::Demoting => Pinned::Cold,
             };
-            (table.pages_of(extent), hold)
+            (table.pages_of(extent), pinned)
         };
         let mut map = cache.map.borrow_mut();
-        map.set_hold(pages.start, pages.end, hold);
+        map.set_pinned(pages.start, pages.end, pinned);
     }
 }
 

@@ -1,8 +1,8 @@
 //! The tier when something else changes: a start, other choices, another size; and what people see of it.
 //!
 //! Always true:
-//! 1. What is up stays up through a change of choices, as far as the new ones have room for it.
-//! 2. Without a tier no page is held.
+//! 1. What is fast stays fast through a change of choices, as far as the new ones have room for it.
+//! 2. Without a tier no page is pinned.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,18 +15,18 @@ use crate::cache::{Cache, count};
 use crate::engine::Inner;
 use crate::label::PAGE;
 use crate::settings::Settings;
-use crate::tier::table::{Kept, Place, Table};
+use crate::tier::table::{ExtentRecord, Place, Table};
 use crate::tier::{Asked, Heat, Mode, MoveEnd, MoveRecord, Mover, TierStatus, interval};
 
 impl Inner {
     /// After a restart: what `kept` names is fast again.
-    pub(crate) fn restore_tier(&self, cache: &Rc<Cache>, kept: &BTreeMap<u32, Kept>) {
+    pub(crate) fn restore_tier(&self, cache: &Rc<Cache>, kept: &BTreeMap<u32, ExtentRecord>) {
         let tier = &cache.tier;
         let room = self.tier_room(cache);
         tier.table.borrow_mut().restore(kept, room);
-        let up: Vec<u32> = tier.table.borrow().up().collect();
+        let up: Vec<u32> = tier.table.borrow().fast().collect();
         for extent in &up {
-            self.hold(cache, *extent);
+            self.update_pin(cache, *extent);
         }
         let reserved = tier.table.borrow().reserved();
         cache.set_held_pages(reserved);
@@ -43,7 +43,7 @@ impl Inner {
         }
     }
 
-    /// The tasks of a cache begin: statistics from now on, pinned ranges up.
+    /// The tasks of a cache begin: statistics from now on, pinned ranges promoted.
     pub(crate) fn begin_tier(self: &Rc<Self>, cache: &Rc<Cache>) {
         cache.tier.stats.borrow_mut().restart(env::now());
         self.fit_tier(cache);
@@ -57,7 +57,7 @@ impl Inner {
             return;
         }
         if new.mode == Mode::Cache || new.tier.extent != old.tier.extent {
-            let kept: BTreeMap<u32, Kept> = tier.table.borrow().all_kept().collect();
+            let kept: BTreeMap<u32, ExtentRecord> = tier.table.borrow().all_kept().collect();
             self.release_all(cache);
             let fresh = Table::new(self.slow.whole_pages(), &new.tier);
             tier.table.borrow_mut().regrain(fresh);
@@ -98,7 +98,7 @@ impl Inner {
         tier.jobs.borrow_mut().clear();
         tier.published.forget_queue();
         for extent in gone {
-            self.hold(cache, extent);
+            self.update_pin(cache, extent);
         }
         cache.set_held_pages(0);
         cache.note_extent();
@@ -106,7 +106,7 @@ impl Inner {
         tier.stats.borrow_mut().end_all(now, MoveEnd::Cancelled);
     }
 
-    /// Pins, bars or room changed: what may not be up any more goes down, what must be up comes up.
+    /// Pins, exclusions or room changed: what may not be fast any more is demoted, what must be fast is promoted.
     pub(crate) fn fit_tier(self: &Rc<Self>, cache: &Rc<Cache>) {
         let tier = &cache.tier;
         if !self.has_tier() {
@@ -114,12 +114,12 @@ impl Inner {
         }
         tier.jobs.borrow_mut().make_hope();
         tier.shut.set(self.opens_in().is_some());
-        let up: Vec<u32> = tier.table.borrow().up().collect();
+        let up: Vec<u32> = tier.table.borrow().fast().collect();
         for extent in up {
-            if tier.table.borrow().is_barred(extent) {
-                self.lower(cache, extent);
+            if tier.table.borrow().is_excluded(extent) {
+                self.demote(cache, extent);
             } else {
-                self.hold(cache, extent);
+                self.update_pin(cache, extent);
                 self.copy_missing(cache, extent);
                 self.move_missing(cache, extent);
             }
@@ -127,14 +127,14 @@ impl Inner {
         self.shed(cache);
         let pinned = tier.table.borrow().pinned();
         for extent in pinned {
-            self.raise_soon(cache, extent);
+            self.promote_soon(cache, extent);
         }
         let wanted: Vec<Region> = tier.table.borrow().wanted().collect();
         for region in wanted {
             let extents = tier.table.borrow().extents_of(region);
             let mover = self.settings.borrow().tier.mover;
             match mover {
-                Mover::Direct => self.raise_some(cache, extents),
+                Mover::Direct => self.promote_some(cache, extents),
                 Mover::Published => tier.published.decide(region, Way::Up),
             }
         }
@@ -154,34 +154,34 @@ impl Inner {
         tier.policy.borrow_mut().set_room(regions);
     }
 
-    /// The tier has more than it may have: the coldest extents go down, those at rest first.
+    /// The tier has more than it may have: the coldest extents are demoted, idle ones first.
     pub(crate) fn shed(self: &Rc<Self>, cache: &Rc<Cache>) {
         let tier = &cache.tier;
         let room = self.tier_room(cache);
         let mut staying = {
             let table = tier.table.borrow();
-            let up = table.up().map(|extent| table.pages_of(extent));
+            let up = table.fast().map(|extent| table.pages_of(extent));
             up.map(|pages| pages.end - pages.start).sum::<u64>()
         };
         if staying <= room {
             return;
         }
-        for extent in self.coldest_up(cache, usize::MAX) {
+        for extent in self.coldest_fast(cache, usize::MAX) {
             if staying <= room {
                 break;
             }
             let pages = tier.table.borrow().pages_of(extent);
             staying -= pages.end - pages.start;
-            self.lower(cache, extent);
-            self.not_raised(cache, extent);
+            self.demote(cache, extent);
+            self.not_promoted(cache, extent);
         }
     }
 
-    /// At most `most` extents that are up: those at rest, then those wanted, pinned ones last; the coldest first.
-    pub(crate) fn coldest_up(&self, cache: &Cache, most: usize) -> Vec<u32> {
+    /// At most `most` extents that are fast: idle ones, then those wanted, pinned ones last; the coldest first.
+    pub(crate) fn coldest_fast(&self, cache: &Cache, most: usize) -> Vec<u32> {
         let (table, stats) = (cache.tier.table.borrow(), cache.tier.stats.borrow());
         let mut up: Vec<(u8, f64, u32)> = table
-            .up()
+            .fast()
             .map(|extent| {
                 let rank = u8::from(table.wants(extent)) + u8::from(table.is_pinned(extent));
                 (rank, stats.heat(extent), extent)
@@ -213,7 +213,7 @@ impl Inner {
     }
 
     /// A request of a user for `range` (in bytes) comes: counts it. A hit is one whose data are all on the fast
-    /// device, or that writes to an extent that is up.
+    /// device, or that writes to an extent that is fast.
     pub(crate) fn note_request(
         self: &Rc<Self>,
         cache: &Rc<Cache>,
@@ -237,7 +237,7 @@ impl Inner {
             let end = range.end.div_ceil(PAGE).min(table.pages());
             let last = end.max(range.start / PAGE + 1) - 1;
             let mut extents = table.extent_of(range.start / PAGE)..=table.extent_of(last);
-            extents.all(|extent| table.place(extent) == Place::Up)
+            extents.all(|extent| table.place(extent) == Place::Fast)
         };
         count(&counts.tier_requests, u64::from(up));
         count(&counts.buffer_requests, u64::from(buffered));
@@ -298,7 +298,7 @@ impl Inner {
             moves_cancelled: counts.cancelled.get(),
             moves_failed: counts.failed.get(),
             bytes_up: counts.bytes_promoted.get(),
-            bytes_down: counts.bytes_lowered.get(),
+            bytes_down: counts.bytes_demoted.get(),
             bytes_dropped: counts.bytes_dropped.get(),
             requests_up: counts.tier_requests.get(),
             flow_bytes_per_second: flow.then(|| tier.pace.borrow().rate().0 as f64),

@@ -1,9 +1,9 @@
 //! Tiering: hot regions live on the fast device.
 //!
 //! ```text
-//! requests -> statistics --interval's end--> policy::tier --regions--> table: extents up | sinking
+//! requests -> statistics --interval's end--> policy::tier --regions--> table: extents fast | demoting
 //!                                                                        |
-//!      page map (held pages) <-- raise, copy, lower (direct mover) <-----+
+//!      page map (pinned pages) <-- promote, copy, demote (direct mover) <+
 //!                            <-- whole regions, one by one (published mover)
 //! ```
 //!
@@ -15,9 +15,9 @@
 //!
 //! Source: AST 3.2, 3.3; the direct mover is ours.
 
+mod demote;
 mod direct;
 mod interval;
-mod lower;
 mod manage;
 mod pace;
 mod published;
@@ -38,7 +38,7 @@ use pace::Pace;
 pub(crate) use published::Published;
 pub use settings::{Buffer, CopyBack, Mode, Mover, Tier, TierError};
 pub(crate) use stats::{Stats, Touch};
-pub(crate) use table::{Kept, Place, Table};
+pub(crate) use table::{ExtentRecord, Place, Table};
 pub use view::{Heat, HeatInterval, MoveEnd, MoveRecord, TierStatus};
 
 /// What a user asks for, and what the page map has of it.
@@ -50,7 +50,7 @@ pub(crate) enum Asked {
 
 /// Counts since the fast device was attached.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct Counters {
     /// Requests of users, and those of which everything was on the fast device when they came.
     pub requests: Cell<u64>,
     pub hit_requests: Cell<u64>,
@@ -58,11 +58,11 @@ pub(crate) struct Counts {
     pub buffer_requests: Cell<u64>,
     /// Writes over data all of which the fast device alone had.
     pub dirty_write_requests: Cell<u64>,
-    /// Requests that lay in extents that are up.
+    /// Requests that lay in extents that are fast.
     pub tier_requests: Cell<u64>,
     /// Bytes copied to the fast device ahead of need, destaged by demotion, and dropped.
     pub bytes_promoted: Cell<u64>,
-    pub bytes_lowered: Cell<u64>,
+    pub bytes_demoted: Cell<u64>,
     pub bytes_dropped: Cell<u64>,
     /// Bytes that movers read from the slow device or wrote to it.
     pub bytes_moved: Cell<u64>,
@@ -78,20 +78,20 @@ pub(crate) struct State {
     pub stats: RefCell<Stats>,
     pace: RefCell<Pace>,
     pub policy: RefCell<Box<dyn TierPolicy>>,
-    /// What is to be raised and what to be copied.
+    /// What is to be promoted and what to be copied.
     pub jobs: RefCell<Jobs>,
     /// The published mover's queue, and the region it moves.
     pub published: Published,
     boundary: RefCell<split::Boundary>,
     /// At the last look, moves might not begin.
     shut: Cell<bool>,
-    /// Extents are to be raised or copied.
-    pub raise_work: Event,
+    /// Extents are to be promoted or copied.
+    pub promote_work: Event,
     /// Extents are to be emptied.
-    pub lower_work: Event,
+    pub demote_work: Event,
     /// The choices changed.
-    pub news: Event,
-    pub counts: Counts,
+    pub changed: Event,
+    pub counts: Counters,
 }
 
 impl State {
@@ -108,19 +108,19 @@ impl State {
             published: Published::default(),
             boundary: RefCell::default(),
             shut: Cell::new(false),
-            raise_work: Event::default(),
-            lower_work: Event::default(),
-            news: Event::default(),
-            counts: Counts::default(),
+            promote_work: Event::default(),
+            demote_work: Event::default(),
+            changed: Event::default(),
+            counts: Counters::default(),
         })
     }
 
     /// Wakes every task of the tier: the cache's condition or the choices changed.
     pub fn wake(&self) {
-        self.raise_work.notify_all();
-        self.lower_work.notify_all();
+        self.promote_work.notify_all();
+        self.demote_work.notify_all();
         self.published.wake();
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
     /// Where the extent of `page` lives.
@@ -138,11 +138,11 @@ impl crate::cache::Cache {
         let mut reserved = 0;
         for extent in 0..table.extents() {
             let pages = table.pages_of(extent);
-            let held = map.hold_of(pages.start) != crate::map::Hold::Free;
+            let held = map.pinned_of(pages.start) != crate::map::Pinned::No;
             let away = table.place(extent) != Place::Slow;
             assert_eq!(
                 held, away,
-                "extent {extent}: its pages are held while it is up or sinks"
+                "extent {extent}: its pages are pinned while it is fast or demoting"
             );
             if away {
                 reserved += pages.end - pages.start;
@@ -151,7 +151,7 @@ impl crate::cache::Cache {
         assert_eq!(
             table.reserved(),
             reserved,
-            "room is reserved for what is up or sinks"
+            "room is reserved for what is fast or demoting"
         );
         let slots = self.slots.borrow();
         let used = map.resident() + slots.free_count() + slots.awaiting_commit();

@@ -125,9 +125,9 @@ impl Inner {
     pub(crate) async fn pace_loop(self: Rc<Self>, cache: Rc<Cache>) {
         let tier = Rc::clone(&cache.tier);
         while !cache.stopped.get() && cache.is_running() {
-            let news = tier.news.wait();
+            let changed = tier.changed.wait();
             if !self.has_tier() {
-                news.await;
+                changed.await;
                 continue;
             }
             env::sleep(FlowOptions::SAMPLE).await;
@@ -154,9 +154,9 @@ impl Inner {
             }
             tier.pace.borrow_mut().tokens.take(env::now(), bytes);
             let floor = tier.pace.borrow().floor;
-            let patience = bytes.0 as f64 / floor.0 as f64;
-            let patience = Nanos::from_secs_f64(patience);
-            let _ = env::timeout(patience, self.slow.quiet()).await;
+            let timeout = bytes.0 as f64 / floor.0 as f64;
+            let timeout = Nanos::from_secs_f64(timeout);
+            let _ = env::timeout(timeout, self.slow.quiet()).await;
         }
         let moved = &tier.counts.bytes_moved;
         moved.set(moved.get() + bytes.0);

@@ -1,9 +1,9 @@
 //! How much of the fast device is the tier's, where a cache stands beside it?
 //!
 //! ```text
-//! request of the cache -> one in 2^n keys -> shadow LRU: main | tail | ghost     hits in tail: what a little less costs
-//!                                                                            hits in ghost: what a little more brings
-//! coldest extents that are up, hottest that found no room                    the same for the tier
+//! request of the cache -> one in 2^n keys -> shadow LRU: main | tail | beyond     hits in tail: what a little less costs
+//!                                                                              hits in beyond: what a little more brings
+//! coldest extents that are fast, hottest that found no room                    the same for the tier
 //!      -> policy::tier::split -> room of the tier
 //! ```
 //!
@@ -35,7 +35,7 @@ const GIB: f64 = (1 << 30) as f64;
 /// The shadow's lists, hottest first.
 const LISTS: usize = 3;
 const TAIL: usize = 1;
-const GHOST: usize = 2;
+const BEYOND: usize = 2;
 
 #[derive(Debug, Clone, Copy)]
 struct Place {
@@ -191,7 +191,7 @@ impl Inner {
         let gib = margin.0 as f64 / GIB;
         let shadow = &mut boundary.shadow;
         let beside = Margin {
-            more: shadow.take(GHOST, over) / gib,
+            more: shadow.take(BEYOND, over) / gib,
             less: shadow.take(TAIL, over) / gib,
         };
         shadow.set_room(cache.cache_pages(), margin.0 / PAGE);
@@ -203,7 +203,7 @@ impl Inner {
         let mut cold: Vec<f64> = tier
             .table
             .borrow()
-            .up()
+            .fast()
             .map(|extent| stats.heat(extent))
             .collect();
         cold.sort_by(f64::total_cmp);
@@ -230,8 +230,8 @@ mod tests {
         for key in 0..130 {
             shadow.touch(key, 1);
         }
-        // The last 80 are in the main list, the 20 before in the tail, the 20 before those in the ghost.
-        for (key, list) in [(129, 0), (35, TAIL), (15, GHOST)] {
+        // The last 80 are in the main list, the 20 before in the tail, the 20 before those beyond it.
+        for (key, list) in [(129, 0), (35, TAIL), (15, BEYOND)] {
             let before = shadow.hits[list];
             shadow.touch(key, 1);
             assert_eq!(shadow.hits[list], before + 1, "key {key}");
@@ -239,8 +239,8 @@ mod tests {
         let before = shadow.hits;
         shadow.touch(3, 1);
         assert_eq!(shadow.hits, before, "too long ago");
-        assert_eq!(shadow.take(GHOST, Nanos::secs(2)), 0.5);
-        assert_eq!(shadow.take(GHOST, Nanos::secs(2)), 0.0);
+        assert_eq!(shadow.take(BEYOND, Nanos::secs(2)), 0.5);
+        assert_eq!(shadow.take(BEYOND, Nanos::secs(2)), 0.0);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Which extents live on the fast device, and why?
 //!
 //! ```text
-//! Slow    -> Up       raise     room is reserved for the whole extent first
-//! Up      -> Sinking  lower     clean pages are dropped, dirty ones destaged
-//! Sinking -> Up       raise     wanted again before it was empty
-//! Sinking -> Slow     emptied   no page of it is left on the fast device
+//! Slow     -> Fast      promote   room is reserved for the whole extent first
+//! Fast     -> Demoting  demote    clean pages are dropped, dirty ones destaged
+//! Demoting -> Fast      promote   wanted again before it was empty
+//! Demoting -> Slow      emptied   no page of it is left on the fast device
 //! ```
 //!
 //! Two grains: what is judged is a *region*, what moves is an *extent* of it. The policy wants regions. A
@@ -34,15 +34,15 @@ pub(crate) enum Place {
     /// On the slow device.
     Slow,
     /// On the fast device, though not every page may be there yet.
-    Up,
+    Fast,
     /// On its way down.
-    Sinking,
+    Demoting,
 }
 
 /// What the ledger keeps of an extent that is not on the slow device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Kept {
-    pub sinking: bool,
+pub(crate) struct ExtentRecord {
+    pub demoting: bool,
     /// Its pages, as a power of two: the grain it was written with.
     pub shift: u8,
 }
@@ -62,11 +62,11 @@ pub(crate) struct Table {
     /// Whole pages of the volume.
     pages: u64,
     pinned: Vec<Range<u64>>,
-    barred: Vec<Range<u64>>,
+    excluded: Vec<Range<u64>>,
     // As things are.
     extents: BTreeMap<u32, Extent>,
     /// Those that are demoting: few of many.
-    sinking: BTreeSet<u32>,
+    demoting: BTreeSet<u32>,
     wanted: BTreeSet<Region>,
     reserved: u64,
     touched: Vec<u32>,
@@ -89,9 +89,9 @@ impl Table {
             extent,
             pages,
             pinned: ranges(&tier.pinned),
-            barred: ranges(&tier.barred),
+            excluded: ranges(&tier.barred),
             extents: BTreeMap::new(),
-            sinking: BTreeSet::new(),
+            demoting: BTreeSet::new(),
             wanted: BTreeSet::new(),
             reserved: 0,
             touched: Vec::new(),
@@ -110,13 +110,13 @@ impl Table {
         let regions_stay = fresh.region == self.region;
         self.region = fresh.region;
         self.pinned = fresh.pinned;
-        self.barred = fresh.barred;
+        self.excluded = fresh.excluded;
         if !regions_stay {
-            self.wanted = self.regions_sent_up();
+            self.wanted = self.promoted_regions();
         }
     }
 
-    /// Takes the grains, pins and bars of `fresh`; nothing is up any more.
+    /// Takes the grains, pins and exclusions of `fresh`; nothing is fast any more.
     pub fn regrain(&mut self, fresh: Table) {
         assert!(self.extents.is_empty(), "the table was cleared");
         // Records that changed before are still to be written.
@@ -197,28 +197,28 @@ impl Table {
         self.reserved
     }
 
-    /// Extents that are up, ascending.
-    pub fn up(&self) -> impl Iterator<Item = u32> + '_ {
+    /// Extents that are fast, ascending.
+    pub fn fast(&self) -> impl Iterator<Item = u32> + '_ {
         let here =
-            |(number, extent): (&u32, &Extent)| (extent.place == Place::Up).then_some(*number);
+            |(number, extent): (&u32, &Extent)| (extent.place == Place::Fast).then_some(*number);
         self.extents.iter().filter_map(here)
     }
 
     /// Extents that are demoting, ascending.
-    pub fn sinking(&self) -> impl Iterator<Item = u32> + '_ {
-        self.sinking.iter().copied()
+    pub fn demoting(&self) -> impl Iterator<Item = u32> + '_ {
+        self.demoting.iter().copied()
     }
 
-    /// Regions with an extent that is up, ascending.
+    /// Regions with an extent that is fast, ascending.
     pub fn regions_up(&self) -> Vec<Region> {
-        let mut regions: Vec<Region> = self.up().map(|extent| self.region_of(extent)).collect();
+        let mut regions: Vec<Region> = self.fast().map(|extent| self.region_of(extent)).collect();
         regions.dedup();
         regions
     }
 
-    /// Those of them that are up for more than a pin.
-    fn regions_sent_up(&self) -> BTreeSet<Region> {
-        self.up()
+    /// Those of them that are fast for more than a pin.
+    fn promoted_regions(&self) -> BTreeSet<Region> {
+        self.fast()
             .filter(|extent| !self.is_pinned(*extent))
             .map(|extent| self.region_of(extent))
             .collect()
@@ -231,9 +231,9 @@ impl Table {
         self.pinned.iter().any(|range| range.contains(&extent))
     }
 
-    pub fn is_barred(&self, extent: u32) -> bool {
+    pub fn is_excluded(&self, extent: u32) -> bool {
         let extent = u64::from(extent);
-        self.barred.iter().any(|range| range.contains(&extent))
+        self.excluded.iter().any(|range| range.contains(&extent))
     }
 
     /// Extents an administrator pinned, ascending.
@@ -249,23 +249,23 @@ impl Table {
         pinned
     }
 
-    /// Should `extent` be up?
+    /// Should `extent` be fast?
     pub fn wants(&self, extent: u32) -> bool {
         self.is_pinned(extent)
-            || self.wanted.contains(&self.region_of(extent)) && !self.is_barred(extent)
+            || self.wanted.contains(&self.region_of(extent)) && !self.is_excluded(extent)
     }
 
-    /// Has the policy sent `region` up?
+    /// Has the policy promoted `region`?
     pub fn wants_region(&self, region: Region) -> bool {
         self.wanted.contains(&region)
     }
 
-    /// Regions the policy has sent up, ascending.
+    /// Regions the policy has promoted, ascending.
     pub fn wanted(&self) -> impl Iterator<Item = Region> + '_ {
         self.wanted.iter().copied()
     }
 
-    /// The policy sends `region` up, or down.
+    /// The policy promotes or demotes `region`.
     pub fn want(&mut self, region: Region, up: bool) {
         if up {
             self.wanted.insert(region);
@@ -274,44 +274,48 @@ impl Table {
         }
     }
 
-    /// Extents that are up and wanted no longer, ascending.
-    pub fn resting(&self) -> impl Iterator<Item = u32> + '_ {
-        self.up().filter(|extent| !self.wants(*extent))
+    /// Extents that are fast and wanted no longer, ascending.
+    pub fn idle(&self) -> impl Iterator<Item = u32> + '_ {
+        self.fast().filter(|extent| !self.wants(*extent))
     }
 
     // --- arrows -----------------------------------------------------------------------------------
 
     /// `extent` lives on the fast device from now on; its room is reserved.
-    pub fn raise(&mut self, extent: u32) {
-        assert!(!self.is_barred(extent), "extent {extent} is barred");
+    pub fn promote(&mut self, extent: u32) {
+        assert!(!self.is_excluded(extent), "extent {extent} is excluded");
         let pages = self.pages_of(extent);
-        match self.extents.insert(extent, Extent { place: Place::Up }) {
+        match self.extents.insert(extent, Extent { place: Place::Fast }) {
             None => self.reserved += pages.end - pages.start,
             Some(was) => {
-                assert_eq!(was.place, Place::Sinking, "extent {extent} was up");
-                self.sinking.remove(&extent);
+                assert_eq!(was.place, Place::Demoting, "extent {extent} was fast");
+                self.demoting.remove(&extent);
             }
         }
         self.touched.push(extent);
     }
 
-    /// `extent` begins to go down.
-    pub fn lower(&mut self, extent: u32) {
+    /// `extent` begins to be demoted.
+    pub fn demote(&mut self, extent: u32) {
         let entry = self.extents.get_mut(&extent);
-        let entry = entry.expect("only what is up goes down");
-        assert_eq!(entry.place, Place::Up, "extent {extent} sinks already");
-        entry.place = Place::Sinking;
-        self.sinking.insert(extent);
+        let entry = entry.expect("only what is fast is demoted");
+        assert_eq!(
+            entry.place,
+            Place::Fast,
+            "extent {extent} is demoting already"
+        );
+        entry.place = Place::Demoting;
+        self.demoting.insert(extent);
         self.touched.push(extent);
     }
 
     /// No page of `extent` is left on the fast device.
     pub fn emptied(&mut self, extent: u32) {
         let gone = self.extents.remove(&extent).map(|extent| extent.place);
-        assert_eq!(gone, Some(Place::Sinking), "extent {extent} was sinking");
+        assert_eq!(gone, Some(Place::Demoting), "extent {extent} was demoting");
         let pages = self.pages_of(extent);
         self.reserved -= pages.end - pages.start;
-        self.sinking.remove(&extent);
+        self.demoting.remove(&extent);
         self.touched.push(extent);
     }
 
@@ -322,7 +326,7 @@ impl Table {
         self.touched.extend(&gone);
         self.wanted.clear();
         self.reserved = 0;
-        self.sinking.clear();
+        self.demoting.clear();
         gone
     }
 
@@ -334,7 +338,7 @@ impl Table {
     }
 
     /// Changes since the last call, each extent once: what is to be kept of it, if anything.
-    pub fn take_touched(&mut self) -> Vec<(u32, Option<Kept>)> {
+    pub fn take_touched(&mut self) -> Vec<(u32, Option<ExtentRecord>)> {
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
         touched.dedup();
@@ -344,15 +348,15 @@ impl Table {
             .collect()
     }
 
-    fn kept(&self, extent: u32) -> Option<Kept> {
-        self.extents.get(&extent).map(|entry| Kept {
-            sinking: entry.place == Place::Sinking,
+    fn kept(&self, extent: u32) -> Option<ExtentRecord> {
+        self.extents.get(&extent).map(|entry| ExtentRecord {
+            demoting: entry.place == Place::Demoting,
             shift: self.extent.trailing_zeros() as u8,
         })
     }
 
     /// Everything that is to be kept, ascending.
-    pub fn all_kept(&self) -> impl Iterator<Item = (u32, Kept)> + '_ {
+    pub fn all_kept(&self) -> impl Iterator<Item = (u32, ExtentRecord)> + '_ {
         let keys = self.extents.keys();
         keys.map(|extent| (*extent, self.kept(*extent).expect("listed just now")))
     }
@@ -364,11 +368,11 @@ impl Table {
 
     /// After a restart: what the ledger records, ascending. Extents of another size are fast again where all of
     /// them was. Those for which less than `room` pages are left, or that are excluded, are let go.
-    pub fn restore(&mut self, kept: &BTreeMap<u32, Kept>, room: u64) {
+    pub fn restore(&mut self, kept: &BTreeMap<u32, ExtentRecord>, room: u64) {
         // Old records go away, whatever becomes of them.
         self.touched.extend(kept.keys());
         let mut up: Vec<Range<u64>> = Vec::new();
-        for (number, kept) in kept.iter().filter(|(_, kept)| !kept.sinking) {
+        for (number, kept) in kept.iter().filter(|(_, kept)| !kept.demoting) {
             let first = u64::from(*number) << kept.shift;
             let end = (first + (1 << kept.shift)).min(self.pages);
             match up.last_mut() {
@@ -386,13 +390,13 @@ impl Table {
                     break;
                 }
                 let fits = self.reserved + pages.end - pages.start <= room;
-                if fits && !self.is_barred(extent) {
-                    self.raise(extent);
+                if fits && !self.is_excluded(extent) {
+                    self.promote(extent);
                 }
                 extent += 1;
             }
         }
-        self.wanted = self.regions_sent_up();
+        self.wanted = self.promoted_regions();
     }
 }
 
@@ -423,19 +427,19 @@ mod tests {
     #[test]
     fn room_is_reserved_from_the_raise_until_the_extent_is_empty() {
         let mut table = Table::new(PAGES, &tier(1, 4));
-        table.raise(1);
-        table.raise(10);
+        table.promote(1);
+        table.promote(10);
         assert_eq!(table.reserved(), 256 + 128);
-        table.lower(1);
+        table.demote(1);
         assert_eq!(table.reserved(), 256 + 128);
-        table.raise(1);
-        assert_eq!((table.place(1), table.reserved()), (Place::Up, 256 + 128));
-        table.lower(1);
+        table.promote(1);
+        assert_eq!((table.place(1), table.reserved()), (Place::Fast, 256 + 128));
+        table.demote(1);
         table.emptied(1);
         assert_eq!((table.place(1), table.reserved()), (Place::Slow, 128));
         let touched = table.take_touched();
-        let ten = Kept {
-            sinking: false,
+        let ten = ExtentRecord {
+            demoting: false,
             shift: 8,
         };
         assert_eq!(touched, [(1, None), (10, Some(ten))]);
@@ -443,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn pins_and_bars_go_before_the_policy() {
+    fn pins_and_exclusions_go_before_the_policy() {
         let choices = Tier {
             pinned: vec![Span::bytes(5 << 20, 512)],
             barred: vec![Span::bytes(1 << 20, 1 << 20)],
@@ -454,22 +458,22 @@ mod tests {
         table.want(Region(1), true);
         let wanted: Vec<u32> = (0..11).filter(|extent| table.wants(*extent)).collect();
         assert_eq!(wanted, [0, 2, 3, 5]);
-        table.raise(5);
-        table.raise(0);
+        table.promote(5);
+        table.promote(0);
         table.want(Region(1), false);
-        assert_eq!(table.resting().collect::<Vec<u32>>(), [0]);
+        assert_eq!(table.idle().collect::<Vec<u32>>(), [0]);
     }
 
     #[test]
-    fn extents_come_back_in_another_size_where_all_of_them_was_up() {
+    fn extents_come_back_in_another_size_where_all_of_them_was_fast() {
         let mut old = Table::new(PAGES, &tier(1, 4));
         for extent in [0, 1, 2, 4, 8, 9, 10] {
-            old.raise(extent);
+            old.promote(extent);
         }
-        let kept: BTreeMap<u32, Kept> = old.all_kept().collect();
+        let kept: BTreeMap<u32, ExtentRecord> = old.all_kept().collect();
         let mut new = Table::new(PAGES, &tier(2, 4));
         new.restore(&kept, PAGES);
-        assert_eq!(new.up().collect::<Vec<u32>>(), [0, 4, 5]);
+        assert_eq!(new.fast().collect::<Vec<u32>>(), [0, 4, 5]);
         assert_eq!(
             new.wanted().collect::<Vec<Region>>(),
             [Region(1), Region(3)]
@@ -483,6 +487,6 @@ mod tests {
         assert_eq!(touched, [0, 1, 2, 4, 5, 8, 9, 10]);
         let mut small = Table::new(PAGES, &tier(1, 4));
         small.restore(&kept, 600);
-        assert_eq!(small.up().collect::<Vec<u32>>(), [0, 1]);
+        assert_eq!(small.fast().collect::<Vec<u32>>(), [0, 1]);
     }
 }

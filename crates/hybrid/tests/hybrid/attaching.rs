@@ -216,7 +216,7 @@ fn a_live_cache_is_not_taken_for_a_new_one() {
 }
 
 #[test]
-fn a_fast_device_that_is_too_small_is_told_what_would_do() {
+fn a_fast_device_that_is_too_small_is_refused_with_the_size_needed() {
     run(8, async {
         let (slow, _) = devices();
         let fast = Memory::new("ssd0", Bytes::kib(64));

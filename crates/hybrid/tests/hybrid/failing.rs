@@ -48,23 +48,23 @@ const ALL: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZero
 
 /// A registry of abandoned caches in memory, and what was entered in it.
 fn registry() -> (Ties, Rc<RefCell<Vec<u128>>>) {
-    let told: Rc<RefCell<Vec<u128>>> = Rc::default();
-    let tell = Rc::clone(&told);
+    let given_up: Rc<RefCell<Vec<u128>>> = Rc::default();
+    let list = Rc::clone(&given_up);
     let ties = Ties {
         on_abandon: Some(Rc::new(move |uuid| {
-            tell.borrow_mut().push(uuid);
+            list.borrow_mut().push(uuid);
             Ok(())
         })),
         ..Ties::default()
     };
-    (ties, told)
+    (ties, given_up)
 }
 
 #[test]
 fn a_dead_clean_cache_is_left_behind_and_never_counts_again() {
     run(1, async {
         let shaky = Shaky::new();
-        let (ties, told) = registry();
+        let (ties, given_up) = registry();
         let disk = shaky.disk(writing(WriteMode::Through), ties).await;
         get(&disk, pages(10, 20)).await;
         env::sleep(Nanos::secs(1)).await;
@@ -88,12 +88,12 @@ fn a_dead_clean_cache_is_left_behind_and_never_counts_again() {
             status.why
         );
         disk.close().await.unwrap();
-        assert_eq!(told.borrow().len(), 1, "the registry knows");
+        assert_eq!(given_up.borrow().len(), 1, "the registry knows");
 
         // The device comes back to life with its stale label.
         shaky.book.clear();
         let ties = Ties {
-            abandoned: told.borrow().clone(),
+            abandoned: given_up.borrow().clone(),
             ..Ties::default()
         };
         let (slow, fast) = (shaky.slow.clone(), shaky.fast.clone());
@@ -135,7 +135,7 @@ fn a_cache_that_can_still_be_labelled_needs_no_registry() {
 }
 
 #[test]
-fn a_dead_cache_that_nobody_can_be_told_of_stops_writes() {
+fn a_failed_cache_that_cannot_be_recorded_stops_writes() {
     run(3, async {
         let shaky = Shaky::new();
         let disk = shaky
@@ -161,7 +161,7 @@ fn a_dead_cache_that_nobody_can_be_told_of_stops_writes() {
 }
 
 #[test]
-fn dirty_data_of_a_failing_cache_are_brought_home() {
+fn dirty_data_of_a_failing_cache_are_destaged() {
     run(4, async {
         let shaky = Shaky::new();
         let disk = shaky.disk(keep_dirty(), Ties::default()).await;
@@ -181,7 +181,7 @@ fn dirty_data_of_a_failing_cache_are_brought_home() {
         assert!(
             status
                 .why
-                .starts_with("the fast device failed; its dirty data were brought home: "),
+                .starts_with("the fast device failed; its dirty data were destaged: "),
             "{}",
             status.why
         );
@@ -196,7 +196,7 @@ fn dirty_data_of_a_failing_cache_are_brought_home() {
 fn dirty_data_that_cannot_be_read_are_an_error_and_never_older_data() {
     run(5, async {
         let shaky = Shaky::new();
-        let (ties, told) = registry();
+        let (ties, given_up) = registry();
         let disk = shaky.disk(keep_dirty(), ties).await;
         put(&disk, pages(100, 50), 0x61).await;
         disk.flush().await.unwrap();
@@ -220,7 +220,7 @@ fn dirty_data_that_cannot_be_read_are_an_error_and_never_older_data() {
         );
         assert!(disk.flush().await.is_err());
         assert!(
-            told.borrow().is_empty(),
+            given_up.borrow().is_empty(),
             "a cache with the only copy is not given up"
         );
         assert!(disk.detach().await.is_err());
@@ -390,7 +390,7 @@ fn the_cleaner_tries_again_after_write_errors_of_the_slow_device() {
         let said = error.to_string();
         assert!(
             said.starts_with(
-                "the new settings are in force, but dirty data could not all be brought home: cannot write"
+                "the new settings are in force, but dirty data could not all be destaged: cannot write"
             ),
             "{said}"
         );

@@ -162,7 +162,7 @@ fn a_truncated_fast_device_is_to_be_grown_back_and_then_opens() {
 }
 
 #[test]
-fn a_slow_disk_that_grew_is_told_the_way_back() {
+fn a_slow_disk_that_grew_is_refused_with_the_way_back() {
     run(7, async {
         let slow = Memory::new("hdd0", Bytes::gib(1));
         let fast = Memory::new("ssd0", FAST);
@@ -201,7 +201,7 @@ async fn verified(slow: &Rc<Memory>, fast: &Rc<Memory>) -> Result<Hybrid, OpenEr
 }
 
 #[test]
-fn a_slow_disk_changed_where_it_is_cached_or_was_read_is_noticed_after_a_clean_close() {
+fn a_slow_disk_changed_where_it_was_read_is_noticed_after_a_clean_close() {
     run(9, async {
         // Pages 701 to 704 are cached; page 900 was only read.
         for changed in [703, 900] {

@@ -13,5 +13,5 @@ mod published;
 mod reopening;
 mod rescuing;
 mod tiering;
-#[path = "../../../device/tests/twin/mod.rs"]
+#[path = "../../../device/tests/reference/mod.rs"]
 mod twin;

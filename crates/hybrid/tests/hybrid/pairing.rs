@@ -159,7 +159,7 @@ fn a_record_that_a_power_cut_brings_back_hides_no_dirty_data() {
 }
 
 #[test]
-fn a_blank_fast_device_is_refused_while_the_missing_one_may_have_the_only_copy() {
+fn a_blank_fast_device_is_refused_while_another_may_have_the_only_copy() {
     run(1, async {
         let (slow, fast) = devices();
         let book = book();
@@ -562,7 +562,7 @@ fn clean_pages_of_a_cache_that_the_record_calls_failing_are_forgotten() {
 }
 
 #[test]
-fn a_fast_device_that_became_read_only_is_opened_to_bring_its_dirty_data_home() {
+fn a_fast_device_that_became_read_only_is_opened_to_destage_its_dirty_data() {
     run(10, async {
         let (faults, slow, fast) = shaky();
         let book = book();

@@ -166,7 +166,7 @@ fn pages_of_the_slow_device_that_cannot_be_read_are_not_compared() {
 }
 
 #[test]
-fn a_slow_device_of_which_too_little_can_be_read_is_not_taken_for_the_right_one() {
+fn a_slow_device_of_which_too_little_can_be_read_is_refused() {
     run(1, async {
         let (book, slow, fast) = closed().await;
         let rule = book.add(cannot_read("hdd0", Span::bytes(0, SLOW.0)));
@@ -236,7 +236,7 @@ async fn stopped() -> (Rc<Memory>, Rc<Memory>, Span) {
 }
 
 #[test]
-fn an_unreadable_end_of_the_map_is_told_until_the_next_start() {
+fn an_unreadable_end_of_the_map_is_reported_until_the_next_start() {
     run(1, async {
         let (slow, fast, end) = stopped().await;
         let book = Book::new(Rng::from_seed(1));

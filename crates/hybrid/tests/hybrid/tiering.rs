@@ -175,7 +175,7 @@ fn a_clean_region_goes_down_without_a_write_to_the_slow_device() {
 }
 
 #[test]
-fn what_changed_is_brought_home_before_its_region_leaves() {
+fn what_changed_is_destaged_before_its_region_is_demoted() {
     for copy_back in [CopyBack::Changed, CopyBack::All] {
         run(6, async move {
             let (slow, fast) = devices();
@@ -199,7 +199,7 @@ fn what_changed_is_brought_home_before_its_region_leaves() {
 }
 
 #[test]
-fn a_region_sent_down_rests_until_its_room_is_needed_and_costs_nothing_if_wanted_again() {
+fn an_idle_region_stays_until_room_is_needed_and_costs_nothing_if_wanted() {
     run(7, async {
         let (slow, fast) = devices();
         let disk = make(tiered(Mode::Tier), slow.clone(), fast).await;
@@ -386,7 +386,7 @@ async fn keep_hot(disk: &Hybrid, region: u64, seconds: u64) {
 }
 
 #[test]
-fn what_is_touched_outside_the_windows_does_not_come_up_and_does_when_one_opens() {
+fn what_is_touched_outside_the_windows_is_promoted_when_one_opens() {
     run(30, async {
         let (slow, fast) = devices();
         let mut settings = tiered(Mode::Tier);
@@ -695,7 +695,7 @@ fn a_smaller_fast_device_sends_the_coldest_down() {
 }
 
 #[test]
-fn a_read_of_clean_data_goes_to_the_slow_device_when_the_fast_one_is_the_busier() {
+fn a_read_of_clean_data_goes_to_the_slow_device_when_the_fast_is_busier() {
     run(17, async {
         let (slow, fast) = devices();
         slow.set_latency(Nanos::millis(1));

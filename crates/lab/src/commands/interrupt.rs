@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// From now on Ctrl-C and SIGTERM set what is returned; once more ends the program on the spot.
 pub fn listen() -> anyhow::Result<Stop> {
     let stop = Stop::default();
-    let told = stop.clone();
+    let stopping = stop.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -40,7 +40,7 @@ pub fn listen() -> anyhow::Result<Stop> {
                 }
                 asked = true;
                 eprintln!("stopping and clearing away; once more to end at once");
-                told.tell();
+                stopping.set();
             }
         });
     };

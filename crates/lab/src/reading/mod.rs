@@ -120,13 +120,13 @@ impl ReadBar {
 
 /// What was read, counted along the way.
 #[derive(Default)]
-pub struct Seen {
+pub struct ReadCounts {
     pub requests: u64,
     pub reads: u64,
     pub span: Nanos,
 }
 
-impl Seen {
+impl ReadCounts {
     pub fn add(&mut self, batch: &[Request]) {
         self.requests += batch.len() as u64;
         self.reads += batch.iter().filter(|one| one.op == Op::Read).count() as u64;

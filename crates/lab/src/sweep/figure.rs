@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A parameter or a measured value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Kept", into = "Kept")]
+#[serde(from = "Stored", into = "Stored")]
 pub enum Figure {
     /// A whole number.
     Whole(i64),
@@ -22,31 +22,31 @@ pub enum Figure {
 /// no infinity.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Kept {
+enum Stored {
     I(i64),
     F(String),
     S(String),
     B(bool),
 }
 
-impl From<Figure> for Kept {
-    fn from(figure: Figure) -> Kept {
+impl From<Figure> for Stored {
+    fn from(figure: Figure) -> Stored {
         match figure {
-            Figure::Whole(number) => Kept::I(number),
-            Figure::Real(number) => Kept::F(number.to_string()),
-            Figure::Text(text) => Kept::S(text),
-            Figure::Truth(truth) => Kept::B(truth),
+            Figure::Whole(number) => Stored::I(number),
+            Figure::Real(number) => Stored::F(number.to_string()),
+            Figure::Text(text) => Stored::S(text),
+            Figure::Truth(truth) => Stored::B(truth),
         }
     }
 }
 
-impl From<Kept> for Figure {
-    fn from(kept: Kept) -> Figure {
+impl From<Stored> for Figure {
+    fn from(kept: Stored) -> Figure {
         match kept {
-            Kept::I(number) => Figure::Whole(number),
-            Kept::F(number) => Figure::Real(number.parse().unwrap_or(f64::NAN)),
-            Kept::S(text) => Figure::Text(text),
-            Kept::B(truth) => Figure::Truth(truth),
+            Stored::I(number) => Figure::Whole(number),
+            Stored::F(number) => Figure::Real(number.parse().unwrap_or(f64::NAN)),
+            Stored::S(text) => Figure::Text(text),
+            Stored::B(truth) => Figure::Truth(truth),
         }
     }
 }

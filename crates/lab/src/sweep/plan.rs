@@ -663,7 +663,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_the_same_wherever_it_lies_and_says_what_it_reads_as_it_is_written() {
+    fn a_plan_is_the_same_in_any_folder_and_names_its_files_as_written() {
         let text = "kind = 't'\n[base]\ntrace = 'a.csv'\n[parameters]\ntrace = ['a.csv', 'b.csv']";
         let plans = [0, 1].map(|_| {
             let directory = tempfile::tempdir().unwrap();

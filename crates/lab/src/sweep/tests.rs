@@ -292,7 +292,7 @@ fn what_charts_run_along_is_looked_up_in_the_plan() {
 }
 
 #[test]
-fn values_that_do_not_vary_are_looked_at_but_not_drawn_and_generated_traces_are_named() {
+fn constant_values_are_checked_but_not_drawn_generated_traces_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let same = |_: &Point| {
         let origin = Figure::from("generated: zipf, seed 5");

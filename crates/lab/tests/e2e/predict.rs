@@ -417,7 +417,7 @@ fn a_database_is_measured_once_and_leaves_nothing_on_the_device() {
 }
 
 #[test]
-fn a_folder_with_data_is_refused_unless_told() {
+fn a_folder_with_data_is_refused_unless_forced() {
     let dir = open_folder();
     let dir = dir.path();
     std::fs::write(dir.join("disk/mine"), "dear").unwrap();
@@ -440,7 +440,7 @@ fn a_folder_with_data_is_refused_unless_told() {
 }
 
 #[test]
-fn an_interrupted_measurement_clears_away_and_a_killed_one_is_cleared_by_the_next() {
+fn an_interrupted_measurement_clears_up_a_killed_one_is_cleared_by_the_next() {
     if !has_database() {
         return;
     }
@@ -455,10 +455,10 @@ fn an_interrupted_measurement_clears_away_and_a_killed_one_is_cleared_by_the_nex
             .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        let mut patience = 1_500;
+        let mut tries = 1_500;
         while !folder.join("data/tanada_bench/usertable.ibd").exists() {
-            patience -= 1;
-            assert!(patience > 0, "it loads nothing");
+            tries -= 1;
+            assert!(tries > 0, "it loads nothing");
             std::thread::park_timeout(std::time::Duration::from_millis(20));
         }
         let id = program.id().to_string();

@@ -237,7 +237,7 @@ fn a_plan_that_changed_or_makes_no_sense_is_bad_usage() {
 }
 
 #[test]
-fn a_sweep_says_that_its_trace_was_generated_and_once_what_was_noted_of_a_file() {
+fn a_sweep_says_that_its_trace_was_generated_and_notes_on_a_file_once() {
     let generated = r#"
 kind = "cache"
 [base]

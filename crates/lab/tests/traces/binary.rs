@@ -128,7 +128,7 @@ fn files_of_several_cpus_are_one_trace_in_order_of_time() {
         let (all, trace) = drain(open_many(&paths, &ReadOptions::default()).expect("opened"));
         assert_eq!(trace.format(), Format::Blktrace);
         assert!(trace.notes().is_empty(), "{:?}", trace.notes());
-        let told: Vec<_> = all
+        let read: Vec<_> = all
             .iter()
             .map(|request| {
                 (
@@ -157,7 +157,7 @@ fn files_of_several_cpus_are_one_trace_in_order_of_time() {
             })
             .collect();
         both.sort_by_key(|request| request.0);
-        assert_eq!(told, both);
+        assert_eq!(read, both);
         assert_eq!(
             trace.device_names(),
             [(0, "8,0".to_owned()), (16, "8,16".to_owned())]
@@ -284,10 +284,10 @@ fn blkparse_reads_our_records_and_its_text_holds_the_same_requests() {
         bad: Bad::Fatal,
         ..ReadOptions::default()
     };
-    let (told, trace) = drain(open(&printed, &options).expect("opened"));
+    let (read, trace) = drain(open(&printed, &options).expect("opened"));
     assert_eq!(trace.format(), Format::Blkparse);
-    assert_eq!(told.len(), binary.len());
-    for (number, (told, binary)) in told.iter().zip(&binary).enumerate() {
-        assert_eq!(told, binary, "request {number}");
+    assert_eq!(read.len(), binary.len());
+    for (number, (read, binary)) in read.iter().zip(&binary).enumerate() {
+        assert_eq!(read, binary, "request {number}");
     }
 }

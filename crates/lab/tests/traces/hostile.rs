@@ -58,7 +58,7 @@ fn count(format: Format, bytes: &[u8]) -> Outcome {
 }
 
 #[test]
-fn every_format_reads_its_honest_sample_named_or_told() {
+fn every_format_reads_its_honest_sample_named_or_recognised() {
     for &format in Format::all() {
         let bytes = sample(format);
         let named = count(format, &bytes);

@@ -13,7 +13,7 @@ use ledger::{Batch, Identity, Ledger, LedgerError, Map, Owner, Record, Replay};
 pub const BLOCK: u64 = 4096;
 
 /// What a map should hold.
-pub type Twin = BTreeMap<u64, Vec<u8>>;
+pub type Model = BTreeMap<u64, Vec<u8>>;
 
 /// Runs in virtual time.
 pub fn run<T: 'static>(future: impl Future<Output = T> + 'static) -> T {
@@ -38,43 +38,43 @@ pub fn identity() -> Identity {
 }
 
 /// All a map holds.
-pub fn contents(map: &Map) -> Twin {
-    let mut twin = Twin::new();
+pub fn contents(map: &Map) -> Model {
+    let mut model = Model::new();
     map.for_each(|key, value| {
-        twin.insert(key, value.to_vec());
+        model.insert(key, value.to_vec());
     });
-    twin
+    model
 }
 
-/// Opens the map and checks that it holds just what `twin` does.
-pub async fn expect(device: Rc<dyn Device>, region: Span, twin: &Twin) -> (Map, Replay) {
+/// Opens the map and checks that it holds just what `model` does.
+pub async fn expect(device: Rc<dyn Device>, region: Span, model: &Model) -> (Map, Replay) {
     let (map, replay) = Map::open(device, region).await.expect("the ledger opens");
-    assert_eq!(&contents(&map), twin);
+    assert_eq!(&contents(&map), model);
     (map, replay)
 }
 
 /// Formats a map with `cold` records of 200 bytes that no later change touches: only sweeps keep them.
-pub async fn with_cold(device: Rc<dyn Device>, region: Span, cold: u64) -> (Map, Twin) {
+pub async fn with_cold(device: Rc<dyn Device>, region: Span, cold: u64) -> (Map, Model) {
     let map = Map::format(device, region, identity()).await.unwrap();
     for key in 0..cold {
         map.put(1_000_000 + key, &[key as u8; 200]);
     }
     map.commit().await.unwrap();
-    let twin = contents(&map);
-    (map, twin)
+    let model = contents(&map);
+    (map, model)
 }
 
 /// Puts or removes something at random, in the map and in its reference model.
-pub fn change(rng: &mut Rng, keys: u64, value_max: u64, map: &Map, twin: &mut Twin) {
+pub fn change(rng: &mut Rng, keys: u64, value_max: u64, map: &Map, model: &mut Model) {
     let key = rng.below(keys) * 0x0101;
     if rng.below(4) == 0 {
         map.remove(key);
-        twin.remove(&key);
+        model.remove(&key);
     } else {
         let mut value = vec![0; rng.below(value_max + 1) as usize];
         rng.fill(&mut value);
         map.put(key, &value);
-        twin.insert(key, value);
+        model.insert(key, value);
     }
 }
 
@@ -118,7 +118,7 @@ impl Slots {
         }
     }
 
-    pub fn twin(&self) -> Twin {
+    pub fn model(&self) -> Model {
         self.slots.borrow().iter().flatten().cloned().collect()
     }
 }

@@ -15,13 +15,13 @@ use ledger::{Ledger, LedgerError, Map};
 /// What the oracle knows of one life: the state after each commit, and which were answered.
 #[derive(Default)]
 struct History {
-    states: RefCell<Vec<Twin>>,
+    states: RefCell<Vec<Model>>,
     answered: Cell<usize>,
-    now: RefCell<Twin>,
+    now: RefCell<Model>,
 }
 
 impl History {
-    fn begin(state: Twin) -> Rc<History> {
+    fn begin(state: Model) -> Rc<History> {
         let history = History::default();
         history.states.borrow_mut().push(state.clone());
         *history.now.borrow_mut() = state;
@@ -29,7 +29,7 @@ impl History {
     }
 
     /// Is `found` the state after a commit that may be the last?
-    fn allows(&self, found: &Twin) -> bool {
+    fn allows(&self, found: &Model) -> bool {
         self.states.borrow()[self.answered.get()..]
             .iter()
             .any(|state| state == found)
@@ -157,9 +157,9 @@ fn lives_with(faults: Faults, count: u64, log_blocks: u64, keys: u64, cold: u64,
     device.set_delay(Nanos::micros(1), Nanos::micros(100));
     device.set_unreadable(faults.unreadable);
     let first = device.clone();
-    let twin = Runtime::simulated(seed)
+    let model = Runtime::simulated(seed)
         .block_on(async move { with_cold(first, region(log_blocks), cold).await.1 });
-    let history = History::begin(twin);
+    let history = History::begin(model);
     for life in 0..count {
         let silent = rng.below(2) == 0;
         device.set_after_cut(if silent {
@@ -206,7 +206,7 @@ fn five_hundred_power_cuts_amid_sweeps_in_shares_lose_no_cold_record() {
 }
 
 #[test]
-fn two_thousand_deaths_of_the_process_and_power_cuts_lose_nothing_that_was_shown() {
+fn two_thousand_process_deaths_and_power_cuts_lose_nothing_shown() {
     let kills = Faults {
         kills: true,
         unreadable: 0.0,
@@ -217,7 +217,7 @@ fn two_thousand_deaths_of_the_process_and_power_cuts_lose_nothing_that_was_shown
 }
 
 #[test]
-fn two_thousand_power_cuts_that_leave_unreadable_sectors_lose_nothing_answered() {
+fn two_thousand_cuts_that_leave_unreadable_sectors_lose_nothing_answered() {
     let all = Faults {
         kills: true,
         unreadable: 0.5,
@@ -240,7 +240,7 @@ fn a_device_that_lies_about_fua_is_caught_by_the_oracle() {
                 Ledger::format(first, region(64), identity()).await.unwrap();
             });
             device.lie_about_fua(true);
-            let history = History::begin(Twin::new());
+            let history = History::begin(Model::new());
             for life in 0..10 {
                 let life = Life {
                     log_blocks: 64,
@@ -321,7 +321,7 @@ fn every_operation_may_fail_at_every_step_and_nothing_answered_is_lost() {
                 .book()
                 .add(Rule::new(Injury::Error(done)).on(&ops).after(step).once());
             let injured = run(async move {
-                let history = History::begin(Twin::new());
+                let history = History::begin(Model::new());
                 let payloads = Rc::default();
                 let device: Rc<dyn Device> = fault.clone();
                 let outcome = everything(
@@ -375,7 +375,7 @@ fn a_span_of_the_region_is_all_a_ledger_touches() {
         let behind = Span::new(region(34).end(), Bytes(3 * BLOCK));
         device.load(before.start, &vec![0xaa; before.len.usize()]);
         device.load(behind.start, &vec![0xbb; behind.len.usize()]);
-        let history = History::begin(Twin::new());
+        let history = History::begin(Model::new());
         everything(device.clone(), history, Rc::default())
             .await
             .unwrap();

@@ -13,21 +13,21 @@ use ledger::{Ledger, LedgerError, Loss, Map};
 use proptest::prelude::*;
 
 /// A ledger with some laps behind it: its device, what it holds now, and before the last batch.
-async fn grown(log_blocks: u64, commits: u64) -> (Rc<Memory>, Twin, Twin) {
+async fn grown(log_blocks: u64, commits: u64) -> (Rc<Memory>, Model, Model) {
     let device = memory(log_blocks);
     let map = Map::format(device.clone(), region(log_blocks), identity())
         .await
         .unwrap();
     let mut rng = Rng::from_seed(commits);
-    let (mut twin, mut before) = (Twin::new(), Twin::new());
+    let (mut model, mut before) = (Model::new(), Model::new());
     for _ in 0..commits {
-        before = twin.clone();
+        before = model.clone();
         for _ in 0..1 + rng.below(5) {
-            change(&mut rng, 12, 800, &map, &mut twin);
+            change(&mut rng, 12, 800, &map, &mut model);
         }
         map.commit().await.unwrap();
     }
-    (device, twin, before)
+    (device, model, before)
 }
 
 fn log(log_blocks: u64) -> Span {
@@ -44,8 +44,8 @@ async fn judge(
     device: Rc<Memory>,
     log_blocks: u64,
     block: u64,
-    all: &Twin,
-    but_last: &Twin,
+    all: &Model,
+    but_last: &Model,
     what: &str,
 ) -> &'static str {
     let whole = log(log_blocks);
@@ -221,15 +221,15 @@ fn salvage_goes_on_with_what_is_readable_and_lists_what_is_not() {
         assert!(Map::open(device.clone(), region(64)).await.is_err());
         map.put(11, b"new");
         map.commit().await.unwrap();
-        let twin = contents(&map);
-        let (map, replay) = expect(device.clone(), region(64), &twin).await;
+        let model = contents(&map);
+        let (map, replay) = expect(device.clone(), region(64), &model).await;
         assert_eq!(replay.losses, []);
         for key in 0..100 {
             map.put(key, &[9; 30]);
             map.commit().await.unwrap();
         }
-        let twin = contents(&map);
-        expect(device, region(64), &twin).await;
+        let model = contents(&map);
+        expect(device, region(64), &model).await;
     });
 }
 
@@ -434,7 +434,7 @@ fn an_unreadable_end_may_be_written_over_in_part_and_be_readable_again() {
 }
 
 #[test]
-fn an_unreadable_end_is_reported_until_the_first_commit_and_left_alone_by_a_close() {
+fn an_unreadable_end_is_reported_until_the_first_commit_and_kept_by_a_close() {
     run(async {
         let (device, all, but_last) = grown(64, 6).await;
         let fault = Fault::new(device.clone(), Rng::from_seed(1));
@@ -537,7 +537,7 @@ fn a_salvage_of_a_log_with_a_doubted_batch_lists_it_and_keeps_its_note() {
 }
 
 /// A map whose last commit a power cut hit, with sectors that cannot be read; none if nothing is indeterminate.
-async fn with_unreadable_end(seed: u64) -> Option<(Rc<Crash>, Map, Twin)> {
+async fn with_unreadable_end(seed: u64) -> Option<(Rc<Crash>, Map, Model)> {
     let size = Bytes((1 << 20) + 80 * BLOCK);
     let device = Crash::new("crash", size, Rng::from_seed(seed));
     let map = Map::format(device.clone(), region(64), identity());
@@ -555,12 +555,12 @@ async fn with_unreadable_end(seed: u64) -> Option<(Rc<Crash>, Map, Twin)> {
     let device = device.restart(Rng::from_seed(seed));
     let (map, replay) = Map::open(device.clone(), region(64)).await.unwrap();
     replay.unreadable_at?;
-    let twin = contents(&map);
-    Some((device, map, twin))
+    let model = contents(&map);
+    Some((device, map, model))
 }
 
 #[test]
-fn a_power_cut_at_any_step_after_an_unreadable_end_leaves_it_reported_or_a_commit_there() {
+fn a_power_cut_after_an_unreadable_end_leaves_it_reported_or_a_commit_there() {
     run(async {
         let (mut reported, mut committed, mut doubted) = (0, 0, 0);
         for seed in 0..40 {
@@ -666,8 +666,8 @@ async fn renewed_after(input: &[u8]) {
     let (map, _) = Map::open_salvage(device.clone(), span).await.unwrap();
     map.put(1, b"after");
     map.commit().await.unwrap();
-    let twin = contents(&map);
-    let (map, replay) = expect(device.clone(), span, &twin).await;
+    let model = contents(&map);
+    let (map, replay) = expect(device.clone(), span, &model).await;
     assert_eq!(replay.losses, []);
     // And it stays a ledger, around its end and beyond.
     for key in 0..40 {

@@ -5,5 +5,5 @@ mod crash;
 mod damage;
 mod forge;
 mod format;
+mod model;
 mod promises;
-mod twin;

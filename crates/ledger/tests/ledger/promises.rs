@@ -27,7 +27,7 @@ fn what_was_committed_is_there_after_a_reopen_and_what_was_not_is_gone() {
         map.commit().await.unwrap();
         map.put(4, b"staged, never committed");
         let (map, replay) = Map::open(device, region(64)).await.unwrap();
-        let expected = Twin::from([(2, b"two".to_vec()), (3, Vec::new())]);
+        let expected = Model::from([(2, b"two".to_vec()), (3, Vec::new())]);
         assert_eq!(contents(&map), expected);
         assert_eq!((replay.records, replay.batches), (5, 2));
         assert_eq!((replay.clean, replay.torn_tail), (false, false));
@@ -131,7 +131,12 @@ fn a_batch_waits_for_those_prepared_before_it() {
         ledger.commit(first).await.unwrap();
         second.await.unwrap();
         assert_eq!(
-            open_slots(device, region(64)).await.unwrap().1.twin().len(),
+            open_slots(device, region(64))
+                .await
+                .unwrap()
+                .1
+                .model()
+                .len(),
             2
         );
     });
@@ -156,7 +161,7 @@ fn a_dropped_batch_fails_the_ledger_instead_of_leaving_a_hole() {
         let refused = ledger.commit(last).await.unwrap_err();
         let cause = Box::new(LedgerError::Dropped);
         assert_eq!(refused, LedgerError::Failed { first: cause });
-        let kept = open_slots(device, region(64)).await.unwrap().1.twin();
+        let kept = open_slots(device, region(64)).await.unwrap().1.model();
         assert_eq!(kept.keys().copied().collect::<Vec<_>>(), [1]);
     });
 }
@@ -211,8 +216,8 @@ fn after_a_failed_commit_nothing_more_is_taken_until_a_reopen() {
         assert_eq!(map.commit().await.unwrap_err(), failed);
         assert_eq!(map.ledger().set_payload(b"x").await.unwrap_err(), failed);
         assert_eq!(map.ledger().close().await.unwrap_err(), failed);
-        let twin = Twin::from([(1, b"before".to_vec())]);
-        let (map, _) = expect(fault.clone(), region(64), &twin).await;
+        let model = Model::from([(1, b"before".to_vec())]);
+        let (map, _) = expect(fault.clone(), region(64), &model).await;
         map.put(2, b"works");
         map.commit().await.unwrap();
     });
@@ -341,7 +346,7 @@ fn no_superblock_is_a_clear_error_and_one_is_enough() {
             .unwrap();
         map.put(1, b"v");
         map.commit().await.unwrap();
-        let twin = contents(&map);
+        let model = contents(&map);
         let superblocks = Span::new(region(64).start, Bytes(2 * BLOCK));
         let whole = device.contents(superblocks);
         for slot in 0..2 {
@@ -349,7 +354,7 @@ fn no_superblock_is_a_clear_error_and_one_is_enough() {
             let mut bad = whole.clone();
             bad[at..at + 512].fill(0xee);
             device.load(superblocks.start, &bad);
-            expect(device.clone(), region(64), &twin).await;
+            expect(device.clone(), region(64), &model).await;
         }
         let mut bad = whole.clone();
         bad[100] ^= 1;
@@ -452,12 +457,12 @@ fn more_live_records_than_the_region_holds_are_refused_with_numbers() {
         let map = Map::format(device.clone(), region(16), identity())
             .await
             .unwrap();
-        let mut twin = Twin::new();
+        let mut model = Model::new();
         let refused = loop {
-            let key = twin.len() as u64;
+            let key = model.len() as u64;
             map.put(key, &[1; 1000]);
             match map.commit().await {
-                Ok(()) => twin.insert(key, vec![1; 1000]),
+                Ok(()) => model.insert(key, vec![1; 1000]),
                 Err(refused) => break refused,
             };
         };
@@ -467,13 +472,13 @@ fn more_live_records_than_the_region_holds_are_refused_with_numbers() {
             "{refused}"
         );
         // Half of the log's 16 blocks hold 32 such records, less what headers and the cut of blocks take.
-        assert!((26..=32).contains(&twin.len()), "{} records", twin.len());
-        expect(device, region(16), &twin).await;
+        assert!((26..=32).contains(&model.len()), "{} records", model.len());
+        expect(device, region(16), &model).await;
     });
 }
 
 #[test]
-fn what_a_killed_process_left_in_the_devices_cache_is_made_durable_before_more_is_written() {
+fn what_a_killed_process_left_in_the_device_cache_is_made_durable_first() {
     run(async {
         let crash = Crash::new("crash", Bytes::mib(2), Rng::from_seed(5));
         crash.set_survival(Survival::Nothing);
@@ -547,8 +552,8 @@ fn a_device_that_takes_little_at_once_gets_a_batch_in_pieces() {
             }
             map.commit().await.unwrap();
         }
-        let twin = contents(&map);
-        expect(device, region(64), &twin).await;
+        let model = contents(&map);
+        expect(device, region(64), &model).await;
     });
 }
 

@@ -76,7 +76,7 @@ impl Admission {
 
 /// What a request looks like beside those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct StreamPosition {
     /// Does it continue a stream?
     pub sequential: bool,
     /// How far its stream has come, this request included.
@@ -120,7 +120,7 @@ struct Stream {
     /// New ground it covered.
     length: Bytes,
     exact: u32,
-    strays: u32,
+    out_of_order: u32,
 }
 
 impl Stream {
@@ -129,7 +129,7 @@ impl Stream {
             next,
             length: Bytes(0),
             exact: 0,
-            strays: 0,
+            out_of_order: 0,
         }
     }
 
@@ -138,9 +138,9 @@ impl Stream {
         if request.start == self.next {
             self.exact += 1;
         } else {
-            self.strays += 1;
+            self.out_of_order += 1;
         }
-        if self.strays > self.exact + Streams::STRAYS_FREE {
+        if self.out_of_order > self.exact + Streams::OUT_OF_ORDER_FREE {
             *self = Stream::at(request.start);
         }
         let end = self.next.max(request.end());
@@ -149,8 +149,8 @@ impl Stream {
         self.length += new.min(request.len);
         self.next = end;
         // Old behaviour counts less than new.
-        if self.exact + self.strays >= 64 {
-            (self.exact, self.strays) = (self.exact / 2, self.strays / 2);
+        if self.exact + self.out_of_order >= 64 {
+            (self.exact, self.out_of_order) = (self.exact / 2, self.out_of_order / 2);
         }
     }
 }
@@ -159,7 +159,7 @@ impl Streams {
     /// A request this far before or behind the expected place may continue the stream out of order.
     pub const SLACK: Bytes = Bytes::kib(64);
     /// Requests out of order that are forgiven before any exact continuation.
-    const STRAYS_FREE: u32 = 2;
+    const OUT_OF_ORDER_FREE: u32 = 2;
 
     /// Follows up to `most` streams (at least one); from `bypass_at` on they bypass (`None`: never).
     pub fn new(most: u32, bypass_at: Option<Bytes>) -> Streams {
@@ -173,7 +173,7 @@ impl Streams {
     }
 
     /// Takes note of a request.
-    pub fn see(&mut self, request: Span) -> Seen {
+    pub fn see(&mut self, request: Span) -> StreamPosition {
         let found = self.continued(request.start);
         let (number, before) = match found {
             Some(number) => (number, Some(self.streams[number as usize].next)),
@@ -185,7 +185,7 @@ impl Streams {
         self.expect(number, before, next);
         let stream = &self.streams[number as usize];
         self.order.renew(0, number);
-        Seen {
+        StreamPosition {
             sequential: found.is_some() && stream.length > request.len,
             length: stream.length,
             bypass: self.bypass_at.is_some_and(|at| stream.length >= at),
@@ -376,7 +376,7 @@ mod tests {
         let seen = streams.see(page(255));
         assert_eq!(
             seen,
-            Seen {
+            StreamPosition {
                 sequential: true,
                 length: Bytes::mib(1),
                 bypass: true
@@ -390,7 +390,7 @@ mod tests {
         let seen = streams.see(Span::bytes(1 << 30, 1 << 20));
         assert_eq!(
             seen,
-            Seen {
+            StreamPosition {
                 sequential: false,
                 length: Bytes::mib(1),
                 bypass: true
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn interleaved_and_reordered_streams_are_told_apart() {
+    fn interleaved_and_reordered_streams_are_kept_apart() {
         let mut streams = Streams::new(128, Some(Bytes::mib(1)));
         let mut bypassed = [0; 100];
         for step in 0..512u64 {

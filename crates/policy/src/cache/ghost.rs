@@ -147,17 +147,17 @@ mod tests {
     use super::*;
 
     /// The naive reference model: a FIFO of whole keys per set.
-    struct Twin(Vec<VecDeque<u64>>);
+    struct Model(Vec<VecDeque<u64>>);
 
     #[test]
     fn a_ghost_of_fingerprints_agrees_with_fifos_of_keys() {
         let mut chance = crate::cache::tests::Dice::new(11);
         let mut ghost = Ghost::new(64);
-        let mut twin = Twin(vec![VecDeque::new(); 4]);
+        let mut model = Model(vec![VecDeque::new(); 4]);
         let mut hits = 0;
         for _ in 0..20_000 {
             let key = chance.below(150);
-            let set = &mut twin.0[ghost.place(key).0];
+            let set = &mut model.0[ghost.place(key).0];
             let known = set.iter().position(|&k| k == key);
             assert_eq!(ghost.contains(key), known.is_some());
             hits += usize::from(known.is_some());

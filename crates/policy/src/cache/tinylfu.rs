@@ -281,8 +281,8 @@ impl WTinyLfu {
         key_of: &dyn Fn(u32) -> u64,
         may: &mut dyn FnMut(u32) -> bool,
     ) -> Option<u32> {
-        let crowded = self.held[WINDOW] >= self.window_target;
-        let candidate = if crowded {
+        let window_full = self.held[WINDOW] >= self.window_target;
+        let candidate = if window_full {
             self.offer(WINDOW, refused, may)
         } else {
             None

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_and_a_seek_are_told_apart() {
+    fn a_byte_and_a_seek_are_measured_apart() {
         // 50 MB/s and 20 ms: 1 MB in 20 ms, and every second request has to seek.
         let mix = (0..400).map(|i| match i % 4 {
             0 => (1_000_000, 1, 40_000),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_now_and_then_is_no_speed_and_a_disk_that_stays_slow_is_believed() {
+    fn a_rare_stall_changes_no_speed_and_a_disk_that_stays_slow_does() {
         // Flash: 4 KiB in 100 us, and one of 500 stalls for 300 ms.
         let stalls = (0..1_001).map(|i| (4_096, 1, if i % 500 == 499 { 300_000 } else { 100 }));
         let weights = measured(stalls);

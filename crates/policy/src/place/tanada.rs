@@ -311,7 +311,7 @@ impl View {
 }
 
 /// How a disk's queue is seen at this moment.
-struct Seen {
+struct QueueEstimate {
     weights: Weights,
     /// W.
     waiting: Nanos,
@@ -325,7 +325,7 @@ struct Seen {
     net: Nanos,
 }
 
-impl Seen {
+impl QueueEstimate {
     /// W + c_new + net.
     fn score(&self, request: &Request, on: &Candidate) -> Nanos {
         let transfer = self.weights.per_byte(on.local).times(request.bytes);
@@ -390,15 +390,15 @@ impl Tanada {
         }
     }
 
-    fn seen(&self, now: Instant, disk: DiskId) -> Seen {
+    fn seen(&self, now: Instant, disk: DiskId) -> QueueEstimate {
         let unknown = View::default();
         let view = self.disks.get(disk).unwrap_or(&unknown);
         let state = view.state.unwrap_or(State::idle(self.weights));
         let age = now.since(state.at);
         let left = self.options.ageing.map_or(1.0, |tau| kept(age, tau));
-        let seen = Seen {
+        let seen = QueueEstimate {
             weights: state.weights,
-            waiting: self.told(&state, age, left),
+            waiting: self.reported(&state, age, left),
             tail: state.tail,
             end_known: self.options.fresh.is_none_or(|fresh| age <= fresh),
             foremost: state.foremost.filter(|_| self.options.presence),
@@ -422,16 +422,16 @@ impl Tanada {
     /// The work that a state reports, aged.
     ///
     /// Source: COST 3.2 (cost'), aged: `e^(-dt/tau) * max(0, W0 - dt*(1-rho)) + (1 - e^(-dt/tau)) * Wmean`.
-    fn told(&self, state: &State, age: Nanos, kept: f64) -> Nanos {
-        let told = match self.options.device_time {
+    fn reported(&self, state: &State, age: Nanos, kept: f64) -> Nanos {
+        let reported = match self.options.device_time {
             true => state.work,
             false => state.cost,
         };
         if self.options.ageing.is_none() {
-            return told;
+            return reported;
         }
         let idle = 1.0 - state.utilisation.as_f64();
-        let left = (told.0 as f64 - age.0 as f64 * idle).max(0.0);
+        let left = (reported.0 as f64 - age.0 as f64 * idle).max(0.0);
         let mean = state.work_mean.0 as f64;
         Nanos((kept * left + (1.0 - kept) * mean).round() as u64)
     }
@@ -550,7 +550,7 @@ fn kept(age: Nanos, tau: Nanos) -> f64 {
 }
 
 /// With own requests the state does not know of, and their end.
-fn with_own(mut seen: Seen, view: &View, state: &State) -> Seen {
+fn with_own(mut seen: QueueEstimate, view: &View, state: &State) -> QueueEstimate {
     let unknown = view
         .under_way
         .iter()

@@ -1,14 +1,14 @@
 //! Does this reservation fit beside all others, at every moment of its slot?
 //!
 //! ```text
-//! contract -> sweep over the slots it meets -> fits everywhere -> Held -> Committed -> gone
+//! contract -> sweep over the slots it meets -> fits everywhere -> Tentative -> Committed -> gone
 //!                                         '-> no: where, why, the earliest slot, the largest rate
 //! ```
 //!
 //! ```text
-//! (nothing)  -> Held       hold       room in time and space is set aside until `until`
-//! Held       -> Committed  commit
-//! Held       -> (nothing)  release, expire (at `until`)
+//! (nothing)  -> Tentative  hold       room in time and space is set aside until `until`
+//! Tentative  -> Committed  commit
+//! Tentative  -> (nothing)  release, expire (at `until`)
 //! Committed  -> (nothing)  release, expire (when its slot has ended)
 //! ```
 //!
@@ -46,7 +46,7 @@ pub struct BookingId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Set aside until then, in case the rest of a larger reservation works out.
-    Held {
+    Tentative {
         /// Gone from this second on.
         until: Second,
     },
@@ -266,7 +266,7 @@ impl Calendar {
         let id = BookingId(self.next_id);
         self.space.reserve(id, contract.space)?;
         self.next_id += 1;
-        let state = State::Held { until };
+        let state = State::Tentative { until };
         self.bookings.insert(id, Booking { contract, state });
         Ok(id)
     }
@@ -295,7 +295,7 @@ impl Calendar {
     /// Drops what was held too long and what is over; answers their numbers.
     pub fn expire(&mut self, now: Second) -> Vec<BookingId> {
         let over = |booking: &Booking| {
-            let held_too_long = matches!(booking.state, State::Held { until } if until <= now);
+            let held_too_long = matches!(booking.state, State::Tentative { until } if until <= now);
             held_too_long || booking.contract.slot.end <= now
         };
         let bookings = self.bookings.iter();

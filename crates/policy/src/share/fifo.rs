@@ -10,8 +10,8 @@ use base::{Bytes, Instant, Nanos};
 
 use super::sessions::Sessions;
 use super::{
-    Closed, Costs, Dispatch, EnqueueError, Event, Figures, Lane, Limits, Next, OpenError, Request,
-    Scheduler, SessionId, Terms, Totals,
+    Closed, Costs, Dispatch, EnqueueError, Event, Lane, Limits, Next, OpenError, Request,
+    Scheduler, SessionCounters, SessionId, Terms, Totals,
 };
 
 /// Whole requests in the order they came.
@@ -76,7 +76,7 @@ impl Scheduler for Fifo {
         self.sessions.set_costs(now, costs);
     }
 
-    fn figures(&mut self, now: Instant, session: SessionId) -> Option<Figures> {
+    fn figures(&mut self, now: Instant, session: SessionId) -> Option<SessionCounters> {
         self.sessions.figures(now, session)
     }
 

@@ -76,7 +76,7 @@ impl Windows {
 
 /// What a session was promised and what it got.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Figures {
+pub struct SessionCounters {
     /// Bytes per second promised.
     pub promised: BytesPerSec,
     /// The part of the device's time that takes.
@@ -157,7 +157,7 @@ pub(super) struct Done {
     /// What was delivered, at the model's prices.
     pub work: Nanos,
     /// What was promised to sessions while they had something outstanding.
-    pub owed: Nanos,
+    pub entitlement: Nanos,
 }
 
 /// The window of one session that runs now, and the sum of those before.
@@ -351,16 +351,18 @@ impl Meter {
 
     fn blame(&self, done: Done) -> Cause {
         let work = done.work.saturating_sub(self.done_before.work);
-        let owed = done.owed.saturating_sub(self.done_before.owed);
-        if work < owed {
+        let entitlement = done
+            .entitlement
+            .saturating_sub(self.done_before.entitlement);
+        if work < entitlement {
             Cause::Capacity
         } else {
             Cause::Scheduler
         }
     }
 
-    pub(super) fn figures(&self) -> Figures {
-        Figures {
+    pub(super) fn figures(&self) -> SessionCounters {
+        SessionCounters {
             promised: self.promised,
             share: self.share,
             window: self.window,

@@ -11,7 +11,7 @@
 //!
 //! Beside it stands what makes a promise a promise: the [`calendar`] that admits only what fits, the
 //! estimator of what the device can do ([`capacity`]), and the count of what was not kept
-//! ([`Figures`], [`violations`]).
+//! ([`SessionCounters`], [`violations`]).
 //!
 //! Pure: no clock, device, thread or chance. The store carries the decisions out; experiments run this
 //! same code in virtual time.
@@ -49,7 +49,7 @@ pub use contract::{Contract, Probability, Second, Slot};
 pub use cost::{Cost, Costs, Direction, Share};
 pub use depth::{DepthControl, DepthOptions};
 pub use fifo::Fifo;
-pub use figures::{Cause, Event, Figures, Shed, Windows};
+pub use figures::{Cause, Event, SessionCounters, Shed, Windows};
 pub use headroom::{Headroom, Mix, Point};
 pub use kind::{Kind, Options, UnknownKind, build};
 pub use load::{load, total_of};
@@ -219,7 +219,7 @@ pub struct Closed {
     /// Requests not handed out in full; they will not be. Pieces at the device still complete.
     pub unserved: Vec<Ticket>,
     /// What it got, to the end.
-    pub figures: Figures,
+    pub figures: SessionCounters,
 }
 
 /// Why no session was opened.
@@ -310,7 +310,7 @@ pub trait Scheduler {
     fn set_costs(&mut self, now: Instant, costs: Costs);
 
     /// What a session was promised and got until `now`.
-    fn figures(&mut self, now: Instant, session: SessionId) -> Option<Figures>;
+    fn figures(&mut self, now: Instant, session: SessionId) -> Option<SessionCounters>;
 
     /// Sums over all sessions, open and closed.
     fn totals(&self) -> Totals;

@@ -36,8 +36,8 @@ use base::{Bytes, Instant, Nanos};
 use super::sessions::Sessions;
 use super::split::proportion;
 use super::{
-    BytesPerSec, Closed, Costs, Dispatch, EnqueueError, Event, Figures, Lane, Limits, Next,
-    OpenError, Request, Scheduler, SessionId, Terms, Totals,
+    BytesPerSec, Closed, Costs, Dispatch, EnqueueError, Event, Lane, Limits, Next, OpenError,
+    Request, Scheduler, SessionCounters, SessionId, Terms, Totals,
 };
 
 /// The parameters of the published method.
@@ -277,7 +277,7 @@ impl Scheduler for Rounds {
         self.sessions.set_costs(now, costs);
     }
 
-    fn figures(&mut self, now: Instant, session: SessionId) -> Option<Figures> {
+    fn figures(&mut self, now: Instant, session: SessionId) -> Option<SessionCounters> {
         self.sessions.figures(now, session)
     }
 

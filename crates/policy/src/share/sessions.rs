@@ -16,8 +16,8 @@ use base::{Bytes, Instant, Nanos};
 
 use super::figures::{Done, Meter};
 use super::{
-    Class, Closed, Costs, Direction, Dispatch, EnqueueError, Event, Figures, Lane, OpenError,
-    Request, SessionId, Share, Terms,
+    Class, Closed, Costs, Direction, Dispatch, EnqueueError, Event, Lane, OpenError, Request,
+    SessionCounters, SessionId, Share, Terms,
 };
 
 /// What bounds a scheduler's memory.
@@ -379,7 +379,7 @@ impl<S> Sessions<S> {
         }
     }
 
-    pub fn figures(&mut self, now: Instant, id: SessionId) -> Option<Figures> {
+    pub fn figures(&mut self, now: Instant, id: SessionId) -> Option<SessionCounters> {
         self.roll(now, id);
         Some(self.table.get(&id)?.meter.figures())
     }
@@ -410,8 +410,8 @@ impl<S> Sessions<S> {
     /// Counts the entitlement until now.
     fn count_to(&mut self, now: Instant) {
         let passed = now.since(self.counted_to);
-        let owed = u128::from(self.asking.0) * u128::from(passed.0);
-        self.done.owed += Nanos((owed / u128::from(Share::WHOLE.0)) as u64);
+        let entitlement = u128::from(self.asking.0) * u128::from(passed.0);
+        self.done.entitlement += Nanos((entitlement / u128::from(Share::WHOLE.0)) as u64);
         self.counted_to = now;
     }
 

@@ -42,8 +42,8 @@ use base::{Bytes, Instant, Nanos};
 use super::sessions::{Entry, Sessions};
 use super::{
     Class, Closed, Costs, DepthControl, DepthOptions, Direction, Dispatch, EnqueueError, Event,
-    Figures, Lane, Limits, Next, OpenError, Request, Scheduler, SessionId, Share, Shed, Terms,
-    Totals,
+    Lane, Limits, Next, OpenError, Request, Scheduler, SessionCounters, SessionId, Share, Shed,
+    Terms, Totals,
 };
 
 /// The parameters of the tags.
@@ -480,7 +480,7 @@ impl Scheduler for Tags {
         }
     }
 
-    fn figures(&mut self, now: Instant, session: SessionId) -> Option<Figures> {
+    fn figures(&mut self, now: Instant, session: SessionId) -> Option<SessionCounters> {
         self.sessions.figures(now, session)
     }
 

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dearer_workload_is_not_overload_for_ever_but_moves_do_not_become_the_norm() {
+    fn a_dearer_workload_is_no_lasting_overload_and_moves_are_not_the_norm() {
         let (mut alone, mut moving) = (known(5), known(5));
         for _ in 0..5 * 600 {
             alone.sample(&seen(20, 20));

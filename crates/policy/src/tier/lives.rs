@@ -99,7 +99,7 @@ impl Lifetimes {
 #[derive(Debug, Clone)]
 pub struct Lives {
     /// So many intervals in a row without being hot end a life.
-    patience: u64,
+    grace: u64,
     now: u64,
     /// For each that lives, the first and the last interval in which it was hot.
     alive: Map<u32, (u64, u64)>,
@@ -107,11 +107,11 @@ pub struct Lives {
 }
 
 impl Lives {
-    /// A life ends when its extent was not hot for `patience` intervals in a row (at least 1); those do not count as
+    /// A life ends when its extent was not hot for `grace` intervals in a row (at least 1); those do not count as
     /// lived.
-    pub fn new(patience: u64) -> Lives {
+    pub fn new(grace: u64) -> Lives {
         Lives {
-            patience: patience.max(1),
+            grace: grace.max(1),
             now: 0,
             alive: Map::default(),
             lifetimes: Lifetimes::default(),
@@ -137,9 +137,9 @@ impl Lives {
                 self.lifetimes.lived(age);
             }
         }
-        let (now, patience, lifetimes) = (self.now, self.patience, &mut self.lifetimes);
+        let (now, grace, lifetimes) = (self.now, self.grace, &mut self.lifetimes);
         self.alive.retain(|_, (first, last)| {
-            let ends = now - *last >= patience;
+            let ends = now - *last >= grace;
             if ends {
                 lifetimes.ended(*last - *first);
             }
@@ -237,19 +237,19 @@ mod tests {
         #[test]
         fn counts_are_those_of_a_plain_list(
             hot in prop::collection::vec(prop::collection::vec(any::<bool>(), 3), 0..60),
-            patience in 1u64..4,
+            grace in 1u64..4,
         ) {
-            let mut lives = Lives::new(patience);
+            let mut lives = Lives::new(grace);
             for of_interval in &hot {
                 lives.interval((0..3).filter(|extent| of_interval[*extent as usize]));
             }
             let (mut lived, mut ended) = ([0.0; CLASSES], [0.0; CLASSES]);
             for extent in 0..3 {
                 let times: Vec<u64> = (0..hot.len()).filter(|at| hot[*at][extent]).map(|at| at as u64).collect();
-                for life in times.chunk_by(|a, b| b - a <= patience) {
+                for life in times.chunk_by(|a, b| b - a <= grace) {
                     let (first, last) = (life[0], life[life.len() - 1]);
                     (0..=last - first).for_each(|age| lived[class(age)] += 1.0);
-                    if last + patience < hot.len() as u64 {
+                    if last + grace < hot.len() as u64 {
                         ended[class(last - first)] += 1.0;
                     }
                 }

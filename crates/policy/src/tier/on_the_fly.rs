@@ -130,7 +130,7 @@ impl OnTheFly {
     /// Regions that stayed away too long go, each on its own.
     ///
     /// Source: AST 3.2.2.3, figures 3 and 4.
-    fn send_down(&mut self, groups: &[Group], moves: &mut Vec<Move>) {
+    fn demote(&mut self, groups: &[Group], moves: &mut Vec<Move>) {
         let timeout = self.parameters.timeout;
         self.up.retain(|region, absent| {
             let at = groups.partition_point(|group| group.last < *region);
@@ -152,7 +152,7 @@ impl OnTheFly {
     /// Source: AST 3.2.2.2, figure 2.
     ///
     /// Choice: when the fast tier is full newcomers are skipped, and no region is demoted for them.
-    fn send_up(&mut self, group: &Group, moves: &mut Vec<Move>) {
+    fn promote(&mut self, group: &Group, moves: &mut Vec<Move>) {
         for region in (group.first.0..=group.last.0).map(Region) {
             if self.up.len() >= self.room {
                 return;
@@ -203,9 +203,9 @@ impl TierPolicy for OnTheFly {
         groups.sort_unstable_by_key(|group| group.first);
         // Step 6, then those that are promoted.
         let mut moves = Vec::new();
-        self.send_down(&groups, &mut moves);
+        self.demote(&groups, &mut moves);
         for group in by_ios.iter().filter(|group| group.moves) {
-            self.send_up(group, &mut moves);
+            self.promote(group, &mut moves);
         }
         let members = |group: &Group| (group.first.0..=group.last.0).map(Region);
         let candidates = groups.iter().flat_map(members).collect();

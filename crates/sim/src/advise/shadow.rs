@@ -182,7 +182,7 @@ pub struct Shadow {
     rate: f64,
     threshold: u64,
     since: Instant,
-    seen: Seen,
+    counters: Counters,
     shards: Shards,
     minis: Vec<Mini>,
     // Of the last moments.
@@ -193,7 +193,7 @@ pub struct Shadow {
 
 /// What was asked.
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct Counters {
     requests: u64,
     pages: u64,
     passed: u64,
@@ -222,7 +222,7 @@ impl Shadow {
             rate,
             threshold: (rate * 2f64.powi(32)) as u64,
             since: now,
-            seen: Seen::default(),
+            counters: Counters::default(),
             shards: Shards::new(Sample::Blocks { most, rate }, options.seed),
             minis: FOURTHS.map(mini).into(),
             streams: Streams::default(),
@@ -254,7 +254,7 @@ impl Shadow {
     /// Too much for a shadow? Then it begins anew, smaller.
     #[cold]
     fn spend(&mut self, at: Instant, sampled: u64) {
-        self.seen.sampled += sampled;
+        self.counters.sampled += sampled;
         if at.since(self.second) >= Nanos::secs(1) {
             (self.second, self.in_second) = (at, 0);
         }
@@ -266,11 +266,11 @@ impl Shadow {
 
     /// What it found until `now`.
     pub fn findings(&self, now: Instant) -> Findings {
-        let seen = self.seen;
+        let counters = self.counters;
         let seconds = now.since(self.since).secs_f64();
         let curve = self.shards.curve();
         // Of the pages looked at, how many among all?
-        let looked = 1.0 - share(seen.passed as f64, seen.pages as f64);
+        let looked = 1.0 - share(counters.passed as f64, counters.pages as f64);
         let lru = |bytes: f64| looked * (1.0 - curve.at(bytes / PAGE as f64).miss_ratio);
         let touched = curve.footprint() * PAGE as f64;
         let sizes = FOURTHS.iter().zip(&self.minis).map(|(fourths, mini)| {
@@ -279,7 +279,7 @@ impl Shadow {
             self.at_size(size_bytes, mini, lru_hit_ratio, seconds)
         });
         let sizes: Vec<AtSize> = sizes.collect();
-        let (chosen, reasons) = advice(&sizes, seen.sampled, self.minis[PRESENT].frames());
+        let (chosen, reasons) = advice(&sizes, counters.sampled, self.minis[PRESENT].frames());
         let points = (1..=POINTS).map(|point| {
             let bytes = touched * f64::from(point) / f64::from(POINTS);
             LruPoint {
@@ -289,10 +289,10 @@ impl Shadow {
         });
         Findings {
             watched_seconds: seconds,
-            requests: seen.requests,
-            pages: seen.pages,
-            passed_pages: seen.passed,
-            sampled: seen.sampled,
+            requests: counters.requests,
+            pages: counters.pages,
+            passed_pages: counters.passed,
+            sampled: counters.sampled,
             rate: self.rate,
             footprint_bytes: touched as u64,
             policy: self.options.policy.to_string(),
@@ -308,9 +308,9 @@ impl Shadow {
     }
 
     fn at_size(&self, size_bytes: u64, mini: &Mini, lru_hit_ratio: f64, seconds: f64) -> AtSize {
-        let (seen, counts) = (self.seen, mini.counts);
+        let (counters, counts) = (self.counters, mini.counts);
         let scaled = |sampled: u64| sampled as f64 / self.rate;
-        let (reads, writes) = (seen.reads as f64, seen.writes as f64);
+        let (reads, writes) = (counters.reads as f64, counters.writes as f64);
         let write = self.options.mode.write;
         let read_misses = scaled(counts.read_misses).min(reads);
         let write_misses = scaled(counts.write_misses).min(writes);
@@ -319,12 +319,12 @@ impl Shadow {
             // Each write goes there.
             false => writes,
         };
-        let slow = seen.passed as f64 + read_misses + homeward;
+        let slow = counters.passed as f64 + read_misses + homeward;
         let written = match write {
             WriteMode::Around => 0.0,
             _ => writes,
         };
-        let pages = seen.pages as f64;
+        let pages = counters.pages as f64;
         AtSize {
             size_bytes,
             hit_ratio: share(reads + writes - read_misses - write_misses, pages),
@@ -353,18 +353,18 @@ impl Observer for Shadow {
         let from = span.start.byte();
         let first = from / PAGE;
         let pages = from.saturating_add(span.len.0).div_ceil(PAGE) - first;
-        self.seen.requests += 1;
-        self.seen.pages += pages;
+        self.counters.requests += 1;
+        self.counters.pages += pages;
         let stream = self.streams.see(from, span.len.0);
         if self.options.bypass.is_some_and(|bypass| stream >= bypass.0) {
-            self.seen.passed += pages;
+            self.counters.passed += pages;
             return;
         }
         let looked = pages.min(PAGES_MAX);
-        self.seen.passed += pages - looked;
+        self.counters.passed += pages - looked;
         match write {
-            false => self.seen.reads += looked,
-            true => self.seen.writes += looked,
+            false => self.counters.reads += looked,
+            true => self.counters.writes += looked,
         }
         let mut sampled = 0;
         for page in first..first + looked {

@@ -45,7 +45,7 @@ impl Default for Mode {
 /// What came of one simulation. An access is one object asked for; a request is a line of the trace and
 /// a hit if all its objects are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Tally {
+pub struct Counters {
     /// Objects asked for.
     pub accesses: u64,
     /// Those not resident.
@@ -76,7 +76,7 @@ pub struct Tally {
     pub dirty_bytes: u64,
 }
 
-impl Tally {
+impl Counters {
     /// Misses per access.
     pub fn miss_ratio(&self) -> f64 {
         ratio(self.misses, self.accesses)
@@ -124,7 +124,7 @@ pub(super) fn ratio(part: u64, whole: u64) -> f64 {
 /// assert_eq!((tally.accesses, tally.misses, tally.missed_bytes), (5, 4, 16384));
 /// # Ok::<(), sim::cache::LoadError>(())
 /// ```
-pub fn simulate(trace: &Compact, kind: Kind, objects: u64, mode: Mode) -> Tally {
+pub fn simulate(trace: &Compact, kind: Kind, objects: u64, mode: Mode) -> Counters {
     simulate_watched(trace, kind, objects, mode, &mut ())
 }
 
@@ -171,16 +171,16 @@ pub(crate) fn simulate_watched(
     objects: u64,
     mode: Mode,
     watch: &mut impl Watch,
-) -> Tally {
+) -> Counters {
     assert!(objects > 0, "a cache has room for at least one object");
     // More room than objects changes nothing: nothing ever leaves.
     let capacity = objects.min(u64::from(trace.footprint())) as u32;
     // One monomorphic simulation per policy: a virtual call per access would cost a third of the rate.
     // As `policy::cache::build` and `build_remembering` choose.
-    let ghosts = mode.admission == Rule::SecondAccess;
+    let remembers = mode.admission == Rule::SecondAccess;
     macro_rules! run {
         ($policy:expr) => {
-            match ghosts {
+            match remembers {
                 true => run(trace, Remembering::new($policy), mode, watch),
                 false => run(trace, $policy, mode, watch),
             }
@@ -197,9 +197,14 @@ pub(crate) fn simulate_watched(
     }
 }
 
-fn run<P: Replacement, W: Watch>(trace: &Compact, policy: P, mode: Mode, watch: &mut W) -> Tally {
+fn run<P: Replacement, W: Watch>(
+    trace: &Compact,
+    policy: P,
+    mode: Mode,
+    watch: &mut W,
+) -> Counters {
     let mut cell = Cell::new(policy, trace.footprint(), trace.unit(), mode, watch);
-    let mut tally = Tally::default();
+    let mut counters = Counters::default();
     let (mut missed, mut fresh) = (false, true);
     trace.each(|access| {
         if fresh {
@@ -211,29 +216,29 @@ fn run<P: Replacement, W: Watch>(trace: &Compact, policy: P, mode: Mode, watch: 
             cell.watch.end();
             match access.write {
                 false => {
-                    tally.reads += 1;
-                    tally.missed_reads += u64::from(missed);
+                    counters.reads += 1;
+                    counters.missed_reads += u64::from(missed);
                 }
                 true => {
-                    tally.writes += 1;
-                    tally.missed_writes += u64::from(missed);
+                    counters.writes += 1;
+                    counters.missed_writes += u64::from(missed);
                 }
             }
             missed = false;
         }
     });
     let moved = cell.finish();
-    let tally = Tally {
+    let counters = Counters {
         accesses: trace.accesses(),
         bytes: trace.bytes(),
-        reads: tally.reads,
-        missed_reads: tally.missed_reads,
-        writes: tally.writes,
-        missed_writes: tally.missed_writes,
+        reads: counters.reads,
+        missed_reads: counters.missed_reads,
+        writes: counters.writes,
+        missed_writes: counters.missed_writes,
         ..moved
     };
-    assert_eq!(tally.reads + tally.writes, trace.requests());
-    tally
+    assert_eq!(counters.reads + counters.writes, trace.requests());
+    counters
 }
 
 const NONE: u32 = u32::MAX;
@@ -260,7 +265,7 @@ struct Cell<'a, P, W> {
     /// Frames given up before their time.
     free: Vec<u32>,
     // Counts; those of requests are the caller's.
-    tally: Tally,
+    counters: Counters,
 }
 
 impl<'a, P: Replacement, W: Watch> Cell<'a, P, W> {
@@ -285,7 +290,7 @@ impl<'a, P: Replacement, W: Watch> Cell<'a, P, W> {
             frames: Vec::with_capacity(policy.capacity() as usize),
             free: Vec::new(),
             policy,
-            tally: Tally::default(),
+            counters: Counters::default(),
         }
     }
 
@@ -301,8 +306,8 @@ impl<'a, P: Replacement, W: Watch> Cell<'a, P, W> {
             }
             return true;
         }
-        self.tally.misses += 1;
-        self.tally.missed_bytes += u64::from(access.bytes);
+        self.counters.misses += 1;
+        self.counters.missed_bytes += u64::from(access.bytes);
         match access.write {
             true => self.write_miss(access, frame),
             false => self.read_miss(access),
@@ -322,12 +327,12 @@ impl<'a, P: Replacement, W: Watch> Cell<'a, P, W> {
             (true, Some(unit)) => unit,
             _ => access.bytes,
         };
-        self.tally.slow_bytes_read += u64::from(bytes);
+        self.counters.slow_bytes_read += u64::from(bytes);
         self.watch.step(Step::SlowRead {
             block: access.block,
         });
         if admitted {
-            self.tally.flash_bytes_written += u64::from(bytes);
+            self.counters.flash_bytes_written += u64::from(bytes);
             let frame = self.insert(access.block);
             self.watch.step(Step::Fill { frame });
         }
@@ -352,8 +357,8 @@ impl<'a, P: Replacement, W: Watch> Cell<'a, P, W> {
 
     #[inline(always)]
     fn slow_write(&mut self, access: Access) {
-        self.tally.slow_bytes_written += u64::from(access.bytes);
-        self.tally.slow_writes += 1;
+        self.counters.slow_bytes_written += u64::from(access.bytes);
+        self.counters.slow_writes += 1;
         self.watch.step(Step::SlowWrite {
             block: access.block,
         });
@@ -362,7 +367,7 @@ impl<'a, P: Replacement, W: Watch> Cell<'a, P, W> {
     #[inline(always)]
     fn written(&mut self, frame: u32, access: Access) {
         let bytes = access.bytes;
-        self.tally.flash_bytes_written += u64::from(bytes);
+        self.counters.flash_bytes_written += u64::from(bytes);
         self.watch.step(Step::FastWrite { frame });
         if self.mode.write.keeps_dirty() {
             let dirty = &mut self.frames[frame as usize].dirty;
@@ -377,7 +382,7 @@ impl<'a, P: Replacement, W: Watch> Cell<'a, P, W> {
 
     #[inline(always)]
     fn insert(&mut self, block: u32) -> u32 {
-        self.tally.promotions += 1;
+        self.counters.promotions += 1;
         let fresh = Frame { block, dirty: 0 };
         let frame = if let Some(frame) = self.free.pop() {
             self.frames[frame as usize] = fresh;
@@ -395,8 +400,8 @@ impl<'a, P: Replacement, W: Watch> Cell<'a, P, W> {
             let old = std::mem::replace(&mut self.frames[victim as usize], fresh);
             self.place[old.block as usize] = NONE;
             if old.dirty > 0 {
-                self.tally.slow_bytes_written += u64::from(old.dirty);
-                self.tally.slow_writes += 1;
+                self.counters.slow_bytes_written += u64::from(old.dirty);
+                self.counters.slow_writes += 1;
                 self.watch.step(Step::Clean { block: old.block });
             }
             victim
@@ -406,10 +411,10 @@ impl<'a, P: Replacement, W: Watch> Cell<'a, P, W> {
         frame
     }
 
-    fn finish(mut self) -> Tally {
+    fn finish(mut self) -> Counters {
         let dirty = self.frames.iter().map(|frame| u64::from(frame.dirty));
-        self.tally.dirty_bytes = dirty.sum();
-        self.tally
+        self.counters.dirty_bytes = dirty.sum();
+        self.counters
     }
 }
 
@@ -444,17 +449,20 @@ mod tests {
 
     #[test]
     fn a_dirty_block_reaches_the_slow_device_when_it_leaves() -> Result<(), LoadError> {
-        let tally = simulate(&trace("w1 w1 r2 r3 r3")?, Kind::Lru, 2, Mode::default());
-        assert_eq!((tally.accesses, tally.misses, tally.promotions), (5, 3, 3));
-        // Two writes and two fills; block 1 leaves dirty.
-        assert_eq!(tally.flash_bytes_written, 4 * 4096);
+        let counters = simulate(&trace("w1 w1 r2 r3 r3")?, Kind::Lru, 2, Mode::default());
         assert_eq!(
-            (tally.slow_bytes_read, tally.slow_bytes_written),
+            (counters.accesses, counters.misses, counters.promotions),
+            (5, 3, 3)
+        );
+        // Two writes and two fills; block 1 leaves dirty.
+        assert_eq!(counters.flash_bytes_written, 4 * 4096);
+        assert_eq!(
+            (counters.slow_bytes_read, counters.slow_bytes_written),
             (2 * 4096, 4096)
         );
-        assert_eq!((tally.slow_writes, tally.dirty_bytes), (1, 0));
-        assert_eq!((tally.reads, tally.missed_reads), (3, 2));
-        assert_eq!((tally.writes, tally.missed_writes), (2, 1));
+        assert_eq!((counters.slow_writes, counters.dirty_bytes), (1, 0));
+        assert_eq!((counters.reads, counters.missed_reads), (3, 2));
+        assert_eq!((counters.writes, counters.missed_writes), (2, 1));
         Ok(())
     }
 
@@ -483,9 +491,9 @@ mod tests {
     fn a_read_comes_in_the_second_time_and_a_write_at_once() -> Result<(), LoadError> {
         for kind in Kind::ALL {
             let once = mode(WriteMode::Back, Rule::SecondAccess);
-            let tally = simulate(&trace("r1 r1 r1 w2 r2 r3 r4")?, kind, 3, once);
+            let counters = simulate(&trace("r1 r1 r1 w2 r2 r3 r4")?, kind, 3, once);
             // W-TinyLFU remembers by its sketch, which may take a stranger for an old friend.
-            assert_eq!((tally.misses, tally.promotions), (5, 2), "{kind}");
+            assert_eq!((counters.misses, counters.promotions), (5, 2), "{kind}");
         }
         Ok(())
     }
@@ -496,8 +504,8 @@ mod tests {
         let trace = trace(&text.join(" "))?;
         for kind in Kind::ALL {
             for room in [u64::from(trace.footprint()), 1 << 40] {
-                let tally = simulate(&trace, kind, room, Mode::default());
-                assert_eq!(tally.misses, trace.first_touches(), "{kind}");
+                let counters = simulate(&trace, kind, room, Mode::default());
+                assert_eq!(counters.misses, trace.first_touches(), "{kind}");
             }
             let one = simulate(&trace, kind, 1, Mode::default());
             assert!(one.misses > trace.first_touches(), "{kind}");

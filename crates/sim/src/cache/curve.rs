@@ -277,8 +277,8 @@ impl Part {
     pub fn policy(&self, trace: &Compact, kind: Kind, mode: Mode, sizes: &[u64]) -> Curve {
         self.check(trace);
         let point = |&(objects, mini): &(u64, u64)| {
-            let tally = simulate(&self.part, kind, mini, mode);
-            self.point(trace, objects, tally.misses, tally.missed_bytes)
+            let counters = simulate(&self.part, kind, mini, mode);
+            self.point(trace, objects, counters.misses, counters.missed_bytes)
         };
         self.curve(trace, self.sizes(sizes).par_iter().map(point))
     }
@@ -386,14 +386,14 @@ mod tests {
         let trace = generated(20_000, 900, 5)?;
         let curve = exact_lru(&trace);
         for size in (1..=u64::from(trace.footprint()) + 10).step_by(37) {
-            let tally = simulate(&trace, Kind::Lru, size, Mode::default());
+            let counters = simulate(&trace, Kind::Lru, size, Mode::default());
             let point = curve.at(size as f64);
             assert!(
-                (point.miss_ratio - tally.miss_ratio()).abs() < 1e-12,
+                (point.miss_ratio - counters.miss_ratio()).abs() < 1e-12,
                 "{size}"
             );
             assert!(
-                (point.byte_miss_ratio - tally.byte_miss_ratio()).abs() < 1e-12,
+                (point.byte_miss_ratio - counters.byte_miss_ratio()).abs() < 1e-12,
                 "{size}"
             );
         }

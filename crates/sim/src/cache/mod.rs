@@ -14,7 +14,7 @@
 //! **What is counted.** One *access* asks for one object. With [`Unit::Request`] each request is one
 //! access, to the object its first block address names. With [`Unit::Block`] a request is split, and each of
 //! its blocks is one access; a whole request is a hit only if all its blocks are, which is counted
-//! beside ([`Tally::missed_reads`], [`Tally::missed_writes`]).
+//! beside ([`Counters::missed_reads`], [`Counters::missed_writes`]).
 
 mod belady;
 mod cell;
@@ -29,7 +29,7 @@ mod stack;
 mod tests;
 
 pub use belady::{Bound, Future, Least};
-pub use cell::{Mode, Tally, simulate};
+pub use cell::{Counters, Mode, simulate};
 pub(crate) use cell::{Step, Watch, simulate_watched};
 pub use compact::{Access, Builder, Compact, LoadError, Ops, Unit, UnknownUnit};
 pub use curve::{Curve, Part, Point, Shape, exact_lru};

@@ -194,19 +194,19 @@ impl Plan {
             }
             (Method::Belady, None) => unreachable!("the future is known when it is asked for"),
         };
-        let tally = simulate(trace, kind, objects, self.mode);
+        let counters = simulate(trace, kind, objects, self.mode);
         let row = row(trace, method, size.to_string(), objects, self.mode);
         Row {
-            misses: tally.misses,
-            miss_ratio: tally.miss_ratio(),
-            byte_miss_ratio: tally.byte_miss_ratio(),
-            missed_bytes: tally.missed_bytes,
-            trace_request_misses: Some(tally.missed_reads + tally.missed_writes),
-            trace_request_miss_ratio: Some(tally.request_miss_ratio()),
-            promotions: Some(tally.promotions),
-            flash_bytes_written: Some(tally.flash_bytes_written),
-            slow_bytes_read: Some(tally.slow_bytes_read),
-            slow_bytes_written: Some(tally.slow_bytes_written),
+            misses: counters.misses,
+            miss_ratio: counters.miss_ratio(),
+            byte_miss_ratio: counters.byte_miss_ratio(),
+            missed_bytes: counters.missed_bytes,
+            trace_request_misses: Some(counters.missed_reads + counters.missed_writes),
+            trace_request_miss_ratio: Some(counters.request_miss_ratio()),
+            promotions: Some(counters.promotions),
+            flash_bytes_written: Some(counters.flash_bytes_written),
+            slow_bytes_read: Some(counters.slow_bytes_read),
+            slow_bytes_written: Some(counters.slow_bytes_written),
             ..row
         }
     }

@@ -64,8 +64,8 @@ fn the_bound_on_cloudphysics_is_the_published_one() {
     let refusing = future.misses(&trace, 4_897, Bound::Refusing);
     assert!(refusing.misses <= least.misses);
     for kind in Kind::ALL {
-        let tally = simulate(&trace, kind, 4_897, Mode::default());
-        assert!(tally.misses > least.misses, "{kind}");
+        let counters = simulate(&trace, kind, 4_897, Mode::default());
+        assert!(counters.misses > least.misses, "{kind}");
     }
 }
 
@@ -77,10 +77,10 @@ fn lru_hits_on_the_oltp_pages_as_its_authors_published() {
     assert_eq!(trace.accesses(), 914_145);
     let curve = exact_lru(&trace);
     let percent = [1_000, 2_000, 5_000, 10_000, 15_000].map(|pages| {
-        let tally = simulate(&trace, Kind::Lru, pages, Mode::default());
+        let counters = simulate(&trace, Kind::Lru, pages, Mode::default());
         let one_pass = curve.at(pages as f64).miss_ratio;
-        assert!((one_pass - tally.miss_ratio()).abs() < 1e-12);
-        format!("{:.2}", 100.0 * (1.0 - tally.miss_ratio()))
+        assert!((one_pass - counters.miss_ratio()).abs() < 1e-12);
+        format!("{:.2}", 100.0 * (1.0 - counters.miss_ratio()))
     });
     assert_eq!(percent, ["32.83", "42.47", "53.65", "60.70", "64.63"]);
 }
@@ -96,7 +96,7 @@ fn errors(trace: &Compact) -> (f64, f64) {
 }
 
 #[test]
-fn one_percent_of_the_blocks_of_a_real_trace_tell_its_curve_within_a_hundredth() {
+fn one_percent_of_a_real_traces_blocks_give_its_curve_within_a_hundredth() {
     for unit in [Unit::Request, Unit::PAGE] {
         let Some(trace) = cloudphysics(unit) else {
             return;

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Instant, Nanos, Span, View};
-use device::meter::Totals;
+use device::meter::Counters;
 use device::{Class, Device, DeviceError, Power, WriteFlags};
 use env::sync::{Event, join_all};
 use hybrid::Status;
@@ -93,7 +93,7 @@ impl Depth {
 
 /// What counters said at one moment.
 struct Snapshot {
-    totals: Vec<Totals>,
+    counters: Vec<Counters>,
     powers: Vec<Power>,
     statuses: Vec<Status>,
     depth_time: u128,
@@ -620,7 +620,7 @@ impl Driver {
         let devices = &self.built.devices;
         let power = |device: &Watched| device.model.power().expect("a model knows its power");
         Snapshot {
-            totals: devices.iter().map(|device| device.meter.totals()).collect(),
+            counters: devices.iter().map(|it| it.meter.counters()).collect(),
             powers: devices.iter().map(power).collect(),
             statuses: self
                 .built
@@ -637,8 +637,8 @@ impl Driver {
             return;
         };
         let next = self.snapshot();
-        let devices = (0..next.totals.len()).map(|index| {
-            let since = next.totals[index].since(&last.totals[index]);
+        let devices = (0..next.counters.len()).map(|index| {
+            let since = next.counters[index].since(&last.counters[index]);
             DeviceBin {
                 read: since.all(device::Op::Read).bytes,
                 written: since.all(device::Op::Write).bytes,
@@ -778,7 +778,7 @@ impl Driver {
         seconds: f64,
     ) -> DeviceOutcome {
         let device = &self.built.devices[index];
-        let since = end.totals[index].since(&base.totals[index]);
+        let since = end.counters[index].since(&base.counters[index]);
         let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
         let joules = end.powers[index].joules - base.powers[index].joules;
         DeviceOutcome {
@@ -800,7 +800,7 @@ impl Driver {
     }
 }
 
-fn moved(since: &Totals, op: device::Op) -> Moved {
+fn moved(since: &Counters, op: device::Op) -> Moved {
     let class = |class| since.of(op, class).bytes;
     let all = since.all(op);
     Moved {

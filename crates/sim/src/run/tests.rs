@@ -94,7 +94,7 @@ fn json(outcome: &Outcome) -> String {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_outcome_bit_for_bit_and_another_seed_another() {
+fn the_same_seed_gives_the_same_outcome_bit_for_bit_another_seed_another() {
     let trace = hot_and_cold(3_000, 6, Nanos::millis(5));
     let stack = cached(hybrid::Settings::default());
     for pace in [CLOSED, Pace::Open { speed: 1.5 }] {
@@ -332,7 +332,7 @@ fn an_open_loop_takes_the_time_of_the_trace_over_its_speed() {
 }
 
 #[test]
-fn a_disk_that_cannot_keep_up_shows_it_in_response_times_with_a_bounded_queue() {
+fn a_disk_that_cannot_keep_up_has_long_response_times_and_a_bounded_queue() {
     // 1,000 a second for a disk that does about 100.
     let mut rng = env::Rng::from_seed(4);
     let trace: Vec<Request> = (0..2_000)
@@ -421,7 +421,7 @@ fn long_requests_go_in_pieces_and_odd_ones_in_whole_sectors() {
 }
 
 #[test]
-fn a_trace_too_far_for_the_volume_is_told_how_far_it_goes() {
+fn a_trace_beyond_the_volume_is_refused_with_how_far_it_goes() {
     let mut trace = hot_and_cold(30, 10, Nanos::millis(1));
     trace[3].offset = Bytes::gib(5);
     trace[20].offset = Bytes::gib(7);

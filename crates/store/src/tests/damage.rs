@@ -5,7 +5,7 @@ use device::fault::{Done, Fault, Injury, Rule};
 use device::{Class, Crash, Memory, Op};
 
 use super::{pattern, small, small_size};
-use crate::open::Bug;
+use crate::object::open::Mutation;
 use crate::{Change, Finding, OpenError, Settings, Store, StoreError, check};
 
 /// Where on the device the first page of `object` lies.
@@ -39,10 +39,10 @@ fn rotten_bits_are_found_by_reads_and_scrubs_and_gone_when_written_again() {
             .read("a", 160_000, 10_000, Class::Foreground)
             .await
             .unwrap_err();
-        let told = error.to_string();
+        let message = error.to_string();
         assert!(
-            told.contains("4.0 KiB at byte 163840 of \"a\" in small are damaged"),
-            "{told}"
+            message.contains("4.0 KiB at byte 163840 of \"a\" in small are damaged"),
+            "{message}"
         );
         // The rest of it is as good as before.
         assert!(store.read("a", 0, 163_840, Class::Foreground).await.is_ok());
@@ -115,7 +115,7 @@ fn a_read_that_skips_its_checksums_would_show() {
             .unwrap();
         fault.rot(sector_of(&store, "a", 0), 77);
         assert!(store.read("a", 0, 5_000, Class::Foreground).await.is_err());
-        store.inner.planted.set(Some(Bug::UncheckedRead));
+        store.inner.planted.set(Some(Mutation::UncheckedRead));
         let read = store.read("a", 0, 5_000, Class::Foreground).await.unwrap();
         assert!(*read != *data);
     });
@@ -147,10 +147,10 @@ fn one_superblock_is_enough_and_none_is_answered() {
     env::Runtime::simulated(1).block_on(async {
         let disk = Crash::new("disk", small_size(14), env::rng("disk"));
         let missing = Store::open(disk.clone()).await.map(|_| ()).unwrap_err();
-        let told = missing.to_string();
+        let message = missing.to_string();
         assert!(
-            told.contains("superblock A is blank, superblock B is blank"),
-            "{told}"
+            message.contains("superblock A is blank, superblock B is blank"),
+            "{message}"
         );
         let store = Store::format(disk.clone(), small()).await.unwrap();
         store
@@ -233,7 +233,7 @@ fn an_unknown_version_is_refused_and_never_overwritten() {
 }
 
 #[test]
-fn whatever_bytes_the_superblocks_and_the_ledger_hold_the_answer_is_no_panic() {
+fn any_bytes_in_the_superblocks_and_the_ledger_cause_no_panic() {
     let (mut refused, mut opened) = (0, 0);
     for seed in 0..400 {
         let answer = env::Runtime::simulated(seed).block_on(async move {
@@ -284,7 +284,7 @@ fn whatever_bytes_the_superblocks_and_the_ledger_hold_the_answer_is_no_panic() {
 }
 
 #[test]
-fn a_table_that_contradicts_itself_is_refused_and_every_contradiction_told() {
+fn a_table_that_contradicts_itself_is_refused_with_each_contradiction() {
     env::Runtime::simulated(1).block_on(async {
         let disk = Memory::new("disk", small_size(14));
         let store = Store::format(disk.clone(), small()).await.unwrap();
@@ -299,29 +299,29 @@ fn a_table_that_contradicts_itself_is_refused_and_every_contradiction_told() {
             let table = &mut *store.inner.table.change();
             let (a, _) = table.find("a").unwrap();
             let (b, object) = table.find("b").unwrap();
-            let (generation, entry) = (object.generation, object.entry(0).unwrap());
+            let (version, entry) = (object.version, object.entry(0).unwrap());
             let put = [(2, entry)];
-            let pages = crate::table::Pages {
+            let pages = crate::object::table::Pages {
                 put: &put,
                 unmap: 0..0,
             };
-            table.remap(a, generation, &pages);
-            table.stamp(a, generation, None, 20_000);
-            table.stamp(b, generation, None, 50_000);
-            let promise = crate::table::Promise { left: 200, held: 0 };
+            table.remap(a, version, &pages);
+            table.stamp(a, version, None, 20_000);
+            table.stamp(b, version, None, 50_000);
+            let promise = crate::object::table::Promise { left: 200, held: 0 };
             table.set_promise(9, Some(promise));
         }
         store.flush().await.unwrap();
         drop(store);
         let report = check(disk.clone(), false).await.unwrap();
-        let told: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
-        let told = told.join("\n");
+        let message: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+        let message = message.join("\n");
         for part in [
             "is at byte 0 of \"b\" and in another place too",
             "\"a\" has 20000 bytes, and data at byte 20480",
             "reserved, of 224",
         ] {
-            assert!(told.contains(part), "{part}: {told}");
+            assert!(message.contains(part), "{part}: {message}");
         }
         let all = Span::new(Sector(0), small_size(14));
         let before = disk.contents(all);
@@ -347,7 +347,7 @@ fn last_batch(disk: &Memory, store: &Store) -> Span {
 }
 
 #[test]
-fn a_commit_that_could_not_be_read_once_never_names_pages_that_are_written_since() {
+fn a_commit_unreadable_once_never_names_pages_that_are_written_since() {
     env::Runtime::simulated(7).block_on(async {
         let disk = Memory::new("disk", small_size(14));
         let fault = Fault::new(disk.clone(), env::rng("faults"));

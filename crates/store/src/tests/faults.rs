@@ -11,7 +11,7 @@ use device::crash::PowerSupply;
 use device::fault::{Book, Done, Injury, Rule};
 use device::{Crash, Device};
 
-use super::torture::{PLAIN, World, request, until_cut};
+use super::crash_run::{PLAIN, World, request, until_cut};
 use super::{pattern, small, small_size};
 use crate::{Change, Store, StoreError, check};
 

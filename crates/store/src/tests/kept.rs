@@ -10,11 +10,11 @@ use policy::share::{
     BytesPerSec, Cost, Costs, Direction, Kind, Mix, RoundsOptions, Second, Share, Slot,
 };
 
-use super::node::{CREATE, ask, reserved};
+use super::manager::{CREATE, request, reserved};
 use super::{pattern, small};
-use crate::calibrate::{CalibrateError, Plan};
-use crate::node::{Ask, Calibration, Node, NodeOptions, ScrubOptions};
-use crate::session::{Access, Session};
+use crate::qos::calibrate::{CalibrateError, Plan};
+use crate::qos::manager::{Calibration, Manager, ManagerOptions, ReservationRequest, ScrubOptions};
+use crate::qos::session::{Access, Session};
 use crate::{Settings, Store};
 
 /// Each request, one after the other: a fixed time, then its bytes at this rate.
@@ -99,8 +99,8 @@ const MIB: u64 = 1 << 20;
 /// Length of the object that every stream reads.
 const LENGTH: u64 = 8 * MIB;
 
-/// A node on a device of this speed, with something to read, and nothing written down for the moment.
-async fn node_on(disk: &Rc<Slow>, options: NodeOptions) -> Rc<Node> {
+/// A manager on a device of this speed, with something to read, and nothing written down for the moment.
+async fn node_on(disk: &Rc<Slow>, options: ManagerOptions) -> Rc<Manager> {
     let settings = Settings {
         unit: Bytes::mib(1),
         zone: Bytes::mib(16),
@@ -108,30 +108,32 @@ async fn node_on(disk: &Rc<Slow>, options: NodeOptions) -> Rc<Node> {
     };
     let store = Store::format(disk.clone(), settings).await.unwrap();
     store.close().await.unwrap();
-    let node = Node::open(disk.clone(), options).await.unwrap();
-    let master = node.open_session(Access::NodeKey).unwrap();
+    let manager = Manager::open(disk.clone(), options).await.unwrap();
+    let master = manager.open_session(Access::NodeKey).unwrap();
     for at in 0..LENGTH / MIB {
         let data = pattern(at, MIB as usize);
         master.write("film", at * MIB, data, CREATE).await.unwrap();
     }
-    node
+    manager
 }
 
-fn options(rate: BytesPerSec) -> NodeOptions {
-    NodeOptions {
+fn options(rate: BytesPerSec) -> ManagerOptions {
+    ManagerOptions {
         scrub: None,
-        ..NodeOptions::new(costs(rate), [7; 32])
+        ..ManagerOptions::new(costs(rate), [7; 32])
     }
 }
 
-async fn session(node: &Rc<Node>, mb: u64) -> Rc<Session> {
-    let (_, capability) = reserved(node, &ask(node, Direction::Read, mb)).await;
-    node.open_session(Access::Capability(&capability)).unwrap()
+async fn session(manager: &Rc<Manager>, mb: u64) -> Rc<Session> {
+    let (_, capability) = reserved(manager, &request(manager, Direction::Read, mb)).await;
+    manager
+        .open_session(Access::Capability(&capability))
+        .unwrap()
 }
 
 /// Reads as much as it gets, with so many requests at a time.
-fn greedy(node: &Rc<Node>, depth: u64) -> Rc<Session> {
-    let session = node.open_session(Access::NodeKey).unwrap();
+fn greedy(manager: &Rc<Manager>, depth: u64) -> Rc<Session> {
+    let session = manager.open_session(Access::NodeKey).unwrap();
     for lane in 0..depth {
         let session = Rc::clone(&session);
         env::spawn(async move {
@@ -174,9 +176,9 @@ async fn at_rate(session: Rc<Session>, rate: BytesPerSec, seconds: u64) {
 fn reservations_of_two_to_one_get_their_rates_beside_a_greedy_client() {
     env::Runtime::simulated(1).block_on(async {
         let disk = Slow::new(Bytes::mib(24), BytesPerSec::mb(100));
-        let node = node_on(&disk, options(BytesPerSec::mb(100))).await;
-        let other = greedy(&node, 16);
-        let sessions = [session(&node, 40).await, session(&node, 20).await];
+        let manager = node_on(&disk, options(BytesPerSec::mb(100))).await;
+        let other = greedy(&manager, 16);
+        let sessions = [session(&manager, 40).await, session(&manager, 20).await];
         let before = other.report().delivered_bytes;
         let readers = sessions
             .each_ref()
@@ -198,18 +200,18 @@ fn reservations_of_two_to_one_get_their_rates_beside_a_greedy_client() {
         let rest = other.report().delivered_bytes - before;
         println!("{rest} for the greedy one");
         assert!(rest > 25 * 10 * 1_000_000, "{rest}");
-        let space = node.store().space();
+        let space = manager.store().space();
         assert_eq!(space.free + space.reserved + space.used, space.total);
     });
 }
 
 #[test]
-fn who_has_the_node_key_and_comes_under_a_holders_reservation_gets_its_rate_as_long_as_it_lasts() {
+fn a_session_gets_the_rate_of_an_attached_reservation_while_it_lasts() {
     env::Runtime::simulated(1).block_on(async {
         let disk = Slow::new(Bytes::mib(24), BytesPerSec::mb(100));
-        let node = node_on(&disk, options(BytesPerSec::mb(100))).await;
-        let _other = greedy(&node, 16);
-        let engine = node.open_session(Access::NodeKey).unwrap();
+        let manager = node_on(&disk, options(BytesPerSec::mb(100))).await;
+        let _other = greedy(&manager, 16);
+        let engine = manager.open_session(Access::NodeKey).unwrap();
         let rate = BytesPerSec::mb(60);
         let late = async |seconds| {
             let begun = env::now();
@@ -217,27 +219,29 @@ fn who_has_the_node_key_and_comes_under_a_holders_reservation_gets_its_rate_as_l
             env::now().since(begun) > Nanos::secs(seconds) + Nanos::millis(100)
         };
         assert!(late(5).await, "best effort is half at most");
-        engine.come_under(Some("disk")).unwrap();
+        engine.attach_reservations(Some("disk")).unwrap();
         assert!(late(5).await, "nothing is reserved yet");
-        let wanted = ask(&node, Direction::Read, 60).holder("disk");
+        let wanted = request(&manager, Direction::Read, 60).holder("disk");
         // One for tomorrow does not stand before one for now.
-        let slot = Slot::new(Second(node.now().0 + 86_400), 60);
+        let slot = Slot::new(Second(manager.now().0 + 86_400), 60);
         let tomorrow = wanted.clone();
-        reserved(&node, &Ask { slot, ..tomorrow }).await;
+        reserved(&manager, &ReservationRequest { slot, ..tomorrow }).await;
         env::sleep(Nanos::secs(1)).await;
         engine.read("film", 0, 4096).await.unwrap();
-        let slot = Slot::new(node.now(), 12);
-        let (id, capability) = reserved(&node, &Ask { slot, ..wanted }).await;
+        let slot = Slot::new(manager.now(), 12);
+        let (id, capability) = reserved(&manager, &ReservationRequest { slot, ..wanted }).await;
         env::sleep(Nanos::secs(1)).await;
         assert!(!late(5).await);
-        // A client that shows the capability is in the same line.
-        let shown = node.open_session(Access::Capability(&capability)).unwrap();
+        // A client that shows the capability is in the same flow.
+        let shown = manager
+            .open_session(Access::Capability(&capability))
+            .unwrap();
         let report = shown.report();
         assert_eq!(report.reservation, Some(id.0));
         assert!(report.delivered_bytes >= 5 * 59_000_000, "{report:?}");
         assert_eq!((report.windows.capacity, report.windows.scheduler), (0, 0));
         assert!(
-            shown.come_under(Some("disk")).is_err(),
+            shown.attach_reservations(Some("disk")).is_err(),
             "it is under its own"
         );
         drop(shown);
@@ -254,12 +258,12 @@ fn who_has_the_node_key_and_comes_under_a_holders_reservation_gets_its_rate_as_l
 fn a_newcomer_is_served_at_its_rate_within_one_quantum() {
     env::Runtime::simulated(1).block_on(async {
         let disk = Slow::new(Bytes::mib(24), BytesPerSec::mb(100));
-        let node = node_on(&disk, options(BytesPerSec::mb(100))).await;
-        let _other = greedy(&node, 16);
+        let manager = node_on(&disk, options(BytesPerSec::mb(100))).await;
+        let _other = greedy(&manager, 16);
         env::sleep(Nanos::secs(2)).await;
-        let newcomer = session(&node, 60).await;
+        let newcomer = session(&manager, 60).await;
         let quantum = 256 << 10;
-        let depth = u64::from(node.queue().depth());
+        let depth = u64::from(manager.queue().depth());
         let begun = env::now();
         newcomer.read("film", 0, quantum).await.unwrap();
         let waited = env::now().since(begun);
@@ -278,11 +282,11 @@ fn a_newcomer_is_served_at_its_rate_within_one_quantum() {
 }
 
 /// Four that read as much as they get, each in a part of its own, for so long; what reads are trusted with then.
-async fn trusted_beside_streams(node: &Rc<Node>, seconds: u64) -> u64 {
+async fn trusted_beside_streams(manager: &Rc<Manager>, seconds: u64) -> u64 {
     let until = env::now() + Nanos::secs(seconds);
     let mut readers = Vec::new();
     for part in 0..4 {
-        let session = node.open_session(Access::NodeKey).unwrap();
+        let session = manager.open_session(Access::NodeKey).unwrap();
         readers.push(env::spawn(async move {
             let mut at = 0;
             while env::now() < until {
@@ -295,7 +299,7 @@ async fn trusted_beside_streams(node: &Rc<Node>, seconds: u64) -> u64 {
     for reader in readers {
         reader.await;
     }
-    node.report().capacity.read
+    manager.report().capacity.read
 }
 
 #[test]
@@ -305,14 +309,14 @@ fn streams_that_take_turns_are_not_taken_for_a_slower_disk() {
         let disk = Slow::new(Bytes::mib(24), rate);
         let mut options = options(rate);
         options.queue.share.costs.read.jump = Nanos::millis(10);
-        let node = node_on(&disk, options).await;
+        let manager = node_on(&disk, options).await;
         disk.jump.set(Nanos::millis(10));
-        let before = node.report().capacity.read;
-        let trusted = trusted_beside_streams(&node, 300).await;
+        let before = manager.report().capacity.read;
+        let trusted = trusted_beside_streams(&manager, 300).await;
         assert!(
             trusted * 10 >= before * 8,
             "{trusted} of {before}: {:?}",
-            node.report().capacity
+            manager.report().capacity
         );
     });
 }
@@ -322,20 +326,20 @@ fn a_disk_that_was_slow_beside_others_is_trusted_again_when_they_are_gone() {
     env::Runtime::simulated(1).block_on(async {
         let rate = BytesPerSec::mb(50);
         let disk = Slow::new(Bytes::mib(24), rate);
-        let node = node_on(&disk, options(rate)).await;
-        let before = node.report().capacity.read;
-        // The node does not know of its jumps, so streams that take turns look like a slower disk.
+        let manager = node_on(&disk, options(rate)).await;
+        let before = manager.report().capacity.read;
+        // The manager does not know of its jumps, so streams that take turns look like a slower disk.
         disk.jump.set(Nanos::millis(10));
-        let low = trusted_beside_streams(&node, 300).await;
+        let low = trusted_beside_streams(&manager, 300).await;
         assert!(low * 10 < before * 6, "{low} of {before}");
-        assert!(node.report().capacity.calibration_due);
+        assert!(manager.report().capacity.calibration_due);
         disk.jump.set(Nanos(0));
         env::sleep(Nanos::secs(300)).await;
-        let trusted = node.report().capacity.read;
+        let trusted = manager.report().capacity.read;
         assert!(
             trusted * 10 >= before * 8,
             "{trusted} of {before}: {:?}",
-            node.report().capacity
+            manager.report().capacity
         );
     });
 }
@@ -345,16 +349,16 @@ fn a_device_that_became_slower_is_trusted_less_and_said_to_be_overcommitted() {
     env::Runtime::simulated(1).block_on(async {
         let rate = BytesPerSec::mb(8);
         let disk = Slow::new(Bytes::mib(24), rate);
-        let node = node_on(&disk, options(rate)).await;
+        let manager = node_on(&disk, options(rate)).await;
         let most = BytesPerSec::mb(5);
-        let mut long = ask(&node, Direction::Read, 5);
+        let mut long = request(&manager, Direction::Read, 5);
         long.slot.end.0 += 10_000;
-        let (id, _) = reserved(&node, &long).await;
-        assert_eq!(node.report().calendar.overcommitted, []);
-        let _other = greedy(&node, 4);
+        let (id, _) = reserved(&manager, &long).await;
+        assert_eq!(manager.report().calendar.overcommitted, []);
+        let _other = greedy(&manager, 4);
         disk.rate.set(BytesPerSec::mb(4));
         env::sleep(Nanos::secs(100)).await;
-        let report = node.report();
+        let report = manager.report();
         println!("{:?}", report.capacity);
         assert_eq!(report.capacity.source, "configured, observed");
         let speed = report.capacity.read_speed_percent.unwrap();
@@ -363,25 +367,37 @@ fn a_device_that_became_slower_is_trusted_less_and_said_to_be_overcommitted() {
         assert_eq!(report.calendar.overcommitted.len(), 1);
         assert!(report.log.iter().any(|it| it.kind == "overcommitted"));
         // Nothing is taken back, but no more is promised.
-        assert!(node.capability(id).is_some());
-        assert!(node.offer(&ask(&node, Direction::Read, 1)).is_err());
+        assert!(manager.capability(id).is_some());
+        assert!(
+            manager
+                .offer(&request(&manager, Direction::Read, 1))
+                .is_err()
+        );
         // A calibration begins anew.
         let measured = Calibration {
             costs: costs(BytesPerSec::mb(4)),
             points: Vec::new(),
             beyond: policy::share::Share::percent(10),
-            measured: node.now(),
+            measured: manager.now(),
             device: ("slow".to_owned(), Bytes::mib(24)),
             surface: serde_json::json!({"runs": 3}),
         };
-        node.set_calibration(measured.clone()).await.unwrap();
-        assert_eq!(node.report().capacity.source, "calibrated");
-        node.release(id).await.unwrap();
-        assert!(node.offer(&ask(&node, Direction::Read, 3)).is_ok());
-        node.close().await.unwrap();
-        let node = Node::open(disk, options(rate)).await.unwrap();
-        assert_eq!(node.calibration().as_deref(), Some(&measured));
-        assert!(node.offer(&ask(&node, Direction::Read, 4)).is_err());
+        manager.set_calibration(measured.clone()).await.unwrap();
+        assert_eq!(manager.report().capacity.source, "calibrated");
+        manager.release(id).await.unwrap();
+        assert!(
+            manager
+                .offer(&request(&manager, Direction::Read, 3))
+                .is_ok()
+        );
+        manager.close().await.unwrap();
+        let manager = Manager::open(disk, options(rate)).await.unwrap();
+        assert_eq!(manager.calibration().as_deref(), Some(&measured));
+        assert!(
+            manager
+                .offer(&request(&manager, Direction::Read, 4))
+                .is_err()
+        );
     });
 }
 
@@ -389,8 +405,8 @@ fn a_device_that_became_slower_is_trusted_less_and_said_to_be_overcommitted() {
 fn a_promise_that_cannot_be_kept_is_logged_with_its_cause() {
     env::Runtime::simulated(1).block_on(async {
         let disk = Slow::new(Bytes::mib(24), BytesPerSec::mb(100));
-        let node = node_on(&disk, options(BytesPerSec::mb(100))).await;
-        let promised = session(&node, 60).await;
+        let manager = node_on(&disk, options(BytesPerSec::mb(100))).await;
+        let promised = session(&manager, 60).await;
         let id = promised.reservation().unwrap();
         disk.rate.set(BytesPerSec::mb(30));
         at_its_rate(Rc::clone(&promised), 5).await;
@@ -400,7 +416,7 @@ fn a_promise_that_cannot_be_kept_is_logged_with_its_cause() {
             promised.report()
         );
         drop(promised);
-        let report = node.report();
+        let report = manager.report();
         let violated = report.log.iter().filter(|it| it.kind == "violated");
         let mut count = 0;
         for line in violated {
@@ -420,22 +436,22 @@ fn the_scrub_reads_all_data_at_its_rate_and_promises_are_kept_beside_it() {
             rate: BytesPerSec(2 << 20),
             pause: Nanos::millis(100),
         };
-        let options = NodeOptions {
+        let options = ManagerOptions {
             scrub: Some(scrub),
             ..options(BytesPerSec::mb(100))
         };
-        let node = node_on(&disk, options).await;
-        let _other = greedy(&node, 4);
-        let promised = session(&node, 40).await;
-        let before = node.report().scrub.read_bytes;
+        let manager = node_on(&disk, options).await;
+        let _other = greedy(&manager, 4);
+        let promised = session(&manager, 40).await;
+        let before = manager.report().scrub.read_bytes;
         at_its_rate(Rc::clone(&promised), 3).await;
-        let read = node.report().scrub.read_bytes - before;
+        let read = manager.report().scrub.read_bytes - before;
         println!("{read} bytes scrubbed in 3 s");
         assert!((4 << 20..=8 << 20).contains(&read), "{read}");
         let windows = promised.report().windows;
         assert_eq!((windows.capacity, windows.scheduler), (0, 0));
         env::sleep(Nanos::secs(4)).await;
-        let report = node.report().scrub;
+        let report = manager.report().scrub;
         assert!(
             report.rounds >= 1 && report.round_ended.is_some() && report.bad == 0,
             "{report:?}"
@@ -453,10 +469,10 @@ fn at_the_end_of_a_round_the_store_commits() {
             round_ios: 4,
             ..RoundsOptions::default()
         };
-        let node = node_on(&disk, options).await;
-        let before = node.store().figures().commits;
+        let manager = node_on(&disk, options).await;
+        let before = manager.store().figures().commits;
         let begun = env::now();
-        let session = node.open_session(Access::NodeKey).unwrap();
+        let session = manager.open_session(Access::NodeKey).unwrap();
         for at in 0..16 {
             let data = pattern(at, MIB as usize);
             let change = crate::Change::default().creating();
@@ -466,7 +482,7 @@ fn at_the_end_of_a_round_the_store_commits() {
                 .unwrap();
         }
         let seconds = env::now().since(begun).secs_f64();
-        let commits = node.store().figures().commits - before;
+        let commits = manager.store().figures().commits - before;
         println!("{commits} commits in {seconds:.2} s");
         // Of itself the store commits once a second.
         assert!(seconds < 1.0 && commits >= 3, "{commits} in {seconds} s");
@@ -479,13 +495,13 @@ fn when_the_device_drifts_a_calibration_is_due() {
         // Slow, so that five minutes are few bytes.
         let rate = BytesPerSec::mb(2);
         let disk = Slow::new(Bytes::mib(24), rate);
-        let node = node_on(&disk, options(rate)).await;
-        let _other = greedy(&node, 4);
+        let manager = node_on(&disk, options(rate)).await;
+        let _other = greedy(&manager, 4);
         env::sleep(Nanos::secs(240)).await;
-        assert!(!node.report().capacity.calibration_due);
+        assert!(!manager.report().capacity.calibration_due);
         disk.rate.set(BytesPerSec::mb(1));
         env::sleep(Nanos::secs(90)).await;
-        let report = node.report();
+        let report = manager.report();
         assert!(report.capacity.calibration_due, "{:?}", report.capacity);
         let drift = report.log.iter().find(|it| it.kind == "drift").unwrap();
         assert!(
@@ -501,9 +517,9 @@ fn when_the_device_drifts_a_calibration_is_due() {
 fn buffers_follow_the_rates_and_hold_back_who_has_used_his() {
     env::Runtime::simulated(1).block_on(async {
         let disk = Slow::new(Bytes::mib(24), BytesPerSec::mb(100));
-        let node = node_on(&disk, options(BytesPerSec::mb(100))).await;
-        let (fast, slow) = (session(&node, 40).await, session(&node, 20).await);
-        let floor = node.store().write_max();
+        let manager = node_on(&disk, options(BytesPerSec::mb(100))).await;
+        let (fast, slow) = (session(&manager, 40).await, session(&manager, 20).await);
+        let floor = manager.store().write_max();
         let memory = || [&fast, &slow].map(|it| it.memory().0);
         let [of_fast, of_slow] = memory();
         assert_eq!(of_fast + of_slow, 64 * MIB);
@@ -550,37 +566,37 @@ fn buffers_follow_the_rates_and_hold_back_who_has_used_his() {
 }
 
 #[test]
-fn a_device_that_becomes_slower_is_trusted_no_more_and_no_more_after_a_restart() {
+fn a_device_that_becomes_slower_is_trusted_less_also_after_a_restart() {
     env::Runtime::simulated(1).block_on(async {
         let rate = BytesPerSec(2_500_000);
         let disk = Slow::new(Bytes::mib(24), BytesPerSec::mb(2));
-        let node = node_on(&disk, options(rate)).await;
-        let _other = greedy(&node, 4);
+        let manager = node_on(&disk, options(rate)).await;
+        let _other = greedy(&manager, 4);
         env::sleep(Nanos::secs(240)).await;
-        let trusted = |node: &Node| node.report().capacity.read;
-        let before = trusted(&node);
+        let trusted = |manager: &Manager| manager.report().capacity.read;
+        let before = trusted(&manager);
         assert!(before < 2_100_000, "{before}");
         disk.rate.set(BytesPerSec::mb(1));
         for second in 0..90 {
             env::sleep(Nanos::secs(1)).await;
-            let now = trusted(&node);
+            let now = trusted(&manager);
             assert!(now <= before, "{now} of {before} after {second} s");
-            if node.report().capacity.calibration_due {
+            if manager.report().capacity.calibration_due {
                 assert!(now <= 1_100_000, "{now} after {second} s");
             }
         }
-        let before = node.report().capacity;
+        let before = manager.report().capacity;
         assert!(
             before.calibration_due && before.samples[0] < 200,
             "{before:?}"
         );
-        node.close().await.unwrap();
-        let node = Node::open(disk, options(rate)).await.unwrap();
-        let after = node.report().capacity;
+        manager.close().await.unwrap();
+        let manager = Manager::open(disk, options(rate)).await.unwrap();
+        let after = manager.report().capacity;
         assert_eq!(after.samples, [0; 3]);
         assert_eq!((after.read, after.write), (before.read, before.write));
         assert!(after.calibration_due);
-        let most = node.offer(&ask(&node, Direction::Read, 2));
+        let most = manager.offer(&request(&manager, Direction::Read, 2));
         assert!(most.is_err(), "{most:?}");
     });
 }
@@ -590,7 +606,7 @@ fn a_calibration_takes_the_device_only_where_nothing_is_promised() {
     env::Runtime::simulated(1).block_on(async {
         let rate = BytesPerSec::mb(50);
         let disk = Slow::new(Bytes::mib(96), rate);
-        let node = node_on(&disk, options(BytesPerSec::mb(80))).await;
+        let manager = node_on(&disk, options(BytesPerSec::mb(80))).await;
         let plan = Plan {
             sizes: [64, 256].map(Bytes::kib).to_vec(),
             probe: Nanos::millis(500),
@@ -602,42 +618,43 @@ fn a_calibration_takes_the_device_only_where_nothing_is_promised() {
             budget: Nanos::secs(100),
             ..Plan::quick()
         };
-        let believed = node.queue().costs();
-        let mut later = ask(&node, Direction::Read, 1);
-        later.slot = Slot::new(Second(node.now().0 + 50), 10);
-        let (id, _) = reserved(&node, &later).await;
-        let refused = node.calibrate(&plan, &mut |_, _| {}).await.unwrap_err();
+        let trusted = manager.queue().costs();
+        let mut later = request(&manager, Direction::Read, 1);
+        later.slot = Slot::new(Second(manager.now().0 + 50), 10);
+        let (id, _) = reserved(&manager, &later).await;
+        let refused = manager.calibrate(&plan, &mut |_, _| {}).await.unwrap_err();
         assert!(
             refused.to_string().contains("and reservation 1 has"),
             "{refused}"
         );
-        let begun = node.begin_calibration(plan.clone()).await;
+        let begun = manager.begin_calibration(plan.clone()).await;
         assert!(matches!(begun, Err(CalibrateError::Reserved { .. })));
-        node.release(id).await.unwrap();
+        manager.release(id).await.unwrap();
         // Given up before anything was measured: as if it had never begun.
-        drop(node.begin_calibration(plan.clone()).await.unwrap());
-        assert_eq!(node.queue().costs(), believed);
-        assert_eq!(node.report().capacity.source, "configured");
-        let taken = node.begin_calibration(plan.clone()).await.unwrap();
+        drop(manager.begin_calibration(plan.clone()).await.unwrap());
+        assert_eq!(manager.queue().costs(), trusted);
+        assert_eq!(manager.report().capacity.source, "configured");
+        let taken = manager.begin_calibration(plan.clone()).await.unwrap();
         let running = env::spawn(async move { taken.measure(&mut |_, _| {}).await });
         env::sleep(Nanos::secs(5)).await;
-        let soon = ask(&node, Direction::Read, 1);
-        let refused = node.hold(&soon, None, Second(node.now().0 + 9)).await;
+        let soon = request(&manager, Direction::Read, 1);
+        let refused = manager.hold(&soon, None, Second(manager.now().0 + 9)).await;
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("taken by a calibration"), "{refused}");
-        assert!(node.offer(&soon).is_err());
-        let twice = node.calibrate(&plan, &mut |_, _| {}).await;
+        assert!(manager.offer(&soon).is_err());
+        let twice = manager.calibrate(&plan, &mut |_, _| {}).await;
         assert!(matches!(twice, Err(CalibrateError::Running { .. })));
         let mut after = soon.clone();
-        after.slot = Slot::new(Second(node.now().0 + 200), 10);
-        assert!(node.offer(&after).is_ok());
+        after.slot = Slot::new(Second(manager.now().0 + 200), 10);
+        assert!(manager.offer(&after).is_ok());
         let surface = running.await.unwrap();
-        let report = node.report();
+        let report = manager.report();
         assert_eq!(report.capacity.source, "calibrated");
         assert_eq!(report.capacity.samples, [0; 3]);
-        assert_eq!(node.queue().costs(), surface.costs());
+        assert_eq!(manager.queue().costs(), surface.costs());
         assert!(report.log.is_empty(), "{:?}", report.log);
-        node.hold(&soon, None, Second(node.now().0 + 9))
+        manager
+            .hold(&soon, None, Second(manager.now().0 + 9))
             .await
             .unwrap();
     });
@@ -647,11 +664,13 @@ fn a_calibration_takes_the_device_only_where_nothing_is_promised() {
 fn a_write_that_began_before_the_end_of_its_slot_is_done() {
     env::Runtime::simulated(1).block_on(async {
         let disk = Slow::new(Bytes::mib(24), BytesPerSec::mb(8));
-        let node = node_on(&disk, options(BytesPerSec::mb(8))).await;
-        let writing = ask(&node, Direction::Write, 1).space(Bytes::kib(64));
-        let (id, capability) = reserved(&node, &writing).await;
-        let session = node.open_session(Access::Capability(&capability)).unwrap();
-        let master = node.open_session(Access::NodeKey).unwrap();
+        let manager = node_on(&disk, options(BytesPerSec::mb(8))).await;
+        let writing = request(&manager, Direction::Write, 1).space(Bytes::kib(64));
+        let (id, capability) = reserved(&manager, &writing).await;
+        let session = manager
+            .open_session(Access::Capability(&capability))
+            .unwrap();
+        let master = manager.open_session(Access::NodeKey).unwrap();
         // While this goes on no other session writes to it.
         let long = env::spawn(async move {
             for at in 0..2 {
@@ -663,7 +682,7 @@ fn a_write_that_began_before_the_end_of_its_slot_is_done() {
         let begun =
             env::spawn(async move { session.write("song", 0, pattern(2, 8_192), CREATE).await });
         env::sleep(Nanos::millis(1)).await;
-        node.release(id).await.unwrap();
+        manager.release(id).await.unwrap();
         begun.await.unwrap();
         long.await;
     });

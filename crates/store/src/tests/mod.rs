@@ -1,19 +1,19 @@
-//! What the store's tests share: a journal of all changes in their order, and a plain twin that makes the same.
+//! What the store's tests share: a journal of all changes in their order, and a reference model that makes the same.
 //!
-//! Every change the store makes is one step in memory, and notes itself in the journal in that step. The twin of a store
-//! after some change is the twin before the first, with the journal up to there applied: `BTreeMap` and `Vec`, nothing
+//! Every change the store makes is one step in memory, and notes itself in the journal in that step. The model of a store
+//! after some change is the model before the first, with the journal up to there applied: `BTreeMap` and `Vec`, nothing
 //! else.
 
+mod crash_run;
 mod damage;
 mod faults;
-mod guard;
+mod fence;
 mod kept;
-mod node;
+mod manager;
+mod model;
 mod promises;
 mod room;
-mod torture;
 mod trim;
-mod twin;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,15 +22,15 @@ use std::rc::Rc;
 use base::{Bytes, View};
 use device::Class;
 
-use crate::object::Change;
-use crate::record::encode_attributes;
+use crate::object::record::encode_attributes;
+use crate::object::types::Change;
 use crate::{Settings, Store, StoreError};
 
 /// One change, as the journal has it.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     name: String,
-    mark: Option<u64>,
+    stamp: Option<u64>,
     what: What,
 }
 
@@ -49,7 +49,7 @@ impl Step {
     fn new(name: &str, change: Change, what: What) -> Step {
         Step {
             name: name.to_owned(),
-            mark: change.mark,
+            stamp: change.stamp,
             what,
         }
     }
@@ -83,15 +83,15 @@ impl Step {
     }
 }
 
-/// An object as the twin has it.
+/// An object as the model has it.
 #[derive(Clone, Default, PartialEq, Eq)]
-struct TwinObject {
+struct ModelObject {
     bytes: Rc<Vec<u8>>,
     attributes: Vec<u8>,
-    mark: u64,
+    stamp: u64,
 }
 
-impl std::fmt::Debug for TwinObject {
+impl std::fmt::Debug for ModelObject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
@@ -99,16 +99,16 @@ impl std::fmt::Debug for TwinObject {
             self.bytes.len(),
             base::crc::crc32c(&self.bytes),
             self.attributes.len(),
-            self.mark
+            self.stamp
         )
     }
 }
 
 /// What a store should hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Twin(BTreeMap<String, TwinObject>);
+struct Model(BTreeMap<String, ModelObject>);
 
-impl Twin {
+impl Model {
     fn apply(&mut self, step: &Step) {
         if let What::Delete = step.what {
             self.0
@@ -128,7 +128,7 @@ impl Twin {
             _ => &step.name,
         };
         let object = self.0.entry(name.clone()).or_default();
-        object.mark = step.mark.unwrap_or(object.mark);
+        object.stamp = step.stamp.unwrap_or(object.stamp);
         match &step.what {
             What::Create(attributes) | What::Attributes(attributes) => {
                 object.attributes.clone_from(attributes);
@@ -150,8 +150,8 @@ impl Twin {
     }
 
     /// What the store holds, read through its doors.
-    async fn of(store: &Store) -> Result<Twin, StoreError> {
-        let mut twin = Twin::default();
+    async fn of(store: &Store) -> Result<Model, StoreError> {
+        let mut model = Model::default();
         let mut after: Option<String> = None;
         loop {
             let part = store.list("", after.as_deref(), 3);
@@ -161,16 +161,16 @@ impl Twin {
                     .await?;
                 let attributes = store.attributes(&stat.name)?;
                 let pairs = attributes.iter().map(|(n, v)| (n.as_str(), v.as_slice()));
-                let object = TwinObject {
+                let object = ModelObject {
                     bytes: Rc::new(read.to_vec()),
                     attributes: encode_attributes(pairs),
-                    mark: stat.mark,
+                    stamp: stat.stamp,
                 };
-                twin.0.insert(stat.name.clone(), object);
+                model.0.insert(stat.name.clone(), object);
             }
             match part.next {
                 Some(next) => after = Some(next),
-                None => return Ok(twin),
+                None => return Ok(model),
             }
         }
     }

@@ -19,33 +19,35 @@ use device::{Crash, Device};
 use policy::share::calendar::{BookingId, State};
 use policy::share::{BytesPerSec, Direction, Second, Slot};
 
-use super::node::{CREATE, ask, options, reserved, soon};
-use super::torture::{seeds, until_cut};
+use super::crash_run::{seeds, until_cut};
+use super::manager::{CREATE, options, request, reserved, soon};
 use super::{pattern, small, small_size, sums_hold};
-use crate::node::{Ask, Decision, Group, Node, NodeOptions, ReserveError, reconcile};
-use crate::session::Access;
+use crate::qos::manager::{
+    Decision, Group, Manager, ManagerOptions, ReservationRequest, ReserveError, reconcile,
+};
+use crate::qos::session::Access;
 use crate::{Store, check};
 
-async fn open(disk: Rc<dyn Device>) -> Result<Rc<Node>, String> {
-    let node = Node::open(disk, options()).await;
-    node.map_err(|error| format!("opening: {error}"))
+async fn open(disk: Rc<dyn Device>) -> Result<Rc<Manager>, String> {
+    let manager = Manager::open(disk, options()).await;
+    manager.map_err(|error| format!("opening: {error}"))
 }
 
-async fn formatted(disk: Rc<dyn Device>) -> Rc<Node> {
+async fn formatted(disk: Rc<dyn Device>) -> Rc<Manager> {
     let store = Store::format(Rc::clone(&disk), small()).await.unwrap();
     store.close().await.unwrap();
     open(disk).await.unwrap()
 }
 
 /// Room belongs to what is reserved, to each its own, and to nothing else.
-fn room_is_whose_it_is(node: &Node) -> Result<(), String> {
-    let rooms: Vec<u64> = node
+fn room_is_whose_it_is(manager: &Manager) -> Result<(), String> {
+    let rooms: Vec<u64> = manager
         .store()
         .reservations()
         .iter()
         .map(|it| it.id.0)
         .collect();
-    let records = node.records.borrow();
+    let records = manager.records.borrow();
     let mut owned: Vec<u64> = records
         .values()
         .filter_map(|it| it.room)
@@ -61,26 +63,26 @@ fn room_is_whose_it_is(node: &Node) -> Result<(), String> {
         if (record.contract.space.0 > 0) != record.room.is_some() {
             return Err(format!("reservation {} and its room", record.id.0));
         }
-        if node.calendar.borrow().get(record.id) != Some(&record.booking()) {
+        if manager.calendar.borrow().get(record.id) != Some(&record.booking()) {
             return Err(format!("reservation {} in the calendar", record.id.0));
         }
     }
-    if node.calendar.borrow().bookings().count() != records.len() {
+    if manager.calendar.borrow().bookings().count() != records.len() {
         return Err("the calendar has more than the book".to_owned());
     }
-    sums_hold(node.store());
+    sums_hold(manager.store());
     Ok(())
 }
 
-fn opens(node: &Rc<Node>, capability: &str) -> Result<(), String> {
-    let session = node.open_session(Access::Capability(capability));
+fn opens(manager: &Rc<Manager>, capability: &str) -> Result<(), String> {
+    let session = manager.open_session(Access::Capability(capability));
     session
         .map(drop)
         .map_err(|error| format!("a capability that was answered: {error}"))
 }
 
-fn state(node: &Node, id: BookingId) -> Option<State> {
-    let all = node.reservations();
+fn state(manager: &Manager, id: BookingId) -> Option<State> {
+    let all = manager.reservations();
     all.iter().find(|it| it.id == id).map(|it| it.state)
 }
 
@@ -102,20 +104,23 @@ enum Operation {
 }
 
 async fn carry_out(
-    node: Rc<Node>,
+    manager: Rc<Manager>,
     operation: Operation,
     held: BookingId,
     committed: BookingId,
 ) -> Result<Option<String>, ReserveError> {
     match operation {
         Operation::Hold => {
-            let more = ask(&node, Direction::Write, 9).space(Bytes::kib(64));
-            node.hold(&more, None, soon(&node)).await.map(|_| None)
+            let more = request(&manager, Direction::Write, 9).space(Bytes::kib(64));
+            manager
+                .hold(&more, None, soon(&manager))
+                .await
+                .map(|_| None)
         }
-        Operation::CommitHeld => node.commit(held).await.map(Some),
-        Operation::ReleaseHeld => node.release(held).await.map(|()| None),
-        Operation::ReleaseCommitted => node.release(committed).await.map(|()| None),
-        Operation::RotateKey => node.rotate_key([9; 32]).await.map(|()| None),
+        Operation::CommitHeld => manager.commit(held).await.map(Some),
+        Operation::ReleaseHeld => manager.release(held).await.map(|()| None),
+        Operation::ReleaseCommitted => manager.release(committed).await.map(|()| None),
+        Operation::RotateKey => manager.rotate_key([9; 32]).await.map(|()| None),
     }
 }
 
@@ -123,22 +128,22 @@ async fn one_step(operation: Operation, failure: Failure, step: u64) -> Result<b
     let supply = PowerSupply::new();
     let disk = Crash::on(&supply, "disk", small_size(20), env::rng("disk"));
     let book = Book::new(env::rng("faults"));
-    let node = formatted(book.wrap(disk.clone())).await;
-    let writing = ask(&node, Direction::Write, 9).space(Bytes::kib(64));
-    let (committed, capability) = reserved(&node, &writing).await;
-    let held = node.hold(&writing, None, soon(&node)).await.unwrap();
+    let manager = formatted(book.wrap(disk.clone())).await;
+    let writing = request(&manager, Direction::Write, 9).space(Bytes::kib(64));
+    let (committed, capability) = reserved(&manager, &writing).await;
+    let held = manager.hold(&writing, None, soon(&manager)).await.unwrap();
     match failure {
         Failure::PowerCut => supply.cut_at(supply.steps() + step),
         Failure::IoError => {
             book.add(Rule::new(Injury::Error(Done::Part)).after(step).once());
         }
     }
-    let running = env::spawn(carry_out(Rc::clone(&node), operation, held, committed));
+    let running = env::spawn(carry_out(Rc::clone(&manager), operation, held, committed));
     let answer = until_cut(&supply, running).await;
     let injuries = book.injuries();
     let through = supply.is_on() && injuries.errors + injuries.failed_flushes == 0;
     book.clear();
-    node.store.inner.stop();
+    manager.store.inner.stop();
     let disk = disk.restart(env::rng("restart"));
     if !check(disk.clone(), true)
         .await
@@ -150,40 +155,40 @@ async fn one_step(operation: Operation, failure: Failure, step: u64) -> Result<b
     // Another signer than before, where the answer said so.
     let rotated = operation == Operation::RotateKey && matches!(answer, Some(Ok(_)));
     let signer = if rotated { [9; 32] } else { [7; 32] };
-    let node = Node::open(
+    let manager = Manager::open(
         disk,
-        NodeOptions {
+        ManagerOptions {
             signer,
             ..options()
         },
     )
     .await
     .map_err(|error| format!("opening: {error}"))?;
-    room_is_whose_it_is(&node)?;
+    room_is_whose_it_is(&manager)?;
     let answered = matches!(answer, Some(Ok(_)));
-    match state(&node, committed) {
+    match state(&manager, committed) {
         Some(State::Committed) if operation == Operation::ReleaseCommitted && answered => {
             return Err("what was released is back".to_owned());
         }
-        Some(State::Committed) => opens(&node, &capability)?,
+        Some(State::Committed) => opens(&manager, &capability)?,
         None if operation == Operation::ReleaseCommitted => {}
         other => return Err(format!("what was committed is {other:?}")),
     }
-    match (operation, state(&node, held)) {
+    match (operation, state(&manager, held)) {
         (Operation::ReleaseHeld, Some(_)) if answered => {
             return Err("what was let go is back".to_owned());
         }
         (Operation::ReleaseHeld, _) => {}
-        (Operation::CommitHeld, Some(State::Held { .. })) if answered => {
+        (Operation::CommitHeld, Some(State::Tentative { .. })) if answered => {
             return Err("what was committed is only held".to_owned());
         }
         (_, None) => return Err("what was held is gone".to_owned()),
         _ => {}
     }
     if let Some(Ok(Some(capability))) = &answer {
-        opens(&node, capability)?;
+        opens(&manager, capability)?;
     }
-    let there = node.reservations().len();
+    let there = manager.reservations().len();
     if operation == Operation::Hold && answered && there != 3 {
         return Err(format!("{there} of 3 are there"));
     }
@@ -233,21 +238,25 @@ fn changing_the_key_may_fail_at_any_step() {
 // --- over two stores --------------------------------------------------------------------------------
 
 /// What a manager does: all hold, all commit in order, then the answer.
-async fn reserve_both(nodes: [Rc<Node>; 2], group: Group) -> Result<[String; 2], ReserveError> {
+async fn reserve_both(nodes: [Rc<Manager>; 2], group: Group) -> Result<[String; 2], ReserveError> {
     let mut ids = Vec::new();
-    for node in &nodes {
-        let part = ask(node, Direction::Write, 20).space(Bytes::kib(64));
-        ids.push(node.hold(&part, Some(group.clone()), soon(node)).await?);
+    for manager in &nodes {
+        let part = request(manager, Direction::Write, 20).space(Bytes::kib(64));
+        ids.push(
+            manager
+                .hold(&part, Some(group.clone()), soon(manager))
+                .await?,
+        );
     }
     let first = nodes[0].commit(ids[0]).await?;
     Ok([first, nodes[1].commit(ids[1]).await?])
 }
 
 /// What a manager does: the deciding store first.
-async fn release_both(nodes: [Rc<Node>; 2]) -> Result<(), ReserveError> {
-    for node in nodes.iter().rev() {
-        let id = node.reservations()[0].id;
-        node.release(id).await?;
+async fn release_both(nodes: [Rc<Manager>; 2]) -> Result<(), ReserveError> {
+    for manager in nodes.iter().rev() {
+        let id = manager.reservations()[0].id;
+        manager.release(id).await?;
     }
     Ok(())
 }
@@ -258,10 +267,10 @@ type Running<T> = Pin<Box<dyn Future<Output = Result<T, ReserveError>>>>;
 /// the operation was answered.
 async fn cut_both<T: 'static>(
     before: bool,
-    operation: fn([Rc<Node>; 2], Group) -> Running<T>,
+    operation: fn([Rc<Manager>; 2], Group) -> Running<T>,
     step: u64,
     again: Option<u64>,
-) -> Result<([Vec<State>; 2], Option<T>, [Rc<Node>; 2]), String> {
+) -> Result<([Vec<State>; 2], Option<T>, [Rc<Manager>; 2]), String> {
     let mut supply = PowerSupply::new();
     let disk = |name: &str| Crash::on(&supply, name, small_size(20), env::rng(name));
     let mut disks = [disk("a"), disk("b")];
@@ -275,10 +284,10 @@ async fn cut_both<T: 'static>(
     supply.cut_at(supply.steps() + step);
     let answer = until_cut(&supply, env::spawn(operation(nodes.clone(), group))).await;
     let answer = answer.and_then(Result::ok).filter(|_| supply.is_on());
-    for node in &nodes {
-        node.store.inner.stop();
+    for manager in &nodes {
+        manager.store.inner.stop();
     }
-    let mut reopened: Vec<Rc<Node>> = Vec::new();
+    let mut reopened: Vec<Rc<Manager>> = Vec::new();
     for cut in again.into_iter().map(Some).chain([None]) {
         supply = PowerSupply::new();
         disks = disks.map(|disk| disk.restart_on(&supply, env::rng("restart")));
@@ -298,16 +307,16 @@ async fn cut_both<T: 'static>(
             _ => continue,
         }
         if cut.is_some() {
-            for node in &reopened {
-                node.store.inner.stop();
+            for manager in &reopened {
+                manager.store.inner.stop();
             }
         }
     }
-    for node in &reopened {
-        room_is_whose_it_is(node)?;
+    for manager in &reopened {
+        room_is_whose_it_is(manager)?;
     }
-    let nodes: [Rc<Node>; 2] = reopened.try_into().map_err(|_| "two nodes".to_owned())?;
-    let states = |node: &Rc<Node>| node.reservations().iter().map(|it| it.state).collect();
+    let nodes: [Rc<Manager>; 2] = reopened.try_into().map_err(|_| "two nodes".to_owned())?;
+    let states = |manager: &Rc<Manager>| manager.reservations().iter().map(|it| it.state).collect();
     Ok(([states(&nodes[0]), states(&nodes[1])], answer, nodes))
 }
 
@@ -326,7 +335,7 @@ fn a_reservation_over_two_stores_is_there_whole_or_not_at_all() {
             Some(33),
         ] {
             let verdict = env::Runtime::simulated(step).block_on(async move {
-                let reserve: fn([Rc<Node>; 2], Group) -> Running<[String; 2]> =
+                let reserve: fn([Rc<Manager>; 2], Group) -> Running<[String; 2]> =
                     |nodes, group| Box::pin(reserve_both(nodes, group));
                 let (states, answer, nodes) = cut_both(false, reserve, step, again).await?;
                 let there = match states.each_ref().map(|it| it.as_slice()) {
@@ -335,8 +344,8 @@ fn a_reservation_over_two_stores_is_there_whole_or_not_at_all() {
                     other => return Err(format!("{other:?}")),
                 };
                 if let Some(capabilities) = &answer {
-                    for (node, capability) in nodes.iter().zip(capabilities) {
-                        opens(node, capability)?;
+                    for (manager, capability) in nodes.iter().zip(capabilities) {
+                        opens(manager, capability)?;
                     }
                 }
                 Ok::<_, String>((there, answer.is_some()))
@@ -362,7 +371,7 @@ fn a_reservation_over_two_stores_is_there_whole_or_not_at_all() {
 fn releasing_a_reservation_over_two_stores_takes_all_of_it_or_nothing() {
     for step in 0.. {
         let verdict = env::Runtime::simulated(step).block_on(async move {
-            let release: fn([Rc<Node>; 2], Group) -> Running<()> =
+            let release: fn([Rc<Manager>; 2], Group) -> Running<()> =
                 |nodes, _| Box::pin(release_both(nodes));
             let (states, answer, _) = cut_both(true, release, step, None).await?;
             match states.each_ref().map(|it| it.as_slice()) {
@@ -392,8 +401,8 @@ fn what_another_store_decides_waits_for_it() {
             .await
             .unwrap();
         assert_eq!(nodes[1].decision(7).await, Ok(Decision::Committed));
-        for node in nodes {
-            node.close().await.unwrap();
+        for manager in nodes {
+            manager.close().await.unwrap();
         }
         let alone = open(disks[0].clone()).await.unwrap();
         let outcome = reconcile(&[Rc::clone(&alone)]).await.unwrap();
@@ -411,7 +420,7 @@ fn what_another_store_decides_waits_for_it() {
         };
         let refused = both[0]
             .hold(
-                &ask(&both[0], Direction::Read, 1),
+                &request(&both[0], Direction::Read, 1),
                 Some(stranger),
                 soon(&both[0]),
             )
@@ -424,21 +433,24 @@ fn what_another_store_decides_waits_for_it() {
 fn what_the_deciding_store_called_aborted_nobody_commits_afterwards() {
     env::Runtime::simulated(1).block_on(async {
         let disk = Crash::new("a", small_size(20), env::rng("a"));
-        let node = formatted(disk.clone()).await;
+        let manager = formatted(disk.clone()).await;
         let group = Group {
             id: 7,
-            stores: vec![1, node.uuid()],
+            stores: vec![1, manager.uuid()],
         };
-        let part = ask(&node, Direction::Write, 1).space(Bytes::kib(64));
-        let id = node.hold(&part, Some(group), soon(&node)).await.unwrap();
-        assert_eq!(node.decision(7).await, Ok(Decision::Aborted));
-        let late = node.commit(id).await;
+        let part = request(&manager, Direction::Write, 1).space(Bytes::kib(64));
+        let id = manager
+            .hold(&part, Some(group), soon(&manager))
+            .await
+            .unwrap();
+        assert_eq!(manager.decision(7).await, Ok(Decision::Aborted));
+        let late = manager.commit(id).await;
         assert!(matches!(late, Err(ReserveError::NoBooking(_))), "{late:?}");
-        room_is_whose_it_is(&node).unwrap();
-        assert_eq!(node.decision(7).await, Ok(Decision::Aborted));
-        drop(node);
-        let node = open(disk).await.unwrap();
-        assert_eq!(node.reservations(), []);
+        room_is_whose_it_is(&manager).unwrap();
+        assert_eq!(manager.decision(7).await, Ok(Decision::Aborted));
+        drop(manager);
+        let manager = open(disk).await.unwrap();
+        assert_eq!(manager.reservations(), []);
     });
 }
 
@@ -446,8 +458,8 @@ fn what_the_deciding_store_called_aborted_nobody_commits_afterwards() {
 
 /// What a client knows of one of its reservations.
 #[derive(Debug, Clone, PartialEq)]
-enum Known {
-    Held(Second),
+enum Expected {
+    Tentative(Second),
     Committed(String, Second),
     /// An operation on it has no answer yet.
     Asked,
@@ -456,13 +468,13 @@ enum Known {
 
 #[derive(Default)]
 struct World {
-    known: RefCell<Vec<(BookingId, Known)>>,
+    known: RefCell<Vec<(BookingId, Expected)>>,
     broken: RefCell<Option<String>>,
     answers: Cell<u64>,
 }
 
 impl World {
-    fn set(&self, id: BookingId, known: Known) {
+    fn set(&self, id: BookingId, known: Expected) {
         let mut all = self.known.borrow_mut();
         match all.iter_mut().find(|(other, _)| *other == id) {
             Some((_, state)) => *state = known,
@@ -474,33 +486,33 @@ impl World {
         self.broken.borrow_mut().get_or_insert(why);
     }
 
-    fn holds(&self, node: &Rc<Node>) -> Result<(), String> {
-        let now = node.now();
+    fn holds(&self, manager: &Rc<Manager>) -> Result<(), String> {
+        let now = manager.now();
         for (id, known) in self.known.borrow().iter() {
-            let found = state(node, *id);
+            let found = state(manager, *id);
             match known {
-                Known::Held(until) if now < *until && found.is_none() => {
+                Expected::Tentative(until) if now < *until && found.is_none() => {
                     return Err(format!(
                         "what was held until {until} is gone at {now}: {id:?}"
                     ));
                 }
-                Known::Committed(capability, end) if now < *end => opens(node, capability)?,
-                Known::Released if found.is_some() => return Err(format!("{id:?} is back")),
+                Expected::Committed(capability, end) if now < *end => opens(manager, capability)?,
+                Expected::Released if found.is_some() => return Err(format!("{id:?} is back")),
                 _ => {}
             }
         }
-        room_is_whose_it_is(node)
+        room_is_whose_it_is(manager)
     }
 }
 
 /// One client: holds, commits, uses and releases reservations of its own.
-async fn client(node: Rc<Node>, world: Rc<World>, mut rng: env::Rng) {
-    let mut mine: Vec<(BookingId, Known)> = Vec::new();
+async fn client(manager: Rc<Manager>, world: Rc<World>, mut rng: env::Rng) {
+    let mut mine: Vec<(BookingId, Expected)> = Vec::new();
     loop {
         world.answers.set(world.answers.get() + 1);
         // Time goes on also where nothing is written.
         env::sleep(Nanos::millis(1 + rng.below(50))).await;
-        let now = node.now();
+        let now = manager.now();
         let at = rng.below(mine.len().max(1) as u64) as usize;
         match (rng.below(6), mine.get(at).cloned()) {
             (0 | 1, _) | (_, None) => {
@@ -512,15 +524,15 @@ async fn client(node: Rc<Node>, world: Rc<World>, mut rng: env::Rng) {
                 } else {
                     Direction::Write
                 };
-                let mut wanted = Ask::new(direction, rate, slot);
+                let mut wanted = ReservationRequest::new(direction, rate, slot);
                 if direction == Direction::Write && rng.chance(0.7) {
                     wanted.space = Bytes(1 + rng.below(150_000));
                 }
                 let until = Second(now.0 + 1 + rng.below(8));
-                match node.hold(&wanted, None, until).await {
+                match manager.hold(&wanted, None, until).await {
                     Ok(id) => {
-                        world.set(id, Known::Held(until.min(slot.end)));
-                        mine.push((id, Known::Held(until)));
+                        world.set(id, Expected::Tentative(until.min(slot.end)));
+                        mine.push((id, Expected::Tentative(until)));
                     }
                     Err(ReserveError::Refused(_)) => {}
                     Err(_) => return,
@@ -530,55 +542,55 @@ async fn client(node: Rc<Node>, world: Rc<World>, mut rng: env::Rng) {
                 }
             }
             (2 | 3, Some((id, _))) => {
-                let end = node
+                let end = manager
                     .reservations()
                     .iter()
                     .find(|it| it.id == id)
-                    .map(|it| it.ask.slot.end);
-                world.set(id, Known::Asked);
-                match node.commit(id).await {
+                    .map(|it| it.request.slot.end);
+                world.set(id, Expected::Asked);
+                match manager.commit(id).await {
                     Ok(capability) => {
-                        let known = Known::Committed(capability, end.unwrap_or(now));
+                        let known = Expected::Committed(capability, end.unwrap_or(now));
                         world.set(id, known.clone());
                         mine[at].1 = known;
                     }
                     Err(ReserveError::NoBooking(_)) => {
-                        world.set(id, Known::Released);
+                        world.set(id, Expected::Released);
                         mine.remove(at);
                     }
                     Err(_) => return,
                 }
             }
             (4, Some((id, _))) => {
-                world.set(id, Known::Asked);
-                match node.release(id).await {
-                    Ok(()) | Err(ReserveError::NoBooking(_)) => world.set(id, Known::Released),
+                world.set(id, Expected::Asked);
+                match manager.release(id).await {
+                    Ok(()) | Err(ReserveError::NoBooking(_)) => world.set(id, Expected::Released),
                     Err(_) => return,
                 }
                 mine.remove(at);
             }
-            (_, Some((id, Known::Committed(capability, _)))) => {
+            (_, Some((id, Expected::Committed(capability, _)))) => {
                 let name = format!("by {}", id.0);
-                if let Ok(session) = node.open_session(Access::Capability(&capability)) {
+                if let Ok(session) = manager.open_session(Access::Capability(&capability)) {
                     let data = pattern(rng.bits(), 1 + rng.below(20_000) as usize);
                     let _ = session.write(&name, rng.below(3) << 14, data, CREATE).await;
                 }
-                let master = node.open_session(Access::NodeKey);
+                let master = manager.open_session(Access::NodeKey);
                 if let Ok(master) = master {
                     let _ = master.delete(&name, CREATE).await;
                 }
             }
             _ => env::sleep(Nanos::millis(rng.below(900))).await,
         }
-        if let Err(why) = room_fits(&node) {
+        if let Err(why) = room_fits(&manager) {
             world.fail(why);
         }
     }
 }
 
 /// While others are under way: no more room than there is.
-fn room_fits(node: &Node) -> Result<(), String> {
-    let space = node.store().space();
+fn room_fits(manager: &Manager) -> Result<(), String> {
+    let space = manager.store().space();
     let sum = space.free + space.reserved + space.used;
     match sum == space.total {
         true => Ok(()),
@@ -590,14 +602,14 @@ async fn survive(seed: u64) -> Result<u64, String> {
     let mut rng = env::rng("promises");
     let mut disk = Crash::new("disk", small_size(12), env::rng("disk"));
     let world: Rc<World> = Rc::default();
-    let mut node = formatted(disk.clone()).await;
+    let mut manager = formatted(disk.clone()).await;
     for cut in 0..6 {
         let supply = Rc::clone(disk.supply());
         supply.cut_at(supply.steps() + rng.below(400));
         let clients: Vec<_> = (0..3)
             .map(|number| {
                 let rng = env::rng(&format!("{seed} {cut} {number}"));
-                env::spawn(client(Rc::clone(&node), Rc::clone(&world), rng))
+                env::spawn(client(Rc::clone(&manager), Rc::clone(&world), rng))
             })
             .collect();
         env::timeout(Nanos::secs(40), supply.wait_for_cut())
@@ -609,15 +621,15 @@ async fn survive(seed: u64) -> Result<u64, String> {
         if let Some(why) = world.broken.borrow().clone() {
             return Err(why);
         }
-        node.store.inner.stop();
+        manager.store.inner.stop();
         disk = disk.restart(env::rng("restart"));
         let report = check(disk.clone(), true).await.map_err(|e| e.to_string())?;
         if !report.is_clean() {
             return Err(format!("a check found {:?}", report.findings));
         }
-        node = open(disk.clone()).await?;
+        manager = open(disk.clone()).await?;
         world
-            .holds(&node)
+            .holds(&manager)
             .map_err(|why| format!("after cut {cut}: {why}"))?;
     }
     Ok(world.answers.get())

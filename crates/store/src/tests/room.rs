@@ -8,7 +8,7 @@ use device::{Class, Crash, Memory};
 
 use super::{pattern, small, small_size, sums_hold};
 use crate::{
-    Change, Condition, Extent, Generation, ReservationId, Settings, Store, StoreError, check,
+    AllocatedRange, Change, Condition, ReservationId, Settings, Store, StoreError, Version, check,
 };
 
 const CREATE: Change = Change {
@@ -129,7 +129,7 @@ fn of_two_who_compare_with_one_generation_one_changes_it() {
             let tasks: Vec<_> = (0..4_u64)
                 .map(|who| {
                     let store = store.clone();
-                    let change = Change::default().only_if(Condition::Generation(seen));
+                    let change = Change::default().only_if(Condition::Version(seen));
                     // In different pages, so that no lock orders them.
                     env::spawn(async move {
                         store
@@ -141,7 +141,7 @@ fn of_two_who_compare_with_one_generation_one_changes_it() {
             let mut winners = Vec::new();
             for task in tasks {
                 match task.await {
-                    Ok(generation) => winners.push(generation),
+                    Ok(version) => winners.push(version),
                     Err(StoreError::Condition { .. }) => {}
                     Err(error) => panic!("{error}"),
                 }
@@ -158,8 +158,8 @@ fn an_owner_that_was_replaced_changes_nothing_any_more() {
     env::Runtime::simulated(1).block_on(async {
         let (_, store) = store(8).await;
         let owner = |epoch| Change {
-            condition: Condition::MarkAtMost(epoch),
-            mark: Some(epoch),
+            condition: Condition::StampAtMost(epoch),
+            stamp: Some(epoch),
             create: true,
             ..Change::default()
         };
@@ -175,17 +175,17 @@ fn an_owner_that_was_replaced_changes_nothing_any_more() {
             .write("extent", 0, pattern(3, 4_096), owner(3))
             .await
             .unwrap_err();
-        let told = late.to_string();
+        let message = late.to_string();
         assert!(
-            told.contains("only if its mark is at most 3") && told.contains("with mark 4"),
-            "{told}"
+            message.contains("only if its mark is at most 3") && message.contains("with mark 4"),
+            "{message}"
         );
-        assert_eq!(store.stat("extent").unwrap().mark, 4);
+        assert_eq!(store.stat("extent").unwrap().stamp, 4);
         let none = store.delete("extent", owner(3)).await;
         assert!(matches!(none, Err(StoreError::Condition { .. })));
         let absent = Change::default()
             .creating()
-            .only_if(Condition::Generation(Generation(0)));
+            .only_if(Condition::Version(Version(0)));
         store
             .write("fresh", 0, pattern(1, 10), absent)
             .await
@@ -203,7 +203,7 @@ fn no_generation_comes_twice_whatever_a_crash_takes_back() {
     env::Runtime::simulated(1).block_on(async {
         let mut disk = Crash::new("disk", small_size(8), env::rng("disk"));
         drop(Store::format(disk.clone(), small()).await.unwrap());
-        let mut last = Generation(0);
+        let mut last = Version(0);
         for _ in 0..5 {
             let store = Store::open(disk.clone()).await.unwrap();
             for _ in 0..3 {
@@ -235,30 +235,30 @@ fn extents_tell_data_from_holes_and_what_changed_since() {
             .await
             .unwrap();
         let born = store.stat("a").unwrap().born;
-        let extent = |offset, len, data, generation| Extent {
+        let range = |offset, len, data, version| AllocatedRange {
             offset,
             len,
             data,
-            generation,
+            version,
         };
-        let all = store.extents("a", 0, u64::MAX).unwrap();
+        let all = store.allocated_ranges("a", 0, u64::MAX).unwrap();
         let expected = [
-            extent(0, 4_096, true, second),
-            extent(4_096, segment - 4_096, false, second),
-            extent(segment, segment, false, born),
-            extent(2 * segment, 8_192, true, first),
+            range(0, 4_096, true, second),
+            range(4_096, segment - 4_096, false, second),
+            range(segment, segment, false, born),
+            range(2 * segment, 8_192, true, first),
         ];
         assert_eq!(all, expected);
         assert_eq!(
-            store.extents("a", 100, 200).unwrap(),
-            [extent(100, 200, true, second)]
+            store.allocated_ranges("a", 100, 200).unwrap(),
+            [range(100, 200, true, second)]
         );
         let third = store
             .punch("a", 2 * segment, 4_096, Change::default())
             .await
             .unwrap();
-        let all = store.extents("a", 2 * segment, segment).unwrap();
-        assert_eq!(all[0], extent(2 * segment, 4_096, false, third));
+        let all = store.allocated_ranges("a", 2 * segment, segment).unwrap();
+        assert_eq!(all[0], range(2 * segment, 4_096, false, third));
         // Cut off and grown again: a hole since then.
         let fourth = store
             .truncate("a", 10_000, Change::default())
@@ -268,8 +268,8 @@ fn extents_tell_data_from_holes_and_what_changed_since() {
             .truncate("a", 3 * segment, Change::default())
             .await
             .unwrap();
-        let all = store.extents("a", segment, segment).unwrap();
-        assert_eq!(all, [extent(segment, segment, false, fourth)]);
+        let all = store.allocated_ranges("a", segment, segment).unwrap();
+        assert_eq!(all, [range(segment, segment, false, fourth)]);
     });
 }
 
@@ -395,7 +395,7 @@ fn a_large_object_is_deleted_and_cut_in_steps_and_its_room_comes_back() {
         assert_eq!(store.stat("cut").unwrap().size, 1_000);
         store.close().await.unwrap();
         let report = check(disk, true).await.unwrap();
-        assert!(report.is_clean() && report.doomed == 0, "{report:?}");
+        assert!(report.is_clean() && report.deleting == 0, "{report:?}");
     });
 }
 
@@ -472,7 +472,7 @@ fn what_no_store_can_do_is_refused_with_a_reason() {
     env::Runtime::simulated(1).block_on(async {
         let (_, store) = store(4).await;
         let long = "n".repeat(1_025);
-        let why = |answer: Result<Generation, StoreError>| answer.unwrap_err().to_string();
+        let why = |answer: Result<Version, StoreError>| answer.unwrap_err().to_string();
         let data = pattern(1, 10);
         assert!(why(store.write(&long, 0, data.clone(), CREATE).await).contains("at most 1024"));
         assert!(why(store.write("", 0, data.clone(), CREATE).await).contains("at least one byte"));

@@ -9,7 +9,7 @@ use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use device::{Class, Device, DeviceError, File, FileOptions, Info, Memory, Pending, WriteFlags};
 
 use super::{pattern, sums_hold};
-use crate::object::Change;
+use crate::object::types::Change;
 use crate::{Settings, Store};
 
 const MIB: u64 = 1 << 20;

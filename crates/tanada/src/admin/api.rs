@@ -50,7 +50,7 @@ pub struct Device {
     pub read_only: bool,
     /// The stripe or volume it is part of.
     pub part_of: Option<String>,
-    pub figures: Figures,
+    pub figures: Counters,
     /// Energy, for a model. A stripe's is that of its devices.
     pub power: Option<Power>,
 }
@@ -82,7 +82,7 @@ pub struct Volume {
     #[serde(default)]
     pub advise: bool,
     /// What clients asked of it.
-    pub figures: Figures,
+    pub figures: Counters,
 }
 
 /// The cache that a volume has, as the record of pairs and the fast device's label name it.
@@ -94,8 +94,8 @@ pub struct Attachment {
     pub generation: u64,
 }
 
-impl From<hybrid::Attachment> for Attachment {
-    fn from(attachment: hybrid::Attachment) -> Attachment {
+impl From<hybrid::AttachmentId> for Attachment {
+    fn from(attachment: hybrid::AttachmentId) -> Attachment {
         Attachment {
             cache: format!("{:032x}", attachment.cache),
             generation: attachment.generation,
@@ -373,7 +373,8 @@ pub struct Power {
 
 /// What was asked of a device or volume.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
-pub struct Figures {
+#[schema(as = Figures)]
+pub struct Counters {
     pub over_ns: u64,
     pub in_flight: u64,
     /// Requests in flight summed over time; divided by the time, the mean queue.
@@ -444,8 +445,8 @@ pub fn quantile(buckets: &[(u64, u64)], q: f64) -> Option<u64> {
     })
 }
 
-impl From<device::meter::Figures> for Figures {
-    fn from(figures: device::meter::Figures) -> Figures {
+impl From<device::meter::Snapshot> for Counters {
+    fn from(figures: device::meter::Snapshot) -> Counters {
         let operations = figures.operations.into_iter().map(|of| Operation {
             op: of.op,
             class: of.class,
@@ -464,7 +465,7 @@ impl From<device::meter::Figures> for Figures {
                 buckets: of.latency.buckets,
             },
         });
-        Figures {
+        Counters {
             over_ns: figures.over_ns,
             in_flight: figures.in_flight,
             depth_time_ns: figures.depth_time_ns,
@@ -523,10 +524,7 @@ impl From<&hybrid::Settings> for Settings {
             standby_after_seconds: energy.map(|energy| energy.standby_after.secs_f64()),
             flash_writes_per_day_bytes: settings.flash_writes_per_day.map(|bytes| bytes.0),
             fast_size_bytes: settings.fast_bytes.map(|bytes| bytes.0),
-            tier: settings
-                .mode
-                .has_tier()
-                .then(|| TierSettings::from(&settings.tier)),
+            tier: settings.mode.has_tier().then(|| (&settings.tier).into()),
         }
     }
 }
@@ -612,7 +610,8 @@ pub struct NbdListener {
     /// Connections accepted so far.
     pub accepted: u64,
     /// Turned away or cut because there were too many.
-    pub crowded_out: u64,
+    #[serde(rename = "crowded_out")]
+    pub turned_away: u64,
     /// Connections that never agreed on an export.
     pub negotiations_failed: u64,
     /// Cut because the client stalled.

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use front::nbd::ConnectionFigures;
+use front::nbd::ConnectionSnapshot;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use utoipa::ToSchema;
 
 use super::api::{NbdClient, Refusal};
 use super::{Answer, Control, Failure, body};
-use crate::tree::Letter;
+use crate::thread::Command;
 
 /// Which clients are meant: those of whom everything holds that is said.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
@@ -32,7 +32,7 @@ pub struct Which {
 }
 
 impl Which {
-    pub fn means(&self, listener: &str, client: &ConnectionFigures) -> bool {
+    pub fn means(&self, listener: &str, client: &ConnectionSnapshot) -> bool {
         let there = self.listener.as_ref().is_none_or(|it| it == listener);
         let number = self.id.is_none_or(|id| id == client.id);
         let export = self.export.is_none() || self.export == client.export;
@@ -73,11 +73,11 @@ pub(super) async fn disconnect_clients(
         ));
     }
     let mut waiting = Vec::new();
-    for tree in &control.trees {
+    for thread in &control.threads {
         let (reply, answer) = oneshot::channel();
         let which = which.clone();
         // A thread that has ended has no clients.
-        if tree.post(Letter::Disconnect { which, reply }).is_ok() {
+        if thread.post(Command::Disconnect { which, reply }).is_ok() {
             waiting.push(answer);
         }
     }

@@ -12,6 +12,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use base::Nanos;
+use config::export;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use utoipa::{IntoParams, ToSchema};
@@ -20,8 +21,8 @@ use vdisk::cluster::set::Setting;
 use vdisk::cluster::stores::{NewStore, StoreRecord, StoreState};
 use vdisk::cluster::volumes::{NewVolume, Overview, Use, condition_name};
 use vdisk::cluster::{Cluster, ClusterError};
-use vdisk::image::ImageError;
-use vdisk::image_meta::ImagesError;
+use vdisk::image::records::ImagesError;
+use vdisk::image::tree::ImageError;
 use vdisk::meta::MetaError;
 use vdisk::record::{Fairness, Name, OnMetaLoss};
 use vdisk::volume::Condition;
@@ -31,7 +32,7 @@ use super::api::Refusal;
 use super::{Answer, Control, Failure, body, gone};
 use crate::cluster_tree::OpenCluster;
 use crate::repair_text::{RepairAsk, damage, loss};
-use crate::tree::Letter;
+use crate::thread::Command;
 
 /// Clients that sent nothing for so long are idle.
 const IDLE_SECONDS: u64 = 30;
@@ -75,7 +76,8 @@ pub struct Disk {
     /// Stores that miss writes, and the generation since which they do.
     pub out: Vec<Out>,
     /// The least number of in-sync copies any extent may have.
-    pub weakest: u8,
+    #[serde(rename = "weakest")]
+    pub redundancy_floor: u8,
     pub generation: u64,
     pub epoch: u64,
     /// Where clients of this node find it.
@@ -143,11 +145,7 @@ pub struct DiskChange {
 
 impl DiskChange {
     fn setting(&self) -> Result<Setting, Failure> {
-        let class = self
-            .priority
-            .as_deref()
-            .map(config::export::priority)
-            .transpose();
+        let class = self.priority.as_deref().map(export::priority).transpose();
         let holder = self.holder.clone();
         let holder = holder.map(|it| Some(it).filter(|it| !it.is_empty()));
         check_holder(holder.iter().flatten().next())?;
@@ -176,7 +174,8 @@ pub struct Repaired {
     /// Since the volume was opened.
     pub reconciled_extents: u64,
     pub resynced_extents: u64,
-    pub mended_copies: u64,
+    #[serde(rename = "mended_copies")]
+    pub repaired_copies: u64,
     /// Of what scrubs and reads found damaged: bytes that were written anew from another copy.
     #[serde(default)]
     pub repaired_bytes: u64,
@@ -278,9 +277,9 @@ pub struct Here {
     pub stores: Vec<ClusterStore>,
 }
 
-/// Of the cluster what figures are made of.
+/// The cluster at one moment, for metrics.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct ClusterSnapshot {
     pub disks: Vec<Disk>,
     pub stores: Vec<ClusterStore>,
     /// Is there a cluster, and for how long has its meta store not answered?
@@ -360,7 +359,7 @@ fn fairness(number: f64) -> Result<Fairness, Failure> {
 impl Control {
     /// Does this daemon take part in a cluster?
     pub fn has_cluster(&self) -> bool {
-        self.trees.iter().any(|tree| tree.cluster)
+        self.threads.iter().any(|thread| thread.cluster)
     }
 
     /// Has `work` done with this node's cluster, on the thread it lives on.
@@ -368,7 +367,7 @@ impl Control {
         &self,
         work: impl AsyncFnOnce(Rc<OpenCluster>) -> Result<T, ClusterError> + Send + 'static,
     ) -> Result<T, Failure> {
-        let Some(tree) = self.trees.iter().find(|tree| tree.cluster) else {
+        let Some(it) = self.threads.iter().find(|it| it.cluster) else {
             return Err(Failure::new(
                 StatusCode::NOT_FOUND,
                 "this daemon is in no cluster: its configuration has no [cluster]",
@@ -383,9 +382,9 @@ impl Control {
                 let _ = reply.send(done);
             });
         };
-        tree.post(Letter::Cluster(Box::new(job)))
-            .map_err(|_| gone(tree))?;
-        answer.await.map_err(|_| gone(tree))?
+        it.post(Command::Cluster(Box::new(job)))
+            .map_err(|_| gone(it))?;
+        answer.await.map_err(|_| gone(it))?
     }
 
     /// Has something done that ends with a volume; answers that.
@@ -400,13 +399,13 @@ impl Control {
         done.await.map(Json)
     }
 
-    /// What there is for figures; nothing without a cluster.
-    pub(super) async fn cluster_seen(&self) -> Result<Seen, Failure> {
+    /// What metrics are made of; nothing without a cluster.
+    pub(super) async fn cluster_snapshot(&self) -> Result<ClusterSnapshot, Failure> {
         if !self.has_cluster() {
-            return Ok(Seen::default());
+            return Ok(ClusterSnapshot::default());
         }
         self.at_cluster(async |open| {
-            Ok(Seen {
+            Ok(ClusterSnapshot {
                 disks: disks(&open).await?,
                 stores: stores(&open).await?,
                 meta_silent_seconds: Some(silent_seconds(&open).unwrap_or(0.0)),
@@ -448,7 +447,7 @@ fn disk(open: &OpenCluster, of: &Overview) -> Disk {
         size_bytes: of.size,
         copies: record.copies,
         min_copies: record.min_isr,
-        priority: config::export::priority_name(record.priority).to_owned(),
+        priority: export::priority_name(record.priority).to_owned(),
         fairness: record.fairness.map(Fairness::as_f64),
         holder: record.reservation.clone(),
         on_meta_loss: record.on_meta_loss.as_str().to_owned(),
@@ -467,7 +466,7 @@ fn disk(open: &OpenCluster, of: &Overview) -> Disk {
                 since_generation: since.0,
             })
             .collect(),
-        weakest: record.weakest,
+        redundancy_floor: record.redundancy_floor,
         generation: record.generation.0,
         epoch: record.epoch.0,
         nbd: (open.addresses().iter().map(uri)).chain(exported).collect(),
@@ -503,11 +502,7 @@ pub async fn create_disk(
         &text,
         r#"{"name": "vm1", "size_bytes": 10737418240}"#,
     )?;
-    let class = ask
-        .priority
-        .as_deref()
-        .map(config::export::priority)
-        .transpose();
+    let class = ask.priority.as_deref().map(export::priority).transpose();
     check_holder(ask.holder.as_ref())?;
     let new = NewVolume {
         name: called(&ask.name)?,
@@ -721,10 +716,10 @@ pub async fn repair_disk(
         };
         Ok(Repaired {
             volume,
-            reconciled_extents: found.figures.reconciled,
-            resynced_extents: found.figures.resynced,
-            mended_copies: found.figures.mended,
-            repaired_bytes: found.figures.repaired_bytes,
+            reconciled_extents: found.counters.reconciled,
+            resynced_extents: found.counters.resynced,
+            repaired_copies: found.counters.read_repairs,
+            repaired_bytes: found.counters.repaired_bytes,
             damage_left: found
                 .damage
                 .left

@@ -5,19 +5,22 @@ use std::fmt::Error;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
-use super::cluster::{ClusterStore, Disk, Seen, severity};
+use super::cluster::{ClusterSnapshot, ClusterStore, Disk, severity};
 use super::metrics::Family;
 
 /// All of them; nothing without a cluster.
-pub(super) fn cluster(encoder: &mut DescriptorEncoder<'_>, seen: &Seen) -> Result<(), Error> {
-    if let Some(silent) = seen.meta_silent_seconds {
+pub(super) fn cluster(
+    encoder: &mut DescriptorEncoder<'_>,
+    snapshot: &ClusterSnapshot,
+) -> Result<(), Error> {
+    if let Some(silent) = snapshot.meta_silent_seconds {
         let help = "For how long the meta store of the cluster has not answered; 0: it answers";
         let name = "cluster_meta_silent_seconds";
         let mut family = Family(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?);
         family.gauge(&Vec::new(), silent)?;
     }
-    virtual_disks(encoder, &seen.disks)?;
-    stores(encoder, &seen.stores)
+    virtual_disks(encoder, &snapshot.disks)?;
+    stores(encoder, &snapshot.stores)
 }
 
 fn virtual_disks(encoder: &mut DescriptorEncoder<'_>, disks: &[Disk]) -> Result<(), Error> {
@@ -34,7 +37,7 @@ fn virtual_disks(encoder: &mut DescriptorEncoder<'_>, disks: &[Disk]) -> Result<
         (
             "disk_in_sync_copies_min",
             "In-sync copies that any of its extents may have at least",
-            |disk| f64::from(disk.weakest),
+            |disk| f64::from(disk.redundancy_floor),
         ),
         ("disk_stores_out", "Stores that miss writes of it", |disk| {
             disk.out.len() as f64

@@ -3,34 +3,34 @@
 use std::rc::Rc;
 
 use super::*;
-use crate::tree::Tree;
+use crate::thread::DataThread;
 
-fn data_thread(name: &str, panics: bool) -> TreeHandle {
+fn data_thread(name: &str, panics: bool) -> ThreadHandle {
     let (poster, mailbox) = env::mailbox();
     // A data thread, as the daemon starts them.
     let thread = std::thread::Builder::new().spawn(move || {
         let runtime = env::Runtime::real(env::RealConfig::default()).expect("a runtime");
         runtime.block_on(async move {
             assert!(!panics, "planted");
-            Rc::new(Tree::new("test")).run(mailbox).await;
+            Rc::new(DataThread::new("test")).run(mailbox).await;
         });
     });
     let thread = thread.expect("a thread");
     let names = vec![name.to_owned()];
-    TreeHandle::new(names, Vec::new(), Vec::new(), false, poster, thread)
+    ThreadHandle::new(names, Vec::new(), Vec::new(), false, poster, thread)
 }
 
 #[test]
-fn a_data_thread_that_panics_is_told_by_the_health_and_hides_no_other() {
+fn a_data_thread_that_panics_is_named_by_health_and_hides_no_other() {
     let control = Arc::new(Control {
         origin: "test".to_owned(),
         started_unix_seconds: 0,
         started: tokio::time::Instant::now(),
-        trees: vec![data_thread("good", false), data_thread("bad", true)],
+        threads: vec![data_thread("good", false), data_thread("bad", true)],
         access: Access::default(),
         searching: Arc::new(tokio::sync::Semaphore::new(1)),
     });
-    while !control.trees[1].is_dead() {
+    while !control.threads[1].is_dead() {
         std::thread::yield_now();
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -46,7 +46,7 @@ fn a_data_thread_that_panics_is_told_by_the_health_and_hides_no_other() {
             "the data threads of bad died; the others serve"
         );
         let (reply, answer) = oneshot::channel();
-        let stopped = control.trees[0].post(Letter::Stop(reply));
+        let stopped = control.threads[0].post(Command::Stop(reply));
         assert!(stopped.is_ok());
         assert!(answer.await.expect("it closes").is_empty());
     });

@@ -29,14 +29,14 @@ use utoipa::ToSchema;
 
 use super::api::{Change, Refusal};
 use super::{Answer, Control, Failure};
-use crate::tree::Letter;
+use crate::thread::Command;
 
 /// How often volumes are asked what they counted; they keep longer than that.
 const LOOK: Duration = Duration::from_secs(20);
 
-/// What a volume with a tier knows, and goes by.
+/// What a volume with a tier has counted, and the parameters it uses.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct TierState {
     pub history: History,
     pub parameters: Parameters,
     /// Are they kept current?
@@ -104,14 +104,14 @@ fn simulated(score: &sim::advise::tier::Score) -> Simulated {
 }
 
 impl TierAdvice {
-    fn new(volume: &str, known: &Known, learned: &Learned, worth_it: bool) -> TierAdvice {
+    fn new(volume: &str, state: &TierState, learned: &Learned, worth_it: bool) -> TierAdvice {
         let parameters = &learned.setting.parameters;
-        let keys = serde_json::to_value(keys(&known.parameters, parameters)).unwrap_or_default();
+        let keys = serde_json::to_value(keys(&state.parameters, parameters)).unwrap_or_default();
         let changes = keys.as_object().into_iter().flatten();
         TierAdvice {
             volume: volume.to_owned(),
-            known_seconds: known.history.span().secs_f64(),
-            requests: known.history.requests(),
+            known_seconds: state.history.span().secs_f64(),
+            requests: state.history.requests(),
             region_bytes: learned.setting.region.0,
             period_seconds: parameters.period.secs_f64(),
             iops_min: parameters.iops_min,
@@ -170,8 +170,8 @@ pub(super) async fn get_tier_advice(
 ) -> Answer<TierAdvice> {
     let turn = claim(&control.searching, &name)?;
     let volume = name.clone();
-    let Json(known) = control
-        .command(&name, |reply| Letter::Known {
+    let Json(state) = control
+        .command(&name, |reply| Command::TierState {
             volume,
             asked: true,
             reply,
@@ -180,12 +180,12 @@ pub(super) async fn get_tier_advice(
     let judged = tokio::task::spawn_blocking(move || {
         // Held by the search itself: it goes on if the asker goes away.
         let _turn = turn;
-        let learned = match Auto::judge(&known.history, &known.parameters, &known.terms) {
+        let learned = match Auto::judge(&state.history, &state.parameters, &state.terms) {
             Verdict::TooLittle => None,
             Verdict::Change(learned) => Some((learned, true)),
             Verdict::Stay(learned) => Some((learned, false)),
         };
-        (known, learned)
+        (state, learned)
     });
     let failed = |error: tokio::task::JoinError| {
         let error = format!("the search for parameters of {name} failed: {error}");
@@ -196,15 +196,15 @@ pub(super) async fn get_tier_advice(
         )
     };
     match judged.await.map_err(failed)? {
-        (known, Some((learned, worth_it))) => {
-            Ok(Json(TierAdvice::new(&name, &known, &learned, worth_it)))
+        (state, Some((learned, worth_it))) => {
+            Ok(Json(TierAdvice::new(&name, &state, &learned, worth_it)))
         }
-        (known, None) => Err(Failure::new(
+        (state, None) => Err(Failure::new(
             StatusCode::CONFLICT,
             format!(
                 "too little is known of {name} for advice on its tier: {} requests in {} s",
-                known.history.requests(),
-                known.history.span().secs_f64()
+                state.history.requests(),
+                state.history.span().secs_f64()
             ),
             "let it work as usual for some hours, and ask again",
         )),
@@ -225,11 +225,11 @@ struct Choice {
 }
 
 impl Choice {
-    fn of(known: &Known) -> Choice {
-        let parameters = &known.parameters;
+    fn of(state: &TierState) -> Choice {
+        let parameters = &state.parameters;
         Choice {
-            policy: known.terms.kind.to_string(),
-            region_bytes: known.history.region().0,
+            policy: state.terms.kind.to_string(),
+            region_bytes: state.history.region().0,
             period_nanos: parameters.period.0,
             iops_min: parameters.iops_min,
             sub_luns_max: parameters.sub_luns_max,
@@ -339,7 +339,10 @@ impl Lessons {
 pub async fn keep_current(control: Arc<Control>, data_dir: PathBuf) {
     let mut lessons = Lessons::read(&data_dir);
     loop {
-        let volumes = control.trees.iter().flat_map(|tree| tree.volumes.iter());
+        let volumes = control
+            .threads
+            .iter()
+            .flat_map(|thread| thread.volumes.iter());
         for volume in volumes {
             look(&control, &mut lessons, volume).await;
         }
@@ -351,16 +354,16 @@ pub async fn keep_current(control: Arc<Control>, data_dir: PathBuf) {
 async fn look(control: &Control, lessons: &mut Lessons, name: &str) {
     let volume = name.to_owned();
     // A volume without a tier refuses; there is nothing to keep current then.
-    let known = control.command(name, |reply| Letter::Known {
+    let state = control.command(name, |reply| Command::TierState {
         volume,
         asked: false,
         reply,
     });
-    let Ok(Json(known)) = known.await else { return };
-    let before = known.parameters;
-    let choice = Choice::of(&known);
+    let Ok(Json(state)) = state.await else { return };
+    let before = state.parameters;
+    let choice = Choice::of(&state);
     let earlier = lessons.begin(name, choice.clone());
-    if let Some(earlier) = earlier.filter(|_| known.auto) {
+    if let Some(earlier) = earlier.filter(|_| state.auto) {
         let keys = keys(&before, &earlier.parameters(&before));
         match change(control, name, &keys).await {
             Ok(()) => tracing::info!(
@@ -376,7 +379,7 @@ async fn look(control: &Control, lessons: &mut Lessons, name: &str) {
         }
         return;
     }
-    if !known.due {
+    if !state.due {
         return;
     }
     // Fails only once the daemon ends.
@@ -385,7 +388,7 @@ async fn look(control: &Control, lessons: &mut Lessons, name: &str) {
     };
     let judged = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        Auto::judge(&known.history, &known.parameters, &known.terms)
+        Auto::judge(&state.history, &state.parameters, &state.terms)
     });
     let learned = match judged.await {
         Ok(Verdict::Change(learned)) => learned,
@@ -433,7 +436,7 @@ async fn change(control: &Control, name: &str, keys: &TierKeys) -> Result<(), Fa
         ..Change::default()
     };
     let volume = name.to_owned();
-    let changed = control.command(name, |reply| Letter::Change {
+    let changed = control.command(name, |reply| Command::Change {
         volume,
         change: Box::new(change),
         reply,
@@ -470,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_learned_is_in_force_again_after_a_restart_unless_the_configuration_changed() {
+    fn learned_parameters_return_after_a_restart_unless_configured_anew() {
         let dir = tempfile::tempdir().unwrap();
         let mut lessons = Lessons::read(dir.path());
         assert_eq!(lessons.begin("vol0", choice(80.0)), None);

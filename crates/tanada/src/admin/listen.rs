@@ -7,7 +7,7 @@
 //!
 //! Always true:
 //! 1. TCP and Unix connections have slots of their own, and silent ones make room: readers never keep the owner out.
-//! 2. A connection that does not send a whole header in [`HEADER_PATIENCE`] is closed.
+//! 2. A connection that does not send a whole header in [`HEADER_TIMEOUT`] is closed.
 
 use std::fs;
 use std::io;
@@ -33,12 +33,12 @@ use super::slots::{Slot, Slots};
 use crate::serve::plain;
 
 /// How long a connection may take to send the header of its next request.
-const HEADER_PATIENCE: Duration = Duration::from_secs(15);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Until the next try where none could be accepted.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// A socket of the admin API.
-pub struct Door {
+pub struct AdminListener {
     pub address: Address,
     listener: Listener,
 }
@@ -61,12 +61,12 @@ impl Drop for SocketFile {
     }
 }
 
-impl Door {
+impl AdminListener {
     /// Listens at `address`.
     ///
     /// # Errors
     /// What stands in the way, and what to do.
-    pub async fn open(address: &Address) -> anyhow::Result<Door> {
+    pub async fn open(address: &Address) -> anyhow::Result<AdminListener> {
         crate::socket_folder::make(address)?;
         match address {
             Address::Tcp(socket) => {
@@ -80,7 +80,7 @@ impl Door {
                 })?;
                 // Port 0 asks for any free one; the answer says which.
                 let address = Address::Tcp(listener.local_addr()?);
-                Ok(Door {
+                Ok(AdminListener {
                     address,
                     listener: Listener::Tcp(listener),
                 })
@@ -97,7 +97,7 @@ impl Door {
                 let file = SocketFile(path.clone());
                 // Until here the peers' credentials alone keep others out.
                 env::net::give_socket_mode(path, 0o600)?;
-                Ok(Door {
+                Ok(AdminListener {
                     address: address.clone(),
                     listener: Listener::Unix {
                         listener,
@@ -192,7 +192,7 @@ async fn answer(
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_PATIENCE)
+        .header_read_timeout(HEADER_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let done = tokio::select! {

@@ -10,8 +10,8 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::api::{Cache, Device, Figures, Latency, Operation, Status, Volume};
-use super::cluster::Seen;
+use super::api::{Cache, Counters, Device, Latency, Operation, Status, Volume};
+use super::cluster::ClusterSnapshot;
 use super::store::Store;
 use super::tier::Tier;
 
@@ -49,7 +49,7 @@ const BOUNDS_NS: [u64; 19] = [
 ];
 
 /// Writes `status` down.
-pub fn encode(status: Status, cluster: Seen) -> Result<String, Error> {
+pub fn encode(status: Status, cluster: ClusterSnapshot) -> Result<String, Error> {
     let mut registry = Registry::with_prefix("tanada");
     registry.register_collector(Box::new(Page(status, cluster)));
     let mut text = String::new();
@@ -58,7 +58,7 @@ pub fn encode(status: Status, cluster: Seen) -> Result<String, Error> {
 }
 
 #[derive(Debug)]
-struct Page(Status, Seen);
+struct Page(Status, ClusterSnapshot);
 
 pub(super) type Labels<'a> = Vec<(&'static str, &'a str)>;
 
@@ -119,7 +119,7 @@ impl Collector for Page {
 fn requests(
     encoder: &mut DescriptorEncoder<'_>,
     kind: &'static str,
-    all: &[(String, Figures)],
+    all: &[(String, Counters)],
 ) -> Result<(), Error> {
     let mut each =
         |name: &str,
@@ -179,7 +179,7 @@ fn requests(
         (
             "in_flight",
             "Requests begun and not answered",
-            (|figures| figures.in_flight as f64) as fn(&Figures) -> f64,
+            (|figures| figures.in_flight as f64) as fn(&Counters) -> f64,
         ),
         (
             "busy_seconds",
@@ -761,7 +761,7 @@ fn nbd(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> Result<(), Error
     )?);
     for listener in &status.nbd {
         for (cause, count) in [
-            ("crowded out", listener.crowded_out),
+            ("crowded out", listener.turned_away),
             ("negotiation failed", listener.negotiations_failed),
             ("stalled", listener.stalled),
             ("violation", listener.violations),

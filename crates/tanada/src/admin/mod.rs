@@ -42,16 +42,16 @@ use tokio::sync::oneshot;
 use utoipa::OpenApi;
 
 use crate::secrets;
-use crate::tree::{Letter, Refused, Reply, TreeHandle, TreeReport};
+use crate::thread::{Command, Refused, Reply, ThreadHandle, ThreadReport};
 use access::{Access, Entrance};
 use api::{Advice, Attach, Change, Device, Export, Refusal, Status, Volume};
 use guard::Guard;
 use tier::{Ask, Heat, Moves};
 
 /// How long a data thread may take to say how it is.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long figures wait for the meta store.
-const METRICS_PATIENCE: Duration = Duration::from_secs(3);
+const METRICS_TIMEOUT: Duration = Duration::from_secs(3);
 /// What the file with the bearer token is called, in the data directory.
 pub const TOKEN_FILE: &str = "admin.token";
 /// No request of this API is longer.
@@ -63,7 +63,7 @@ pub struct Control {
     pub origin: String,
     pub started_unix_seconds: u64,
     pub started: tokio::time::Instant,
-    pub trees: Vec<TreeHandle>,
+    pub threads: Vec<ThreadHandle>,
     /// Who commands the daemon, and where.
     pub access: Access,
     /// Held while parameters of a tier are searched for.
@@ -114,28 +114,28 @@ type Answer<T> = Result<Json<T>, Failure>;
 impl Control {
     /// What stood on data threads that died.
     fn dead(&self) -> Vec<String> {
-        let dead = self.trees.iter().filter(|tree| tree.is_dead());
-        dead.map(|tree| tree.names.join(", ")).collect()
+        let dead = self.threads.iter().filter(|thread| thread.is_dead());
+        dead.map(|thread| thread.names.join(", ")).collect()
     }
 
     /// Asks every data thread how it is.
-    async fn reports(&self) -> Result<Vec<TreeReport>, Failure> {
+    async fn reports(&self) -> Result<Vec<ThreadReport>, Failure> {
         let mut waiting = Vec::new();
         // One that died is named by the health and the log; it hides no other.
-        for tree in self.trees.iter().filter(|tree| !tree.is_dead()) {
+        for it in self.threads.iter().filter(|it| !it.is_dead()) {
             let (reply, answer) = oneshot::channel();
-            tree.post(Letter::Report(reply)).map_err(|_| gone(tree))?;
-            waiting.push((tree, answer));
+            it.post(Command::Report(reply)).map_err(|_| gone(it))?;
+            waiting.push((it, answer));
         }
         let mut reports = Vec::new();
-        for (tree, answer) in waiting {
-            let report = tokio::time::timeout(PATIENCE, answer)
+        for (thread, answer) in waiting {
+            let report = tokio::time::timeout(REPORT_TIMEOUT, answer)
                 .await
                 .map_err(|_| {
                     let error = format!(
                         "the data thread of {} gave no answer within {} s",
-                        tree.names.join(", "),
-                        PATIENCE.as_secs()
+                        thread.names.join(", "),
+                        REPORT_TIMEOUT.as_secs()
                     );
                     Failure::new(
                         StatusCode::SERVICE_UNAVAILABLE,
@@ -143,7 +143,7 @@ impl Control {
                         "look at the daemon's log; ask again later",
                     )
                 })?
-                .map_err(|_| gone(tree))?;
+                .map_err(|_| gone(thread))?;
             reports.push(report);
         }
         Ok(reports)
@@ -179,24 +179,24 @@ impl Control {
     async fn command<T>(
         &self,
         volume: &str,
-        letter: impl FnOnce(Reply<Result<T, Refused>>) -> Letter,
+        command: impl FnOnce(Reply<Result<T, Refused>>) -> Command,
     ) -> Answer<T> {
-        let tree = self
-            .trees
+        let thread = self
+            .threads
             .iter()
-            .find(|tree| tree.volumes.iter().any(|name| name == volume))
+            .find(|thread| thread.volumes.iter().any(|name| name == volume))
             .ok_or_else(|| self.unknown(volume))?;
         let (reply, answer) = oneshot::channel();
-        tree.post(letter(reply)).map_err(|_| gone(tree))?;
-        let done = answer.await.map_err(|_| gone(tree))?;
+        thread.post(command(reply)).map_err(|_| gone(thread))?;
+        let done = answer.await.map_err(|_| gone(thread))?;
         Ok(Json(done?))
     }
 
     fn unknown(&self, volume: &str) -> Failure {
         let known: Vec<&str> = self
-            .trees
+            .threads
             .iter()
-            .flat_map(|tree| tree.volumes.iter().map(String::as_str))
+            .flat_map(|thread| thread.volumes.iter().map(String::as_str))
             .collect();
         let todo = match known.is_empty() {
             true => "this daemon has no volumes: its configuration has no [[hybrid]]".to_owned(),
@@ -210,10 +210,10 @@ impl Control {
     }
 }
 
-fn gone(tree: &TreeHandle) -> Failure {
+fn gone(thread: &ThreadHandle) -> Failure {
     Failure::new(
         StatusCode::SERVICE_UNAVAILABLE,
-        format!("the data thread of {} has ended", tree.names.join(", ")),
+        format!("the data thread of {} has ended", thread.names.join(", ")),
         "the daemon is stopping, or its log says what happened",
     )
 }
@@ -522,7 +522,7 @@ async fn get_advice(
 ) -> Answer<Advice> {
     let volume = name.clone();
     control
-        .command(&name, |reply| Letter::Advice { volume, reply })
+        .command(&name, |reply| Command::Advice { volume, reply })
         .await
 }
 
@@ -553,7 +553,7 @@ async fn get_heat(
     let ask = asked(query)?;
     let volume = name.clone();
     control
-        .command(&name, |reply| Letter::Heat { volume, ask, reply })
+        .command(&name, |reply| Command::Heat { volume, ask, reply })
         .await
 }
 
@@ -573,7 +573,7 @@ async fn get_moves(
     let ask = asked(query)?;
     let volume = name.clone();
     control
-        .command(&name, |reply| Letter::Moves { volume, ask, reply })
+        .command(&name, |reply| Command::Moves { volume, ask, reply })
         .await
 }
 
@@ -594,7 +594,7 @@ async fn change_volume(
     let change: Change = body(&headers, &text, r#"{"write": "through"}"#)?;
     let volume = name.clone();
     control
-        .command(&name, |reply| Letter::Change {
+        .command(&name, |reply| Command::Change {
             volume,
             change: Box::new(change),
             reply,
@@ -615,7 +615,7 @@ async fn detach_volume(
 ) -> Answer<Volume> {
     let volume = name.clone();
     control
-        .command(&name, |reply| Letter::Detach { volume, reply })
+        .command(&name, |reply| Command::Detach { volume, reply })
         .await
 }
 
@@ -635,7 +635,7 @@ async fn attach_volume(
     let attach: Attach = body(&headers, &text, r#"{"fast": "ssd0"}"#)?;
     let volume = name.clone();
     control
-        .command(&name, |reply| Letter::Attach {
+        .command(&name, |reply| Command::Attach {
             volume,
             attach,
             reply,
@@ -661,7 +661,7 @@ async fn get_access(State(control): State<Arc<Control>>) -> Json<Access> {
 ))]
 async fn get_metrics(State(control): State<Arc<Control>>) -> Result<Response, Failure> {
     // The meta store may be silent while everything else goes on.
-    let seen = tokio::time::timeout(METRICS_PATIENCE, control.cluster_seen()).await;
+    let seen = tokio::time::timeout(METRICS_TIMEOUT, control.cluster_snapshot()).await;
     let seen = seen.ok().and_then(Result::ok).unwrap_or_default();
     let text = metrics::encode(control.status().await?, seen).map_err(|error| {
         Failure::new(

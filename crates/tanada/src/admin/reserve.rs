@@ -22,7 +22,7 @@ use config::store::unknown_store;
 use policy::share::calendar::{BookingId, Refusal as Refuse};
 use policy::share::{self as share, BytesPerSec, Direction, Probability, Second, Slot};
 use report::terminal::said;
-use store::node::{Ask, Decision, Group, ReserveError, Reserved, StretchReport};
+use store::qos::manager::{Decision, Group, ReservationRequest, ReserveError, Reserved};
 use tokio::sync::oneshot;
 
 use super::api::Refusal;
@@ -32,7 +32,7 @@ use super::store::{
 };
 use super::{Answer, Control, Failure, gone};
 use crate::store_tree::OpenStore;
-use crate::tree::{Letter, Refused};
+use crate::thread::{Command, Refused};
 use crate::when;
 
 /// How long a hold waits for the rest of its reservation.
@@ -44,8 +44,8 @@ const ROUNDS_MAX: usize = 100;
 
 impl Control {
     fn store_names(&self) -> impl Iterator<Item = &str> {
-        let trees = self.trees.iter();
-        trees.flat_map(|tree| tree.stores.iter().map(String::as_str))
+        let threads = self.threads.iter();
+        threads.flat_map(|thread| thread.stores.iter().map(String::as_str))
     }
 
     /// Has `work` done with a store, on the thread it lives on.
@@ -54,8 +54,8 @@ impl Control {
         name: &str,
         work: impl AsyncFnOnce(Rc<OpenStore>) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let lives = |tree: &&crate::tree::TreeHandle| tree.stores.iter().any(|known| known == name);
-        let tree = self.trees.iter().find(lives).ok_or_else(|| {
+        let lives = |it: &&crate::thread::ThreadHandle| it.stores.iter().any(|known| known == name);
+        let thread = self.threads.iter().find(lives).ok_or_else(|| {
             let known: Vec<&str> = self.store_names().collect();
             let todo = match known.is_empty() {
                 true => "this daemon has no stores: its configuration has no [[store]]".to_owned(),
@@ -74,12 +74,12 @@ impl Control {
                 let _ = reply.send(work(store).await);
             });
         };
-        let letter = Letter::Store {
+        let command = Command::Store {
             store: name.to_owned(),
             job: Box::new(job),
         };
-        tree.post(letter).map_err(|_| gone(tree))?;
-        answer.await.map_err(|_| gone(tree))
+        thread.post(command).map_err(|_| gone(thread))?;
+        answer.await.map_err(|_| gone(thread))
     }
 
     /// Settles what a crash left of reservations over several stores. What cannot be settled is logged and left.
@@ -180,7 +180,7 @@ impl Control {
     async fn refusals(
         &self,
         asked: &ReserveAsk,
-        ask: &Ask,
+        ask: &ReservationRequest,
     ) -> Result<Vec<(String, Option<Refuse>)>, Failure> {
         let mut all = Vec::new();
         for name in &asked.stores {
@@ -192,7 +192,11 @@ impl Control {
     }
 
     /// The first slot of this length, from the asked one on, that suits all stores.
-    async fn earliest(&self, asked: &ReserveAsk, ask: &Ask) -> Result<Option<Second>, Failure> {
+    async fn earliest(
+        &self,
+        asked: &ReserveAsk,
+        ask: &ReservationRequest,
+    ) -> Result<Option<Second>, Failure> {
         let mut ask = ask.clone();
         for _ in 0..ROUNDS_MAX {
             let mut next = ask.slot.start;
@@ -202,10 +206,8 @@ impl Control {
                     Some(Refuse::Full { offer, .. }) => offer.earliest.map(|slot| slot.start),
                     Some(_) => None,
                 };
-                match start {
-                    None => return Ok(None),
-                    Some(start) => next = next.max(start),
-                }
+                let Some(start) = start else { return Ok(None) };
+                next = next.max(start);
             }
             if next == ask.slot.start {
                 return Ok(Some(next));
@@ -216,7 +218,7 @@ impl Control {
     }
 
     /// What is asked for, in the words of a node; stores and figures are checked.
-    async fn ask(&self, asked: &ReserveAsk) -> Result<(Ask, Slot), Failure> {
+    async fn ask(&self, asked: &ReserveAsk) -> Result<(ReservationRequest, Slot), Failure> {
         let invalid = |error: String, todo: &str| {
             Err(Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error, todo))
         };
@@ -253,7 +255,7 @@ impl Control {
         let now = self.at_store(first, async |store| store.node.now()).await?;
         let start = asked.from_unix_seconds.map_or(now, Second);
         let slot = Slot::new(start, asked.for_seconds);
-        let ask = Ask {
+        let ask = ReservationRequest {
             direction,
             rate: BytesPerSec(asked.rate_bytes_per_second),
             window: asked.window_ns.map_or(Nanos::secs(1), Nanos),
@@ -490,12 +492,12 @@ fn instead(offer: &Offer) -> String {
 }
 
 fn shown(store: &str, it: &Reserved) -> Reservation {
-    let ask = &it.ask;
+    let ask = &it.request;
     Reservation {
         id: format!("{store}/{}", it.id.0),
         store: store.to_owned(),
         state: match it.state {
-            share::calendar::State::Held { .. } => "held",
+            share::calendar::State::Tentative { .. } => "held",
             share::calendar::State::Committed => "committed",
         }
         .to_owned(),
@@ -648,22 +650,17 @@ pub(super) async fn get_calendar(
         let now = node.now();
         let all = node.reservations();
         let start = ask.from_unix_seconds.map_or(now, Second);
-        let last = all.iter().map(|it| it.ask.slot.end.0).max().unwrap_or(0);
-        let length = ask
-            .for_seconds
-            .unwrap_or(last.saturating_sub(start.0).max(DAY))
-            .max(1);
+        let ends = all.iter().map(|it| it.request.slot.end.0);
+        let upto_last = ends.max().unwrap_or(0).saturating_sub(start.0);
+        let length = ask.for_seconds.unwrap_or(upto_last.max(DAY)).max(1);
         let slot = Slot::new(start, length);
-        let mut reservations: Vec<Reservation> = all
-            .iter()
-            .filter(|it| it.ask.slot.overlaps(slot))
-            .map(|it| shown(&store, it))
-            .collect();
+        let within = all.iter().filter(|it| it.request.slot.overlaps(slot));
+        let mut reservations: Vec<_> = within.map(|it| shown(&store, it)).collect();
         reservations.sort_by_key(|it| it.from_unix_seconds);
         let stretches = node.calendar(slot);
         Calendar {
             now_unix_seconds: now.0,
-            stretches: stretches.iter().map(StretchReport::from).collect(),
+            stretches: stretches.iter().map(Into::into).collect(),
             reservations,
             store,
         }

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_under_way_keeps_its_connection_and_the_one_heard_longest_ago_goes() {
+    fn a_request_under_way_keeps_its_connection_the_one_idle_longest_goes() {
         let slots = Slots::default();
         let one = address("10.0.0.1");
         let mut held: Vec<Arc<Slot>> = (0..CONNECTIONS_PER_HOST_MAX)

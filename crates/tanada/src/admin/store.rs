@@ -3,8 +3,8 @@
 //! Names carry their unit; moments are seconds since 1970 by the daemon's clock. A reservation is called `STORE/NUMBER`.
 
 use serde::{Deserialize, Serialize};
-use store::node::{NodeReport, StretchReport};
-use store::session::SessionReport;
+use store::qos::manager::{ManagerReport, StretchReport};
+use store::qos::session::SessionReport;
 use utoipa::ToSchema;
 
 /// A store: objects on a device, with reserved throughput.
@@ -27,7 +27,7 @@ pub struct Store {
     /// Scheduler, room, what was done, what the device is trusted to do, what is promised, what is given up (`shed`),
     /// broken promises (`log`).
     #[schema(value_type = Object)]
-    pub node: NodeReport,
+    pub node: ManagerReport,
     /// Those that are open, then those closed lately: promised, delivered, windows by how they ended.
     #[schema(value_type = Vec<Object>)]
     pub sessions: Vec<SessionReport>,
@@ -92,7 +92,8 @@ pub struct Server {
     pub connections: u64,
     pub accepted: u64,
     /// Turned away because there were too many.
-    pub crowded_out: u64,
+    #[serde(rename = "crowded_out")]
+    pub turned_away: u64,
     /// Did not show that they may come in.
     pub not_let_in: u64,
     /// Cut because the peer stalled or went silent.

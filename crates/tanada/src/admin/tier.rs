@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::api::Refusal;
-use crate::tree::Refused;
+use crate::thread::Refused;
 
 /// The choices in force for a tier; keys as in `[hybrid.tier]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]

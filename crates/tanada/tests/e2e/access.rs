@@ -174,7 +174,7 @@ fn the_owner_commands_by_the_port_alone_also_where_no_socket_was_asked_for() {
 }
 
 #[test]
-fn another_user_looks_is_told_whom_to_be_and_needs_the_token() {
+fn another_user_looks_learns_whom_to_be_and_needs_the_token() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let daemon = Daemon::start(dir, SMALL);

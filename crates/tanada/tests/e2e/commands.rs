@@ -145,28 +145,28 @@ fn swapped_foreign_and_blank_devices_are_seen_before_anything_starts() {
         let checked = run(dir, &["serve", "--check", "t.toml"]);
         let doctor = run(dir, &["doctor", "t.toml"]);
         let said = String::from_utf8(checked.stdout.clone()).unwrap() + &stderr(&checked);
-        let told = String::from_utf8(doctor.stdout.clone()).unwrap();
-        (checked.status.code(), said, doctor.status.code(), told)
+        let diagnosis = String::from_utf8(doctor.stdout.clone()).unwrap();
+        (checked.status.code(), said, doctor.status.code(), diagnosis)
     };
-    let (checked, said, _, told) = look("slow.img", "fast.img");
+    let (checked, said, _, diagnosis) = look("slow.img", "fast.img");
     assert_eq!(checked, Some(0), "{said}");
     assert!(said.contains("the cache of vol0"), "{said}");
-    assert!(told.contains("the cache of vol0"), "{told}");
+    assert!(diagnosis.contains("the cache of vol0"), "{diagnosis}");
 
-    let (checked, said, doctor, told) = look("fast.img", "slow.img");
-    assert_eq!((checked, doctor), (Some(2), Some(1)), "{said}\n{told}");
+    let (checked, said, doctor, diagnosis) = look("fast.img", "slow.img");
+    assert_eq!((checked, doctor), (Some(2), Some(1)), "{said}\n{diagnosis}");
     assert!(
         said.contains("slow and fast look swapped; correct the configuration"),
         "{said}"
     );
     assert!(
-        told.contains("begins with the label of a cache of vol0"),
-        "{told}"
+        diagnosis.contains("begins with the label of a cache of vol0"),
+        "{diagnosis}"
     );
 
     fs::write(dir.join("other.img"), vec![7; 64 << 20]).unwrap();
-    let (checked, said, doctor, told) = look("slow.img", "other.img");
-    assert_eq!((checked, doctor), (Some(2), Some(1)), "{said}\n{told}");
+    let (checked, said, doctor, diagnosis) = look("slow.img", "other.img");
+    assert_eq!((checked, doctor), (Some(2), Some(1)), "{said}\n{diagnosis}");
     assert!(
         said.contains("cannot use fast as a cache: it holds data that are not a cache of ours"),
         "{said}"

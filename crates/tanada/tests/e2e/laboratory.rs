@@ -20,7 +20,7 @@ fn copied(dir: &Path) -> Command {
 }
 
 #[test]
-fn the_words_reach_the_laboratory_as_they_were_typed_and_its_status_comes_back() {
+fn arguments_reach_the_laboratory_as_typed_and_its_status_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let fake = dir.join("tanada-lab");

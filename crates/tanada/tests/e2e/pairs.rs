@@ -159,7 +159,7 @@ fn looked(dir: &Path) -> [(Option<i32>, String); 2] {
     })
 }
 
-fn told_before_the_start(dir: &Path, what: &str) {
+fn refused_before_the_start(dir: &Path, what: &str) {
     let [(checked, check), (examined, doctor)] = looked(dir);
     assert_eq!((checked, examined), (Some(2), Some(1)), "{check}\n{doctor}");
     for said in [check, doctor] {
@@ -169,7 +169,7 @@ fn told_before_the_start(dir: &Path, what: &str) {
 }
 
 #[test]
-fn what_the_record_of_pairs_refuses_is_told_before_the_start() {
+fn what_the_record_of_pairs_refuses_is_reported_before_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     drop(Daemon::start(dir, SMALL));
@@ -180,27 +180,27 @@ fn what_the_record_of_pairs_refuses_is_told_before_the_start() {
     assert!(said.contains("the cache of vol0"), "{said}");
 
     fs::remove_file(&fast).unwrap();
-    told_before_the_start(dir, "fast is blank, but vol0 has a cache that may hold");
+    refused_before_the_start(dir, "fast is blank, but vol0 has a cache that may hold");
     fs::write(&fast, vec![0; 16 << 20]).unwrap();
-    told_before_the_start(dir, "fast is blank, but vol0 has a cache that may hold");
+    refused_before_the_start(dir, "fast is blank, but vol0 has a cache that may hold");
     fs::write(&fast, vec![7; 16 << 20]).unwrap();
-    told_before_the_start(
+    refused_before_the_start(
         dir,
         "fast holds data that are not a cache of ours, but vol0 has",
     );
     fs::write(&fast, &first[..8 << 20]).unwrap();
-    told_before_the_start(dir, "let it have at least");
+    refused_before_the_start(dir, "let it have at least");
 
     fs::write(&fast, &first).unwrap();
     assert_eq!(Daemon::start(dir, SMALL).stop().0, Some(0));
     let second = fs::read(&fast).unwrap();
     fs::write(&fast, &first).unwrap();
-    told_before_the_start(dir, "an old state of the cache of vol0 (attachment 1 of 2)");
+    refused_before_the_start(dir, "an old state of the cache of vol0 (attachment 1 of 2)");
     fs::write(&fast, &second).unwrap();
     assert_eq!(looked(dir)[0].0, Some(0));
 
     fs::write(dir.join("tanada-data/pairs/vol0.json"), "{").unwrap();
-    told_before_the_start(dir, "vol0.json is damaged");
+    refused_before_the_start(dir, "vol0.json is damaged");
 }
 
 /// Both copies of a label, changed.
@@ -286,7 +286,7 @@ fn a_fast_device_in_memory_is_looked_at_like_one_that_is_not_made_yet() {
     // A cache that may have the only copy is missed.
     drop(Daemon::start(dir, SMALL));
     fs::write(dir.join("tanada.toml"), &memory).unwrap();
-    told_before_the_start(dir, "fast is blank, but vol0 has a cache that may hold");
+    refused_before_the_start(dir, "fast is blank, but vol0 has a cache that may hold");
     assert!(refused(dir).contains("fast is blank, but vol0 has a cache that may hold"));
 }
 

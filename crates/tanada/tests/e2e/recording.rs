@@ -12,7 +12,7 @@ fn recording(dir: &Path) -> Value {
 }
 
 #[test]
-fn a_volume_records_what_it_is_asked_until_it_is_told_to_stop() {
+fn a_volume_records_its_requests_until_a_command_stops_it() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let daemon = Daemon::start(dir, SMALL);

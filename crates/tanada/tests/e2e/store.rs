@@ -204,10 +204,10 @@ impl Command {
 
     fn stop(&mut self) {
         let pid = self.0.id().to_string();
-        let told = std::process::Command::new("kill")
+        let signalled = std::process::Command::new("kill")
             .args(["-TERM", &pid])
             .status();
-        assert!(told.unwrap().success());
+        assert!(signalled.unwrap().success());
         assert!(self.0.wait().unwrap().success(), "it closed cleanly");
     }
 }
@@ -458,7 +458,7 @@ fn who_comes_in_shows_a_good_token_or_the_node_key() {
     };
     refused(
         &at(&["object", "ls"]),
-        "lets in nobody without a capability",
+        "lets in no client without a capability",
     );
 
     let write = reserve(
@@ -730,7 +730,7 @@ fn sessions_and_stores_are_seen_everywhere() {
 }
 
 #[test]
-fn a_log_nobody_reads_keeps_nobody_waiting() {
+fn a_log_that_is_not_read_delays_no_request() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     // Its standard error is a pipe of 64 KiB that is not read before the end. Each of these clients is worth a line of over

@@ -76,7 +76,7 @@ pub fn same(one: &Path, other: &Path) {
 }
 
 #[test]
-fn nbdcopy_brings_back_what_it_brought_also_after_a_restart() {
+fn nbdcopy_reads_back_what_it_wrote_also_after_a_restart() {
     if !have("nbdcopy") {
         return;
     }
@@ -97,7 +97,7 @@ fn nbdcopy_brings_back_what_it_brought_also_after_a_restart() {
 }
 
 #[test]
-fn qemu_img_finds_the_same_image_on_the_volume_and_after_a_detach_on_the_slow_file() {
+fn qemu_img_finds_one_image_on_the_volume_and_after_a_detach_on_slow() {
     if !have("qemu-img") {
         return;
     }

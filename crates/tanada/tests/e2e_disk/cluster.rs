@@ -62,7 +62,7 @@ pub fn json(daemon: &Daemon, arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn a_virtual_disk_is_made_listed_grown_and_removed_by_commands_and_mistakes_are_answered() {
+fn commands_make_list_grow_and_remove_a_virtual_disk_and_refuse_mistakes() {
     let dir = tempfile::tempdir().expect("a directory");
     let daemon = Daemon::start(dir.path(), ONE);
     let made = json(
@@ -138,7 +138,7 @@ fn a_virtual_disk_is_made_listed_grown_and_removed_by_commands_and_mistakes_are_
 }
 
 #[test]
-fn what_tools_write_to_a_virtual_disk_is_there_after_kill_9_and_in_the_file_it_is_exported_to() {
+fn what_tools_write_to_a_virtual_disk_survives_kill_9_and_is_in_its_export() {
     if !have("nbdcopy") || !have("qemu-img") {
         return;
     }
@@ -371,7 +371,7 @@ pub async fn has_all_stores(daemon: &Daemon, count: usize) {
 async fn connect(dir: &Path) -> Rc<Client> {
     let options = ClientOptions {
         export: "vm1".to_owned(),
-        patience: Nanos::secs(90),
+        timeout: Nanos::secs(90),
         ..ClientOptions::default()
     };
     let address = Address::Unix(dir.join("disks.sock"));
@@ -423,7 +423,7 @@ async fn check(client: &Client, blocks: &[u64]) {
 }
 
 #[test]
-fn of_three_nodes_any_one_may_be_killed_and_no_write_that_was_answered_is_lost() {
+fn when_any_one_of_three_nodes_is_killed_no_answered_write_is_lost() {
     if !have("etcd") {
         return;
     }
@@ -485,7 +485,7 @@ fn of_three_nodes_any_one_may_be_killed_and_no_write_that_was_answered_is_lost()
 }
 
 #[test]
-fn nodes_tell_each_other_by_datagram_how_long_their_queues_are_until_they_stop() {
+fn nodes_send_each_other_load_reports_by_datagram_until_they_stop() {
     if !have("etcd") {
         return;
     }

@@ -25,7 +25,7 @@ fn with_exports(config: &str, exports: &str) -> String {
 async fn connect(dir: &Path, export: &str) -> Result<Client, String> {
     let options = ClientOptions {
         export: export.to_owned(),
-        patience: Nanos::secs(90),
+        timeout: Nanos::secs(90),
         ..ClientOptions::default()
     };
     let address = Address::Unix(dir.join("vms.sock"));
@@ -80,17 +80,17 @@ async fn seen(daemon: &Daemon, name: &str, holds: impl Fn(&Value) -> bool) -> Va
 }
 
 #[test]
-fn a_volume_has_exports_of_its_own_before_it_is_made_and_each_keeps_its_terms() {
+fn a_volume_has_its_own_exports_before_it_is_made_each_keeps_its_terms() {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path().to_owned();
     let daemon = Daemon::start(&dir, &with_exports(ONE, TWO_VIEWS));
     let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
     runtime.block_on(async move {
         // Not yet made.
-        let told = refused(&dir, "look").await;
+        let printed = refused(&dir, "look").await;
         let expected = "cannot open export look: there is no volume vm1; there are none; make it (`tanada volume create vm1 \
                         --size ...`), or name another one in the configuration";
-        assert!(told.contains(expected), "{told}");
+        assert!(printed.contains(expected), "{printed}");
         let early = seen(&daemon, "vm1", |it| it["why"].is_string()).await;
         assert_eq!((&early["device"], &early["size_bytes"]), (&"volume:vm1".into(), &0.into()));
         let page = daemon.command(&["status"]);
@@ -131,9 +131,9 @@ fn a_volume_has_exports_of_its_own_before_it_is_made_and_each_keeps_its_terms() 
         assert!(after.1 - before.1 < 200 * 4096, "{before:?} {after:?}");
         // Another class while both are connected: of the export only what it does not set.
         let set = ["volume", "set", "vm1", "--priority", "normal", "--fairness", "8", "--min-copies", "2", "--holder", "ann"];
-        let told = daemon.command(&set);
+        let printed = daemon.command(&set);
         let expected = "vm1 has normal priority, fairness 8; a write reaches at least 2 of 2 copies; it is under what ann has reserved\n";
-        assert_eq!(told, expected);
+        assert_eq!(printed, expected);
         let before = delivered("normal");
         for _ in 0..100 {
             read(&one).await;
@@ -143,8 +143,8 @@ fn a_volume_has_exports_of_its_own_before_it_is_made_and_each_keeps_its_terms() 
         assert_eq!(now["fairness"], 8.0);
         assert_eq!(seen(&daemon, "look", |_| true).await["priority"], "low");
         assert!(write(&one, 10).await, "both copies are there");
-        let told = daemon.command(&["volume", "set", "vm1", "--no-holder", "--min-copies", "1"]);
-        assert_eq!(told, "vm1 has normal priority, fairness 8; a write reaches at least 1 of 2 copies\n");
+        let printed = daemon.command(&["volume", "set", "vm1", "--no-holder", "--min-copies", "1"]);
+        assert_eq!(printed, "vm1 has normal priority, fairness 8; a write reaches at least 1 of 2 copies\n");
         let wrong = daemon.refused(&["volume", "set", "vm1", "--min-copies", "3"]);
         assert!(wrong.contains("writes of volume vm1 cannot reach 3 copies: it has 2; ask for 1 to 2"), "{wrong}");
         let wrong = daemon.refused(&["volume", "set", "vm9", "--fairness", "2"]);
@@ -164,8 +164,8 @@ fn a_volume_has_exports_of_its_own_before_it_is_made_and_each_keeps_its_terms() 
         // Another name, and back.
         seen(&daemon, "vm1", |it| it["connections"] == 0).await;
         daemon.command(&["volume", "rename", "vm1", "vm7"]);
-        let told = refused(&dir, "vm1").await;
-        assert!(told.contains("there is no volume vm1; there are vm7; make it"), "{told}");
+        let printed = refused(&dir, "vm1").await;
+        assert!(printed.contains("there is no volume vm1; there are vm7; make it"), "{printed}");
         seen(&daemon, "vm1", |it| it["why"].as_str().is_some_and(|why| why.contains("vm7"))).await;
         daemon.command(&["volume", "rename", "vm7", "vm1"]);
         let again = connect(&dir, "look").await.unwrap();
@@ -202,10 +202,10 @@ fn an_export_of_a_volume_that_another_node_has_open_says_who() {
         };
         let there = Address::Unix(root.join("n1").join("disks.sock"));
         let other = Client::connect(&there, &options).await.expect("let in");
-        let told = refused(&second, "look").await;
+        let printed = refused(&second, "look").await;
         let expected =
             "cannot open export look: cannot open volume vm1: node n1 has it open for 1 client, ";
-        assert!(told.contains(expected), "{told}");
+        assert!(printed.contains(expected), "{printed}");
         other.close().await;
         n1.stop();
         let mine = connect(&second, "vm1").await.expect("it was let go");

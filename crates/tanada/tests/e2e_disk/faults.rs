@@ -33,7 +33,7 @@ const NODES: [&str; 3] = ["n1", "n2", "n3"];
 const BLOCKS: u64 = 2048;
 const CLIENTS: u64 = 4;
 /// After it a client gives its request up and comes back, here or elsewhere.
-const PATIENCE: Nanos = Nanos::secs(8);
+const REQUEST_TIMEOUT: Nanos = Nanos::secs(8);
 /// How long it may take until writes go on when all faults are over: a lease of 10 s, its margin, and what is asked again.
 const PROGRESS: Nanos = Nanos::secs(90);
 
@@ -42,16 +42,16 @@ const PROGRESS: Nanos = Nanos::secs(90);
 struct Block {
     known: u64,
     /// Writes that were never answered.
-    doubtful: Vec<u64>,
+    unanswered: Vec<u64>,
 }
 
 impl Block {
     fn begin(&mut self, write: u64) {
-        self.doubtful.push(write);
+        self.unanswered.push(write);
     }
 
     fn answered(&mut self, write: u64) {
-        self.doubtful.retain(|it| *it != write);
+        self.unanswered.retain(|it| *it != write);
         self.known = write;
     }
 
@@ -61,9 +61,11 @@ impl Block {
         if write == self.known {
             return Ok(());
         }
-        if !self.doubtful.contains(&write) {
-            let Block { known, doubtful } = self;
-            return Err(format!("write {write}, not {known} or one of {doubtful:?}"));
+        if !self.unanswered.contains(&write) {
+            let Block { known, unanswered } = self;
+            return Err(format!(
+                "write {write}, not {known} or one of {unanswered:?}"
+            ));
         }
         self.answered(write);
         Ok(())
@@ -129,7 +131,7 @@ impl Clients {
         self.blocks.borrow_mut()[block as usize].begin(number);
         let data = View::copy_of(&number.to_le_bytes().repeat(512));
         let written = client.write(Sector(block * 8), data, WriteFlags::default());
-        let done = matches!(env::timeout(PATIENCE, written).await, Ok(Ok(())));
+        let done = matches!(env::timeout(REQUEST_TIMEOUT, written).await, Ok(Ok(())));
         if done {
             self.blocks.borrow_mut()[block as usize].answered(number);
             self.answered.set(self.answered.get() + 1);
@@ -139,7 +141,7 @@ impl Clients {
 
     async fn read(&self, client: &Client, block: u64) -> bool {
         let read = client.read(Sector(block * 8), Buf::for_read(4096), Class::Foreground);
-        let Ok(Ok(bytes)) = env::timeout(PATIENCE, read).await else {
+        let Ok(Ok(bytes)) = env::timeout(REQUEST_TIMEOUT, read).await else {
             return false;
         };
         let number = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
@@ -169,7 +171,7 @@ impl Clients {
 async fn connect(root: &Path, through: usize) -> Option<Client> {
     let options = ClientOptions {
         export: "vm1".to_owned(),
-        patience: PATIENCE,
+        timeout: REQUEST_TIMEOUT,
         ..ClientOptions::default()
     };
     let address = Address::Unix(root.join(NODES[through]).join("disks.sock"));
@@ -263,7 +265,7 @@ impl Cluster {
         }
     }
 
-    fn mend(&mut self, fault: Fault, at: usize) {
+    fn repair(&mut self, fault: Fault, at: usize) {
         match fault {
             Fault::Kill => {
                 let daemon = start_again(&self.root.join(NODES[at]), NODES[at]);
@@ -271,7 +273,7 @@ impl Cluster {
                 self.nodes[at] = Some(daemon);
             }
             Fault::Stop | Fault::StopLong => self.node(at).wake(),
-            _ => self.ways.mend(),
+            _ => self.ways.repair(),
         }
     }
 
@@ -311,12 +313,12 @@ async fn round(
     println!("{what}; {} writes answered", clients.answered.get());
     cluster.begin(fault, at);
     env::sleep(lasts).await;
-    cluster.mend(fault, at);
+    cluster.repair(fault, at);
     clients.go_on(100, &what).await;
 }
 
 #[test]
-fn no_write_that_was_answered_is_lost_while_nodes_are_killed_stopped_and_cut_off() {
+fn no_answered_write_is_lost_while_nodes_are_killed_stopped_and_cut_off() {
     if !have("etcd") {
         return;
     }
@@ -397,13 +399,13 @@ async fn read_through_each(cluster: &mut Cluster, clients: &Clients) {
         client.close().await;
         // The next one finds it without a farewell.
         cluster.begin(Fault::Kill, through);
-        cluster.mend(Fault::Kill, through);
+        cluster.repair(Fault::Kill, through);
     }
     println!("{} writes answered, all there", clients.answered.get());
 }
 
 #[test]
-fn a_block_shows_what_was_answered_or_what_nobody_knows_of_and_nothing_that_is_past() {
+fn a_block_shows_an_answered_or_an_unanswered_write_and_no_past_one() {
     let mut block = Block::default();
     block.begin(1);
     assert!(block.seen(0).is_ok());

@@ -28,7 +28,7 @@ use serde_json::Value;
 
 use crate::clients::has_fio_with_nbd;
 use crate::daemon::{Daemon, config, config_with_tier};
-use crate::kill9::{BUSY, CLIENTS, Known, Oracle, check, connect, number_from, work};
+use crate::kill9::{BUSY, BlockWrites, CLIENTS, Oracle, check, connect, number_from, work};
 
 const LANES: usize = 24;
 const LANE: u64 = 1 << 20;
@@ -315,7 +315,7 @@ async fn kill_often(seed: u64, first: u64, kills: u64, rng: &mut Rng) -> (Totals
         totals: RefCell::default(),
     });
     let oracle = Rc::new(RefCell::new(Oracle {
-        blocks: vec![Known::default(); BUSY as usize],
+        blocks: vec![BlockWrites::default(); BUSY as usize],
         ..Oracle::default()
     }));
     for kill in 0..=kills {

@@ -69,7 +69,7 @@ pub fn lab(programs: &[&str]) -> Option<PathBuf> {
 }
 
 #[test]
-fn ext4_of_a_guest_stays_whole_while_a_node_with_copies_is_killed_and_comes_back() {
+fn ext4_of_a_guest_stays_whole_while_a_node_is_killed_and_comes_back() {
     let Some(vm) = lab(&["etcd"]) else { return };
     let dir = tempfile::tempdir().expect("a directory");
     let root = dir.path().to_owned();

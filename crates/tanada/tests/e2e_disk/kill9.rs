@@ -33,7 +33,7 @@ pub const EXTENT: u64 = 16;
 
 /// What may be in one block, as numbers of writes; 0 is nothing written yet.
 #[derive(Clone, Copy, Default)]
-pub struct Known {
+pub struct BlockWrites {
     pub begun: u64,
     pub completed: u64,
     pub durable: u64,
@@ -41,7 +41,7 @@ pub struct Known {
 
 #[derive(Default)]
 pub struct Oracle {
-    pub blocks: Vec<Known>,
+    pub blocks: Vec<BlockWrites>,
     pub next: u64,
     pub flushes: u64,
     pub fua_writes: u64,
@@ -177,7 +177,7 @@ pub async fn check(client: &Client, oracle: &RefCell<Oracle>, what: &str) {
                 known.durable,
                 known.begun
             );
-            *known = Known {
+            *known = BlockWrites {
                 begun: found,
                 completed: found,
                 durable: found,
@@ -204,7 +204,7 @@ fn after_kill_nine_every_flushed_block_is_there_and_the_cache_is_warm() {
     runtime.block_on(async move {
         let mut rng = Rng::from_seed(seed);
         let oracle = Rc::new(RefCell::new(Oracle {
-            blocks: vec![Known::default(); (BUSY + QUIET) as usize],
+            blocks: vec![BlockWrites::default(); (BUSY + QUIET) as usize],
             ..Oracle::default()
         }));
         let (mut cached, mut everything_back) = (0, true);
@@ -299,7 +299,7 @@ fn after_kill_nine_with_regions_on_the_move_every_flushed_block_is_there() {
     runtime.block_on(async move {
         let mut rng = Rng::from_seed(seed);
         let oracle = Rc::new(RefCell::new(Oracle {
-            blocks: vec![Known::default(); (BUSY + QUIET) as usize],
+            blocks: vec![BlockWrites::default(); (BUSY + QUIET) as usize],
             ..Oracle::default()
         }));
         let configurations = [
@@ -362,7 +362,7 @@ fn a_kill_in_the_middle_of_a_management_operation_loses_nothing() {
     runtime.block_on(async move {
         let mut rng = Rng::from_seed(seed);
         let oracle = Rc::new(RefCell::new(Oracle {
-            blocks: vec![Known::default(); BUSY as usize],
+            blocks: vec![BlockWrites::default(); BUSY as usize],
             ..Oracle::default()
         }));
         let operations: [&[&str]; 4] = [

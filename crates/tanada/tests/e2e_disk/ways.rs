@@ -78,7 +78,7 @@ impl Ways {
     }
 
     /// All ways are open, and what waited goes on.
-    pub fn mend(&self) {
+    pub fn repair(&self) {
         self.state().cut.clear();
         self.0.1.notify_all();
     }
@@ -195,7 +195,7 @@ fn what_is_on_a_way_that_is_cut_waits_and_the_other_direction_goes_on() {
     let mut answer = [0];
     one.read_exact(&mut answer).expect("this direction is open");
     assert_eq!((answer, got(&mut two)), (*b"b", None));
-    ways.mend();
+    ways.repair();
     two.set_nonblocking(false).expect("a socket");
     assert_eq!(got(&mut two), Some((1, b'a')));
     drop(two);

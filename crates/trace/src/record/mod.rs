@@ -241,7 +241,7 @@ impl Recorder {
     /// is up to date when nothing is asked any more.
     pub fn tick(&mut self, now: Instant) {
         if self.batch.requests > 0 && now.since(self.batch_since) >= BATCH_AGE {
-            self.hand_over();
+            self.send_batch();
         }
     }
 
@@ -257,7 +257,7 @@ impl Recorder {
         }
     }
 
-    fn hand_over(&mut self) {
+    fn send_batch(&mut self) {
         let batch = std::mem::take(&mut self.batch);
         let requests = batch.requests;
         let missing = batch.missing;
@@ -270,9 +270,9 @@ impl Recorder {
     }
 
     /// Ends the recording, on a data thread: nothing else there waits for the file. Gives the file up after
-    /// `patience`; what is not written by then is lost, and the status says so.
-    pub async fn finish(mut self, patience: Nanos) -> Recording {
-        let deadline = env::now() + patience;
+    /// `timeout`; what is not written by then is lost, and the status says so.
+    pub async fn finish(mut self, timeout: Nanos) -> Recording {
+        let deadline = env::now() + timeout;
         if let Some(queue) = self.queue.take() {
             let mut last = std::mem::take(&mut self.batch);
             let requests = last.requests;
@@ -335,7 +335,7 @@ impl Observer for Recorder {
         push_csv(&[request], &mut self.batch.lines);
         self.batch.requests += 1;
         if self.batch.lines.len() >= BATCH_BYTES || at.since(self.batch_since) >= BATCH_AGE {
-            self.hand_over();
+            self.send_batch();
         }
     }
 }

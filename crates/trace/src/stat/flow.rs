@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn interleaved_streams_are_told_from_random_requests() {
+    fn interleaved_streams_are_distinguished_from_random_requests() {
         let streams = |count: u64| -> Vec<(u64, u64)> {
             (0..100)
                 .flat_map(|n| (0..count).map(move |stream| ((stream << 40) + n * 4096, 4096)))

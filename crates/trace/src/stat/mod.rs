@@ -57,7 +57,7 @@ const DENSE_DEVICES: usize = 16;
 /// The first devices are in the heat map.
 const HEAT_DEVICES: usize = 64;
 /// Devices listed one by one, the busiest first.
-const DEVICES_TOLD: usize = 64;
+const DEVICES_LISTED: usize = 64;
 
 /// How to look at a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -508,7 +508,7 @@ impl Statistics {
         }
         let is_exact = self.footprint.is_exact();
         per_device.sort_by_key(|disk| (std::cmp::Reverse(disk.requests), disk.device));
-        per_device.truncate(DEVICES_TOLD);
+        per_device.truncate(DEVICES_LISTED);
         let end = self.disks.iter().map(|disk| disk.end).max().unwrap_or(0);
         let spans = self
             .disks

@@ -184,8 +184,8 @@ mod tests {
             writes.add(size);
         }
         let top = top(&[&reads, &writes]);
-        let told: Vec<(u64, u64)> = top.iter().map(|one| (one.size, one.requests)).collect();
-        assert_eq!(told, [(1000, 4), (4096, 2), (8192, 1)]);
+        let listed: Vec<(u64, u64)> = top.iter().map(|one| (one.size, one.requests)).collect();
+        assert_eq!(listed, [(1000, 4), (4096, 2), (8192, 1)]);
         assert_eq!(top[0].pct, 57.14);
     }
 

@@ -32,60 +32,66 @@ fn a_small_trace_by_hand() {
         request(62_000, Op::Flush, 0, 0, 0),
         request(120_000, Op::Discard, 5 << 30, 1 << 30, 0),
     ];
-    let told = summary(
+    let result = summary(
         &requests,
         Options {
             min_io: 2,
             ..Options::default()
         },
     );
-    assert_eq!((told.requests, told.span_s, told.devices), (6, 120.0, 2));
     assert_eq!(
-        (told.read_pct, told.read_bytes_pct, told.mean_size),
+        (result.requests, result.span_s, result.devices),
+        (6, 120.0, 2)
+    );
+    assert_eq!(
+        (result.read_pct, result.read_bytes_pct, result.mean_size),
         (50.0, 92.31, 3328)
     );
-    assert_eq!((told.regions_touched, told.regions_total), (3, 6 + 2));
-    assert_eq!((told.max_offset_gib, told.touched_1mib_gib), (6.0, 0.003));
-    assert_eq!(told.footprint.pages_gib, rounded(5.0 * 4096.0 / GIB, 6));
+    assert_eq!((result.regions_touched, result.regions_total), (3, 6 + 2));
     assert_eq!(
-        (told.iops_mean, told.iops_peak_minute),
+        (result.max_offset_gib, result.touched_1mib_gib),
+        (6.0, 0.003)
+    );
+    assert_eq!(result.footprint.pages_gib, rounded(5.0 * 4096.0 / GIB, 6));
+    assert_eq!(
+        (result.iops_mean, result.iops_peak_minute),
         (Some(0.05), Some(0.05))
     );
-    assert_eq!(told.iops_per_minute, [3, 2, 1]);
-    assert_eq!(told.bytes_per_second_peak_minute, Some(213.0));
+    assert_eq!(result.iops_per_minute, [3, 2, 1]);
+    assert_eq!(result.bytes_per_second_peak_minute, Some(213.0));
     assert_eq!(
-        (told.aligned_4kib_pct, told.offset_aligned_4kib_pct),
+        (result.aligned_4kib_pct, result.offset_aligned_4kib_pct),
         (50.0, 75.0)
     );
-    let order = told.sequentiality.expect("reads and writes");
+    let order = result.sequentiality.expect("reads and writes");
     assert_eq!(
         (order.sequential_pct, order.runs, order.run_max),
         (25.0, 3, 2)
     );
-    let gaps = told.interarrival.expect("several requests");
+    let gaps = result.interarrival.expect("several requests");
     assert_eq!((gaps.mean_ms, gaps.max_ms), (24_000.0, 58_000.0));
     // Gaps 10, 20, 31, 1, 58 s: mean 24, standard deviation 19.73.
     assert_eq!(gaps.cv, Some(0.822));
     assert_eq!(
-        told.ops.discard,
+        result.ops.discard,
         OpFigures {
             requests: 1,
             bytes: 1 << 30
         }
     );
-    assert_eq!(told.series.reads.iter().sum::<u64>(), 2);
-    assert_eq!(told.series.others.iter().sum::<u64>(), 2);
+    assert_eq!(result.series.reads.iter().sum::<u64>(), 2);
+    assert_eq!(result.series.others.iter().sum::<u64>(), 2);
     assert_eq!(
-        (told.per_window.windows_busy, told.windows[0].requests),
+        (result.per_window.windows_busy, result.windows[0].requests),
         (1, 3)
     );
-    assert_eq!(told.per_window.top1pct_share_mean, Some(0.667));
-    assert_eq!(told.whole_trace_top1pct_share, Some(0.5));
+    assert_eq!(result.per_window.top1pct_share_mean, Some(0.667));
+    assert_eq!(result.whole_trace_top1pct_share, Some(0.5));
 }
 
 #[test]
 fn times_that_run_backwards_count_as_at_the_last_moment() {
-    let told = summary(
+    let result = summary(
         &[
             request(0, Op::Read, 0, 512, 0),
             request(100_000, Op::Read, 0, 512, 0),
@@ -93,7 +99,7 @@ fn times_that_run_backwards_count_as_at_the_last_moment() {
         ],
         Options::default(),
     );
-    assert_eq!((told.span_s, told.iops_per_minute), (100.0, vec![1, 2]));
+    assert_eq!((result.span_s, result.iops_per_minute), (100.0, vec![1, 2]));
 }
 
 #[test]
@@ -102,7 +108,7 @@ fn the_far_end_of_addresses_and_time_is_no_trouble() {
     let mut last = request(0, Op::Write, u64::MAX, u64::MAX, u32::MAX);
     last.at = Nanos(u64::MAX);
     requests.extend([last, last, last]);
-    let told = summary(
+    let result = summary(
         &requests,
         Options {
             region: Bytes(4096),
@@ -110,9 +116,9 @@ fn the_far_end_of_addresses_and_time_is_no_trouble() {
             min_io: 1,
         },
     );
-    assert_eq!((told.requests, told.regions_touched), (4, 2));
-    assert!(told.heat.rows.len() <= 256 && told.iops_per_minute.len() <= 1 << 16);
-    let json = serde_json::to_string(&told).expect("serializes");
+    assert_eq!((result.requests, result.regions_touched), (4, 2));
+    assert!(result.heat.rows.len() <= 256 && result.iops_per_minute.len() <= 1 << 16);
+    let json = serde_json::to_string(&result).expect("serializes");
     assert!(json.len() < 1 << 20, "{}", json.len());
 }
 
@@ -143,7 +149,7 @@ fn nothing_is_refused_with_a_reason() {
 }
 
 #[test]
-fn more_devices_than_are_told_apart_end_it() {
+fn more_devices_than_are_counted_apart_end_it() {
     let mut statistics = Statistics::new(Options::default()).expect("sane");
     let mut last = Ok(());
     for device in 0..=DEVICES_MAX as u32 {
@@ -159,7 +165,7 @@ fn more_devices_than_are_told_apart_end_it() {
 
 /// `concentration` and its surroundings, written down plainly with all requests at hand.
 fn plain(requests: &[Request], options: Options) -> BTreeMap<&'static str, Option<f64>> {
-    let mut told = BTreeMap::new();
+    let mut result = BTreeMap::new();
     let ends = requests
         .iter()
         .fold(BTreeMap::new(), |mut ends: BTreeMap<u32, u64>, one| {
@@ -171,7 +177,7 @@ fn plain(requests: &[Request], options: Options) -> BTreeMap<&'static str, Optio
         .values()
         .map(|end| end.div_ceil(options.region.0))
         .sum();
-    told.insert("regions_total", Some(regions as f64));
+    result.insert("regions_total", Some(regions as f64));
     let top = ((regions as f64 * 0.01).ceil() as usize).max(1);
     let mut windows: BTreeMap<u64, BTreeMap<(u32, u64), u64>> = BTreeMap::new();
     for one in requests {
@@ -181,7 +187,7 @@ fn plain(requests: &[Request], options: Options) -> BTreeMap<&'static str, Optio
             .or_default() += 1;
     }
     windows.retain(|_, counts| counts.values().sum::<u64>() >= options.min_io);
-    told.insert("windows_busy", Some(windows.len() as f64));
+    result.insert("windows_busy", Some(windows.len() as f64));
     let mut hot: BTreeMap<(u32, u64), BTreeMap<u64, u64>> = BTreeMap::new();
     let (mut shares, mut all) = (0.0, 0.0);
     for (window, counts) in &windows {
@@ -197,8 +203,8 @@ fn plain(requests: &[Request], options: Options) -> BTreeMap<&'static str, Optio
             }
         }
     }
-    told.insert("top1", (all > 0.0).then(|| rounded(shares / all, 3)));
-    told.insert("hot_regions", Some(hot.len() as f64));
+    result.insert("top1", (all > 0.0).then(|| rounded(shares / all, 3)));
+    result.insert("hot_regions", Some(hot.len() as f64));
     let (mut io, mut io3, mut starts) = (0, 0, BTreeSet::new());
     for (place, by) in &hot {
         let windows: Vec<u64> = by.keys().copied().collect();
@@ -209,7 +215,7 @@ fn plain(requests: &[Request], options: Options) -> BTreeMap<&'static str, Optio
             starts.insert((run[0], *place));
         }
     }
-    told.insert("io3", (io > 0).then(|| rounded(io3 as f64 / io as f64, 3)));
+    result.insert("io3", (io > 0).then(|| rounded(io3 as f64 / io as f64, 3)));
     let first = starts.first().map_or(0, |(window, _)| *window);
     let new: Vec<_> = starts
         .iter()
@@ -225,9 +231,9 @@ fn plain(requests: &[Request], options: Options) -> BTreeMap<&'static str, Optio
         })
     });
     let share = |n: usize| (!new.is_empty()).then(|| rounded(n as f64 / new.len() as f64, 3));
-    told.insert("revisit", share(back.count()));
-    told.insert("adjacent", share(near.count()));
-    told
+    result.insert("revisit", share(back.count()));
+    result.insert("adjacent", share(near.count()));
+    result
 }
 
 prop_compose! {
@@ -258,11 +264,11 @@ proptest! {
         for batch in requests.chunks(cut) {
             statistics.add(batch).expect("small");
         }
-        let told = statistics.finish().expect("requests");
-        prop_assert_eq!(&told, &summary(&requests, options));
-        let figures = &told.per_window;
+        let result = statistics.finish().expect("requests");
+        prop_assert_eq!(&result, &summary(&requests, options));
+        let figures = &result.per_window;
         let found = BTreeMap::from([
-            ("regions_total", Some(told.regions_total as f64)),
+            ("regions_total", Some(result.regions_total as f64)),
             ("windows_busy", Some(figures.windows_busy as f64)),
             ("top1", figures.top1pct_share_mean),
             ("hot_regions", Some(figures.hot_regions as f64)),
@@ -271,9 +277,9 @@ proptest! {
             ("adjacent", figures.hot_starts_adjacent),
         ]);
         prop_assert_eq!(found, plain(&requests, options));
-        let sum: u64 = told.iops_per_minute.iter().sum();
-        prop_assert_eq!(sum, told.requests);
-        let drawn: u32 = told.heat.rows.iter().flat_map(|row| &row.counts).sum();
-        prop_assert_eq!(u64::from(drawn), told.requests);
+        let sum: u64 = result.iops_per_minute.iter().sum();
+        prop_assert_eq!(sum, result.requests);
+        let drawn: u32 = result.heat.rows.iter().flat_map(|row| &row.counts).sum();
+        prop_assert_eq!(u64::from(drawn), result.requests);
     }
 }

@@ -172,7 +172,7 @@ fn parquet_is_not_packed_once_more() {
 }
 
 #[test]
-fn forms_are_told_by_name() {
+fn formats_are_recognised_by_name() {
     assert_eq!("fio".parse(), Ok(Form::Fio));
     let refusal = "msr".parse::<Form>().unwrap_err().to_string();
     assert!(refusal.starts_with("traces are not written as 'msr'; they are written as csv, "));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! collector (a key under a lease: who) + collector-epoch (how often) -> seal g/collector with it at every store
-//!    -> image_gc, image_audit over links under that mark
+//!    -> image_gc, image_audit over connections under that token
 //! ```
 //!
 //! Always true:
@@ -19,89 +19,107 @@ use store::Change;
 
 use super::opened::InUse;
 use super::{Cluster, ClusterError};
-use crate::image::{ImageRecord, ImageState};
-use crate::image_audit::{Loss, Report};
-use crate::image_gc::{Collector, Objects};
-use crate::image_meta::ImagesError;
-use crate::link::{Door, Link, LinkError};
+use crate::image::audit::{Loss, Report};
+use crate::image::collect::Collector;
+use crate::image::records::ImagesError;
+use crate::image::tree::{ImageRecord, ImageState};
 use crate::map::node::NODE;
+use crate::map::objects::Objects;
 use crate::map::reader::Reader;
 use crate::map::{NewNode, NodeRef, Nodes, Pending, Trouble};
 use crate::meta::{Compare, LeaseId, MetaError, Op, Revision};
 use crate::names::{ImageId, StoreNumber, Stores};
 use crate::record::{Name, RecordError};
+use crate::replica::connect::{Connection, ConnectionError, Connector};
 use crate::volume::{Condition, Health, Repairs};
 
 const WHO: &str = "collector";
 const EPOCH: &str = "collector-epoch";
-const GUARD: &str = "g/collector";
+const FENCE: &str = "g/collector";
 /// Before a volume's number: its fence at a store.
-pub(super) const GUARD_OF: &str = "g/";
+pub(super) const FENCE_OF: &str = "g/";
 
-/// The stores' objects under one guard.
+/// The stores' objects under one fence.
 pub(super) struct Objective {
-    doors: BTreeMap<StoreNumber, Rc<dyn Door>>,
+    connectors: BTreeMap<StoreNumber, Rc<dyn Connector>>,
     labels: BTreeMap<StoreNumber, String>,
-    mark: u64,
-    patience: Nanos,
-    links: RefCell<BTreeMap<StoreNumber, Rc<dyn Link>>>,
+    token: u64,
+    timeout: Nanos,
+    connections: RefCell<BTreeMap<StoreNumber, Rc<dyn Connection>>>,
 }
 
 impl Objective {
     async fn within<T>(
         &self,
-        asked: impl Future<Output = Result<T, LinkError>>,
-    ) -> Result<T, LinkError> {
-        let answer = env::timeout(self.patience, asked).await;
-        answer.unwrap_or_else(|late| Err(LinkError::Unknown(format!("{late} from a store"))))
+        asked: impl Future<Output = Result<T, ConnectionError>>,
+    ) -> Result<T, ConnectionError> {
+        let answer = env::timeout(self.timeout, asked).await;
+        answer.unwrap_or_else(|late| {
+            Err(ConnectionError::Indeterminate(format!(
+                "{late} from a store"
+            )))
+        })
     }
 
     /// `None`: the store has left the cluster.
-    async fn link(&self, store: StoreNumber) -> Result<Option<Rc<dyn Link>>, LinkError> {
-        if let Some(link) = self.links.borrow().get(&store) {
-            return Ok(Some(Rc::clone(link)));
+    async fn connection(
+        &self,
+        store: StoreNumber,
+    ) -> Result<Option<Rc<dyn Connection>>, ConnectionError> {
+        if let Some(connection) = self.connections.borrow().get(&store) {
+            return Ok(Some(Rc::clone(connection)));
         }
-        let Some(door) = self.doors.get(&store) else {
+        let Some(connector) = self.connectors.get(&store) else {
             return Ok(None);
         };
-        let link = self.within(door.open(GUARD, self.mark)).await?;
-        self.links.borrow_mut().insert(store, Rc::clone(&link));
-        Ok(Some(link))
+        let connection = self.within(connector.open(FENCE, self.token)).await?;
+        self.connections
+            .borrow_mut()
+            .insert(store, Rc::clone(&connection));
+        Ok(Some(connection))
     }
 
-    /// The mark of an object; `None`: it is not there.
+    /// The stamp of an object; `None`: it is not there.
     pub(super) async fn mark_of(
         &self,
         store: StoreNumber,
         object: &str,
-    ) -> Result<Option<u64>, LinkError> {
-        let Some(link) = self.link(store).await? else {
+    ) -> Result<Option<u64>, ConnectionError> {
+        let Some(connection) = self.connection(store).await? else {
             return Ok(None);
         };
-        let stat = self.within(link.stat(object)).await;
+        let stat = self.within(connection.stat(object)).await;
         match self.judged(store, stat) {
-            Ok(stat) => Ok(Some(stat.mark)),
-            Err(LinkError::Absent(_)) => Ok(None),
+            Ok(stat) => Ok(Some(stat.stamp)),
+            Err(ConnectionError::Absent(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// Deletes an object for good, if it is there.
-    pub(super) async fn remove(&self, store: StoreNumber, object: &str) -> Result<(), LinkError> {
-        let Some(link) = self.link(store).await? else {
+    pub(super) async fn remove(
+        &self,
+        store: StoreNumber,
+        object: &str,
+    ) -> Result<(), ConnectionError> {
+        let Some(connection) = self.connection(store).await? else {
             return Ok(());
         };
-        let deleted = self.within(link.delete(object, Change::FUA)).await;
+        let deleted = self.within(connection.delete(object, Change::FUA)).await;
         match self.judged(store, deleted) {
-            Err(LinkError::Absent(_)) => Ok(()),
+            Err(ConnectionError::Absent(_)) => Ok(()),
             other => other,
         }
     }
 
-    /// A link that broke is opened anew the next time.
-    fn judged<T>(&self, store: StoreNumber, answer: Result<T, LinkError>) -> Result<T, LinkError> {
-        if answer.as_ref().is_err_and(LinkError::ends_link) {
-            self.links.borrow_mut().remove(&store);
+    /// A connection that broke is opened anew the next time.
+    fn judged<T>(
+        &self,
+        store: StoreNumber,
+        answer: Result<T, ConnectionError>,
+    ) -> Result<T, ConnectionError> {
+        if answer.as_ref().is_err_and(ConnectionError::ends_connection) {
+            self.connections.borrow_mut().remove(&store);
         }
         answer
     }
@@ -112,12 +130,12 @@ impl Objective {
         prefix: &str,
         after: &str,
         most: usize,
-    ) -> Result<Vec<String>, LinkError> {
-        let Some(link) = self.link(store).await? else {
+    ) -> Result<Vec<String>, ConnectionError> {
+        let Some(connection) = self.connection(store).await? else {
             return Ok(Vec::new());
         };
         let after = Some(after).filter(|after| !after.is_empty());
-        let page = self.within(link.list(prefix, after)).await;
+        let page = self.within(connection.list(prefix, after)).await;
         let page = self.judged(store, page)?;
         let names = page.objects.into_iter().take(most);
         Ok(names.map(|stat| stat.name).collect())
@@ -126,7 +144,7 @@ impl Objective {
 
 impl Objects for Objective {
     fn stores(&self) -> Vec<StoreNumber> {
-        self.doors.keys().copied().collect()
+        self.connectors.keys().copied().collect()
     }
 
     fn label(&self, store: StoreNumber) -> String {
@@ -136,12 +154,14 @@ impl Objects for Objective {
 
     fn delete<'a>(&'a self, store: StoreNumber, name: &'a str) -> Pending<'a, ()> {
         Box::pin(async move {
-            let Some(link) = self.link(store).await? else {
+            let Some(connection) = self.connection(store).await? else {
                 return Ok(());
             };
-            let deleted = self.within(link.delete(name, Change::default())).await;
+            let deleted = self
+                .within(connection.delete(name, Change::default()))
+                .await;
             match self.judged(store, deleted) {
-                Err(LinkError::Absent(_)) => Ok(()),
+                Err(ConnectionError::Absent(_)) => Ok(()),
                 other => Ok(other?),
             }
         })
@@ -165,19 +185,19 @@ impl Nodes for Objective {
             let mut trouble: Option<Trouble> = None;
             for store in node.stores.iter() {
                 let read = async {
-                    let Some(link) = self.link(store).await? else {
-                        return Err(LinkError::Absent(format!(
+                    let Some(connection) = self.connection(store).await? else {
+                        return Err(ConnectionError::Absent(format!(
                             "store {} has left",
                             self.label(store)
                         )));
                     };
-                    let read = self.within(link.read(&name, 0, NODE as u64)).await;
+                    let read = self.within(connection.read(&name, 0, NODE as u64)).await;
                     self.judged(store, read)
                 };
                 match read.await {
                     Ok(bytes) if node.is_of(&bytes) => return Ok(Some(bytes.freeze())),
                     Ok(_) => trouble = Some("no copy of it is whole".into()),
-                    Err(LinkError::Absent(_)) => {}
+                    Err(ConnectionError::Absent(_)) => {}
                     Err(error) => trouble = Some(error.into()),
                 }
             }
@@ -200,7 +220,7 @@ pub struct Repaired {
     /// What became of the damage that stores know of.
     pub damage: Repairs,
     /// What its engine has done since the volume was opened.
-    pub figures: crate::volume::Figures,
+    pub counters: crate::volume::Counters,
     /// Of what its images need: copies that are not there.
     pub losses: Vec<Loss>,
     /// Stores of which nothing is known.
@@ -218,9 +238,9 @@ const NO_CHANGE_MAX: Nanos = Nanos::secs(30);
 const REPAIR_LOOK: Nanos = Nanos::millis(500);
 
 /// Waits until a volume is healthy, for good of no use, or gets no further.
-async fn wait_until_whole(in_use: &InUse, patience: Option<Nanos>) {
+async fn wait_until_whole(in_use: &InUse, timeout: Option<Nanos>) {
     let volume = in_use.volume();
-    let until = env::now() + patience.unwrap_or(REPAIR_MAX);
+    let until = env::now() + timeout.unwrap_or(REPAIR_MAX);
     let mut last = None;
     let mut changed = env::now();
     loop {
@@ -231,11 +251,11 @@ async fn wait_until_whole(in_use: &InUse, patience: Option<Nanos>) {
             Condition::Offline => in_use.is_over().await,
             _ => false,
         };
-        let now = (volume.missing_copies(), volume.figures(), health.why);
+        let now = (volume.missing_copies(), volume.counters(), health.why);
         if last.as_ref() != Some(&now) {
             (last, changed) = (Some(now), env::now());
         }
-        let stands_still = patience.is_none() && env::now().since(changed) >= NO_CHANGE_MAX;
+        let stands_still = timeout.is_none() && env::now().since(changed) >= NO_CHANGE_MAX;
         if over || stands_still || env::now() >= until {
             return;
         }
@@ -246,7 +266,7 @@ async fn wait_until_whole(in_use: &InUse, patience: Option<Nanos>) {
 /// May the collector do something for it?
 fn is_deleted(image: &ImageRecord) -> bool {
     match image.state {
-        ImageState::Ghost { swept } => !swept,
+        ImageState::DeferredDelete { swept } => !swept,
         ImageState::Deleting => true,
         _ => false,
     }
@@ -273,20 +293,20 @@ impl Cluster {
     }
 
     /// Opens a volume, repairs what its stores know to be damaged, waits until its copies are equal and complete, and looks
-    /// whether all are there. It waits at most `patience`; without one, as long as copies are made, or some seconds more.
+    /// whether all are there. It waits at most `timeout`; without one, as long as copies are made, or some seconds more.
     ///
     /// # Errors
     /// [`ClusterError`] if it cannot be opened, or the stores not be looked through.
     pub async fn repair(
         &self,
         name: &Name,
-        patience: Option<Nanos>,
+        timeout: Option<Nanos>,
         free: bool,
     ) -> Result<Repaired, ClusterError> {
         self.unseal(self.find(name).await?).await?;
         let (in_use, id) = self.in_use(name).await?;
         let volume = in_use.volume();
-        wait_until_whole(&in_use, patience).await;
+        wait_until_whole(&in_use, timeout).await;
         let damage = volume.repair_damage().await;
         let health = volume.health();
         let missing_copies = volume.missing_copies();
@@ -300,7 +320,7 @@ impl Cluster {
             health,
             missing_copies,
             damage,
-            figures: in_use.volume().figures(),
+            counters: in_use.volume().counters(),
             losses: report.losses.into_iter().filter(own).collect(),
             unknown: report.unknown,
             leaks: report.leaks.len() + report.scraps.len(),
@@ -318,7 +338,7 @@ impl Cluster {
         }
         let children = |id| children.get(&id).copied().unwrap_or(0);
         let is_lonely = |image: &ImageRecord| {
-            matches!(image.state, ImageState::Ghost { .. }) && children(image.id) < 2
+            matches!(image.state, ImageState::DeferredDelete { .. }) && children(image.id) < 2
         };
         let mut all = images.values().map(|known| &known.record);
         if !all.any(|image| is_deleted(image) || is_lonely(image)) {
@@ -354,20 +374,20 @@ impl Cluster {
         work: impl AsyncFnOnce(&Collector, &Objective) -> Result<T, ImagesError>,
     ) -> Result<T, ClusterError> {
         let _one = self.collecting.acquire(1).await;
-        let (lease, mark) = self.become_collector().await?;
+        let (lease, token) = self.become_collector().await?;
         let stores = self.stores().await?;
-        let doors = stores.values().map(|(record, _)| {
-            let (door, _) = self.ways.way(record);
-            (record.number, door)
+        let connectors = stores.values().map(|(record, _)| {
+            let (connector, _) = self.ways.way(record);
+            (record.number, connector)
         });
         let labels = stores.values();
         let labels = labels.map(|(record, _)| (record.number, record.name.to_string()));
         let objects = Rc::new(Objective {
-            doors: doors.collect(),
+            connectors: connectors.collect(),
             labels: labels.collect(),
-            mark,
-            patience: self.settings.patience,
-            links: RefCell::default(),
+            token,
+            timeout: self.settings.timeout,
+            connections: RefCell::default(),
         });
         let collector = Collector {
             images: self.images.clone(),

@@ -19,14 +19,14 @@ use base::{Bytes, Nanos};
 use super::idle::missing;
 use super::opened::Slot;
 use super::{Cluster, ClusterError};
-use crate::image::{ImageRecord, Known};
-use crate::image_meta::AllImages;
-use crate::link::Door;
+use crate::image::records::AllImages;
+use crate::image::tree::{ImageRecord, Versioned};
 use crate::names::{ExtentName, NodeName, VolumeId};
 use crate::record::{Name, VolumeRecord, VolumeState, writer_key};
+use crate::replica::connect::Connector;
 
-/// The guard of looks at a store; nothing is fenced by it.
-const GUARD: &str = "g/damage";
+/// The fence of looks at a store; nothing is fenced by it.
+const FENCE: &str = "g/damage";
 /// Between two openings of a volume that has damage still.
 const AGAIN: Nanos = Nanos::secs(600);
 /// And of one that turned out to have none of it.
@@ -49,7 +49,7 @@ impl Cluster {
         let records = self.records().await?;
         // What a deleted volume left to its clones: which of them has it only their maps say.
         let is_live = |id| {
-            let known: Option<&Known<VolumeRecord>> = records.get(id);
+            let known: Option<&Versioned<VolumeRecord>> = records.get(id);
             known.is_some_and(|it| it.record.state == VolumeState::Live)
         };
         let inherited = !owners.iter().all(is_live);
@@ -75,22 +75,22 @@ impl Cluster {
 
     /// Volumes that allocated what is damaged on this node's stores.
     async fn damaged_here(&self) -> BTreeSet<VolumeId> {
-        let doors: Vec<Rc<dyn Door>> = {
+        let connectors: Vec<Rc<dyn Connector>> = {
             let known = self.known.borrow();
             let ways = known.values().map(|(record, _)| self.ways.way(record));
             ways.filter(|(_, local)| *local)
-                .map(|(door, _)| door)
+                .map(|(connector, _)| connector)
                 .collect()
         };
         let mut owners = BTreeSet::new();
-        for door in doors {
+        for connector in connectors {
             let asked = async {
-                let link = door.open(GUARD, 1).await?;
-                let mut all = link.damage("v/").await?;
-                all.extend(link.damage("m/").await?);
-                Ok::<_, crate::link::LinkError>(all)
+                let connection = connector.open(FENCE, 1).await?;
+                let mut all = connection.damage("v/").await?;
+                all.extend(connection.damage("m/").await?);
+                Ok::<_, crate::replica::connect::ConnectionError>(all)
             };
-            match env::timeout(self.settings.patience, asked).await {
+            match env::timeout(self.settings.timeout, asked).await {
                 Ok(Ok(all)) => owners.extend(all.iter().filter_map(|it| owner(&it.object))),
                 Ok(Err(error)) => tracing::debug!(%error, "a store does not say what is damaged"),
                 Err(late) => tracing::debug!(%late, "a store does not say what is damaged"),
@@ -107,7 +107,7 @@ impl Cluster {
         let visited = self.visit(id, async |slot: &Slot| {
             let repairs = slot.volume().repair_damage().await;
             // The engine began when it was opened.
-            let repaired = Bytes(slot.volume().figures().repaired_bytes);
+            let repaired = Bytes(slot.volume().counters().repaired_bytes);
             let left = repairs.count;
             tracing::info!(volume = %name, %repaired, left, "damage of a closed volume");
             found.set(left > 0 || repaired > Bytes(0));

@@ -153,7 +153,7 @@ async fn empties(slot: &Slot, drained: &BTreeSet<StoreNumber>) -> bool {
         env::sleep(LOOK).await;
     }
     let gone = !has_any(&volume.record(), drained);
-    gone || left() < before || volume.figures().rehomed > 0
+    gone || left() < before || volume.counters().relocated > 0
 }
 
 fn has_any(record: &VolumeRecord, stores: &BTreeSet<StoreNumber>) -> bool {

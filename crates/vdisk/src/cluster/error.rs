@@ -2,8 +2,8 @@
 
 use base::Bytes;
 
-use crate::image::ImageError;
-use crate::image_meta::ImagesError;
+use crate::image::records::ImagesError;
+use crate::image::tree::ImageError;
 use crate::meta::MetaError;
 use crate::names::StoreNumber;
 use crate::record::{Name, RecordError};

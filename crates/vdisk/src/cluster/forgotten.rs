@@ -3,11 +3,11 @@
 //! Always true: nothing is changed here. A cluster that ever made a volume by this meta store is not looked at.
 
 use super::{Cluster, ClusterError};
-use crate::image::Numbers;
-use crate::link::LinkError;
+use crate::image::tree::Numbers;
+use crate::replica::connect::ConnectionError;
 
-/// The guard of looks at a store; nothing is fenced by it.
-const GUARD: &str = "g/damage";
+/// The fence of looks at a store; nothing is fenced by it.
+const FENCE: &str = "g/damage";
 
 impl Cluster {
     /// What is wrong, in words; `None`: this meta store has made volumes, or this node's stores have nothing of any.
@@ -22,16 +22,16 @@ impl Cluster {
         let stores = self.stores().await?;
         let mut having = Vec::new();
         for (record, _) in stores.values() {
-            let (door, local) = self.ways.way(record);
+            let (connector, local) = self.ways.way(record);
             if !local {
                 continue;
             }
             let asked = async {
-                let link = door.open(GUARD, 1).await?;
-                let listed = link.list("v/", None).await?;
-                Ok::<_, LinkError>(!listed.objects.is_empty())
+                let connection = connector.open(FENCE, 1).await?;
+                let listed = connection.list("v/", None).await?;
+                Ok::<_, ConnectionError>(!listed.objects.is_empty())
             };
-            match env::timeout(self.settings.patience, asked).await {
+            match env::timeout(self.settings.timeout, asked).await {
                 Ok(Ok(true)) => having.push(record.name.to_string()),
                 Ok(Ok(false)) => {}
                 Ok(Err(error)) => {

@@ -1,4 +1,4 @@
-//! What stores say of their queues unasked, as this node hears it ([`crate::announce`]).
+//! What stores say of their queues unasked, as this node hears it ([`crate::replica::broadcast`]).
 //!
 //! Always true: only stores of the cluster are remembered, so what strangers send takes no memory.
 

@@ -25,7 +25,7 @@ use super::opened::Slot;
 use super::stores::{AllStores, StoreState};
 use super::up::Up;
 use super::{Cluster, ClusterError};
-use crate::image::Known;
+use crate::image::tree::Versioned;
 use crate::names::{Generation, StoreNumber, VolumeId};
 use crate::record::{VolumeRecord, VolumeState, writer_key};
 use crate::volume::{Condition, Volume};
@@ -136,7 +136,7 @@ pub(super) fn gain(record: &VolumeRecord, stores: &AllStores, up: &Up) -> Option
     }
     let (listed, missing) = (listed(record, stores), missing(record, stores, up));
     let is_up = |number: &StoreNumber| is_up(*number, stores, up);
-    if missing >= usize::from(record.weakest.max(1)) {
+    if missing >= usize::from(record.redundancy_floor.max(1)) {
         return None;
     }
     let back = record.out.keys().filter(|it| is_up(it)).count();
@@ -156,7 +156,7 @@ pub(super) fn gain(record: &VolumeRecord, stores: &AllStores, up: &Up) -> Option
     }
     match missing {
         0 if record.writer.is_some() => Some(Gain::Settled),
-        0 if record.out.is_empty() && record.weakest < record.copies && room => {
+        0 if record.out.is_empty() && record.redundancy_floor < record.copies && room => {
             Some(Gain::Replicated)
         }
         _ => None,
@@ -171,16 +171,16 @@ fn draw(id: VolumeId, tries: u64) -> u64 {
 
 /// How far an engine is; something else each time that something became better.
 fn progress(volume: &Volume) -> ([u64; 5], usize, u8) {
-    let figures = volume.figures();
+    let counters = volume.counters();
     let record = volume.record();
     let done = [
-        figures.resynced,
-        figures.reconciled,
-        figures.rehomed,
-        figures.taken_in,
-        figures.commits,
+        counters.resynced,
+        counters.reconciled,
+        counters.relocated,
+        counters.isr_expands,
+        counters.commits,
     ];
-    (done, record.out.len(), record.weakest)
+    (done, record.out.len(), record.redundancy_floor)
 }
 
 /// Is there nothing left to do for a volume?
@@ -188,7 +188,7 @@ fn is_well(volume: &Volume, stores: &AllStores) -> bool {
     let record = volume.record();
     let listed = record.stores.iter().flatten();
     record.out.is_empty()
-        && record.weakest == record.copies
+        && record.redundancy_floor == record.copies
         && listed.copied().all(|it| stores.contains_key(&it))
         && volume.is_settled()
         && volume.health().condition == Condition::Healthy
@@ -226,7 +226,7 @@ impl Cluster {
     /// What a volume gains if this node opens it now, if it is this node's turn and no node has it open.
     fn gain_here(
         &self,
-        known: &Known<VolumeRecord>,
+        known: &Versioned<VolumeRecord>,
         stores: &AllStores,
         up: &Up,
         held: &BTreeSet<String>,
@@ -390,7 +390,7 @@ mod tests {
         record.stores = Some([1, 2].map(StoreNumber).into());
         for store in out {
             record.out.insert(StoreNumber(*store), Generation(11));
-            record.weakest -= 1;
+            record.redundancy_floor -= 1;
         }
         record
     }
@@ -409,7 +409,7 @@ mod tests {
             waits: false,
         });
         let mut thin = record(&[]);
-        thin.weakest = 1;
+        thin.redundancy_floor = 1;
         let mut beyond = record(&[2]);
         beyond.older_than = Some(Generation(1 << 40));
         let (resynced, replicated) = (Some(Gain::Resynced), Some(Gain::Replicated));

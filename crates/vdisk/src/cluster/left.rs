@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Instant, Nanos};
 
-use crate::image::Known;
+use crate::image::tree::Versioned;
 use crate::names::VolumeId;
 use crate::record::{VolumeRecord, writer_key};
 
@@ -34,7 +34,7 @@ impl Left {
     /// What a look at all records and all leases that last found.
     pub fn looked<'a>(
         &self,
-        all: impl Iterator<Item = &'a Known<VolumeRecord>>,
+        all: impl Iterator<Item = &'a Versioned<VolumeRecord>>,
         held: &BTreeSet<String>,
     ) {
         let now = env::now();
@@ -61,7 +61,7 @@ impl Left {
 
     /// May a volume be opened on `node` that no client asks for, now that no lease of a writer lasts? What was open on this very
     /// node is left by a process that is gone.
-    pub fn is_free(&self, known: &Known<VolumeRecord>, node: &str) -> bool {
+    pub fn is_free(&self, known: &Versioned<VolumeRecord>, node: &str) -> bool {
         let Some(writer) = &known.record.writer else {
             return true;
         };
@@ -79,7 +79,7 @@ mod tests {
     use crate::names::ImageId;
     use crate::record::Writer;
 
-    fn left(lease: u64) -> Known<VolumeRecord> {
+    fn left(lease: u64) -> Versioned<VolumeRecord> {
         let name = "vm1".parse().unwrap();
         let mut record = VolumeRecord::new(VolumeId(3), name, 2, 1, ImageId(9));
         record.writer = Some(Writer {
@@ -88,11 +88,11 @@ mod tests {
             waits: false,
         });
         let changed = Some(Revision(5));
-        Known { record, changed }
+        Versioned { record, changed }
     }
 
     /// Looks for so many seconds, and may the volume be opened then?
-    async fn after(left: &Left, known: &Known<VolumeRecord>, seconds: u64) -> bool {
+    async fn after(left: &Left, known: &Versioned<VolumeRecord>, seconds: u64) -> bool {
         for _ in 0..seconds / 10 {
             left.looked([known].into_iter(), &BTreeSet::new());
             env::sleep(Nanos::secs(10)).await;
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_is_free_when_its_writer_was_seen_gone_for_ten_minutes_without_a_gap() {
+    fn a_volume_is_free_after_its_writer_was_gone_for_ten_minutes_on_end() {
         env::Runtime::simulated(1).block_on(async {
             let (gone, known) = (Left::default(), left(5));
             assert!(gone.is_free(&known, "n1"), "its own node, started again");

@@ -42,12 +42,12 @@ use base::{Bytes, Instant, Nanos};
 use env::sync::{Permit, Semaphore};
 use policy::place::{DiskId, ReplicaPolicy};
 
-use crate::image_meta::Images;
-use crate::link::Door;
+use crate::image::records::Images;
 use crate::map::cache::Cache;
 use crate::meta::{LeaseId, MetaError, MetaStore, Op};
 use crate::names::{StoreNumber, VolumeId};
 use crate::record::Name;
+use crate::replica::connect::Connector;
 use crate::volume;
 
 pub use error::ClusterError;
@@ -63,7 +63,7 @@ use up::Alive;
 /// The ways to stores. Held as `Rc<dyn Ways>`.
 pub trait Ways {
     /// The way to a store, and whether it is in this very process.
-    fn way(&self, store: &StoreRecord) -> (Rc<dyn Door>, bool);
+    fn way(&self, store: &StoreRecord) -> (Rc<dyn Connector>, bool);
 }
 
 /// How a node takes part.
@@ -84,7 +84,7 @@ pub struct Settings {
     /// How often is looked for idle volumes that are not well.
     pub idle_every: Nanos,
     /// How long is waited for one answer of a store, where no volume asks.
-    pub patience: Nanos,
+    pub timeout: Nanos,
     /// How volumes are used; whose their requests are comes from their records.
     pub volume: volume::Settings,
     /// Memory for nodes of maps that are being freed or audited.
@@ -105,7 +105,7 @@ impl Settings {
             tick: Nanos::secs(1),
             collect_every: Nanos::secs(30),
             idle_every: Nanos::secs(10),
-            patience: Nanos::secs(10),
+            timeout: Nanos::secs(10),
             volume: volume::Settings::new(node.as_str(), nobody),
             cache: Bytes::mib(16),
             node,
@@ -269,7 +269,7 @@ impl Cluster {
         drop((known, draining));
         let drained = self.drained();
         for slot in self.open.borrow().values() {
-            slot.volume().add_stores(self.sites(stores));
+            slot.volume().add_stores(self.store_infos(stores));
             slot.volume().drain(drained.clone());
         }
     }
@@ -335,7 +335,7 @@ impl Cluster {
                 }
             }
         }
-        let told = async {
+        let registered = async {
             let lease = meta.lease(self.settings.lease).await?;
             let alive = Op::Put {
                 key: alive_key(self.settings.node.as_str()),
@@ -348,7 +348,7 @@ impl Cluster {
             meta.txn(Vec::new(), vec![alive]).await?;
             Ok::<_, MetaError>(lease)
         };
-        match told.await {
+        match registered.await {
             Ok(lease) => {
                 self.answers.heard();
                 self.lease.set(Some(lease));

@@ -11,15 +11,15 @@ use std::rc::Rc;
 use base::{Instant, Nanos};
 use device::{Device, DeviceError};
 use policy::place::{ClientId, Origin, Penalties, Permille};
-use store::Caller;
+use store::ClientTag;
 
 use super::stores::{AllStores, domains};
 use super::{Cluster, ClusterError};
-use crate::choice::Choice;
 use crate::meta::whole_range;
 use crate::names::VolumeId;
 use crate::record::{Fairness, Name, PriorityClass, VolumeRecord, WRITERS};
-use crate::volume::{self, Seen, Site, User, Volume, VolumeError};
+use crate::replica::choice::Choice;
+use crate::volume::{self, StoreInfo, User, UserVolume, Volume, VolumeError};
 
 /// How long an engine may take to say that it is over.
 const OVER: Nanos = Nanos::millis(500);
@@ -157,14 +157,14 @@ impl Cluster {
         name: &Name,
         export: &str,
         terms: &Terms,
-    ) -> Result<(InUse, Rc<Seen>), ClusterError> {
+    ) -> Result<(InUse, Rc<UserVolume>), ClusterError> {
         let in_use = self.open(name).await?;
         let user = User {
             client: client_of(in_use.0.id, export),
             class: terms.priority.map(Into::into),
             other: terms.fairness.map(permille),
         };
-        let seen = in_use.volume().seen_by(user).await;
+        let seen = in_use.volume().for_user(user).await;
         Ok((in_use, seen))
     }
 
@@ -183,10 +183,10 @@ impl Cluster {
         let stores = self.stores().await?;
         let volume = self.images.volume(id).await?;
         let settings = self.settings_for(&volume.record);
-        let sites = self.sites(&stores);
+        let store_infos = self.store_infos(&stores);
         let choice = Choice::new(self.shared.part());
         let meta = Rc::clone(&self.images.meta);
-        let volume = Volume::open(id, meta, choice, sites, settings).await?;
+        let volume = Volume::open(id, meta, choice, store_infos, settings).await?;
         tracing::info!(volume = %volume.record().name, "opened");
         let slot = Rc::new(Slot {
             id,
@@ -206,7 +206,7 @@ impl Cluster {
     }
 
     fn settings_for(&self, volume: &VolumeRecord) -> volume::Settings {
-        let Caller { origin, penalties } = self.caller_of(volume);
+        let ClientTag { origin, penalties } = self.caller_of(volume);
         volume::Settings {
             origin,
             penalties,
@@ -216,9 +216,9 @@ impl Cluster {
     }
 
     /// Whose a volume's own requests are.
-    pub(super) fn caller_of(&self, volume: &VolumeRecord) -> Caller {
+    pub(super) fn caller_of(&self, volume: &VolumeRecord) -> ClientTag {
         let usual = self.settings.volume.penalties;
-        Caller {
+        ClientTag {
             origin: Origin {
                 client: ClientId(u64::from(volume.id.0)),
                 class: volume.priority.into(),
@@ -230,20 +230,20 @@ impl Cluster {
         }
     }
 
-    pub(super) fn sites(&self, stores: &AllStores) -> Vec<Site> {
+    pub(super) fn store_infos(&self, stores: &AllStores) -> Vec<StoreInfo> {
         let domains = domains(stores);
-        let site = |(record, _): &(super::StoreRecord, _)| {
-            let (door, local) = self.ways.way(record);
-            Site {
+        let info = |(record, _): &(super::StoreRecord, _)| {
+            let (connector, local) = self.ways.way(record);
+            StoreInfo {
                 number: record.number,
                 name: record.name.to_string(),
                 domain: domains[&record.domain],
                 local,
                 rotating: record.rotating,
-                door,
+                connector,
             }
         };
-        stores.values().map(site).collect()
+        stores.values().map(info).collect()
     }
 
     /// All leases of writers that last.

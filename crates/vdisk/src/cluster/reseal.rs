@@ -9,10 +9,10 @@
 //! 1. A fence that a writer of the volume may have sealed stays: a record that is older than its stores is refused as before.
 //! 2. The volume is not opened before the fences beyond reason are gone from all of its stores.
 
-use super::collect::{GUARD_OF, Objective};
+use super::collect::{FENCE_OF, Objective};
 use super::stores::lists;
 use super::{Cluster, ClusterError};
-use crate::image_meta::ImagesError;
+use crate::image::records::ImagesError;
 use crate::meta::{Compare, Op, Outcome, Revision};
 use crate::names::{StoreNumber, VolumeId};
 use crate::record::{VolumeRecord, volume_key};
@@ -80,12 +80,12 @@ async fn beyond_reason(
     record: &VolumeRecord,
     stores: &[StoreNumber],
 ) -> Result<Vec<StoreNumber>, (StoreNumber, String)> {
-    let fence = format!("{GUARD_OF}{}", record.id);
+    let fence = format!("{FENCE_OF}{}", record.id);
     let mut beyond = Vec::new();
     for store in stores {
         let must = lists(record, *store) || record.out.contains_key(store);
         match objects.mark_of(*store, &fence).await {
-            Ok(Some(mark)) if record.is_beyond_reason(mark) => beyond.push(*store),
+            Ok(Some(token)) if record.is_beyond_reason(token) => beyond.push(*store),
             Ok(_) => {}
             Err(error) if must => return Err((*store, error.to_string())),
             Err(error) => {
@@ -102,7 +102,7 @@ async fn lower(
     record: &VolumeRecord,
     stores: &[StoreNumber],
 ) -> Result<(), (StoreNumber, String)> {
-    let fence = format!("{GUARD_OF}{}", record.id);
+    let fence = format!("{FENCE_OF}{}", record.id);
     for store in stores {
         let gone = objects.remove(*store, &fence).await;
         gone.map_err(|error| (*store, error.to_string()))?;

@@ -14,7 +14,7 @@ use super::stores::AllStores;
 use super::up::Up;
 use super::volumes::{AllVolumes, Overview, Use};
 use super::{Cluster, ClusterError};
-use crate::image_meta::AllImages;
+use crate::image::records::AllImages;
 use crate::meta::MetaError;
 use crate::volume::{Condition, Health};
 

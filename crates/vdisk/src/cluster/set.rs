@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! closed                                   -> its record, by compare-and-swap
-//! open here, or left open by who is gone   -> its record, by its engine -> its links say anew whose requests come
+//! open here, or left open by who is gone   -> its record, by its engine -> its connections say anew whose requests come
 //! open on another node                     -> that node does it
 //! ```
 //!

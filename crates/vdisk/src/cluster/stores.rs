@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::up::Up;
 use super::volumes::AllVolumes;
 use super::{Cluster, ClusterError};
-use crate::image_meta::ImagesError;
+use crate::image::records::ImagesError;
 use crate::meta::{Compare, Op, Outcome, Revision, whole_range};
 use crate::names::StoreNumber;
 use crate::record::{Name, RecordError, VolumeRecord, gone_key, read};

@@ -15,10 +15,10 @@ use super::opened::InUse;
 use super::seen::Records;
 use super::stores::active_domains;
 use super::{Cluster, ClusterError};
-use crate::image::{
-    self, Change, ImageError, ImageRecord, ImageState, Known, snapshot_key, snapshots,
+use crate::image::records::AllImages;
+use crate::image::tree::{
+    self as image, Change, ImageError, ImageRecord, ImageState, Versioned, snapshot_key, snapshots,
 };
-use crate::image_meta::AllImages;
 use crate::meta::{Compare, Op, whole_range};
 use crate::names::{ImageId, VolumeId, hex};
 use crate::record::{
@@ -93,7 +93,7 @@ pub struct Overview {
 }
 
 /// All records of volumes.
-pub type AllVolumes = BTreeMap<VolumeId, Known<VolumeRecord>>;
+pub type AllVolumes = BTreeMap<VolumeId, Versioned<VolumeRecord>>;
 
 /// How a condition is called.
 pub fn condition_name(condition: Condition) -> &'static str {
@@ -124,7 +124,7 @@ impl Cluster {
             let id = VolumeId(number(&entry.key, text.as_bytes())?);
             let record = VolumeRecord::decode(id, &entry.value)?;
             let changed = Some(entry.changed);
-            volumes.insert(id, Known { record, changed });
+            volumes.insert(id, Versioned { record, changed });
         }
         Ok(volumes)
     }
@@ -281,9 +281,9 @@ impl Cluster {
         if let (Use::Here(_), Some(slot)) = (used, self.slot(record.id)) {
             return slot.volume().health();
         }
-        let told = |condition, why: String| Health { condition, why };
+        let report = |condition, why: String| Health { condition, why };
         if let Some(why) = record.refusal() {
-            return told(Condition::Offline, why);
+            return report(Condition::Offline, why);
         }
         let out = record.out.keys();
         let out: Vec<String> = out
@@ -293,29 +293,29 @@ impl Cluster {
             .iter()
             .filter(|it| !record.out.contains_key(&it.number));
         let missing: Vec<String> = missing.map(|it| format!("store {}", it.name)).collect();
-        if missing.len() >= usize::from(record.weakest.max(1)) {
+        if missing.len() >= usize::from(record.redundancy_floor.max(1)) {
             let why = format!(
                 "an extent may have only {} in-sync copies, and these are down: {}; bring them back",
-                record.weakest,
+                record.redundancy_floor,
                 missing.join(", ")
             );
-            return told(Condition::Offline, why);
+            return report(Condition::Offline, why);
         }
-        if record.weakest < record.min_isr {
+        if record.redundancy_floor < record.min_isr {
             let why = format!(
                 "an extent may have only {} in-sync copies, and writes must reach {}; out: {}; bring them back",
-                record.weakest,
+                record.redundancy_floor,
                 record.min_isr,
                 out.join(", ")
             );
-            return told(Condition::ReadOnly, why);
+            return report(Condition::ReadOnly, why);
         }
         match out.is_empty() && missing.is_empty() {
-            true => told(Condition::Healthy, String::new()),
+            true => report(Condition::Healthy, String::new()),
             false => {
                 let both: Vec<String> = out.into_iter().chain(missing).collect();
                 let why = format!("out of sync or down: {}", both.join(", "));
-                told(Condition::Degraded, why)
+                report(Condition::Degraded, why)
             }
         }
     }
@@ -577,7 +577,7 @@ fn clones_of(image: &ImageRecord, volumes: &AllVolumes, images: &AllImages) -> V
 
 /// For callers that only look.
 impl Cluster {
-    /// The volumes that are open here, with their engines' figures.
+    /// The volumes that are open here, with their engines' counters.
     pub fn open_volumes(&self) -> Vec<Rc<crate::volume::Volume>> {
         let open = self.open.borrow();
         open.values().map(|slot| Rc::clone(slot.volume())).collect()

@@ -26,13 +26,13 @@ pub struct Cache {
 
 #[derive(Default)]
 struct Inner {
-    nodes: Map<NodeName, Held>,
+    nodes: Map<NodeName, CachedNode>,
     /// Each name that is in `nodes`, and some that were.
     clock: VecDeque<NodeName>,
-    figures: Figures,
+    counters: Counters,
 }
 
-struct Held {
+struct CachedNode {
     node: Rc<Node>,
     crc: u32,
     used: bool,
@@ -40,7 +40,7 @@ struct Held {
 
 /// What a cache did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Figures {
+pub struct Counters {
     /// Nodes that were there.
     pub hits: u64,
     /// Nodes that were not.
@@ -67,11 +67,11 @@ impl Cache {
         match held.filter(|held| held.crc == reference.crc) {
             Some(held) => {
                 held.used = true;
-                inner.figures.hits += 1;
+                inner.counters.hits += 1;
                 Some(Rc::clone(&held.node))
             }
             None => {
-                inner.figures.misses += 1;
+                inner.counters.misses += 1;
                 None
             }
         }
@@ -81,7 +81,7 @@ impl Cache {
     pub fn put(&self, reference: &NodeRef, node: Rc<Node>) {
         let name = reference.name();
         let inner = &mut *self.inner.borrow_mut();
-        let held = Held {
+        let held = CachedNode {
             node,
             crc: reference.crc,
             used: false,
@@ -105,11 +105,11 @@ impl Cache {
     }
 
     /// What it did and holds.
-    pub fn figures(&self) -> Figures {
+    pub fn counters(&self) -> Counters {
         let inner = self.inner.borrow();
-        Figures {
+        Counters {
             held: inner.nodes.len() as u64 * COST,
-            ..inner.figures
+            ..inner.counters
         }
     }
 }
@@ -122,7 +122,7 @@ impl Inner {
             };
             if !std::mem::take(&mut held.used) {
                 self.nodes.remove(&name);
-                self.figures.evicted += 1;
+                self.counters.evicted += 1;
                 return;
             }
             self.clock.push_back(name);

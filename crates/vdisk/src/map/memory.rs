@@ -22,12 +22,12 @@ pub struct Memory {
     fail_in: Cell<Option<u64>>,
     /// This one does not answer.
     down: Cell<Option<StoreNumber>>,
-    figures: Cell<Figures>,
+    counters: Cell<Counters>,
 }
 
 /// What was asked of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Figures {
+pub struct Counters {
     /// Nodes read.
     pub reads: u64,
     /// Nodes written.
@@ -52,7 +52,7 @@ impl Memory {
             turn: Cell::new(0),
             fail_in: Cell::new(None),
             down: Cell::new(None),
-            figures: Cell::default(),
+            counters: Cell::default(),
         })
     }
 
@@ -67,8 +67,8 @@ impl Memory {
     }
 
     /// What was asked so far.
-    pub fn figures(&self) -> Figures {
-        self.figures.get()
+    pub fn counters(&self) -> Counters {
+        self.counters.get()
     }
 
     /// The next stores in turn.
@@ -127,10 +127,10 @@ impl Memory {
     }
 
     /// Counts an operation; is it the one that fails?
-    pub(crate) fn step(&self, count: impl FnOnce(&mut Figures)) -> Result<(), super::Trouble> {
-        let mut figures = self.figures.get();
-        count(&mut figures);
-        self.figures.set(figures);
+    pub(crate) fn step(&self, count: impl FnOnce(&mut Counters)) -> Result<(), super::Trouble> {
+        let mut counters = self.counters.get();
+        count(&mut counters);
+        self.counters.set(counters);
         match self.fail_in.get() {
             None => Ok(()),
             Some(0) => {
@@ -149,7 +149,7 @@ impl Nodes for Memory {
     fn read<'a>(&'a self, node: &'a NodeRef) -> Pending<'a, Option<View>> {
         Box::pin(async move {
             env::yield_now().await;
-            self.step(|figures| figures.reads += 1)?;
+            self.step(|counters| counters.reads += 1)?;
             let name = node.name().to_string();
             let objects = self.objects.borrow();
             let mut copies = (node.stores.iter())
@@ -174,7 +174,7 @@ impl Nodes for Memory {
             let mut answer = Vec::new();
             for node in nodes {
                 env::yield_now().await;
-                self.step(|figures| figures.writes += 1)?;
+                self.step(|counters| counters.writes += 1)?;
                 let stores = self.place();
                 self.put(&stores, &node.name.to_string(), node.bytes);
                 answer.push(stores);
@@ -184,7 +184,7 @@ impl Nodes for Memory {
     }
 }
 
-impl crate::image_gc::Objects for Memory {
+impl super::objects::Objects for Memory {
     fn stores(&self) -> Vec<StoreNumber> {
         (0..self.stores).map(StoreNumber).collect()
     }
@@ -192,7 +192,7 @@ impl crate::image_gc::Objects for Memory {
     fn delete<'a>(&'a self, store: StoreNumber, name: &'a str) -> Pending<'a, ()> {
         Box::pin(async move {
             env::yield_now().await;
-            self.step(|figures| figures.deletes += 1)?;
+            self.step(|counters| counters.deletes += 1)?;
             self.answers(store)?;
             self.take(store, name);
             Ok(())
@@ -208,7 +208,7 @@ impl crate::image_gc::Objects for Memory {
     ) -> Pending<'a, Vec<String>> {
         Box::pin(async move {
             env::yield_now().await;
-            self.step(|figures| figures.lists += 1)?;
+            self.step(|counters| counters.lists += 1)?;
             self.answers(store)?;
             let objects = self.objects.borrow();
             let names = (objects.keys())

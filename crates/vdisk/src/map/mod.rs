@@ -28,6 +28,7 @@ pub mod cache;
 pub mod commit;
 pub mod memory;
 pub mod node;
+pub mod objects;
 pub mod reader;
 pub mod tree;
 

@@ -66,7 +66,7 @@ pub(super) struct Missing(NodeRef, Place);
 pub(super) struct Hand(Vec<(NodeRef, Rc<Node>)>);
 
 /// Nodes of the tree as it is now.
-struct Seen<'a> {
+struct TreeView<'a> {
     state: &'a State,
     reader: &'a Reader,
     hand: &'a Hand,
@@ -136,17 +136,14 @@ impl Map {
     /// Nodes that are in memory because they changed.
     pub fn dirty_nodes(&self) -> usize {
         let state = self.state.borrow();
-        let writing = state
-            .writing
-            .as_ref()
-            .map_or(0, |writing| writing.nodes.len());
-        state.dirty.len() + writing
+        let writing = state.writing.as_ref();
+        state.dirty.len() + writing.map_or(0, |writing| writing.nodes.len())
     }
 
     /// What holds extent `index`, if all nodes above it are in memory.
     pub fn get_now(&self, index: u32) -> Option<Option<Entry>> {
         let state = self.state.borrow();
-        Seen::new(&state, &self.reader, &Hand::default())
+        TreeView::new(&state, &self.reader, &Hand::default())
             .get(index)
             .ok()
     }
@@ -220,7 +217,7 @@ impl Map {
         loop {
             let missing = {
                 let state = &mut *self.state.borrow_mut();
-                match Seen::new(state, &self.reader, &hand).path(index) {
+                match TreeView::new(state, &self.reader, &hand).path(index) {
                     Ok(path) => {
                         for node in path {
                             state.dirty.entry(node.place()).or_insert(node);
@@ -253,7 +250,7 @@ impl Map {
         loop {
             let missing = {
                 let state = &mut *self.state.borrow_mut();
-                match Seen::new(state, &self.reader, &hand).path(index) {
+                match TreeView::new(state, &self.reader, &hand).path(index) {
                     Ok(_) if !still() => return Ok(None),
                     Ok(path) => {
                         state.admit(self.volume, index, held(&path, index), entry)?;
@@ -267,10 +264,13 @@ impl Map {
     }
 
     /// Tries `look` until all it needs is in memory.
-    async fn seen<T>(&self, look: impl Fn(Seen<'_>) -> Result<T, Missing>) -> Result<T, MapError> {
+    async fn seen<T>(
+        &self,
+        look: impl Fn(TreeView<'_>) -> Result<T, Missing>,
+    ) -> Result<T, MapError> {
         let mut hand = Hand::default();
         loop {
-            let tried = look(Seen::new(&self.state.borrow(), &self.reader, &hand));
+            let tried = look(TreeView::new(&self.state.borrow(), &self.reader, &hand));
             match tried {
                 Ok(found) => return Ok(found),
                 Err(missing) => self.fetch(&mut hand, missing).await?,
@@ -292,9 +292,9 @@ impl Map {
     }
 }
 
-impl<'a> Seen<'a> {
-    fn new(state: &'a State, reader: &'a Reader, hand: &'a Hand) -> Seen<'a> {
-        Seen {
+impl<'a> TreeView<'a> {
+    fn new(state: &'a State, reader: &'a Reader, hand: &'a Hand) -> TreeView<'a> {
+        TreeView {
             state,
             reader,
             hand,
@@ -509,14 +509,12 @@ pub(super) fn dropped_extents(dropped: &Dropped) -> Vec<(u32, Layer)> {
         let stores: Vec<StoreNumber> = copies.iter().map(|copy| copy.3).collect();
         let (index, owner, born, _) = copies[0];
         let stores = Stores::new(&stores).expect("one to three, from a set");
-        (
-            index,
-            Layer {
-                owner,
-                born,
-                stores,
-            },
-        )
+        let layer = Layer {
+            owner,
+            born,
+            stores,
+        };
+        (index, layer)
     });
     layers.collect()
 }

@@ -221,9 +221,9 @@ impl Checked<'_> {
 ///
 /// # Example
 /// ```
-/// use vdisk::meta::{MetaStore, Op, Revision, Twin, whole_range};
+/// use vdisk::meta::{MetaStore, Op, Revision, MemoryMetaStore, whole_range};
 /// # env::Runtime::simulated(1).block_on(async {
-/// let meta = Twin::new("twin").client();
+/// let meta = MemoryMetaStore::new("memory").client();
 /// let put = Op::Put { key: "store/1".into(), value: b"here".to_vec(), lease: None };
 /// meta.txn(vec![], vec![put]).await?;
 /// let (stores, revision) = whole_range(&*meta, "store/").await?;

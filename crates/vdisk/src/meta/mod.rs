@@ -11,7 +11,7 @@
 //!
 //! - [`Redb`] in a file, for one node: the default.
 //! - [`Etcd`] for several nodes.
-//! - [`Twin`] in memory, deterministic in virtual time, with faults on demand: what simulations use.
+//! - [`MemoryMetaStore`] in memory, deterministic in virtual time, with faults on demand: what simulations use.
 //!
 //! Always true:
 //! 1. Transactions take effect in one order, the same for all clients, and each that changes anything has a greater
@@ -26,16 +26,16 @@
 
 mod checked;
 mod etcd;
+mod memory;
 mod redb;
 mod state;
-mod twin;
 
 pub use checked::{
     KEY_MAX, LEASE_MAX, PAGE_MAX, TXN_BYTES_MAX, TXN_PARTS_MAX, VALUE_MAX, whole_range,
 };
 pub use etcd::{Etcd, EtcdConfig, EtcdError, EtcdHandle, EtcdTls};
+pub use memory::{Faults, MemoryMetaClient, MemoryMetaStore};
 pub use redb::{Redb, RedbError, RedbHandle};
-pub use twin::{Faults, Twin, TwinClient};
 
 use std::fmt;
 use std::future::Future;

@@ -1,7 +1,7 @@
 //! The meta store of one node: a redb file in the data directory.
 //!
 //! ```text
-//! data threads: get, txn, ... -> letters -> the file's thread: all that wait -> one commit -> answers
+//! data threads: get, txn, ... -> commands -> the file's thread: all that wait -> one commit -> answers
 //! ```
 //!
 //! redb's calls wait for the disk, so the file has a thread of its own. That thread keeps all entries in memory too:
@@ -40,7 +40,7 @@ use super::{
 
 /// The version of the format; see docs/formats.md.
 const VERSION: u64 = 1;
-/// How many letters one commit may carry.
+/// How many commands one commit may carry.
 const BATCH: usize = 256;
 
 const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("tanada-meta");
@@ -114,7 +114,7 @@ type Job = Box<dyn FnOnce(&mut Work) + Send>;
 /// Sends an answer; its argument is why the commit failed, if it did.
 type Answer = Box<dyn FnOnce(Option<&str>)>;
 
-enum Letter {
+enum Command {
     Job(Job),
     Close,
 }
@@ -145,7 +145,7 @@ pub struct Redb {
 #[derive(Clone)]
 pub struct RedbHandle {
     name: Arc<str>,
-    poster: Poster<Letter>,
+    poster: Poster<Command>,
     /// The revision that is durable; for watches that wait.
     durable: watch::Receiver<u64>,
 }
@@ -162,7 +162,7 @@ impl Redb {
 
     fn serve(database: Database, found: Found, path: &Path) -> Result<Redb, RedbError> {
         let (poster, mailbox) = env::mailbox();
-        let (tell, durable) = watch::channel(found.revision.0);
+        let (durable_sender, durable) = watch::channel(found.revision.0);
         let (ready, started) = std::sync::mpsc::channel();
         let thread_failed = |source| RedbError::Thread {
             path: path.to_owned(),
@@ -180,7 +180,7 @@ impl Redb {
                     }
                 };
                 let _ = ready.send(Ok(()));
-                runtime.block_on(serve(database, found, mailbox, tell));
+                runtime.block_on(serve(database, found, mailbox, durable_sender));
             })
             .map_err(thread_failed)?;
         let gone = || std::io::Error::other("the thread ended before it began");
@@ -206,7 +206,7 @@ impl Redb {
 
 impl Drop for Redb {
     fn drop(&mut self) {
-        let _ = self.handle.poster.post(Letter::Close);
+        let _ = self.handle.poster.post(Command::Close);
         if let Some(thread) = self.thread.take() {
             // What it panicked with was printed where it did.
             let _ = thread.join();
@@ -426,7 +426,7 @@ impl Work {
 async fn serve(
     database: Database,
     found: Found,
-    mut mailbox: Mailbox<Letter>,
+    mut mailbox: Mailbox<Command>,
     durable: watch::Sender<u64>,
 ) {
     let Found {
@@ -465,9 +465,9 @@ async fn serve(
                 .await
                 .ok(),
         };
-        let mut letter = match first {
+        let mut command = match first {
             Some(Err(_)) => return,
-            Some(Ok(letter)) => Some(letter),
+            Some(Ok(command)) => Some(command),
             None => None,
         };
         work.now = env::now();
@@ -478,14 +478,14 @@ async fn serve(
         }
         let mut taken = 0;
         let mut close = false;
-        while let Some(this) = letter {
+        while let Some(this) = command {
             match this {
-                Letter::Job(job) => job(&mut work),
-                Letter::Close => close = true,
+                Command::Job(job) => job(&mut work),
+                Command::Close => close = true,
             }
             taken += 1;
             let go_on = taken < BATCH && !close;
-            letter = go_on.then(|| mailbox.try_receive()).flatten();
+            command = go_on.then(|| mailbox.try_receive()).flatten();
         }
         if broken.is_none() && work.is_dirty() {
             match work.commit(&database) {
@@ -534,7 +534,7 @@ impl RedbHandle {
         })
     }
 
-    /// One letter and its answer. `changes`: is it unknown what happened if the commit fails?
+    /// One command and its answer. `changes`: is it unknown what happened if the commit fails?
     async fn ask<T: Send + 'static>(
         &self,
         asked: Asked<'_>,
@@ -553,7 +553,7 @@ impl RedbHandle {
             }));
         });
         let closed = || "it is closed".to_owned();
-        let (why, unknown) = match self.poster.post(Letter::Job(job)) {
+        let (why, unknown) = match self.poster.post(Command::Job(job)) {
             Err(_) => (closed(), false),
             Ok(()) => match answer.await {
                 Ok(Ok(result)) => return Ok(result),

@@ -4,7 +4,7 @@
 //! compares, ops, now -> refused | no lease | done: the events, for who keeps them and who watches
 //! ```
 //!
-//! The twin is this and a delay; the redb store is this and a file.
+//! The memory meta store is this and a delay; the redb store is this and a file.
 //!
 //! Always true:
 //! 1. `history` has every event of each transaction behind `forgotten`, in their order.

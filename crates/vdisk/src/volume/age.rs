@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! each seal, and each stamp while the volume is written -> the fence's generation at the store grows, durably
-//!    -> kept in the record, by store -> a store whose fence is older was put back to an earlier state: it gets no link
+//!    -> kept in the record, by store -> a store whose fence is older was put back to an earlier state: it gets no connection
 //! ```
 //!
 //! A disk that was put back (a snapshot of a virtual machine, an old image) has its identity and its checksums in order, and
@@ -22,10 +22,10 @@ use env::sync::{Semaphore, join_all};
 use store::{Change, Condition};
 
 use super::Core;
-use super::members::{Member, Standing};
-use crate::link::{Link, LinkError};
+use super::membership::{Replica, SyncState};
 use crate::names::Generation;
 use crate::record::VolumeRecord;
+use crate::replica::connect::{Connection, ConnectionError};
 
 /// Between two stamps of a volume that is written.
 const STAMP_EVERY: Nanos = Nanos::secs(10);
@@ -73,16 +73,16 @@ impl Stamps {
 }
 
 impl Core {
-    /// A link to `member` under `mark`, if the store is no older than it was.
+    /// A connection to `replica` under `token`, if the store is no older than it was.
     pub(super) async fn enter_store(
         &self,
-        member: &Member,
-        mark: Generation,
-    ) -> Result<Rc<dyn Link>, LinkError> {
-        let (door, age) = (member.door(), &member.age);
-        let opened = door.open_since(&self.guard, mark.0, age.least.get());
+        replica: &Replica,
+        token: Generation,
+    ) -> Result<Rc<dyn Connection>, ConnectionError> {
+        let (connector, age) = (replica.connector(), &replica.age);
+        let opened = connector.open_since(&self.fence_name, token.0, age.least.get());
         let opened = self.within(opened).await;
-        if let Err(LinkError::PutBack(why)) = &opened {
+        if let Err(ConnectionError::PutBack(why)) = &opened {
             let first = age.refused.replace(Some(why.clone())).is_none();
             if first {
                 tracing::error!(volume = %self.id, why);
@@ -94,31 +94,35 @@ impl Core {
     }
 
     /// Looks how far the fence of a store is, and makes that durable. Is it known now?
-    pub(super) async fn look_at_fence(&self, member: &Member, link: &Rc<dyn Link>) -> bool {
-        let Ok(stat) = self.within(link.stat(&self.guard)).await else {
+    pub(super) async fn look_at_fence(
+        &self,
+        replica: &Replica,
+        connection: &Rc<dyn Connection>,
+    ) -> bool {
+        let Ok(stat) = self.within(connection.stat(&self.fence_name)).await else {
             return false;
         };
-        let durable = self.within(link.flush()).await.is_ok();
+        let durable = self.within(connection.flush()).await.is_ok();
         if durable {
-            member.age.reached(stat.generation.0);
+            replica.age.reached(stat.version.0);
         }
         durable
     }
 
     /// Why a store is refused, if one is.
     pub(super) fn refused_store(&self) -> Option<String> {
-        let mut members = self.members.values();
-        members.find_map(|it| {
+        let mut replicas = self.replicas.values();
+        replicas.find_map(|it| {
             let why = it.age.refused.borrow().clone();
-            why.filter(|_| !self.has_left(it.site.number))
+            why.filter(|_| !self.has_left(it.info.number))
         })
     }
 
     /// What the record says of stores is true of them.
     pub(super) fn learn_ages(&self, record: &VolumeRecord) {
         for (number, generation) in &record.seen {
-            if let Some(member) = self.member(*number) {
-                member.age.reached(*generation);
+            if let Some(replica) = self.replica(*number) {
+                replica.age.reached(*generation);
             }
         }
     }
@@ -126,10 +130,10 @@ impl Core {
     /// How far fences are goes into the record with each of its changes. Does it say less now?
     pub(super) fn note_ages(&self, record: &mut VolumeRecord) -> bool {
         let before = record.seen.clone();
-        for member in self.members.values() {
-            let least = member.age.least.get();
+        for replica in self.replicas.values() {
+            let least = replica.age.least.get();
             if least > 0 {
-                let known = record.seen.entry(member.site.number).or_default();
+                let known = record.seen.entry(replica.info.number).or_default();
                 *known = least.max(*known);
             }
         }
@@ -145,38 +149,45 @@ impl Core {
     pub(super) async fn stamp_fences(&self, last: bool) -> bool {
         let _one = self.stamps.one.acquire(1).await;
         let listed = self.record.borrow().0.stores.clone();
-        let is_used = |it: &&Member| {
+        let is_used = |it: &&Replica| {
             let listed = listed.as_ref();
-            listed.is_none_or(|all| all.contains(&it.site.number))
+            listed.is_none_or(|all| all.contains(&it.info.number))
         };
-        let in_sync = |it: &&Member| it.standing.get() == Standing::In;
-        let is_due = |it: &&Member| last || it.age.stamped.get() < self.stamps.changes.get();
-        let members = self.members.values().filter(is_used).filter(in_sync);
-        let members = members.filter(is_due);
-        let stamps = members.filter_map(|it| Some(self.stamp_fence(it, it.link()?)));
+        let in_sync = |it: &&Replica| it.sync_state.get() == SyncState::InSync;
+        let is_due = |it: &&Replica| last || it.age.stamped.get() < self.stamps.changes.get();
+        let replicas = self.replicas.values().filter(is_used).filter(in_sync);
+        let replicas = replicas.filter(is_due);
+        let stamps = replicas.filter_map(|it| Some(self.stamp_fence(it, it.connection()?)));
         let stamped = join_all(stamps.collect::<Vec<_>>()).await;
         stamped.contains(&true) && self.usable().is_ok()
     }
 
     /// Stamps the fence at one store. Is that durable, and known?
-    pub(super) async fn stamp_fence(&self, member: &Member, link: Rc<dyn Link>) -> bool {
-        let mark = member.mark().0;
+    pub(super) async fn stamp_fence(
+        &self,
+        replica: &Replica,
+        connection: Rc<dyn Connection>,
+    ) -> bool {
+        let token = replica.token().0;
         let changes = self.stamps.changes.get();
         let change = Change {
-            mark: Some(mark),
-            ..Change::FUA.only_if(Condition::MarkAtMost(mark))
+            stamp: Some(token),
+            ..Change::FUA.only_if(Condition::StampAtMost(token))
         };
-        match self.within(link.stamp(&self.guard, change)).await {
+        match self
+            .within(connection.stamp(&self.fence_name, change))
+            .await
+        {
             Ok(()) => {
-                let durable = self.look_at_fence(member, &link).await;
+                let durable = self.look_at_fence(replica, &connection).await;
                 if durable {
-                    member.age.stamped.set(changes);
+                    replica.age.stamped.set(changes);
                 }
                 return durable;
             }
-            Err(LinkError::Fenced { why, .. }) => drop(self.fence(why)),
-            Err(error) if error.ends_link() => {
-                member.lose(&link, matches!(error, LinkError::Unknown(_)));
+            Err(ConnectionError::Fenced { why, .. }) => drop(self.fence(why)),
+            Err(error) if error.ends_connection() => {
+                replica.lose(&connection, error.is_indeterminate());
             }
             Err(error) => {
                 tracing::debug!(volume = %self.id, %error, "a fence is not stamped");

@@ -11,49 +11,49 @@
 //! 1. What is named while a commit is under way is born in a later generation than the commit's.
 //! 2. What a commit replaced is freed only when the meta store has its root, and then only what no other image has by the
 //!    very record that the root was compared with.
-//! 3. `weakest` counts a store that an extent got later only when a root with it is in the meta store.
+//! 3. `redundancy_floor` counts a store that an extent got later only when a root with it is in the meta store.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use base::Nanos;
 
-use super::{Core, Placed, VolumeError};
-use crate::image::{self, Change, ImageRecord, ImageState, Known, image_key};
-use crate::link::LinkError;
+use super::{Core, ExtentEntry, VolumeError};
+use crate::image::tree::{self as image, Change, ImageRecord, ImageState, Versioned, image_key};
 use crate::map::{Commit, Freed, Root};
 use crate::meta::{Entry, Outcome};
 use crate::names::{COPIES_MAX, Generation, StoreNumber};
 use crate::record::VolumeRecord;
+use crate::replica::connect::ConnectionError;
 
 /// Of the map what the meta store does not have yet.
 #[derive(Default)]
-pub(super) struct Unsaid {
+pub(super) struct Uncommitted {
     /// Copies that extents got.
-    added: Vec<(Rc<Placed>, StoreNumber)>,
+    added: Vec<(Rc<ExtentEntry>, StoreNumber)>,
     /// Extents that are there no more.
     forgotten: BTreeSet<u32>,
 }
 
-impl Unsaid {
-    fn join(&mut self, other: Unsaid) {
+impl Uncommitted {
+    fn join(&mut self, other: Uncommitted) {
         self.added.extend(other.added);
         self.forgotten.extend(other.forgotten);
     }
 }
 
 impl Core {
-    /// A store has a copy of a layer of an extent from now on, if `still` holds then; `weakest` counts it when the meta store has
+    /// A store has a copy of a layer of an extent from now on, if `still` holds then; `redundancy_floor` counts it when the meta store has
     /// a root that says so. Is it so? The extent's range is the caller's alone.
     pub(super) async fn add(
         &self,
         index: u32,
-        placed: &Rc<Placed>,
-        layer: &Rc<Placed>,
+        placed: &Rc<ExtentEntry>,
+        layer: &Rc<ExtentEntry>,
         store: StoreNumber,
         still: impl Fn() -> bool,
     ) -> Result<bool, VolumeError> {
-        layer.unsaid.borrow_mut().push(store);
+        layer.uncommitted.borrow_mut().push(store);
         {
             // Before one that is about to go: the map has no room for more.
             let mut stores = layer.stores.borrow_mut();
@@ -63,7 +63,7 @@ impl Core {
         match self.enter_if(index, placed, still).await {
             Ok(true) => {}
             not => {
-                layer.unsaid.borrow_mut().retain(|one| *one != store);
+                layer.uncommitted.borrow_mut().retain(|one| *one != store);
                 layer.stores.borrow_mut().retain(|one| *one != store);
                 // Of a map that cannot be read more will be heard.
                 return not.or(Ok(false));
@@ -74,24 +74,24 @@ impl Core {
     }
 
     /// The map has a store that a layer got, and the meta store does not yet.
-    pub(super) fn added(&self, layer: &Rc<Placed>, store: StoreNumber) {
+    pub(super) fn added(&self, layer: &Rc<ExtentEntry>, store: StoreNumber) {
         let added = (Rc::clone(layer), store);
-        self.unsaid.borrow_mut().added.push(added);
+        self.uncommitted.borrow_mut().added.push(added);
     }
 
     pub(super) fn forgotten(&self, index: u32) {
-        self.unsaid.borrow_mut().forgotten.insert(index);
+        self.uncommitted.borrow_mut().forgotten.insert(index);
     }
 
     /// Is it gone, and the meta store may not know?
     pub(super) fn is_forgotten(&self, index: u32) -> bool {
-        let all = [&self.unsaid, &self.writing, &self.written];
+        let all = [&self.uncommitted, &self.writing, &self.written];
         all.iter().any(|it| it.borrow().forgotten.contains(&index))
     }
 
     /// Is anything gone that the meta store may still have?
     pub(super) fn is_anything_forgotten(&self) -> bool {
-        let all = [&self.unsaid, &self.writing, &self.written];
+        let all = [&self.uncommitted, &self.writing, &self.written];
         all.iter().any(|it| !it.borrow().forgotten.is_empty())
     }
 
@@ -107,16 +107,16 @@ impl Core {
             return Ok(());
         }
         self.count_nodes().await?;
-        let since = self.hand_in(root).await?;
+        let since = self.swap_root(root).await?;
         self.map.set_since(since);
-        let said = std::mem::take(&mut *self.written.borrow_mut());
-        for (placed, store) in said.added {
-            let mut unsaid = placed.unsaid.borrow_mut();
-            let at = unsaid.iter().position(|one| *one == store);
-            unsaid.swap_remove(at.expect("noted when it was added"));
+        let committed = std::mem::take(&mut *self.written.borrow_mut());
+        for (placed, store) in committed.added {
+            let mut uncommitted = placed.uncommitted.borrow_mut();
+            let at = uncommitted.iter().position(|one| *one == store);
+            uncommitted.swap_remove(at.expect("noted when it was added"));
         }
-        self.count(|figures| figures.commits += 1);
-        let replaced = std::mem::take(&mut *self.owed.borrow_mut());
+        self.count(|counters| counters.commits += 1);
+        let replaced = std::mem::take(&mut *self.deferred_frees.borrow_mut());
         self.nodes.remove(&replaced.nodes);
         self.free(replaced.later_than(since)).await
     }
@@ -125,7 +125,7 @@ impl Core {
     /// of an extent that lost a copy: no write may change it before the meta store has a map without that copy.
     pub(super) async fn commit_surely(&self) -> Result<(), VolumeError> {
         #[cfg(test)]
-        if self.planted(super::Bug::NoCommit) {
+        if self.mutated(super::Mutation::NoCommit) {
             return Ok(());
         }
         let mut tries = 0;
@@ -143,7 +143,7 @@ impl Core {
         let generation = Generation(self.generation().0 - 1);
         let begun = self.map.begin(generation);
         let begun = begun.map_err(|error| self.map_error(&error))?;
-        let taken = std::mem::take(&mut *self.unsaid.borrow_mut());
+        let taken = std::mem::take(&mut *self.uncommitted.borrow_mut());
         self.writing.borrow_mut().join(taken);
         let written = begun.write().await;
         let taken = std::mem::take(&mut *self.writing.borrow_mut());
@@ -155,20 +155,20 @@ impl Core {
         } = match written {
             Ok(commit) => commit,
             Err(error) => {
-                self.unsaid.borrow_mut().join(taken);
+                self.uncommitted.borrow_mut().join(taken);
                 return Err(self.map_error(&error));
             }
         };
         self.written.borrow_mut().join(taken);
         self.nodes.add(written.into_iter().zip(places));
-        self.owed.borrow_mut().join(replaced);
+        self.deferred_frees.borrow_mut().join(replaced);
         Ok(())
     }
 
     /// Before a root names them: the node that opens the volume must know how few copies a map node may have.
     async fn count_nodes(&self) -> Result<(), VolumeError> {
         let out = self.record.borrow().0.out.clone();
-        if self.nodes.weakest(&out) == Some(0) {
+        if self.nodes.redundancy_floor(&out) == Some(0) {
             self.renew_thin_nodes(&out, 1).await?;
             return Err(VolumeError::Map {
                 volume: self.id,
@@ -176,16 +176,16 @@ impl Core {
             });
         }
         self.change_record(|record| {
-            let weakest = self.weakest(&record.out, record.copies).max(1);
-            let less = weakest < record.weakest;
-            record.weakest = record.weakest.min(weakest);
+            let redundancy_floor = self.redundancy_floor(&record.out, record.copies).max(1);
+            let less = redundancy_floor < record.redundancy_floor;
+            record.redundancy_floor = record.redundancy_floor.min(redundancy_floor);
             Ok(less)
         })
         .await
     }
 
     /// Gives the head its root; answers the generation up to which the head shares what it has.
-    async fn hand_in(&self, root: Root) -> Result<Generation, VolumeError> {
+    async fn swap_root(&self, root: Root) -> Result<Generation, VolumeError> {
         self.change_head(|volume, head| {
             if head.record.root == root {
                 return Ok(None);
@@ -206,8 +206,8 @@ impl Core {
     pub(super) async fn change_head(
         &self,
         make: impl Fn(
-            &Known<VolumeRecord>,
-            &Known<ImageRecord>,
+            &Versioned<VolumeRecord>,
+            &Versioned<ImageRecord>,
         ) -> Result<Option<(ImageRecord, Change)>, VolumeError>,
     ) -> Result<(), VolumeError> {
         let _one = self.changing.acquire(1).await;
@@ -217,7 +217,7 @@ impl Core {
             self.usable()?;
             let head = self.head.borrow().clone();
             let (record, changed) = self.record.borrow().clone();
-            let volume = Known {
+            let volume = Versioned {
                 record,
                 changed: Some(changed),
             };
@@ -229,7 +229,7 @@ impl Core {
             }
             match self.meta.txn(change.compares, change.ops).await {
                 Ok(Outcome::Done(revision)) => {
-                    *self.head.borrow_mut() = Known {
+                    *self.head.borrow_mut() = Versioned {
                         record: new_head,
                         changed: Some(revision),
                     };
@@ -264,7 +264,7 @@ impl Core {
         if record.state != ImageState::Head {
             return Err(self.fence("its head is another image now"));
         }
-        *self.head.borrow_mut() = Known {
+        *self.head.borrow_mut() = Versioned {
             record,
             changed: Some(entry.changed),
         };
@@ -278,18 +278,20 @@ impl Core {
         let nodes = freed.nodes.iter();
         let nodes = nodes.map(|node| (node.name().to_string(), node.stores));
         for (name, stores) in extents.chain(nodes) {
-            for member in stores.iter().filter_map(|number| self.member(number)) {
-                let Some(link) = member.link() else { continue };
+            for replica in stores.iter().filter_map(|number| self.replica(number)) {
+                let Some(connection) = replica.connection() else {
+                    continue;
+                };
                 match self
-                    .within(link.delete(&name, store::Change::default()))
+                    .within(connection.delete(&name, store::Change::default()))
                     .await
                 {
-                    Ok(()) | Err(LinkError::Absent(_)) => {}
-                    Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
+                    Ok(()) | Err(ConnectionError::Absent(_)) => {}
+                    Err(ConnectionError::Fenced { why, .. }) => return Err(self.fence(why)),
                     Err(error) => {
                         tracing::debug!(volume = %self.id, name, %error, "not freed");
-                        if error.ends_link() {
-                            member.lose(&link, matches!(error, LinkError::Unknown(_)));
+                        if error.ends_connection() {
+                            replica.lose(&connection, error.is_indeterminate());
                         }
                     }
                 }

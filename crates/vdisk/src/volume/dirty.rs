@@ -5,7 +5,7 @@
 //! d/<volume>: one bit for each extent, in pages of 4 KiB
 //! ```
 //!
-//! The *bitmap replicas* (`homes`) are as many in-sync stores as extents have copies. So a node that can open the volume
+//! The *bitmap replicas* are as many in-sync stores as extents have copies. So a node that can open the volume
 //! can seal one of them. Volumes of one copy need it for new extents alone: a single copy differs from nothing, but may not
 //! be there.
 //!
@@ -14,7 +14,7 @@
 //!    replicas.
 //! 2. An extent that no store may have, since no change of it was answered, has its bit before the map has it.
 //! 3. A bitmap replica that misses a bit leaves the in-sync set before the change goes on.
-//! 4. `weakest` is no greater than the number of bitmap replicas in sync.
+//! 4. `redundancy_floor` is no greater than the number of bitmap replicas in sync.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,10 +24,10 @@ use base::{Buf, Instant, View};
 use env::sync::{Permit, Semaphore, join_all};
 use store::Change;
 
-use super::members::{Member, Standing};
+use super::membership::{Replica, SyncState};
 use super::{Core, VolumeError};
-use crate::link::LinkError;
 use crate::names::{EXTENT, Generation, StoreNumber, VolumeId};
+use crate::replica::connect::{Connection, ConnectionError};
 
 /// Bytes written at once.
 pub(super) const PAGE: u64 = 4096;
@@ -36,6 +36,8 @@ pub(super) const BITS: u32 = 32_768;
 /// Extents behind one that is written in order whose bits are set with its own: 32 MiB, of which at most so much more is compared
 /// after a crash.
 const AHEAD: usize = 8;
+/// Bytes of a bitmap read at once.
+const BITMAP_CHUNK: u64 = 1 << 20;
 
 /// The object of a volume.
 pub(super) fn object(volume: VolumeId) -> String {
@@ -55,7 +57,7 @@ pub(super) struct Dirty {
     /// To be durable next.
     wanted: RefCell<BTreeSet<u32>>,
     used: RefCell<BTreeMap<u32, Use>>,
-    homes: RefCell<Vec<StoreNumber>>,
+    bitmap_replicas: RefCell<Vec<StoreNumber>>,
     one: Rc<Semaphore>,
 }
 
@@ -65,7 +67,7 @@ impl Dirty {
             bits: RefCell::new(bits),
             wanted: RefCell::default(),
             used: RefCell::default(),
-            homes: RefCell::default(),
+            bitmap_replicas: RefCell::default(),
             one: Semaphore::new(1),
         }
     }
@@ -81,8 +83,8 @@ impl Dirty {
     }
 
     /// Does a store have all bits?
-    pub fn is_home(&self, store: StoreNumber) -> bool {
-        self.homes.borrow().contains(&store)
+    pub fn is_bitmap_replica(&self, store: StoreNumber) -> bool {
+        self.bitmap_replicas.borrow().contains(&store)
     }
 
     /// What pages of a bitmap say.
@@ -116,7 +118,7 @@ impl Core {
         dirty.used.borrow_mut().entry(index).or_default().under_way += 1;
         let in_use = InUse(dirty, index);
         #[cfg(test)]
-        if self.planted(super::Bug::NoDirtyBit) {
+        if self.mutated(super::Mutation::NoDirtyBit) {
             return Ok(in_use);
         }
         if dirty.bits.borrow().contains(&index) {
@@ -174,35 +176,35 @@ impl Core {
         loop {
             self.usable()?;
             let copies = usize::from(self.record.borrow().0.copies);
-            let (homes, old) = self.next_homes(copies);
-            self.list_stores(&homes).await?;
-            let writes = homes.iter().enumerate().map(|(at, home)| {
+            let (bitmap_replicas, old) = self.next_bitmap_replicas(copies);
+            self.list_stores(&bitmap_replicas).await?;
+            let writes = bitmap_replicas.iter().enumerate().map(|(at, number)| {
                 let pages = pages(if at < old { changed } else { bits });
-                async move { (*home, self.write_pages(*home, bits, pages).await) }
+                async move { (*number, self.write_pages(*number, bits, pages).await) }
             });
             let answers = join_all(writes.collect::<Vec<_>>()).await;
             let mut failed = Vec::new();
             // Those that have what is set, if not what is to be set.
-            let mut have = homes.clone();
-            for (at, (home, answer)) in answers.into_iter().enumerate() {
+            let mut have = bitmap_replicas.clone();
+            for (at, (number, answer)) in answers.into_iter().enumerate() {
                 match answer {
                     Ok(()) => {}
-                    Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
+                    Err(ConnectionError::Fenced { why, .. }) => return Err(self.fence(why)),
                     Err(error) => {
                         if at >= old {
-                            have.retain(|one| *one != home);
+                            have.retain(|one| *one != number);
                         }
-                        failed.push((home, error));
+                        failed.push((number, error));
                     }
                 }
             }
             // New ones count before an old one goes: else the last of the old ones would never be spared.
-            *self.dirty.homes.borrow_mut() = have;
+            *self.dirty.bitmap_replicas.borrow_mut() = have;
             if failed.is_empty() {
                 return Ok(());
             }
-            let numbers: Vec<StoreNumber> = failed.iter().map(|(home, _)| *home).collect();
-            if !self.put_out(&numbers).await? {
+            let numbers: Vec<StoreNumber> = failed.iter().map(|(number, _)| *number).collect();
+            if !self.shrink_set(&numbers).await? {
                 // The last copy of something: wait for it to come back.
                 self.renew().await?;
                 return Err(self.no_copy(0, &failed[0].1));
@@ -212,59 +214,62 @@ impl Core {
 
     /// The bitmap replicas that are in sync, with more of other failure domains if they can be had; and how many were there
     /// before.
-    fn next_homes(&self, copies: usize) -> (Vec<StoreNumber>, usize) {
-        let fit = |it: &&Member| it.standing.get() == Standing::In && !self.is_shut(it.site.number);
-        let fit: Vec<&Member> = self.members.values().filter(fit).collect();
-        let mut homes = self.dirty.homes.borrow().clone();
-        homes.retain(|home| fit.iter().any(|it| it.site.number == *home));
-        let stays = |it: &&&Member| !self.is_drained(it.site.number);
-        let there = |it: &&&Member| homes.contains(&it.site.number) && it.link().is_some();
+    fn next_bitmap_replicas(&self, copies: usize) -> (Vec<StoreNumber>, usize) {
+        let fit = |it: &&Replica| {
+            it.sync_state.get() == SyncState::InSync && !self.is_cordoned(it.info.number)
+        };
+        let fit: Vec<&Replica> = self.replicas.values().filter(fit).collect();
+        let mut bitmap_replicas = self.dirty.bitmap_replicas.borrow().clone();
+        bitmap_replicas.retain(|number| fit.iter().any(|it| it.info.number == *number));
+        let stays = |it: &&&Replica| !self.is_drained(it.info.number);
+        let there =
+            |it: &&&Replica| bitmap_replicas.contains(&it.info.number) && it.connection().is_some();
         if fit.iter().filter(stays).filter(there).count() >= copies {
             // The others have all bits.
-            homes.retain(|home| !self.is_drained(*home));
+            bitmap_replicas.retain(|number| !self.is_drained(*number));
         }
-        let old = homes.len();
+        let old = bitmap_replicas.len();
         loop {
-            let (own, left): (Vec<&Member>, Vec<&Member>) =
-                (fit.iter()).partition(|it| homes.contains(&it.site.number));
-            let domains: Vec<_> = own.iter().map(|it| it.site.domain).collect();
-            let cost = |it: &&Member| {
-                let drained = self.is_drained(it.site.number);
+            let (own, left): (Vec<&Replica>, Vec<&Replica>) =
+                (fit.iter()).partition(|it| bitmap_replicas.contains(&it.info.number));
+            let domains: Vec<_> = own.iter().map(|it| it.info.domain).collect();
+            let cost = |it: &&Replica| {
+                let drained = self.is_drained(it.info.number);
                 (
                     drained,
-                    it.link().is_none(),
-                    domains.contains(&it.site.domain),
+                    it.connection().is_none(),
+                    domains.contains(&it.info.domain),
                 )
             };
             let Some(next) = left.into_iter().min_by_key(cost) else {
-                return (homes, old);
+                return (bitmap_replicas, old);
             };
             // One that cannot be reached does not do in place of one that can.
             // Nor one that is about to go in place of one that stays.
-            let counts = |it: &&&Member| stays(it) || !stays(&&next);
+            let counts = |it: &&&Replica| stays(it) || !stays(&&next);
             let own = || own.iter().filter(counts);
-            let enough = match next.link() {
-                Some(_) => own().filter(|it| it.link().is_some()).count() >= copies,
+            let enough = match next.connection() {
+                Some(_) => own().filter(|it| it.connection().is_some()).count() >= copies,
                 None => own().count() >= copies,
             };
             if enough {
-                return (homes, old);
+                return (bitmap_replicas, old);
             }
-            homes.push(next.site.number);
+            bitmap_replicas.push(next.info.number);
         }
     }
 
     async fn write_pages(
         &self,
-        home: StoreNumber,
+        number: StoreNumber,
         bits: &BTreeSet<u32>,
         pages: BTreeSet<u32>,
-    ) -> Result<(), LinkError> {
-        let member = self.member(home).expect("a bitmap replica is a member");
-        let Some(link) = member.link() else {
-            return Err(LinkError::Gone(format!(
+    ) -> Result<(), ConnectionError> {
+        let replica = self.replica(number).expect("a bitmap replica is a member");
+        let Some(connection) = replica.connection() else {
+            return Err(ConnectionError::Gone(format!(
                 "there is no link to store {}",
-                member.site.name
+                replica.info.name
             )));
         };
         let object = object(self.id);
@@ -276,15 +281,15 @@ impl Core {
                 bytes[at as usize / 8] |= 1 << (at % 8);
             }
             let data: View = bytes.freeze();
-            let write = link.write(
+            let write = connection.write(
                 &object,
                 u64::from(page) * PAGE,
                 data,
                 Change::FUA.creating(),
             );
             if let Err(error) = self.within(write).await {
-                if error.ends_link() {
-                    member.lose(&link, matches!(error, LinkError::Unknown(_)));
+                if error.ends_connection() {
+                    replica.lose(&connection, error.is_indeterminate());
                 }
                 return Err(error);
             }
@@ -297,53 +302,93 @@ impl Core {
         &self,
         store: StoreNumber,
         pages: BTreeSet<u32>,
-    ) -> Result<(), LinkError> {
+    ) -> Result<(), ConnectionError> {
         let _one = self.dirty.alone().await;
         let bits = self.dirty.bits.borrow().clone();
         self.write_pages(store, &bits, pages).await
     }
 
     /// Writes what is set to the bitmap replicas, before anything else.
-    pub(super) async fn settle_homes(&self) -> Result<(), VolumeError> {
+    pub(super) async fn write_all_bits(&self) -> Result<(), VolumeError> {
         let _one = self.dirty.one.acquire(1).await;
         let bits = self.dirty.bits.borrow().clone();
         self.write_bits(&bits, &bits).await
     }
 
     /// How many bitmap replicas there are besides these; `None`: none were chosen yet.
-    pub(super) fn homes_but(&self, out: &BTreeMap<StoreNumber, Generation>) -> Option<usize> {
-        let homes = self.dirty.homes.borrow();
-        let left = homes.iter().filter(|home| !out.contains_key(home)).count();
-        (!homes.is_empty()).then_some(left)
+    pub(super) fn bitmap_replicas_without(
+        &self,
+        out: &BTreeMap<StoreNumber, Generation>,
+    ) -> Option<usize> {
+        let bitmap_replicas = self.dirty.bitmap_replicas.borrow();
+        let left = bitmap_replicas
+            .iter()
+            .filter(|number| !out.contains_key(number))
+            .count();
+        (!bitmap_replicas.is_empty()).then_some(left)
     }
 
     /// Chooses further bitmap replicas if too many are out, and puts there what is set.
-    pub(super) async fn find_homes(&self) -> Result<(), VolumeError> {
+    pub(super) async fn choose_bitmap_replicas(&self) -> Result<(), VolumeError> {
         let in_sync = |number: &StoreNumber| {
-            let member = self.member(*number);
-            member.is_some_and(|it| it.standing.get() == Standing::In)
+            let replica = self.replica(*number);
+            replica.is_some_and(|it| it.sync_state.get() == SyncState::InSync)
         };
         let copies = usize::from(self.record.borrow().0.copies);
         let stays = |number: &StoreNumber| in_sync(number) && !self.is_drained(*number);
         let (most, stay) = {
-            let all = || self.members.keys();
+            let all = || self.replicas.keys();
             let most = all().filter(|one| in_sync(one)).count();
             (most, all().filter(|one| stays(one)).count())
         };
         let few = || {
-            let homes = self.dirty.homes.borrow();
-            let drained = homes.iter().any(|one| self.is_drained(*one));
-            let in_sync = homes.iter().filter(|one| in_sync(one)).count();
+            let bitmap_replicas = self.dirty.bitmap_replicas.borrow();
+            let drained = bitmap_replicas.iter().any(|one| self.is_drained(*one));
+            let in_sync = bitmap_replicas.iter().filter(|one| in_sync(one)).count();
             in_sync < copies.min(most) || (drained && stay >= copies)
         };
         if few() {
-            self.settle_homes().await?;
+            self.write_all_bits().await?;
         }
         // A drained one goes when the others have all bits.
         match few() {
-            true => self.settle_homes().await,
+            true => self.write_all_bits().await,
             false => Ok(()),
         }
+    }
+
+    /// The extents that a store's bitmap names; of a page that cannot be read, all.
+    pub(super) async fn bitmap(
+        &self,
+        connection: &Rc<dyn Connection>,
+        most: u32,
+    ) -> Result<BTreeSet<u32>, ConnectionError> {
+        let name = object(self.id);
+        let mut set = BTreeSet::new();
+        let end = u64::from(most).div_ceil(8);
+        let mut at = 0;
+        let mut chunk = BITMAP_CHUNK;
+        while at < end {
+            let read = connection.read(&name, at, chunk.min(end - at));
+            match self.within(read).await {
+                Ok(bytes) => {
+                    set.extend(Dirty::parse(&bytes, at).filter(|index| *index < most));
+                }
+                Err(ConnectionError::Absent(_)) => return Ok(set),
+                Err(ConnectionError::Damaged(_)) if chunk > PAGE => {
+                    chunk = PAGE;
+                    continue;
+                }
+                Err(ConnectionError::Damaged(why)) => {
+                    tracing::warn!(volume = %self.id, why, "a page of a bitmap: all its extents are unreconciled");
+                    let first = (at * 8) as u32;
+                    set.extend(first..most.min(first + BITS));
+                }
+                Err(error) => return Err(error),
+            }
+            at += chunk;
+        }
+        Ok(set)
     }
 
     /// Clears what was not used for a while; `all`: all that no change uses now.
@@ -359,9 +404,11 @@ impl Core {
                     it.under_way == 0 && (all || old)
                 });
                 // An unacknowledged extent may be on no store: its bit says so to the next opening.
-                let young = self.placed(**index).is_some_and(|it| it.young.get());
-                let young = young || self.is_forgotten(**index);
-                quiet && !young && !self.is_doubtful(**index)
+                let unacknowledged = self
+                    .placed(**index)
+                    .is_some_and(|it| it.unacknowledged.get());
+                let unacknowledged = unacknowledged || self.is_forgotten(**index);
+                quiet && !unacknowledged && !self.is_unreconciled(**index)
             });
             clean.copied().collect()
         };

@@ -4,7 +4,7 @@
 //! extents   another store gets a copy -> the map has it there -> the drained one's goes, extent by extent
 //! nodes     written anew elsewhere, with the next commit
 //! bitmap    replicas of the dirty bits: others are chosen, and have all bits, before a drained one is none any more
-//! older images   their maps are written anew, with what they say in other places (`rehome`)
+//! older images   their maps are written anew, with what they say in other places (`relocate`)
 //! record    lists the store no more, when nothing of the above is there
 //! ```
 //!
@@ -24,12 +24,12 @@ use base::Nanos;
 use env::sync::join_all;
 use store::Change;
 
-use super::even::Leaving;
-use super::members::Standing;
-use super::rehome::Wanted;
-use super::{Core, Placed, Volume, VolumeError, dirty};
-use crate::link::LinkError;
+use super::membership::SyncState;
+use super::relocate::Wanted;
+use super::rereplicate::Leaving;
+use super::{Core, ExtentEntry, Volume, VolumeError, dirty};
 use crate::names::{EXTENT, StoreNumber};
+use crate::replica::connect::ConnectionError;
 
 /// Between two looks at what is still there; more where the last ones changed nothing.
 const LOOK: Nanos = Nanos::millis(500);
@@ -48,16 +48,18 @@ pub struct Left {
 }
 
 /// Stores were chosen for something that no table has yet: they stay in the record.
-pub(super) struct Bound<'a>(&'a Core, Vec<StoreNumber>);
+pub(super) struct PendingPlacement<'a>(&'a Core, Vec<StoreNumber>);
 
-impl Drop for Bound<'_> {
+impl Drop for PendingPlacement<'_> {
     fn drop(&mut self) {
-        let mut bound = self.0.bound.borrow_mut();
+        let mut pending_placements = self.0.pending_placements.borrow_mut();
         for store in &self.1 {
-            let count = bound.get_mut(store).expect("counted when it was chosen");
+            let count = pending_placements
+                .get_mut(store)
+                .expect("counted when it was chosen");
             *count -= 1;
             if *count == 0 {
-                bound.remove(store);
+                pending_placements.remove(store);
             }
         }
     }
@@ -69,7 +71,7 @@ impl Volume {
         let core = &self.core;
         if *core.drained.borrow() != stores {
             *core.drained.borrow_mut() = stores;
-            core.news.notify_all();
+            core.changed.notify_all();
         }
     }
 
@@ -82,41 +84,41 @@ impl Volume {
 impl Core {
     /// Is it being drained, or is it no store of the cluster any more?
     pub(super) fn is_drained(&self, number: StoreNumber) -> bool {
-        let either = [&self.drained, &self.unlisting, &self.gone];
+        let either = [&self.drained, &self.cordoned, &self.gone];
         let is_in = either.iter().any(|it| it.borrow().contains(&number));
-        is_in || self.member(number).is_none()
+        is_in || self.replica(number).is_none()
     }
 
     /// Is it no store of the cluster any more, as far as is known here?
     pub(super) fn has_left(&self, number: StoreNumber) -> bool {
-        self.member(number).is_none() || self.gone.borrow().contains(&number)
+        self.replica(number).is_none() || self.gone.borrow().contains(&number)
     }
 
     /// Does nothing go there, not even where no other store is left?
-    pub(super) fn is_shut(&self, number: StoreNumber) -> bool {
-        let either = [&self.unlisting, &self.gone];
+    pub(super) fn is_cordoned(&self, number: StoreNumber) -> bool {
+        let either = [&self.cordoned, &self.gone];
         either.iter().any(|it| it.borrow().contains(&number))
     }
 
     /// Something is on its way to these stores, until the answer is dropped.
-    pub(super) fn bound_for(&self, stores: &[StoreNumber]) -> Bound<'_> {
-        let mut bound = self.bound.borrow_mut();
+    pub(super) fn pending_placement(&self, stores: &[StoreNumber]) -> PendingPlacement<'_> {
+        let mut pending_placements = self.pending_placements.borrow_mut();
         for store in stores {
-            *bound.entry(*store).or_default() += 1;
+            *pending_placements.entry(*store).or_default() += 1;
         }
-        Bound(self, stores.to_vec())
+        PendingPlacement(self, stores.to_vec())
     }
 
     fn left_on(&self, store: StoreNumber) -> Left {
         let extents = self.extents.borrow();
-        let has = |it: &&Rc<Placed>| {
+        let has = |it: &&Rc<ExtentEntry>| {
             it.layers()
                 .any(|layer| layer.stores.borrow().contains(&store))
         };
         let head = extents.values().filter(has).count() as u64;
         Left {
-            extents: head + self.kept.count_on(store) as u64,
-            nodes: (self.nodes.on(store).len() + self.kept.nodes().on(store).len()) as u64,
+            extents: head + self.older_images.count_on(store) as u64,
+            nodes: (self.nodes.on(store).len() + self.older_images.nodes().on(store).len()) as u64,
         }
     }
 
@@ -125,19 +127,19 @@ impl Core {
         let mut pause = LOOK;
         let (mut seldom, mut look_at) = (SELDOM, env::now());
         while self.usable().is_ok() {
-            if !self.record_in_doubt.get() {
+            if !self.record_indeterminate.get() {
                 // What was to be taken from the record is, or never will be.
-                self.unlisting.borrow_mut().clear();
+                self.cordoned.borrow_mut().clear();
             }
             if env::now() >= look_at {
-                seldom = match self.fill_up_older().await {
+                seldom = match self.try_to_rereplicate_older().await {
                     true => SELDOM,
                     false => MOST_SELDOM.min(Nanos(seldom.0 * 2)),
                 };
                 look_at = env::now() + seldom;
             }
             if self.to_empty().is_empty() {
-                let _ = env::timeout(self.settings.tick, self.news.wait()).await;
+                let _ = env::timeout(self.settings.tick, self.changed.wait()).await;
                 env::sleep(Nanos::millis(10)).await;
                 pause = LOOK;
                 continue;
@@ -157,11 +159,11 @@ impl Core {
     }
 
     /// Gives older images copies that they lack. Do they lack none, or have they got some?
-    async fn fill_up_older(self: &Rc<Self>) -> bool {
+    async fn try_to_rereplicate_older(self: &Rc<Self>) -> bool {
         if !self.older_lack_copies() {
             return true;
         }
-        match self.fill_older().await {
+        match self.rereplicate_older().await {
             Ok(some) => some,
             Err(error) => {
                 tracing::debug!(volume = %self.id, %error, "older images lack copies");
@@ -193,18 +195,19 @@ impl Core {
             }
             from = index + 1;
         }
-        self.find_homes().await?;
+        self.choose_bitmap_replicas().await?;
         let stores = self.to_empty();
         if self.renew_nodes_on(&stores).await? {
             self.commit().await?;
         }
         let is_left = |store: &StoreNumber| {
-            let has = |it: &Rc<Placed>| it.layers().any(|it| it.stores.borrow().contains(store));
+            let has =
+                |it: &Rc<ExtentEntry>| it.layers().any(|it| it.stores.borrow().contains(store));
             self.extents.borrow().values().any(has) || !self.nodes.on(*store).is_empty()
         };
         let clean: BTreeSet<_> = stores.into_iter().filter(|it| !is_left(it)).collect();
-        let is_home = |store: &StoreNumber| self.dirty.is_home(*store);
-        if clean.is_empty() || clean.iter().any(is_home) {
+        let is_bitmap_replica = |store: &StoreNumber| self.dirty.is_bitmap_replica(*store);
+        if clean.is_empty() || clean.iter().any(is_bitmap_replica) {
             return Ok(self.left() < before);
         }
         // What the map has, the meta store has then.
@@ -226,7 +229,7 @@ impl Core {
         let mut all = extents.range(from..).filter(|(index, placed)| {
             let mut stores = placed.layers().flat_map(|it| it.stores.borrow().clone());
             let on = stores.any(|one| self.is_drained(one));
-            on && !placed.young.get() && !self.is_doubtful(**index)
+            on && !placed.unacknowledged.get() && !self.is_unreconciled(**index)
         });
         all.next().map(|(index, _)| *index)
     }
@@ -234,10 +237,10 @@ impl Core {
     pub(super) async fn move_extent(&self, index: u32) -> Result<(), VolumeError> {
         let start = u64::from(index) * EXTENT;
         let _held = self.ranges.take(start..start + EXTENT, true).await;
-        let Some(top) = self.placed(index).filter(|_| !self.is_doubtful(index)) else {
+        let Some(top) = self.placed(index).filter(|_| !self.is_unreconciled(index)) else {
             return Ok(());
         };
-        for layer in top.layers().filter(|layer| !layer.young.get()) {
+        for layer in top.layers().filter(|layer| !layer.unacknowledged.get()) {
             let drained: Vec<StoreNumber> = {
                 let mut stores = layer.stores.borrow_mut();
                 // The map has room for the first ones.
@@ -250,7 +253,7 @@ impl Core {
             };
             for number in drained {
                 if !self.has_enough(&layer) {
-                    self.fill_one(index, &top, &layer).await?;
+                    self.add_copy(index, &top, &layer).await?;
                 }
                 if !layer.stores.borrow().contains(&number) {
                     // Another one took its place.
@@ -266,13 +269,13 @@ impl Core {
     }
 
     /// Are there as many copies in sync elsewhere as there should be?
-    fn has_enough(&self, layer: &Placed) -> bool {
+    fn has_enough(&self, layer: &ExtentEntry) -> bool {
         let copies = usize::from(self.record.borrow().0.copies);
         let stores = layer.stores.borrow();
-        let members = stores.iter().filter(|one| !self.is_drained(**one));
-        let members = members.filter_map(|one| self.member(*one));
-        members
-            .filter(|it| it.standing.get() == Standing::In)
+        let replicas = stores.iter().filter(|one| !self.is_drained(**one));
+        let replicas = replicas.filter_map(|one| self.replica(*one));
+        replicas
+            .filter(|it| it.sync_state.get() == SyncState::InSync)
             .count()
             >= copies
     }
@@ -282,13 +285,13 @@ impl Core {
     async fn give_away(
         &self,
         index: u32,
-        top: &Rc<Placed>,
-        layer: &Rc<Placed>,
+        top: &Rc<ExtentEntry>,
+        layer: &Rc<ExtentEntry>,
         number: StoreNumber,
     ) -> Result<(), VolumeError> {
-        let _leaving = self.member(number).map(Leaving::of);
+        let _leaving = self.replica(number).map(Leaving::of);
         layer.stores.borrow_mut().retain(|one| *one != number);
-        let entered = match self.tell_fewer().await {
+        let entered = match self.lower_floor().await {
             Ok(()) if !self.has_enough(layer) => Ok(false),
             Ok(()) => self.enter(index, top).await.map(|()| true),
             Err(error) => Err(error),
@@ -309,20 +312,20 @@ impl Core {
     pub(super) async fn take_place(
         &self,
         index: u32,
-        top: &Rc<Placed>,
-        layer: &Rc<Placed>,
+        top: &Rc<ExtentEntry>,
+        layer: &Rc<ExtentEntry>,
         (new, gone): (StoreNumber, StoreNumber),
         still: impl Fn() -> bool,
     ) -> Result<bool, VolumeError> {
-        let _leaving = self.member(gone).map(Leaving::of);
+        let _leaving = self.replica(gone).map(Leaving::of);
         let before = layer.stores.borrow().clone();
-        layer.unsaid.borrow_mut().push(new);
+        layer.uncommitted.borrow_mut().push(new);
         {
             let mut stores = layer.stores.borrow_mut();
             stores.retain(|one| *one != gone);
             stores.push(new);
         }
-        let entered = match self.tell_fewer().await {
+        let entered = match self.lower_floor().await {
             Ok(()) => self.enter_if(index, top, still).await,
             Err(error) => Err(error),
         };
@@ -330,7 +333,7 @@ impl Core {
             Ok(true) => {}
             not => {
                 *layer.stores.borrow_mut() = before;
-                layer.unsaid.borrow_mut().retain(|one| *one != new);
+                layer.uncommitted.borrow_mut().retain(|one| *one != new);
                 return match not {
                     Err(error) if !error.passes() => Err(error),
                     _ => Ok(false),
@@ -343,27 +346,30 @@ impl Core {
 
     /// Takes stores that have nothing of the head from the record, if no older image has anything there either.
     async fn unlist(self: &Rc<Self>, stores: BTreeSet<StoreNumber>) -> Result<(), VolumeError> {
-        let stores = self.rehome(&Wanted::Without(stores)).await?;
+        let stores = self.relocate(&Wanted::Without(stores)).await?;
         if stores.is_empty() {
             return Ok(());
         }
-        if stores.iter().any(|one| self.kept.count_on(*one) > 0) {
+        if stores
+            .iter()
+            .any(|one| self.older_images.count_on(*one) > 0)
+        {
             // Of images that are there no more.
-            self.read_kept().await?;
+            self.read_older_images().await?;
         }
         self.learn_who_left(&stores).await?;
         // Bits and nodes that go to such a store where no other is left are there, or not on their way.
         let bits = self.dirty.alone().await;
         let map = self.committing.acquire(1).await;
         // Uses that began before this are seen, and none begins from here on.
-        self.unlisting.borrow_mut().extend(&stores);
+        self.cordoned.borrow_mut().extend(&stores);
         let is_used = |store: &StoreNumber| {
             let left = self.left_on(*store);
-            let bound = self.bound.borrow().contains_key(store);
-            bound || left.extents + left.nodes > 0 || self.dirty.is_home(*store)
+            let pending = self.pending_placements.borrow().contains_key(store);
+            pending || left.extents + left.nodes > 0 || self.dirty.is_bitmap_replica(*store)
         };
         if stores.iter().any(is_used) {
-            self.unlisting.borrow_mut().clear();
+            self.cordoned.borrow_mut().clear();
             return Ok(());
         }
         self.change_record(|record| {
@@ -379,7 +385,7 @@ impl Core {
         // A slow store keeps no task waiting that wants to note a bit.
         drop((bits, map));
         join_all(stores.iter().map(|one| self.delete_bits(*one))).await;
-        self.unlisting.borrow_mut().clear();
+        self.cordoned.borrow_mut().clear();
         let numbers: Vec<String> = stores.iter().map(ToString::to_string).collect();
         let stores = numbers.join(", ");
         tracing::info!(volume = %self.id, stores, "nothing is there any more");
@@ -389,17 +395,24 @@ impl Core {
     /// Deletes the bits of a store that has none any more, or that are of no account: the bitmap replicas have them
     /// all.
     pub(super) async fn delete_bits(&self, store: StoreNumber) {
-        let there = self.member(store).and_then(|it| Some((it, it.link()?)));
-        let Some((member, link)) = there else { return };
+        let there = self
+            .replica(store)
+            .and_then(|it| Some((it, it.connection()?)));
+        let Some((replica, connection)) = there else {
+            return;
+        };
         let object = dirty::object(self.id);
-        match self.within(link.delete(&object, Change::default())).await {
-            Ok(()) | Err(LinkError::Absent(_)) => {}
-            Err(LinkError::Fenced { why, .. }) => drop(self.fence(why)),
+        match self
+            .within(connection.delete(&object, Change::default()))
+            .await
+        {
+            Ok(()) | Err(ConnectionError::Absent(_)) => {}
+            Err(ConnectionError::Fenced { why, .. }) => drop(self.fence(why)),
             Err(error) => {
                 tracing::debug!(volume = %self.id, store = %self.label(store), %error, "no bits were deleted");
-                if error.ends_link() {
-                    // It may come later: whatever is asked of the store from here on is asked under a greater mark.
-                    member.lose(&link, matches!(error, LinkError::Unknown(_)));
+                if error.ends_connection() {
+                    // It may come later: whatever is asked of the store from here on is asked under a greater token.
+                    replica.lose(&connection, error.is_indeterminate());
                 }
             }
         }

@@ -18,19 +18,19 @@ use env::sync::join_all;
 use policy::place::{Candidate, Op, Reply, Request};
 use store::{Change, place_of};
 
-use super::members::{Member, Standing};
+use super::membership::{Replica, SyncState};
 use super::overlay::BLOCK;
 use super::ranges;
 use super::users::UserId;
-use super::{Core, Placed, VolumeError};
-use crate::choice::Told;
-use crate::link::{Link, LinkError};
+use super::{Core, ExtentEntry, VolumeError};
 use crate::names::{EXTENT, ExtentName, Generation, StoreNumber};
 use crate::record::VolumeRecord;
+use crate::replica::choice::Reported;
+use crate::replica::connect::{Connection, ConnectionError};
 
 /// A stretch of one extent.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Piece {
+pub(super) struct ExtentRange {
     pub index: u32,
     /// First byte in the extent.
     pub from: u64,
@@ -39,10 +39,10 @@ pub(super) struct Piece {
     pub user: UserId,
 }
 
-impl Piece {
-    fn of(at: u64, len: u64, longest: u64, user: UserId) -> Piece {
+impl ExtentRange {
+    fn of(at: u64, len: u64, longest: u64, user: UserId) -> ExtentRange {
         let from = at % EXTENT;
-        Piece {
+        ExtentRange {
             index: (at / EXTENT) as u32,
             from,
             len: len.min(EXTENT - from).min(longest - from % longest),
@@ -67,11 +67,11 @@ impl Piece {
 }
 
 /// All pieces of a stretch of the volume.
-fn pieces(at: u64, len: u64, longest: u64, user: UserId) -> Vec<(u64, Piece)> {
+fn extent_ranges(at: u64, len: u64, longest: u64, user: UserId) -> Vec<(u64, ExtentRange)> {
     let mut all = Vec::new();
     let mut done = 0;
     while done < len {
-        let piece = Piece::of(at + done, len - done, longest, user);
+        let piece = ExtentRange::of(at + done, len - done, longest, user);
         all.push((done, piece));
         done += piece.len;
     }
@@ -84,7 +84,7 @@ pub(super) enum Tried {
     /// Not yet; why.
     Again(VolumeError),
     /// Not yet, and some of its copies may have it.
-    InDoubt(VolumeError),
+    Indeterminate(VolumeError),
     /// All in-sync copies have it, but they are fewer than must.
     TooFew(VolumeError),
     /// Some of its copies may have it, and it is not tried again: others may be there by now.
@@ -92,7 +92,7 @@ pub(super) enum Tried {
 }
 
 impl Core {
-    fn request(&self, op: Op, len: u64, user: UserId) -> Request {
+    pub(super) fn request(&self, op: Op, len: u64, user: UserId) -> Request {
         let caller = self.users.get(user);
         Request {
             origin: caller.origin,
@@ -105,7 +105,7 @@ impl Core {
 
     pub(super) fn allocation(&self, at: u64, len: u64) -> Vec<(u64, bool)> {
         let mut all: Vec<(u64, bool)> = Vec::new();
-        for (_, piece) in pieces(at, len, EXTENT, UserId::OWN) {
+        for (_, piece) in extent_ranges(at, len, EXTENT, UserId::OWN) {
             let data = self.placed(piece.index).is_some();
             match all.last_mut() {
                 Some(last) if last.1 == data => last.0 += piece.len,
@@ -124,7 +124,7 @@ impl Core {
         user: UserId,
     ) -> Result<Buf, VolumeError> {
         let len = buf.len() as u64;
-        let all = pieces(at, len, EXTENT, user);
+        let all = extent_ranges(at, len, EXTENT, user);
         let reads = all.iter().map(|(_, piece)| self.read_piece(*piece));
         let answers = join_all(reads.collect::<Vec<_>>()).await;
         for ((done, piece), answer) in all.iter().zip(answers) {
@@ -143,15 +143,15 @@ impl Core {
     }
 
     /// The piece's bytes, fewer where the extent's object ends before; `None`: nothing was ever written there.
-    async fn read_piece(self: &Rc<Self>, piece: Piece) -> Result<Option<Buf>, VolumeError> {
+    async fn read_piece(self: &Rc<Self>, piece: ExtentRange) -> Result<Option<Buf>, VolumeError> {
         let deadline = env::now() + self.settings.deadline;
         let mut tries = 0;
         loop {
-            self.settled_beside(piece.index, deadline).await?;
+            self.await_reconciled(piece.index, deadline).await?;
             self.usable()?;
             let held = {
                 #[cfg(test)]
-                let loose = self.planted(super::Bug::LooseRead);
+                let loose = self.mutated(super::Mutation::LooseRead);
                 #[cfg(not(test))]
                 let loose = false;
                 match loose {
@@ -159,7 +159,7 @@ impl Core {
                     false => Some(self.ranges.take(piece.range(false), false).await),
                 }
             };
-            if held.is_some() && self.is_doubtful(piece.index) {
+            if held.is_some() && self.is_unreconciled(piece.index) {
                 continue;
             }
             self.within_size(piece.range(false).end)?;
@@ -188,41 +188,20 @@ impl Core {
     /// From the copy that the policy chooses, or another one.
     pub(super) async fn read_copy(
         self: &Rc<Self>,
-        placed: &Rc<Placed>,
-        piece: Piece,
+        placed: &Rc<ExtentEntry>,
+        piece: ExtentRange,
     ) -> Result<Buf, VolumeError> {
         self.usable()?;
-        let numbers = placed.stores.borrow().clone();
-        let fit =
-            |member: &&Member| member.standing.get() == Standing::In && member.link().is_some();
-        let members = numbers.iter().filter_map(|number| self.member(*number));
-        let at = Some(place_of(&placed.object, piece.from));
-        let copies = members.filter(fit).map(|member| member.candidate(at));
-        let copies: Vec<Candidate> = copies.collect();
+        let copies = readable(self, placed, piece);
         if copies.is_empty() {
-            let why = LinkError::Gone("none of its in-sync stores can be reached".to_owned());
+            let why = ConnectionError::Gone("none of its in-sync stores can be reached".to_owned());
             return Err(self.no_copy(piece.index, &why));
         }
         let request = self.request(Op::Read, piece.len, piece.user);
         let read = self.choice.read(&request, &copies, |disk| {
-            let member = self.member_of(disk).expect("listed just now");
-            let link = self.link_of(member, piece.user);
-            async move {
-                let begun = env::now();
-                let Some(link) = link else {
-                    return Err(LinkError::Gone("its link broke".to_owned()));
-                };
-                let read = link.read(&placed.object, piece.from, piece.len);
-                match self.within(read).await {
-                    Ok(data) => Ok(told(data, begun, &link)),
-                    Err(error) => {
-                        if error.ends_link() {
-                            member.lose(&link, false);
-                        }
-                        Err(error)
-                    }
-                }
-            }
+            let replica = self.replica_of(disk).expect("listed just now");
+            let connection = self.connection_of(replica, piece.user);
+            read_by(self, replica, connection, placed, piece)
         });
         let (failed, answer) = match read.await {
             Ok(got) => (got.failed, Some(got.what)),
@@ -231,16 +210,16 @@ impl Core {
         for (disk, error) in &failed {
             let store = StoreNumber(disk.0 as u16);
             match error {
-                LinkError::Fenced { why, .. } => return Err(self.fence(why)),
-                LinkError::Damaged(_) | LinkError::Absent(_) if answer.is_some() => {
+                ConnectionError::Fenced { why, .. } => return Err(self.fence(why)),
+                ConnectionError::Damaged(_) | ConnectionError::Absent(_) if answer.is_some() => {
                     self.repair_later(placed, store, piece);
                 }
                 _ => {}
             }
         }
-        let all_damaged = |(_, error): &(_, LinkError)| matches!(error, LinkError::Damaged(_));
+        let is_damaged = |error: &ConnectionError| matches!(error, ConnectionError::Damaged(_));
         if answer.is_none()
-            && failed.iter().all(all_damaged)
+            && failed.iter().all(|(_, error)| is_damaged(error))
             && let Ok(data) = self.read_by_pages(placed, piece).await
         {
             for (disk, _) in &failed {
@@ -251,7 +230,9 @@ impl Core {
         match (answer, failed.first()) {
             (Some(data), _) => Ok(data),
             // The first write of it was never answered, and reached no store.
-            (None, Some((_, LinkError::Absent(_)))) if placed.young.get() => Ok(Buf::zeroed(0)),
+            (None, Some((_, ConnectionError::Absent(_)))) if placed.unacknowledged.get() => {
+                Ok(Buf::zeroed(0))
+            }
             (None, Some((_, why))) => Err(self.no_copy(piece.index, why)),
             (None, None) => unreachable!("no answer and no failure"),
         }
@@ -268,17 +249,15 @@ impl Core {
         user: UserId,
     ) -> Result<(), VolumeError> {
         let longest = match data {
-            Some(_) => self.piece.get(),
+            Some(_) => self.write_max.get(),
             None => EXTENT,
         };
-        let changes = pieces(at, len, longest, user)
-            .into_iter()
-            .map(|(done, piece)| {
-                let data = data
-                    .as_ref()
-                    .map(|data| data.slice(done as usize, piece.len as usize));
-                self.change_piece(piece, data)
-            });
+        let all = extent_ranges(at, len, longest, user).into_iter();
+        let changes = all.map(|(done, piece)| {
+            let data = data.as_ref();
+            let data = data.map(|data| data.slice(done as usize, piece.len as usize));
+            self.change_piece(piece, data)
+        });
         for answer in join_all(changes.collect::<Vec<_>>()).await {
             answer?;
         }
@@ -287,7 +266,7 @@ impl Core {
 
     async fn change_piece(
         self: &Rc<Self>,
-        piece: Piece,
+        piece: ExtentRange,
         data: Option<View>,
     ) -> Result<(), VolumeError> {
         let begun = env::now();
@@ -295,7 +274,7 @@ impl Core {
         let turn = self.turn(piece, deadline).await?;
         let mut tries = 0;
         loop {
-            match self.settled(piece.index, deadline).await {
+            match self.ensure_reconciled(piece.index, deadline).await {
                 Ok(()) => {}
                 Err(error) if !error.passes() || self.is_late(deadline, &error) => {
                     return Err(error);
@@ -313,7 +292,7 @@ impl Core {
                 false => piece.range(begins),
             };
             let held = self.ranges.take(range, true).await;
-            if self.is_doubtful(index) || self.begins(index) != begins {
+            if self.is_unreconciled(index) || self.begins(index) != begins {
                 continue;
             }
             if self.is_overlay(index) && !overlay && !begins {
@@ -334,14 +313,14 @@ impl Core {
                     return self.enough(placed, error, deadline).await;
                 }
                 Ok(Tried::GivenUp(error)) => return Err(error),
-                Ok(Tried::Again(error) | Tried::InDoubt(error)) => error,
+                Ok(Tried::Again(error) | Tried::Indeterminate(error)) => error,
                 Err(error) if error.passes() => error,
                 Err(error) => return Err(error),
             };
             drop(held);
             // Room that is being freed comes within seconds; a request that waits longer waits for more stores.
             let full = matches!(error, VolumeError::NoRoom { .. });
-            let given_up = full && env::now() >= begun + self.settings.patience;
+            let given_up = full && env::now() >= begun + self.settings.timeout;
             if given_up || self.is_late(deadline, &error) {
                 return Err(error);
             }
@@ -352,11 +331,11 @@ impl Core {
     /// Waits until all changes of these bytes that came before are over, as long as a request is tried.
     async fn turn(
         &self,
-        piece: Piece,
+        piece: ExtentRange,
         deadline: Instant,
-    ) -> Result<Option<ranges::Held>, VolumeError> {
+    ) -> Result<Option<ranges::RangeLock>, VolumeError> {
         #[cfg(test)]
-        if self.planted(super::Bug::FreeRange) {
+        if self.mutated(super::Mutation::FreeRange) {
             return Ok(None);
         }
         let mut turn = std::pin::pin!(self.turns.take(piece.range(false), true));
@@ -365,7 +344,7 @@ impl Core {
                 return Ok(Some(held));
             }
             let why = "an earlier change of the same bytes is not over".to_owned();
-            let error = self.no_copy(piece.index, &LinkError::Gone(why));
+            let error = self.no_copy(piece.index, &ConnectionError::Gone(why));
             if self.is_late(deadline, &error) {
                 return Err(error);
             }
@@ -376,7 +355,7 @@ impl Core {
     /// back. It is not done again: others may be there by now.
     async fn enough(
         &self,
-        placed: Option<Rc<Placed>>,
+        placed: Option<Rc<ExtentEntry>>,
         error: VolumeError,
         deadline: Instant,
     ) -> Result<(), VolumeError> {
@@ -387,8 +366,8 @@ impl Core {
         while !self.is_late(deadline, &error) {
             self.usable()?;
             let numbers = placed.stores.borrow().clone();
-            let members = numbers.iter().filter_map(|number| self.member(*number));
-            let in_sync = members.filter(|it| it.standing.get() == Standing::In);
+            let replicas = numbers.iter().filter_map(|number| self.replica(*number));
+            let in_sync = replicas.filter(|it| it.sync_state.get() == SyncState::InSync);
             if in_sync.count() >= usize::from(self.record.borrow().0.min_isr) {
                 return Ok(());
             }
@@ -399,7 +378,7 @@ impl Core {
 
     pub(super) async fn try_change(
         self: &Rc<Self>,
-        piece: Piece,
+        piece: ExtentRange,
         data: Option<View>,
     ) -> Result<Tried, VolumeError> {
         self.usable()?;
@@ -410,12 +389,12 @@ impl Core {
             false => None,
         };
         let placed = match found {
-            Some(placed) if placed.young.get() || !self.is_shared(&placed) => placed,
+            Some(placed) if placed.unacknowledged.get() || !self.is_shared(&placed) => placed,
             Some(placed) if placed.base().is_some() => self.merge(piece.index, &placed).await?,
             shared => self.place(piece, shared).await?,
         };
         self.count_copies(&placed).await?;
-        if (data.is_some() || placed.base().is_some()) && !placed.young.get() {
+        if (data.is_some() || placed.base().is_some()) && !placed.unacknowledged.get() {
             self.check_room(&placed, piece).await?;
         }
         match placed.base() {
@@ -426,16 +405,16 @@ impl Core {
 
     /// The node that opens the volume must know how few copies there may be. Of a new extent that is asked behind all
     /// changes of the record under way: they counted without it.
-    async fn count_copies(&self, placed: &Placed) -> Result<(), VolumeError> {
-        let fewer = |record: &VolumeRecord| placed.in_sync(&record.out) < record.weakest;
+    async fn count_copies(&self, placed: &ExtentEntry) -> Result<(), VolumeError> {
+        let fewer = |record: &VolumeRecord| placed.in_sync(&record.out) < record.redundancy_floor;
         if !placed.uncounted.get() && !fewer(&self.record.borrow().0) {
             return Ok(());
         }
         self.change_record(|record| {
             let fewer = fewer(record);
             let count = placed.in_sync(&record.out).max(1);
-            record.weakest = record.weakest.min(count);
-            Ok(fewer && count < self.record.borrow().0.weakest)
+            record.redundancy_floor = record.redundancy_floor.min(count);
+            Ok(fewer && count < self.record.borrow().0.redundancy_floor)
         })
         .await?;
         placed.uncounted.set(false);
@@ -446,37 +425,37 @@ impl Core {
     /// If its range were free meanwhile a client might read it and write something else. The next try would undo that write.
     pub(super) async fn spread(
         self: &Rc<Self>,
-        placed: &Rc<Placed>,
-        piece: Piece,
+        placed: &Rc<ExtentEntry>,
+        piece: ExtentRange,
         data: Option<View>,
     ) -> Result<Tried, VolumeError> {
         let deadline = env::now() + self.settings.deadline;
-        let (mut doubts, mut tries) = (0, 0);
+        let (mut indeterminate, mut tries) = (0, 0);
         loop {
-            let tried = self.try_to_spread(placed, piece, data.clone(), doubts > 0);
+            let tried = self.try_to_spread(placed, piece, data.clone(), indeterminate > 0);
             let tried = tried.await;
             #[cfg(test)]
-            if self.planted(super::Bug::FreeRange)
-                && let Ok(Tried::InDoubt(error) | Tried::TooFew(error)) = tried
+            if self.mutated(super::Mutation::FreeRange)
+                && let Ok(Tried::Indeterminate(error) | Tried::TooFew(error)) = tried
             {
                 return Ok(Tried::Again(error));
             }
             let error = match tried {
                 Ok(done @ (Tried::Done | Tried::TooFew(_))) => {
-                    (0..doubts).for_each(|_| self.believe(piece.index));
+                    (0..indeterminate).for_each(|_| self.remove_unreconciled(piece.index));
                     return Ok(done);
                 }
-                Ok(Tried::InDoubt(error)) => {
-                    doubts += 1;
+                Ok(Tried::Indeterminate(error)) => {
+                    indeterminate += 1;
                     error
                 }
                 Ok(Tried::Again(error) | Tried::GivenUp(error)) => error,
-                Err(error) if doubts > 0 && error.passes() => error,
+                Err(error) if indeterminate > 0 && error.passes() => error,
                 Err(error) => return Err(error),
             };
             let there = self.placed(piece.index);
             let given_up = there.is_none_or(|it| !Rc::ptr_eq(&it, placed));
-            if doubts == 0 || given_up {
+            if indeterminate == 0 || given_up {
                 return Ok(Tried::Again(error));
             }
             if self.is_late(deadline, &error) {
@@ -489,8 +468,8 @@ impl Core {
     /// Once. `begun`: some copies may have it, so that all must get it, however few they are.
     async fn try_to_spread(
         self: &Rc<Self>,
-        placed: &Rc<Placed>,
-        piece: Piece,
+        placed: &Rc<ExtentEntry>,
+        piece: ExtentRange,
         data: Option<View>,
         begun: bool,
     ) -> Result<Tried, VolumeError> {
@@ -498,50 +477,44 @@ impl Core {
         let numbers = placed.stores.borrow().clone();
         let needed = self.needed(&numbers);
         if needed.len() < usize::from(least) && !begun {
-            if placed.young.get() {
+            if placed.unacknowledged.get() {
                 // Others may do.
                 self.forget(piece.index, placed).await?;
             }
             return Ok(Tried::Again(self.read_only(needed.len())));
         }
         let under_way = self.begin();
-        let followers = numbers.iter().filter_map(|one| self.member(*one));
-        let followers: Vec<&Member> = followers
+        let followers = numbers.iter().filter_map(|one| self.replica(*one));
+        let followers: Vec<&Replica> = followers
             .filter(|it| !it.is_needed() && it.synced.borrow().contains(&piece.index))
             .collect();
         let all = needed.iter().chain(&followers);
-        let young = placed.young.get();
-        let sent = all.map(|member| self.send(member, placed, piece, &data, under_way.mark, young));
+        let (stamp, unacknowledged) = (under_way.stamp, placed.unacknowledged.get());
+        let sent =
+            all.map(|replica| self.send(replica, placed, piece, &data, stamp, unacknowledged));
         let mut answers = join_all(sent.collect::<Vec<_>>()).await;
-        let fenced = answers.iter().find_map(|answer| match answer {
-            Err(LinkError::Fenced { why, .. }) => Some(why.clone()),
-            _ => None,
-        });
-        if let Some(why) = fenced {
+        if let Some(why) = answers.iter().find_map(fenced) {
             return Err(self.fence(why));
         }
-        let mut failed: Vec<(&Member, LinkError)> = Vec::new();
-        for (member, answer) in followers.iter().zip(answers.drain(needed.len()..)) {
+        let mut failed: Vec<(&Replica, ConnectionError)> = Vec::new();
+        for (replica, answer) in followers.iter().zip(answers.drain(needed.len()..)) {
             let Err(error) = answer else { continue };
-            member.lacks(piece.index);
+            replica.lacks(piece.index);
             // It may have begun to join since this was sent: then it needs this as any other.
-            if member.is_needed() {
-                failed.push((member, error));
+            if replica.is_needed() {
+                failed.push((replica, error));
             }
         }
-        for (member, answer) in needed.iter().zip(answers) {
-            if let Err(error) = answer {
-                failed.push((member, error));
-            }
-        }
+        let answers = needed.iter().zip(answers);
+        failed.extend(answers.filter_map(|(it, answer)| Some((*it, answer.err()?))));
         if failed.is_empty() {
-            placed.young.set(false);
+            placed.unacknowledged.set(false);
             return Ok(match needed.len() < usize::from(least) {
                 true => Tried::TooFew(self.read_only(needed.len())),
                 false => Tried::Done,
             });
         }
-        let took = |member: &&&Member| failed.iter().all(|(it, _)| !std::ptr::eq(*it, **member));
+        let took = |replica: &&&Replica| failed.iter().all(|(it, _)| !std::ptr::eq(*it, **replica));
         let done = needed.iter().filter(took).count();
         self.missed(piece, placed, done, failed).await
     }
@@ -549,56 +522,54 @@ impl Core {
     /// Some stores did not take the change: may it be answered all the same?
     async fn missed(
         &self,
-        piece: Piece,
-        placed: &Placed,
+        piece: ExtentRange,
+        placed: &ExtentEntry,
         done: usize,
-        failed: Vec<(&Member, LinkError)>,
+        failed: Vec<(&Replica, ConnectionError)>,
     ) -> Result<Tried, VolumeError> {
-        let numbers: Vec<StoreNumber> = failed.iter().map(|(it, _)| it.site.number).collect();
-        let is_full = |why: &LinkError| matches!(why, LinkError::Full(_));
+        let numbers: Vec<StoreNumber> = failed.iter().map(|(it, _)| it.info.number).collect();
+        let is_full = |why: &ConnectionError| matches!(why, ConnectionError::Full(_));
         let full = failed.iter().all(|(_, why)| is_full(why));
         let why = &failed[0].1;
         // From here on no client reads it before the copies are equal, however this ends.
-        self.doubt(piece.index);
-        if placed.young.get() && full {
+        self.add_unreconciled(piece.index);
+        if placed.unacknowledged.get() && full {
             // No client had an answer, and none read it: it begins anew where there is room.
-            for (member, _) in &failed {
-                member.free.set(Bytes(0));
+            for (replica, _) in &failed {
+                replica.free.set(Bytes(0));
             }
             self.forget(piece.index, placed).await?;
-            self.believe(piece.index);
-            return Ok(Tried::Again(VolumeError::NoRoom {
-                volume: self.id,
-                why: why.to_string(),
-            }));
+            self.remove_unreconciled(piece.index);
+            let (volume, why) = (self.id, why.to_string());
+            return Ok(Tried::Again(VolumeError::NoRoom { volume, why }));
         }
         let out = match done {
             0 => Ok(false),
-            _ => self.put_out(&numbers).await,
+            _ => self.shrink_set(&numbers).await,
         };
-        for (member, _) in failed.iter().filter(|(_, why)| is_full(why)) {
-            member.free.set(Bytes(0));
-            member.was_full.set(matches!(out, Ok(true)));
+        for (replica, _) in failed.iter().filter(|(_, why)| is_full(why)) {
+            replica.free.set(Bytes(0));
+            replica.was_full.set(matches!(out, Ok(true)));
         }
         let out = match out {
-            Err(error) if error.passes() => return Ok(Tried::InDoubt(error)),
+            Err(error) if error.passes() => return Ok(Tried::Indeterminate(error)),
             other => other?,
         };
         if !out {
             if done == 0 && full {
                 let why = why.to_string();
-                self.believe(piece.index);
+                self.remove_unreconciled(piece.index);
                 let volume = self.id;
                 return Err(VolumeError::NoRoom { volume, why });
             }
             return match self.renew().await {
                 Err(error) if !error.passes() => Err(error),
-                _ => Ok(Tried::InDoubt(self.no_copy(piece.index, why))),
+                _ => Ok(Tried::Indeterminate(self.no_copy(piece.index, why))),
             };
         }
         // Every in-sync store has it.
-        self.believe(piece.index);
-        placed.young.set(false);
+        self.remove_unreconciled(piece.index);
+        placed.unacknowledged.set(false);
         let least = self.record.borrow().0.min_isr;
         Ok(match done < usize::from(least) {
             true => Tried::TooFew(self.read_only(done)),
@@ -616,24 +587,22 @@ impl Core {
         }
     }
 
-    /// One copy's part of a change; what a user's link surely did not do goes on the volume's.
+    /// One copy's part of a change; what a user's connection surely did not do goes on the volume's.
     async fn send(
         self: &Rc<Self>,
-        member: &Member,
-        placed: &Placed,
-        piece: Piece,
+        replica: &Replica,
+        placed: &ExtentEntry,
+        piece: ExtentRange,
         data: &Option<View>,
-        mark: Generation,
-        young: bool,
-    ) -> Result<(), LinkError> {
+        stamp: Generation,
+        unacknowledged: bool,
+    ) -> Result<(), ConnectionError> {
         let own = piece.user == UserId::OWN;
-        match self.send_by(member, placed, piece, data, mark, young).await {
-            Err(LinkError::Gone(_)) if !own => {
-                let piece = Piece {
-                    user: UserId::OWN,
-                    ..piece
-                };
-                self.send_by(member, placed, piece, data, mark, young).await
+        let send = |piece| self.send_by(replica, placed, piece, data, stamp, unacknowledged);
+        match send(piece).await {
+            Err(ConnectionError::Gone(_)) if !own => {
+                let user = UserId::OWN;
+                send(ExtentRange { user, ..piece }).await
             }
             answer => answer,
         }
@@ -641,20 +610,20 @@ impl Core {
 
     async fn send_by(
         self: &Rc<Self>,
-        member: &Member,
-        placed: &Placed,
-        piece: Piece,
+        replica: &Replica,
+        placed: &ExtentEntry,
+        piece: ExtentRange,
         data: &Option<View>,
-        mark: Generation,
-        young: bool,
-    ) -> Result<(), LinkError> {
-        let Some(link) = self.link_of(member, piece.user) else {
-            let why = format!("there is no link to store {}", member.site.name);
-            return Err(LinkError::Gone(why));
+        stamp: Generation,
+        unacknowledged: bool,
+    ) -> Result<(), ConnectionError> {
+        let Some(connection) = self.connection_of(replica, piece.user) else {
+            let why = format!("there is no link to store {}", replica.info.name);
+            return Err(ConnectionError::Gone(why));
         };
         let change = Change {
-            mark: Some(mark.0),
-            create: young,
+            stamp: Some(stamp.0),
+            create: unacknowledged,
             ..Change::FUA
         };
         let answer = match data {
@@ -663,72 +632,55 @@ impl Core {
                 let at = place_of(&placed.object, piece.from);
                 let write = async {
                     let begun = env::now();
-                    let write = link.write(&placed.object, piece.from, data.clone(), change);
-                    self.within(write).await.map(|()| told((), begun, &link))
+                    let write = connection.write(&placed.object, piece.from, data.clone(), change);
+                    let wrote = self.within(write).await;
+                    wrote.map(|()| reported((), begun, &connection))
                 };
-                member.takes(piece.len);
-                let copy = member.candidate(Some(at));
+                replica.takes(piece.len);
+                let copy = replica.candidate(Some(at));
                 self.choice.one(&request, copy, write).await
             }
-            None => self.within(zeroed(&link, placed, piece, change)).await,
+            None => {
+                let zeroed = zeroed(&connection, placed, piece, change);
+                self.within(zeroed).await
+            }
         };
         if let Err(error) = &answer
-            && error.ends_link()
+            && error.ends_connection()
         {
-            let tainted = matches!(error, LinkError::Unknown(_));
+            let tainted = error.is_indeterminate();
             #[cfg(test)]
-            let tainted =
-                tainted && (piece.user == UserId::OWN || !self.planted(super::Bug::UsersDoubt));
-            member.lose(&link, tainted);
+            let tainted = tainted
+                && (piece.user == UserId::OWN
+                    || !self.mutated(super::Mutation::UntaintedByClients));
+            replica.lose(&connection, tainted);
         }
         answer
     }
 
     // --- new extents --------------------------------------------------------------------------------------
 
-    /// A store for one more copy of an extent that these have.
-    pub(super) fn choose_one(&self, has: &[StoreNumber]) -> Option<StoreNumber> {
-        let request = self.request(Op::Write, EXTENT, UserId::OWN);
-        let disks = self.choice.place(&request, 1, &self.targets(has)).ok()?;
-        disks.first().map(|disk| StoreNumber(disk.0 as u16))
-    }
-
-    /// Stores for a new extent, as many as there should be copies, or as there are.
-    pub(super) fn choose_for(
-        &self,
-        len: u64,
-        user: UserId,
-    ) -> Result<Vec<StoreNumber>, VolumeError> {
-        let request = self.request(Op::Write, len, user);
-        let targets = self.targets(&[]);
-        let count = self.copies_to_place(&targets);
-        let placed = self.choice.place(&request, count, &targets);
-        let disks = placed.map_err(|why| self.no_room(&why))?;
-        let numbers = disks.iter().map(|disk| StoreNumber(disk.0 as u16));
-        Ok(numbers.collect())
-    }
-
     /// A new extent, or an overlay on one that is shared: in the map and in the table before the first byte of it is sent. Its
     /// range is the caller's alone.
     async fn place(
         &self,
-        piece: Piece,
-        base: Option<Rc<Placed>>,
-    ) -> Result<Rc<Placed>, VolumeError> {
+        piece: ExtentRange,
+        base: Option<Rc<ExtentEntry>>,
+    ) -> Result<Rc<ExtentEntry>, VolumeError> {
         let index = piece.index;
         if self.is_forgotten(index) {
             // Else the next opening takes the one before for something that is still there.
             self.commit().await?;
         }
         let stores = self.choose_with_room(piece.len, piece.user).await?;
-        let _bound = self.bound_for(&stores);
+        let _pending = self.pending_placement(&stores);
         self.list_stores(&stores).await?;
         let name = ExtentName {
             owner: self.id,
             born: self.generation(),
             index,
         };
-        let placed = Placed::new(name, stores, true);
+        let placed = ExtentEntry::new(name, stores, true);
         *placed.base.borrow_mut() = base.clone();
         placed.blocks.known.set(true);
         // Counts of copies from here on count it.
@@ -742,12 +694,12 @@ impl Core {
             };
             return Err(error);
         }
-        self.count(|figures| figures.allocated += 1);
+        self.count(|counters| counters.allocated += 1);
         Ok(placed)
     }
 
     /// Lets the map have an extent as it is now.
-    pub(super) async fn enter(&self, index: u32, placed: &Placed) -> Result<(), VolumeError> {
+    pub(super) async fn enter(&self, index: u32, placed: &ExtentEntry) -> Result<(), VolumeError> {
         let entry = placed.entry().expect("it has stores");
         let set = self.map.set(index, entry).await;
         set.map(drop).map_err(|error| self.map_error(&error))
@@ -757,7 +709,7 @@ impl Core {
     pub(super) async fn enter_if(
         &self,
         index: u32,
-        placed: &Placed,
+        placed: &ExtentEntry,
         still: impl Fn() -> bool,
     ) -> Result<bool, VolumeError> {
         let entry = placed.entry().expect("it has stores");
@@ -766,8 +718,8 @@ impl Core {
     }
 
     /// An extent of which nothing was answered, nor read, is given up. Its range is the caller's alone.
-    pub(super) async fn forget(&self, index: u32, placed: &Placed) -> Result<(), VolumeError> {
-        debug_assert!(placed.young.get());
+    pub(super) async fn forget(&self, index: u32, placed: &ExtentEntry) -> Result<(), VolumeError> {
+        debug_assert!(placed.unacknowledged.get());
         let base = placed.base();
         let entry = base.as_ref().and_then(|base| base.entry());
         let removed = match entry {
@@ -785,30 +737,74 @@ impl Core {
     }
 }
 
+/// The copies of an extent that can be read now.
+fn readable(core: &Core, placed: &ExtentEntry, piece: ExtentRange) -> Vec<Candidate> {
+    let numbers = placed.stores.borrow().clone();
+    let fit = |replica: &&Replica| {
+        replica.sync_state.get() == SyncState::InSync && replica.connection().is_some()
+    };
+    let replicas = numbers.iter().filter_map(|number| core.replica(*number));
+    let at = Some(place_of(&placed.object, piece.from));
+    let copies = replicas.filter(fit).map(|replica| replica.candidate(at));
+    copies.collect()
+}
+
+/// Reads from one copy.
+async fn read_by(
+    core: &Core,
+    replica: &Replica,
+    connection: Option<Rc<dyn Connection>>,
+    placed: &ExtentEntry,
+    piece: ExtentRange,
+) -> Result<Reported<Buf>, ConnectionError> {
+    let begun = env::now();
+    let Some(connection) = connection else {
+        return Err(ConnectionError::Gone("its link broke".to_owned()));
+    };
+    let read = connection.read(&placed.object, piece.from, piece.len);
+    match core.within(read).await {
+        Ok(data) => Ok(reported(data, begun, &connection)),
+        Err(error) => {
+            if error.ends_connection() {
+                replica.lose(&connection, false);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Why a store says that another writer has the volume, if it does.
+fn fenced(answer: &Result<(), ConnectionError>) -> Option<String> {
+    match answer {
+        Err(ConnectionError::Fenced { why, .. }) => Some(why.clone()),
+        _ => None,
+    }
+}
+
 /// An answer, with what the policy learns from it.
-fn told<T>(what: T, begun: Instant, link: &Rc<dyn Link>) -> Told<T> {
+fn reported<T>(what: T, begun: Instant, connection: &Rc<dyn Connection>) -> Reported<T> {
     let took: Nanos = env::now().since(begun);
-    Told {
+    Reported {
         what,
         reply: Reply {
             residence: took,
             service: took,
-            state: link.state(),
+            state: connection.state(),
         },
     }
 }
 
 /// Makes zeroes of a piece, in an object that may not be there yet if the change may make it.
 async fn zeroed(
-    link: &Rc<dyn Link>,
-    placed: &Placed,
-    piece: Piece,
+    connection: &Rc<dyn Connection>,
+    placed: &ExtentEntry,
+    piece: ExtentRange,
     change: Change,
-) -> Result<(), LinkError> {
+) -> Result<(), ConnectionError> {
     if change.create {
-        match link.create(&placed.object, change).await {
+        match connection.create(&placed.object, change).await {
             // It exists.
-            Ok(()) | Err(LinkError::Refused(_)) => {}
+            Ok(()) | Err(ConnectionError::Refused(_)) => {}
             Err(error) => return Err(error),
         }
     }
@@ -816,6 +812,7 @@ async fn zeroed(
         create: false,
         ..change
     };
-    link.punch(&placed.object, piece.from, piece.len, change)
+    connection
+        .punch(&placed.object, piece.from, piece.len, change)
         .await
 }

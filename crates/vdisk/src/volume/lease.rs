@@ -11,14 +11,15 @@
 //!    right: from then on nothing is answered before the meta store was asked again.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use base::{Instant, Nanos};
 use env::Clocks;
 use env::sync::Event;
 
-use super::{Condition, Core, Health, VolumeError};
-use crate::meta::MetaError;
-use crate::record::OnMetaLoss;
+use super::{Condition, Core, Health, Settings, VolumeError};
+use crate::meta::{LeaseId, MetaError, MetaStore, Op};
+use crate::record::{OnMetaLoss, Writer, writer_key};
 
 /// A lease that was kept.
 #[derive(Debug, Clone, Copy)]
@@ -82,6 +83,21 @@ impl Lease {
     }
 }
 
+/// A lease that every node sees, for the writer of a volume.
+pub(super) async fn writer_lease(
+    meta: &dyn MetaStore,
+    settings: &Settings,
+) -> Result<LeaseId, MetaError> {
+    let lease = meta.lease(settings.lease).await?;
+    let put = Op::Put {
+        key: writer_key(lease.0),
+        value: settings.node.clone().into_bytes(),
+        lease: Some(lease),
+    };
+    meta.txn(Vec::new(), vec![put]).await?;
+    Ok(lease)
+}
+
 impl Core {
     /// Waits until the lease is good for an answer.
     pub(super) async fn leased(&self) -> Result<(), VolumeError> {
@@ -95,7 +111,7 @@ impl Core {
             if self.is_late(deadline, &lost) {
                 return Err(lost);
             }
-            let _ = env::timeout(self.until(deadline), self.news.wait()).await;
+            let _ = env::timeout(self.until(deadline), self.changed.wait()).await;
         }
     }
 
@@ -121,6 +137,77 @@ impl Core {
             _ => !self.lease.holds(),
         };
         away && self.record.borrow().0.on_meta_loss == OnMetaLoss::Wait
+    }
+
+    /// Keeps the lease, as long as the volume is open.
+    pub(super) async fn keep_lease(self: Rc<Self>) {
+        while self.usable().is_ok() {
+            let lease = self.record.borrow().0.writer.as_ref().map(|it| it.lease);
+            let Some(lease) = lease else { return };
+            let asked = env::clocks();
+            let wait = match self.meta.keep(LeaseId(lease)).await {
+                // It may be kept although another writer has the volume: that one could not end it.
+                Ok(ttl) => match self.still_ours().await {
+                    Ok(()) => {
+                        let ttl = ttl.min(self.settings.lease);
+                        let counted = ttl.saturating_sub(self.settings.margin);
+                        self.lease.keep(asked, counted);
+                        self.changed.notify_all();
+                        Nanos(self.settings.lease.0 / 4)
+                    }
+                    Err(error) => {
+                        tracing::debug!(volume = %self.id, %error, "the record was not read");
+                        Nanos::millis(200)
+                    }
+                },
+                Err(MetaError::NoLease { .. }) => {
+                    if let Err(error) = self.new_lease().await {
+                        tracing::warn!(volume = %self.id, %error, "no lease");
+                    }
+                    Nanos::millis(200)
+                }
+                Err(error) => {
+                    tracing::debug!(volume = %self.id, %error, "the lease was not kept");
+                    Nanos::millis(200)
+                }
+            };
+            let _ = env::timeout(wait, self.lease.dropped()).await;
+        }
+    }
+
+    /// Asks the meta store whether the record still has our epoch. What it says besides is not taken: a change of it may be
+    /// under way.
+    async fn still_ours(&self) -> Result<(), VolumeError> {
+        let found = self.meta.get(&self.key).await;
+        let found = found.map_err(|error| self.meta_error(error))?;
+        self.check_epoch(found.as_ref()).map(drop)
+    }
+
+    /// Takes a lease again, if no other writer has the volume yet.
+    async fn new_lease(&self) -> Result<(), VolumeError> {
+        let lease = writer_lease(&*self.meta, &self.settings).await;
+        let lease = lease.map_err(|error| self.meta_error(error))?;
+        self.change_record(|record| {
+            let writer = Writer {
+                node: self.settings.node.clone(),
+                lease: lease.0,
+                // It is still awaited, or was: a new lease does not change that.
+                waits: record.writer.as_ref().is_some_and(|it| it.waits),
+            };
+            let changes = record.writer.as_ref() != Some(&writer);
+            record.writer = Some(writer);
+            Ok(changes)
+        })
+        .await
+    }
+
+    /// No earlier writer answers any more.
+    pub(super) async fn waits_no_more(&self) -> Result<(), VolumeError> {
+        self.change_record(|record| {
+            let writer = record.writer.as_mut();
+            Ok(writer.is_some_and(|it| std::mem::take(&mut it.waits)))
+        })
+        .await
     }
 
     /// What the lease says of the volume's health, if it says anything.

@@ -7,18 +7,18 @@
 //! ```
 //!
 //! ```text
-//! In      -> Out      a change may have missed it: the record says so before it is acknowledged
+//! InSync  -> Out      a change may have missed it: the record says so before it is acknowledged
 //! Out     -> Joining  resync has given it everything; changes need it again from here on
-//! Joining -> In       the record says so
+//! Joining -> InSync   the record says so
 //! Joining -> Out      a change missed it
 //! ```
 //!
-//! - `kept` what older images have. `nodes` where the map's nodes are; `commit` how the map becomes durable.
-//! - `open` from a record to a volume. `members` stores and the record. `io` reads and writes. `ranges` locks of bytes.
+//! - `older_images` what older images have. `nodes` where the map's nodes are; `commit` how the map becomes durable.
+//! - `open` from a record to a volume. `membership` stores and the record. `io` reads and writes. `ranges` locks of bytes.
 //!   `overlay` what is shared with other images; `snapshot` how it becomes so, and other sizes. `dirty` which extents' copies
-//!   may differ after a crash. `mend` what makes copies equal again. `repair` what scrubs and reads found damaged. `room`
-//!   what finds no place. `back` resync of stores that come back. `even` background work. `drain` what leaves stores that are
-//!   to be empty, `rehome` the same for older images. `users` clients with a class of their own. `age` which stores were put back.
+//!   may differ after a crash. `reconcile` what makes copies equal again. `repair` what scrubs and reads found damaged. `room`
+//!   what finds no place. `resync` resync of stores that come back. `rereplicate` as many copies as configured, and other background work. `drain` what leaves stores that are
+//!   to be empty, `relocate` rewrites older images' maps to other stores. `users` clients with a class of their own. `age` which stores were put back.
 //!
 //! The map is read when a volume is opened, and what was allocated since its last commit is found by listing; it is in memory
 //! while the volume is open, and committed beside reads and writes.
@@ -32,28 +32,28 @@
 //! 3. No store leaves the in-sync set that has the last in-sync copy of an extent.
 //! 4. What a read answered stays until it is written, whichever copy is read later: an extent whose copies may differ is not
 //!    read before they are equal.
-//! 5. Nothing is answered under a lease that may have run out, nor after a greater mark was seen.
+//! 5. Nothing is answered under a lease that may have run out, nor after a greater token was seen.
 
 mod age;
-mod back;
 mod commit;
 mod dirty;
 mod drain;
-mod even;
 mod io;
-mod kept;
 mod lease;
-mod members;
-mod mend;
+mod membership;
 mod nodes;
+mod older_images;
 mod open;
 mod overlay;
 mod ranges;
-mod rehome;
+mod reconcile;
+mod relocate;
 mod repair;
 mod repairs;
+mod replicas;
+mod rereplicate;
+mod resync;
 mod room;
-mod roster;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -69,30 +69,30 @@ use device::{Class, Device, DeviceError, Info, Op, Pending, WriteFlags};
 use env::sync::{Event, Semaphore};
 use policy::place::{DomainId, Origin, Penalties, PlaceError};
 
-use crate::choice::Choice;
-use crate::image::{ImageRecord, Known};
-use crate::link::{Door, LinkError};
+use crate::image::tree::{ImageRecord, Versioned};
 use crate::map::{Entry, Freed, Layer, Map};
 use crate::meta::{MetaError, MetaStore, Revision};
 use crate::names::{COPIES_MAX, ExtentName, Generation, StoreNumber, Stores, VolumeId};
 use crate::record::{RecordError, VolumeRecord};
+use crate::replica::choice::Choice;
+use crate::replica::connect::{ConnectionError, Connector};
 use age::Stamps;
-use commit::Unsaid;
+use commit::Uncommitted;
 use dirty::Dirty;
 pub use drain::Left;
-use kept::Kept;
 use lease::Lease;
+use older_images::OlderImages;
 use ranges::Ranges;
 use repair::Repairing;
 pub use repairs::{LEFT_MAX, Repairs, Unrepaired};
-use roster::Roster;
+use replicas::Replicas;
 use usage::Usage;
-pub use users::{Seen, User};
+pub use users::{User, UserVolume};
 use users::{UserId, Users};
 
 /// A store of the cluster.
 #[derive(Clone)]
-pub struct Site {
+pub struct StoreInfo {
     /// Its number.
     pub number: StoreNumber,
     /// Its name, for messages.
@@ -104,7 +104,7 @@ pub struct Site {
     /// Does it have heads to move?
     pub rotating: bool,
     /// The way to it.
-    pub door: Rc<dyn Door>,
+    pub connector: Rc<dyn Connector>,
 }
 
 /// How a volume is used.
@@ -117,7 +117,7 @@ pub struct Settings {
     /// By how much it counts as shorter: more than clocks drift apart in that time.
     pub margin: Nanos,
     /// How long is waited for one store's answer to one request.
-    pub patience: Nanos,
+    pub timeout: Nanos,
     /// How long a request is tried before it fails.
     pub deadline: Nanos,
     /// An extent that was not written for so long is clean.
@@ -141,7 +141,7 @@ impl Settings {
             node: node.to_owned(),
             lease: Nanos::secs(10),
             margin: Nanos::secs(2),
-            patience: Nanos::secs(5),
+            timeout: Nanos::secs(5),
             deadline: Nanos::secs(30),
             clean_after: Nanos::secs(5),
             commit_after: Nanos::secs(3),
@@ -191,7 +191,7 @@ pub enum VolumeError {
     },
     /// Too few stores can be reached to know what was written last.
     #[error(
-        "volume {volume} is offline: an extent may have only {weakest} in-sync copies, and {} cannot be sealed: {why}; \
+        "volume {volume} is offline: an extent may have only {redundancy_floor} in-sync copies, and {} cannot be sealed: {why}; \
          bring them back",
         stores(missing)
     )]
@@ -199,7 +199,7 @@ pub enum VolumeError {
         /// Which.
         volume: VolumeId,
         /// The least number of in-sync copies of any extent.
-        weakest: u8,
+        redundancy_floor: u8,
         /// The stores that do not answer.
         missing: Vec<String>,
         /// What the first said.
@@ -363,15 +363,15 @@ pub struct Health {
 
 /// What a volume has done since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Figures {
-    /// Copies that failed a read and were repaired from another.
-    pub mended: u64,
+pub struct Counters {
+    /// Read repairs: copies that failed a read and were repaired from another.
+    pub read_repairs: u64,
     /// Damaged bytes that were written anew from another copy.
     pub repaired_bytes: u64,
     /// Stores that left the in-sync set.
-    pub put_out: u64,
-    /// Stores taken in again.
-    pub taken_in: u64,
+    pub isr_shrinks: u64,
+    /// Stores that joined the in-sync set again.
+    pub isr_expands: u64,
     /// Extents copied to stores that were out.
     pub resynced: u64,
     /// Extents whose copies were made equal.
@@ -383,23 +383,23 @@ pub struct Figures {
     /// Roots given to the meta store.
     pub commits: u64,
     /// Extents of older images that left drained stores, or got copies they lacked.
-    pub rehomed: u64,
+    pub relocated: u64,
 }
 
 /// An extent that is allocated.
-pub(crate) struct Placed {
+pub(crate) struct ExtentEntry {
     name: ExtentName,
     /// The same as text.
     object: String,
     stores: RefCell<Vec<StoreNumber>>,
     /// Those of them that no root in the meta store names yet.
-    unsaid: RefCell<Vec<StoreNumber>>,
+    uncommitted: RefCell<Vec<StoreNumber>>,
     /// No change of it was answered, nor anything of it read: copies may lack the object.
-    young: Cell<bool>,
-    /// It came after the record's `weakest` was last known to hold for it: no change of it is sent before that is so again.
+    unacknowledged: Cell<bool>,
+    /// It came after the record's `redundancy_floor` was last known to hold for it: no change of it is sent before that is so again.
     uncounted: Cell<bool>,
     /// Holds what this one, an overlay, does not have.
-    base: RefCell<Option<Rc<Placed>>>,
+    base: RefCell<Option<Rc<ExtentEntry>>>,
     blocks: Blocks,
 }
 
@@ -411,7 +411,7 @@ struct Blocks {
     /// Were they looked for?
     known: Cell<bool>,
     /// How often that was forgotten.
-    doubts: Cell<u64>,
+    times_forgotten: Cell<u64>,
 }
 
 impl Blocks {
@@ -424,33 +424,33 @@ impl Blocks {
     }
 
     /// Copies may differ: what they have is to be looked for again.
-    fn doubt(&self) {
+    fn forget(&self) {
         self.has.set(0);
         self.known.set(false);
-        self.doubts.set(self.doubts.get() + 1);
+        self.times_forgotten.set(self.times_forgotten.get() + 1);
     }
 }
 
-impl Placed {
-    fn new(name: ExtentName, stores: Vec<StoreNumber>, young: bool) -> Rc<Placed> {
-        Rc::new(Placed {
+impl ExtentEntry {
+    fn new(name: ExtentName, stores: Vec<StoreNumber>, unacknowledged: bool) -> Rc<ExtentEntry> {
+        Rc::new(ExtentEntry {
             name,
             object: name.to_string(),
             stores: RefCell::new(stores),
-            unsaid: RefCell::default(),
-            young: Cell::new(young),
+            uncommitted: RefCell::default(),
+            unacknowledged: Cell::new(unacknowledged),
             uncounted: Cell::new(false),
             base: RefCell::default(),
             blocks: Blocks::default(),
         })
     }
 
-    fn base(&self) -> Option<Rc<Placed>> {
+    fn base(&self) -> Option<Rc<ExtentEntry>> {
         self.base.borrow().clone()
     }
 
     /// Its layers, the overlay first.
-    fn layers(self: &Rc<Self>) -> impl Iterator<Item = Rc<Placed>> + use<> {
+    fn layers(self: &Rc<Self>) -> impl Iterator<Item = Rc<ExtentEntry>> + use<> {
         [Some(Rc::clone(self)), self.base()].into_iter().flatten()
     }
 
@@ -467,8 +467,8 @@ impl Placed {
 
     /// Copies that the next opening finds in sync.
     fn in_sync(&self, out: &BTreeMap<StoreNumber, Generation>) -> u8 {
-        let (stores, unsaid) = (self.stores.borrow(), self.unsaid.borrow());
-        let counts = |one: &&StoreNumber| !out.contains_key(one) && !unsaid.contains(one);
+        let (stores, uncommitted) = (self.stores.borrow(), self.uncommitted.borrow());
+        let counts = |one: &&StoreNumber| !out.contains_key(one) && !uncommitted.contains(one);
         let own = stores.iter().filter(counts).count() as u8;
         self.base().map_or(own, |base| own.min(base.in_sync(out)))
     }
@@ -484,16 +484,16 @@ impl Placed {
 
 /// Where the volume stands as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Stand {
+enum Phase {
     Open,
     Fenced(String),
     Closed,
 }
 
-/// Bugs that tests plant to see that the checkers catch them.
+/// Mutations: mistakes that tests plant to see that the checkers catch them.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bug {
+pub(crate) enum Mutation {
     /// A change is answered before the record says which store missed it.
     AnswerBeforeSwap,
     /// Reads do not wait for writes under way.
@@ -509,7 +509,7 @@ pub(crate) enum Bug {
     /// Which blocks an overlay has is not looked for again when its copies were made equal.
     StaleBlocks,
     /// A snapshot is taken of unreconciled extents.
-    UnsettledSnapshot,
+    UnreconciledSnapshot,
     /// A change that is tried again lets others to its range meanwhile.
     FreeRange,
     /// What lies behind the end stays when a volume becomes smaller.
@@ -517,11 +517,11 @@ pub(crate) enum Bug {
     /// Stores that come back get what the head has, and nothing of snapshots.
     HeadOnlyResync,
     /// An older image's map is written anew whichever store went out meanwhile.
-    UncountedRehome,
+    UncountedRelocation,
     /// A damaged copy is repaired without its range: a write may come between.
     LooseRepair,
-    /// An indeterminate change on a user's own link does not end the volume's.
-    UsersDoubt,
+    /// An indeterminate change on a user's own connection does not end the volume's.
+    UntaintedByClients,
 }
 
 /// What all tasks of a volume share.
@@ -529,77 +529,77 @@ pub(crate) struct Core {
     // Fixed.
     id: VolumeId,
     settings: Settings,
-    guard: String,
+    fence_name: String,
     key: String,
     meta: Rc<dyn MetaStore>,
     choice: Choice,
-    members: Roster,
+    replicas: Replicas,
     users: Users,
     /// Those that are to be empty, and those that the record may list no more.
     drained: RefCell<BTreeSet<StoreNumber>>,
-    unlisting: RefCell<BTreeSet<StoreNumber>>,
+    cordoned: RefCell<BTreeSet<StoreNumber>>,
     /// Those that have left the cluster, as the meta store said when they were to be listed.
     gone: RefCell<BTreeSet<StoreNumber>>,
     /// Those on which copies of older images are being freed just now: what comes there may be freed with them.
     freeing: RefCell<BTreeSet<StoreNumber>>,
     /// Stores that were chosen for something that no table has yet, and for how much.
-    bound: RefCell<BTreeMap<StoreNumber, u64>>,
+    pending_placements: RefCell<BTreeMap<StoreNumber, u64>>,
     /// The longest change of one object in bytes.
-    piece: Cell<u64>,
+    write_max: Cell<u64>,
     // As it goes.
     record: RefCell<(VolumeRecord, Revision)>,
     /// The image that is written.
-    head: RefCell<Known<ImageRecord>>,
+    head: RefCell<Versioned<ImageRecord>>,
     /// One change of the record at a time.
     changing: Rc<Semaphore>,
     map: Map,
     /// The map's nodes.
-    nodes: nodes::Known,
+    nodes: nodes::NodeTable,
     /// What older images have.
-    kept: Kept,
+    older_images: OlderImages,
     committing: Rc<Semaphore>,
     /// Changed in the map since the last commit began; by the one whose nodes are being written; and by commits whose root
     /// the meta store may not have.
-    unsaid: RefCell<Unsaid>,
-    writing: RefCell<Unsaid>,
-    written: RefCell<Unsaid>,
+    uncommitted: RefCell<Uncommitted>,
+    writing: RefCell<Uncommitted>,
+    written: RefCell<Uncommitted>,
     /// What those commits replaced.
-    owed: RefCell<Freed>,
+    deferred_frees: RefCell<Freed>,
     /// What is named in it or before is in the map, in that of another image, or of no use.
-    floor: Cell<Generation>,
-    extents: RefCell<BTreeMap<u32, Rc<Placed>>>,
+    scan_floor: Cell<Generation>,
+    extents: RefCell<BTreeMap<u32, Rc<ExtentEntry>>>,
     /// Extents whose copies may differ, and how many pieces say so; no request reads or writes them until then.
-    doubtful: RefCell<BTreeMap<u32, u64>>,
+    unreconciled: RefCell<BTreeMap<u32, u64>>,
     ranges: Rc<Ranges>,
     /// Changes in the order they came; those that are tried again keep their place.
     turns: Rc<Ranges>,
     /// Extents that get or lose copies just now.
-    evening: RefCell<BTreeSet<u32>>,
+    rereplicating: RefCell<BTreeSet<u32>>,
     /// Extents whose copies are made equal just now for reads that wait.
-    settling: RefCell<BTreeSet<u32>>,
+    reconciling: RefCell<BTreeSet<u32>>,
     dirty: Dirty,
     stamps: Stamps,
     repairing: Repairing,
-    /// Changes under way, by their mark.
+    /// Changes under way, by their stamp.
     under_way: RefCell<BTreeMap<Generation, u64>>,
-    /// The same by the least mark that was under way when they began: whose mark an object may show in the end.
+    /// The same by the least stamp that was under way when they began: whose stamp an object may show in the end.
     floors: RefCell<BTreeMap<Generation, u64>>,
     /// A change of the record was asked for, and may yet come about.
-    record_in_doubt: Cell<bool>,
+    record_indeterminate: Cell<bool>,
     lease: Lease,
-    stand: RefCell<Stand>,
+    phase: RefCell<Phase>,
     /// Something changed that a task may wait for.
-    news: Event,
-    figures: Cell<Figures>,
+    changed: Event,
+    counters: Cell<Counters>,
     usage: Usage,
     #[cfg(test)]
-    planted: Cell<Option<Bug>>,
+    mutated: Cell<Option<Mutation>>,
 }
 
-/// A change under way: its mark is remembered until it is over.
+/// A change under way: its stamp is remembered until it is over.
 struct UnderWay<'a> {
     core: &'a Core,
-    mark: Generation,
+    stamp: Generation,
     floor: Generation,
 }
 
@@ -607,7 +607,7 @@ impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         let core = self.core;
         core.stamps.due();
-        for (counts, key) in [(&core.under_way, self.mark), (&core.floors, self.floor)] {
+        for (counts, key) in [(&core.under_way, self.stamp), (&core.floors, self.floor)] {
             let mut counts = counts.borrow_mut();
             let count = counts.get_mut(&key).expect("counted when it began");
             *count -= 1;
@@ -619,36 +619,36 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Core {
-    fn count(&self, change: impl FnOnce(&mut Figures)) {
-        let mut figures = self.figures.get();
-        change(&mut figures);
-        self.figures.set(figures);
+    fn count(&self, change: impl FnOnce(&mut Counters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
     }
 
     #[cfg(test)]
-    fn planted(&self, bug: Bug) -> bool {
-        self.planted.get() == Some(bug)
+    fn mutated(&self, mutation: Mutation) -> bool {
+        self.mutated.get() == Some(mutation)
     }
 
     /// Refuses what comes after the end.
     fn usable(&self) -> Result<(), VolumeError> {
-        match &*self.stand.borrow() {
-            Stand::Open => Ok(()),
-            Stand::Fenced(why) => Err(VolumeError::Fenced {
+        match &*self.phase.borrow() {
+            Phase::Open => Ok(()),
+            Phase::Fenced(why) => Err(VolumeError::Fenced {
                 volume: self.id,
                 why: why.clone(),
             }),
-            Stand::Closed => Err(VolumeError::Closed(self.id)),
+            Phase::Closed => Err(VolumeError::Closed(self.id)),
         }
     }
 
     /// Another writer has the volume.
     fn fence(&self, why: impl Into<String>) -> VolumeError {
         let why = why.into();
-        if *self.stand.borrow() == Stand::Open {
+        if *self.phase.borrow() == Phase::Open {
             tracing::warn!(volume = %self.id, why, "taken over by another node");
-            *self.stand.borrow_mut() = Stand::Fenced(why.clone());
-            self.news.notify_all();
+            *self.phase.borrow_mut() = Phase::Fenced(why.clone());
+            self.changed.notify_all();
         }
         VolumeError::Fenced {
             volume: self.id,
@@ -674,52 +674,52 @@ impl Core {
         self.record.borrow().0.generation
     }
 
-    /// A change begins: under this mark.
+    /// A change begins: under this stamp.
     fn begin(&self) -> UnderWay<'_> {
         self.stamps.due();
-        let mark = self.generation();
+        let stamp = self.generation();
         let mut under_way = self.under_way.borrow_mut();
-        *under_way.entry(mark).or_default() += 1;
+        *under_way.entry(stamp).or_default() += 1;
         let floor = *under_way.keys().next().expect("one was added");
         *self.floors.borrow_mut().entry(floor).or_default() += 1;
         UnderWay {
             core: self,
-            mark,
+            stamp,
             floor,
         }
     }
 
-    fn placed(&self, index: u32) -> Option<Rc<Placed>> {
+    fn placed(&self, index: u32) -> Option<Rc<ExtentEntry>> {
         self.extents.borrow().get(&index).map(Rc::clone)
     }
 
-    fn is_doubtful(&self, index: u32) -> bool {
-        self.doubtful.borrow().contains_key(&index)
+    fn is_unreconciled(&self, index: u32) -> bool {
+        self.unreconciled.borrow().contains_key(&index)
     }
 
     /// One more piece of the extent may differ from copy to copy.
-    fn doubt(&self, index: u32) {
-        *self.doubtful.borrow_mut().entry(index).or_default() += 1;
+    fn add_unreconciled(&self, index: u32) {
+        *self.unreconciled.borrow_mut().entry(index).or_default() += 1;
         #[cfg(test)]
-        if self.planted(Bug::StaleBlocks) {
+        if self.mutated(Mutation::StaleBlocks) {
             return;
         }
         if let Some(placed) = self.placed(index) {
-            placed.blocks.doubt();
+            placed.blocks.forget();
         }
     }
 
     /// One piece that said so does not differ any more.
-    fn believe(&self, index: u32) {
-        let mut doubtful = self.doubtful.borrow_mut();
-        let count = doubtful.get_mut(&index).expect("it was unreconciled");
+    fn remove_unreconciled(&self, index: u32) {
+        let mut unreconciled = self.unreconciled.borrow_mut();
+        let count = unreconciled.get_mut(&index).expect("it was unreconciled");
         *count -= 1;
         if *count == 0 {
-            doubtful.remove(&index);
+            unreconciled.remove(&index);
         }
     }
 
-    fn no_copy(&self, index: u32, why: &LinkError) -> VolumeError {
+    fn no_copy(&self, index: u32, why: &ConnectionError) -> VolumeError {
         VolumeError::NoCopy {
             volume: self.id,
             index,
@@ -739,7 +739,7 @@ impl Core {
     async fn pause(&self, tries: &mut u32) {
         env::sleep(Nanos::millis(1 << (*tries).min(6))).await;
         *tries += 1;
-        let _ = env::timeout(Nanos::millis(200), self.news.wait()).await;
+        let _ = env::timeout(Nanos::millis(200), self.changed.wait()).await;
     }
 }
 
@@ -753,12 +753,12 @@ pub struct Volume {
 impl Drop for Volume {
     /// As a crash of its node, if it was not closed: nothing goes on, and the lease runs out.
     fn drop(&mut self) {
-        let mut stand = self.core.stand.borrow_mut();
-        if *stand == Stand::Open {
-            *stand = Stand::Closed;
+        let mut phase = self.core.phase.borrow_mut();
+        if *phase == Phase::Open {
+            *phase = Phase::Closed;
         }
-        drop(stand);
-        self.core.news.notify_all();
+        drop(phase);
+        self.core.changed.notify_all();
     }
 }
 
@@ -769,8 +769,8 @@ impl Volume {
     }
 
     /// What it has done since it was opened.
-    pub fn figures(&self) -> Figures {
-        self.core.figures.get()
+    pub fn counters(&self) -> Counters {
+        self.core.counters.get()
     }
 
     /// The record as this node knows it.

@@ -8,7 +8,7 @@
 //!
 //! Always true:
 //! 1. A node that was written is durable on each store that its reference names.
-//! 2. `weakest` in the record is no greater than the number of in-sync copies of any node of a root in the meta store.
+//! 2. `redundancy_floor` in the record is no greater than the number of in-sync copies of any node of a root in the meta store.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,12 +18,12 @@ use base::{Bytes, View};
 use env::sync::join_all;
 use store::Change;
 
-use super::members::{Member, Standing};
+use super::membership::{Replica, SyncState};
 use super::{Core, VolumeError};
-use crate::link::LinkError;
 use crate::map::node::{FANOUT, NODE, Place};
 use crate::map::{Entry, MapError, NewNode, NodeRef, Nodes, Pending, Root, Trouble};
 use crate::names::{COPIES_MAX, Generation, NodeName, StoreNumber, Stores};
+use crate::replica::connect::ConnectionError;
 
 /// A store with less is full: 64 nodes.
 const ROOM: Bytes = Bytes::mib(1);
@@ -68,9 +68,9 @@ pub(super) struct Walked {
 
 /// Nodes of the volume's maps.
 #[derive(Default)]
-pub(super) struct Known(RefCell<BTreeMap<NodeName, (NodeRef, Place)>>);
+pub(super) struct NodeTable(RefCell<BTreeMap<NodeName, (NodeRef, Place)>>);
 
-impl Known {
+impl NodeTable {
     pub fn add(&self, nodes: impl IntoIterator<Item = (NodeRef, Place)>) {
         let nodes = nodes.into_iter();
         (self.0.borrow_mut()).extend(nodes.map(|(node, place)| (node.name(), (node, place))));
@@ -83,11 +83,11 @@ impl Known {
         }
     }
 
-    pub fn add_all(&self, other: &Known) {
+    pub fn add_all(&self, other: &NodeTable) {
         self.0.borrow_mut().extend(other.0.borrow().clone());
     }
 
-    pub fn become_those_of(&self, other: Known) {
+    pub fn become_those_of(&self, other: NodeTable) {
         *self.0.borrow_mut() = other.0.into_inner();
     }
 
@@ -109,7 +109,7 @@ impl Known {
     }
 
     /// The least number of copies that any has with these stores out.
-    pub fn weakest(&self, out: &BTreeMap<StoreNumber, Generation>) -> Option<u8> {
+    pub fn redundancy_floor(&self, out: &BTreeMap<StoreNumber, Generation>) -> Option<u8> {
         let known = self.0.borrow();
         known.values().map(|(node, _)| in_sync(node, out)).min()
     }
@@ -155,29 +155,31 @@ impl Core {
     pub(super) async fn read_node(&self, node: &NodeRef) -> Result<Option<View>, Trouble> {
         let mut stores: Vec<StoreNumber> = node.stores.iter().collect();
         stores.sort_by_key(|number| {
-            let member = self.member(*number);
-            member.map(|it| (it.standing.get() != Standing::In, !it.site.local))
+            let replica = self.replica(*number);
+            replica.map(|it| (it.sync_state.get() != SyncState::InSync, !it.info.local))
         });
         let name = node.name().to_string();
         let mut why: Option<Trouble> = None;
         for number in stores {
-            let Some((member, link)) = self.member(number).and_then(|it| Some((it, it.link()?)))
+            let Some((replica, connection)) = self
+                .replica(number)
+                .and_then(|it| Some((it, it.connection()?)))
             else {
                 why = Some(format!("there is no link to store {}", self.label(number)).into());
                 continue;
             };
-            match self.within(link.read(&name, 0, NODE as u64)).await {
+            match self.within(connection.read(&name, 0, NODE as u64)).await {
                 Ok(bytes) if node.is_of(&bytes) => return Ok(Some(bytes.freeze())),
                 Ok(_) => {
                     why = Some(
                         format!("store {} has something else there", self.label(number)).into(),
                     )
                 }
-                Err(LinkError::Absent(_)) => {}
-                Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why).into()),
+                Err(ConnectionError::Absent(_)) => {}
+                Err(ConnectionError::Fenced { why, .. }) => return Err(self.fence(why).into()),
                 Err(error) => {
-                    if error.ends_link() {
-                        member.lose(&link, false);
+                    if error.ends_connection() {
+                        replica.lose(&connection, false);
                     }
                     why = Some(error.into());
                 }
@@ -187,86 +189,92 @@ impl Core {
     }
 
     /// Stores for nodes, the one with most room first; those that should get none last.
-    fn node_homes(&self) -> Vec<&Member> {
-        let fit = |it: &&Member| {
-            let open = !self.is_shut(it.site.number) && it.link().is_some();
-            open && it.standing.get() == Standing::In
+    fn node_targets(&self) -> Vec<&Replica> {
+        let fit = |it: &&Replica| {
+            let open = !self.is_cordoned(it.info.number) && it.connection().is_some();
+            open && it.sync_state.get() == SyncState::InSync
         };
-        let mut all: Vec<&Member> = self.members.values().filter(fit).collect();
+        let mut all: Vec<&Replica> = self.replicas.values().filter(fit).collect();
         all.sort_by_key(|it| (self.is_last_resort(it), std::cmp::Reverse(it.free.get())));
         all
     }
 
     /// Is it drained or full?
-    fn is_last_resort(&self, member: &Member) -> bool {
-        let full = member.total.get() > Bytes(0) && member.free.get() < ROOM;
-        full || self.is_drained(member.site.number)
+    fn is_last_resort(&self, replica: &Replica) -> bool {
+        let full = replica.total.get() > Bytes(0) && replica.free.get() < ROOM;
+        full || self.is_drained(replica.info.number)
     }
 
     /// In how many failure domains nodes would be, written now.
     fn node_domains(&self, out: &BTreeMap<StoreNumber, Generation>) -> usize {
-        let homes = self.node_homes().into_iter();
-        let homes: Vec<&Member> = homes
-            .filter(|it| !out.contains_key(&it.site.number))
+        let targets = self.node_targets().into_iter();
+        let targets: Vec<&Replica> = targets
+            .filter(|it| !out.contains_key(&it.info.number))
             .collect();
         let count = |last: bool| {
-            let fit = homes.iter().filter(|it| last || !self.is_last_resort(it));
-            fit.map(|it| it.site.domain).collect::<BTreeSet<_>>().len()
+            let fit = targets.iter().filter(|it| last || !self.is_last_resort(it));
+            fit.map(|it| it.info.domain).collect::<BTreeSet<_>>().len()
         };
         let copies = usize::from(self.record.borrow().0.copies);
         count(false).max(count(true).min(copies)).min(COPIES_MAX)
     }
 
     async fn write_nodes(&self, nodes: &[NewNode]) -> Result<Stores, Trouble> {
-        let mut chosen: Vec<&Member> = Vec::new();
+        let mut chosen: Vec<&Replica> = Vec::new();
         let mut tried = BTreeSet::new();
         let mut why: Trouble = "no store is in sync and has a link".into();
         loop {
-            let mut next: Vec<&Member> = Vec::new();
-            for member in self.node_homes() {
-                let mut domains = chosen.iter().chain(&next).map(|it| it.site.domain);
-                let most = match self.is_last_resort(member) {
+            let mut next: Vec<&Replica> = Vec::new();
+            for replica in self.node_targets() {
+                let mut domains = chosen.iter().chain(&next).map(|it| it.info.domain);
+                let most = match self.is_last_resort(replica) {
                     true => usize::from(self.record.borrow().0.copies),
                     false => COPIES_MAX,
                 };
                 let more = chosen.len() + next.len() < most;
-                let fresh = !domains.any(|domain| domain == member.site.domain);
-                if more && fresh && tried.insert(member.site.number) {
-                    next.push(member);
+                let fresh = !domains.any(|domain| domain == replica.info.domain);
+                if more && fresh && tried.insert(replica.info.number) {
+                    next.push(replica);
                 }
             }
             if next.is_empty() {
                 break;
             }
-            let numbers: Vec<StoreNumber> = next.iter().map(|it| it.site.number).collect();
+            let numbers: Vec<StoreNumber> = next.iter().map(|it| it.info.number).collect();
             self.list_stores(&numbers).await?;
-            let writes = next.iter().map(|member| self.write_nodes_to(member, nodes));
+            let writes = next
+                .iter()
+                .map(|replica| self.write_nodes_to(replica, nodes));
             let answers = join_all(writes.collect::<Vec<_>>()).await;
-            for (member, answer) in next.iter().zip(answers) {
+            for (replica, answer) in next.iter().zip(answers) {
                 match answer {
-                    Ok(()) => chosen.push(member),
-                    Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why).into()),
+                    Ok(()) => chosen.push(replica),
+                    Err(ConnectionError::Fenced { why, .. }) => return Err(self.fence(why).into()),
                     Err(error) => why = error.into(),
                 }
             }
         }
         // A store that left the in-sync set meanwhile counts no more.
-        chosen.retain(|member| member.standing.get() == Standing::In);
-        let numbers: Vec<StoreNumber> = chosen.iter().map(|it| it.site.number).collect();
+        chosen.retain(|replica| replica.sync_state.get() == SyncState::InSync);
+        let numbers: Vec<StoreNumber> = chosen.iter().map(|it| it.info.number).collect();
         Stores::new(&numbers).ok_or(why)
     }
 
-    async fn write_nodes_to(&self, member: &Member, nodes: &[NewNode]) -> Result<(), LinkError> {
-        let Some(link) = member.link() else {
-            let why = format!("there is no link to store {}", member.site.name);
-            return Err(LinkError::Gone(why));
+    async fn write_nodes_to(
+        &self,
+        replica: &Replica,
+        nodes: &[NewNode],
+    ) -> Result<(), ConnectionError> {
+        let Some(connection) = replica.connection() else {
+            let why = format!("there is no link to store {}", replica.info.name);
+            return Err(ConnectionError::Gone(why));
         };
         for node in nodes {
             let name = node.name.to_string();
-            let write = link.write(&name, 0, node.bytes.clone(), Change::FUA.creating());
+            let write = connection.write(&name, 0, node.bytes.clone(), Change::FUA.creating());
             if let Err(error) = self.within(write).await {
-                if error.ends_link() {
-                    member.lose(&link, matches!(error, LinkError::Unknown(_)));
+                if error.ends_connection() {
+                    replica.lose(&connection, error.is_indeterminate());
                 }
                 return Err(error);
             }
@@ -332,9 +340,9 @@ impl Core {
 
     /// Would as many stores take nodes as there should be copies, without drained and full ones?
     pub(super) fn takes_nodes(&self) -> bool {
-        let homes = self.node_homes().into_iter();
-        let homes = homes.filter(|it| !self.is_last_resort(it));
-        let domains: BTreeSet<_> = homes.map(|it| it.site.domain).collect();
+        let targets = self.node_targets().into_iter();
+        let targets = targets.filter(|it| !self.is_last_resort(it));
+        let domains: BTreeSet<_> = targets.map(|it| it.info.domain).collect();
         domains.len() >= usize::from(self.record.borrow().0.copies)
     }
 
@@ -355,22 +363,22 @@ impl Core {
     }
 
     /// Copies nodes that a store should have and lost.
-    pub(super) async fn bring_nodes(&self, member: &Member) -> Result<(), String> {
-        let link = member.link().ok_or("its link broke")?;
-        let number = member.site.number;
+    pub(super) async fn resync_nodes(&self, replica: &Replica) -> Result<(), String> {
+        let connection = replica.connection().ok_or("its link broke")?;
+        let number = replica.info.number;
         let mut nodes = self.nodes.on(number);
-        nodes.extend(self.kept.nodes().on(number));
+        nodes.extend(self.older_images.nodes().on(number));
         for node in nodes {
             let name = node.name().to_string();
-            match self.within(link.stat(&name)).await {
+            match self.within(connection.stat(&name)).await {
                 Ok(stat) if stat.size == NODE as u64 => continue,
-                Ok(_) | Err(LinkError::Absent(_)) => {}
+                Ok(_) | Err(ConnectionError::Absent(_)) => {}
                 Err(error) => return Err(error.to_string()),
             }
             let bytes = self.read_node(&node).await.map_err(|why| why.to_string())?;
             // Gone everywhere: it was replaced meanwhile.
             let Some(bytes) = bytes else { continue };
-            let write = link.write(&name, 0, bytes, Change::FUA.creating());
+            let write = connection.write(&name, 0, bytes, Change::FUA.creating());
             self.within(write)
                 .await
                 .map_err(|error| error.to_string())?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! record -> epoch, writer, lease: compare-and-swap
-//!   -> seal every in-sync store with the epoch; fewer than `weakest` may fail -> out, by compare-and-swap
+//!   -> seal every in-sync store with the epoch; fewer than `redundancy_floor` may fail -> out, by compare-and-swap
 //!   -> the map, whole; what was allocated since its commit, by name -> bitmaps: which are unreconciled
 //!   -> the old writer's lease is over -> open
 //! ```
@@ -21,22 +21,20 @@ use std::rc::Rc;
 
 use base::Bytes;
 use env::sync::{Event, Semaphore, join_all};
-use store::{Caller, Change, Stat};
+use store::{Change, ClientTag, Stat};
 
 use super::age::Stamps;
-use super::dirty::{self, Dirty};
-use super::kept::Kept;
-use super::lease::Lease;
-use super::members::{Member, Standing};
+use super::dirty::Dirty;
+use super::lease::{Lease, writer_lease};
+use super::membership::{Replica, SyncState};
 use super::nodes::{self, InStores};
+use super::older_images::OlderImages;
 use super::repair::Repairing;
-use super::roster::Roster;
+use super::replicas::Replicas;
 use super::usage::Usage;
 use super::users::Users;
-use super::{Core, Placed, Settings, Site, Stand, Volume, VolumeError};
-use crate::choice::Choice;
-use crate::image::{ImageRecord, ImageState, Known, image_key};
-use crate::link::{Link, LinkError};
+use super::{Core, ExtentEntry, Phase, Settings, StoreInfo, Volume, VolumeError};
+use crate::image::tree::{ImageRecord, ImageState, Versioned, image_key};
 use crate::map::cache::Cache;
 use crate::map::reader::Reader;
 use crate::map::{Entry, Map};
@@ -45,13 +43,13 @@ use crate::names::{ExtentName, Generation, StoreNumber, VolumeId};
 use crate::record::{
     RecordError, VolumeRecord, VolumeState, Writer, extents, volume_key, writer_key,
 };
+use crate::replica::choice::Choice;
+use crate::replica::connect::{Connection, ConnectionError};
 
-/// Bytes of a bitmap read at once.
-const BITMAP_CHUNK: u64 = 1 << 20;
 /// Nodes of the map in memory: those of 2 TiB.
 const NODES: Bytes = Bytes::mib(32);
 /// No change of one object is longer.
-const PIECE_MAX: u64 = 1 << 20;
+const WRITE_MAX: u64 = 1 << 20;
 
 impl Volume {
     /// Opens a volume here, whichever writer has it now: that one is fenced.
@@ -63,7 +61,7 @@ impl Volume {
         id: VolumeId,
         meta: Rc<dyn MetaStore>,
         choice: Choice,
-        sites: Vec<Site>,
+        store_infos: Vec<StoreInfo>,
         settings: Settings,
     ) -> Result<Rc<Volume>, VolumeError> {
         let asked = env::clocks();
@@ -82,7 +80,7 @@ impl Volume {
             id,
             meta,
             choice,
-            sites,
+            store_infos,
             settings,
             (record, revision),
             head,
@@ -136,8 +134,8 @@ impl Volume {
                 waited,
             }),
         };
-        *core.stand.borrow_mut() = Stand::Closed;
-        core.news.notify_all();
+        *core.phase.borrow_mut() = Phase::Closed;
+        core.changed.notify_all();
         left
     }
 }
@@ -148,21 +146,6 @@ struct Taken {
     revision: Revision,
     /// The record as it was.
     before: VolumeRecord,
-}
-
-/// A lease that every node sees, for the writer of a volume.
-pub(super) async fn writer_lease(
-    meta: &dyn MetaStore,
-    settings: &Settings,
-) -> Result<LeaseId, MetaError> {
-    let lease = meta.lease(settings.lease).await?;
-    let put = Op::Put {
-        key: writer_key(lease.0),
-        value: settings.node.clone().into_bytes(),
-        lease: Some(lease),
-    };
-    meta.txn(Vec::new(), vec![put]).await?;
-    Ok(lease)
 }
 
 /// Makes this node the writer.
@@ -245,7 +228,7 @@ async fn take(
 async fn head_of(
     record: &VolumeRecord,
     meta: &dyn MetaStore,
-) -> Result<Known<ImageRecord>, VolumeError> {
+) -> Result<Versioned<ImageRecord>, VolumeError> {
     let volume = record.id;
     let failed = |source: MetaError| VolumeError::Meta { volume, source };
     let found = meta.get(&image_key(record.head)).await.map_err(failed)?;
@@ -256,7 +239,7 @@ async fn head_of(
         let why = format!("it is no head of volume {volume}");
         return Err(RecordError::malformed(&image_key(record.head), why).into());
     }
-    Ok(Known {
+    Ok(Versioned {
         record: head,
         changed: Some(found.changed),
     })
@@ -268,10 +251,10 @@ impl Core {
         id: VolumeId,
         meta: Rc<dyn MetaStore>,
         choice: Choice,
-        sites: Vec<Site>,
+        store_infos: Vec<StoreInfo>,
         settings: Settings,
         record: (VolumeRecord, Revision),
-        head: Known<ImageRecord>,
+        head: Versioned<ImageRecord>,
         below: Rc<InStores>,
     ) -> Result<Core, VolumeError> {
         let refuse = |why: &str| VolumeError::Settings {
@@ -280,74 +263,73 @@ impl Core {
         };
         let lease = Lease::new(settings.margin);
         if settings.margin >= settings.lease {
-            return Err(refuse(
-                "the margin takes up the whole lease; make it shorter",
-            ));
+            let why = "the margin takes up the whole lease; make it shorter";
+            return Err(refuse(why));
         }
-        let mark = record.0.epoch;
+        let token = record.0.epoch;
         let reader = Reader::new(below, Cache::new(NODES));
         let (root, since) = (head.record.root, head.record.since);
         let map = Map::open(reader, id, root, extents(head.record.size), since);
-        let members = Roster::default();
-        for site in sites {
-            if !members.add(Member::new(site, mark)) {
+        let replicas = Replicas::default();
+        for info in store_infos {
+            if !replicas.add(Replica::new(info, token)) {
                 return Err(refuse("a store is named twice"));
             }
         }
         for number in record.0.out.keys() {
-            if let Some(member) = members.get(number) {
-                member.standing.set(Standing::Out);
+            if let Some(replica) = replicas.get(number) {
+                replica.sync_state.set(SyncState::Out);
             }
         }
         Ok(Core {
             id,
-            guard: format!("g/{id}"),
+            fence_name: format!("g/{id}"),
             key: volume_key(id),
             drained: RefCell::new(settings.drained.clone()),
-            unlisting: RefCell::default(),
+            cordoned: RefCell::default(),
             gone: RefCell::default(),
             freeing: RefCell::default(),
-            bound: RefCell::default(),
-            users: Users::new(Caller {
+            pending_placements: RefCell::default(),
+            users: Users::new(ClientTag {
                 origin: settings.origin,
                 penalties: settings.penalties,
             }),
             settings,
             meta,
             choice,
-            members,
-            piece: Cell::new(PIECE_MAX),
+            replicas,
+            write_max: Cell::new(WRITE_MAX),
             record: RefCell::new(record),
             head: RefCell::new(head),
             changing: Semaphore::new(1),
             map,
-            nodes: nodes::Known::default(),
-            kept: Kept::default(),
+            nodes: nodes::NodeTable::default(),
+            older_images: OlderImages::default(),
             committing: Semaphore::new(1),
-            unsaid: RefCell::default(),
+            uncommitted: RefCell::default(),
             writing: RefCell::default(),
             written: RefCell::default(),
-            owed: RefCell::default(),
-            floor: Cell::new(root.generation.max(since)),
+            deferred_frees: RefCell::default(),
+            scan_floor: Cell::new(root.generation.max(since)),
             extents: RefCell::default(),
-            doubtful: RefCell::default(),
+            unreconciled: RefCell::default(),
             ranges: Rc::default(),
             turns: Rc::default(),
-            evening: RefCell::default(),
-            settling: RefCell::default(),
+            rereplicating: RefCell::default(),
+            reconciling: RefCell::default(),
             dirty: Dirty::new(BTreeSet::new()),
             stamps: Stamps::default(),
             repairing: Repairing::default(),
             under_way: RefCell::default(),
             floors: RefCell::default(),
-            record_in_doubt: Cell::new(false),
+            record_indeterminate: Cell::new(false),
             lease,
-            stand: RefCell::new(Stand::Open),
-            news: Event::default(),
-            figures: Cell::default(),
+            phase: RefCell::new(Phase::Open),
+            changed: Event::default(),
+            counters: Cell::default(),
             usage: Usage::new(),
             #[cfg(test)]
-            planted: Cell::new(None),
+            mutated: Cell::new(None),
         })
     }
 
@@ -355,14 +337,15 @@ impl Core {
     async fn begin_with(self: &Rc<Self>, before: &VolumeRecord) -> Result<(), VolumeError> {
         self.learn_ages(before);
         let sealed = self.seal(before).await?;
-        let doubtful = self.recover(&sealed).await?;
-        if let Err(error) = self.read_kept().await {
+        let unreconciled = self.recover(&sealed).await?;
+        if let Err(error) = self.read_older_images().await {
             // Until it is, no store leaves the in-sync set that something older may need.
             tracing::warn!(volume = %self.id, %error, "what older images have is not known yet");
         }
-        self.dirty.preset(doubtful.clone());
-        *self.doubtful.borrow_mut() = doubtful.into_iter().map(|index| (index, 1)).collect();
-        self.settle_homes().await
+        self.dirty.preset(unreconciled.clone());
+        *self.unreconciled.borrow_mut() =
+            unreconciled.into_iter().map(|index| (index, 1)).collect();
+        self.write_all_bits().await
     }
 
     /// After an opening that failed the record names the writer that it named before: nothing was answered by this one, and
@@ -385,26 +368,23 @@ impl Core {
     async fn seal(
         &self,
         before: &VolumeRecord,
-    ) -> Result<Vec<(StoreNumber, Rc<dyn Link>)>, VolumeError> {
-        let needed = self.members.values().filter(|member| member.is_needed());
-        let opened =
-            needed.map(|member| async move { (member.site.number, self.open_link(member).await) });
+    ) -> Result<Vec<(StoreNumber, Rc<dyn Connection>)>, VolumeError> {
+        let needed = self.replicas.values().filter(|replica| replica.is_needed());
+        let opened = needed.map(|replica| async move {
+            (replica.info.number, self.open_connection(replica).await)
+        });
         let listed = before.stores.clone();
         let is_used = |number: &StoreNumber| listed.as_ref().is_none_or(|it| it.contains(number));
         let mut sealed = Vec::new();
-        // What may have something and was not named cannot be sealed either.
-        let unnamed = listed.iter().flatten().filter(|number| {
-            !before.out.contains_key(number) && !self.members.contains_key(number)
-        });
-        let mut missing: Vec<StoreNumber> = unnamed.copied().collect();
+        let mut missing = unnamed(self, before);
         let mut why = match missing.is_empty() {
             true => String::new(),
             false => "not all stores that may have something of it were named".to_owned(),
         };
-        for (number, link) in join_all(opened.collect::<Vec<_>>()).await {
-            match link {
-                Ok(link) => sealed.push((number, link)),
-                Err(LinkError::Fenced { found, why }) => {
+        for (number, connection) in join_all(opened.collect::<Vec<_>>()).await {
+            match connection {
+                Ok(connection) => sealed.push((number, connection)),
+                Err(ConnectionError::Fenced { found, why }) => {
                     return Err(self.behind(number, found, why).await);
                 }
                 // It has nothing, and is used when it answers.
@@ -417,26 +397,21 @@ impl Core {
                 }
             }
         }
-        let weakest = self.record.borrow().0.weakest;
-        let nobody = sealed.is_empty() && listed.as_ref().is_none_or(|it| !it.is_empty());
-        if missing.len() >= usize::from(weakest) || nobody {
-            return Err(VolumeError::Offline {
-                volume: self.id,
-                weakest,
-                missing: self.labels(&missing),
-                why,
-            });
+        let redundancy_floor = self.record.borrow().0.redundancy_floor;
+        let none_sealed = sealed.is_empty() && listed.as_ref().is_none_or(|it| !it.is_empty());
+        if missing.len() >= usize::from(redundancy_floor) || none_sealed {
+            return Err(self.offline(why, &missing));
         }
-        for (number, link) in &sealed {
-            let member = self.member(*number).expect("just sealed");
-            member.set_link(Rc::clone(link));
+        for (number, connection) in &sealed {
+            let replica = self.replica(*number).expect("just sealed");
+            replica.set_connection(Rc::clone(connection));
         }
         sealed.retain(|(number, _)| is_used(number));
         if missing.is_empty() {
             return Ok(sealed);
         }
-        // All that was answered has the mark of the generation before this opening at most, and they have it; what was under
-        // way is unreconciled, and will be marked anew.
+        // All that was answered has the stamp of the generation before this opening at most, and they have it; what was under
+        // way is unreconciled, and will be stamped anew.
         self.change_record(|record| {
             let mut anything = false;
             for number in &missing {
@@ -444,14 +419,14 @@ impl Core {
                 record.out.entry(*number).or_insert(before.generation);
             }
             if anything {
-                record.weakest -= missing.len() as u8;
+                record.redundancy_floor -= missing.len() as u8;
             }
             Ok(anything)
         })
         .await?;
         for number in &missing {
-            if let Some(member) = self.member(*number) {
-                member.standing.set(Standing::Out);
+            if let Some(replica) = self.replica(*number) {
+                replica.sync_state.set(SyncState::Out);
             }
         }
         Ok(sealed)
@@ -460,40 +435,40 @@ impl Core {
     /// Finds out which stores have which extent, and which extents are unreconciled.
     async fn recover(
         &self,
-        sealed: &[(StoreNumber, Rc<dyn Link>)],
+        sealed: &[(StoreNumber, Rc<dyn Connection>)],
     ) -> Result<BTreeSet<u32>, VolumeError> {
-        let failed = |why: LinkError| match why {
-            LinkError::Fenced { why, .. } => self.fence(why),
+        let failed = |why: ConnectionError| match why {
+            ConnectionError::Fenced { why, .. } => self.fence(why),
             // Tried again as a whole: the store leaves the in-sync set then, or answers.
-            other => self.offline(other.to_string()),
+            other => self.offline(other.to_string(), &[]),
         };
         let most = extents(self.size().0);
         let root = self.map.root();
         let walked = self.walk(root, &BTreeSet::new()).await;
-        let walked = walked.map_err(|error| self.offline(error.to_string()))?;
+        let walked = walked.map_err(|error| self.offline(error.to_string(), &[]))?;
         self.nodes.add(walked.nodes);
         let entries = walked.entries.into_iter();
         let placed = entries.filter(|(index, _)| *index < most).map(hydrated);
         *self.extents.borrow_mut() = placed.collect();
         let mut found: BTreeMap<u32, (ExtentName, Vec<StoreNumber>)> = BTreeMap::new();
-        let mut doubtful = BTreeSet::new();
-        for (number, link) in sealed {
+        let mut unreconciled = BTreeSet::new();
+        for (number, connection) in sealed {
             // What was named before is in the map, or of no use.
             let mut after = Some(ExtentName::before(self.id, root.generation.next()));
             loop {
                 let prefix = ExtentName::prefix(self.id);
-                let part = self.within(link.list(&prefix, after.as_deref())).await;
-                let part = part.map_err(failed)?;
-                // What was not copied to its end has the mark 0: it does not count as a copy.
+                let part = connection.list(&prefix, after.as_deref());
+                let part = self.within(part).await.map_err(failed)?;
+                // What was not copied to its end has the stamp 0: it does not count as a copy.
                 let ours = |stat: &&Stat| ExtentName::parse(&stat.name).is_some();
-                for part in part.objects.iter().filter(ours).filter(|it| it.mark == 0) {
-                    let gone = self.within(link.delete(&part.name, Change::default()));
+                for part in part.objects.iter().filter(ours).filter(|it| it.stamp == 0) {
+                    let gone = self.within(connection.delete(&part.name, Change::default()));
                     gone.await.map_err(failed)?;
                 }
-                let whole = part.objects.iter().filter(|stat| stat.mark > 0);
+                let whole = part.objects.iter().filter(|stat| stat.stamp > 0);
                 for name in whole.filter_map(|stat| ExtentName::parse(&stat.name)) {
                     if name.index < most {
-                        Core::gather(&mut found, name, *number);
+                        gather(&mut found, name, *number);
                     }
                 }
                 match part.next {
@@ -501,30 +476,30 @@ impl Core {
                     None => break,
                 }
             }
-            doubtful.extend(self.bitmap(link, most).await.map_err(failed)?);
+            unreconciled.extend(self.bitmap(connection, most).await.map_err(failed)?);
         }
         self.enter_found(found).await?;
-        doubtful.retain(|index| self.extents.borrow().contains_key(index));
+        unreconciled.retain(|index| self.extents.borrow().contains_key(index));
         self.change_record(|record| {
             // It grows when the bitmap replicas have the bits of what is unreconciled.
-            let weakest = self.weakest(&record.out, record.copies).max(1);
-            let weakest = weakest.min(record.weakest.max(1));
-            let mut changes = record.weakest != weakest;
-            record.weakest = weakest;
+            let redundancy_floor = self.redundancy_floor(&record.out, record.copies).max(1);
+            let redundancy_floor = redundancy_floor.min(record.redundancy_floor.max(1));
+            let mut changes = record.redundancy_floor != redundancy_floor;
+            record.redundancy_floor = redundancy_floor;
             // Before anything is answered: a disk that is put back beyond this opening is noticed.
             changes |= self.note_ages(record);
             if record.stores.is_none() {
-                let all = self.members.keys().chain(record.out.keys());
+                let all = self.replicas.keys().chain(record.out.keys());
                 record.stores = Some(all.copied().collect());
                 changes = true;
             }
             Ok(changes)
         })
         .await?;
-        Ok(doubtful)
+        Ok(unreconciled)
     }
 
-    /// A store has a greater mark than this opening: another one's, or the record is an old one.
+    /// A store has a greater token than this opening: another one's, or the record is an old one.
     async fn behind(&self, store: StoreNumber, found: u64, why: String) -> VolumeError {
         let now = match self.meta.get(&self.key).await {
             Ok(now) => now,
@@ -537,14 +512,14 @@ impl Core {
         if found <= generation.0 {
             return self.fence(why);
         }
-        // Else each try would come closer to the store's mark, until one opens the volume by an old list of out stores.
-        let told = self.change_record(|record| {
+        // Else each try would come closer to the store's token, until one opens the volume by an old list of out stores.
+        let noted = self.change_record(|record| {
             record.older_than = Some(Generation(found));
             // A writer that is still waited for is so when the fence was put right, too.
             record.writer = record.writer.take().filter(|it| it.waits);
             Ok(true)
         });
-        match told.await {
+        match noted.await {
             Ok(()) if self.record.borrow().0.is_beyond_reason(found) => VolumeError::Sealed {
                 volume: self.id,
                 generation,
@@ -561,11 +536,11 @@ impl Core {
         }
     }
 
-    fn offline(&self, why: String) -> VolumeError {
+    fn offline(&self, why: String, missing: &[StoreNumber]) -> VolumeError {
         VolumeError::Offline {
             volume: self.id,
-            weakest: self.record.borrow().0.weakest,
-            missing: Vec::new(),
+            redundancy_floor: self.record.borrow().0.redundancy_floor,
+            missing: self.labels(missing),
             why,
         }
     }
@@ -586,7 +561,7 @@ impl Core {
                     found: name.born.0,
                 });
             }
-            let placed = Placed::new(name, stores, false);
+            let placed = ExtentEntry::new(name, stores, false);
             // Over a single object stands an overlay: what takes the place of two has all that both had.
             let below = self.placed(index).filter(|below| below.base().is_none());
             *placed.base.borrow_mut() = below;
@@ -598,55 +573,10 @@ impl Core {
         Ok(())
     }
 
-    /// What listings of in-sync stores say of the extents: the one allocated last, and which stores have it.
-    fn gather(
-        found: &mut BTreeMap<u32, (ExtentName, Vec<StoreNumber>)>,
-        name: ExtentName,
-        store: StoreNumber,
-    ) {
-        let entry = found.entry(name.index).or_insert((name, Vec::new()));
-        if name.born > entry.0.born {
-            *entry = (name, Vec::new());
-        }
-        if name == entry.0 {
-            entry.1.push(store);
-        }
-    }
-
-    /// The extents that a store's bitmap names; of a page that cannot be read, all.
-    async fn bitmap(&self, link: &Rc<dyn Link>, most: u32) -> Result<BTreeSet<u32>, LinkError> {
-        let object = dirty::object(self.id);
-        let mut set = BTreeSet::new();
-        let end = u64::from(most).div_ceil(8);
-        let mut at = 0;
-        let mut chunk = BITMAP_CHUNK;
-        while at < end {
-            let read = link.read(&object, at, chunk.min(end - at));
-            match self.within(read).await {
-                Ok(bytes) => {
-                    set.extend(Dirty::parse(&bytes, at).filter(|index| *index < most));
-                }
-                Err(LinkError::Absent(_)) => return Ok(set),
-                Err(LinkError::Damaged(_)) if chunk > dirty::PAGE => {
-                    chunk = dirty::PAGE;
-                    continue;
-                }
-                Err(LinkError::Damaged(why)) => {
-                    tracing::warn!(volume = %self.id, why, "a page of a bitmap: all its extents are unreconciled");
-                    let first = (at * 8) as u32;
-                    set.extend(first..most.min(first + dirty::BITS));
-                }
-                Err(error) => return Err(error),
-            }
-            at += chunk;
-        }
-        Ok(set)
-    }
-
     /// Leaves nothing for the next opening: neither a map to be found by names, nor unreconciled extents, nor a writer.
     async fn leave_clean(&self) -> Result<(), VolumeError> {
         // Unacknowledged extents may be on no store, and a reader of the map cannot know.
-        self.drop_young().await?;
+        self.drop_unacknowledged().await?;
         let committed = self.commit().await;
         let cleared = self.clear_dirty(true).await;
         committed.and(cleared)?;
@@ -662,25 +592,47 @@ impl Core {
 
     /// The background work from now on.
     fn start(self: &Rc<Self>) {
-        env::spawn(Rc::clone(self).keep_links());
+        env::spawn(Rc::clone(self).keep_connected());
         env::spawn(Rc::clone(self).keep_clean());
         env::spawn(Rc::clone(self).keep_committed());
         env::spawn(Rc::clone(self).keep_stamped());
         env::spawn(Rc::clone(self).keep_drained());
         env::spawn(Rc::clone(self).keep_repaired());
-        for number in self.members.keys() {
+        for number in self.replicas.keys() {
             self.start_with(*number);
         }
     }
 }
 
+/// What listings of in-sync stores say of the extents: the one allocated last, and which stores have it.
+fn gather(
+    found: &mut BTreeMap<u32, (ExtentName, Vec<StoreNumber>)>,
+    name: ExtentName,
+    store: StoreNumber,
+) {
+    let entry = found.entry(name.index).or_insert((name, Vec::new()));
+    if name.born > entry.0.born {
+        *entry = (name, Vec::new());
+    }
+    if name == entry.0 {
+        entry.1.push(store);
+    }
+}
+
+/// Stores that may have something of the volume and were not named: they cannot be sealed either.
+fn unnamed(core: &Core, before: &VolumeRecord) -> Vec<StoreNumber> {
+    let listed = before.stores.iter().flatten();
+    let known = |it: &StoreNumber| before.out.contains_key(it) || core.replicas.contains_key(it);
+    listed.filter(|it| !known(it)).copied().collect()
+}
+
 /// An extent as the map has it.
-fn hydrated((index, entry): (u32, Entry)) -> (u32, Rc<Placed>) {
+fn hydrated((index, entry): (u32, Entry)) -> (u32, Rc<ExtentEntry>) {
     let stores = entry.top.stores.as_slice().to_vec();
-    let placed = Placed::new(entry.top.name(index), stores, false);
+    let placed = ExtentEntry::new(entry.top.name(index), stores, false);
     *placed.base.borrow_mut() = entry.base.map(|base| {
         let stores = base.stores.as_slice().to_vec();
-        Placed::new(base.name(index), stores, false)
+        ExtentEntry::new(base.name(index), stores, false)
     });
     (index, placed)
 }

@@ -21,12 +21,12 @@ use base::{Buf, View};
 use env::sync::join_all;
 use store::Change;
 
-use super::io::{Piece, Tried};
-use super::members::{Member, Standing};
+use super::io::{ExtentRange, Tried};
+use super::membership::{Replica, SyncState};
 use super::users::UserId;
-use super::{Core, Placed, VolumeError};
-use crate::link::{Link, LinkError};
+use super::{Core, ExtentEntry, VolumeError};
 use crate::names::{EXTENT, ExtentName, filling};
+use crate::replica::connect::{Connection, ConnectionError};
 
 /// The unit in which an overlay is filled.
 pub(super) const BLOCK: u64 = 64 << 10;
@@ -41,20 +41,20 @@ fn touched(from: u64, len: u64) -> u64 {
 
 impl Core {
     /// Does another image have it too?
-    pub(super) fn is_shared(&self, placed: &Placed) -> bool {
+    pub(super) fn is_shared(&self, placed: &ExtentEntry) -> bool {
         let since = self.head.borrow().record.since;
         placed.name.owner != self.id || placed.name.born <= since
     }
 
     /// What is filled before it gets its name, or takes the place of what has it.
-    pub(super) fn beside(&self, placed: &Placed) -> String {
+    pub(super) fn beside(&self, placed: &ExtentEntry) -> String {
         filling(&placed.object, self.id)
     }
 
     /// Must the extent have an object of its own, or has it one that no other image has, for a change of it?
     pub(super) fn begins(&self, index: u32) -> bool {
         let placed = self.placed(index);
-        placed.is_none_or(|placed| placed.young.get() || self.is_shared(&placed))
+        placed.is_none_or(|placed| placed.unacknowledged.get() || self.is_shared(&placed))
     }
 
     /// Is it an overlay?
@@ -65,39 +65,44 @@ impl Core {
     // --- which blocks ---------------------------------------------------------------------------------------
 
     /// The blocks that an overlay has; those of the caller's range stay as they are.
-    async fn blocks(&self, placed: &Placed) -> Result<u64, VolumeError> {
+    async fn blocks(&self, placed: &ExtentEntry) -> Result<u64, VolumeError> {
         while !placed.blocks.are_known() {
-            let doubts = placed.blocks.doubts.get();
+            let times_forgotten = placed.blocks.times_forgotten.get();
             let found = self.look_for_blocks(placed).await?;
-            if placed.blocks.doubts.get() == doubts {
+            if placed.blocks.times_forgotten.get() == times_forgotten {
                 placed.blocks.add(found);
                 placed.blocks.known.set(true);
-            } else if self.is_doubtful(placed.name.index) {
-                let why = LinkError::Gone("which blocks it has is unknown".to_owned());
+            } else if self.is_unreconciled(placed.name.index) {
+                let why = ConnectionError::Gone("which blocks it has is unknown".to_owned());
                 return Err(self.no_copy(placed.name.index, &why));
             }
         }
         Ok(placed.blocks.has.get())
     }
 
-    async fn look_for_blocks(&self, placed: &Placed) -> Result<u64, VolumeError> {
+    async fn look_for_blocks(&self, placed: &ExtentEntry) -> Result<u64, VolumeError> {
         let numbers = placed.stores.borrow().clone();
-        let fit = |it: &&Member| it.standing.get() == Standing::In;
-        let members = numbers.iter().filter_map(|number| self.member(*number));
-        let mut why = LinkError::Gone("none of its in-sync stores can be reached".to_owned());
-        for member in members.filter(fit) {
-            let Some(link) = member.link() else { continue };
-            match self.within(link.extents(&placed.object, 0, EXTENT)).await {
+        let fit = |it: &&Replica| it.sync_state.get() == SyncState::InSync;
+        let replicas = numbers.iter().filter_map(|number| self.replica(*number));
+        let mut why = ConnectionError::Gone("none of its in-sync stores can be reached".to_owned());
+        for replica in replicas.filter(fit) {
+            let Some(connection) = replica.connection() else {
+                continue;
+            };
+            match self
+                .within(connection.extents(&placed.object, 0, EXTENT))
+                .await
+            {
                 Ok(extents) => {
                     let data = extents.iter().filter(|it| it.data && it.len > 0);
                     return Ok(data.fold(0, |mask, it| mask | touched(it.offset, it.len)));
                 }
                 // The first change of it was never answered, and reached no store.
-                Err(LinkError::Absent(_)) if placed.young.get() => return Ok(0),
-                Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
+                Err(ConnectionError::Absent(_)) if placed.unacknowledged.get() => return Ok(0),
+                Err(ConnectionError::Fenced { why, .. }) => return Err(self.fence(why)),
                 Err(error) => {
-                    if error.ends_link() {
-                        member.lose(&link, false);
+                    if error.ends_connection() {
+                        replica.lose(&connection, false);
                     }
                     why = error;
                 }
@@ -111,14 +116,14 @@ impl Core {
     /// A piece of an extent, from the layers that hold it: its first bytes, and zeroes behind them.
     pub(super) async fn read_layers(
         self: &Rc<Self>,
-        placed: &Rc<Placed>,
-        piece: Piece,
+        placed: &Rc<ExtentEntry>,
+        piece: ExtentRange,
     ) -> Result<Buf, VolumeError> {
         let Some(base) = placed.base() else {
             return self.read_copy(placed, piece).await;
         };
         let has = self.blocks(placed).await?;
-        let mut runs: Vec<(bool, Piece)> = Vec::new();
+        let mut runs: Vec<(bool, ExtentRange)> = Vec::new();
         let mut at = piece.from;
         while at < piece.from + piece.len {
             let len = (BLOCK - at % BLOCK).min(piece.from + piece.len - at);
@@ -127,7 +132,7 @@ impl Core {
                 Some((before, run)) if *before == own => run.len += len,
                 _ => runs.push((
                     own,
-                    Piece {
+                    ExtentRange {
                         from: at,
                         len,
                         ..piece
@@ -153,17 +158,17 @@ impl Core {
     /// Changes an overlay; zeroes (`None`) are written. The piece's blocks are the caller's alone.
     pub(super) async fn change_overlay(
         self: &Rc<Self>,
-        placed: &Rc<Placed>,
-        piece: Piece,
+        placed: &Rc<ExtentEntry>,
+        piece: ExtentRange,
         data: Option<View>,
     ) -> Result<Tried, VolumeError> {
-        let longest = self.piece.get();
+        let longest = self.write_max.get();
         let deadline = env::now() + self.settings.deadline;
         let mut too_few = None;
         let mut done = 0;
         while done < piece.len {
             let from = piece.from + done;
-            let part = Piece {
+            let part = ExtentRange {
                 from,
                 len: (longest - from % longest).min(piece.len - done),
                 ..piece
@@ -182,7 +187,9 @@ impl Core {
                     Err(error) if !error.passes() => return Err(error),
                     // What is done of it already must not be done again when others were there.
                     other if done == 0 => return other,
-                    Ok(Tried::Again(error) | Tried::InDoubt(error) | Tried::GivenUp(error))
+                    Ok(
+                        Tried::Again(error) | Tried::Indeterminate(error) | Tried::GivenUp(error),
+                    )
                     | Err(error) => match self.is_late(deadline, &error) {
                         false => self.pause(&mut tries).await,
                         true => return Ok(Tried::GivenUp(error)),
@@ -205,8 +212,8 @@ impl Core {
 
     async fn change_part(
         self: &Rc<Self>,
-        placed: &Rc<Placed>,
-        part: Piece,
+        placed: &Rc<ExtentEntry>,
+        part: ExtentRange,
         data: Option<View>,
     ) -> Result<Tried, VolumeError> {
         let (part, bytes) = self.whole_blocks(placed, part, data).await?;
@@ -220,10 +227,10 @@ impl Core {
     /// The piece and its bytes, with the rest of the blocks at its ends that the overlay lacks.
     async fn whole_blocks(
         self: &Rc<Self>,
-        placed: &Rc<Placed>,
-        piece: Piece,
+        placed: &Rc<ExtentEntry>,
+        piece: ExtentRange,
         data: Option<View>,
-    ) -> Result<(Piece, View), VolumeError> {
+    ) -> Result<(ExtentRange, View), VolumeError> {
         let has = self.blocks(placed).await?;
         let lacks = |at: u64| has & (1 << (at / BLOCK)) == 0;
         let end = piece.from + piece.len;
@@ -241,13 +248,13 @@ impl Core {
         let mut whole = Buf::zeroed((last - first) as usize);
         let base = placed.base().expect("it is an overlay");
         #[cfg(test)]
-        let skips = self.planted(super::Bug::HalfBlock);
+        let skips = self.mutated(super::Mutation::HalfBlock);
         #[cfg(not(test))]
         let skips = false;
         for (from, to) in [(first, piece.from), (end, last)] {
             if from < to && !skips {
                 let len = to - from;
-                let part = Piece { from, len, ..piece };
+                let part = ExtentRange { from, len, ..piece };
                 let rest = self.read_copy(&base, part).await?;
                 whole[(from - first) as usize..][..rest.len()].copy_from_slice(&rest);
             }
@@ -255,7 +262,7 @@ impl Core {
         if let Some(data) = data {
             whole[(piece.from - first) as usize..][..data.len()].copy_from_slice(&data);
         }
-        let wide = Piece {
+        let wide = ExtentRange {
             from: first,
             len: last - first,
             ..piece
@@ -269,20 +276,20 @@ impl Core {
     pub(super) async fn merge(
         self: &Rc<Self>,
         index: u32,
-        both: &Rc<Placed>,
-    ) -> Result<Rc<Placed>, VolumeError> {
+        both: &Rc<ExtentEntry>,
+    ) -> Result<Rc<ExtentEntry>, VolumeError> {
         if self.is_forgotten(index) {
             self.commit().await?;
         }
         let stores = self.choose_with_room(EXTENT, UserId::OWN).await?;
-        let _bound = self.bound_for(&stores);
+        let _pending = self.pending_placement(&stores);
         self.list_stores(&stores).await?;
-        let members = stores.iter().filter_map(|number| self.member(*number));
-        let copies: Vec<(&Member, Rc<dyn Link>)> =
-            members.filter_map(|it| Some((it, it.link()?))).collect();
+        let replicas = stores.iter().filter_map(|number| self.replica(*number));
+        let linked = replicas.filter_map(|it| Some((it, it.connection()?)));
+        let copies: Vec<(&Replica, Rc<dyn Connection>)> = linked.collect();
+        let gone = |why: &str| self.no_copy(index, &ConnectionError::Gone(why.to_owned()));
         if copies.len() < stores.len() {
-            let why = LinkError::Gone("a link broke".to_owned());
-            return Err(self.no_copy(index, &why));
+            return Err(gone("a link broke"));
         }
         let beside = self.beside(both);
         self.fill(index, both, &copies, &beside).await?;
@@ -290,33 +297,30 @@ impl Core {
         let under_way = self.begin();
         let name = ExtentName {
             owner: self.id,
-            born: under_way.mark,
+            born: under_way.stamp,
             index,
         };
-        let numbers = copies.iter().map(|(it, _)| it.site.number).collect();
-        let merged = Placed::new(name, numbers, false);
+        let numbers = copies.iter().map(|(it, _)| it.info.number).collect();
+        let merged = ExtentEntry::new(name, numbers, false);
         let change = Change {
-            mark: Some(under_way.mark.0),
+            stamp: Some(under_way.stamp.0),
             ..Change::FUA
         };
-        let named = copies.iter().map(|(member, link)| {
-            let rename = link.rename(&beside, &merged.object, true, change);
-            self.of(member, link, rename)
+        let named = copies.iter().map(|(replica, connection)| {
+            let rename = connection.rename(&beside, &merged.object, true, change);
+            self.of(replica, connection, rename)
         });
         let named = join_all(named.collect::<Vec<_>>()).await;
-        let named = named.into_iter().collect::<Result<Vec<()>, LinkError>>();
+        let named: Result<Vec<()>, ConnectionError> = named.into_iter().collect();
         // A store that went out meanwhile may have come back already, and had it deleted as an orphan.
-        let still = || copies.iter().all(|(member, link)| member.is_in_by(link));
+        let still = || copies.iter().all(|(it, by)| it.is_in_by(by));
         let entered = match named {
             Ok(_) => match self.enter_if(index, &merged, still).await {
                 Ok(true) => Ok(()),
-                Ok(false) => {
-                    let why = LinkError::Gone("a store went out meanwhile".to_owned());
-                    Err(self.no_copy(index, &why))
-                }
+                Ok(false) => Err(gone("a store went out meanwhile")),
                 Err(error) => Err(error),
             },
-            Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
+            Err(ConnectionError::Fenced { why, .. }) => return Err(self.fence(why)),
             Err(error) => Err(self.no_copy(index, &error)),
         };
         if let Err(error) = entered {
@@ -327,7 +331,7 @@ impl Core {
         }
         merged.uncounted.set(true);
         self.extents.borrow_mut().insert(index, Rc::clone(&merged));
-        self.count(|figures| figures.merged += 1);
+        self.count(|counters| counters.merged += 1);
         Ok(merged)
     }
 
@@ -335,34 +339,40 @@ impl Core {
     async fn fill(
         self: &Rc<Self>,
         index: u32,
-        both: &Rc<Placed>,
-        copies: &[(&Member, Rc<dyn Link>)],
+        both: &Rc<ExtentEntry>,
+        copies: &[(&Replica, Rc<dyn Connection>)],
         beside: &str,
     ) -> Result<(), VolumeError> {
-        let failed = |answers: Vec<Result<(), LinkError>>| {
-            let all = answers.into_iter().collect::<Result<Vec<()>, LinkError>>();
+        let failed = |answers: Vec<Result<(), ConnectionError>>| {
+            let all = answers
+                .into_iter()
+                .collect::<Result<Vec<()>, ConnectionError>>();
             all.map(drop).map_err(|error| match error {
-                LinkError::Fenced { why, .. } => self.fence(why),
+                ConnectionError::Fenced { why, .. } => self.fence(why),
                 error => self.no_copy(index, &error),
             })
         };
-        let made = copies.iter().map(|(member, link)| async move {
+        let made = copies.iter().map(|(replica, connection)| async move {
             match self
-                .of(member, link, link.delete(beside, Change::default()))
+                .of(
+                    replica,
+                    connection,
+                    connection.delete(beside, Change::default()),
+                )
                 .await
             {
-                Ok(()) | Err(LinkError::Absent(_)) => {}
+                Ok(()) | Err(ConnectionError::Absent(_)) => {}
                 Err(error) => return Err(error),
             }
-            let create = link.create(beside, Change::default());
-            self.of(member, link, create).await
+            let create = connection.create(beside, Change::default());
+            self.of(replica, connection, create).await
         });
         failed(join_all(made.collect::<Vec<_>>()).await)?;
-        let step = CHUNK.min(self.piece.get());
+        let step = CHUNK.min(self.write_max.get());
         for from in (0..EXTENT).step_by(step as usize) {
             let len = step.min(EXTENT - from);
             let user = UserId::OWN;
-            let part = Piece {
+            let part = ExtentRange {
                 index,
                 from,
                 len,
@@ -373,27 +383,27 @@ impl Core {
                 continue;
             }
             let data = data.freeze();
-            let writes = copies.iter().map(|(member, link)| {
-                let write = link.write(beside, from, data.clone(), Change::default());
-                self.of(member, link, write)
+            let writes = copies.iter().map(|(replica, connection)| {
+                let write = connection.write(beside, from, data.clone(), Change::default());
+                self.of(replica, connection, write)
             });
             failed(join_all(writes.collect::<Vec<_>>()).await)?;
         }
         Ok(())
     }
 
-    /// One change at a store, whose link is of no more use if it ends it.
+    /// One change at a store, whose connection is of no more use if it ends it.
     pub(super) async fn of(
         &self,
-        member: &Member,
-        link: &Rc<dyn Link>,
-        change: impl Future<Output = Result<(), LinkError>>,
-    ) -> Result<(), LinkError> {
+        replica: &Replica,
+        connection: &Rc<dyn Connection>,
+        change: impl Future<Output = Result<(), ConnectionError>>,
+    ) -> Result<(), ConnectionError> {
         let answer = self.within(change).await;
         if let Err(error) = &answer
-            && error.ends_link()
+            && error.ends_connection()
         {
-            member.lose(link, matches!(error, LinkError::Unknown(_)));
+            replica.lose(connection, error.is_indeterminate());
         }
         answer
     }

@@ -27,14 +27,14 @@ pub(super) struct Ranges {
 }
 
 /// A range in use; given up when dropped.
-pub(super) struct Held {
+pub(super) struct RangeLock {
     ranges: Rc<Ranges>,
     number: u64,
 }
 
 impl Ranges {
     /// Waits for all that came before, overlap, and cannot share.
-    pub async fn take(self: &Rc<Self>, range: Range<u64>, alone: bool) -> Held {
+    pub async fn take(self: &Rc<Self>, range: Range<u64>, alone: bool) -> RangeLock {
         let number = self.next.get();
         self.next.set(number + 1);
         let ticket = Ticket {
@@ -43,7 +43,7 @@ impl Ranges {
             alone,
         };
         self.tickets.borrow_mut().push(ticket);
-        let held = Held {
+        let held = RangeLock {
             ranges: Rc::clone(self),
             number,
         };
@@ -61,7 +61,7 @@ impl Ranges {
     }
 }
 
-impl Drop for Held {
+impl Drop for RangeLock {
     fn drop(&mut self) {
         let mut tickets = self.ranges.tickets.borrow_mut();
         tickets.retain(|one| one.number != self.number);

@@ -20,14 +20,14 @@ use base::{Buf, Bytes, View};
 use env::sync::Semaphore;
 use store::{Change, Damage};
 
-use super::io::Piece;
-use super::members::{Member, Standing};
-use super::mend::{CHUNK, Copy, Halt, PAGE, marked};
+use super::io::ExtentRange;
+use super::membership::{Replica, SyncState};
+use super::reconcile::{CHUNK, Copy, CopyError, PAGE, stamped};
 use super::repairs::{Repairs, Unrepaired};
-use super::{Core, Placed, Volume, VolumeError, dirty};
-use crate::link::{Link, LinkError};
+use super::{Core, ExtentEntry, Volume, VolumeError, dirty};
 use crate::map::NodeRef;
 use crate::names::{EXTENT, ExtentName, NodeName, StoreNumber};
+use crate::replica::connect::{Connection, ConnectionError};
 
 /// Ticks between two looks at what stores found damaged.
 const LOOK_EVERY: u64 = 10;
@@ -50,9 +50,9 @@ impl Default for Repairing {
 /// What of a volume an object is.
 enum Part {
     /// An extent of the head, or what lies below it.
-    Head(u32, Rc<Placed>),
+    Head(u32, Rc<ExtentEntry>),
     /// Of older images alone.
-    Older(Rc<Placed>),
+    Older(Rc<ExtentEntry>),
     Node(NodeRef),
     Bits,
 }
@@ -96,8 +96,8 @@ impl Volume {
             (record.out.clone(), u64::from(record.copies))
         };
         let extents = core.extents.borrow();
-        let layers = extents.values().flat_map(Placed::layers);
-        let lacks = |layer: Rc<Placed>| {
+        let layers = extents.values().flat_map(ExtentEntry::layers);
+        let lacks = |layer: Rc<ExtentEntry>| {
             let stores = layer.stores.borrow();
             let there = stores.iter().filter(|one| !out.contains_key(one)).count();
             copies.saturating_sub(there as u64)
@@ -123,24 +123,24 @@ impl Volume {
 
 impl Core {
     async fn give_up(&self, store: StoreNumber) -> Result<bool, VolumeError> {
-        let Some(member) = self.member(store).filter(|it| it.is_needed()) else {
+        let Some(replica) = self.replica(store).filter(|it| it.is_needed()) else {
             return Ok(true);
         };
-        // A link that just broke may be there again in a moment.
-        let (until, mut tries) = (env::now() + self.settings.patience, 0);
-        while member.link().is_none() && env::now() < until {
+        // A connection that just broke may be there again in a moment.
+        let (until, mut tries) = (env::now() + self.settings.timeout, 0);
+        while replica.connection().is_none() && env::now() < until {
             self.usable()?;
             self.pause(&mut tries).await;
         }
-        if let Some(link) = member.link() {
-            match self.within(link.space()).await {
+        if let Some(connection) = replica.connection() {
+            match self.within(connection.space()).await {
                 Ok(_) => return Ok(false),
-                Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
-                Err(error) if error.ends_link() => member.lose(&link, false),
+                Err(ConnectionError::Fenced { why, .. }) => return Err(self.fence(why)),
+                Err(error) if error.ends_connection() => replica.lose(&connection, false),
                 Err(_) => {}
             }
         }
-        self.put_out(&[store]).await
+        self.shrink_set(&[store]).await
     }
 
     /// Repairs what stores find damaged, as long as the volume is open.
@@ -168,22 +168,24 @@ impl Core {
     async fn repair_damage(&self) -> Repairs {
         let _one = self.repairing.one.acquire(1).await;
         let (mut repairs, mut looked) = (Repairs::default(), false);
-        let in_sync = |it: &&Member| it.standing.get() == Standing::In;
-        for member in self.members.values().filter(in_sync) {
-            match self.damage_of(member).await {
+        let in_sync = |it: &&Replica| it.sync_state.get() == SyncState::InSync;
+        for replica in self.replicas.values().filter(in_sync) {
+            match self.damage_of(replica).await {
                 Ok(found) => {
                     if !found.is_empty()
-                        && !self.kept.is_known()
+                        && !self.older_images.is_known()
                         && !std::mem::replace(&mut looked, true)
-                        && let Err(error) = self.read_kept().await
+                        && let Err(error) = self.read_older_images().await
                     {
                         tracing::debug!(volume = %self.id, %error, "what older images have is not known");
                     }
                     for damage in found {
-                        self.repair_one(member, damage, &mut repairs).await;
+                        self.repair_one(replica, damage, &mut repairs).await;
                     }
                 }
-                Err(error) => repairs.silent.push((member.site.number, error.to_string())),
+                Err(error) => repairs
+                    .silent
+                    .push((replica.info.number, error.to_string())),
             }
         }
         if repairs.repaired > Bytes(0) {
@@ -213,17 +215,17 @@ impl Core {
     }
 
     /// All that a store knows to be damaged and that may be the volume's.
-    async fn damage_of(&self, member: &Member) -> Result<Vec<Damage>, LinkError> {
-        let gone = || LinkError::Gone("there is no link to it".to_owned());
-        let link = member.link().ok_or_else(gone)?;
+    async fn damage_of(&self, replica: &Replica) -> Result<Vec<Damage>, ConnectionError> {
+        let gone = || ConnectionError::Gone("there is no link to it".to_owned());
+        let connection = replica.connection().ok_or_else(gone)?;
         let bits = dirty::object(self.id);
         let mut all = Vec::new();
         for prefix in ["v/", "m/", &bits] {
-            match self.within(link.damage(prefix)).await {
+            match self.within(connection.damage(prefix)).await {
                 Ok(found) => all.extend(found),
                 Err(error) => {
-                    if error.ends_link() {
-                        member.lose(&link, false);
+                    if error.ends_connection() {
+                        replica.lose(&connection, false);
                     }
                     return Err(error);
                 }
@@ -238,24 +240,24 @@ impl Core {
             return Some(Part::Bits);
         }
         if let Some(name) = NodeName::parse(object) {
-            let all = [self.nodes.get(&name), self.kept.nodes().get(&name)];
+            let all = [self.nodes.get(&name), self.older_images.nodes().get(&name)];
             let its = |node: &NodeRef| node.stores.contains(store);
             return all.into_iter().flatten().find(its).map(Part::Node);
         }
         let name = ExtentName::parse(object)?;
         let top = self.placed(name.index);
-        let mut layers = top.iter().flat_map(Placed::layers);
+        let mut layers = top.iter().flat_map(ExtentEntry::layers);
         if let Some(layer) = layers.find(|layer| layer.name == name) {
             let has = layer.stores.borrow().contains(&store);
             return has.then_some(Part::Head(name.index, layer));
         }
-        let stores = self.kept.stores_of(&name)?;
+        let stores = self.older_images.stores_of(&name)?;
         let has = stores.contains(&store);
-        has.then(|| Part::Older(Placed::new(name, stores, false)))
+        has.then(|| Part::Older(ExtentEntry::new(name, stores, false)))
     }
 
-    async fn repair_one(&self, member: &Member, damage: Damage, repairs: &mut Repairs) {
-        let Some(part) = self.part_of(member.site.number, &damage.object) else {
+    async fn repair_one(&self, replica: &Replica, damage: Damage, repairs: &mut Repairs) {
+        let Some(part) = self.part_of(replica.info.number, &damage.object) else {
             // Another volume's, or of no use to any.
             return;
         };
@@ -267,10 +269,10 @@ impl Core {
             to_its_end: true,
         };
         let rewritten = match part {
-            Part::Head(index, layer) => self.repair_head(&layer, member, index, stretch).await,
-            Part::Older(placed) => self.repair_older(&placed, member, stretch).await,
-            Part::Node(node) => self.repair_node(&node, member, damage.len).await,
-            Part::Bits => self.repair_bits(member, &damage).await,
+            Part::Head(index, layer) => self.repair_head(&layer, replica, index, stretch).await,
+            Part::Older(placed) => self.repair_older(&placed, replica, stretch).await,
+            Part::Node(node) => self.repair_node(&node, replica, damage.len).await,
+            Part::Bits => self.repair_bits(replica, &damage).await,
         };
         let left = |offset, len, why, lost| Unrepaired {
             damage: Damage {
@@ -278,14 +280,14 @@ impl Core {
                 offset,
                 len,
             },
-            store: member.site.number,
+            store: replica.info.number,
             why,
             lost,
         };
         match rewritten {
             Ok(done) => {
                 repairs.repaired.0 += done.bytes;
-                self.count(|figures| figures.repaired_bytes += done.bytes);
+                self.count(|counters| counters.repaired_bytes += done.bytes);
                 for (at, len, lost) in in_rows(done.lost) {
                     repairs.leave(left(at, len, lost.why, lost.surely));
                 }
@@ -302,9 +304,9 @@ impl Core {
     /// A copy could not be read there: what another one has is written over it, in a while.
     pub(super) fn repair_later(
         self: &Rc<Self>,
-        placed: &Rc<Placed>,
+        placed: &Rc<ExtentEntry>,
         store: StoreNumber,
-        piece: Piece,
+        piece: ExtentRange,
     ) {
         let (core, placed) = (Rc::clone(self), Rc::clone(placed));
         let end = (piece.from + piece.len).next_multiple_of(PAGE).min(EXTENT);
@@ -313,16 +315,16 @@ impl Core {
             to_its_end: false,
         };
         env::spawn(async move {
-            let Some(member) = core.needed(&[store]).pop() else {
+            let Some(replica) = core.needed(&[store]).pop() else {
                 return;
             };
             match core
-                .repair_head(&placed, member, piece.index, stretch)
+                .repair_head(&placed, replica, piece.index, stretch)
                 .await
             {
-                Ok(done) if done.bytes > 0 => core.count(|figures| {
-                    figures.mended += 1;
-                    figures.repaired_bytes += done.bytes;
+                Ok(done) if done.bytes > 0 => core.count(|counters| {
+                    counters.read_repairs += 1;
+                    counters.repaired_bytes += done.bytes;
                 }),
                 Ok(_) => {}
                 Err(error) => {
@@ -335,15 +337,15 @@ impl Core {
     /// One layer of an extent of the head, with its range alone.
     async fn repair_head(
         &self,
-        placed: &Placed,
-        member: &Member,
+        placed: &ExtentEntry,
+        replica: &Replica,
         index: u32,
         stretch: Stretch,
     ) -> Result<Rewritten, VolumeError> {
         let start = u64::from(index) * EXTENT;
         let bytes = start + stretch.range.start..start + stretch.range.end;
         #[cfg(test)]
-        let loose = self.planted(super::Bug::LooseRepair);
+        let loose = self.mutated(super::Mutation::LooseRepair);
         #[cfg(not(test))]
         let loose = false;
         let _held = match loose {
@@ -355,24 +357,24 @@ impl Core {
         let layers = self.placed(index).into_iter();
         let mut layers = layers.flat_map(|placed| placed.layers());
         let there = layers.any(|layer| layer.name == placed.name);
-        let counts = there && numbers.contains(&member.site.number) && member.is_needed();
-        if !counts || self.is_doubtful(index) {
+        let counts = there && numbers.contains(&replica.info.number) && replica.is_needed();
+        if !counts || self.is_unreconciled(index) {
             return Ok(Rewritten::default());
         }
         let under_way = self.begin();
         let change = match self.is_shared(placed) {
             true => Change::FUA,
-            false => marked(under_way.mark, true),
+            false => stamped(under_way.stamp, true),
         };
-        let done = self.copy_over(placed, member, change, stretch).await;
-        self.judged(index, member, done).await
+        let done = self.copy_over(placed, replica, change, stretch).await;
+        self.judged(index, replica, done).await
     }
 
     /// What older images alone have. It never changes; it may be deleted meanwhile.
     async fn repair_older(
         &self,
-        placed: &Placed,
-        member: &Member,
+        placed: &ExtentEntry,
+        replica: &Replica,
         stretch: Stretch,
     ) -> Result<Rewritten, VolumeError> {
         let index = placed.name.index;
@@ -380,12 +382,13 @@ impl Core {
             // It became the head's meanwhile: the next look finds it there.
             return Ok(Rewritten::default());
         }
-        let done = self.copy_over(placed, member, Change::FUA, stretch).await;
+        let done = self.copy_over(placed, replica, Change::FUA, stretch).await;
         match done {
-            Err(Halt::To(LinkError::Absent(_)) | Halt::From(LinkError::Absent(_))) => {
-                Ok(Rewritten::default())
-            }
-            done => self.judged(index, member, done).await,
+            Err(
+                CopyError::To(ConnectionError::Absent(_))
+                | CopyError::From(ConnectionError::Absent(_)),
+            ) => Ok(Rewritten::default()),
+            done => self.judged(index, replica, done).await,
         }
     }
 
@@ -393,7 +396,7 @@ impl Core {
     async fn repair_node(
         &self,
         node: &NodeRef,
-        member: &Member,
+        replica: &Replica,
         bytes: u64,
     ) -> Result<Rewritten, VolumeError> {
         let failed = |why: String| VolumeError::Map {
@@ -401,22 +404,24 @@ impl Core {
             why,
         };
         let read = self.read_node(node).await;
-        let (Some(view), Some(link)) = (read.map_err(|it| failed(it.to_string()))?, member.link())
-        else {
+        let (Some(view), Some(connection)) = (
+            read.map_err(|it| failed(it.to_string()))?,
+            replica.connection(),
+        ) else {
             return Err(failed(format!("no copy of {} can be read", node.name())));
         };
         let name = node.name().to_string();
-        let write = self.within(link.write(&name, 0, view, Change::FUA));
+        let write = self.within(connection.write(&name, 0, view, Change::FUA));
         match write.await {
             Ok(()) => Ok(Rewritten {
                 bytes,
                 lost: Vec::new(),
             }),
             // It was replaced meanwhile.
-            Err(LinkError::Absent(_)) => Ok(Rewritten::default()),
+            Err(ConnectionError::Absent(_)) => Ok(Rewritten::default()),
             Err(error) => {
-                if error.ends_link() {
-                    member.lose(&link, matches!(error, LinkError::Unknown(_)));
+                if error.ends_connection() {
+                    replica.lose(&connection, error.is_indeterminate());
                 }
                 Err(failed(error.to_string()))
             }
@@ -426,13 +431,13 @@ impl Core {
     /// Pages of the dirty bits, from memory.
     async fn repair_bits(
         &self,
-        member: &Member,
+        replica: &Replica,
         damage: &Damage,
     ) -> Result<Rewritten, VolumeError> {
-        let number = member.site.number;
-        if !self.dirty.is_home(number) {
+        let number = replica.info.number;
+        if !self.dirty.is_bitmap_replica(number) {
             let _one = self.dirty.alone().await;
-            if !self.dirty.is_home(number) {
+            if !self.dirty.is_bitmap_replica(number) {
                 self.delete_bits(number).await;
             }
             return Ok(Rewritten::default());
@@ -454,23 +459,24 @@ impl Core {
     async fn judged(
         &self,
         index: u32,
-        member: &Member,
-        done: Result<Rewritten, Halt>,
+        replica: &Replica,
+        done: Result<Rewritten, CopyError>,
     ) -> Result<Rewritten, VolumeError> {
         match done {
             Ok(done) => Ok(done),
             Err(
-                Halt::From(LinkError::Fenced { why, .. }) | Halt::To(LinkError::Fenced { why, .. }),
+                CopyError::From(ConnectionError::Fenced { why, .. })
+                | CopyError::To(ConnectionError::Fenced { why, .. }),
             ) => Err(self.fence(why)),
             // Resync would delete what is good of the copy: it stays in sync, and the next look tries again.
-            Err(Halt::From(error)) => Err(self.no_copy(index, &error)),
+            Err(CopyError::From(error)) => Err(self.no_copy(index, &error)),
             // There is nothing good of it, so resync may make it.
-            Err(Halt::To(error @ LinkError::Absent(_))) => {
-                self.put_out(&[member.site.number]).await?;
+            Err(CopyError::To(error @ ConnectionError::Absent(_))) => {
+                self.shrink_set(&[replica.info.number]).await?;
                 Err(self.no_copy(index, &error))
             }
-            Err(Halt::To(error)) => {
-                let store = member.site.number;
+            Err(CopyError::To(error)) => {
+                let store = replica.info.number;
                 tracing::warn!(volume = %self.id, store = %self.label(store), %error, "a damaged copy cannot be written anew");
                 // A write that may still come is over before the range is free.
                 self.renew().await?;
@@ -482,22 +488,22 @@ impl Core {
     /// Writes a stretch of one copy anew, from the others.
     async fn copy_over(
         &self,
-        placed: &Placed,
-        member: &Member,
+        placed: &ExtentEntry,
+        replica: &Replica,
         change: Change,
         stretch: Stretch,
-    ) -> Result<Rewritten, Halt> {
+    ) -> Result<Rewritten, CopyError> {
         let mut done = Rewritten::default();
         let numbers = placed.stores.borrow().clone();
         let mut others: Vec<Copy<'_>> = Vec::new();
-        let gone = |it: &Member| {
-            let why = format!("there is no link to store {}", it.site.name);
-            Halt::From(LinkError::Gone(why))
+        let gone = |it: &Replica| {
+            let why = format!("there is no link to store {}", it.info.name);
+            CopyError::From(ConnectionError::Gone(why))
         };
-        let link = member.link().ok_or_else(|| gone(member))?;
+        let connection = replica.connection().ok_or_else(|| gone(replica))?;
         for other in self.needed(&numbers) {
-            if other.site.number != member.site.number {
-                others.push((other, other.link().ok_or_else(|| gone(other))?));
+            if other.info.number != replica.info.number {
+                others.push((other, other.connection().ok_or_else(|| gone(other))?));
             }
         }
         let Range { start: mut at, end } = stretch.range;
@@ -505,18 +511,14 @@ impl Core {
         let mut fine = at;
         while at < end {
             let most = if at < fine { PAGE } else { CHUNK };
-            let len = most.min(end - at).min(self.piece.get());
+            let len = most.min(end - at).min(self.write_max.get());
             match self.read_whole(&placed.object, &others, at, len).await {
                 Ok(data) if data.is_empty() && !stretch.to_its_end => break,
                 Ok(data) => {
                     let data = padded(data, len, stretch.to_its_end);
-                    let write = link.write(&placed.object, at, data, change);
-                    if let Err(error) = self.within(write).await {
-                        if error.ends_link() {
-                            member.lose(&link, matches!(error, LinkError::Unknown(_)));
-                        }
-                        return Err(Halt::To(error));
-                    }
+                    let write = connection.write(&placed.object, at, data, change);
+                    let written = self.of(replica, &connection, write).await;
+                    written.map_err(CopyError::To)?;
                     done.bytes += len;
                 }
                 // What is wrong is wrong with some page of it.
@@ -524,9 +526,9 @@ impl Core {
                     fine = at + len;
                     continue;
                 }
-                Err(LinkError::Damaged(why)) => {
+                Err(ConnectionError::Damaged(why)) => {
                     if !self
-                        .reads_well_now(member, &link, placed, (at, len), change)
+                        .reads_well_now(replica, &connection, placed, (at, len), change)
                         .await?
                     {
                         done.lost.push((at, self.why_lost(&numbers, why)));
@@ -534,7 +536,7 @@ impl Core {
                         done.bytes += len;
                     }
                 }
-                Err(error) => return Err(Halt::From(error)),
+                Err(error) => return Err(CopyError::From(error)),
             }
             at += len;
         }
@@ -545,40 +547,33 @@ impl Core {
     /// a while. Written over with itself it counts as whole.
     async fn reads_well_now(
         &self,
-        member: &Member,
-        link: &Rc<dyn Link>,
-        placed: &Placed,
+        replica: &Replica,
+        connection: &Rc<dyn Connection>,
+        placed: &ExtentEntry,
         (at, len): (u64, u64),
         change: Change,
-    ) -> Result<bool, Halt> {
-        let Ok(data) = self.within(link.read(&placed.object, at, len)).await else {
+    ) -> Result<bool, CopyError> {
+        let Ok(data) = self.within(connection.read(&placed.object, at, len)).await else {
             return Ok(false);
         };
         if data.is_empty() {
             return Ok(false);
         }
         let data = padded(data.freeze(), len, true);
-        let write = self.within(link.write(&placed.object, at, data, change));
-        match write.await {
-            Ok(()) => Ok(true),
-            Err(error) => {
-                if error.ends_link() {
-                    member.lose(link, matches!(error, LinkError::Unknown(_)));
-                }
-                Err(Halt::To(error))
-            }
-        }
+        let write = connection.write(&placed.object, at, data, change);
+        let written = self.of(replica, connection, write).await;
+        written.map(|()| true).map_err(CopyError::To)
     }
 
     /// Why a page is on no in-sync copy, and whether one that is out may have it.
     fn why_lost(&self, numbers: &[StoreNumber], why: String) -> Lost {
-        let out = numbers.iter().filter_map(|one| self.member(*one));
-        let mut out = out.filter(|it| !it.is_needed() && !self.has_left(it.site.number));
+        let out = numbers.iter().filter_map(|one| self.replica(*one));
+        let mut out = out.filter(|it| !it.is_needed() && !self.has_left(it.info.number));
         match out.next() {
-            Some(member) => Lost {
+            Some(replica) => Lost {
                 why: format!(
                     "waits for store {}, which is out of sync: {why}",
-                    member.site.name
+                    replica.info.name
                 ),
                 surely: false,
             },
@@ -586,24 +581,24 @@ impl Core {
         }
     }
 
-    /// From the first of `copies` that has all of it. [`LinkError::Damaged`]: none of them has, and each said so.
+    /// From the first of `copies` that has all of it. [`ConnectionError::Damaged`]: none of them has, and each said so.
     async fn read_whole(
         &self,
         object: &str,
         copies: &[Copy<'_>],
         at: u64,
         len: u64,
-    ) -> Result<View, LinkError> {
-        let mut failed = LinkError::Damaged("no other copy is in sync".to_owned());
-        for (_, link) in copies {
-            match self.within(link.read(object, at, len)).await {
+    ) -> Result<View, ConnectionError> {
+        let mut failed = ConnectionError::Damaged("no other copy is in sync".to_owned());
+        for (_, connection) in copies {
+            match self.within(connection.read(object, at, len)).await {
                 Ok(data) => return Ok(data.freeze()),
-                Err(error @ LinkError::Damaged(_)) => {
-                    if matches!(failed, LinkError::Damaged(_)) {
+                Err(error @ ConnectionError::Damaged(_)) => {
+                    if matches!(failed, ConnectionError::Damaged(_)) {
                         failed = error;
                     }
                 }
-                // Clients use the link, too: it is for them to find out whether it is of use.
+                // Clients use the connection, too: it is for them to find out whether it is of use.
                 Err(error) => failed = error,
             }
         }
@@ -613,14 +608,14 @@ impl Core {
     /// Each copy has damage somewhere in the piece: page by page from any that has the page.
     pub(super) async fn read_by_pages(
         &self,
-        placed: &Placed,
-        piece: Piece,
-    ) -> Result<Buf, LinkError> {
+        placed: &ExtentEntry,
+        piece: ExtentRange,
+    ) -> Result<Buf, ConnectionError> {
         let numbers = placed.stores.borrow().clone();
-        let in_sync = |it: &&Member| it.standing.get() == Standing::In;
-        let members = numbers.iter().filter_map(|number| self.member(*number));
-        let copies: Vec<Copy<'_>> = (members.filter(in_sync))
-            .filter_map(|member| Some((member, member.link()?)))
+        let in_sync = |it: &&Replica| it.sync_state.get() == SyncState::InSync;
+        let replicas = numbers.iter().filter_map(|number| self.replica(*number));
+        let copies: Vec<Copy<'_>> = (replicas.filter(in_sync))
+            .filter_map(|replica| Some((replica, replica.connection()?)))
             .collect();
         let mut whole = Buf::zeroed(piece.len as usize);
         let end = piece.from + piece.len;

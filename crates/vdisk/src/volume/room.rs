@@ -13,16 +13,16 @@
 use std::collections::BTreeSet;
 
 use base::Bytes;
-use policy::place::{DomainId, Target};
+use policy::place::{DomainId, Op, Target};
 use store::SpaceFigures;
 
-use super::io::Piece;
-use super::members::{Member, Standing};
+use super::io::ExtentRange;
+use super::membership::{Replica, SyncState};
 use super::overlay::BLOCK;
 use super::users::UserId;
-use super::{Core, Placed, VolumeError};
-use crate::link::LinkError;
-use crate::names::StoreNumber;
+use super::{Core, ExtentEntry, VolumeError};
+use crate::names::{EXTENT, StoreNumber};
+use crate::replica::connect::ConnectionError;
 
 /// Of each store the thirty-second part is kept for maps, dirty bits and writes over what is there, but no less and no more than
 /// this. A write takes new room before it frees the old.
@@ -33,7 +33,7 @@ const LITTLE: u64 = 1 << 20;
 /// A store that was full and has not answered for so many timeouts is gone: it holds up no writes.
 const GONE_AFTER: u64 = 4;
 
-impl Member {
+impl Replica {
     /// Takes what it says of its room.
     pub fn says(&self, space: &SpaceFigures) {
         self.free
@@ -44,8 +44,8 @@ impl Member {
 
     /// Room for data when it was last asked, as far as it is known.
     fn last_room(&self) -> Bytes {
-        let kept = (self.total.get().0 / 32).clamp(KEPT_MIN.0, KEPT_MAX.0);
-        Bytes(self.free.get().0.saturating_sub(kept))
+        let older_images = (self.total.get().0 / 32).clamp(KEPT_MIN.0, KEPT_MAX.0);
+        Bytes(self.free.get().0.saturating_sub(older_images))
     }
 
     /// Room for data, if all that was sent since takes room.
@@ -59,12 +59,12 @@ impl Member {
     }
 
     fn room_in_words(&self) -> String {
-        let Member { site, total, .. } = self;
-        match self.standing.get() {
-            Standing::Out => format!("store {} is out of sync since it was full", site.name),
+        let Replica { info, total, .. } = self;
+        match self.sync_state.get() {
+            SyncState::Out => format!("store {} is out of sync since it was full", info.name),
             _ => format!(
                 "store {} has room for {} of {}",
-                site.name,
+                info.name,
                 self.last_room(),
                 total.get()
             ),
@@ -74,30 +74,31 @@ impl Member {
 
 impl Core {
     /// Is it out because it was full, and comes back when it has room? One that does not answer is gone, whatever it was before.
-    fn is_only_full(&self, member: &Member) -> bool {
-        let out = member.standing.get() == Standing::Out && member.was_full.get();
-        let silent = env::now().since(member.answered.get());
-        let answers = member.link().is_some() || silent.0 <= GONE_AFTER * self.settings.patience.0;
-        out && answers && !self.is_drained(member.site.number)
+    fn is_only_full(&self, replica: &Replica) -> bool {
+        let out = replica.sync_state.get() == SyncState::Out && replica.was_full.get();
+        let silent = env::now().since(replica.answered.get());
+        let answers =
+            replica.connection().is_some() || silent.0 <= GONE_AFTER * self.settings.timeout.0;
+        out && answers && !self.is_drained(replica.info.number)
     }
 
     /// Is its room known to be less than this? Of one that is out nothing is known but that it was full.
-    fn lacks_room(&self, member: &Member, bytes: u64) -> bool {
-        match member.standing.get() {
-            Standing::Out => self.is_only_full(member),
-            _ => member.total.get() > Bytes(0) && member.room().0 < bytes,
+    fn lacks_room(&self, replica: &Replica, bytes: u64) -> bool {
+        match replica.sync_state.get() {
+            SyncState::Out => self.is_only_full(replica),
+            _ => replica.total.get() > Bytes(0) && replica.room().0 < bytes,
         }
     }
 
     /// Asks a store for its room, if something was sent there since it was asked.
-    async fn ask_again(&self, member: &Member) -> Result<(), VolumeError> {
-        let Some(link) = member.link().filter(|_| member.sent.get() > 0) else {
+    async fn ask_again(&self, replica: &Replica) -> Result<(), VolumeError> {
+        let Some(connection) = replica.connection().filter(|_| replica.sent.get() > 0) else {
             return Ok(());
         };
-        match self.within(link.space()).await {
-            Ok(space) => member.says(&space),
-            Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
-            Err(error) if error.ends_link() => member.lose(&link, false),
+        match self.within(connection.space()).await {
+            Ok(space) => replica.says(&space),
+            Err(ConnectionError::Fenced { why, .. }) => return Err(self.fence(why)),
+            Err(error) if error.ends_connection() => replica.lose(&connection, false),
             Err(_) => {}
         }
         Ok(())
@@ -113,10 +114,28 @@ impl Core {
             Err(VolumeError::NoRoom { .. }) => {}
             chosen => return chosen,
         }
-        for member in self.members.values() {
-            self.ask_again(member).await?;
+        for replica in self.replicas.values() {
+            self.ask_again(replica).await?;
         }
         self.choose_for(len, user)
+    }
+
+    /// A store for one more copy of an extent that these have.
+    pub(super) fn choose_one(&self, has: &[StoreNumber]) -> Option<StoreNumber> {
+        let request = self.request(Op::Write, EXTENT, UserId::OWN);
+        let disks = self.choice.place(&request, 1, &self.targets(has)).ok()?;
+        disks.first().map(|disk| StoreNumber(disk.0 as u16))
+    }
+
+    /// Stores for a new extent, as many as there should be copies, or as there are.
+    fn choose_for(&self, len: u64, user: UserId) -> Result<Vec<StoreNumber>, VolumeError> {
+        let request = self.request(Op::Write, len, user);
+        let targets = self.targets(&[]);
+        let count = self.copies_to_place(&targets);
+        let placed = self.choice.place(&request, count, &targets);
+        let disks = placed.map_err(|why| self.no_room(&why))?;
+        let numbers = disks.iter().map(|disk| StoreNumber(disk.0 as u16));
+        Ok(numbers.collect())
     }
 
     /// How many copies a new extent gets: as many as there should be, or as there are domains that can be reached. Those whose
@@ -128,8 +147,8 @@ impl Core {
     }
 
     fn domains(&self, targets: &[Target]) -> BTreeSet<DomainId> {
-        let full = self.members.values().filter(|it| self.is_only_full(it));
-        let full = full.map(|it| it.site.domain);
+        let full = self.replicas.values().filter(|it| self.is_only_full(it));
+        let full = full.map(|it| it.info.domain);
         let reached = targets.iter().map(|it| it.domain);
         reached.chain(full).collect()
     }
@@ -137,22 +156,24 @@ impl Core {
     /// Refuses a write into holes of an extent one of whose stores has no room for it: some copies would get it, and others not.
     pub(super) async fn check_room(
         &self,
-        placed: &Placed,
-        piece: Piece,
+        placed: &ExtentEntry,
+        piece: ExtentRange,
     ) -> Result<(), VolumeError> {
         let numbers = placed.stores.borrow().clone();
-        let members = || numbers.iter().filter_map(|one| self.member(*one));
+        let replicas = || numbers.iter().filter_map(|one| self.replica(*one));
         let needs = piece.len.next_multiple_of(BLOCK) * 2;
-        for member in members().filter(|it| self.lacks_room(it, needs)) {
-            self.ask_again(member).await?;
+        for replica in replicas().filter(|it| self.lacks_room(it, needs)) {
+            self.ask_again(replica).await?;
         }
-        let Some(full) = members().find(|it| self.lacks_room(it, needs)) else {
+        let Some(full) = replicas().find(|it| self.lacks_room(it, needs)) else {
             return Ok(());
         };
-        let in_sync = |it: &&Member| it.standing.get() == Standing::In;
-        for member in members().filter(in_sync) {
-            let Some(link) = member.link() else { continue };
-            let extents = link.extents(&placed.object, piece.from, piece.len);
+        let in_sync = |it: &&Replica| it.sync_state.get() == SyncState::InSync;
+        for replica in replicas().filter(in_sync) {
+            let Some(connection) = replica.connection() else {
+                continue;
+            };
+            let extents = connection.extents(&placed.object, piece.from, piece.len);
             match self.within(extents).await {
                 Ok(all) => {
                     let there: u64 = all.iter().filter(|it| it.data).map(|it| it.len).sum();
@@ -160,8 +181,8 @@ impl Core {
                         return Ok(());
                     }
                 }
-                Err(LinkError::Fenced { why, .. }) => return Err(self.fence(why)),
-                Err(error) if error.ends_link() => member.lose(&link, false),
+                Err(ConnectionError::Fenced { why, .. }) => return Err(self.fence(why)),
+                Err(error) if error.ends_connection() => replica.lose(&connection, false),
                 Err(_) => {}
             }
         }
@@ -178,8 +199,8 @@ impl Core {
     pub(super) fn full_in_words(&self) -> Option<String> {
         let targets = self.targets(&[]);
         let has_room = |it: &&Target| {
-            let member = self.member_of(it.candidate.disk);
-            member.is_some_and(|it| it.last_room().0 >= LITTLE)
+            let replica = self.replica_of(it.candidate.disk);
+            replica.is_some_and(|it| it.last_room().0 >= LITTLE)
         };
         let with_room = targets.iter().filter(has_room);
         let with_room: BTreeSet<DomainId> = with_room.map(|it| it.domain).collect();
@@ -200,25 +221,25 @@ impl Core {
     /// Stores without room that have something of the volume, in words.
     fn full_stores(&self) -> Vec<String> {
         let record = &self.record.borrow().0;
-        let full = self.members.values().filter(|it| {
-            let number = it.site.number;
+        let full = self.replicas.values().filter(|it| {
+            let number = it.info.number;
             let listed = record
                 .stores
                 .as_ref()
                 .is_none_or(|all| all.contains(&number));
-            let lacks = match it.standing.get() {
-                Standing::Out => self.is_only_full(it),
+            let lacks = match it.sync_state.get() {
+                SyncState::Out => self.is_only_full(it),
                 _ => it.total.get() > Bytes(0) && it.last_room().0 < LITTLE,
             };
             listed && !self.is_drained(number) && lacks
         });
-        full.map(Member::room_in_words).collect()
+        full.map(Replica::room_in_words).collect()
     }
 
     /// Stores that are out, in words, those with a reason that is known.
     pub(super) fn out_in_words(&self, numbers: &[StoreNumber]) -> Vec<String> {
         let said = |number: &StoreNumber| {
-            let full = self.member(*number).is_some_and(|it| it.was_full.get());
+            let full = self.replica(*number).is_some_and(|it| it.was_full.get());
             match full {
                 true => format!("{} (it was full)", self.label(*number)),
                 false => self.label(*number),

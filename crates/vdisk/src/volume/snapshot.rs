@@ -15,10 +15,12 @@ use std::rc::Rc;
 
 use base::{Bytes, Nanos};
 
-use super::io::{Piece, Tried};
+use super::io::{ExtentRange, Tried};
 use super::users::UserId;
 use super::{Core, Volume, VolumeError};
-use crate::image::{self, ImageRecord, Known, NUMBERS_KEY, Numbers, image_key, snapshot_key};
+use crate::image::tree::{
+    self as image, ImageRecord, NUMBERS_KEY, Numbers, Versioned, image_key, snapshot_key,
+};
 use crate::meta::{MetaError, Outcome};
 use crate::names::{EXTENT, ImageId};
 use crate::record::{Name, extents};
@@ -54,22 +56,22 @@ impl Core {
     async fn snapshot(self: Rc<Self>, name: Name) -> Result<ImageId, VolumeError> {
         let _all = self.ranges.take(0..u64::MAX, true).await;
         #[cfg(test)]
-        let unsettled = self.planted(super::Bug::UnsettledSnapshot);
+        let unreconciled = self.mutated(super::Mutation::UnreconciledSnapshot);
         #[cfg(not(test))]
-        let unsettled = false;
-        if !unsettled {
+        let unreconciled = false;
+        if !unreconciled {
             self.settle_from(0).await?;
         }
-        self.drop_young().await?;
+        self.drop_unacknowledged().await?;
         self.commit().await?;
         self.clear_dirty(true).await?;
-        let kept = self.head.borrow().record.id;
+        let older_images = self.head.borrow().record.id;
         self.keep_head(name).await?;
         let since = self.head.borrow().record.since;
         self.map.set_since(since);
-        self.floor.set(self.floor.get().max(since));
-        self.all_is_kept();
-        Ok(kept)
+        self.scan_floor.set(self.scan_floor.get().max(since));
+        self.add_head_to_older();
+        Ok(older_images)
     }
 
     /// Makes all copies equal of extents from there on. Their ranges are the caller's alone.
@@ -78,12 +80,17 @@ impl Core {
         let mut tries = 0;
         loop {
             self.usable()?;
-            let next = self.doubtful.borrow().range(first..).next().map(|it| *it.0);
+            let next = self
+                .unreconciled
+                .borrow()
+                .range(first..)
+                .next()
+                .map(|it| *it.0);
             let Some(index) = next else {
                 return Ok(());
             };
             match self.reconcile(index).await {
-                Ok(()) => drop(self.doubtful.borrow_mut().remove(&index)),
+                Ok(()) => drop(self.unreconciled.borrow_mut().remove(&index)),
                 Err(error) if !error.passes() || env::now() >= deadline => return Err(error),
                 Err(_) => self.pause(&mut tries).await,
             }
@@ -92,12 +99,17 @@ impl Core {
 
     /// Gives up extents of which nothing was answered: a clone could not know that they may be nowhere. All ranges are the
     /// caller's.
-    pub(super) async fn drop_young(&self) -> Result<(), VolumeError> {
-        let young = |(index, it): (&u32, &Rc<super::Placed>)| {
-            it.young.get().then(|| (*index, Rc::clone(it)))
+    pub(super) async fn drop_unacknowledged(&self) -> Result<(), VolumeError> {
+        let unacknowledged = |(index, it): (&u32, &Rc<super::ExtentEntry>)| {
+            it.unacknowledged.get().then(|| (*index, Rc::clone(it)))
         };
-        let young: Vec<_> = self.extents.borrow().iter().filter_map(young).collect();
-        for (index, placed) in young {
+        let unacknowledged: Vec<_> = self
+            .extents
+            .borrow()
+            .iter()
+            .filter_map(unacknowledged)
+            .collect();
+        for (index, placed) in unacknowledged {
             self.forget(index, &placed).await?;
         }
         Ok(())
@@ -130,18 +142,18 @@ impl Core {
         }
         let failed = |error: MetaError| self.meta_error(error);
         let numbers = match self.meta.get(NUMBERS_KEY).await.map_err(failed)? {
-            Some(found) => Known {
+            Some(found) => Versioned {
                 record: Numbers::decode(&found.value)?,
                 changed: Some(found.changed),
             },
-            None => Known {
+            None => Versioned {
                 record: Numbers::first(),
                 changed: None,
             },
         };
         let head = self.head.borrow().clone();
         let (record, changed) = self.record.borrow().clone();
-        let volume = Known {
+        let volume = Versioned {
             record,
             changed: Some(changed),
         };
@@ -174,7 +186,7 @@ impl Core {
         let mut record = self.record.borrow_mut();
         record.0.head = head.id;
         record.1 = revision;
-        *self.head.borrow_mut() = Known {
+        *self.head.borrow_mut() = Versioned {
             record: head,
             changed: Some(revision),
         };
@@ -200,7 +212,7 @@ impl Core {
         };
         let record = ImageRecord::decode(now, &head.value)?;
         self.learn(found.as_ref())?;
-        *self.head.borrow_mut() = Known {
+        *self.head.borrow_mut() = Versioned {
             record,
             changed: Some(head.changed),
         };
@@ -236,7 +248,7 @@ impl Core {
         let first = (size / EXTENT) as u32;
         self.settle_from(first).await?;
         #[cfg(test)]
-        if self.planted(super::Bug::KeepsBehind) {
+        if self.mutated(super::Mutation::KeepsBehind) {
             return Ok(());
         }
         if !size.is_multiple_of(EXTENT) {
@@ -261,7 +273,7 @@ impl Core {
     /// Makes zeroes in an extent from there on. Its range is the caller's alone.
     async fn zero_behind(self: &Rc<Self>, index: u32, from: u64) -> Result<(), VolumeError> {
         let deadline = env::now() + self.settings.deadline;
-        let piece = Piece {
+        let piece = ExtentRange {
             index,
             from,
             len: EXTENT - from,
@@ -273,7 +285,7 @@ impl Core {
                 Ok(Tried::Done) => return Ok(()),
                 Ok(
                     Tried::Again(error)
-                    | Tried::InDoubt(error)
+                    | Tried::Indeterminate(error)
                     | Tried::TooFew(error)
                     | Tried::GivenUp(error),
                 )

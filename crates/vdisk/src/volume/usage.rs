@@ -58,6 +58,6 @@ impl Volume {
 
     /// Are the copies of all extents known to be equal?
     pub fn is_settled(&self) -> bool {
-        self.core.doubtful.borrow().is_empty()
+        self.core.unreconciled.borrow().is_empty()
     }
 }

@@ -1,19 +1,19 @@
 //! Users of a volume beside the volume itself: whose requests have a client of their own, and a class and fairness if they differ.
 //!
 //! ```text
-//! a user's request -> policy: by the user's class -> the user's own link to the store, a line of its own there
-//!                                                     '-- none there (yet): the volume's link
+//! a user's request -> policy: by the user's class -> the user's own connection to the store, a line of its own there
+//!                                                     '-- none there (yet): the volume's connection
 //! ```
 //!
-//! A user changes which request is served first, and nothing else. Its link to a store is a second one under the mark of
+//! A user changes which request is served first, and nothing else. Its connection to a store is a second one under the token of
 //! the volume's own, beside which it was opened: what is sealed off seals off both, and no client waits until it is there.
 //!
 //! Source: COST 3.1 (priorities of clients and fairness among them, in q); that they are set per export too is ours.
 //!
 //! Always true:
-//! 1. A user's link is used only as long as the volume's link beside it is: both have the same mark.
-//! 2. An indeterminate change on it ends the volume's link as well, so the store's next one has a greater mark.
-//! 3. What it surely did not do is asked again on the volume's link.
+//! 1. A user's connection is used only as long as the volume's connection beside it is: both have the same token.
+//! 2. An indeterminate change on it ends the volume's connection as well, so the store's next one has a greater token.
+//! 3. What it surely did not do is asked again on the volume's connection.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -23,15 +23,15 @@ use base::{Buf, Bytes, Instant, Nanos, Sector, Span, View};
 use device::{Class, Device, Info, Op, Pending, WriteFlags};
 use env::sync::join_all;
 use policy::place::{Class as Priority, ClientId, Origin, Penalties, Permille};
-use store::Caller;
+use store::ClientTag;
 
-use super::members::Member;
+use super::membership::Replica;
 use super::{Core, Volume, VolumeError};
-use crate::link::{Link, LinkError};
 use crate::names::StoreNumber;
 use crate::record::VolumeRecord;
+use crate::replica::connect::{Connection, ConnectionError};
 
-/// Between two tries to open a user's link.
+/// Between two tries to open a user's connection.
 const AGAIN: Nanos = Nanos::secs(1);
 /// The volume itself is among them.
 const USERS_MAX: usize = 256;
@@ -61,12 +61,12 @@ pub struct User {
 
 /// All users there were since the volume was opened.
 pub(super) struct Users {
-    own: Cell<Caller>,
+    own: Cell<ClientTag>,
     others: RefCell<Vec<User>>,
 }
 
 impl Users {
-    pub fn new(own: Caller) -> Users {
+    pub fn new(own: ClientTag) -> Users {
         let behind = User {
             client: own.origin.client,
             class: Some(Priority::Low),
@@ -79,13 +79,13 @@ impl Users {
     }
 
     /// Whose its requests are.
-    pub fn get(&self, user: UserId) -> Caller {
+    pub fn get(&self, user: UserId) -> ClientTag {
         let own = self.own.get();
         let Some(index) = usize::from(user.0).checked_sub(1) else {
             return own;
         };
         let user = self.others.borrow()[index];
-        Caller {
+        ClientTag {
             origin: Origin {
                 client: user.client,
                 class: user.class.unwrap_or(own.origin.class),
@@ -115,132 +115,152 @@ impl Users {
     }
 }
 
-/// The users' links to one store.
+/// The users' sessions with one store: connections beside the volume's own.
 #[derive(Default)]
-pub(super) struct Sides(RefCell<BTreeMap<UserId, Side>>);
+pub(super) struct ClientSessions(RefCell<BTreeMap<UserId, ClientSession>>);
 
-struct Side {
+struct ClientSession {
     /// The volume's own.
-    beside: Rc<dyn Link>,
+    beside: Rc<dyn Connection>,
     now: Now,
 }
 
 enum Now {
     Opening,
-    Open(Rc<dyn Link>),
+    Open(Rc<dyn Connection>),
     /// It is not tried before this.
     Failed(Instant),
 }
 
-impl Sides {
-    /// The user's link beside `main`; else whether it is time to open one.
-    fn find(&self, user: UserId, main: &Rc<dyn Link>) -> Result<Rc<dyn Link>, bool> {
+impl ClientSessions {
+    /// The user's connection beside `main`; else whether it is time to open one.
+    fn find(&self, user: UserId, main: &Rc<dyn Connection>) -> Result<Rc<dyn Connection>, bool> {
         let all = self.0.borrow();
         match all.get(&user).filter(|it| Rc::ptr_eq(&it.beside, main)) {
             None => Err(true),
-            Some(side) => match &side.now {
-                Now::Open(link) => Ok(Rc::clone(link)),
+            Some(session) => match &session.now {
+                Now::Open(connection) => Ok(Rc::clone(connection)),
                 Now::Opening => Err(false),
                 Now::Failed(until) => Err(env::now() >= *until),
             },
         }
     }
 
-    fn set(&self, user: UserId, main: &Rc<dyn Link>, now: Now) {
+    fn set(&self, user: UserId, main: &Rc<dyn Connection>, now: Now) {
         let beside = Rc::clone(main);
-        self.0.borrow_mut().insert(user, Side { beside, now });
+        self.0
+            .borrow_mut()
+            .insert(user, ClientSession { beside, now });
     }
 
     /// Those that can be used.
-    fn open(&self) -> Vec<(UserId, Rc<dyn Link>)> {
+    fn open(&self) -> Vec<(UserId, Rc<dyn Connection>)> {
         let all = self.0.borrow();
-        let open = all.iter().filter_map(|(user, side)| match &side.now {
-            Now::Open(link) => Some((*user, Rc::clone(link))),
+        let open = all.iter().filter_map(|(user, session)| match &session.now {
+            Now::Open(connection) => Some((*user, Rc::clone(connection))),
             _ => None,
         });
         open.collect()
     }
 
-    /// This link is of no more use, if it is one of these.
-    pub fn drop_one(&self, link: &Rc<dyn Link>) {
-        let is_it = |side: &Side| matches!(&side.now, Now::Open(own) if Rc::ptr_eq(own, link));
-        self.0.borrow_mut().retain(|_, side| !is_it(side));
+    /// This connection is of no more use, if it is one of these.
+    pub fn drop_one(&self, connection: &Rc<dyn Connection>) {
+        let is_it = |session: &ClientSession| matches!(&session.now, Now::Open(own) if Rc::ptr_eq(own, connection));
+        self.0.borrow_mut().retain(|_, session| !is_it(session));
     }
 
-    /// The volume's own link is of no more use.
+    /// The volume's own connection is of no more use.
     pub fn clear(&self) {
         self.0.borrow_mut().clear();
     }
 }
 
 impl Core {
-    /// The link that a user's requests to a store take. No request waits: while it is opened they take the volume's
+    /// The connection that a user's requests to a store take. No request waits: while it is opened they take the volume's
     /// own.
-    pub(super) fn link_of(self: &Rc<Self>, member: &Member, user: UserId) -> Option<Rc<dyn Link>> {
-        let main = member.link()?;
+    pub(super) fn connection_of(
+        self: &Rc<Self>,
+        replica: &Replica,
+        user: UserId,
+    ) -> Option<Rc<dyn Connection>> {
+        let main = replica.connection()?;
         if user == UserId::OWN {
             return Some(main);
         }
-        match member.sides.find(user, &main) {
-            Ok(link) => Some(link),
+        match replica.client_sessions.find(user, &main) {
+            Ok(connection) => Some(connection),
             Err(due) => {
                 if due {
-                    member.sides.set(user, &main, Now::Opening);
-                    let (core, number) = (Rc::clone(self), member.site.number);
+                    replica.client_sessions.set(user, &main, Now::Opening);
+                    let (core, number) = (Rc::clone(self), replica.info.number);
                     let beside = Rc::clone(&main);
-                    env::spawn(async move { core.open_side(number, user, beside).await });
+                    env::spawn(async move { core.open_client_session(number, user, beside).await });
                 }
                 Some(main)
             }
         }
     }
 
-    /// Opens a user's link beside the volume's own.
-    async fn open_side(&self, number: StoreNumber, user: UserId, main: Rc<dyn Link>) {
-        let member = self.member(number).expect("it was a member");
+    /// Opens a user's connection beside the volume's own.
+    async fn open_client_session(
+        &self,
+        number: StoreNumber,
+        user: UserId,
+        main: Rc<dyn Connection>,
+    ) {
+        let replica = self.replica(number).expect("it was a member");
         let opened = async {
-            let link = self.enter_store(member, member.mark()).await?;
-            self.introduce(&link, user, true).await?;
-            Ok::<_, LinkError>(link)
+            let connection = self.enter_store(replica, replica.token()).await?;
+            self.introduce(&connection, user, true).await?;
+            Ok::<_, ConnectionError>(connection)
         };
         let opened = opened.await;
-        if !member.link().is_some_and(|now| Rc::ptr_eq(&now, &main)) {
+        if !replica
+            .connection()
+            .is_some_and(|now| Rc::ptr_eq(&now, &main))
+        {
             return;
         }
         let now = match opened {
-            Ok(link) => Now::Open(link),
+            Ok(connection) => Now::Open(connection),
             Err(error) => {
                 tracing::debug!(volume = %self.id, store = %self.label(number), %error, "no link of a user's own");
                 Now::Failed(env::now() + AGAIN)
             }
         };
-        member.sides.set(user, &main, now);
+        replica.client_sessions.set(user, &main, now);
     }
 
-    /// The link that background copies take beside `main`, a store's own; that one where there is no other.
-    pub(super) async fn background(&self, main: &Rc<dyn Link>) -> Rc<dyn Link> {
-        let is_its = |member: &&Member| member.link().is_some_and(|it| Rc::ptr_eq(&it, main));
-        let Some(member) = self.members.values().find(is_its) else {
+    /// The connection that background copies take beside `main`, a store's own; that one where there is no other.
+    pub(super) async fn background(&self, main: &Rc<dyn Connection>) -> Rc<dyn Connection> {
+        let is_its =
+            |replica: &&Replica| replica.connection().is_some_and(|it| Rc::ptr_eq(&it, main));
+        let Some(replica) = self.replicas.values().find(is_its) else {
             return Rc::clone(main);
         };
         let user = UserId::BACKGROUND;
-        if let Err(true) = member.sides.find(user, main) {
-            member.sides.set(user, main, Now::Opening);
+        if let Err(true) = replica.client_sessions.find(user, main) {
+            replica.client_sessions.set(user, main, Now::Opening);
             let beside = Rc::clone(main);
-            self.open_side(member.site.number, user, beside).await;
+            self.open_client_session(replica.info.number, user, beside)
+                .await;
         }
-        let found = member.sides.find(user, main);
+        let found = replica.client_sessions.find(user, main);
         found.unwrap_or_else(|_| Rc::clone(main))
     }
 
-    /// Opens a user's links to all stores there are links to.
-    async fn open_sides(&self, user: UserId) {
-        let opening = self.members.values().filter_map(|member| {
-            let main = member.link()?;
+    /// Opens a user's connections to all stores there are connections to.
+    async fn open_client_sessions(&self, user: UserId) {
+        let opening = self.replicas.values().filter_map(|replica| {
+            let main = replica.connection()?;
             // An opening under way goes on.
-            member.sides.find(user, &main).err().filter(|due| *due)?;
-            member.sides.set(user, &main, Now::Opening);
-            Some(self.open_side(member.site.number, user, main))
+            replica
+                .client_sessions
+                .find(user, &main)
+                .err()
+                .filter(|due| *due)?;
+            replica.client_sessions.set(user, &main, Now::Opening);
+            Some(self.open_client_session(replica.info.number, user, main))
         });
         join_all(opening.collect::<Vec<_>>()).await;
     }
@@ -248,7 +268,7 @@ impl Core {
 
 impl Core {
     /// Whose a user's requests are, and under whose reservations they come.
-    fn said_of(&self, user: UserId) -> (Caller, Option<String>) {
+    fn said_of(&self, user: UserId) -> (ClientTag, Option<String>) {
         let reservation = self.record.borrow().0.reservation.clone();
         let holder = reservation.filter(|_| user != UserId::BACKGROUND);
         (self.users.get(user), holder)
@@ -257,18 +277,21 @@ impl Core {
     /// Says at a store whose requests will come, and under whose reservations. `fresh`: nothing was said there yet.
     pub(super) async fn introduce(
         &self,
-        link: &Rc<dyn Link>,
+        connection: &Rc<dyn Connection>,
         user: UserId,
         mut fresh: bool,
-    ) -> Result<(), LinkError> {
+    ) -> Result<(), ConnectionError> {
         loop {
             let said = self.said_of(user);
             let (caller, holder) = &said;
-            self.within(link.tell(*caller)).await?;
+            self.within(connection.set_client_tag(*caller)).await?;
             if holder.is_some() || !fresh {
-                match self.within(link.come_under(holder.as_deref())).await {
+                match self
+                    .within(connection.attach_reservations(holder.as_deref()))
+                    .await
+                {
                     // A store that knows no such thing promises nothing.
-                    Err(LinkError::Refused(why)) => {
+                    Err(ConnectionError::Refused(why)) => {
                         tracing::warn!(volume = %self.id, why, "no promise at a store");
                     }
                     other => other?,
@@ -284,16 +307,18 @@ impl Core {
 
     /// Says at all stores anew what [`Core::introduce`] said there.
     async fn introduce_anew(&self) {
-        let mut links = Vec::new();
-        for member in self.members.values() {
-            let own = member.link().map(|link| (UserId::OWN, link));
-            let all = own.into_iter().chain(member.sides.open());
-            links.extend(all.map(|(user, link)| (member, user, link)));
+        let mut connections = Vec::new();
+        for replica in self.replicas.values() {
+            let own = replica
+                .connection()
+                .map(|connection| (UserId::OWN, connection));
+            let all = own.into_iter().chain(replica.client_sessions.open());
+            connections.extend(all.map(|(user, connection)| (replica, user, connection)));
         }
-        let saying = links.iter().map(async |(member, user, link)| {
-            if let Err(error) = self.introduce(link, *user, false).await {
-                tracing::debug!(volume = %self.id, store = %member.site.name, %error, "the next link says it");
-                member.lose(link, false);
+        let saying = connections.iter().map(async |(replica, user, connection)| {
+            if let Err(error) = self.introduce(connection, *user, false).await {
+                tracing::debug!(volume = %self.id, store = %replica.info.name, %error, "the next link says it");
+                replica.lose(connection, false);
             }
         });
         join_all(saying.collect::<Vec<_>>()).await;
@@ -318,7 +343,7 @@ impl Volume {
 
     /// Its requests are `own`'s from here on, and its users' as far as they set nothing else; under whose reservations the
     /// record says. All stores that answer know it then.
-    pub async fn become_one_of(&self, own: Caller) {
+    pub async fn become_one_of(&self, own: ClientTag) {
         let core = Rc::clone(&self.core);
         core.users.own.set(own);
         env::spawn(async move { core.introduce_anew().await }).await;
@@ -326,26 +351,26 @@ impl Volume {
 }
 
 /// A volume as one of its users has it: the same blocks, on the user's terms. Held as `Rc<dyn Device>`.
-pub struct Seen {
+pub struct UserVolume {
     volume: Rc<Volume>,
     user: UserId,
 }
 
 impl Volume {
     /// The volume for a user that is a client of its own.
-    pub async fn seen_by(self: &Rc<Self>, user: User) -> Rc<Seen> {
+    pub async fn for_user(self: &Rc<Self>, user: User) -> Rc<UserVolume> {
         let user = self.core.users.enter(user);
         if user != UserId::OWN {
-            self.core.open_sides(user).await;
+            self.core.open_client_sessions(user).await;
         }
-        Rc::new(Seen {
+        Rc::new(UserVolume {
             volume: Rc::clone(self),
             user,
         })
     }
 }
 
-impl Device for Seen {
+impl Device for UserVolume {
     fn info(&self) -> Info {
         self.volume.info()
     }

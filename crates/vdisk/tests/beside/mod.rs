@@ -9,14 +9,14 @@ use device::{Class as DeviceClass, Device, DeviceExt};
 use env::sync::join_all;
 use policy::place::{Class, ClientId, DomainId, Kind, Options, Origin, build};
 use policy::share::{BytesPerSec, Costs};
-use store::node::{Node, NodeOptions};
+use store::qos::manager::{Manager, ManagerOptions};
 use store::{Change, Settings as StoreSettings, Store};
-use vdisk::choice::Choice;
-use vdisk::image::{self, Known, Numbers};
-use vdisk::image_meta::Images;
-use vdisk::link::{Door, Link, LocalDoor};
-use vdisk::meta::Twin;
-use vdisk::volume::{Settings, Site, Volume};
+use vdisk::image::records::Images;
+use vdisk::image::tree::{self as image, Numbers, Versioned};
+use vdisk::meta::MemoryMetaStore;
+use vdisk::replica::choice::Choice;
+use vdisk::replica::connect::{Connection, Connector, LocalConnector};
+use vdisk::volume::{Settings, StoreInfo, Volume};
 use vdisk::{StoreNumber, VolumeId};
 
 pub const MIB: u64 = 1 << 20;
@@ -41,7 +41,7 @@ pub const CASES: [(&str, &str); 5] = [
 ];
 
 /// Of each case.
-pub type Figures = [f64; CASES.len()];
+pub type Rates = [f64; CASES.len()];
 
 /// Per second: `pieces` of `work`, `depth` at once, and `end`.
 async fn rate<F: Future<Output = ()>>(
@@ -67,12 +67,12 @@ pub fn anywhere(at: u64, mib: u64) -> u64 {
     at.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (mib * MIB / 4096) * 4096
 }
 
-async fn figures<W: Future<Output = ()>, R: Future<Output = ()>, F: Future<Output = ()>>(
+async fn rates<W: Future<Output = ()>, R: Future<Output = ()>, F: Future<Output = ()>>(
     amount: Amount,
     write: impl Fn(u64, View) -> W,
     read: impl Fn(u64, u64) -> R,
     flush: impl Fn() -> F,
-) -> Figures {
+) -> Rates {
     let large = View::copy_of(&vec![7; MIB as usize]);
     let small = large.slice(0, 4096);
     let Amount { mib, small: many } = amount;
@@ -89,26 +89,28 @@ async fn figures<W: Future<Output = ()>, R: Future<Output = ()>, F: Future<Outpu
 }
 
 /// A store's objects, as long as a volume's extents.
-async fn of_store(node: &Rc<Node>, amount: Amount) -> Figures {
-    let link = LocalDoor(Rc::clone(node)).open("g/bench", 1).await;
-    let link: &Rc<dyn Link> = &link.expect("sealed");
+async fn of_store(node: &Rc<Manager>, amount: Amount) -> Rates {
+    let connection = LocalConnector(Rc::clone(node)).open("g/bench", 1).await;
+    let connection: &Rc<dyn Connection> = &connection.expect("sealed");
     let object = |at: u64| format!("object {}", at / EXTENT);
     let write = async |at: u64, data: View| {
         // As the volume does: what is answered is durable.
         let change = Change::FUA.creating();
-        let wrote = link.write(&object(at), at % EXTENT, data, change).await;
+        let wrote = connection
+            .write(&object(at), at % EXTENT, data, change)
+            .await;
         wrote.expect("a write");
     };
     let read = async |at: u64, len: u64| {
-        let read = link.read(&object(at), at % EXTENT, len).await;
+        let read = connection.read(&object(at), at % EXTENT, len).await;
         assert_eq!(read.expect("a read").len() as u64, len);
     };
-    let flush = async || link.flush().await.expect("a flush");
-    figures(amount, write, read, flush).await
+    let flush = async || connection.flush().await.expect("a flush");
+    rates(amount, write, read, flush).await
 }
 
 /// A volume, as a client of it.
-async fn of_volume(volume: &Rc<Volume>, amount: Amount) -> Figures {
+async fn of_volume(volume: &Rc<Volume>, amount: Amount) -> Rates {
     let write = async |at: u64, data: View| {
         let wrote = volume.write_at(Sector(at / 512), data).await;
         wrote.expect("a write");
@@ -119,36 +121,36 @@ async fn of_volume(volume: &Rc<Volume>, amount: Amount) -> Figures {
         drop(read.await.expect("a read"));
     };
     let flush = async || volume.flush().await.expect("a flush");
-    figures(amount, write, read, flush).await
+    rates(amount, write, read, flush).await
 }
 
 /// The store itself, or with `through` a volume of one copy in it.
-pub async fn of(node: Rc<Node>, through: bool, amount: Amount) -> Figures {
+pub async fn of(node: Rc<Manager>, through: bool, amount: Amount) -> Rates {
     if !through {
         return of_store(&node, amount).await;
     }
     let volume = volume(&[node], amount.mib * MIB).await;
-    let figures = of_volume(&volume, amount).await;
+    let rates = of_volume(&volume, amount).await;
     volume.close().await.expect("a close");
-    figures
+    rates
 }
 
 /// A new store on a disk.
-pub async fn node(disk: Rc<dyn Device>) -> Rc<Node> {
+pub async fn node(disk: Rc<dyn Device>) -> Rc<Manager> {
     let settings = StoreSettings {
         force: true,
         ..StoreSettings::default()
     };
     let made = Store::format(Rc::clone(&disk), settings).await;
     made.expect("a store").close().await.expect("a close");
-    let options = NodeOptions::new(Costs::flat(BytesPerSec::mb(2_000)), [9; 32]);
-    Node::open(disk, options).await.expect("it opens")
+    let options = ManagerOptions::new(Costs::flat(BytesPerSec::mb(2_000)), [9; 32]);
+    Manager::open(disk, options).await.expect("it opens")
 }
 
 /// A new volume with a copy in each.
-pub async fn volume(nodes: &[Rc<Node>], size: u64) -> Rc<Volume> {
-    let twin = Twin::new("meta");
-    let numbers = Known {
+pub async fn volume(nodes: &[Rc<Manager>], size: u64) -> Rc<Volume> {
+    let meta_store = MemoryMetaStore::new("meta");
+    let numbers = Versioned {
         record: Numbers::first(),
         changed: None,
     };
@@ -156,24 +158,24 @@ pub async fn volume(nodes: &[Rc<Node>], size: u64) -> Rc<Volume> {
     let name = "bench".parse().expect("a name");
     let created = image::create(&numbers, name, size, nodes.len() as u8, 1);
     let (_, change) = created.expect("it can be");
-    let meta = twin.client();
+    let meta = meta_store.client();
     let made = Images { meta }.change(change).await;
     made.expect("nothing is in the way");
     let origin = Origin {
         client: ClientId(1),
         class: Class::Normal,
     };
-    let sites = (1..).zip(nodes).map(|(number, node)| Site {
+    let store_infos = (1..).zip(nodes).map(|(number, node)| StoreInfo {
         number: StoreNumber(number),
         name: format!("s{number}"),
         domain: DomainId(u32::from(number)),
         local: true,
         rotating: false,
-        door: Rc::new(LocalDoor(Rc::clone(node))),
+        connector: Rc::new(LocalConnector(Rc::clone(node))),
     });
-    let sites = sites.collect();
+    let store_infos = store_infos.collect();
     let choice = Choice::new(build(Kind::Tanada, &Options::default()));
     let settings = Settings::new("bench", origin);
-    let opened = Volume::open(id, twin.client(), choice, sites, settings).await;
+    let opened = Volume::open(id, meta_store.client(), choice, store_infos, settings).await;
     opened.expect("it opens")
 }

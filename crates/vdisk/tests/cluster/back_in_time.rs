@@ -25,12 +25,12 @@ async fn start_on(places: &Places, called: &str, contents: &[Buf]) {
         let at = Sector((number as u64) << 11);
         disk.write_at(at, View::copy_of(piece)).await.unwrap();
     }
-    let options = NodeOptions {
+    let options = ManagerOptions {
         node_key: Some([7; 32]),
         scrub: None,
-        ..NodeOptions::new(Costs::flat(BytesPerSec::mb(1000)), [9; 32])
+        ..ManagerOptions::new(Costs::flat(BytesPerSec::mb(1000)), [9; 32])
     };
-    let node = Node::open(disk.clone(), options).await.unwrap();
+    let node = Manager::open(disk.clone(), options).await.unwrap();
     let place = Place {
         number: before.number,
         node,
@@ -60,7 +60,7 @@ async fn has_all(cluster: &Cluster, called: &str, byte: u8) {
 #[test]
 fn a_store_that_was_put_back_is_taken_out_by_the_commands_that_it_names() {
     env::Runtime::simulated(401).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         for called in ["vm1", "vm2"] {
             cluster.create(&vm(called)).await.unwrap();
             written(&cluster, called, 1).await;
@@ -115,9 +115,9 @@ fn a_store_that_was_put_back_is_taken_out_by_the_commands_that_it_names() {
 }
 
 #[test]
-fn a_store_that_was_put_back_and_shows_its_newer_disk_again_is_used_as_before() {
+fn a_store_put_back_is_used_again_when_its_newer_disk_returns() {
     env::Runtime::simulated(402).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         cluster.create(&vm("vm1")).await.unwrap();
         written(&cluster, "vm1", 1).await;
         let disk = Rc::clone(&places.0.borrow()["b"].disk);

@@ -47,7 +47,7 @@ async fn closed_volume(cluster: &Cluster, called: &str, byte: u8) {
 #[test]
 fn a_repair_writes_what_a_scrub_found_anew_and_names_what_no_copy_has() {
     env::Runtime::simulated(71).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         closed_volume(&cluster, "vm1", 0x5a).await;
         let (a, b) = {
             let places = places.0.borrow();
@@ -57,7 +57,7 @@ fn a_repair_writes_what_a_scrub_found_anew_and_names_what_no_copy_has() {
         spoil(&a, 0x5a, &all).await;
         spoil(&b, 0x5a, &[7]).await;
         let repaired = cluster.repair(&name("vm1"), None, false).await.unwrap();
-        assert_eq!(repaired.figures.repaired_bytes, 63 * 4096);
+        assert_eq!(repaired.counters.repaired_bytes, 63 * 4096);
         let left = repaired.damage.left;
         assert_eq!(left.len(), 2, "{left:?}");
         assert!(
@@ -77,7 +77,7 @@ fn a_repair_writes_what_a_scrub_found_anew_and_names_what_no_copy_has() {
 #[test]
 fn damage_of_a_closed_volume_is_repaired_in_the_background() {
     env::Runtime::simulated(72).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         closed_volume(&cluster, "vm1", 0x5a).await;
         let a = Rc::clone(&places.0.borrow()["a"]);
         spoil(&a, 0x5a, &[0, 1, 2, 63]).await;
@@ -91,7 +91,7 @@ fn damage_of_a_closed_volume_is_repaired_in_the_background() {
 #[test]
 fn damage_of_what_a_clone_has_of_a_deleted_volume_is_repaired() {
     env::Runtime::simulated(73).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         closed_volume(&cluster, "vm1", 0x5a).await;
         cluster.snapshot(&name("vm1"), &name("s")).await.unwrap();
         let (of, snapshot, new) = (name("vm1"), name("s"), name("vm2"));
@@ -112,7 +112,7 @@ fn damage_of_what_a_clone_has_of_a_deleted_volume_is_repaired() {
 #[test]
 fn a_repair_without_the_dead_store_says_so_within_seconds() {
     env::Runtime::simulated(74).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         closed_volume(&cluster, "vm1", 1).await;
         places.0.borrow()["b"].down.set(true);
         let before = env::now();
@@ -132,7 +132,7 @@ fn a_repair_without_the_dead_store_says_so_within_seconds() {
 #[test]
 fn a_dead_store_is_removed_as_lost_though_its_volumes_are_closed() {
     env::Runtime::simulated(75).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         closed_volume(&cluster, "vm1", 1).await;
         closed_volume(&cluster, "vm2", 2).await;
         places.add(&cluster, "c", "dc").await;
@@ -149,11 +149,11 @@ fn a_dead_store_is_removed_as_lost_though_its_volumes_are_closed() {
 #[test]
 fn a_store_that_answers_is_not_removed_as_lost() {
     env::Runtime::simulated(76).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         places.add(&cluster, "c", "dc").await;
         closed_volume(&cluster, "vm1", 1).await;
         let has = if places.extents("a") > 0 { "a" } else { "b" };
-        let refused = told(cluster.remove_store(&name(has), true).await);
+        let refused = error_text(cluster.remove_store(&name(has), true).await);
         assert!(refused.contains("answers still"), "{refused}");
         let seen = cluster.overview(&name("vm1")).await.unwrap();
         assert!(seen.record.out.is_empty());
@@ -163,8 +163,8 @@ fn a_store_that_answers_is_not_removed_as_lost() {
 #[test]
 fn a_node_asks_the_one_that_has_a_volume_open() {
     env::Runtime::simulated(77).block_on(async {
-        let (twin, places, owner) = two_stores().await;
-        let asker = super::cluster("n2", twin.client(), &places);
+        let (meta_store, places, owner) = two_stores().await;
+        let asker = super::cluster("n2", meta_store.client(), &places);
         asker.start();
         owner.create(&vm("vm1")).await.unwrap();
         let in_use = owner.open(&name("vm1")).await.unwrap();
@@ -178,13 +178,13 @@ fn a_node_asks_the_one_that_has_a_volume_open() {
         assert!(env::now().since(before) < Nanos::secs(5));
         assert_eq!(in_use.volume().info().size, Bytes(2 * SIZE));
         // What is refused there is refused here, in its words.
-        let refused = told(asker.snapshot(&name("vm1"), &name("s")).await);
+        let refused = error_text(asker.snapshot(&name("vm1"), &name("s")).await);
         let expected = "node n1, which has the volume open: volume vm1 has a snapshot s already; choose another name, or delete it";
         assert_eq!(refused, expected);
-        let refused = told(asker.resize(&name("vm1"), SIZE, false).await);
+        let refused = error_text(asker.resize(&name("vm1"), SIZE, false).await);
         assert!(refused.contains("node n1") && refused.contains("--shrink"), "{refused}");
         // Nothing is left of it.
-        let left = vdisk::meta::whole_range(&*twin.client(), "a").await.unwrap().0;
+        let left = vdisk::meta::whole_range(&*meta_store.client(), "a").await.unwrap().0;
         let left: Vec<String> = left.into_iter().map(|it| it.key).collect();
         assert!(left.iter().all(|key| key.starts_with("alive/")), "{left:?}");
     });
@@ -193,8 +193,8 @@ fn a_node_asks_the_one_that_has_a_volume_open() {
 #[test]
 fn a_volume_that_is_closed_while_its_owner_is_asked_is_changed_by_who_asked() {
     env::Runtime::simulated(78).block_on(async {
-        let (twin, places, owner) = two_stores().await;
-        let meta = twin.client();
+        let (meta_store, places, owner) = two_stores().await;
+        let meta = meta_store.client();
         let asker = super::cluster("n2", meta.clone(), &places);
         asker.start();
         owner.create(&vm("vm1")).await.unwrap();
@@ -219,22 +219,22 @@ fn asked(asker: &Rc<Cluster>) -> env::Task<Result<Overview, ClusterError>> {
     env::spawn(async move { asker.snapshot(&name("vm1"), &name("s")).await })
 }
 
-async fn questions(meta: &TwinClient) -> usize {
+async fn questions(meta: &MemoryMetaClient) -> usize {
     let found = meta.range("ask/", None, 10).await;
     found.unwrap().entries.len()
 }
 
-async fn until_asked(meta: &TwinClient) {
+async fn until_asked(meta: &MemoryMetaClient) {
     while questions(meta).await == 0 {
         env::sleep(Nanos::millis(1)).await;
     }
 }
 
 #[test]
-fn a_question_whose_answer_the_meta_store_does_not_bring_says_what_was_asked_of_whom() {
+fn a_forwarded_request_without_an_answer_names_the_request_and_the_node() {
     env::Runtime::simulated(80).block_on(async {
-        let (twin, places, owner) = two_stores().await;
-        let meta = twin.client();
+        let (meta_store, places, owner) = two_stores().await;
+        let meta = meta_store.client();
         let asker = super::cluster("n2", meta.clone(), &places);
         asker.start();
         owner.create(&vm("vm1")).await.unwrap();
@@ -243,7 +243,7 @@ fn a_question_whose_answer_the_meta_store_does_not_bring_says_what_was_asked_of_
         let asking = asked(&asker);
         until_asked(&meta).await;
         refuse(&meta, true);
-        let refused = told(asking.await);
+        let refused = error_text(asking.await);
         assert!(
             refused.starts_with(
                 "node n1 was asked to take a snapshot of volume vm1, and the meta store"
@@ -257,13 +257,13 @@ fn a_question_whose_answer_the_meta_store_does_not_bring_says_what_was_asked_of_
 #[test]
 fn an_empty_meta_store_beside_stores_with_volumes_is_a_warning() {
     env::Runtime::simulated(79).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         assert_eq!(cluster.forgotten_volumes().await.unwrap(), None);
         closed_volume(&cluster, "vm1", 1).await;
         assert_eq!(cluster.forgotten_volumes().await.unwrap(), None);
         cluster.stop().await;
-        let twin = Twin::new("another");
-        let after = super::cluster("n1", twin.client(), &places);
+        let meta_store = MemoryMetaStore::new("another");
+        let after = super::cluster("n1", meta_store.client(), &places);
         for (called, domain) in [("a", "da"), ("b", "db")] {
             let uuid = places.0.borrow()[called].node.uuid();
             after

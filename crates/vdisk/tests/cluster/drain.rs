@@ -2,20 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use vdisk::image_meta::Images;
+use vdisk::image::records::Images;
 use vdisk::meta::{Compare, Faults, Outcome};
-use vdisk::record::{Writer as Held, gone_key, volume_key};
+use vdisk::record::{Writer as RecordWriter, gone_key, volume_key};
 
 use super::*;
 
 /// Three stores in domains of their own.
-async fn three_stores() -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
-    let (twin, places, cluster) = two_stores().await;
+async fn three_stores() -> (Rc<MemoryMetaStore>, Rc<Places>, Rc<Cluster>) {
+    let (meta_store, places, cluster) = two_stores().await;
     places.add(&cluster, "c", "dc").await;
-    (twin, places, cluster)
+    (meta_store, places, cluster)
 }
 
-/// All that a store has, but for its guards.
+/// All that a store has, but for its fences.
 fn all_of(places: &Places, called: &str) -> usize {
     places.objects(called) + places.count(called, "d/")
 }
@@ -81,7 +81,7 @@ impl Writer {
 #[test]
 fn a_drained_store_is_emptied_under_a_writer_leaves_and_nothing_misses_it() {
     env::Runtime::simulated(21).block_on(async {
-        let (_twin, places, cluster) = three_stores().await;
+        let (_meta_store, places, cluster) = three_stores().await;
         cluster.create(&vm("vm1")).await.unwrap();
         let in_use = cluster.open(&name("vm1")).await.unwrap();
         let (writer, task) = Writer::start(Rc::clone(in_use.volume()), 1);
@@ -90,10 +90,10 @@ fn a_drained_store_is_emptied_under_a_writer_leaves_and_nothing_misses_it() {
         assert_eq!(before.iter().sum::<usize>(), 6);
         // One of those that have something.
         let (gone, number) = if before[0] > 0 { ("a", 1) } else { ("b", 2) };
-        let early = told(cluster.remove_store(&name(gone), false).await);
+        let early = error_text(cluster.remove_store(&name(gone), false).await);
         assert!(early.contains("drain it first"), "{early}");
         drain(&cluster, gone).await;
-        let early = told(cluster.remove_store(&name(gone), false).await);
+        let early = error_text(cluster.remove_store(&name(gone), false).await);
         assert!(early.contains("volume vm1 has something there"), "{early}");
         emptied(&cluster, number).await;
         assert_eq!(all_of(&places, gone), 0, "{gone}");
@@ -118,7 +118,7 @@ fn what_a_node_that_died_was_moving_is_moved_on_by_another_or_by_itself() {
     let mut midway = 0;
     for (seed, after) in [(31, 10), (32, 60), (33, 200), (34, 500), (35, 1_500)] {
         midway += env::Runtime::simulated(seed).block_on(async move {
-            let (twin, places, first) = three_stores().await;
+            let (meta_store, places, first) = three_stores().await;
             for store in ["a", "b", "c"] {
                 places.0.borrow()[store]
                     .disk
@@ -139,7 +139,11 @@ fn what_a_node_that_died_was_moving_is_moved_on_by_another_or_by_itself() {
             drop(cancel(task));
             drop((in_use, first));
             // Another node, or the same one, started again.
-            let second = cluster(["n1", "n2"][seed as usize % 2], twin.client(), &places);
+            let second = cluster(
+                ["n1", "n2"][seed as usize % 2],
+                meta_store.client(),
+                &places,
+            );
             second.start();
             // No client uses the volume: a node that is up opens it, as soon as the other is seen to be gone.
             emptied(&second, number).await;
@@ -163,9 +167,9 @@ fn cancel(task: env::Task<()>) -> env::CancelOnDrop<()> {
 }
 
 #[test]
-fn snapshots_and_clones_leave_a_drained_store_and_nothing_is_left_behind_in_the_end() {
+fn snapshots_and_clones_leave_a_drained_store_without_leftovers() {
     env::Runtime::simulated(41).block_on(async {
-        let (_twin, places, cluster) = three_stores().await;
+        let (_meta_store, places, cluster) = three_stores().await;
         let (vm1, vm2) = (name("vm1"), name("vm2"));
         cluster.create(&vm("vm1")).await.unwrap();
         let in_use = cluster.open(&vm1).await.unwrap();
@@ -246,8 +250,8 @@ fn snapshots_and_clones_leave_a_drained_store_and_nothing_is_left_behind_in_the_
 }
 
 /// A volume with a snapshot whose map was written anew when store a was drained; the head was not committed after that.
-async fn a_moved_snapshot() -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
-    let (twin, places, cluster) = three_stores().await;
+async fn a_moved_snapshot() -> (Rc<MemoryMetaStore>, Rc<Places>, Rc<Cluster>) {
+    let (meta_store, places, cluster) = three_stores().await;
     cluster.create(&vm("vm1")).await.unwrap();
     let in_use = cluster.open(&name("vm1")).await.unwrap();
     for extent in 0..3 {
@@ -260,7 +264,7 @@ async fn a_moved_snapshot() -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
     drain(&cluster, "a").await;
     emptied(&cluster, 1).await;
     cluster.remove_store(&name("a"), false).await.unwrap();
-    (twin, places, cluster)
+    (meta_store, places, cluster)
 }
 
 async fn reads_as(cluster: &Cluster, volume: &str, bytes: [u8; 3]) {
@@ -272,8 +276,8 @@ async fn reads_as(cluster: &Cluster, volume: &str, bytes: [u8; 3]) {
 }
 
 /// A snapshot has 30 extents on slow stores a and b, and the volume none but the first; store c is empty.
-async fn a_large_snapshot() -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
-    let (twin, places, cluster) = two_stores().await;
+async fn a_large_snapshot() -> (Rc<MemoryMetaStore>, Rc<Places>, Rc<Cluster>) {
+    let (meta_store, places, cluster) = two_stores().await;
     let vm1 = name("vm1");
     let large = NewVolume {
         size: 30 << 22,
@@ -293,13 +297,13 @@ async fn a_large_snapshot() -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
         let slow = Nanos::millis(60);
         places.0.borrow()[store].disk.set_latency(slow);
     }
-    (twin, places, cluster)
+    (meta_store, places, cluster)
 }
 
 #[test]
 fn what_a_snapshot_has_leaves_though_one_writer_after_the_other_dies() {
     env::Runtime::simulated(47).block_on(async {
-        let (twin, places, mut last) = a_large_snapshot().await;
+        let (meta_store, places, mut last) = a_large_snapshot().await;
         drain(&last, "a").await;
         let mut midway = Vec::new();
         for life in 0..4 {
@@ -307,7 +311,7 @@ fn what_a_snapshot_has_leaves_though_one_writer_after_the_other_dies() {
             // Its end, without a word.
             drop(last);
             midway.push(places.extents("c"));
-            last = cluster(["n2", "n1"][life % 2], twin.client(), &places);
+            last = cluster(["n2", "n1"][life % 2], meta_store.client(), &places);
             last.start();
             env::sleep(Nanos::secs(11)).await;
         }
@@ -335,9 +339,9 @@ fn what_a_snapshot_has_leaves_though_one_writer_after_the_other_dies() {
 }
 
 #[test]
-fn what_two_clones_share_of_a_deleted_volume_keeps_a_store_until_one_of_them_is_gone() {
+fn a_deleted_volume_two_clones_share_keeps_a_store_until_one_is_gone() {
     env::Runtime::simulated(48).block_on(async {
-        let (_twin, _places, cluster) = three_stores().await;
+        let (_meta_store, _places, cluster) = three_stores().await;
         let (vm1, monday) = (name("vm1"), name("monday"));
         cluster.create(&vm("vm1")).await.unwrap();
         let in_use = cluster.open(&vm1).await.unwrap();
@@ -360,7 +364,7 @@ fn what_two_clones_share_of_a_deleted_volume_keeps_a_store_until_one_of_them_is_
         let progress = cluster.progress(&[StoreNumber(1)]).await.unwrap();
         assert_eq!(progress[0].volumes, [vm1]);
         let removed = cluster.remove_store(&name("a"), false).await;
-        assert!(told(removed).contains("vm1"));
+        assert!(error_text(removed).contains("vm1"));
         cluster.remove(&name("vm2")).await.unwrap();
         emptied(&cluster, 1).await;
         cluster.remove_store(&name("a"), false).await.unwrap();
@@ -376,9 +380,9 @@ fn what_two_clones_share_of_a_deleted_volume_keeps_a_store_until_one_of_them_is_
 
 /// Copying all of it takes longer than a volume is open for at a time.
 #[test]
-fn snapshots_of_a_volume_that_nobody_has_open_leave_a_slow_store_part_by_part() {
+fn snapshots_of_a_closed_volume_leave_a_slow_store_part_by_part() {
     env::Runtime::simulated(46).block_on(async {
-        let (_twin, places, cluster) = a_large_snapshot().await;
+        let (_meta_store, places, cluster) = a_large_snapshot().await;
         drain(&cluster, "a").await;
         emptied(&cluster, 1).await;
         assert_eq!(all_of(&places, "a"), 0);
@@ -395,7 +399,7 @@ fn snapshots_of_a_volume_that_nobody_has_open_leave_a_slow_store_part_by_part() 
 #[test]
 fn a_volume_goes_back_to_a_snapshot_that_left_a_drained_store() {
     env::Runtime::simulated(44).block_on(async {
-        let (_twin, places, cluster) = a_moved_snapshot().await;
+        let (_meta_store, places, cluster) = a_moved_snapshot().await;
         let (vm1, monday) = (name("vm1"), name("monday"));
         cluster.rollback(&vm1, &monday).await.unwrap();
         // What the head that was had is freed meanwhile.
@@ -414,9 +418,9 @@ fn a_volume_goes_back_to_a_snapshot_that_left_a_drained_store() {
 }
 
 #[test]
-fn a_clone_of_a_snapshot_that_left_a_drained_store_outlives_snapshot_and_volume() {
+fn a_clone_of_a_relocated_snapshot_outlives_snapshot_and_volume() {
     env::Runtime::simulated(45).block_on(async {
-        let (_twin, places, cluster) = a_moved_snapshot().await;
+        let (_meta_store, places, cluster) = a_moved_snapshot().await;
         let (vm1, vm2, monday) = (name("vm1"), name("vm2"), name("monday"));
         cluster.clone_volume(&vm1, &monday, &vm2).await.unwrap();
         cluster.remove_snapshot(&vm1, &monday).await.unwrap();
@@ -437,7 +441,7 @@ fn a_clone_of_a_snapshot_that_left_a_drained_store_outlives_snapshot_and_volume(
 #[test]
 fn a_store_that_is_gone_for_good_is_made_up_for_on_the_others() {
     env::Runtime::simulated(51).block_on(async {
-        let (_twin, places, cluster) = three_stores().await;
+        let (_meta_store, places, cluster) = three_stores().await;
         cluster.create(&vm("vm1")).await.unwrap();
         let in_use = cluster.open(&name("vm1")).await.unwrap();
         for extent in 0..3 {
@@ -480,9 +484,9 @@ fn a_store_that_is_gone_for_good_is_made_up_for_on_the_others() {
 
 /// With so many volumes in use that no transaction could compare all their records: one notes a store that is being forgotten.
 async fn noted_after(wait: Nanos) -> (bool, bool) {
-    let (twin, places, first) = three_stores().await;
+    let (meta_store, places, first) = three_stores().await;
     let images = Images {
-        meta: twin.client(),
+        meta: meta_store.client(),
     };
     let mut last = None;
     for nth in 0..102 {
@@ -495,7 +499,7 @@ async fn noted_after(wait: Nanos) -> (bool, bool) {
         let known = images.volume(made).await.unwrap();
         let mut record = known.record;
         record.stores = Some(BTreeSet::from([StoreNumber(1)]));
-        record.writer = Some(Held {
+        record.writer = Some(RecordWriter {
             node: "n9".to_owned(),
             lease: 1,
             waits: false,
@@ -509,7 +513,7 @@ async fn noted_after(wait: Nanos) -> (bool, bool) {
         last = Some(made);
     }
     drain(&first, "c").await;
-    let slow = twin.client();
+    let slow = meta_store.client();
     slow.set_faults(Faults {
         delay_least: Nanos::millis(5),
         delay_most: Nanos::millis(5),

@@ -7,8 +7,12 @@ const OFTEN: Nanos = Nanos::secs(10);
 const NEVER: Nanos = Nanos::secs(100_000);
 
 /// Another node of the cluster, on a host of its own.
-async fn second_node(twin: &Rc<Twin>, places: &Rc<Places>, looks: Nanos) -> Rc<Cluster> {
-    let second = cluster_with("n2", twin.client(), places, looks);
+async fn second_node(
+    meta_store: &Rc<MemoryMetaStore>,
+    places: &Rc<Places>,
+    looks: Nanos,
+) -> Rc<Cluster> {
+    let second = cluster_with("n2", meta_store.client(), places, looks);
     let own = Rc::clone(&second);
     sim::on_host(HOME, async move { own.start() }).await;
     second
@@ -31,19 +35,23 @@ async fn written_without(places: &Places, cluster: &Cluster, away: &str) {
 
 async fn is_thin(cluster: &Cluster) -> bool {
     let seen = cluster.overview(&name("vm1")).await.unwrap();
-    seen.record.weakest == 1 && seen.health.condition != Condition::Healthy
+    seen.record.redundancy_floor == 1 && seen.health.condition != Condition::Healthy
 }
 
 async fn is_well_and_closed(cluster: &Cluster) {
     let seen = cluster.overview(&name("vm1")).await.unwrap();
-    let found = (&seen.used, seen.health.condition, seen.record.weakest);
+    let found = (
+        &seen.used,
+        seen.health.condition,
+        seen.record.redundancy_floor,
+    );
     assert_eq!(found, (&Use::Closed, Condition::Healthy, 2), "{seen:?}");
 }
 
 #[test]
-fn an_idle_volume_is_brought_up_to_date_when_a_store_comes_back() {
+fn an_idle_volume_is_resynced_when_a_store_comes_back() {
     env::Runtime::simulated(101).block_on(async {
-        let (_twin, places, cluster) = two_stores_with(OFTEN).await;
+        let (_meta_store, places, cluster) = two_stores_with(OFTEN).await;
         cluster.create(&vm("vm1")).await.unwrap();
         written_without(&places, &cluster, "b").await;
         assert!(is_thin(&cluster).await);
@@ -61,7 +69,7 @@ fn an_idle_volume_is_brought_up_to_date_when_a_store_comes_back() {
 #[test]
 fn an_idle_volume_gets_new_copies_when_a_store_is_removed_as_lost() {
     env::Runtime::simulated(102).block_on(async {
-        let (_twin, places, cluster) = two_stores_with(OFTEN).await;
+        let (_meta_store, places, cluster) = two_stores_with(OFTEN).await;
         cluster.create(&vm("vm1")).await.unwrap();
         written_without(&places, &cluster, "b").await;
         places.add(&cluster, "c", "dc").await;
@@ -79,9 +87,9 @@ fn an_idle_volume_gets_new_copies_when_a_store_is_removed_as_lost() {
 #[test]
 fn a_volume_that_a_crashed_node_had_open_is_settled_and_closed() {
     env::Runtime::simulated(103).block_on(async {
-        let (twin, places, first) = two_stores_with(OFTEN).await;
+        let (meta_store, places, first) = two_stores_with(OFTEN).await;
         first.create(&vm("vm1")).await.unwrap();
-        let second = second_node(&twin, &places, OFTEN).await;
+        let second = second_node(&meta_store, &places, OFTEN).await;
         let taken = sim::on_host(HOME, async move {
             let taken = second.open(&name("vm1")).await.unwrap();
             write(taken.volume(), 0, 6).await;
@@ -103,7 +111,7 @@ fn a_volume_that_a_crashed_node_had_open_is_settled_and_closed() {
 #[test]
 fn an_idle_volume_is_not_opened_while_a_store_that_has_all_of_it_is_down() {
     env::Runtime::simulated(104).block_on(async {
-        let (twin, places, first) = two_stores_with(OFTEN).await;
+        let (meta_store, places, first) = two_stores_with(OFTEN).await;
         first.create(&vm("vm1")).await.unwrap();
         let in_use = first.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 6).await;
@@ -116,7 +124,7 @@ fn an_idle_volume_is_not_opened_while_a_store_that_has_all_of_it_is_down() {
         };
         first.register(&moved).await.unwrap();
         set_down(&places, "b", true);
-        let second = second_node(&twin, &places, OFTEN).await;
+        let second = second_node(&meta_store, &places, OFTEN).await;
         let generation = |it: &vdisk::cluster::volumes::Overview| it.record.generation;
         let before = first.overview(&name("vm1")).await.unwrap();
         env::sleep(Nanos::secs(120)).await;
@@ -127,12 +135,12 @@ fn an_idle_volume_is_not_opened_while_a_store_that_has_all_of_it_is_down() {
 }
 
 #[test]
-fn a_client_elsewhere_gets_an_idle_volume_at_once_that_is_being_brought_up_to_date() {
+fn a_client_elsewhere_gets_an_idle_volume_at_once_during_its_resync() {
     env::Runtime::simulated(105).block_on(async {
-        let (twin, places, first) = two_stores_with(OFTEN).await;
+        let (meta_store, places, first) = two_stores_with(OFTEN).await;
         first.create(&vm("vm1")).await.unwrap();
         written_without(&places, &first, "b").await;
-        let second = second_node(&twin, &places, OFTEN).await;
+        let second = second_node(&meta_store, &places, OFTEN).await;
         places.0.borrow()["b"].disk.set_latency(Nanos::millis(300));
         set_down(&places, "b", false);
         let mut waited = 0;
@@ -158,14 +166,14 @@ fn a_client_elsewhere_gets_an_idle_volume_at_once_that_is_being_brought_up_to_da
 #[test]
 fn a_refused_opening_is_fast_and_says_who_has_the_volume_and_how_it_is_used() {
     env::Runtime::simulated(106).block_on(async {
-        let (twin, places, first) = two_stores_with(NEVER).await;
+        let (meta_store, places, first) = two_stores_with(NEVER).await;
         first.create(&vm("vm1")).await.unwrap();
-        let second = second_node(&twin, &places, NEVER).await;
+        let second = second_node(&meta_store, &places, NEVER).await;
         let in_use = first.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 6).await;
         env::sleep(Nanos::secs(20)).await;
         let begun = env::now();
-        let refused = told(second.open(&name("vm1")).await);
+        let refused = error_text(second.open(&name("vm1")).await);
         let took = env::now().since(begun);
         assert!(took < Nanos::secs(2), "{took}");
         assert!(
@@ -187,14 +195,14 @@ fn a_refused_opening_is_fast_and_says_who_has_the_volume_and_how_it_is_used() {
 #[test]
 fn a_volume_is_taken_over_from_clients_that_are_idle_and_from_no_others() {
     env::Runtime::simulated(107).block_on(async {
-        let (twin, places, first) = two_stores_with(NEVER).await;
+        let (meta_store, places, first) = two_stores_with(NEVER).await;
         first.create(&vm("vm1")).await.unwrap();
-        let second = second_node(&twin, &places, NEVER).await;
+        let second = second_node(&meta_store, &places, NEVER).await;
         let in_use = first.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 6).await;
         env::sleep(Nanos::secs(10)).await;
         let idle = Nanos::secs(30);
-        let refused = told(second.take_over(&name("vm1"), idle).await);
+        let refused = error_text(second.take_over(&name("vm1"), idle).await);
         assert!(refused.contains("node n1 has it open"), "{refused}");
         write(in_use.volume(), 0, 7).await;
         env::sleep(Nanos::secs(31)).await;
@@ -206,7 +214,7 @@ fn a_volume_is_taken_over_from_clients_that_are_idle_and_from_no_others() {
             .write_at(Sector(0), View::copy_of(&[1; 512]));
         assert!(gone.await.is_err());
         // It waits for its client there, also when the one here comes again.
-        let refused = told(first.open(&name("vm1")).await);
+        let refused = error_text(first.open(&name("vm1")).await);
         assert!(refused.contains("node n2 has it open"), "{refused}");
         let taken = second.open(&name("vm1")).await.unwrap();
         assert_eq!(read(taken.volume(), 0).await, 7);
@@ -216,17 +224,17 @@ fn a_volume_is_taken_over_from_clients_that_are_idle_and_from_no_others() {
 #[test]
 fn an_opening_that_failed_keeps_no_other_node_waiting() {
     env::Runtime::simulated(108).block_on(async {
-        let (twin, places, first) = two_stores_with(NEVER).await;
+        let (meta_store, places, first) = two_stores_with(NEVER).await;
         first.create(&vm("vm1")).await.unwrap();
         let in_use = first.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 6).await;
         drop(in_use);
         env::sleep(Nanos::secs(10)).await;
-        let second = second_node(&twin, &places, NEVER).await;
+        let second = second_node(&meta_store, &places, NEVER).await;
         for store in ["a", "b"] {
             set_down(&places, store, true);
         }
-        let refused = told(first.open(&name("vm1")).await);
+        let refused = error_text(first.open(&name("vm1")).await);
         assert!(refused.contains("cannot be sealed"), "{refused}");
         for store in ["a", "b"] {
             set_down(&places, store, false);
@@ -239,12 +247,12 @@ fn an_opening_that_failed_keeps_no_other_node_waiting() {
 }
 
 #[test]
-fn a_node_that_loses_the_meta_store_alone_keeps_its_volume_and_its_clients_wait() {
+fn a_node_that_alone_loses_the_meta_store_keeps_its_volume_waiting() {
     for outage in [20, 300] {
         env::Runtime::simulated(109).block_on(async move {
-            let (twin, places, first) = two_stores_with(OFTEN).await;
+            let (meta_store, places, first) = two_stores_with(OFTEN).await;
             first.create(&vm("vm1")).await.unwrap();
-            let meta = twin.client();
+            let meta = meta_store.client();
             let second = cluster_with("n2", meta.clone(), &places, OFTEN);
             second.start();
             let in_use = second.open(&name("vm1")).await.unwrap();
@@ -264,9 +272,9 @@ fn a_node_that_loses_the_meta_store_alone_keeps_its_volume_and_its_clients_wait(
 #[test]
 fn a_want_that_could_not_be_taken_back_ends_though_its_node_stays_up() {
     env::Runtime::simulated(110).block_on(async {
-        let (twin, places, first) = two_stores_with(NEVER).await;
+        let (meta_store, places, first) = two_stores_with(NEVER).await;
         first.create(&vm("vm1")).await.unwrap();
-        let meta = twin.client();
+        let meta = meta_store.client();
         let second = cluster_with("n2", meta.clone(), &places, NEVER);
         second.start();
         let _in_use = first.open(&name("vm1")).await.unwrap();
@@ -274,7 +282,8 @@ fn a_want_that_could_not_be_taken_back_ends_though_its_node_stays_up() {
         let opening = env::spawn(async move { own.open(&name("vm1")).await.is_err() });
         env::sleep(Nanos::millis(100)).await;
         let wants = async || {
-            twin.client()
+            meta_store
+                .client()
                 .range("want/", None, 10)
                 .await
                 .unwrap()
@@ -293,14 +302,14 @@ fn a_want_that_could_not_be_taken_back_ends_though_its_node_stays_up() {
 /// A volume is taken over from a client that is idle, while its node looks at it as a whole, and the client writes again after so
 /// long. Was that answered, and yet the volume taken?
 async fn is_taken_from_a_client_that_came_back(looks_after: Nanos, comes_after: Nanos) -> bool {
-    let (twin, places) = (Twin::new("meta"), Rc::new(Places::default()));
-    let meta = twin.client();
+    let (meta_store, places) = (MemoryMetaStore::new("meta"), Rc::new(Places::default()));
+    let meta = meta_store.client();
     let first = cluster_with("n1", meta.clone(), &places, NEVER);
     first.start();
     places.add(&first, "a", "da").await;
     places.add(&first, "b", "db").await;
     first.create(&vm("vm1")).await.unwrap();
-    let second = second_node(&twin, &places, NEVER).await;
+    let second = second_node(&meta_store, &places, NEVER).await;
     let in_use = first.open(&name("vm1")).await.unwrap();
     write(in_use.volume(), 0, 6).await;
     env::sleep(Nanos::secs(31)).await;
@@ -342,7 +351,7 @@ fn a_volume_whose_clients_come_back_while_it_is_about_to_be_given_up_stays() {
 #[test]
 fn volumes_that_take_long_keep_no_other_from_being_made_well() {
     env::Runtime::simulated(112).block_on(async {
-        let (_twin, places, cluster) = two_stores_with(OFTEN).await;
+        let (_meta_store, places, cluster) = two_stores_with(OFTEN).await;
         for called in ["vm1", "vm2", "vm3", "vm4", "vm5"] {
             let size = 2500 << 20;
             cluster
@@ -364,7 +373,7 @@ fn volumes_that_take_long_keep_no_other_from_being_made_well() {
         env::sleep(Nanos::secs(500)).await;
         let copies = async |called: &str| {
             let seen = cluster.overview(&name(called)).await.unwrap();
-            seen.record.weakest
+            seen.record.redundancy_floor
         };
         assert_eq!(copies("vm1").await, 1, "it takes long");
         assert_eq!(copies("vm5").await, 2);
@@ -374,7 +383,7 @@ fn volumes_that_take_long_keep_no_other_from_being_made_well() {
 #[test]
 fn a_volume_that_was_made_well_while_it_waited_for_its_turn_is_not_opened() {
     env::Runtime::simulated(113).block_on(async {
-        let (_twin, places, cluster) = two_stores_with(OFTEN).await;
+        let (_meta_store, places, cluster) = two_stores_with(OFTEN).await;
         let all = ["vm1", "vm2", "vm3", "vm4", "vm5"];
         for called in all {
             let size = 400 << 20;
@@ -417,7 +426,7 @@ fn a_volume_that_was_made_well_while_it_waited_for_its_turn_is_not_opened() {
 fn a_node_that_cannot_reach_the_stores_keeps_no_other_from_an_idle_volume() {
     for seed in 114..118 {
         env::Runtime::simulated(seed).block_on(async {
-            let (twin, places, first) = two_stores_with(NEVER).await;
+            let (meta_store, places, first) = two_stores_with(NEVER).await;
             first.create(&vm("vm1")).await.unwrap();
             written_without(&places, &first, "b").await;
             first.stop().await;
@@ -435,9 +444,9 @@ fn a_node_that_cannot_reach_the_stores_keeps_no_other_from_an_idle_volume() {
                 let mut blind = blind.0.borrow_mut();
                 blind.insert(called.clone(), Rc::new(unreached));
             }
-            let blind = cluster_with("n1", twin.client(), &blind, OFTEN);
+            let blind = cluster_with("n1", meta_store.client(), &blind, OFTEN);
             blind.start();
-            let second = second_node(&twin, &places, OFTEN).await;
+            let second = second_node(&meta_store, &places, OFTEN).await;
             env::sleep(Nanos::secs(200)).await;
             is_well_and_closed(&second).await;
         });

@@ -17,16 +17,16 @@ use device::{Class, Device, DeviceExt, Memory};
 use env::net::sim;
 use policy::place::{Kind, Options, State, Weights, build};
 use policy::share::{BytesPerSec, Costs};
-use store::node::{Node, NodeOptions};
+use store::qos::manager::{Manager, ManagerOptions};
 use store::{Change, Store};
 
 use vdisk::StoreNumber;
 use vdisk::cluster::stores::{NewStore, StoreRecord, StoreState};
 use vdisk::cluster::volumes::{NewVolume, Use};
 use vdisk::cluster::{Cluster, ClusterError, Settings, Ways};
-use vdisk::link::{Door, Link, LinkError, LocalDoor, Pending};
-use vdisk::meta::{Faults, LeaseId, MetaStore, Op, Redb, Twin, TwinClient};
+use vdisk::meta::{Faults, LeaseId, MemoryMetaClient, MemoryMetaStore, MetaStore, Op, Redb};
 use vdisk::record::{Fairness, Name, OnMetaLoss, PriorityClass};
+use vdisk::replica::connect::{Connection, ConnectionError, Connector, LocalConnector, Pending};
 use vdisk::volume::{Condition, Volume};
 
 const SIZE: u64 = 12 << 20;
@@ -39,7 +39,7 @@ fn name(text: &str) -> Name {
 
 /// A store that can be out of reach.
 struct Place {
-    node: Rc<Node>,
+    node: Rc<Manager>,
     disk: Rc<Memory>,
     number: StoreNumber,
     down: Cell<bool>,
@@ -50,22 +50,23 @@ struct Place {
 /// The way to an address, where a store may listen.
 struct Gate(Rc<Place>, String);
 
-impl Door for Gate {
+impl Connector for Gate {
     fn open_since<'a>(
         &'a self,
         guard: &'a str,
         mark: u64,
         least: u64,
-    ) -> Pending<'a, Rc<dyn Link>> {
+    ) -> Pending<'a, Rc<dyn Connection>> {
         Box::pin(async move {
             match self.0.down.get() {
-                true => Err(LinkError::Gone("it is down".to_owned())),
-                false if *self.0.address.borrow() != self.1 => {
-                    Err(LinkError::Gone(format!("no store listens at {}", self.1)))
-                }
+                true => Err(ConnectionError::Gone("it is down".to_owned())),
+                false if *self.0.address.borrow() != self.1 => Err(ConnectionError::Gone(format!(
+                    "no store listens at {}",
+                    self.1
+                ))),
                 false => {
-                    let door = LocalDoor(Rc::clone(&self.0.node));
-                    door.open_since(guard, mark, least).await
+                    let connector = LocalConnector(Rc::clone(&self.0.node));
+                    connector.open_since(guard, mark, least).await
                 }
             }
         })
@@ -77,7 +78,7 @@ impl Door for Gate {
 struct Places(RefCell<BTreeMap<String, Rc<Place>>>);
 
 impl Ways for Places {
-    fn way(&self, store: &StoreRecord) -> (Rc<dyn Door>, bool) {
+    fn way(&self, store: &StoreRecord) -> (Rc<dyn Connector>, bool) {
         let places = self.0.borrow();
         let place = &places[store.name.as_str()];
         (Rc::new(Gate(Rc::clone(place), store.address.clone())), true)
@@ -93,12 +94,12 @@ impl Places {
         };
         let made = Store::format(disk.clone(), settings).await.unwrap();
         made.close().await.unwrap();
-        let options = NodeOptions {
+        let options = ManagerOptions {
             node_key: Some([7; 32]),
             scrub: None,
-            ..NodeOptions::new(Costs::flat(BytesPerSec::mb(1000)), [9; 32])
+            ..ManagerOptions::new(Costs::flat(BytesPerSec::mb(1000)), [9; 32])
         };
-        let node = Node::open(disk.clone(), options).await.unwrap();
+        let node = Manager::open(disk.clone(), options).await.unwrap();
         let new = registration(called, node.uuid(), domain);
         let record = cluster.register(&new).await.unwrap();
         let place = Place {
@@ -165,18 +166,18 @@ fn cluster_with(
 }
 
 /// Two stores in domains of their own, and the node that has them.
-async fn two_stores() -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
+async fn two_stores() -> (Rc<MemoryMetaStore>, Rc<Places>, Rc<Cluster>) {
     two_stores_with(Nanos::secs(100_000)).await
 }
 
-async fn two_stores_with(idle_every: Nanos) -> (Rc<Twin>, Rc<Places>, Rc<Cluster>) {
-    let twin = Twin::new("meta");
+async fn two_stores_with(idle_every: Nanos) -> (Rc<MemoryMetaStore>, Rc<Places>, Rc<Cluster>) {
+    let meta_store = MemoryMetaStore::new("meta");
     let places = Rc::new(Places::default());
-    let cluster = cluster_with("n1", twin.client(), &places, idle_every);
+    let cluster = cluster_with("n1", meta_store.client(), &places, idle_every);
     cluster.start();
     places.add(&cluster, "a", "da").await;
     places.add(&cluster, "b", "db").await;
-    (twin, places, cluster)
+    (meta_store, places, cluster)
 }
 
 fn vm(called: &str) -> NewVolume {
@@ -205,21 +206,21 @@ async fn read(volume: &Volume, at: u64) -> u8 {
     buf[0]
 }
 
-fn refuse(meta: &TwinClient, refused: bool) {
+fn refuse(meta: &MemoryMetaClient, refused: bool) {
     meta.set_faults(Faults {
         refused,
         ..Faults::default()
     });
 }
 
-fn told<T>(answer: Result<T, ClusterError>) -> String {
+fn error_text<T>(answer: Result<T, ClusterError>) -> String {
     answer.map(drop).unwrap_err().to_string()
 }
 
 #[test]
 fn a_volume_is_made_seen_renamed_grown_and_removed_and_its_room_comes_back() {
     env::Runtime::simulated(1).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         let new = NewVolume {
             priority: PriorityClass::High,
             fairness: Some("2.5".parse().unwrap()),
@@ -232,21 +233,21 @@ fn a_volume_is_made_seen_renamed_grown_and_removed_and_its_room_comes_back() {
         assert_eq!(made.record.fairness.map(Fairness::permille), Some(2_500));
         assert_eq!(made.record.reservation.as_deref(), Some("ann"));
         assert_eq!((made.size, made.used), (SIZE, Use::Closed));
-        assert!(told(cluster.create(&new).await).contains("there is a volume vm1 already"));
-        let missing = told(cluster.overview(&name("vm2")).await);
+        assert!(error_text(cluster.create(&new).await).contains("there is a volume vm1 already"));
+        let missing = error_text(cluster.overview(&name("vm2")).await);
         assert_eq!(missing, "there is no volume vm2; there are vm1");
 
         let in_use = cluster.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 7).await;
         write(in_use.volume(), SIZE - 4096, 8).await;
         assert_eq!((places.extents("a"), places.extents("b")), (2, 2));
-        let refused = told(cluster.rename(&name("vm1"), &name("vm2")).await);
+        let refused = error_text(cluster.rename(&name("vm1"), &name("vm2")).await);
         assert!(refused.contains("in use here (1 users)"), "{refused}");
         let larger = cluster.resize(&name("vm1"), 2 * SIZE, false).await;
         let larger = larger.unwrap();
         assert_eq!((larger.size, larger.used), (2 * SIZE, Use::Here(1)));
         write(in_use.volume(), SIZE + 4096, 9).await;
-        let refused = told(cluster.resize(&name("vm1"), SIZE, false).await);
+        let refused = error_text(cluster.resize(&name("vm1"), SIZE, false).await);
         assert!(
             refused.contains("24.0 MiB, and 12.0 MiB are less"),
             "{refused}"
@@ -255,7 +256,7 @@ fn a_volume_is_made_seen_renamed_grown_and_removed_and_its_room_comes_back() {
         cluster.resize(&name("vm1"), SIZE, true).await.unwrap();
         cluster.resize(&name("vm1"), 2 * SIZE, false).await.unwrap();
         assert_eq!(read(in_use.volume(), SIZE + 4096).await, 0);
-        let refused = told(cluster.resize(&name("vm1"), 1000, true).await);
+        let refused = error_text(cluster.resize(&name("vm1"), 1000, true).await);
         assert!(refused.contains("no whole number"), "{refused}");
         drop(in_use);
         cluster.rename(&name("vm1"), &name("vm2")).await.unwrap();
@@ -263,7 +264,9 @@ fn a_volume_is_made_seen_renamed_grown_and_removed_and_its_room_comes_back() {
         assert_eq!(in_use.volume().info().size, Bytes(2 * SIZE));
         assert_eq!(read(in_use.volume(), SIZE - 4096).await, 8);
         assert_eq!(read(in_use.volume(), SIZE).await, 0);
-        assert!(told(cluster.remove(&name("vm2")).await).contains("cannot remove volume vm2"));
+        assert!(
+            error_text(cluster.remove(&name("vm2")).await).contains("cannot remove volume vm2")
+        );
         drop(in_use);
 
         cluster.remove(&name("vm2")).await.unwrap();
@@ -277,7 +280,7 @@ fn a_volume_is_made_seen_renamed_grown_and_removed_and_its_room_comes_back() {
 #[test]
 fn users_share_one_engine_and_it_is_closed_seconds_after_the_last_one_left() {
     env::Runtime::simulated(2).block_on(async {
-        let (_twin, _places, cluster) = two_stores().await;
+        let (_meta_store, _places, cluster) = two_stores().await;
         cluster.create(&vm("vm1")).await.unwrap();
         let opened = cluster.open(&name("vm1")).await.unwrap();
         // From the first moment on.
@@ -305,19 +308,19 @@ fn users_share_one_engine_and_it_is_closed_seconds_after_the_last_one_left() {
 }
 
 #[test]
-fn a_volume_is_not_taken_from_a_node_that_is_up_and_is_from_one_that_is_gone() {
+fn a_volume_is_taken_from_a_node_that_is_gone_and_not_from_one_that_is_up() {
     env::Runtime::simulated(3).block_on(async {
-        let (twin, places, first) = two_stores().await;
-        let second = cluster("n2", twin.client(), &places);
+        let (meta_store, places, first) = two_stores().await;
+        let second = cluster("n2", meta_store.client(), &places);
         sim::on_host(HOME, async { second.start() }).await;
         first.create(&vm("vm1")).await.unwrap();
         let in_use = first.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 5).await;
-        let refused = told(second.open(&name("vm1")).await);
+        let refused = error_text(second.open(&name("vm1")).await);
         assert!(refused.contains("node n1 has it open"), "{refused}");
         let seen = second.overview(&name("vm1")).await.unwrap();
         assert_eq!(seen.used, Use::Node("n1".to_owned()));
-        assert!(told(second.remove(&name("vm1")).await).contains("node n1"));
+        assert!(error_text(second.remove(&name("vm1")).await).contains("node n1"));
         // One that is about to close it is waited for.
         drop(in_use);
         let taken = sim::on_host(HOME, async move {
@@ -340,12 +343,12 @@ fn a_volume_is_not_taken_from_a_node_that_is_up_and_is_from_one_that_is_gone() {
 }
 
 #[test]
-fn what_a_node_had_open_before_it_was_started_again_is_taken_when_its_lease_has_run_out() {
+fn a_restarted_nodes_open_volume_is_taken_when_its_lease_has_run_out() {
     env::Runtime::simulated(13).block_on(async {
-        let (twin, places, first) = two_stores().await;
+        let (meta_store, places, first) = two_stores().await;
         first.create(&vm("vm1")).await.unwrap();
         let before = sim::on_host(HOME, async {
-            let before = cluster("n2", twin.client(), &places);
+            let before = cluster("n2", meta_store.client(), &places);
             before.start();
             let taken = before.open(&name("vm1")).await.unwrap();
             write(taken.volume(), 0, 5).await;
@@ -354,9 +357,9 @@ fn what_a_node_had_open_before_it_was_started_again_is_taken_when_its_lease_has_
         let before = before.await;
         sim::crash_host(HOME);
         // It is up again, and no client uses the volume there.
-        let again = cluster("n2", twin.client(), &places);
+        let again = cluster("n2", meta_store.client(), &places);
         again.start();
-        let refused = told(first.open(&name("vm1")).await);
+        let refused = error_text(first.open(&name("vm1")).await);
         assert!(refused.contains("node n2 has it open"), "{refused}");
         env::sleep(Nanos::secs(5)).await;
         assert!(first.alive().await.unwrap().contains("n2"));
@@ -389,7 +392,7 @@ fn a_volume_in_use_takes_a_store_that_joins_the_cluster() {
 #[test]
 fn a_volume_in_use_finds_a_store_whose_node_came_back_at_another_address() {
     env::Runtime::simulated(86).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         cluster.create(&vm("vm1")).await.unwrap();
         let moved = Rc::clone(&places.0.borrow()["b"]);
         *moved.address.borrow_mut() = "unix:elsewhere".to_owned();
@@ -411,8 +414,8 @@ fn a_volume_in_use_finds_a_store_whose_node_came_back_at_another_address() {
 #[test]
 fn a_store_is_known_by_its_identity_and_its_number_is_never_given_again() {
     env::Runtime::simulated(4).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
-        let other = told(cluster.register(&registration("a", 99, "da")).await);
+        let (_meta_store, places, cluster) = two_stores().await;
+        let other = error_text(cluster.register(&registration("a", 99, "da")).await);
         assert!(other.contains("another store of that name"), "{other}");
         let uuid = places.0.borrow()["b"].node.uuid();
         let moved = cluster
@@ -420,7 +423,7 @@ fn a_store_is_known_by_its_identity_and_its_number_is_never_given_again() {
             .await
             .unwrap();
         assert_eq!((moved.number, moved.domain), (StoreNumber(2), name("dc")));
-        let early = told(cluster.remove_store(&name("b"), false).await);
+        let early = error_text(cluster.remove_store(&name("b"), false).await);
         assert!(early.contains("drain it first"), "{early}");
         let drained = cluster.set_state(&name("b"), StoreState::Draining).await;
         assert_eq!(drained.unwrap().state, StoreState::Draining);
@@ -429,7 +432,7 @@ fn a_store_is_known_by_its_identity_and_its_number_is_never_given_again() {
         assert_eq!(again.number, StoreNumber(3));
         let mut early = registration("d", 5, "dd");
         early.number = Some(StoreNumber(2));
-        let refused = told(cluster.register(&early).await);
+        let refused = error_text(cluster.register(&early).await);
         assert!(refused.contains("numbers below 4"), "{refused}");
         early.number = Some(StoreNumber(40));
         let taken = cluster.register(&early).await.unwrap();
@@ -438,11 +441,11 @@ fn a_store_is_known_by_its_identity_and_its_number_is_never_given_again() {
 }
 
 #[test]
-fn a_store_that_is_drained_gets_nothing_new_and_one_that_has_something_is_not_removed() {
+fn a_drained_store_gets_nothing_new_and_a_store_in_use_is_not_removed() {
     env::Runtime::simulated(5).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         cluster.create(&vm("vm1")).await.unwrap();
-        let refused = told(cluster.set_state(&name("a"), StoreState::Draining).await);
+        let refused = error_text(cluster.set_state(&name("a"), StoreState::Draining).await);
         assert!(refused.contains("1 failure domains"), "{refused}");
         places.add(&cluster, "c", "dc").await;
         let in_use = cluster.open(&name("vm1")).await.unwrap();
@@ -456,9 +459,9 @@ fn a_store_that_is_drained_gets_nothing_new_and_one_that_has_something_is_not_re
         }
         let found = ["a", "b", "c"].map(|it| places.extents(it));
         assert_eq!(found, [0, 3, 3]);
-        let refused = told(cluster.remove_store(&name("b"), false).await);
+        let refused = error_text(cluster.remove_store(&name("b"), false).await);
         assert!(refused.contains("drain it first"), "{refused}");
-        let refused = told(cluster.remove_store(&name("b"), true).await);
+        let refused = error_text(cluster.remove_store(&name("b"), true).await);
         assert!(
             refused.contains("volume vm1 counts it as in sync"),
             "{refused}"
@@ -468,16 +471,16 @@ fn a_store_that_is_drained_gets_nothing_new_and_one_that_has_something_is_not_re
         // Nor nodes of the map, nor bits.
         assert_eq!(places.objects("a") + places.count("a", "d/"), 0);
         cluster.remove_store(&name("a"), false).await.unwrap();
-        let gone = told(cluster.set_state(&name("a"), StoreState::Active).await);
+        let gone = error_text(cluster.set_state(&name("a"), StoreState::Active).await);
         assert_eq!(gone, "there is no store a; there are b, c");
     });
 }
 
 #[test]
-fn of_two_nodes_that_make_one_name_at_once_one_is_told_that_it_is_taken() {
+fn of_two_nodes_that_make_one_name_at_once_one_is_refused() {
     env::Runtime::simulated(6).block_on(async {
-        let (twin, places, first) = two_stores().await;
-        let second = cluster("n2", twin.client(), &places);
+        let (meta_store, places, first) = two_stores().await;
+        let second = cluster("n2", meta_store.client(), &places);
         let (one, other) = (vm("vm1"), vm("vm1"));
         let both = env::sync::join_all([first.create(&one), second.create(&other)]).await;
         let made = both.iter().filter(|it| it.is_ok()).count();
@@ -545,8 +548,8 @@ fn what_volumes_leave_behind_beside_their_maps_is_found_and_freed() {
 #[test]
 fn one_node_at_a_time_looks_through_the_stores() {
     env::Runtime::simulated(7).block_on(async {
-        let (twin, _places, cluster) = two_stores().await;
-        let meta = twin.client();
+        let (meta_store, _places, cluster) = two_stores().await;
+        let meta = meta_store.client();
         let lease: LeaseId = meta.lease(Nanos::secs(5)).await.unwrap();
         let other = Op::Put {
             key: "collector".to_owned(),
@@ -554,7 +557,7 @@ fn one_node_at_a_time_looks_through_the_stores() {
             lease: Some(lease),
         };
         meta.txn(Vec::new(), vec![other]).await.unwrap();
-        let refused = told(cluster.audit(false).await);
+        let refused = error_text(cluster.audit(false).await);
         assert!(refused.starts_with("node n9 looks through"), "{refused}");
         env::sleep(Nanos::secs(6)).await;
         cluster.audit(false).await.unwrap();
@@ -563,9 +566,9 @@ fn one_node_at_a_time_looks_through_the_stores() {
 }
 
 #[test]
-fn a_store_that_was_away_is_told_of_and_repair_waits_until_it_has_everything() {
+fn a_store_that_was_away_is_reported_and_repair_waits_for_its_resync() {
     env::Runtime::simulated(8).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         cluster.create(&vm("vm1")).await.unwrap();
         let away = Rc::clone(&places.0.borrow()["b"]);
         away.down.set(true);
@@ -603,7 +606,7 @@ async fn timed(volume: &Volume) -> Nanos {
 #[test]
 fn what_a_store_says_of_its_queue_unasked_decides_which_copy_is_read() {
     env::Runtime::simulated(11).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         cluster.create(&vm("vm1")).await.unwrap();
         let in_use = cluster.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 3).await;
@@ -658,7 +661,7 @@ fn a_cluster_of_one_node_keeps_its_volumes_in_a_file() {
 }
 
 #[test]
-fn a_node_alone_with_its_file_waits_for_nobody_when_it_comes_back_after_a_crash() {
+fn a_node_alone_with_its_file_does_not_wait_after_a_crash() {
     let dir = tempfile::tempdir().unwrap();
     let (path, crashed) = (dir.path().join("meta.redb"), dir.path().join("crashed"));
     let redb = Redb::open(&path).unwrap();
@@ -692,7 +695,7 @@ fn a_node_alone_with_its_file_waits_for_nobody_when_it_comes_back_after_a_crash(
 #[test]
 fn a_clone_has_what_its_snapshot_had_and_a_rollback_brings_it_back() {
     env::Runtime::simulated(9).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         cluster.create(&vm("vm1")).await.unwrap();
         let in_use = cluster.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 1).await;
@@ -702,13 +705,13 @@ fn a_clone_has_what_its_snapshot_had_and_a_rollback_brings_it_back() {
             .await
             .unwrap();
         assert_eq!(taken.snapshots[0].name, name("monday"));
-        let again = told(cluster.snapshot(&name("vm1"), &name("monday")).await);
+        let again = error_text(cluster.snapshot(&name("vm1"), &name("monday")).await);
         assert!(again.contains("has a snapshot monday already"), "{again}");
         write(in_use.volume(), 0, 3).await;
         let (vm1, vm2) = (name("vm1"), name("vm2"));
         let cloned = cluster.clone_volume(&vm1, &name("monday"), &vm2).await;
         assert_eq!(cloned.unwrap().from.as_deref(), Some("vm1@monday"));
-        let missing = told(
+        let missing = error_text(
             cluster
                 .clone_volume(&vm1, &name("sunday"), &name("vm3"))
                 .await,
@@ -720,7 +723,7 @@ fn a_clone_has_what_its_snapshot_had_and_a_rollback_brings_it_back() {
         assert_eq!(read(clone.volume(), 8 << 20).await, 4);
         assert_eq!(read(in_use.volume(), 8 << 20).await, 2);
         assert_eq!(read(in_use.volume(), 0).await, 3);
-        let busy = told(cluster.rollback(&name("vm1"), &name("monday")).await);
+        let busy = error_text(cluster.rollback(&name("vm1"), &name("monday")).await);
         assert!(busy.contains("cannot roll back volume vm1"), "{busy}");
         drop(in_use);
         cluster
@@ -732,7 +735,7 @@ fn a_clone_has_what_its_snapshot_had_and_a_rollback_brings_it_back() {
         assert_eq!(read(back.volume(), 8 << 20).await, 2);
         drop((back, clone));
 
-        let kept = told(cluster.remove(&name("vm1")).await);
+        let kept = error_text(cluster.remove(&name("vm1")).await);
         assert!(kept.contains("it has 1 snapshots"), "{kept}");
         cluster
             .remove_snapshot(&name("vm1"), &name("monday"))

@@ -3,9 +3,9 @@
 use super::*;
 
 /// A volume that is open, one that is not, and the way to the meta store.
-async fn two_volumes() -> (Rc<Cluster>, Rc<TwinClient>) {
-    let (twin, places) = (Twin::new("meta"), Rc::new(Places::default()));
-    let meta = twin.client();
+async fn two_volumes() -> (Rc<Cluster>, Rc<MemoryMetaClient>) {
+    let (meta_store, places) = (MemoryMetaStore::new("meta"), Rc::new(Places::default()));
+    let meta = meta_store.client();
     let node = cluster("n1", meta.clone(), &places);
     node.start();
     places.add(&node, "a", "da").await;
@@ -57,7 +57,7 @@ fn volumes_are_listed_and_say_so_while_the_meta_store_is_away() {
 #[test]
 fn a_store_that_its_node_serves_no_more_is_down() {
     env::Runtime::simulated(302).block_on(async {
-        let (twin, places, first) = two_stores().await;
+        let (meta_store, places, first) = two_stores().await;
         first.create(&vm("vm1")).await.unwrap();
         let in_use = first.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 5).await;
@@ -65,7 +65,7 @@ fn a_store_that_its_node_serves_no_more_is_down() {
         env::sleep(Nanos::secs(10)).await;
         first.stop().await;
         // The same node with another configuration.
-        let again = cluster("n1", twin.client(), &places);
+        let again = cluster("n1", meta_store.client(), &places);
         let uuid = places.0.borrow()["a"].node.uuid();
         again.serves([format!("{uuid:032x}")].into());
         again.start();
@@ -82,13 +82,13 @@ fn a_store_that_its_node_serves_no_more_is_down() {
 /// Seals a volume's fence at a store, as any client that may write there can.
 async fn seal(places: &Places, called: &str, mark: u64) {
     let node = Rc::clone(&places.0.borrow()[called].node);
-    LocalDoor(node).open("g/00000001", mark).await.unwrap();
+    LocalConnector(node).open("g/00000001", mark).await.unwrap();
 }
 
 #[test]
 fn a_volume_sealed_beyond_reason_says_so_and_repair_puts_it_right() {
     env::Runtime::simulated(303).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         cluster.create(&vm("vm1")).await.unwrap();
         let in_use = cluster.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 5).await;
@@ -97,9 +97,9 @@ fn a_volume_sealed_beyond_reason_says_so_and_repair_puts_it_right() {
         for store in ["a", "b"] {
             seal(&places, store, 1 << 31).await;
         }
-        let refused = told(cluster.open(&name("vm1")).await);
+        let refused = error_text(cluster.open(&name("vm1")).await);
         assert!(refused.contains("is sealed for 2147483648"), "{refused}");
-        let refused = told(cluster.open(&name("vm1")).await);
+        let refused = error_text(cluster.open(&name("vm1")).await);
         assert!(refused.contains("`tanada volume repair vm1`"), "{refused}");
         let seen = cluster.overview(&name("vm1")).await.unwrap();
         assert_eq!(seen.health.condition, Condition::Offline);
@@ -109,7 +109,7 @@ fn a_volume_sealed_beyond_reason_says_so_and_repair_puts_it_right() {
         let repaired = cluster
             .repair(&name("vm1"), Some(Nanos::secs(60)), false)
             .await;
-        let refused = told(repaired);
+        let refused = error_text(repaired);
         assert!(refused.contains("store b: it is down"), "{refused}");
         places.0.borrow()["b"].down.set(false);
         let repaired = cluster
@@ -125,9 +125,9 @@ fn a_volume_sealed_beyond_reason_says_so_and_repair_puts_it_right() {
 }
 
 #[test]
-fn a_store_that_has_nothing_of_a_volume_and_is_sealed_beyond_reason_is_put_right_too() {
+fn an_empty_store_that_is_sealed_beyond_reason_is_put_right_too() {
     env::Runtime::simulated(305).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         cluster.create(&vm("vm1")).await.unwrap();
         let in_use = cluster.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 5).await;
@@ -139,7 +139,7 @@ fn a_store_that_has_nothing_of_a_volume_and_is_sealed_beyond_reason_is_put_right
             assert!(!listed.unwrap().contains(&number), "it has nothing");
         }
         seal(&places, "c", 1 << 31).await;
-        let refused = told(cluster.open(&name("vm1")).await);
+        let refused = error_text(cluster.open(&name("vm1")).await);
         assert!(refused.contains("is sealed for 2147483648"), "{refused}");
         // One that has nothing need not answer.
         places.0.borrow()["d"].down.set(true);
@@ -153,9 +153,9 @@ fn a_store_that_has_nothing_of_a_volume_and_is_sealed_beyond_reason_is_put_right
 }
 
 #[test]
-fn a_volume_whose_record_may_be_older_than_its_stores_is_not_repaired_by_force() {
+fn a_volume_with_a_record_older_than_its_stores_is_not_force_repaired() {
     env::Runtime::simulated(304).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         cluster.create(&vm("vm1")).await.unwrap();
         let in_use = cluster.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 5).await;
@@ -163,13 +163,13 @@ fn a_volume_whose_record_may_be_older_than_its_stores_is_not_repaired_by_force()
         env::sleep(Nanos::secs(10)).await;
         seal(&places, "a", 1_000_000).await;
         for _ in 0..2 {
-            let refused = told(cluster.open(&name("vm1")).await);
+            let refused = error_text(cluster.open(&name("vm1")).await);
             assert!(refused.contains("bring back the newer one"), "{refused}");
         }
         let repaired = cluster
             .repair(&name("vm1"), Some(Nanos::secs(60)), false)
             .await;
-        let refused = told(repaired);
+        let refused = error_text(repaired);
         assert!(refused.contains("bring back the newer one"), "{refused}");
         let seen = cluster.overview(&name("vm1")).await.unwrap();
         assert_eq!(seen.health.condition, Condition::Offline);

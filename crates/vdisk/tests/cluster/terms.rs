@@ -16,7 +16,7 @@ use vdisk::cluster::set::Setting;
 use vdisk::record::PriorityClass;
 
 use policy::share::{Direction, Second, Slot};
-use store::node::Ask;
+use store::qos::manager::ReservationRequest;
 
 use super::*;
 
@@ -56,8 +56,13 @@ impl ReplicaPolicy for Noting {
 }
 
 /// Two stores, the node that has them, and what its policy heard.
-async fn noting() -> (Rc<Twin>, Rc<Places>, Rc<Cluster>, Rc<RefCell<Vec<Heard>>>) {
-    let twin = Twin::new("meta");
+async fn noting() -> (
+    Rc<MemoryMetaStore>,
+    Rc<Places>,
+    Rc<Cluster>,
+    Rc<RefCell<Vec<Heard>>>,
+) {
+    let meta_store = MemoryMetaStore::new("meta");
     let places = Rc::new(Places::default());
     let heard = Rc::new(RefCell::default());
     let policy = Noting {
@@ -66,11 +71,11 @@ async fn noting() -> (Rc<Twin>, Rc<Places>, Rc<Cluster>, Rc<RefCell<Vec<Heard>>>
     };
     let ways: Rc<dyn Ways> = places.clone();
     let settings = Settings::new(name("n1"));
-    let cluster = Cluster::new(settings, twin.client(), ways, Box::new(policy));
+    let cluster = Cluster::new(settings, meta_store.client(), ways, Box::new(policy));
     cluster.start();
     places.add(&cluster, "a", "da").await;
     places.add(&cluster, "b", "db").await;
-    (twin, places, cluster, heard)
+    (meta_store, places, cluster, heard)
 }
 
 fn fairness(text: &str) -> Option<Fairness> {
@@ -90,7 +95,7 @@ async fn of_a_read(device: &dyn Device, heard: &RefCell<Vec<Heard>>) -> Heard {
 #[test]
 fn class_and_fairness_of_a_volume_and_of_its_exports_reach_the_policy() {
     env::Runtime::simulated(81).block_on(async {
-        let (_twin, _places, cluster, heard) = noting().await;
+        let (_meta_store, _places, cluster, heard) = noting().await;
         let new = NewVolume {
             priority: PriorityClass::High,
             fairness: fairness("4"),
@@ -138,9 +143,9 @@ fn delivered(places: &Places, priority: &str) -> u64 {
 }
 
 #[test]
-fn what_is_set_on_a_volume_in_use_is_in_force_at_once_and_its_exports_keep_their_own_terms() {
+fn settings_of_an_open_volume_apply_at_once_and_exports_keep_their_own() {
     env::Runtime::simulated(82).block_on(async {
-        let (_twin, places, cluster, heard) = noting().await;
+        let (_meta_store, places, cluster, heard) = noting().await;
         cluster.create(&vm("vm1")).await.unwrap();
         let in_use = cluster.open(&name("vm1")).await.unwrap();
         let own = in_use.volume();
@@ -186,9 +191,9 @@ fn under_reservations(places: &Places) -> u64 {
 }
 
 #[test]
-fn a_volume_in_use_comes_under_what_its_new_holder_has_reserved_and_leaves_it_again() {
+fn a_volume_in_use_attaches_and_leaves_its_holders_reservation() {
     env::Runtime::simulated(85).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         let nodes: Vec<_> = places
             .0
             .borrow()
@@ -197,7 +202,8 @@ fn a_volume_in_use_comes_under_what_its_new_holder_has_reserved_and_leaves_it_ag
             .collect();
         for node in &nodes {
             let slot = Slot::new(node.now(), 60);
-            let wanted = Ask::new(Direction::Read, BytesPerSec::mb(10), slot).holder("ann");
+            let wanted =
+                ReservationRequest::new(Direction::Read, BytesPerSec::mb(10), slot).holder("ann");
             let soon = Second(node.now().0 + 10);
             let held = node.hold(&wanted, None, soon).await.unwrap();
             node.commit(held).await.unwrap();
@@ -237,9 +243,9 @@ fn a_volume_in_use_comes_under_what_its_new_holder_has_reserved_and_leaves_it_ag
 }
 
 #[test]
-fn how_many_copies_a_write_must_reach_is_set_while_a_store_is_out_and_the_record_still_says_so() {
+fn min_isr_is_set_while_a_store_is_out_and_the_record_still_has_it_out() {
     env::Runtime::simulated(83).block_on(async {
-        let (_twin, places, cluster) = two_stores().await;
+        let (_meta_store, places, cluster) = two_stores().await;
         cluster.create(&vm("vm1")).await.unwrap();
         places.0.borrow()["b"].down.set(true);
         let in_use = cluster.open(&name("vm1")).await.unwrap();
@@ -261,21 +267,21 @@ fn how_many_copies_a_write_must_reach_is_set_while_a_store_is_out_and_the_record
         cluster.set(&name("vm1"), &least(1)).await.unwrap();
         write(own, 0, 9).await;
         for wrong in [0, 3] {
-            let told = told(cluster.set(&name("vm1"), &least(wrong)).await);
+            let error_text = error_text(cluster.set(&name("vm1"), &least(wrong)).await);
             let expected = format!(
                 "writes of volume vm1 cannot reach {wrong} copies: it has 2; ask for 1 to 2"
             );
-            assert_eq!(told, expected);
+            assert_eq!(error_text, expected);
         }
         assert_eq!(own.record().min_isr, 1);
     });
 }
 
 #[test]
-fn what_is_set_while_nobody_or_another_node_has_the_volume() {
+fn settings_apply_while_no_node_or_another_one_has_the_volume() {
     env::Runtime::simulated(84).block_on(async {
-        let (twin, places, cluster) = two_stores().await;
-        let other = super::cluster("n2", twin.client(), &places);
+        let (meta_store, places, cluster) = two_stores().await;
+        let other = super::cluster("n2", meta_store.client(), &places);
         other.start();
         cluster.create(&vm("vm1")).await.unwrap();
         let holder = |holder: Option<&str>| Setting {
@@ -327,7 +333,7 @@ fn what_is_set_while_nobody_or_another_node_has_the_volume() {
         for at in 0..3 {
             assert_eq!(read(here.volume(), at * (4 << 20)).await, 2);
         }
-        let missing = told(cluster.set(&name("vm2"), &holder(None)).await);
+        let missing = error_text(cluster.set(&name("vm2"), &holder(None)).await);
         assert_eq!(missing, "there is no volume vm2; there are vm1");
     });
 }

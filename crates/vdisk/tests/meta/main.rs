@@ -1,7 +1,7 @@
-//! The meta stores: one suite for all, a naive twin, and what can happen to each.
+//! The meta stores: one suite for all, a reference model, and what can happen to each.
 
 mod etcd;
+mod memory;
 mod model;
 mod redb;
 mod suite;
-mod twin;

@@ -7,7 +7,8 @@ use base::Nanos;
 use env::{RealConfig, Runtime};
 use proptest::prelude::*;
 use vdisk::meta::{
-    Compare, Entry, Event, LeaseId, MetaError, MetaStore, Op, Outcome, Redb, Revision, Twin,
+    Compare, Entry, Event, LeaseId, MemoryMetaStore, MetaError, MetaStore, Op, Outcome, Redb,
+    Revision,
 };
 
 #[derive(Debug, Clone)]
@@ -284,9 +285,9 @@ proptest! {
     #[test]
     fn the_twin_does_what_a_plain_map_does(steps in prop::collection::vec(step(), 1..60), seed: u64) {
         Runtime::simulated(seed).block_on(async move {
-            let twin = Twin::new("twin");
-            let model = walk(twin.client(), new_model(), steps).await;
-            compare_events(twin.client(), model.events).await;
+            let memory = MemoryMetaStore::new("twin");
+            let model = walk(memory.client(), new_model(), steps).await;
+            compare_events(memory.client(), model.events).await;
         });
     }
 }

@@ -53,7 +53,7 @@ fn put(key: &str, value: &str, lease: Option<LeaseId>) -> Op {
 }
 
 #[test]
-fn everything_is_there_again_after_a_restart_and_leases_have_their_whole_time() {
+fn after_a_restart_everything_is_there_and_leases_have_their_whole_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("meta.redb");
     let ttl = Nanos::secs(2);
@@ -149,7 +149,7 @@ fn leases_of_a_process_that_crashed_are_over_when_the_file_is_opened_again() {
 }
 
 #[test]
-fn whoever_asks_a_closed_store_is_told() {
+fn a_request_to_a_closed_store_fails_as_closed() {
     let dir = tempfile::tempdir().unwrap();
     let store = Redb::open(&dir.path().join("meta.redb")).unwrap();
     let handle = store.handle();

@@ -459,8 +459,8 @@ pub async fn a_watch_whose_wait_is_dropped_loses_nothing(place: Place) {
             place.put("k", written.to_string().as_bytes()).await;
         }
         // Sometimes dropped before it was polled twice, sometimes later.
-        let patience = Nanos::micros(u64::from(written) * 40);
-        if let Ok(events) = env::timeout(patience, watch.next()).await {
+        let call_timeout = Nanos::micros(u64::from(written) * 40);
+        if let Ok(events) = env::timeout(call_timeout, watch.next()).await {
             seen.extend(events.unwrap());
         }
     }

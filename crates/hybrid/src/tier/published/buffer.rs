@@ -26,7 +26,7 @@ const SECTOR_LEN: usize = SECTOR as usize;
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
     /// Marked: these are the contents.
-    Held(Range<u64>, View),
+    Buffered(Range<u64>, View),
     /// Not marked: whatever lies beneath counts.
     Beneath(Range<u64>),
 }
@@ -189,7 +189,7 @@ impl TemporaryBuffer {
             let marked = self.is_marked(at);
             let upto = self.next(at..range.end, !marked);
             pieces.push(match marked {
-                true => Piece::Held(at..upto, self.contents(at..upto)),
+                true => Piece::Buffered(at..upto, self.contents(at..upto)),
                 false => Piece::Beneath(at..upto),
             });
             at = upto;
@@ -370,7 +370,7 @@ mod tests {
                         let mut at = range.start;
                         for piece in buffer.pieces(range.clone()) {
                             let (part, held) = match &piece {
-                                Piece::Held(part, view) => (part.clone(), Some(view)),
+                                Piece::Buffered(part, view) => (part.clone(), Some(view)),
                                 Piece::Beneath(part) => (part.clone(), None),
                             };
                             prop_assert_eq!(part.start, at);

@@ -13,7 +13,7 @@
 //! then), and so does a write with FUA. So the contract for durability stays what it is.
 //!
 //! ```text
-//! Slow        -> CopyingUp    move_up        room is reserved, the extents are up
+//! Slow        -> CopyingUp    move_up        room is reserved, the extents are fast
 //! CopyingUp   -> SyncingUp    show_copies    what was copied can be seen
 //! SyncingUp   -> Up           end            nothing is marked any more
 //! Up          -> CopyingDown  move_down

@@ -26,12 +26,12 @@ use super::sync::{SYNC_WRITE_MAX, Step};
 use super::users::Errand;
 use super::{Copied, Phase, Published};
 use crate::cache::{Cache, Condition, count};
-use crate::clean::Run;
+use crate::destage::Run;
 use crate::engine::Inner;
 use crate::label::PAGE;
 use crate::map::{Entry, FULL, UNIT_PAGES};
 use crate::slots::SlotRun;
-use crate::tier::direct::Raised;
+use crate::tier::direct::Promoted;
 use crate::tier::{Buffer, CopyBack, MoveEnd, Mover, Place};
 
 const PAGE_LEN: usize = base::PAGE;
@@ -111,13 +111,13 @@ impl Inner {
         halt
     }
 
-    /// Is what is raised of `extent` copied by the direct mover?
+    /// Is what is promoted of `extent` copied by the direct mover?
     pub(crate) fn moves_directly(&self, cache: &Cache, extent: u32) -> bool {
         let published = self.settings.borrow().tier.mover == Mover::Published;
         !published || cache.tier.table.borrow().is_pinned(extent)
     }
 
-    /// If pages of `extent`, which is up, are missing, its region moves up once more, if moves are as published.
+    /// If pages of `extent`, which is fast, are missing, its region moves up once more, if moves are as published.
     pub(crate) fn move_missing(&self, cache: &Cache, extent: u32) {
         if self.moves_directly(cache, extent) {
             return;
@@ -150,7 +150,7 @@ impl Inner {
         if !cache.tier.table.borrow().wants_region(region) {
             return Ended::Dropped;
         }
-        if !self.raise_whole(cache, region).await {
+        if !self.promote_whole(cache, region).await {
             return match self.may_go_on(cache) {
                 true => Ended::Dropped,
                 false => Ended::Again,
@@ -183,21 +183,16 @@ impl Inner {
     }
 
     /// Raises every extent of `region` that may be; false if there is no room for all of them.
-    async fn raise_whole(self: &Rc<Self>, cache: &Rc<Cache>, region: Region) -> bool {
+    async fn promote_whole(self: &Rc<Self>, cache: &Rc<Cache>, region: Region) -> bool {
         let table = &cache.tier.table;
-        let extents: Vec<u32> = {
+        let (extents, missing) = {
             let table = table.borrow();
-            let extents = table.extents_of(region);
-            extents.filter(|extent| !table.is_barred(*extent)).collect()
-        };
-        let missing: u64 = {
-            let table = table.borrow();
-            let slow = extents
-                .iter()
-                .filter(|extent| table.place(**extent) == Place::Slow);
-            slow.map(|extent| table.pages_of(*extent))
-                .map(|pages| pages.end - pages.start)
-                .sum()
+            let may = |extent: &u32| !table.is_excluded(*extent);
+            let extents: Vec<u32> = table.extents_of(region).filter(may).collect();
+            let slow = |extent: &&u32| table.place(**extent) == Place::Slow;
+            let pages = extents.iter().filter(slow).map(|it| table.pages_of(*it));
+            let missing: u64 = pages.map(|pages| pages.end - pages.start).sum();
+            (extents, missing)
         };
         if table.borrow().reserved() + missing > self.tier_room(cache) {
             self.no_room(cache, region);
@@ -205,14 +200,14 @@ impl Inner {
         }
         for extent in extents {
             loop {
-                match self.raise_alone(cache, extent) {
-                    Raised::Yes => break,
-                    Raised::Full => {
+                match self.promote_alone(cache, extent) {
+                    Promoted::Yes => break,
+                    Promoted::Full => {
                         self.no_room(cache, region);
                         return false;
                     }
-                    Raised::Later if !self.may_go_on(cache) => return false,
-                    Raised::Later => {}
+                    Promoted::Later if !self.may_go_on(cache) => return false,
+                    Promoted::Later => {}
                 }
                 // The cache has to destage dirty blocks first.
                 let room = cache.room.wait();
@@ -237,7 +232,7 @@ impl Inner {
         let missing: Vec<u64> = {
             let (map, table) = (cache.map.borrow(), cache.tier.table.borrow());
             // Excluded extents are no part of what was promoted.
-            let up = pages.filter(|page| table.place(table.extent_of(*page)) == Place::Up);
+            let up = pages.filter(|page| table.place(table.extent_of(*page)) == Place::Fast);
             let missing = up.filter(|page| map.find(*page).is_none());
             missing
                 .filter(|page| !published.with(|moving| moving.is_touched(*page)))
@@ -358,14 +353,14 @@ impl Inner {
                 return;
             };
             // What was copied may not be for good on the slow device.
-            cache.tell_marks(first.page, last.page + 1);
+            cache.record_intents(first.page, last.page + 1);
             for copy in some {
                 let Some(slot) = copy.slot else { continue };
                 let stands = cache.is_running()
                     && cache.map.borrow().find(copy.page).is_none()
                     && !published.with(|moving| moving.is_touched(copy.page));
                 #[cfg(test)]
-                let stands = stands || cache.planted(crate::cache::Bug::StaleCopy);
+                let stands = stands || cache.planted(crate::cache::Mutation::StaleCopy);
                 match stands {
                     true => cache.map_page(copy.page, slot, false, FULL, copy.crc),
                     false => cache.give_back(&[SlotRun {
@@ -438,14 +433,10 @@ impl Inner {
         }
         let pages = tier.table.borrow().pages_of_region(region);
         let copy_back = self.settings.borrow().tier.copy_back;
-        published.begin(
-            region,
-            pages.clone(),
-            Phase::CopyingDown,
-            self.buffer_in_memory(),
-        );
+        let in_memory = self.buffer_in_memory();
+        published.begin(region, pages.clone(), Phase::CopyingDown, in_memory);
         let begun = env::now();
-        let mut home = Vec::new();
+        let mut all_destaged = Vec::new();
         // What is copied down must be durable where it is, or a crash would leave newer contents beneath older ones.
         // The move has begun before: what is written from here on counts as touched and is not copied.
         let mut copied = cache.committed().await;
@@ -453,12 +444,14 @@ impl Inner {
         while at < pages.end && copied.is_ok() && self.may_go_on(cache) {
             let upto = (at + published.step.get().0 / PAGE).min(pages.end);
             if copy_back != CopyBack::Nothing {
-                copied = self.copy_down(cache, at..upto, copy_back, &mut home).await;
+                copied = self
+                    .copy_down(cache, at..upto, copy_back, &mut all_destaged)
+                    .await;
             }
             at = upto;
         }
         if copied.is_ok() && self.may_go_on(cache) {
-            copied = self.note_home(cache, &home).await;
+            copied = self.note_destaged(cache, &all_destaged).await;
         }
         self.note_copying(cache, region, begun);
         if let Err(error) = &copied {
@@ -491,7 +484,7 @@ impl Inner {
         cache: &Rc<Cache>,
         pages: Range<u64>,
         copy_back: CopyBack,
-        home: &mut Vec<(u64, Entry)>,
+        all_destaged: &mut Vec<(u64, Entry)>,
     ) -> Result<(), DeviceError> {
         let published = &cache.tier.published;
         let mut runs = Vec::new();
@@ -512,57 +505,61 @@ impl Inner {
             if cache.stopped.get() {
                 return Ok(());
             }
-            let brought = match self.bring_together(cache, step).await {
-                Ok(brought) => brought,
-                Err(_) => self.bring_one_by_one(cache, step).await?,
+            let destaged = match self.destage_together(cache, step).await {
+                Ok(destaged) => destaged,
+                Err(_) => self.destage_one_by_one(cache, step).await?,
             };
-            let bytes = Bytes(brought.len() as u64 * PAGE);
-            count(&cache.tier.counts.bytes_lowered, bytes.0);
+            let bytes = Bytes(destaged.len() as u64 * PAGE);
+            count(&cache.tier.counts.bytes_demoted, bytes.0);
             let region = published.with(|moving| moving.region);
             cache.tier.stats.borrow_mut().copied(region, bytes);
-            home.extend(brought);
+            all_destaged.extend(destaged);
         }
         Ok(())
     }
 
     /// After an error: as far as it goes. A clean page that cannot be read is on the slow device anyway.
-    async fn bring_one_by_one(
+    async fn destage_one_by_one(
         &self,
         cache: &Rc<Cache>,
         runs: &[Run],
     ) -> Result<Vec<(u64, Entry)>, DeviceError> {
         let mut all = Vec::new();
         for run in runs {
-            let (brought, error) = self.bring_home(cache, run, false).await;
+            let (destaged, error) = self.destage_run(cache, run, false).await;
             let missing_dirty = run
                 .entries()
-                .any(|(page, entry)| entry.dirty && !brought.iter().any(|(at, _)| *at == page));
+                .any(|(page, entry)| entry.dirty && !destaged.iter().any(|(at, _)| *at == page));
             match error {
                 Some(error) if missing_dirty => return Err(error),
-                _ => all.extend(brought),
+                _ => all.extend(destaged),
             }
         }
         Ok(all)
     }
 
-    /// The slow device has `home` for good: what was not written meanwhile is clean.
-    async fn note_home(&self, cache: &Rc<Cache>, home: &[(u64, Entry)]) -> Result<(), DeviceError> {
+    /// The slow device has `all_destaged` for good: what was not written meanwhile is clean.
+    async fn note_destaged(
+        &self,
+        cache: &Rc<Cache>,
+        all_destaged: &[(u64, Entry)],
+    ) -> Result<(), DeviceError> {
         let _turn = cache.cleaning.acquire(1).await;
         #[cfg(test)]
-        if cache.planted(crate::cache::Bug::DroppedEarly) {
-            self.note_clean(cache, home).await;
+        if cache.planted(crate::cache::Mutation::DroppedEarly) {
+            self.note_clean(cache, all_destaged).await;
             return Ok(());
         }
         self.slow.flush().await?;
-        self.note_clean(cache, home).await;
+        self.note_clean(cache, all_destaged).await;
         Ok(())
     }
 
     /// The extents of `region` are demoting: clean pages go at once; with nothing copied back, dirty ones too.
     async fn sink(&self, cache: &Rc<Cache>, region: Region) {
         for extent in self.sinking_part(cache, region) {
-            if cache.tier.table.borrow().place(extent) == Place::Up {
-                self.begin_sinking(cache, extent);
+            if cache.tier.table.borrow().place(extent) == Place::Fast {
+                self.begin_demoting(cache, extent);
             }
             // The slow device has all of it by now but for what users wrote since.
             self.drop_all_clean(cache, extent).await;
@@ -589,7 +586,7 @@ impl Inner {
                 }
                 for extent in self.sinking_part(cache, region) {
                     self.drop_all_clean(cache, extent).await;
-                    if cache.tier.table.borrow().place(extent) == Place::Sinking {
+                    if cache.tier.table.borrow().place(extent) == Place::Demoting {
                         self.note_emptied(cache, extent);
                     }
                 }
@@ -599,11 +596,11 @@ impl Inner {
                 return;
             }
             cursor = run.end();
-            match self.clean_runs(cache, &[run], false).await {
-                Ok(brought) if brought.is_empty() => env::sleep(Nanos::millis(1)).await,
-                Ok(brought) => {
-                    count(&tier.counts.bytes_lowered, brought.len() as u64 * PAGE);
-                    self.drop_brought(cache, &brought);
+            match self.destage_runs(cache, &[run], false).await {
+                Ok(destaged) if destaged.is_empty() => env::sleep(Nanos::millis(1)).await,
+                Ok(destaged) => {
+                    count(&tier.counts.bytes_demoted, destaged.len() as u64 * PAGE);
+                    self.drop_destaged(cache, &destaged);
                 }
                 Err(error) => {
                     tracing::error!(volume = %self.name, %error, "a region could not be demoted");
@@ -614,14 +611,14 @@ impl Inner {
     }
 
     /// Pages that were destaged and not written since leave the fast device.
-    fn drop_brought(&self, cache: &Cache, brought: &[u64]) {
-        for page in brought {
+    fn drop_destaged(&self, cache: &Cache, destaged: &[u64]) {
+        for page in destaged {
             let clean = cache
                 .map
                 .borrow()
                 .get(*page)
                 .is_some_and(|entry| !entry.dirty);
-            if clean && cache.tier.place(*page) == Place::Sinking {
+            if clean && cache.tier.place(*page) == Place::Demoting {
                 cache.unmap_page(*page);
             }
         }
@@ -635,8 +632,8 @@ impl Inner {
         let mut unit = from / UNIT_PAGES * UNIT_PAGES;
         while unit < pages.end && runs.len() < 2 {
             let end = unit + UNIT_PAGES;
-            let sinks = table.place(table.extent_of(unit)) == Place::Sinking;
-            if sinks && map.resident_in(unit, end) > 0 {
+            let is_demoting = table.place(table.extent_of(unit)) == Place::Demoting;
+            if is_demoting && map.resident_in(unit, end) > 0 {
                 for page in unit.max(from)..end.min(pages.end) {
                     if let Some(entry) = map.get(page).filter(|entry| entry.dirty) {
                         Run::add(&mut runs, page, entry, most);
@@ -691,7 +688,7 @@ impl Inner {
                 cache.tier.published.forget_buffer();
                 break;
             }
-            if matches!(*cache.condition.borrow(), Condition::Dead(_)) {
+            if matches!(*cache.condition.borrow(), Condition::Failed(_)) {
                 // The buffer has the only copy of writes that were acknowledged: reads see it until the end, and
                 // every flush fails.
                 return Ended::Again;
@@ -700,7 +697,7 @@ impl Inner {
             env::sleep(FAILURE_REST).await;
         }
         cache.tier.published.end();
-        cache.tier.lower_work.notify_all();
+        cache.tier.demote_work.notify_all();
         if done { Ended::Done } else { Ended::Again }
     }
 }

@@ -372,7 +372,7 @@ mod tests {
         /// The reference model of a moving region: its sectors as users know them. A copy is at the destination, later
         /// writes are in the buffer, and the synchronization goes on between the users' requests.
         #[test]
-        fn users_see_their_last_writes_while_it_lasts_and_at_the_destination_afterwards(
+        fn users_see_their_last_writes_in_the_buffer_and_at_the_destination_after(
             before in prop::collection::vec((0..SECTORS, 1..24u64, 1..=255u8), 0..8),
             acts in prop::collection::vec(acts(), 1..80),
         ) {
@@ -409,7 +409,7 @@ mod tests {
                         prop_assert!(!buffer.touches(cut.below.clone()));
                         for piece in buffer.pieces(range.clone()) {
                             match piece {
-                                Piece::Held(_, view) => {
+                                Piece::Buffered(_, view) => {
                                     seen.extend(view.chunks(512).map(|sector| sector[0]));
                                 }
                                 Piece::Beneath(part) => seen.extend(

@@ -79,7 +79,7 @@ impl Published {
             gaps.push(0..offset);
             for piece in buffer.pieces(sectors) {
                 match piece {
-                    Piece::Held(part, view) => held.push((place(part.start), view)),
+                    Piece::Buffered(part, view) => held.push((place(part.start), view)),
                     Piece::Beneath(part) => gaps.push(place(part.start)..place(part.end)),
                 }
             }
@@ -163,7 +163,7 @@ impl Inner {
 
     /// A user reads `range`, all of which the buffer holds.
     pub(crate) fn note_buffered(self: &Rc<Self>, range: &Range<u64>, class: Class) {
-        self.figures.read(range.end - range.start, 0, false);
+        self.counters.read(range.end - range.start, 0, false);
         if let Some(cache) = self.live_cache().filter(|_| class != Class::Background) {
             let (resident, _) = self.look_up(&cache, range);
             self.note_request(&cache, range.clone(), Asked::Read { resident });
@@ -218,7 +218,7 @@ impl Inner {
             // It may have failed meanwhile. Past a dead one nothing goes to the slow device: a dirty page may cover it.
             let settled = matches!(
                 *cache.condition.borrow(),
-                Condition::Running | Condition::Passing(_)
+                Condition::Running | Condition::PassThrough(_)
             );
             if !settled {
                 continue;
@@ -230,7 +230,8 @@ impl Inner {
                 .buffered(&part, |buffer, sectors| buffer.contents(sectors))
                 .expect("it was found in the buffer");
             #[cfg(test)]
-            let skipped = errand == Errand::Sync && cache.planted(crate::cache::Bug::IgnoredMark);
+            let skipped =
+                errand == Errand::Sync && cache.planted(crate::cache::Mutation::IgnoredMark);
             #[cfg(not(test))]
             let skipped = false;
             let answer = match skipped {
@@ -260,8 +261,8 @@ impl Inner {
             return self.slow_put(part, &payload, flags).await;
         }
         match cache.tier.place(part.start / PAGE) {
-            Place::Up => self.put_cached(cache, part, &payload).await,
-            Place::Sinking | Place::Slow => {
+            Place::Fast => self.put_cached(cache, part, &payload).await,
+            Place::Demoting | Place::Slow => {
                 let answer = self.put_past(cache, part.clone(), &payload, flags).await;
                 match answer {
                     // A bad place of the slow device: better dirty on the fast one than in memory for ever.

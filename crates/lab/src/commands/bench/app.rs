@@ -93,7 +93,7 @@ pub struct BenchApp {
     /// Past the page cache, or through it (memory file systems may have no other way).
     #[arg(long, value_enum, default_value_t = super::Io::Direct)]
     pub io: super::Io,
-    /// Who the database runs as, where we are root [default: mysql, else nobody]
+    /// Who the database runs as, where we are root [default: mysql, else `nobody`]
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
     /// Print JSON.
@@ -258,12 +258,12 @@ fn ready(
     stop: &Stop,
     bar: &ProgressBar,
 ) -> anyhow::Result<Server> {
-    let mut told = |what: &str, done: f64| {
+    let mut report_progress = |what: &str, done: f64| {
         bar.set_prefix("preparing");
         bar.set_message(what.to_owned());
         bar.set_position((done * 1000.0) as u64);
     };
-    app::prepare(tools, &home.data(), plan, stop, &mut told)?;
+    app::prepare(tools, &home.data(), plan, stop, &mut report_progress)?;
     Ok(Server::start(tools, &home.data(), &plan.server, stop)?)
 }
 

@@ -21,7 +21,7 @@ use trace::GENERATED;
 use trace::generate::{Fingerprint, Generator, Part, Profile, Settings, UnknownProfile};
 use trace::write::{Form, TraceWriter, WriteError, copy};
 
-use crate::reading::{Seen, time};
+use crate::reading::{ReadCounts, time};
 
 /// `tanada trace generate`.
 #[derive(Args)]
@@ -198,7 +198,7 @@ fn generate(name: &str, arguments: &Arguments) -> anyhow::Result<()> {
     writer.remark(&format!("{GENERATED}{}", arguments.command(profile)));
     let bar = bar("{bar:30} {percent:>3} %  {msg}", 1_000);
     bar.set_message(origin.clone());
-    let (mut seen, mut fingerprint) = (Seen::default(), Fingerprint::default());
+    let (mut seen, mut fingerprint) = (ReadCounts::default(), Fingerprint::default());
     let written = copy(&mut trace, writer, |trace, batch| {
         seen.add(batch);
         fingerprint.update(batch);

@@ -12,7 +12,7 @@ use report::terminal::table::size;
 use serde_json::json;
 use trace::write::{Form, TraceWriter, WriteError, copy};
 
-use crate::reading::{ReadBar, ReadTrace, Seen, name, remarks};
+use crate::reading::{ReadBar, ReadCounts, ReadTrace, name, remarks};
 
 #[derive(Subcommand)]
 pub enum TraceCommand {
@@ -76,7 +76,7 @@ fn convert(arguments: &Convert) -> anyhow::Result<()> {
         answer => answer?,
     };
     let bar = ReadBar::new(&trace)?;
-    let mut seen = Seen::default();
+    let mut seen = ReadCounts::default();
     let written = copy(&mut trace, writer, |trace, batch| {
         seen.add(batch);
         bar.show(trace);

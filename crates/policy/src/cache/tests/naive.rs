@@ -9,7 +9,7 @@ enum Fate {
     Victim,
     Refused,
     /// To the newest end of this list.
-    Kept(usize),
+    Retained(usize),
 }
 
 /// All lists hold frames oldest first; the last list is the queue of refused frames.
@@ -59,7 +59,7 @@ impl Naive {
         }
     }
 
-    fn homes(&self, home: usize) -> usize {
+    fn frames_of(&self, home: usize) -> usize {
         self.home.values().filter(|&&h| h == home).count()
     }
 
@@ -112,7 +112,7 @@ impl Naive {
             self.uses.insert(frame, 0);
             let list = usize::from(self.kind == Kind::S3Fifo);
             self.home.insert(frame, list);
-            return Fate::Kept(list);
+            return Fate::Retained(list);
         }
         if may(frame) {
             Fate::Victim
@@ -138,7 +138,7 @@ impl Naive {
                     tried.insert(frame);
                     self.aside().push(frame);
                 }
-                Fate::Kept(list) => self.lists[list].push(frame),
+                Fate::Retained(list) => self.lists[list].push(frame),
             }
         }
         None
@@ -164,8 +164,8 @@ impl Naive {
                     tried.insert(frame);
                     self.aside().push(frame);
                 }
-                Fate::Kept(_) if self.kind == Kind::Sieve => {}
-                Fate::Kept(to) => {
+                Fate::Retained(_) if self.kind == Kind::Sieve => {}
+                Fate::Retained(to) => {
                     self.lists[list].remove(at);
                     self.lists[to].push(frame);
                 }
@@ -184,14 +184,14 @@ impl Naive {
         let order: &[usize] = match self.kind {
             Kind::S3Fifo => {
                 let small = (self.capacity / 10).max(1);
-                if self.homes(1) > self.capacity - small {
+                if self.frames_of(1) > self.capacity - small {
                     &[1, 0]
                 } else {
                     &[0, 1]
                 }
             }
             Kind::Arc => {
-                let (once, again) = (self.homes(0), self.homes(1));
+                let (once, again) = (self.frames_of(0), self.frames_of(1));
                 let in_again = incoming.is_some_and(|key| self.ghosts[1].contains(&key));
                 let known = in_again || incoming.is_some_and(|key| self.ghosts[0].contains(&key));
                 let mut once_first =

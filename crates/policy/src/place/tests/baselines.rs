@@ -205,7 +205,7 @@ fn all_choose_what_is_listed_place_apart_with_room_and_repeat_themselves() {
         let run = || {
             let mut policy = build(kind, &Options::default());
             let mut dice = chance::Chance::new(3);
-            let mut story = Vec::new();
+            let mut history = Vec::new();
             for ticket in 0..400 {
                 let now = ms(ticket * 5);
                 let first = dice.below(6) as u32;
@@ -245,9 +245,9 @@ fn all_choose_what_is_listed_place_apart_with_room_and_repeat_themselves() {
                     policy.answered(now + Nanos::millis(4), read, Ticket(ticket), &answer);
                 }
                 policy.heard(now, DiskId(first), &busy(now.0, dice.below(50) as u64));
-                story.push((read, placed));
+                history.push((read, placed));
             }
-            story
+            history
         };
         assert_eq!(run(), run(), "{kind}");
     }

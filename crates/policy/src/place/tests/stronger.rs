@@ -95,7 +95,7 @@ fn a_disk_that_is_late_with_an_own_request_may_need_as_long_again() {
 }
 
 #[test]
-fn a_disk_whose_late_requests_are_given_up_is_tried_again_after_as_long_as_it_was_silent() {
+fn a_disk_whose_late_requests_are_given_up_is_tried_after_as_long_a_silence() {
     let options = TanadaOptions {
         late: true,
         ..TanadaOptions::published()
@@ -129,8 +129,8 @@ fn a_disk_whose_late_requests_are_given_up_is_tried_again_after_as_long_as_it_wa
     policy.failed(ms(60), DiskId(1), Ticket(3), false);
     assert_eq!(score(&policy, 60), Nanos::millis(50));
     // A state that is newer knows better, and so does an answer.
-    let mut told = policy.clone();
-    told.heard(
+    let mut updated = policy.clone();
+    updated.heard(
         ms(61),
         DiskId(1),
         &State {
@@ -138,7 +138,7 @@ fn a_disk_whose_late_requests_are_given_up_is_tried_again_after_as_long_as_it_wa
             ..State::idle(Weights::default())
         },
     );
-    assert_eq!(score(&told, 62), alone);
+    assert_eq!(score(&updated, 62), alone);
     send(&mut policy, 62, 4);
     let reply = Reply {
         residence: Nanos::millis(1),
@@ -150,7 +150,7 @@ fn a_disk_whose_late_requests_are_given_up_is_tried_again_after_as_long_as_it_wa
 }
 
 #[test]
-fn where_a_queue_ends_is_believed_while_it_is_fresh_or_own() {
+fn the_end_of_a_queue_counts_while_it_is_fresh_or_own() {
     let mut policy = with(TanadaOptions {
         own: true,
         fresh: Some(Nanos::millis(20)),
@@ -332,7 +332,7 @@ fn a_late_read_is_sent_again_once_to_another_copy() {
 }
 
 #[test]
-fn hedging_waits_4_ms_at_least_and_spares_writes_and_by_default_disks_with_heads() {
+fn hedging_waits_at_least_4_ms_and_spares_writes_and_disks_with_heads() {
     let quick = State::idle(Weights {
         seek: Nanos::micros(80),
         ..Weights::default()
@@ -658,7 +658,7 @@ fn a_queue_tells_how_long_requests_are_that_are_not_of_low_class() {
 }
 
 /// Disks with so much to do, where requests of 1 MiB wait, at `at`.
-fn told_of(policy: &mut Tanada, at: u64, disks: &[(u32, u64)]) {
+fn report_load(policy: &mut Tanada, at: u64, disks: &[(u32, u64)]) {
     for (disk, millis) in disks {
         let state = State {
             at: ms(at),
@@ -670,7 +670,7 @@ fn told_of(policy: &mut Tanada, at: u64, disks: &[(u32, u64)]) {
 }
 
 #[test]
-fn a_small_read_leaves_the_emptier_disk_to_larger_ones_unless_it_would_be_late() {
+fn a_small_read_leaves_the_emptier_disk_to_larger_ones_unless_it_is_late() {
     let mut policy = with(TanadaOptions {
         yielding: Some(YieldOptions::default()),
         ..TanadaOptions::published()
@@ -680,11 +680,11 @@ fn a_small_read_leaves_the_emptier_disk_to_larger_ones_unless_it_would_be_late()
     // 20 to 60 ms until it is answered at best: 40 as a rule, and 20 ms from that.
     for _ in 0..400 {
         for millis in [12, 52] {
-            told_of(&mut policy, 0, &[(1, millis), (2, 400)]);
+            report_load(&mut policy, 0, &[(1, millis), (2, 400)]);
             assert_eq!(read(&mut policy, &small()), 1, "400 ms are late");
         }
     }
-    told_of(&mut policy, 0, &[(1, 32), (2, 52)]);
+    report_load(&mut policy, 0, &[(1, 32), (2, 52)]);
     assert_eq!(read(&mut policy, &small()), 2);
     let large = read_of(1, Class::Normal, 1 << 20);
     let preferred = read_of(1, Class::High, 4_096);
@@ -699,10 +699,10 @@ fn a_small_read_leaves_the_emptier_disk_to_larger_ones_unless_it_would_be_late()
         "nor do the preferred yield"
     );
     // 40 and 1.2 times 20 are 64: 68 is late.
-    told_of(&mut policy, 0, &[(1, 32), (2, 60)]);
+    report_load(&mut policy, 0, &[(1, 32), (2, 60)]);
     assert_eq!(read(&mut policy, &small()), 1);
     // All are later than usual: the least late.
-    told_of(&mut policy, 0, &[(1, 90), (2, 80)]);
+    report_load(&mut policy, 0, &[(1, 90), (2, 80)]);
     assert_eq!(read(&mut policy, &small()), 2);
 }
 
@@ -770,12 +770,12 @@ fn who_is_alone_uses_both_disks_and_who_is_not_keeps_to_the_cheaper() {
     // Nor is it alone where more wait than its own.
     hear(&mut policy, 3_000, 1);
     assert_eq!(policy.read(ms(3_000), &small(), &copies), DiskId(2));
-    let crowded = State {
+    let shared = State {
         requests: 2,
         tail: last(1),
         ..busy(3_001_000_000, 0)
     };
-    policy.heard(ms(3_001), DiskId(1), &crowded);
+    policy.heard(ms(3_001), DiskId(1), &shared);
     assert_eq!(policy.read(ms(3_001), &small(), &copies), DiskId(1));
 }
 

@@ -358,7 +358,7 @@ fn mix() -> [Load; 4] {
 }
 
 #[test]
-fn a_preferred_client_is_served_better_than_by_round_robin_where_states_are_fresh() {
+fn fresh_states_serve_a_preferred_client_better_than_round_robin_does() {
     let loads = preferred(7);
     let [turns, ..] = measured(Kind::RoundRobin, 5, &loads);
     let [amount, ..] = measured(Kind::Clbs, 5, &loads);
@@ -370,7 +370,7 @@ fn a_preferred_client_is_served_better_than_by_round_robin_where_states_are_fres
 }
 
 #[test]
-fn fresh_states_help_large_reads_and_old_ones_harm_the_published_method_but_not_ours() {
+fn fresh_states_help_large_reads_and_old_ones_harm_only_the_published_way() {
     let large = |kind, every| {
         let [first, others, _] = measured(kind, every, &mix());
         // The small ones add less than one MB/s each.

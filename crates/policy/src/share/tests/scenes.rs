@@ -231,11 +231,17 @@ fn who_returns_from_idle_has_its_rate_at_once_and_nothing_to_catch_up() {
     let windows = run.got[1].figures.expect("it is open").windows;
     assert!((2..=4).contains(&windows.no_demand), "{windows:?}");
     let back = run.got[1].between(at_ms(6_000), at_ms(6_200));
-    let owed = BytesPerSec::mb(100).within(Nanos::millis(200));
-    assert!(back + Bytes::kib(512) >= owed, "{back} of {owed}");
+    let entitlement = BytesPerSec::mb(100).within(Nanos::millis(200));
+    assert!(
+        back + Bytes::kib(512) >= entitlement,
+        "{back} of {entitlement}"
+    );
     // The one that stayed keeps its promise while the other comes back.
     let stayed = run.got[0].between(at_ms(6_000), at_ms(6_200));
-    assert!(stayed + Bytes::kib(512) >= owed, "{stayed} of {owed}");
+    assert!(
+        stayed + Bytes::kib(512) >= entitlement,
+        "{stayed} of {entitlement}"
+    );
 }
 
 #[test]
@@ -332,7 +338,7 @@ fn background_work_stays_below_its_ceiling_and_weights_split_the_rest() {
 }
 
 #[test]
-fn what_nobody_was_promised_goes_to_high_priority_four_times_and_to_low_a_quarter() {
+fn what_is_left_goes_to_high_priority_four_times_and_to_low_a_quarter() {
     let terms = Priority::ALL.map(|priority| Terms {
         priority,
         ..Terms::best_effort()

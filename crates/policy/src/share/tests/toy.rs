@@ -112,7 +112,7 @@ pub struct Got {
     pub first_asked: Option<Instant>,
     pub deliveries: Vec<(Instant, Bytes)>,
     pub dispatched: Vec<(Instant, Bytes)>,
-    pub figures: Option<Figures>,
+    pub figures: Option<SessionCounters>,
 }
 
 impl Got {
@@ -139,8 +139,8 @@ impl Got {
         let from = self.first_asked.expect("it asked");
         let (mut got, mut lag) = (Bytes(0), Bytes(0));
         for (at, bytes) in &self.deliveries {
-            let owed = rate.within(at.since(from));
-            lag = lag.max(Bytes(owed.0.saturating_sub(got.0)));
+            let entitlement = rate.within(at.since(from));
+            lag = lag.max(Bytes(entitlement.0.saturating_sub(got.0)));
             got += *bytes;
         }
         lag

@@ -121,7 +121,7 @@ fn minute(text: &str) -> Result<(Vec<Count>, u32), String> {
 }
 
 /// The decision in the words of a case file, with what the case looks at besides.
-fn told(decision: &Decision, residents: &[Region], expected: &str) -> String {
+fn in_words(decision: &Decision, residents: &[Region], expected: &str) -> String {
     let numbers = |regions: &[Region]| regions.iter().map(|one| one.0).collect::<Vec<u32>>();
     let mut words = Vec::new();
     for same_way in decision.moves.chunk_by(|a, b| a.way == b.way) {
@@ -198,7 +198,7 @@ fn run(file: &str, text: &str) -> Result<u32, String> {
                         counts: &counts,
                     };
                     let decision = policy.step(&interval);
-                    let got = told(&decision, &policy.residents(), expected);
+                    let got = in_words(&decision, &policy.residents(), expected);
                     if got != expected {
                         return Err(at(format!("the {time}. time it says: {got}")));
                     }

@@ -49,7 +49,7 @@ fn reasons(policy: &mut impl TierPolicy, counts: &[Count]) -> Vec<(u32, Reason)>
 }
 
 #[test]
-fn who_joins_is_told_from_who_waited() {
+fn a_region_that_joins_has_another_reason_than_one_that_waited() {
     let mut policy = OnTheFly::new(Parameters::default(), 2);
     reasons(&mut policy, &hot(65..=67));
     reasons(&mut policy, &hot(65..=67));

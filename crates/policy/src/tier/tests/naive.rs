@@ -17,7 +17,7 @@ pub struct Letters {
 
 /// A group that was a candidate.
 #[derive(Debug, Clone)]
-struct Seen {
+struct SeenGroup {
     members: BTreeSet<u32>,
     times: u32,
     judged: bool,
@@ -26,7 +26,7 @@ struct Seen {
 #[derive(Debug, Default, Clone)]
 pub struct Naive {
     /// The candidate groups of the last interval that was evaluated.
-    before: Vec<Seen>,
+    before: Vec<SeenGroup>,
     /// Which regions are fast, and how many evaluated intervals in a row it was no candidate.
     pub up: BTreeMap<u32, u32>,
 }
@@ -83,7 +83,7 @@ impl Naive {
         // Step 5: a group that shares a region with a group of before is that group.
         let mut now = Vec::new();
         for group in &candidates {
-            let mut seen = Seen {
+            let mut seen = SeenGroup {
                 members: group.iter().copied().collect(),
                 times: 1,
                 judged: false,

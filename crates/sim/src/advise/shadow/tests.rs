@@ -220,7 +220,7 @@ fn too_little_seen_is_said_and_no_advice() {
 }
 
 #[test]
-fn a_load_that_fits_in_less_is_told_so_and_a_scan_that_nothing_is_worth_it() {
+fn a_small_load_gets_a_smaller_cache_advised_and_a_scan_gets_none() {
     let options = options(Bytes::mib(16), WriteMode::Back, Rule::Always);
     // 500 pages over and over: a quarter of 4,096 holds them.
     let mut shadow = Shadow::new(options, Instant(0));

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn hot_spots_that_live_two_minutes_change_the_papers_parameters_and_then_no_more() {
+    fn hot_spots_of_two_minutes_change_the_papers_parameters_once() {
         let history = made(Nanos::secs(120), 400, 3);
         let mut auto = Auto::new(history.region, history.period, Nanos::secs(3600));
         feed(&mut auto, &history, 0);

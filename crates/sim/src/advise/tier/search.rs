@@ -359,7 +359,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn where_hot_spots_live_two_minutes_the_advice_is_another_than_where_they_live_twenty() {
+    fn hot_spots_of_two_minutes_get_other_advice_than_those_of_twenty() {
         let short = made(Nanos::secs(120), 240, 1);
         let long = made(Nanos::secs(1200), 480, 1);
         let learn = |history| learn(history, &paper(), &terms(), Freedom::All);
@@ -412,7 +412,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn at_another_period_streak_and_patience_last_as_long() {
+    fn at_another_period_streak_and_timeout_last_as_long() {
         let paper = Parameters::default();
         let short = at_period(&paper, Nanos::secs(10));
         assert_eq!((short.streak_min, short.timeout), (18, 60));

@@ -21,7 +21,7 @@ use front::nbd::Client;
 
 use super::{BLOCKS, config};
 use crate::daemon::Daemon;
-use crate::kill9::{EXTENT, Known, Oracle, check, connect, flush, number_from, write};
+use crate::kill9::{BlockWrites, EXTENT, Oracle, check, connect, flush, number_from, write};
 
 const CLIENTS: u64 = 4;
 /// One life of the daemon each, ended by `kill -9` but the last.
@@ -117,7 +117,7 @@ pub fn run(out: &Path) {
     let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
     runtime.block_on(async move {
         let oracle = Oracle {
-            blocks: vec![Known::default(); BLOCKS as usize],
+            blocks: vec![BlockWrites::default(); BLOCKS as usize],
             ..Oracle::default()
         };
         let writer = Rc::new(Writer {

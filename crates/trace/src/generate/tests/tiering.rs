@@ -308,7 +308,7 @@ fn on_the_fly_tiering_comes_near_the_published_shares_with_at_most_24_up() {
 }
 
 /// A hot spot as seen from outside.
-struct Seen {
+struct ObservedSpot {
     first: usize,
     last: usize,
     /// Regions that were hot.
@@ -318,8 +318,8 @@ struct Seen {
 
 /// Finds hot spots from counts alone: regions with 4 % of a look's requests or more are hot; what touches a
 /// region of a spot that was hot up to 40 s ago is that spot.
-fn seen(looks: &[Vec<u32>]) -> Vec<Seen> {
-    let mut spots: Vec<Seen> = Vec::new();
+fn observed_spots(looks: &[Vec<u32>]) -> Vec<ObservedSpot> {
+    let mut spots: Vec<ObservedSpot> = Vec::new();
     for (look, counts) in looks.iter().enumerate() {
         let all: u32 = counts.iter().sum();
         let hot: Vec<usize> = (0..counts.len())
@@ -343,7 +343,7 @@ fn seen(looks: &[Vec<u32>]) -> Vec<Seen> {
                     let mut ended = spots.iter().filter(|spot| spot.last + 2 < look);
                     let again = ended.any(|spot| group.iter().any(|r| spot.covered.contains(r)));
                     let covered = group.to_vec();
-                    spots.push(Seen {
+                    spots.push(ObservedSpot {
                         first: look,
                         last: look,
                         covered,
@@ -363,17 +363,18 @@ fn seen(looks: &[Vec<u32>]) -> Vec<Seen> {
 }
 
 #[test]
-fn hot_spots_seen_from_outside_have_the_published_lifetimes_sizes_and_returns() {
+fn observed_hot_spots_have_the_published_lifetimes_sizes_and_returns() {
     for one in measured() {
-        let spots = seen(&one.looks);
-        let share = |wanted: &dyn Fn(&Seen) -> bool| {
+        let spots = observed_spots(&one.looks);
+        let share = |wanted: &dyn Fn(&ObservedSpot) -> bool| {
             spots.iter().filter(|spot| wanted(spot)).count() as f64 / spots.len() as f64
         };
-        let looks = |spot: &Seen| spot.last - spot.first + 1;
+        let looks = |spot: &ObservedSpot| spot.last - spot.first + 1;
         // What the end of the window cuts off is counted if it has lived long enough already.
         let lives = |least: usize| {
-            let is_cut = |spot: &&Seen| spot.last + 2 >= one.looks.len() && looks(spot) < least;
-            let known: Vec<&Seen> = spots.iter().filter(|spot| !is_cut(spot)).collect();
+            let is_cut =
+                |spot: &&ObservedSpot| spot.last + 2 >= one.looks.len() && looks(spot) < least;
+            let known: Vec<&ObservedSpot> = spots.iter().filter(|spot| !is_cut(spot)).collect();
             known.iter().filter(|spot| looks(spot) >= least).count() as f64 / known.len() as f64
         };
         let mut sizes: Vec<usize> = spots.iter().map(|spot| spot.covered.len()).collect();
@@ -504,7 +505,7 @@ fn fronts_drift_by_one_to_two_gib_a_minute() {
 }
 
 #[test]
-fn four_disks_keep_up_with_users_alone_and_saturate_from_minute_20_with_moves() {
+fn four_disks_keep_up_with_users_and_saturate_from_minute_20_with_moves() {
     let one = &measured()[0];
     let alone = disks::run(Profile::Src1_0, one.minutes.len() as u64);
     let busiest = alone.busy.iter().copied().fold(0.0, f64::max);

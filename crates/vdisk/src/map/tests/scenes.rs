@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::*;
 use crate::map::MapError;
-use crate::map::memory::Figures;
+use crate::map::memory::Counters;
 use crate::map::node::{FANOUT, NODE};
 
 fn run(scene: impl Future<Output = ()> + 'static) {
@@ -25,7 +25,7 @@ async fn all(map: &Map) -> Vec<(u32, Entry)> {
 const FAR: [u32; 7] = [0, 1, 509, 510, 260_099, 260_100, 268_435_455];
 
 #[test]
-fn entries_are_found_before_a_commit_and_after_it_and_by_whoever_opens_the_root() {
+fn entries_are_found_before_and_after_a_commit_and_from_its_root() {
     run(async {
         let memory = Memory::new(4, 2);
         let map = map(&memory, Root::empty(Generation(0)), 1 << 28);
@@ -189,13 +189,13 @@ fn a_commit_that_fails_anywhere_leaves_the_old_root_and_loses_no_change() {
 
 /// How many nodes a cold reader needs to see all of it.
 async fn nodes_of(memory: &Rc<Memory>, root: Root) -> usize {
-    let before = memory.figures().reads;
+    let before = memory.counters().reads;
     all(&map(memory, root, 1 << 28)).await;
-    (memory.figures().reads - before) as usize
+    (memory.counters().reads - before) as usize
 }
 
 #[test]
-fn a_commit_that_nobody_waits_for_leaves_its_changes_to_the_next() {
+fn a_dropped_commit_leaves_its_changes_to_the_next() {
     run(async {
         let memory = Memory::new(4, 2);
         let map = map(&memory, Root::empty(Generation(0)), 1 << 28);
@@ -240,13 +240,13 @@ fn a_small_cache_reads_again_what_it_dropped_and_never_grows() {
         for _ in 0..2 {
             for leaf in 0..200 {
                 assert_eq!(map.get(leaf * FANOUT).await.unwrap(), Some(full(1)));
-                assert!(small.cache().figures().held <= 3 * 17_000);
+                assert!(small.cache().counters().held <= 3 * 17_000);
             }
         }
-        let figures = small.cache().figures();
-        assert!(figures.evicted > 390, "{figures:?}");
+        let counters = small.cache().counters();
+        assert!(counters.evicted > 390, "{counters:?}");
         // The first node is used all the time, and stays.
-        assert_eq!(memory.figures().reads, 400 + 1, "{figures:?}");
+        assert_eq!(memory.counters().reads, 400 + 1, "{counters:?}");
         assert!(map.get_now(0).is_none() && map.get_now(199 * FANOUT).is_some());
     });
 }
@@ -264,11 +264,11 @@ fn a_node_that_many_wait_for_is_read_once() {
             assert_eq!(found.unwrap(), Some(full(1)));
         }
         assert_eq!(
-            memory.figures(),
-            Figures {
+            memory.counters(),
+            Counters {
                 reads: 1,
                 writes: 1,
-                ..Figures::default()
+                ..Counters::default()
             }
         );
     });
@@ -284,9 +284,9 @@ fn a_shorter_map_drops_what_lies_behind_its_end() {
         }
         map.commit(Generation(1)).await.unwrap();
         map.resize(100).await.unwrap();
-        let told = map.set(100, full(2)).await.unwrap_err().to_string();
+        let message = map.set(100, full(2)).await.unwrap_err().to_string();
         assert_eq!(
-            told,
+            message,
             "extent 100 is beyond the map's 100; make the volume larger first"
         );
         map.resize(1 << 20).await.unwrap();
@@ -317,7 +317,7 @@ fn a_map_with_nothing_in_it_any_more_has_no_nodes() {
 }
 
 #[test]
-fn a_rotten_node_and_one_that_is_gone_are_told_apart() {
+fn a_damaged_node_and_a_missing_one_give_different_errors() {
     run(async {
         let memory = Memory::new(4, 2);
         let map = map(&memory, Root::empty(Generation(0)), 1 << 20);
@@ -325,29 +325,33 @@ fn a_rotten_node_and_one_that_is_gone_are_told_apart() {
         let root = map.commit(Generation(1)).await.unwrap().root;
         let name = root.node.unwrap().name().to_string();
         memory.rot(&name, NODE - 1);
-        let told = super::map(&memory, root, 9)
+        let message = super::map(&memory, root, 9)
             .get(5)
             .await
             .unwrap_err()
             .to_string();
         assert!(
-            told.starts_with("cannot read the map's node m/00000001/0000000001/00000000: no copy"),
-            "{told}"
+            message
+                .starts_with("cannot read the map's node m/00000001/0000000001/00000000: no copy"),
+            "{message}"
         );
         for store in root.node.unwrap().stores.iter() {
             assert!(memory.take(store, &name));
         }
-        let told = super::map(&memory, root, 9)
+        let message = super::map(&memory, root, 9)
             .get(5)
             .await
             .unwrap_err()
             .to_string();
-        assert!(told.contains("is on none of its stores [0, 1]"), "{told}");
+        assert!(
+            message.contains("is on none of its stores [0, 1]"),
+            "{message}"
+        );
     });
 }
 
 #[test]
-fn an_extent_that_moves_or_comes_back_in_one_generation_loses_the_copies_it_has_no_more() {
+fn an_extent_moved_or_set_again_in_one_generation_loses_its_old_copies() {
     run(async {
         let memory = Memory::new(4, 2);
         let map = map(&memory, Root::empty(Generation(0)), 1 << 20);
@@ -413,9 +417,9 @@ fn what_is_allocated_late_is_refused_and_what_moves_is_not() {
         }
         map.set(2, full(8)).await.unwrap();
         committing.write().await.unwrap();
-        let told = map.set(3, full(7)).await.unwrap_err().to_string();
+        let message = map.set(3, full(7)).await.unwrap_err().to_string();
         assert_eq!(
-            told,
+            message,
             "cannot enter extent 3, allocated in generation 7: the map is at 7 already; allocate it anew in a later one"
         );
         assert_eq!(map.get(3).await.unwrap(), None);

@@ -23,7 +23,9 @@ use tokio::time::{sleep, timeout};
 use super::super::checked::Asked;
 use super::super::{Compare, Entry, LeaseId, MetaError, Op, Outcome, Page, Revision};
 use super::http::{Endpoint, Fault};
-use super::wire::{Complaint, Granted, Kept, Line, Names, Nothing, RangeAnswer, Token, TxnAnswer};
+use super::wire::{
+    Complaint, Granted, KeptAlive, Line, Names, Nothing, RangeAnswer, Token, TxnAnswer,
+};
 
 /// Between two rounds over all members.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -54,8 +56,8 @@ pub struct Cluster {
     pub endpoints: Vec<Endpoint>,
     pub names: Names,
     pub user: Option<User>,
-    pub connect_patience: Duration,
-    pub patience: Duration,
+    pub connect_timeout: Duration,
+    pub call_timeout: Duration,
     /// The member that answered last.
     pub preferred: AtomicUsize,
     /// What proves who we are, and how many there were before.
@@ -150,18 +152,18 @@ impl Cluster {
         path: &str,
         body: &Bytes,
         token: Option<&str>,
-        patience: Duration,
+        call_timeout: Duration,
         sent: &AtomicBool,
     ) -> Tried {
         let endpoint = &self.endpoints[at];
-        let told = |why: String| format!("{}: {why}", endpoint.url);
+        let at_endpoint = |why: String| format!("{}: {why}", endpoint.url);
         let (status, answer) = match endpoint
-            .post(path, body, token, self.connect_patience, patience, sent)
+            .post(path, body, token, self.connect_timeout, call_timeout, sent)
             .await
         {
             Ok(answered) => answered,
-            Err(Fault::NotSent(why)) => return Tried::Elsewhere(told(why)),
-            Err(Fault::NoAnswer(why)) => return Tried::Perhaps(told(why)),
+            Err(Fault::NotSent(why)) => return Tried::Elsewhere(at_endpoint(why)),
+            Err(Fault::NoAnswer(why)) => return Tried::Perhaps(at_endpoint(why)),
             Err(Fault::TooBig) => return Tried::Failed(Failure::TooBig),
         };
         if status.is_success() {
@@ -170,12 +172,12 @@ impl Cluster {
         let value: Value = serde_json::from_slice(&answer).unwrap_or_default();
         match Complaint::read(&value) {
             Some(complaint) => match judge(complaint) {
-                Tried::Perhaps(why) => Tried::Perhaps(told(why)),
+                Tried::Perhaps(why) => Tried::Perhaps(at_endpoint(why)),
                 judged => judged,
             },
             // Something in between spoke, not etcd.
-            None if status.is_client_error() => Tried::Elsewhere(told(status.to_string())),
-            None => Tried::Perhaps(told(status.to_string())),
+            None if status.is_client_error() => Tried::Elsewhere(at_endpoint(status.to_string())),
+            None => Tried::Perhaps(at_endpoint(status.to_string())),
         }
     }
 
@@ -199,13 +201,9 @@ impl Cluster {
                         }
                         Err(failure) => return Err(failure),
                     };
-                    // What may be sent again leaves time for another member.
-                    let patience = match again {
-                        Again::Yes if self.endpoints.len() > 1 => self.patience / 3,
-                        _ => self.patience * 2,
-                    };
-                    let token = token.as_deref();
-                    let tried = self.try_at(at, path, &body, token, patience, &sent).await;
+                    let (token, time) = (token.as_deref(), self.time_for_one(again));
+                    let tried = self.try_at(at, path, &body, token, time, &sent);
+                    let tried = tried.await;
                     sent.store(false, Ordering::Relaxed);
                     match tried {
                         Tried::Answer(answer) => {
@@ -239,17 +237,24 @@ impl Cluster {
                 sleep(PAUSE).await;
             }
         };
-        match timeout(self.patience, tries).await {
+        match timeout(self.call_timeout, tries).await {
             Ok(result) => result,
             // The time ran out with a request on its way, or one got no answer.
             Err(_) if unanswered || sent.load(Ordering::Relaxed) => {
                 self.prefer_another_than(self.preferred.load(Ordering::Relaxed));
-                let patience = self.patience;
-                Err(Failure::Unknown(format!(
-                    "no answer in {patience:?}; {last}"
-                )))
+                let call_timeout = self.call_timeout;
+                let why = format!("no answer in {call_timeout:?}; {last}");
+                Err(Failure::Unknown(why))
             }
             Err(_) => Err(Failure::Nothing(format!("no member answered; {last}"))),
+        }
+    }
+
+    /// How long one member may take. What may be sent again leaves time for another.
+    fn time_for_one(&self, again: Again) -> Duration {
+        match again {
+            Again::Yes if self.endpoints.len() > 1 => self.call_timeout / 3,
+            _ => self.call_timeout * 2,
         }
     }
 
@@ -286,7 +291,7 @@ impl Cluster {
             let at = (first + turn) % self.endpoints.len();
             let path = "/v3/auth/authenticate";
             let sent = AtomicBool::new(false);
-            let tried = self.try_at(at, path, &body, None, self.patience / 3, &sent);
+            let tried = self.try_at(at, path, &body, None, self.call_timeout / 3, &sent);
             match tried.await {
                 Tried::Answer(answer) => {
                     let token: Token = read(&answer)?;
@@ -311,7 +316,14 @@ impl Cluster {
         let body = Bytes::from(json!({ "key": "AA==", "count_only": true }).to_string());
         let token = self.token(None).await.ok().and_then(|(_, token)| token);
         let (token, sent) = (token.as_deref(), AtomicBool::new(false));
-        let tried = self.try_at(at, "/v3/kv/range", &body, token, self.patience / 3, &sent);
+        let tried = self.try_at(
+            at,
+            "/v3/kv/range",
+            &body,
+            token,
+            self.call_timeout / 3,
+            &sent,
+        );
         !matches!(tried.await, Tried::Elsewhere(_) | Tried::Perhaps(_))
     }
 
@@ -389,7 +401,7 @@ impl Cluster {
         let asked = json!({ "ID": lease.0.to_string() });
         let answer = self.ask("/v3/lease/keepalive", &asked).await?;
         // A stream of one line.
-        let line: Line<Kept> = read(&answer)?;
+        let line: Line<KeptAlive> = read(&answer)?;
         match (line.result, line.error) {
             (Some(kept), None) if kept.ttl > 0 => Ok(kept.ttl),
             (Some(_), None) => Err(Failure::NoLease { tried: false }),

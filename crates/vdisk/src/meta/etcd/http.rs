@@ -123,7 +123,7 @@ impl Endpoint {
         path: &str,
         body: &Bytes,
         token: Option<&str>,
-        connect_patience: Duration,
+        connect_timeout: Duration,
         sent: &AtomicBool,
     ) -> Result<(Sender, Response<Incoming>), Fault> {
         let build = || {
@@ -150,9 +150,9 @@ impl Endpoint {
                 Err(fault) => return Err(fault),
             }
         }
-        let mut sender = timeout(connect_patience, self.connect())
+        let mut sender = timeout(connect_timeout, self.connect())
             .await
-            .map_err(|_| Fault::NotSent(format!("no connection in {connect_patience:?}")))?
+            .map_err(|_| Fault::NotSent(format!("no connection in {connect_timeout:?}")))?
             .map_err(Fault::NotSent)?;
         let response = send_on(&mut sender, build()?, sent).await?;
         Ok((sender, response))
@@ -164,12 +164,12 @@ impl Endpoint {
         path: &str,
         body: &Bytes,
         token: Option<&str>,
-        connect_patience: Duration,
-        patience: Duration,
+        connect_timeout: Duration,
+        call_timeout: Duration,
         sent: &AtomicBool,
     ) -> Result<(StatusCode, Bytes), Fault> {
         let exchange = async {
-            let (sender, response) = self.send(path, body, token, connect_patience, sent).await?;
+            let (sender, response) = self.send(path, body, token, connect_timeout, sent).await?;
             let status = response.status();
             match Limited::new(response.into_body(), ANSWER_MAX)
                 .collect()
@@ -183,9 +183,9 @@ impl Endpoint {
                 Err(why) => Err(Fault::NoAnswer(why.to_string())),
             }
         };
-        // A connection that takes too long is given up before anything is sent: `patience` is longer.
-        let late = |_| Fault::NoAnswer(format!("no answer in {patience:?}"));
-        timeout(patience, exchange).await.map_err(late)?
+        // A connection that takes too long is given up before anything is sent: `call_timeout` is longer.
+        let late = |_| Fault::NoAnswer(format!("no answer in {call_timeout:?}"));
+        timeout(call_timeout, exchange).await.map_err(late)?
     }
 
     /// Sends a request whose answer is a stream; it ends with the connection, and the connection with it.
@@ -194,13 +194,13 @@ impl Endpoint {
         path: &str,
         body: &Bytes,
         token: Option<&str>,
-        connect_patience: Duration,
-        patience: Duration,
+        connect_timeout: Duration,
+        call_timeout: Duration,
     ) -> Result<Stream, Fault> {
         let sent = AtomicBool::new(false);
-        let sending = self.send(path, body, token, connect_patience, &sent);
-        let opened = timeout(patience, sending).await;
-        let late = |_| Fault::NoAnswer(format!("no answer in {patience:?}"));
+        let sending = self.send(path, body, token, connect_timeout, &sent);
+        let opened = timeout(call_timeout, sending).await;
+        let late = |_| Fault::NoAnswer(format!("no answer in {call_timeout:?}"));
         let (sender, response) = opened.map_err(late)??;
         Ok(Stream {
             status: response.status(),

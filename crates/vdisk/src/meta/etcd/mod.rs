@@ -55,9 +55,9 @@ pub struct EtcdConfig {
     /// Name and password, where etcd's authentication is on.
     pub user: Option<(String, String)>,
     /// How long one member may take to accept a connection.
-    pub connect_patience: Nanos,
+    pub connect_timeout: Nanos,
     /// How long a call may take, all members together.
-    pub patience: Nanos,
+    pub call_timeout: Nanos,
 }
 
 impl Default for EtcdConfig {
@@ -67,8 +67,8 @@ impl Default for EtcdConfig {
             prefix: String::new(),
             tls: None,
             user: None,
-            connect_patience: Nanos::secs(1),
-            patience: Nanos::secs(5),
+            connect_timeout: Nanos::secs(1),
+            call_timeout: Nanos::secs(5),
         }
     }
 }
@@ -213,8 +213,8 @@ fn cluster(config: &EtcdConfig) -> Result<Cluster, EtcdError> {
             prefix: config.prefix.clone(),
         },
         user: user.map(|(name, password)| User { name, password }),
-        connect_patience: config.connect_patience.duration(),
-        patience: config.patience.duration(),
+        connect_timeout: config.connect_timeout.duration(),
+        call_timeout: config.call_timeout.duration(),
         preferred: AtomicUsize::new(0),
         token: Mutex::new((0, None)),
     })
@@ -354,7 +354,7 @@ impl MetaStore for Client {
             let (created, is_there) = oneshot::channel();
             let prefix = prefix.to_owned();
             let open = |cluster: Arc<Cluster>| async move {
-                let patience = cluster.patience;
+                let call_timeout = cluster.call_timeout;
                 let follower = Follower {
                     cluster,
                     prefix,
@@ -364,7 +364,7 @@ impl MetaStore for Client {
                     created: Some(created),
                 };
                 tokio::spawn(follower.follow());
-                match tokio::time::timeout(patience, is_there).await {
+                match tokio::time::timeout(call_timeout, is_there).await {
                     // If the follower gave up at once, it has said why to the reader.
                     Ok(_) => Ok(()),
                     Err(_) => Err(Failure::Nothing("no member opened the watch".to_owned())),

@@ -110,8 +110,8 @@ impl Follower {
                 "/v3/watch",
                 &asked,
                 token,
-                cluster.connect_patience,
-                cluster.patience,
+                cluster.connect_timeout,
+                cluster.call_timeout,
             )
             .await;
         let mut stream = match opened {

@@ -211,7 +211,7 @@ pub struct Granted {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Kept {
+pub struct KeptAlive {
     /// Zero if the lease is not there.
     #[serde(rename = "TTL", deserialize_with = "number")]
     pub ttl: u64,

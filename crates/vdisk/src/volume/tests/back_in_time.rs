@@ -33,7 +33,7 @@ async fn put_back(server: &Server, all: &[Buf]) {
 }
 
 async fn open(cluster: &Cluster, node: u16) -> Rc<Volume> {
-    let opened = cluster.open(node, cluster.twin.client(), None).await;
+    let opened = cluster.open(node, cluster.meta_store.client(), None).await;
     opened.unwrap()
 }
 
@@ -46,7 +46,7 @@ async fn is_all(volume: &Volume, byte: u8) {
 }
 
 #[test]
-fn a_store_that_was_put_back_while_the_volume_was_closed_is_not_believed() {
+fn a_store_put_back_while_the_volume_was_closed_is_refused() {
     env::Runtime::simulated(61).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(16)).await;
         let volume = open(&cluster, 1).await;
@@ -78,7 +78,7 @@ fn a_store_that_was_put_back_while_the_volume_was_closed_is_not_believed() {
 }
 
 #[test]
-fn a_store_that_was_put_back_beyond_an_opening_is_not_believed() {
+fn a_store_put_back_beyond_an_opening_is_refused() {
     env::Runtime::simulated(62).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(16)).await;
         let volume = open(&cluster, 1).await;
@@ -97,7 +97,7 @@ fn a_store_that_was_put_back_beyond_an_opening_is_not_believed() {
 }
 
 #[test]
-fn a_store_that_is_put_back_while_the_volume_is_written_is_not_believed() {
+fn a_store_put_back_while_the_volume_is_written_is_refused() {
     env::Runtime::simulated(64).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(16)).await;
         let volume = open(&cluster, 1).await;
@@ -138,7 +138,7 @@ fn a_volume_of_one_copy_whose_store_was_put_back_is_offline_and_says_why() {
         server.crash();
         put_back(server, &old).await;
         server.start().await;
-        let refused = cluster.open(3, cluster.twin.client(), None).await;
+        let refused = cluster.open(3, cluster.meta_store.client(), None).await;
         let why = refused.map(drop).unwrap_err().to_string();
         assert!(why.contains("was put back to an earlier state"), "{why}");
         // The way out: the newer disk.
@@ -151,7 +151,7 @@ fn a_volume_of_one_copy_whose_store_was_put_back_is_offline_and_says_why() {
 }
 
 #[test]
-fn a_store_that_was_put_back_to_the_midst_of_its_resync_is_not_believed() {
+fn a_store_put_back_to_the_midst_of_its_resync_is_refused() {
     env::Runtime::simulated(66).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
         let volume = open(&cluster, 1).await;
@@ -171,13 +171,13 @@ fn a_store_that_was_put_back_to_the_midst_of_its_resync_is_not_believed() {
         // What is read to be copied takes long, and the disk that it goes to is fast.
         cluster.servers[0].slow(Nanos::millis(50));
         server.slow(Nanos::micros(1));
-        let before = volume.figures().resynced;
+        let before = volume.counters().resynced;
         server.start().await;
-        while volume.figures().resynced == before {
+        while volume.counters().resynced == before {
             env::sleep(Nanos::millis(1)).await;
         }
         let old = snapshot(server).await;
-        assert_eq!(volume.figures().taken_in, 0, "it is in the midst");
+        assert_eq!(volume.counters().isr_expands, 0, "it is in the midst");
         cluster.servers[0].slow(Nanos::micros(100));
         healthy(&volume).await;
         volume.close().await.unwrap();
@@ -199,7 +199,7 @@ fn a_store_that_was_put_back_to_the_midst_of_its_resync_is_not_believed() {
 fn fence(server: &Server) -> u64 {
     let node = server.node();
     let found = node.store().list("g/0", None, 1);
-    found.objects[0].generation.0
+    found.objects[0].version.0
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_store_that_cannot_be_reached_when_others_are_stamped_is_stamped_later() {
         env::sleep(Nanos::secs(1)).await;
         server.start().await;
         env::sleep(Nanos::secs(15)).await;
-        assert_eq!(volume.figures().put_out, 0, "it stayed in sync");
+        assert_eq!(volume.counters().isr_shrinks, 0, "it stayed in sync");
         server.crash();
         put_back(server, &old).await;
         server.start().await;
@@ -253,13 +253,13 @@ fn a_change_that_ends_after_a_stamp_was_sent_is_stamped_again() {
         let third = fence(server);
         assert!(third > second, "it was stamped beside the write");
         env::sleep(Nanos::secs(10)).await;
-        assert_eq!(volume.figures().put_out, 0, "it stayed in sync");
+        assert_eq!(volume.counters().isr_shrinks, 0, "it stayed in sync");
         assert!(fence(server) > third, "and after it");
     });
 }
 
 #[test]
-fn a_store_that_lost_power_is_believed_as_before() {
+fn a_store_that_lost_power_is_accepted_as_before() {
     env::Runtime::simulated(63).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(16)).await;
         for round in 1..4 {

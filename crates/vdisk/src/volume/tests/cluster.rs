@@ -12,19 +12,21 @@ use env::net::{Address, Listener, sim};
 use env::sync::Event;
 use policy::place::{Class, ClientId, DomainId, Kind, Options, Origin, Penalties, Weights, build};
 use policy::share::{BytesPerSec, Costs};
-use store::client::{ClientOptions, Credentials};
-use store::node::{Node, NodeOptions};
-use store::server::{Limits, Server as Wire};
-use store::{Change, Damage, Extent, Listing, SpaceFigures, Stat, Store};
+use store::net::client::{ClientOptions, Credentials};
+use store::net::server::{Limits, Server as Wire};
+use store::qos::manager::{Manager, ManagerOptions};
+use store::{AllocatedRange, Change, Damage, Listing, SpaceFigures, Stat, Store};
 
-use crate::choice::Choice;
-use crate::image::{self, Known, Numbers};
-use crate::image_meta::Images;
-use crate::link::{Door, Link, LinkError, LocalDoor, Pending, RemoteDoor, unsealed};
-use crate::meta::{MetaStore, Twin};
+use crate::image::records::Images;
+use crate::image::tree::{self as image, Numbers, Versioned};
+use crate::meta::{MemoryMetaStore, MetaStore};
 use crate::names::{StoreNumber, VolumeId};
 use crate::record::{VolumeRecord, volume_key};
-use crate::volume::{Bug, Settings, Site, Volume, VolumeError};
+use crate::replica::choice::Choice;
+use crate::replica::connect::{
+    Connection, ConnectionError, Connector, LocalConnector, Pending, RemoteConnector, unsealed,
+};
+use crate::volume::{Mutation, Settings, StoreInfo, Volume, VolumeError};
 
 pub(super) const VOLUME: VolumeId = VolumeId(7);
 /// What the nodes of the cluster know.
@@ -41,7 +43,7 @@ pub(super) struct Server {
     ip: IpAddr,
     pub disk: RefCell<Rc<Crash>>,
     book: Rc<Book>,
-    node: RefCell<Option<Rc<Node>>>,
+    node: RefCell<Option<Rc<Manager>>>,
     /// Restarts so far: what was opened before is gone.
     life: Cell<u64>,
     /// Requests arrive, and are held.
@@ -95,12 +97,12 @@ impl Server {
         let disk: Rc<dyn Device> = self.book.wrap(self.disk.borrow().clone());
         let mut costs = Costs::flat(BytesPerSec::mb(1000));
         costs.read.jump = self.seek.get();
-        let options = NodeOptions {
+        let options = ManagerOptions {
             node_key: Some(KEY),
             scrub: None,
-            ..NodeOptions::new(costs, [9; 32])
+            ..ManagerOptions::new(costs, [9; 32])
         };
-        let node = sim::on_host(self.ip, Node::open(disk, options)).await;
+        let node = sim::on_host(self.ip, Manager::open(disk, options)).await;
         *self.node.borrow_mut() = Some(node.expect("opened"));
     }
 
@@ -161,7 +163,7 @@ impl Server {
         }
     }
 
-    pub fn node(&self) -> Rc<Node> {
+    pub fn node(&self) -> Rc<Manager> {
         self.node.borrow().clone().expect("it is up")
     }
 
@@ -197,11 +199,14 @@ impl Server {
     async fn far<T: 'static>(
         self: &Rc<Self>,
         life: Option<u64>,
-        op: impl AsyncFnOnce(Rc<Server>) -> Result<T, LinkError> + 'static,
-    ) -> Result<T, LinkError> {
+        op: impl AsyncFnOnce(Rc<Server>) -> Result<T, ConnectionError> + 'static,
+    ) -> Result<T, ConnectionError> {
         let gone = |life: Option<u64>| life.is_some_and(|life| life != self.life.get());
         if self.cut.borrow().contains(&sim::host()) || !self.is_up() || gone(life) {
-            return Err(LinkError::Gone(format!("no way to store {}", self.number)));
+            return Err(ConnectionError::Gone(format!(
+                "no way to store {}",
+                self.number
+            )));
         }
         let server = Rc::clone(self);
         // The task is what is wanted: it lives on at the store.
@@ -217,7 +222,9 @@ impl Server {
         let life = Some(self.life.get());
         let answer = task.await.await;
         match gone(life) {
-            true => Err(LinkError::Unknown("it crashed meanwhile".to_owned())),
+            true => Err(ConnectionError::Indeterminate(
+                "it crashed meanwhile".to_owned(),
+            )),
             false => answer,
         }
     }
@@ -229,43 +236,45 @@ pub(super) struct Far {
     seals: bool,
 }
 
-struct FarLink {
+struct FarConnection {
     server: Rc<Server>,
     life: u64,
-    link: Rc<dyn Link>,
+    connection: Rc<dyn Connection>,
 }
 
-impl Door for Far {
+impl Connector for Far {
     fn open_since<'a>(
         &'a self,
-        guard: &'a str,
-        mark: u64,
+        fence_name: &'a str,
+        token: u64,
         least: u64,
-    ) -> Pending<'a, Rc<dyn Link>> {
+    ) -> Pending<'a, Rc<dyn Connection>> {
         Box::pin(async move {
-            let guard = guard.to_owned();
+            let fence_name = fence_name.to_owned();
             let seals = self.seals;
             let opened = self.server.far(None, async move |server: Rc<Server>| {
                 let node = server.node.borrow().clone();
-                let node = node.ok_or(LinkError::Gone("it is down".to_owned()))?;
+                let node = node.ok_or(ConnectionError::Gone("it is down".to_owned()))?;
                 if !seals {
-                    return unsealed(&node, &guard, mark);
+                    return unsealed(&node, &fence_name, token);
                 }
-                LocalDoor(node).open_since(&guard, mark, least).await
+                LocalConnector(node)
+                    .open_since(&fence_name, token, least)
+                    .await
             });
-            let link = opened.await?;
-            Ok(Rc::new(FarLink {
+            let connection = opened.await?;
+            Ok(Rc::new(FarConnection {
                 server: Rc::clone(&self.server),
                 life: self.server.life.get(),
-                link,
-            }) as Rc<dyn Link>)
+                connection,
+            }) as Rc<dyn Connection>)
         })
     }
 }
 
 macro_rules! far {
-    ($self:ident, $object:ident, $link:ident => $ask:expr) => {{
-        let ($link, $object) = (Rc::clone(&$self.link), $object.to_owned());
+    ($self:ident, $object:ident, $connection:ident => $ask:expr) => {{
+        let ($connection, $object) = (Rc::clone(&$self.connection), $object.to_owned());
         Box::pin(async move {
             let ask = async move |_: Rc<Server>| $ask.await;
             $self.server.far(Some($self.life), ask).await
@@ -273,9 +282,9 @@ macro_rules! far {
     }};
 }
 
-impl Link for FarLink {
+impl Connection for FarConnection {
     fn read<'a>(&'a self, object: &'a str, offset: u64, len: u64) -> Pending<'a, Buf> {
-        far!(self, object, link => link.read(&object, offset, len))
+        far!(self, object, connection => connection.read(&object, offset, len))
     }
     fn write<'a>(
         &'a self,
@@ -284,7 +293,7 @@ impl Link for FarLink {
         data: View,
         change: Change,
     ) -> Pending<'a, ()> {
-        far!(self, object, link => link.write(&object, offset, data, change))
+        far!(self, object, connection => connection.write(&object, offset, data, change))
     }
     fn punch<'a>(
         &'a self,
@@ -293,19 +302,19 @@ impl Link for FarLink {
         len: u64,
         change: Change,
     ) -> Pending<'a, ()> {
-        far!(self, object, link => link.punch(&object, offset, len, change))
+        far!(self, object, connection => connection.punch(&object, offset, len, change))
     }
     fn stamp<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
-        far!(self, object, link => link.stamp(&object, change))
+        far!(self, object, connection => connection.stamp(&object, change))
     }
     fn create<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
-        far!(self, object, link => link.create(&object, change))
+        far!(self, object, connection => connection.create(&object, change))
     }
     fn delete<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
         let server = Rc::clone(&self.server);
-        far!(self, object, link => async {
+        far!(self, object, connection => async {
             server.until_due(&object).await;
-            link.delete(&object, change).await
+            connection.delete(&object, change).await
         })
     }
     fn rename<'a>(
@@ -316,15 +325,15 @@ impl Link for FarLink {
         change: Change,
     ) -> Pending<'a, ()> {
         let to = to.to_owned();
-        far!(self, object, link => link.rename(&object, &to, replace, change))
+        far!(self, object, connection => connection.rename(&object, &to, replace, change))
     }
     fn stat<'a>(&'a self, object: &'a str) -> Pending<'a, Stat> {
-        far!(self, object, link => link.stat(&object))
+        far!(self, object, connection => connection.stat(&object))
     }
     fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>) -> Pending<'a, Listing> {
         let after = after.map(str::to_owned);
         let listing: Pending<'a, Listing> =
-            far!(self, prefix, link => link.list(&prefix, after.as_deref()));
+            far!(self, prefix, connection => connection.list(&prefix, after.as_deref()));
         Box::pin(async move {
             let listing = listing.await?;
             let listed = &self.server.listed;
@@ -332,29 +341,34 @@ impl Link for FarLink {
             Ok(listing)
         })
     }
-    fn extents<'a>(&'a self, object: &'a str, offset: u64, len: u64) -> Pending<'a, Vec<Extent>> {
-        far!(self, object, link => link.extents(&object, offset, len))
+    fn extents<'a>(
+        &'a self,
+        object: &'a str,
+        offset: u64,
+        len: u64,
+    ) -> Pending<'a, Vec<AllocatedRange>> {
+        far!(self, object, connection => connection.extents(&object, offset, len))
     }
     fn space(&self) -> Pending<'_, SpaceFigures> {
         let name = "";
-        far!(self, name, link => { let _ = name; link.space() })
+        far!(self, name, connection => { let _ = name; connection.space() })
     }
     fn flush(&self) -> Pending<'_, ()> {
         let name = "";
-        far!(self, name, link => { let _ = name; link.flush() })
+        far!(self, name, connection => { let _ = name; connection.flush() })
     }
     fn damage<'a>(&'a self, prefix: &'a str) -> Pending<'a, Vec<Damage>> {
-        far!(self, prefix, link => link.damage(&prefix))
+        far!(self, prefix, connection => connection.damage(&prefix))
     }
     fn write_max(&self) -> u64 {
-        self.link.write_max()
+        self.connection.write_max()
     }
 }
 
 /// Stores, and a meta store with a volume's record.
 pub(super) struct Cluster {
     pub servers: Vec<Rc<Server>>,
-    pub twin: Rc<Twin>,
+    pub meta_store: Rc<MemoryMetaStore>,
 }
 
 impl Cluster {
@@ -363,9 +377,9 @@ impl Cluster {
         for number in 1..=stores {
             servers.push(Server::new(number, size).await);
         }
-        let twin = Twin::new("twin");
+        let meta_store = MemoryMetaStore::new("twin");
         let name = "vm".parse().expect("a name");
-        let mut numbers = Known {
+        let mut numbers = Versioned {
             record: Numbers::first(),
             changed: None,
         };
@@ -373,14 +387,17 @@ impl Cluster {
         let (_, change) =
             image::create(&numbers, name, SIZE.0, copies, min_isr).expect("it can be");
         let images = Images {
-            meta: twin.client(),
+            meta: meta_store.client(),
         };
         images.change(change).await.expect("made");
-        Rc::new(Cluster { servers, twin })
+        Rc::new(Cluster {
+            servers,
+            meta_store,
+        })
     }
 
     pub async fn record(&self) -> VolumeRecord {
-        let found = self.twin.client().get(&volume_key(VOLUME)).await;
+        let found = self.meta_store.client().get(&volume_key(VOLUME)).await;
         let found = found.expect("it answers").expect("it is there");
         VolumeRecord::decode(VOLUME, &found.value).expect("it is whole")
     }
@@ -390,9 +407,9 @@ impl Cluster {
         &self,
         node: u16,
         meta: Rc<dyn MetaStore>,
-        bug: Option<Bug>,
+        mutation: Option<Mutation>,
     ) -> Result<Rc<Volume>, VolumeError> {
-        self.open_one(VOLUME, node, meta, bug).await
+        self.open_one(VOLUME, node, meta, mutation).await
     }
 
     /// Opens a volume on host `node`.
@@ -401,10 +418,10 @@ impl Cluster {
         id: VolumeId,
         node: u16,
         meta: Rc<dyn MetaStore>,
-        bug: Option<Bug>,
+        mutation: Option<Mutation>,
     ) -> Result<Rc<Volume>, VolumeError> {
         let servers = self.servers.clone();
-        self.open_by(id, node, meta, bug, servers).await
+        self.open_by(id, node, meta, mutation, servers).await
     }
 
     /// As [`Cluster::open`], of these stores alone.
@@ -422,34 +439,35 @@ impl Cluster {
         id: VolumeId,
         node: u16,
         meta: Rc<dyn MetaStore>,
-        bug: Option<Bug>,
+        mutation: Option<Mutation>,
         servers: Vec<Rc<Server>>,
     ) -> Result<Rc<Volume>, VolumeError> {
-        let sites = servers.into_iter().map(|server| Site {
+        let store_infos = servers.into_iter().map(|server| StoreInfo {
             number: StoreNumber(server.number),
             name: format!("s{}", server.number),
             domain: DomainId(u32::from(server.number)),
             local: false,
             rotating: false,
-            door: Rc::new(Far {
+            connector: Rc::new(Far {
                 server,
-                seals: bug != Some(Bug::NoSeal),
+                seals: mutation != Some(Mutation::NoSeal),
             }),
         });
-        self.open_at(id, node, meta, bug, sites.collect()).await
+        self.open_at(id, node, meta, mutation, store_infos.collect())
+            .await
     }
 
     /// The ways to all stores by the protocol between nodes.
-    pub fn doors(&self) -> Vec<Rc<dyn Door>> {
-        let door = |server: &Rc<Server>| -> Rc<dyn Door> {
-            Rc::new(RemoteDoor {
+    pub fn connectors(&self) -> Vec<Rc<dyn Connector>> {
+        let connector = |server: &Rc<Server>| -> Rc<dyn Connector> {
+            Rc::new(RemoteConnector {
                 address: server.address(),
                 uuid: Some(server.node().uuid()),
                 credentials: Credentials::NodeKey(KEY),
                 options: ClientOptions::default(),
             })
         };
-        self.servers.iter().map(door).collect()
+        self.servers.iter().map(connector).collect()
     }
 
     /// As [`Cluster::open`], of stores in the same process.
@@ -458,15 +476,15 @@ impl Cluster {
         node: u16,
         meta: Rc<dyn MetaStore>,
     ) -> Result<Rc<Volume>, VolumeError> {
-        let sites = self.servers.iter().map(|server| Site {
+        let store_infos = self.servers.iter().map(|server| StoreInfo {
             number: StoreNumber(server.number),
             name: format!("s{}", server.number),
             domain: DomainId(u32::from(server.number)),
             local: true,
             rotating: false,
-            door: Rc::new(LocalDoor(server.node())),
+            connector: Rc::new(LocalConnector(server.node())),
         });
-        self.open_at(VOLUME, node, meta, None, sites.collect())
+        self.open_at(VOLUME, node, meta, None, store_infos.collect())
             .await
     }
 
@@ -476,16 +494,16 @@ impl Cluster {
         node: u16,
         meta: Rc<dyn MetaStore>,
     ) -> Result<Rc<Volume>, VolumeError> {
-        let all = self.servers.iter().zip(self.doors());
-        let sites = all.map(|(server, door)| Site {
+        let all = self.servers.iter().zip(self.connectors());
+        let store_infos = all.map(|(server, connector)| StoreInfo {
             number: StoreNumber(server.number),
             name: format!("s{}", server.number),
             domain: DomainId(u32::from(server.number)),
             local: false,
             rotating: false,
-            door,
+            connector,
         });
-        self.open_at(VOLUME, node, meta, None, sites.collect())
+        self.open_at(VOLUME, node, meta, None, store_infos.collect())
             .await
     }
 
@@ -494,8 +512,8 @@ impl Cluster {
         id: VolumeId,
         node: u16,
         meta: Rc<dyn MetaStore>,
-        bug: Option<Bug>,
-        sites: Vec<Site>,
+        mutation: Option<Mutation>,
+        store_infos: Vec<StoreInfo>,
     ) -> Result<Rc<Volume>, VolumeError> {
         let origin = Origin {
             client: ClientId(1),
@@ -504,7 +522,7 @@ impl Cluster {
         let settings = Settings {
             lease: Nanos::secs(2),
             margin: Nanos::millis(400),
-            patience: Nanos::millis(300),
+            timeout: Nanos::millis(300),
             deadline: Nanos::secs(3),
             clean_after: Nanos::millis(50),
             commit_after: Nanos::millis(60),
@@ -520,8 +538,8 @@ impl Cluster {
         // Any copy at any time, so that copies that differ show.
         let choice = Choice::new(build(Kind::Random, &options));
         let opening = async move {
-            let volume = Volume::open(id, meta, choice, sites, settings).await?;
-            volume.core.planted.set(bug);
+            let volume = Volume::open(id, meta, choice, store_infos, settings).await?;
+            volume.core.mutated.set(mutation);
             Ok(volume)
         };
         // The volume's tasks, and the one that opens it, live on its node.

@@ -9,7 +9,7 @@ use store::BadBlock;
 
 use super::cluster::{Cluster, Server};
 use super::single::{filled, healthy, read};
-use crate::volume::{Bug, Condition};
+use crate::volume::{Condition, Mutation};
 
 /// The next `times` reads of a store's disk are rotten, and stay so; then all is scrubbed. How many pages it knows to be bad.
 async fn scrubbed(server: &Server, skip: u64, times: u64) -> usize {
@@ -66,7 +66,10 @@ async fn spoil(server: &Server, pages: &[u64]) {
 fn damage_that_a_scrub_finds_is_repaired_without_a_read() {
     env::Runtime::simulated(31).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         let data = filled(1, 8 << 20);
         volume.write_at(Sector(0), data).await.unwrap();
         env::sleep(Nanos::secs(1)).await;
@@ -74,8 +77,8 @@ fn damage_that_a_scrub_finds_is_repaired_without_a_read() {
         assert!(found > 4, "{found}");
         env::sleep(Nanos::secs(2)).await;
         assert_eq!(bad(&cluster.servers[0]), 0, "of {found}");
-        assert!(volume.figures().repaired_bytes >= 4096 * found as u64);
-        assert_eq!(volume.figures().put_out, 0);
+        assert!(volume.counters().repaired_bytes >= 4096 * found as u64);
+        assert_eq!(volume.counters().isr_shrinks, 0);
         healthy(&volume).await;
         cluster.servers[1].crash();
         let all = read(&volume, 0, 8 << 20).await;
@@ -90,7 +93,9 @@ fn damage_is_asked_for_by_the_protocol_between_nodes() {
         for server in &cluster.servers {
             server.listen().await;
         }
-        let opened = cluster.open_over_the_wire(1, cluster.twin.client()).await;
+        let opened = cluster
+            .open_over_the_wire(1, cluster.meta_store.client())
+            .await;
         let volume = opened.unwrap();
         let data = filled(1, 1 << 20);
         volume.write_at(Sector(0), data).await.unwrap();
@@ -105,7 +110,10 @@ fn damage_is_asked_for_by_the_protocol_between_nodes() {
 fn damage_of_snapshots_and_maps_is_repaired_when_the_volume_is_opened() {
     env::Runtime::simulated(32).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         volume
             .write_at(Sector(0), filled(1, 4 << 20))
             .await
@@ -126,7 +134,10 @@ fn damage_of_snapshots_and_maps_is_repaired_when_the_volume_is_opened() {
             objects.iter().any(|it| it.object.starts_with("v/")),
             "{objects:?}"
         );
-        let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(2, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         env::sleep(Nanos::secs(2)).await;
         let left = bad_pages(&cluster.servers[0]);
         assert!(left.is_empty(), "{} of {found}: {left:?}", left.len());
@@ -144,7 +155,10 @@ fn damage_of_snapshots_and_maps_is_repaired_when_the_volume_is_opened() {
 fn copies_with_damage_in_different_pages_are_read_and_make_each_other_whole() {
     env::Runtime::simulated(33).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         volume
             .write_at(Sector(0), filled(3, 1 << 20))
             .await
@@ -157,15 +171,18 @@ fn copies_with_damage_in_different_pages_are_read_and_make_each_other_whole() {
         assert!(env::now().since(before) < Nanos::secs(1), "it is no wait");
         env::sleep(Nanos::secs(2)).await;
         assert_eq!(cluster.servers.iter().map(|it| bad(it)).sum::<usize>(), 0);
-        assert_eq!(volume.figures().put_out, 0);
+        assert_eq!(volume.counters().isr_shrinks, 0);
     });
 }
 
 #[test]
-fn a_page_that_no_copy_has_is_named_puts_no_store_out_and_is_whole_when_written_over() {
+fn a_page_no_copy_has_is_reported_and_whole_again_when_overwritten() {
     env::Runtime::simulated(34).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         volume
             .write_at(Sector(0), filled(4, 1 << 20))
             .await
@@ -220,7 +237,10 @@ async fn suspect(server: &Server, pages: &[u64]) {
 fn a_page_that_failed_one_read_on_each_copy_is_not_called_lost() {
     env::Runtime::simulated(36).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         let data = filled(4, 1 << 20);
         volume.write_at(Sector(0), data).await.unwrap();
         for server in &cluster.servers {
@@ -235,10 +255,13 @@ fn a_page_that_failed_one_read_on_each_copy_is_not_called_lost() {
 }
 
 #[test]
-fn neighbouring_lost_pages_are_told_of_as_one() {
+fn neighbouring_lost_pages_are_reported_as_one() {
     env::Runtime::simulated(37).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         let data = filled(4, 1 << 20);
         volume.write_at(Sector(0), data).await.unwrap();
         for server in &cluster.servers {
@@ -247,7 +270,7 @@ fn neighbouring_lost_pages_are_told_of_as_one() {
         let left = volume.repair_damage().await.left;
         let left: Vec<u64> = left.iter().map(|it| it.damage.len).collect();
         assert_eq!(left, [3 * 4096, 4096, 3 * 4096, 4096]);
-        assert_eq!(volume.figures().put_out, 0);
+        assert_eq!(volume.counters().isr_shrinks, 0);
     });
 }
 
@@ -255,7 +278,10 @@ fn neighbouring_lost_pages_are_told_of_as_one() {
 fn a_page_that_no_copy_has_puts_no_store_out_when_copies_are_made_equal() {
     env::Runtime::simulated(38).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         let data = filled(4, 1 << 20);
         volume.write_at(Sector(0), data).await.unwrap();
         for server in &cluster.servers {
@@ -264,7 +290,10 @@ fn a_page_that_no_copy_has_puts_no_store_out_when_copies_are_made_equal() {
         // The bit of the extent is set still: the next opening makes its copies equal first.
         volume.write_at(Sector(0), filled(6, 4096)).await.unwrap();
         drop(volume);
-        let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(2, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         volume.write_at(Sector(8), filled(7, 4096)).await.unwrap();
         assert!(read(&volume, 0, 4096).await.iter().all(|it| *it == 6));
         assert!(
@@ -273,19 +302,19 @@ fn a_page_that_no_copy_has_puts_no_store_out_when_copies_are_made_equal() {
                 .iter()
                 .all(|it| *it == 4)
         );
-        assert!(volume.figures().reconciled > 0);
+        assert!(volume.counters().reconciled > 0);
         assert!(cluster.record().await.out.is_empty());
-        assert_eq!(volume.figures().put_out, 0);
+        assert_eq!(volume.counters().isr_shrinks, 0);
     });
 }
 
 /// Repairs 64 pages of a copy while eight writers write over them, each in pages of its own. Pages that do not have what was
 /// written last, of both copies.
-fn lost_beside_a_repair(seed: u64, bug: Option<Bug>) -> usize {
+fn lost_beside_a_repair(seed: u64, mutation: Option<Mutation>) -> usize {
     const EACH: u64 = 8;
     env::Runtime::simulated(seed).block_on(async move {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let opened = cluster.open(1, cluster.twin.client(), bug).await;
+        let opened = cluster.open(1, cluster.meta_store.client(), mutation).await;
         let volume = opened.unwrap();
         volume
             .write_at(Sector(0), filled(1, 64 * 4096))
@@ -339,6 +368,6 @@ fn a_repair_beside_writers_of_the_same_pages_loses_no_write() {
 
 #[test]
 fn a_repair_that_does_not_lock_its_range_is_caught() {
-    let mut lost = SEEDS.map(|seed| lost_beside_a_repair(seed, Some(Bug::LooseRepair)));
+    let mut lost = SEEDS.map(|seed| lost_beside_a_repair(seed, Some(Mutation::LooseRepair)));
     assert!(lost.any(|it| it > 0), "the test shows nothing");
 }

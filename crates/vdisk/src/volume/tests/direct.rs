@@ -8,10 +8,11 @@ use device::Class;
 use store::Change;
 
 use super::cluster::{Cluster, Server};
-use crate::image_gc::{Collector, Objects};
-use crate::image_meta::Images;
+use crate::image::collect::Collector;
+use crate::image::records::Images;
 use crate::map::cache::Cache;
 use crate::map::node::NODE;
+use crate::map::objects::Objects;
 use crate::map::reader::Reader;
 use crate::map::{Entry, Map, NewNode, NodeRef, Nodes, Pending, Trouble};
 use crate::names::{EXTENT, Generation, StoreNumber, Stores, VolumeId};
@@ -63,7 +64,7 @@ impl Nodes for Direct {
                     written.await?;
                 }
             }
-            let all: Vec<StoreNumber> = crate::image_gc::Objects::stores(self);
+            let all: Vec<StoreNumber> = Objects::stores(self);
             let stores = Stores::new(&all).ok_or("one to three stores")?;
             Ok(vec![stores; nodes.len()])
         })
@@ -107,7 +108,7 @@ pub(super) fn collector(cluster: &Rc<Cluster>) -> Collector {
     let direct = Rc::new(Direct(Rc::clone(cluster)));
     Collector {
         images: Images {
-            meta: cluster.twin.client(),
+            meta: cluster.meta_store.client(),
         },
         reader: Reader::new(direct.clone(), Cache::new(Bytes::mib(4))),
         objects: direct,
@@ -118,7 +119,7 @@ pub(super) fn collector(cluster: &Rc<Cluster>) -> Collector {
 /// many as there should be.
 pub(super) async fn alike(cluster: &Rc<Cluster>, copies: u8) -> Result<(), String> {
     let collector = collector(cluster);
-    let said = |why: crate::image_meta::ImagesError| why.to_string();
+    let said = |why: crate::image::records::ImagesError| why.to_string();
     collector.run().await.map_err(said)?;
     let mut seen = BTreeMap::new();
     for known in collector.images.all().await.map_err(said)?.values() {

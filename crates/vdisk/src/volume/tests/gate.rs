@@ -26,14 +26,14 @@ pub(super) struct Hold {
     left: Cell<u64>,
     held: Cell<u64>,
     open: Cell<bool>,
-    news: Event,
+    changed: Event,
 }
 
 impl Hold {
     /// Waits until one was done, and its answer is held.
     pub async fn has_one(&self) {
         while self.held.get() == 0 {
-            self.news.wait().await;
+            self.changed.wait().await;
         }
     }
 
@@ -41,7 +41,7 @@ impl Hold {
     pub fn let_go(&self) {
         self.left.set(0);
         self.open.set(true);
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 }
 
@@ -64,7 +64,7 @@ impl Gate {
             left: Cell::new(most),
             held: Cell::new(0),
             open: Cell::new(false),
-            news: Event::default(),
+            changed: Event::default(),
         });
         self.holds.borrow_mut().push(Rc::clone(&hold));
         hold
@@ -82,9 +82,9 @@ impl Gate {
         let answer = answer.await;
         if let Some(hold) = hold {
             hold.held.set(hold.held.get() + 1);
-            hold.news.notify_all();
+            hold.changed.notify_all();
             while !hold.open.get() {
-                hold.news.wait().await;
+                hold.changed.wait().await;
             }
         }
         answer

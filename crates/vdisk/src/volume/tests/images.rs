@@ -11,16 +11,16 @@ use env::net::sim;
 
 use super::cluster::{Cluster, SIZE, VOLUME, host};
 use super::direct::{alike, collector};
-use crate::image;
-use crate::image_meta::{Images, ImagesError};
+use crate::image::records::{Images, ImagesError};
+use crate::image::tree as image;
 use crate::names::{EXTENT, ImageId, VolumeId};
 use crate::record::Name;
-use crate::volume::{Bug, Condition, Volume, VolumeError};
+use crate::volume::{Condition, Mutation, Volume, VolumeError};
 
 /// A cluster, its volumes in use, and what all images hold.
 struct World {
     cluster: Rc<Cluster>,
-    bug: Option<Bug>,
+    mutation: Option<Mutation>,
     nodes: u16,
     named: u32,
     volumes: BTreeMap<VolumeId, (Rc<Volume>, Vec<u8>)>,
@@ -48,11 +48,11 @@ async fn healthy(volume: &Volume) {
 }
 
 impl World {
-    async fn new(stores: u16, copies: u8, bug: Option<Bug>) -> World {
+    async fn new(stores: u16, copies: u8, mutation: Option<Mutation>) -> World {
         let cluster = Cluster::new(stores, copies, 1, Bytes::mib(256)).await;
         let mut world = World {
             cluster,
-            bug,
+            mutation,
             nodes: 0,
             named: 0,
             volumes: BTreeMap::new(),
@@ -64,7 +64,7 @@ impl World {
 
     fn images(&self) -> Images {
         Images {
-            meta: self.cluster.twin.client(),
+            meta: self.cluster.meta_store.client(),
         }
     }
 
@@ -77,24 +77,27 @@ impl World {
         &self.volumes[&VOLUME].0
     }
 
-    async fn open(&mut self, id: VolumeId, twin: Vec<u8>) {
+    async fn open(&mut self, id: VolumeId, model: Vec<u8>) {
         self.nodes += 1;
-        let meta = self.cluster.twin.client();
-        let volume = self.cluster.open_one(id, self.nodes, meta, self.bug).await;
-        self.volumes.insert(id, (volume.unwrap(), twin));
+        let meta = self.cluster.meta_store.client();
+        let volume = self
+            .cluster
+            .open_one(id, self.nodes, meta, self.mutation)
+            .await;
+        self.volumes.insert(id, (volume.unwrap(), model));
     }
 
     async fn snapshot(&mut self, id: VolumeId) -> ImageId {
         let name = self.name();
-        let (volume, twin) = &self.volumes[&id];
+        let (volume, model) = &self.volumes[&id];
         let image = volume.snapshot(name).await.unwrap();
-        self.snapshots.push((image, id, twin.clone()));
+        self.snapshots.push((image, id, model.clone()));
         image
     }
 
     async fn clone(&mut self, which: usize) -> VolumeId {
         let name = self.name();
-        let (image, of, twin) = self.snapshots[which].clone();
+        let (image, of, model) = self.snapshots[which].clone();
         let images = self.images();
         let id = loop {
             let numbers = images.numbers().await.unwrap();
@@ -108,7 +111,7 @@ impl World {
                 Err(error) => panic!("{error}"),
             }
         };
-        self.open(id, twin).await;
+        self.open(id, model).await;
         id
     }
 
@@ -133,7 +136,7 @@ impl World {
     }
 
     async fn rollback(&mut self, which: usize) {
-        let (image, id, twin) = self.snapshots[which].clone();
+        let (image, id, model) = self.snapshots[which].clone();
         let Some((volume, _)) = self.volumes.remove(&id) else {
             return;
         };
@@ -146,7 +149,7 @@ impl World {
         let (_, change) = image::rollback(&numbers, &of, &head, &target).unwrap();
         images.change(change).await.unwrap();
         self.collect().await;
-        self.open(id, twin).await;
+        self.open(id, model).await;
     }
 
     async fn delete_volume(&mut self, id: VolumeId) {
@@ -163,14 +166,14 @@ impl World {
 
     /// Writes, zeroes or reads somewhere.
     async fn request(&mut self, id: VolumeId, rng: &mut Rng) -> Result<(), String> {
-        let (volume, twin) = self.volumes.get_mut(&id).unwrap();
+        let (volume, model) = self.volumes.get_mut(&id).unwrap();
         let len = match rng.below(3) {
             0 => 512 * (1 + rng.below(8)),
             1 => 4096 * (1 + rng.below(30)),
             _ => 65_536 * (1 + rng.below(40)),
         };
-        let len = len.min(twin.len() as u64);
-        let at = rng.below((twin.len() as u64 - len) / 512 + 1) * 512;
+        let len = len.min(model.len() as u64);
+        let at = rng.below((model.len() as u64 - len) / 512 + 1) * 512;
         let range = at as usize..(at + len) as usize;
         match rng.below(5) {
             0 | 1 => {
@@ -178,17 +181,17 @@ impl World {
                 rng.fill(&mut data);
                 let view = View::copy_of(&data);
                 volume.write_at(Sector(at / 512), view).await.unwrap();
-                twin[range].copy_from_slice(&data);
+                model[range].copy_from_slice(&data);
             }
             2 => {
                 let span = Span::bytes(at, len);
                 let flags = WriteFlags::default();
                 volume.write_zeroes(span, flags).await.unwrap();
-                twin[range].fill(0);
+                model[range].fill(0);
             }
             _ => {
                 let found = read(volume, at, len as usize).await;
-                if found[..] != twin[range] {
+                if found[..] != model[range] {
                     return Err(format!("volume {id}: {len} at {at} differ"));
                 }
             }
@@ -197,11 +200,11 @@ impl World {
     }
 
     async fn check(&self, id: VolumeId) -> Result<(), String> {
-        let (volume, twin) = &self.volumes[&id];
-        for at in (0..twin.len()).step_by(1 << 20) {
-            let len = (twin.len() - at).min(1 << 20);
+        let (volume, model) = &self.volumes[&id];
+        for at in (0..model.len()).step_by(1 << 20) {
+            let len = (model.len() - at).min(1 << 20);
             let found = read(volume, at as u64, len).await;
-            if let Some(first) = (0..len).find(|i| found[*i] != twin[at + i]) {
+            if let Some(first) = (0..len).find(|i| found[*i] != model[at + i]) {
                 return Err(format!("volume {id}: byte {} differs", at + first));
             }
         }
@@ -219,19 +222,19 @@ impl World {
             3 if some => self.delete_snapshot(which).await,
             4 | 5 => {
                 // Its node crashes, or it is closed.
-                let (volume, twin) = self.volumes.remove(&id).unwrap();
+                let (volume, model) = self.volumes.remove(&id).unwrap();
                 if rng.chance(0.5) {
                     volume.close().await.unwrap();
                 }
                 drop(volume);
-                self.open(id, twin).await;
+                self.open(id, model).await;
                 self.check(id).await?;
             }
             6 => {
                 let size = 4096 * (1 + rng.below(4 * EXTENT / 4096));
-                let (volume, twin) = self.volumes.get_mut(&id).unwrap();
+                let (volume, model) = self.volumes.get_mut(&id).unwrap();
                 volume.resize(Bytes(size)).await.unwrap();
-                twin.resize(size as usize, 0);
+                model.resize(size as usize, 0);
             }
             7 if some && rng.chance(0.3) => self.rollback(which).await,
             8 if ids.len() > 1 && rng.chance(0.3) => {
@@ -271,18 +274,18 @@ impl World {
     }
 }
 
-async fn beside_twins(seed: u64, bug: Option<Bug>) -> Result<(), String> {
+async fn beside_twins(seed: u64, mutation: Option<Mutation>) -> Result<(), String> {
     let mut rng = Rng::from_seed(seed ^ 0x1a6e);
     let copies = 1 + (seed % 3) as u8;
-    let mut world = World::new(3, copies, bug).await;
+    let mut world = World::new(3, copies, mutation).await;
     for _ in 0..150 {
         world.step(&mut rng).await?;
     }
     world.end(copies).await
 }
 
-fn run(seed: u64, bug: Option<Bug>) -> Result<(), String> {
-    env::Runtime::simulated(seed).block_on(beside_twins(seed, bug))
+fn run(seed: u64, mutation: Option<Mutation>) -> Result<(), String> {
+    env::Runtime::simulated(seed).block_on(beside_twins(seed, mutation))
 }
 
 #[test]
@@ -304,12 +307,12 @@ fn volumes_and_all_their_images_are_what_their_twins_are() {
 
 #[test]
 fn a_write_that_skips_the_rest_of_a_block_is_caught() {
-    let caught = (0..20).find_map(|seed| run(seed, Some(Bug::HalfBlock)).err());
+    let caught = (0..20).find_map(|seed| run(seed, Some(Mutation::HalfBlock)).err());
     println!("{}", caught.expect("it went unseen"));
 }
 
 /// Both stores have a change, and neither answers: then all goes well again.
-async fn in_doubt(world: &World, at: u64, byte: u8) {
+async fn write_indeterminate(world: &World, at: u64, byte: u8) {
     for server in &world.cluster.servers {
         server.deaf.set(1.0);
     }
@@ -320,8 +323,8 @@ async fn in_doubt(world: &World, at: u64, byte: u8) {
 }
 
 /// An overlay gets a block whose write was not acknowledged. What is read then stays.
-async fn a_block_in_doubt(bug: Option<Bug>) -> Result<(), String> {
-    let mut world = World::new(2, 2, bug).await;
+async fn an_indeterminate_block(mutation: Option<Mutation>) -> Result<(), String> {
+    let mut world = World::new(2, 2, mutation).await;
     let volume = Rc::clone(world.volume());
     volume
         .write_at(Sector(0), filled(1, 1 << 20))
@@ -329,7 +332,7 @@ async fn a_block_in_doubt(bug: Option<Bug>) -> Result<(), String> {
         .unwrap();
     world.snapshot(VOLUME).await;
     volume.write_at(Sector(0), filled(2, 65_536)).await.unwrap();
-    in_doubt(&world, 65_536, 3).await;
+    write_indeterminate(&world, 65_536, 3).await;
     let before = read(&volume, 65_536, 4096).await;
     drop((volume, world.volumes.remove(&VOLUME)));
     world.open(VOLUME, Vec::new()).await;
@@ -341,12 +344,12 @@ async fn a_block_in_doubt(bug: Option<Bug>) -> Result<(), String> {
 }
 
 #[test]
-fn blocks_of_an_overlay_are_looked_for_again_after_a_doubt() {
-    let run = |bug| env::Runtime::simulated(46).block_on(a_block_in_doubt(bug));
+fn an_overlays_blocks_are_looked_up_again_after_an_indeterminate_write() {
+    let run = |mutation| env::Runtime::simulated(46).block_on(an_indeterminate_block(mutation));
     run(None).unwrap();
     println!(
         "{}",
-        run(Some(Bug::StaleBlocks)).expect_err("it went unseen")
+        run(Some(Mutation::StaleBlocks)).expect_err("it went unseen")
     );
 }
 
@@ -388,12 +391,12 @@ fn a_clone_reads_its_parent_and_writes_beside_it_block_by_block() {
         let map = crate::map::Map::open(map.reader, id, root, 3, Default::default());
         assert_eq!(map.get(0).await.unwrap().unwrap().base, None);
         world.volumes.remove(&id);
-        let twin = [
+        let model = [
             vec![3; EXTENT as usize],
             vec![0; (SIZE.0 - EXTENT) as usize],
         ]
         .concat();
-        world.open(id, twin).await;
+        world.open(id, model).await;
         world.end(2).await.unwrap();
     });
 }
@@ -412,7 +415,7 @@ fn a_third_layer_is_never_made() {
             world.snapshot(VOLUME).await;
         }
         // The first is whole, the second an overlay, the third whole again, the fourth an overlay.
-        assert_eq!(world.volume().figures().merged, 1);
+        assert_eq!(world.volume().counters().merged, 1);
         world.end(2).await.unwrap();
     });
 }
@@ -430,8 +433,8 @@ fn what_lies_behind_the_end_is_gone_when_the_volume_grows_again() {
         assert!(matches!(late.await, Err(DeviceError::OutOfRange { .. })));
         volume.resize(SIZE).await.unwrap();
         let kept = (EXTENT + 12_288) as usize;
-        let twin = [vec![1; kept], vec![0; SIZE.usize() - kept]].concat();
-        world.volumes.get_mut(&VOLUME).unwrap().1 = twin;
+        let model = [vec![1; kept], vec![0; SIZE.usize() - kept]].concat();
+        world.volumes.get_mut(&VOLUME).unwrap().1 = model;
         let refused = volume.resize(Bytes(1)).await.unwrap_err();
         assert!(refused.to_string().contains("whole number"), "{refused}");
         world.end(2).await.unwrap();
@@ -465,23 +468,23 @@ fn a_snapshot_that_its_writer_does_not_survive_is_whole_or_not_there() {
             world.snapshot(VOLUME).await;
             let write = world.volume().write_at(Sector(100), filled(2, 5_000 * 512));
             write.await.unwrap();
-            let twin = &mut world.volumes.get_mut(&VOLUME).unwrap().1;
-            twin[..299_520].fill(1);
-            twin[51_200..51_200 + 5_000 * 512].fill(2);
-            let (volume, twin) = world.volumes.remove(&VOLUME).unwrap();
+            let model = &mut world.volumes.get_mut(&VOLUME).unwrap().1;
+            model[..299_520].fill(1);
+            model[51_200..51_200 + 5_000 * 512].fill(2);
+            let (volume, model) = world.volumes.remove(&VOLUME).unwrap();
             let done = Rc::new(Cell::new(false));
-            let (told, home) = (Rc::clone(&done), host(1000 + world.nodes));
+            let (taken_there, home) = (Rc::clone(&done), host(1000 + world.nodes));
             let name: Name = "late".parse().unwrap();
             let taken = async move {
                 drop(env::spawn(async move {
-                    told.set(volume.snapshot(name).await.is_ok())
+                    taken_there.set(volume.snapshot(name).await.is_ok())
                 }));
             };
             sim::on_host(home, taken).await;
             env::sleep(Nanos::micros(100 * step)).await;
             let finished = done.get();
             sim::crash_host(home);
-            world.open(VOLUME, twin.clone()).await;
+            world.open(VOLUME, model.clone()).await;
             world.check(VOLUME).await.unwrap();
             let key = image::snapshot_key(VOLUME, &"late".parse().unwrap());
             let found = world.images().meta.get(&key).await.unwrap();
@@ -492,7 +495,7 @@ fn a_snapshot_that_its_writer_does_not_survive_is_whole_or_not_there() {
             if let Some(found) = found {
                 let text = String::from_utf8(found.value).unwrap();
                 let image = ImageId(u32::from_str_radix(&text, 16).unwrap());
-                world.snapshots.push((image, VOLUME, twin));
+                world.snapshots.push((image, VOLUME, model));
             }
             let volume = Rc::clone(world.volume());
             volume

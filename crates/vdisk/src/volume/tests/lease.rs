@@ -9,20 +9,20 @@ use env::net::sim;
 
 use super::cluster::{Cluster, host};
 use super::single::{filled, healthy, read};
-use crate::link::{Door, LocalDoor};
-use crate::meta::{Faults, TwinClient};
+use crate::meta::{Faults, MemoryMetaClient};
 use crate::record::OnMetaLoss;
-use crate::volume::{Bug, Condition, Volume, VolumeError};
+use crate::replica::connect::{Connector, LocalConnector};
+use crate::volume::{Condition, Mutation, Volume, VolumeError};
 
-async fn one_volume() -> (Rc<Cluster>, Rc<TwinClient>, Rc<Volume>) {
+async fn one_volume() -> (Rc<Cluster>, Rc<MemoryMetaClient>, Rc<Volume>) {
     let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-    let meta = cluster.twin.client();
+    let meta = cluster.meta_store.client();
     let volume = cluster.open(1, meta.clone(), None).await.unwrap();
     volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
     (cluster, meta, volume)
 }
 
-fn refuse(meta: &TwinClient, refused: bool) {
+fn refuse(meta: &MemoryMetaClient, refused: bool) {
     meta.set_faults(Faults {
         refused,
         ..Faults::default()
@@ -52,7 +52,7 @@ fn two_requests(volume: &Rc<Volume>) -> Rc<Cell<u32>> {
 }
 
 #[test]
-fn requests_wait_while_the_meta_store_is_away_and_are_answered_when_it_is_back() {
+fn requests_wait_while_the_meta_store_is_away_and_are_answered_later() {
     env::Runtime::simulated(201).block_on(async {
         let (_cluster, meta, volume) = one_volume().await;
         refuse(&meta, true);
@@ -119,7 +119,7 @@ fn requests_fail_while_the_meta_store_is_away_where_that_is_set() {
 }
 
 #[test]
-fn a_writer_that_was_suspended_answers_nothing_before_its_lease_was_kept_again() {
+fn a_suspended_writer_answers_nothing_before_its_lease_is_kept_again() {
     env::Runtime::simulated(204).block_on(async {
         let (_cluster, meta, volume) = one_volume().await;
         at_its_host(async move {
@@ -163,7 +163,7 @@ fn a_jump_of_the_wall_clock_ends_the_lease_until_it_was_kept_again() {
 }
 
 #[test]
-fn a_volume_that_nobody_reads_or_writes_says_that_a_store_is_gone() {
+fn an_idle_volume_reports_that_a_store_is_gone() {
     env::Runtime::simulated(206).block_on(async {
         let (cluster, _meta, volume) = one_volume().await;
         env::sleep(Nanos::secs(2)).await;
@@ -181,13 +181,16 @@ fn a_volume_that_nobody_reads_or_writes_says_that_a_store_is_gone() {
 
 /// Two writes of the same bytes, one after the other, of an extent whose copies may differ; while the meta store is away, and a
 /// store, they cannot be made equal. What is there in the end.
-async fn two_writes(wait: Nanos, bug: Option<Bug>) -> u8 {
+async fn two_writes(wait: Nanos, mutation: Option<Mutation>) -> u8 {
     let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-    let crashes = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+    let crashes = cluster
+        .open(1, cluster.meta_store.client(), None)
+        .await
+        .unwrap();
     crashes.write_at(Sector(0), filled(9, 4096)).await.unwrap();
     drop(crashes);
-    let meta = cluster.twin.client();
-    let volume = cluster.open(2, meta.clone(), bug).await.unwrap();
+    let meta = cluster.meta_store.client();
+    let volume = cluster.open(2, meta.clone(), mutation).await.unwrap();
     refuse(&meta, true);
     cluster.servers[1].crash();
     let write = |byte: u8| {
@@ -206,16 +209,16 @@ async fn two_writes(wait: Nanos, bug: Option<Bug>) -> u8 {
 
 #[test]
 fn a_write_that_is_tried_again_never_lands_on_one_that_came_later() {
-    let left = |bug: Option<Bug>| {
+    let left = |mutation: Option<Mutation>| {
         let left = (0..16).map(move |nth| {
             let wait = Nanos::secs(20) + Nanos::millis(911 * nth);
-            env::Runtime::simulated(207 + nth).block_on(two_writes(wait, bug))
+            env::Runtime::simulated(207 + nth).block_on(two_writes(wait, mutation))
         });
         left.collect::<Vec<u8>>()
     };
     assert_eq!(left(None), [2; 16]);
     // Where each try is an arrival of its own, the older one wins at times.
-    let unordered = left(Some(Bug::FreeRange));
+    let unordered = left(Some(Mutation::FreeRange));
     assert!(unordered.contains(&1), "{unordered:?}");
 }
 
@@ -224,10 +227,13 @@ fn a_writer_that_is_waited_for_still_is_when_a_fence_was_put_right() {
     env::Runtime::simulated(221).block_on(async {
         let (cluster, meta, _volume) = one_volume().await;
         let node = cluster.servers[1].node();
-        LocalDoor(node).open("g/00000007", 1 << 31).await.unwrap();
+        LocalConnector(node)
+            .open("g/00000007", 1 << 31)
+            .await
+            .unwrap();
         refuse(&meta, true);
         // It holds its lease still.
-        let refused = cluster.open(2, cluster.twin.client(), None).await;
+        let refused = cluster.open(2, cluster.meta_store.client(), None).await;
         let why = refused.map(drop).unwrap_err();
         assert!(matches!(why, VolumeError::Sealed { .. }), "{why}");
         let writer = cluster.record().await.writer;

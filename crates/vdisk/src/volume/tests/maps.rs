@@ -8,12 +8,12 @@ use device::{Class, Device, DeviceExt};
 
 use super::cluster::{Cluster, VOLUME};
 use super::direct::{alike, collector};
-use crate::image::{self, Known};
+use crate::image::tree::{self as image, Versioned};
 use crate::map::{Entry, Layer, Map, Root};
 use crate::meta::MetaStore;
 use crate::names::{EXTENT, Generation, StoreNumber, Stores};
 use crate::record::{VolumeRecord, volume_key};
-use crate::volume::{Bug, Condition, Volume};
+use crate::volume::{Condition, Mutation, Volume};
 
 fn filled(byte: u8, len: usize) -> View {
     View::copy_of(&vec![byte; len])
@@ -60,7 +60,7 @@ async fn with_a_map(cluster: &Rc<Cluster>, count: u32) {
         let (_, change) = image::advance(&images.volume(VOLUME).await.unwrap());
         images.change(change).await.unwrap();
     }
-    let volume: Known<_> = images.volume(VOLUME).await.unwrap();
+    let volume: Versioned<_> = images.volume(VOLUME).await.unwrap();
     let head = images.image(volume.record.head).await.unwrap();
     let (_, change) = image::resize(&volume, &head, 200_000 * EXTENT).unwrap();
     images.change(change).await.unwrap();
@@ -70,7 +70,7 @@ async fn with_a_map(cluster: &Rc<Cluster>, count: u32) {
 }
 
 #[test]
-fn opening_reads_the_map_and_lists_what_is_younger_alone() {
+fn opening_reads_the_map_and_lists_only_what_was_born_later() {
     env::Runtime::simulated(31).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
         with_a_map(&cluster, 100_000).await;
@@ -81,7 +81,10 @@ fn opening_reads_the_map_and_lists_what_is_younger_alone() {
                 .map(|it| it.listed.get())
                 .sum::<u64>()
         };
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         assert_eq!(volume.core.extents.borrow().len(), 100_000);
         assert_eq!(listed(), 0);
         let at = 150_000 * EXTENT;
@@ -90,28 +93,34 @@ fn opening_reads_the_map_and_lists_what_is_younger_alone() {
             .await
             .unwrap();
         // It crashes before a commit.
-        assert_eq!(volume.figures().commits, 0);
+        assert_eq!(volume.counters().commits, 0);
         drop(volume);
-        let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(2, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         assert_eq!(volume.core.extents.borrow().len(), 100_001);
         assert_eq!(listed(), 2);
         assert_eq!(read(&volume, at, 4096).await[0], 7);
         volume.close().await.unwrap();
         // Committed: every extent is in the map.
-        let volume = cluster.open(3, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(3, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         assert_eq!(listed(), 2);
         assert_eq!(read(&volume, at, 4096).await[0], 7);
     });
 }
 
 #[test]
-fn what_was_committed_is_found_without_its_last_writer_and_nothing_is_left_over() {
+fn a_committed_map_is_found_without_its_writer_and_nothing_is_left_over() {
     env::Runtime::simulated(32).block_on(async {
         let cluster = Cluster::new(4, 2, 1, Bytes::mib(64)).await;
         for round in 1..=6_u8 {
             let node = u16::from(round);
             let volume = cluster
-                .open(node, cluster.twin.client(), None)
+                .open(node, cluster.meta_store.client(), None)
                 .await
                 .unwrap();
             for extent in 0..3 {
@@ -126,13 +135,16 @@ fn what_was_committed_is_found_without_its_last_writer_and_nothing_is_left_over(
                 let at = u64::from(before) * 8192;
                 assert_eq!(read(&volume, at, 8192).await[..], [before; 8192][..]);
             }
-            assert!(volume.figures().commits > 0 || round > 1);
+            assert!(volume.counters().commits > 0 || round > 1);
             healthy(&volume).await;
             if round % 2 == 0 {
                 volume.close().await.unwrap();
             }
         }
-        let volume = cluster.open(9, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(9, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         healthy(&volume).await;
         volume.close().await.unwrap();
         alike(&cluster, 2).await.unwrap();
@@ -149,13 +161,13 @@ fn what_was_committed_is_found_without_its_last_writer_and_nothing_is_left_over(
 fn a_commit_whose_answer_is_lost_counts_and_one_that_failed_is_made_up_for() {
     env::Runtime::simulated(33).block_on(async {
         let cluster = Cluster::new(3, 2, 1, Bytes::mib(64)).await;
-        let meta = cluster.twin.client();
+        let meta = cluster.meta_store.client();
         let volume = cluster.open(1, meta.clone(), None).await.unwrap();
         for round in 0..30_u64 {
             meta.set_faults(crate::meta::Faults {
                 answers_lost: 0.4,
                 requests_lost: 0.2,
-                patience: Nanos::millis(20),
+                timeout: Nanos::millis(20),
                 ..crate::meta::Faults::default()
             });
             let at = round % 3 * EXTENT + round * 4096;
@@ -167,7 +179,10 @@ fn a_commit_whose_answer_is_lost_counts_and_one_that_failed_is_made_up_for() {
         }
         meta.set_faults(crate::meta::Faults::default());
         drop(volume);
-        let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(2, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         for round in 0..30_u64 {
             let at = round % 3 * EXTENT + round * 4096;
             assert_eq!(read(&volume, at, 4096).await[0], round as u8 + 1);
@@ -182,7 +197,10 @@ fn a_store_that_may_have_something_and_is_not_named_counts_as_missing() {
     env::Runtime::simulated(34).block_on(async {
         let cluster = Cluster::new(3, 2, 1, Bytes::mib(64)).await;
         assert_eq!(cluster.record().await.stores, Some(BTreeSet::new()));
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
         healthy(&volume).await;
         volume.close().await.unwrap();
@@ -194,16 +212,16 @@ fn a_store_that_may_have_something_and_is_not_named_counts_as_missing() {
             numbers.iter().map(server).collect::<Vec<_>>()
         };
         let one = cluster
-            .open_with(2, cluster.twin.client(), some(&[1]))
+            .open_with(2, cluster.meta_store.client(), some(&[1]))
             .await;
-        let told = one.map(drop).unwrap_err().to_string();
+        let message = one.map(drop).unwrap_err().to_string();
         assert!(
-            told.contains("offline")
-                && told.contains("store number 2 (not in the cluster any more), store number 3"),
-            "{told}"
+            message.contains("offline")
+                && message.contains("store number 2 (not in the cluster any more), store number 3"),
+            "{message}"
         );
         let volume = cluster
-            .open_with(3, cluster.twin.client(), some(&[1, 2]))
+            .open_with(3, cluster.meta_store.client(), some(&[1, 2]))
             .await
             .unwrap();
         let out = cluster.record().await.out;
@@ -213,12 +231,15 @@ fn a_store_that_may_have_something_and_is_not_named_counts_as_missing() {
 }
 
 #[test]
-fn a_record_that_is_older_than_the_stores_is_refused_however_often_it_is_tried() {
+fn a_record_older_than_the_stores_is_refused_at_every_try() {
     env::Runtime::simulated(35).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
         let images = collector(&cluster).images;
         let old = images.volume(VOLUME).await.unwrap().record;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
         for _ in 0..5 {
             cluster.servers[1].crash();
@@ -238,12 +259,14 @@ fn a_record_that_is_older_than_the_stores_is_refused_however_often_it_is_tried()
             value: restored.encode(),
             lease: None,
         };
-        let meta = cluster.twin.client();
+        let meta = cluster.meta_store.client();
         meta.txn(Vec::new(), vec![put]).await.unwrap();
         for round in 0..30 {
-            let refused = cluster.open(2 + round, cluster.twin.client(), None).await;
-            let told = refused.map(drop).unwrap_err().to_string();
-            assert!(told.contains("older than the stores"), "{told}");
+            let refused = cluster
+                .open(2 + round, cluster.meta_store.client(), None)
+                .await;
+            let message = refused.map(drop).unwrap_err().to_string();
+            assert!(message.contains("older than the stores"), "{message}");
             assert_eq!(cluster.record().await.writer, None);
         }
     });
@@ -251,14 +274,17 @@ fn a_record_that_is_older_than_the_stores_is_refused_however_often_it_is_tried()
 
 /// An extent gets a copy too many, loses it, and is written; then its writer crashes. Is every copy that is read later the
 /// last one?
-async fn a_copy_too_many(bug: Option<Bug>) -> Result<(), String> {
+async fn a_copy_too_many(mutation: Option<Mutation>) -> Result<(), String> {
     let cluster = Cluster::new(3, 2, 1, Bytes::mib(64)).await;
-    let volume = cluster.open(1, cluster.twin.client(), bug).await.unwrap();
+    let volume = cluster
+        .open(1, cluster.meta_store.client(), mutation)
+        .await
+        .unwrap();
     volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
     healthy(&volume).await;
     let core = &volume.core;
     let placed = core.placed(0).unwrap();
-    core.fill_one(0, &placed, &placed).await.unwrap();
+    core.add_copy(0, &placed, &placed).await.unwrap();
     core.commit().await.unwrap();
     // From here on commits are late, and dirty bits are cleared in time.
     let hold = core.committing.acquire(1).await;
@@ -272,7 +298,10 @@ async fn a_copy_too_many(bug: Option<Bug>) -> Result<(), String> {
     volume.write_at(Sector(0), filled(2, 4096)).await.unwrap();
     env::sleep(Nanos::millis(150)).await;
     drop(volume);
-    let volume = cluster.open(2, cluster.twin.client(), bug).await.unwrap();
+    let volume = cluster
+        .open(2, cluster.meta_store.client(), mutation)
+        .await
+        .unwrap();
     for _ in 0..40 {
         if read(&volume, 0, 4096).await[0] != 2 {
             return Err("an older copy is read".to_owned());
@@ -285,10 +314,10 @@ async fn a_copy_too_many(bug: Option<Bug>) -> Result<(), String> {
 
 #[test]
 fn a_copy_that_an_extent_loses_is_out_of_the_map_before_it_misses_a_change() {
-    let run = |seed, bug| env::Runtime::simulated(seed).block_on(a_copy_too_many(bug));
+    let run = |seed, mutation| env::Runtime::simulated(seed).block_on(a_copy_too_many(mutation));
     for seed in 0..10 {
         run(seed, None).unwrap();
     }
-    let caught = (0..10).find_map(|seed| run(seed, Some(Bug::NoCommit)).err());
+    let caught = (0..10).find_map(|seed| run(seed, Some(Mutation::NoCommit)).err());
     println!("{}", caught.expect("it went unseen"));
 }

@@ -9,7 +9,7 @@ mod images;
 mod latency;
 mod lease;
 mod maps;
-mod rehomes;
+mod relocation;
 mod returns;
 mod room;
 mod single;

@@ -11,7 +11,7 @@ use super::cluster::{Cluster, VOLUME, host};
 use crate::meta::{MetaStore, Op as Put};
 use crate::names::{EXTENT, StoreNumber};
 use crate::record::volume_key;
-use crate::volume::{Bug, Condition, Volume, VolumeError};
+use crate::volume::{Condition, Mutation, Volume, VolumeError};
 
 const ONE: StoreNumber = StoreNumber(1);
 const TWO: StoreNumber = StoreNumber(2);
@@ -54,10 +54,10 @@ fn object(volume: &Volume, index: u32) -> String {
     volume.core.placed(index).unwrap().object.clone()
 }
 
-/// Is it in that store, and what is its mark?
-async fn mark(cluster: &Cluster, store: StoreNumber, object: &str) -> Option<u64> {
+/// Is it in that store, and what is its stamp?
+async fn stamp_of(cluster: &Cluster, store: StoreNumber, object: &str) -> Option<u64> {
     let node = cluster.servers[usize::from(store.0) - 1].node();
-    node.store().stat(object).ok().map(|stat| stat.mark)
+    node.store().stat(object).ok().map(|stat| stat.stamp)
 }
 
 /// Extent `index` cannot be read any more at store 2, which has its only copy.
@@ -76,12 +76,18 @@ async fn damage(cluster: &Cluster, volume: &Volume, index: u64) {
 /// Two stores; what these extents hold is in the map, and store 1 misses what they hold now.
 async fn one_is_behind(extents: u64) -> (Rc<Cluster>, Rc<Volume>) {
     let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-    let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+    let volume = cluster
+        .open(1, cluster.meta_store.client(), None)
+        .await
+        .unwrap();
     for index in 0..extents {
         write(&volume, index, 1).await;
     }
     volume.close().await.unwrap();
-    let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+    let volume = cluster
+        .open(2, cluster.meta_store.client(), None)
+        .await
+        .unwrap();
     cluster.servers[0].crash();
     for index in 0..extents {
         write(&volume, index, 2).await;
@@ -93,10 +99,13 @@ async fn one_is_behind(extents: u64) -> (Rc<Cluster>, Rc<Volume>) {
 }
 
 #[test]
-fn what_nobody_was_answered_does_not_come_back_with_a_store() {
+fn an_unacknowledged_write_does_not_come_back_with_a_store() {
     env::Runtime::simulated(41).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         let _its_bit = volume.core.note_dirty(0).await.unwrap();
         // Store 1 never does it, store 2 does it and its answer is lost.
         cluster.servers[0].stalled.set(true);
@@ -107,10 +116,13 @@ fn what_nobody_was_answered_does_not_come_back_with_a_store() {
         cluster.servers[0].crash();
         cluster.servers[0].heal().await;
         cluster.servers[1].crash();
-        assert_eq!(mark(&cluster, ONE, &object).await, None);
+        assert_eq!(stamp_of(&cluster, ONE, &object).await, None);
         assert_eq!(read(&volume, 0).await, 0);
         cluster.servers[1].heal().await;
-        assert!(mark(&cluster, TWO, &object).await.is_some(), "it has it");
+        assert!(
+            stamp_of(&cluster, TWO, &object).await.is_some(),
+            "it has it"
+        );
         let joined = async || !is_out(&cluster, TWO).await;
         until("store 2 comes back", joined).await;
         for _ in 0..20 {
@@ -122,48 +134,48 @@ fn what_nobody_was_answered_does_not_come_back_with_a_store() {
 /// A store that misses a change of what was resynced lacks it in the head and in the snapshot that has it by then. A walk of
 /// the head's extents finds it only as long as the head has it.
 #[test]
-fn who_misses_a_change_of_what_it_was_brought_lacks_it_also_where_a_snapshot_keeps_it() {
+fn a_store_that_misses_a_change_after_resync_lacks_it_in_snapshots_too() {
     env::Runtime::simulated(47).block_on(async {
         let (cluster, volume) = one_is_behind(2).await;
         let core = Rc::clone(&volume.core);
         // It cannot join: extent 1 cannot be read.
         damage(&cluster, &volume, 1).await;
         cluster.servers[0].heal().await;
-        let member = core.member(ONE).unwrap();
+        let replica = core.replica(ONE).unwrap();
         let name = core.placed(0).unwrap().name;
-        let brought = async || member.brought.borrow().contains(&name);
-        until("extent 0 is resynced", brought).await;
+        let synced_objects = async || replica.synced_objects.borrow().contains(&name);
+        until("extent 0 is resynced", synced_objects).await;
         // What was unreconciled is made equal on those that are in sync, without store 1.
         let _held = core.ranges.take(0..EXTENT, true).await;
         core.reconcile(0).await.unwrap();
-        assert!(!member.synced.borrow().contains(&0));
-        assert!(!member.brought.borrow().contains(&name));
+        assert!(!replica.synced.borrow().contains(&0));
+        assert!(!replica.synced_objects.borrow().contains(&name));
     });
 }
 
 #[test]
-fn an_extent_that_cannot_be_read_keeps_nothing_else_from_a_store_that_comes_back() {
+fn an_unreadable_extent_does_not_hold_up_the_resync_of_others() {
     env::Runtime::simulated(42).block_on(async {
         let (cluster, volume) = one_is_behind(3).await;
         let core = Rc::clone(&volume.core);
         damage(&cluster, &volume, 0).await;
         cluster.servers[0].heal().await;
-        let member = core.member(ONE).unwrap();
-        let brought = async || (1..3).all(|index| member.synced.borrow().contains(&index));
-        until("all but the damaged one are resynced", brought).await;
+        let replica = core.replica(ONE).unwrap();
+        let synced_objects = async || (1..3).all(|index| replica.synced.borrow().contains(&index));
+        until("all but the damaged one are resynced", synced_objects).await;
         env::sleep(Nanos::secs(2)).await;
-        assert!(brought().await, "and not given up again");
+        assert!(synced_objects().await, "and not given up again");
         assert!(is_out(&cluster, ONE).await);
         let health = volume.health();
         assert_eq!(health.condition, Condition::Resyncing);
         assert!(health.why.contains(&object(&volume, 0)), "{}", health.why);
-        let resynced = volume.figures().resynced;
+        let resynced = volume.counters().resynced;
         write(&volume, 1, 3).await;
         // What was damaged is written over, and nothing else is resynced again.
         write(&volume, 0, 4).await;
         let joined = async || !is_out(&cluster, ONE).await;
         until("store 1 comes back", joined).await;
-        assert_eq!(volume.figures().resynced, resynced + 1);
+        assert_eq!(volume.counters().resynced, resynced + 1);
         cluster.servers[1].crash();
         assert_eq!(
             [
@@ -190,7 +202,7 @@ async fn the_writer_dies_when_one_joins(cluster: &Cluster, volume: Rc<Volume>) {
 }
 
 #[test]
-fn a_store_does_not_join_while_the_map_still_says_that_it_has_a_copy_it_was_not_brought() {
+fn a_store_does_not_join_while_the_map_names_a_copy_it_was_not_given() {
     env::Runtime::simulated(43).block_on(async {
         let (cluster, volume) = one_is_behind(1).await;
         // No commit comes about: the only store that takes nodes of the map does not move.
@@ -199,12 +211,15 @@ fn a_store_does_not_join_while_the_map_still_says_that_it_has_a_copy_it_was_not_
         let placed = core.placed(0).unwrap();
         let leaves = async move {
             let _held = core.ranges.take(0..EXTENT, true).await;
-            core.take_away(0, &placed, &placed, 1).await
+            core.remove_copy(0, &placed, &placed, 1).await
         };
         drop(env::spawn(leaves));
         cluster.servers[0].heal().await;
         the_writer_dies_when_one_joins(&cluster, volume).await;
-        let volume = cluster.open(3, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(3, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         for _ in 0..20 {
             assert_eq!(read(&volume, 0).await, 2);
         }
@@ -228,7 +243,10 @@ fn a_store_does_not_join_while_the_map_still_has_an_extent_that_was_dropped() {
         cluster.servers[0].heal().await;
         the_writer_dies_when_one_joins(&cluster, volume).await;
         full.store().release(taken).await.unwrap();
-        let volume = cluster.open(3, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(3, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         for _ in 0..20 {
             assert_eq!(read(&volume, 2).await, 2);
         }
@@ -244,14 +262,14 @@ fn closing_does_not_wait_for_a_copy_that_cannot_be_taken_away() {
         let placed = core.placed(0).unwrap();
         let leaves = async move {
             let _held = core.ranges.take(0..EXTENT, true).await;
-            core.take_away(0, &placed, &placed, 1).await
+            core.remove_copy(0, &placed, &placed, 1).await
         };
         let leaves = env::spawn(leaves);
         env::sleep(Nanos::millis(1)).await;
         let closed = env::timeout(Nanos::secs(20), volume.close()).await;
-        let told = closed.expect("it ends").unwrap_err();
-        assert!(matches!(told, VolumeError::Busy { .. }), "{told}");
-        assert!(told.to_string().contains("3.00 s"), "{told}");
+        let error = closed.expect("it ends").unwrap_err();
+        assert!(matches!(error, VolumeError::Busy { .. }), "{error}");
+        assert!(error.to_string().contains("3.00 s"), "{error}");
         let left = env::timeout(Nanos::secs(20), leaves).await;
         assert!(left.expect("it ends as well").is_err());
     });
@@ -267,7 +285,10 @@ fn a_copy_that_is_half_made_is_not_taken_for_a_whole_one_after_a_crash() {
 
 async fn half_made(gone: StoreNumber) {
     let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-    let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+    let volume = cluster
+        .open(1, cluster.meta_store.client(), None)
+        .await
+        .unwrap();
     for mib in 0..4 {
         let wrote = volume.write_at(Sector(mib << 11), filled(7, 1 << 20)).await;
         wrote.unwrap();
@@ -282,7 +303,10 @@ async fn half_made(gone: StoreNumber) {
     let node = cluster.servers[usize::from(gone.0) - 1].node();
     let deleted = node.store().delete(&object, Change::FUA).await;
     deleted.unwrap();
-    let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+    let volume = cluster
+        .open(2, cluster.meta_store.client(), None)
+        .await
+        .unwrap();
     let size = || node.store().stat(&object).map_or(0, |stat| stat.size);
     // Background work makes it again: so far.
     while size() == 0 {
@@ -291,7 +315,10 @@ async fn half_made(gone: StoreNumber) {
     assert!(size() < EXTENT);
     env::net::sim::crash_host(host(1002));
     drop(volume);
-    let volume = cluster.open(3, cluster.twin.client(), None).await.unwrap();
+    let volume = cluster
+        .open(3, cluster.meta_store.client(), None)
+        .await
+        .unwrap();
     for mib in 0..4 {
         let buf = Buf::for_read(4096);
         let read = volume.read(Sector(mib << 11), buf, Class::Foreground).await;
@@ -307,7 +334,10 @@ async fn half_made(gone: StoreNumber) {
 fn a_volume_that_was_closed_has_no_extent_that_is_nowhere() {
     env::Runtime::simulated(48).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         let its_bit = volume.core.note_dirty(0).await.unwrap();
         for server in &cluster.servers {
             server.stalled.set(true);
@@ -321,7 +351,10 @@ fn a_volume_that_was_closed_has_no_extent_that_is_nowhere() {
         drop(its_bit);
         assert_eq!(read(&volume, 0).await, 0);
         volume.close().await.unwrap();
-        let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(2, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         assert!(
             volume.core.placed(0).is_none(),
             "the map names what no store has"
@@ -331,9 +364,12 @@ fn a_volume_that_was_closed_has_no_extent_that_is_nowhere() {
 
 /// A write that one store of two does not take, where both must. The answer: what is read while it is tried again, and
 /// what is there in the end. Another client wrote in between.
-async fn overtaken(bug: Option<Bug>, wait: Nanos) -> (u8, u8) {
+async fn overtaken(mutation: Option<Mutation>, wait: Nanos) -> (u8, u8) {
     let cluster = Cluster::new(2, 2, 2, Bytes::mib(64)).await;
-    let volume = cluster.open(1, cluster.twin.client(), bug).await.unwrap();
+    let volume = cluster
+        .open(1, cluster.meta_store.client(), mutation)
+        .await
+        .unwrap();
     write(&volume, 0, 1).await;
     cluster.servers[1].stalled.set(true);
     let first = volume.clone();
@@ -351,35 +387,41 @@ async fn overtaken(bug: Option<Bug>, wait: Nanos) -> (u8, u8) {
 
 #[test]
 fn a_write_that_was_seen_is_not_done_again_over_what_was_written_since() {
-    let run = |seed, bug, wait| {
+    let run = |seed, mutation, wait| {
         let runtime = env::Runtime::simulated(seed);
-        runtime.block_on(overtaken(bug, Nanos::millis(wait)))
+        runtime.block_on(overtaken(mutation, Nanos::millis(wait)))
     };
     for wait in 0..40 {
         assert_eq!(run(49, None, 10 * wait), (2, 3));
     }
     let mut freely = (49..64).flat_map(|seed| {
         let waits = (0..40).map(|wait| 10 * wait);
-        waits.map(move |wait| run(seed, Some(Bug::FreeRange), wait))
+        waits.map(move |wait| run(seed, Some(Mutation::FreeRange), wait))
     });
     assert!(freely.any(|it| it == (2, 2)), "it would show");
 }
 
 #[test]
-fn a_read_that_is_given_up_leaves_nobody_elses_changes_under_way() {
+fn a_dropped_read_leaves_no_other_changes_under_way() {
     env::Runtime::simulated(47).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         write(&volume, 0, 7).await;
         env::net::sim::crash_host(host(1001));
         drop(volume);
-        let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(2, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         let core = &volume.core;
-        assert!(core.is_doubtful(0));
+        assert!(core.is_unreconciled(0));
         let buf = Buf::for_read(4096);
         let reads = volume.read(Sector(0), buf, Class::Foreground);
         let given_up = env::timeout(Nanos::micros(1_500), reads).await;
-        assert!(given_up.is_err() && core.is_doubtful(0));
+        assert!(given_up.is_err() && core.is_unreconciled(0));
         // A change of a copy may be at its store: the next change must not be there before it is over.
         assert!(!core.under_way.borrow().is_empty());
         let next = core.ranges.take(0..EXTENT, true);
@@ -393,19 +435,22 @@ fn a_read_that_is_given_up_leaves_nobody_elses_changes_under_way() {
 fn a_store_that_went_out_without_an_answer_comes_back_all_the_same() {
     env::Runtime::simulated(33).block_on(async {
         let cluster = Cluster::new(3, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         write(&volume, 0, 1).await;
         let mut record = cluster.record().await;
         // As if an answer that was given up came about after all.
         record.generation = record.generation.next();
         record.out.insert(StoreNumber(3), record.generation);
-        record.weakest = 1;
+        record.redundancy_floor = 1;
         let put = Put::Put {
             key: volume_key(VOLUME),
             value: record.encode(),
             lease: None,
         };
-        let done = cluster.twin.client().txn(Vec::new(), vec![put]).await;
+        let done = cluster.meta_store.client().txn(Vec::new(), vec![put]).await;
         done.unwrap();
         write(&volume, 0, 2).await;
         write(&volume, 1, 2).await;
@@ -419,7 +464,10 @@ fn a_store_that_went_out_without_an_answer_comes_back_all_the_same() {
 fn a_stale_copy_stays_until_the_fresh_one_is_whole() {
     env::Runtime::simulated(41).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         let whole = |byte| filled(byte, EXTENT as usize);
         volume.write_at(sector(0), whole(1)).await.unwrap();
         cluster.servers[1].crash();
@@ -427,12 +475,12 @@ fn a_stale_copy_stays_until_the_fresh_one_is_whole() {
         let object = object(&volume, 0);
         // What is read to be copied takes long.
         cluster.servers[0].slow(Nanos::millis(20));
-        let before = volume.figures();
+        let before = volume.counters();
         cluster.servers[1].start().await;
         let mut looked = 0;
-        while volume.figures().taken_in == before.taken_in {
-            if volume.figures().resynced > before.resynced {
-                let mark = mark(&cluster, TWO, &object).await;
+        while volume.counters().isr_expands == before.isr_expands {
+            if volume.counters().resynced > before.resynced {
+                let mark = stamp_of(&cluster, TWO, &object).await;
                 assert!(
                     mark.is_some_and(|it| it > 0),
                     "a crash now leaves nothing of it in the store"

@@ -32,10 +32,13 @@ async fn fill(volume: &Volume) -> (u64, String) {
 }
 
 #[test]
-fn what_has_no_room_for_all_copies_is_refused_and_the_volume_says_which_store_is_full() {
+fn a_write_without_room_for_all_copies_is_refused_naming_the_full_store() {
     env::Runtime::simulated(41).block_on(async {
         let cluster = large_and_small().await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         let before = env::now();
         let (end, said) = fill(&volume).await;
         assert!(said.contains("room") && said.contains("store s2"), "{said}");
@@ -49,13 +52,13 @@ fn what_has_no_room_for_all_copies_is_refused_and_the_volume_says_which_store_is
             health.why
         );
         let record = cluster.record().await;
-        assert_eq!((record.out.len(), record.weakest), (0, 2));
+        assert_eq!((record.out.len(), record.redundancy_floor), (0, 2));
         // What is there can be written over, again and again.
         for byte in 1..20 {
             let data = filled(byte, 1 << 20);
             volume.write_at(Sector(0), data).await.unwrap();
         }
-        assert_eq!(volume.figures().put_out, 0);
+        assert_eq!(volume.counters().isr_shrinks, 0);
         cluster.servers[0].crash();
         assert!(
             read(&volume, 0, 1 << 20)
@@ -72,7 +75,10 @@ fn what_has_no_room_for_all_copies_is_refused_and_the_volume_says_which_store_is
 fn a_full_volume_takes_writes_again_when_room_is_made() {
     env::Runtime::simulated(42).block_on(async {
         let cluster = large_and_small().await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         let (end, _) = fill(&volume).await;
         let gone = Span::bytes(0, 3 << 20);
         volume.discard(gone).await.unwrap();
@@ -107,7 +113,10 @@ async fn taken_by_others(server: &Server) {
 fn a_store_that_fills_up_holds_up_what_is_new_until_it_is_gone_for_good() {
     env::Runtime::simulated(43).block_on(async {
         let cluster = large_and_small().await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         let data = || filled(1, PIECE as usize);
         volume.write_at(Sector(0), data()).await.unwrap();
         taken_by_others(&cluster.servers[1]).await;
@@ -135,7 +144,10 @@ fn a_store_that_fills_up_holds_up_what_is_new_until_it_is_gone_for_good() {
 fn writing_over_what_is_there_never_makes_a_store_count_as_full() {
     env::Runtime::simulated(44).block_on(async {
         let cluster = large_and_small().await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         for _ in 0..40 {
             let data = filled(1, 1 << 20);
             volume.write_at(Sector(0), data).await.unwrap();
@@ -154,10 +166,13 @@ fn writing_over_what_is_there_never_makes_a_store_count_as_full() {
 }
 
 #[test]
-fn a_store_that_is_gone_is_given_up_and_one_that_answers_or_is_the_last_is_not() {
+fn a_store_is_given_up_only_when_it_is_gone_and_not_the_last() {
     env::Runtime::simulated(45).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
         let [first, second] = [0, 1].map(|at| StoreNumber(cluster.servers[at].number));
         assert!(!volume.give_up(second).await.unwrap());
@@ -178,7 +193,10 @@ fn a_store_that_is_gone_is_given_up_and_one_that_answers_or_is_the_last_is_not()
 fn a_store_without_room_for_two_copies_of_an_extent_is_resynced() {
     env::Runtime::simulated(44).block_on(async {
         let cluster = large_and_small().await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         volume
             .write_at(Sector(0), filled(1, 4 << 20))
             .await

@@ -34,8 +34,11 @@ pub(super) async fn read(volume: &Volume, at: u64, len: usize) -> Buf {
 /// Random requests beside a plain `Vec`.
 async fn beside_a_twin(stores: u16, copies: u8) {
     let cluster = Cluster::new(stores, copies, 1, Bytes::mib(64)).await;
-    let mut volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
-    let mut twin = vec![0; SIZE.usize()];
+    let mut volume = cluster
+        .open(1, cluster.meta_store.client(), None)
+        .await
+        .unwrap();
+    let mut model = vec![0; SIZE.usize()];
     let mut rng = env::rng("requests");
     for round in 0..3 {
         for _ in 0..60 {
@@ -52,17 +55,17 @@ async fn beside_a_twin(stores: u16, copies: u8) {
                     rng.fill(&mut data);
                     let view = View::copy_of(&data);
                     volume.write_at(Sector(at / 512), view).await.unwrap();
-                    twin[range].copy_from_slice(&data);
+                    model[range].copy_from_slice(&data);
                 }
                 2 => {
                     let span = Span::bytes(at, len);
                     let flags = WriteFlags::default();
                     volume.write_zeroes(span, flags).await.unwrap();
-                    twin[range].fill(0);
+                    model[range].fill(0);
                 }
                 _ => {
                     let found = read(&volume, at, len as usize).await;
-                    assert!(found[..] == twin[range], "round {round}, {len} at {at}");
+                    assert!(found[..] == model[range], "round {round}, {len} at {at}");
                 }
             }
         }
@@ -70,13 +73,13 @@ async fn beside_a_twin(stores: u16, copies: u8) {
         let refused = volume.write_at(Sector(0), filled(1, 512)).await;
         assert!(matches!(refused, Err(DeviceError::Gone { .. })));
         volume = cluster
-            .open(2 + round, cluster.twin.client(), None)
+            .open(2 + round, cluster.meta_store.client(), None)
             .await
             .unwrap();
         let found = read(&volume, 0, SIZE.usize()).await;
-        assert!(found[..] == twin[..], "after round {round}");
+        assert!(found[..] == model[..], "after round {round}");
         // It was closed well: nothing was unreconciled.
-        assert_eq!(volume.figures().reconciled, 0);
+        assert_eq!(volume.counters().reconciled, 0);
     }
 }
 
@@ -88,24 +91,30 @@ fn a_volume_is_what_its_twin_is_with_one_copy_and_with_several() {
 }
 
 #[test]
-fn a_store_that_fails_is_out_in_the_record_before_the_write_is_answered_and_comes_back_by_itself() {
+fn a_store_that_fails_is_out_before_the_answer_and_is_resynced_later() {
     env::Runtime::simulated(11).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         volume.write_at(Sector(0), filled(1, 8192)).await.unwrap();
         healthy(&volume).await;
         cluster.servers[1].crash();
         volume.write_at(Sector(0), filled(2, 4096)).await.unwrap();
         let record = cluster.record().await;
         assert!(record.out.contains_key(&StoreNumber(2)));
-        assert_eq!(record.weakest, 1);
+        assert_eq!(record.redundancy_floor, 1);
         assert_eq!(volume.health().condition, Condition::Degraded);
         assert_eq!(read(&volume, 0, 8192).await[4095..4097], [2, 1]);
         cluster.servers[1].start().await;
         healthy(&volume).await;
         let record = cluster.record().await;
         assert!(record.out.is_empty());
-        assert_eq!((record.weakest, volume.figures().resynced), (2, 1));
+        assert_eq!(
+            (record.redundancy_floor, volume.counters().resynced),
+            (2, 1)
+        );
         // The other one alone has everything now.
         cluster.servers[0].crash();
         assert_eq!(read(&volume, 0, 8192).await[4095..4097], [2, 1]);
@@ -116,17 +125,20 @@ fn a_store_that_fails_is_out_in_the_record_before_the_write_is_answered_and_come
 fn a_volume_that_asks_for_two_copies_takes_no_write_with_one() {
     env::Runtime::simulated(12).block_on(async {
         let cluster = Cluster::new(2, 2, 2, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
         cluster.servers[1].crash();
         let refused = volume
             .write_at(Sector(0), filled(2, 4096))
             .await
             .unwrap_err();
-        let told = refused.to_string();
+        let message = refused.to_string();
         assert!(
-            told.contains("1 of the extent's copies are in sync"),
-            "{told}"
+            message.contains("1 of the extent's copies are in sync"),
+            "{message}"
         );
         assert_eq!(volume.health().condition, Condition::ReadOnly);
         cluster.servers[1].start().await;
@@ -140,23 +152,32 @@ fn a_volume_that_asks_for_two_copies_takes_no_write_with_one() {
 fn a_volume_opens_without_a_store_it_can_spare_and_not_without_one_it_needs() {
     env::Runtime::simulated(13).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
         healthy(&volume).await;
         cluster.servers[0].crash();
-        let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(2, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         volume.write_at(Sector(0), filled(2, 4096)).await.unwrap();
         cluster.servers[1].crash();
         cluster.servers[0].start().await;
         // Store 1 is there and does not have the last write.
-        let refused = cluster.open(3, cluster.twin.client(), None).await;
-        let told = refused.map(drop).unwrap_err().to_string();
+        let refused = cluster.open(3, cluster.meta_store.client(), None).await;
+        let message = refused.map(drop).unwrap_err().to_string();
         assert!(
-            told.contains("offline") && told.contains("store s2"),
-            "{told}"
+            message.contains("offline") && message.contains("store s2"),
+            "{message}"
         );
         cluster.servers[1].start().await;
-        let volume = cluster.open(4, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(4, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         assert_eq!(read(&volume, 0, 4096).await[0], 2);
         healthy(&volume).await;
         cluster.servers[1].crash();
@@ -165,10 +186,13 @@ fn a_volume_opens_without_a_store_it_can_spare_and_not_without_one_it_needs() {
 }
 
 #[test]
-fn a_rotten_copy_is_read_from_another_and_mended() {
+fn a_damaged_copy_is_read_from_another_and_repaired() {
     env::Runtime::simulated(14).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         volume
             .write_at(Sector(0), filled(1, 1 << 20))
             .await
@@ -188,7 +212,7 @@ fn a_rotten_copy_is_read_from_another_and_mended() {
             );
             env::sleep(Nanos::millis(50)).await;
         }
-        assert!(volume.figures().mended > 0);
+        assert!(volume.counters().read_repairs > 0);
         assert!(cluster.servers[0].book().injuries().rotten_reads > 0);
         // What is there now is right without another repair.
         healthy(&volume).await;
@@ -203,10 +227,10 @@ fn a_rotten_copy_is_read_from_another_and_mended() {
 }
 
 #[test]
-fn without_the_meta_store_io_goes_on_until_the_lease_ends_and_begins_again_by_itself() {
+fn io_without_the_meta_store_ends_with_the_lease_and_resumes_later() {
     env::Runtime::simulated(15).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let meta = cluster.twin.client();
+        let meta = cluster.meta_store.client();
         let volume = cluster.open(1, meta.clone(), None).await.unwrap();
         let fails = volume.set(|record| {
             record.on_meta_loss = OnMetaLoss::Fail;
@@ -224,8 +248,8 @@ fn without_the_meta_store_io_goes_on_until_the_lease_ends_and_begins_again_by_it
         assert_eq!(volume.health().condition, Condition::Offline);
         let buf = Buf::for_read(4096);
         let refused = volume.read(Sector(0), buf, Class::Foreground).await;
-        let told = refused.unwrap_err().to_string();
-        assert!(told.contains("cannot keep its lease"), "{told}");
+        let message = refused.unwrap_err().to_string();
+        assert!(message.contains("cannot keep its lease"), "{message}");
         meta.set_faults(Faults::default());
         env::sleep(Nanos::secs(1)).await;
         assert_eq!(read(&volume, 0, 4096).await[0], 2);
@@ -239,19 +263,22 @@ fn full_stores_are_passed_over_and_full_clusters_say_so() {
     env::Runtime::simulated(16).block_on(async {
         // Each holds a little more than one extent.
         let cluster = Cluster::new(3, 2, 1, Bytes::mib(8)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         let mut written = Vec::new();
-        let mut told = String::new();
+        let mut message = String::new();
         for at in (0..SIZE.0).step_by(1 << 20) {
             match volume.write_at(Sector(at / 512), filled(7, 1 << 20)).await {
                 Ok(()) => written.push(at),
                 Err(error) => {
-                    told = error.to_string();
+                    message = error.to_string();
                     break;
                 }
             }
         }
-        assert!(told.contains("room"), "{told} after {written:?}");
+        assert!(message.contains("room"), "{message} after {written:?}");
         // Of each store 2 MiB are kept.
         assert!(written.len() >= 3, "{written:?}");
         for at in written {
@@ -272,7 +299,7 @@ fn over_the_wire_connections_break_writers_change_and_nothing_is_lost() {
         for server in &cluster.servers {
             server.listen().await;
         }
-        let open = |node| cluster.open_over_the_wire(node, cluster.twin.client());
+        let open = |node| cluster.open_over_the_wire(node, cluster.meta_store.client());
         let volume = open(1).await.unwrap();
         for round in 0..20_u8 {
             let at = u64::from(round) * 300_000 / 512;
@@ -289,7 +316,7 @@ fn over_the_wire_connections_break_writers_change_and_nothing_is_lost() {
             );
             healthy(&volume).await;
         }
-        assert!(volume.figures().put_out > 0, "nothing broke");
+        assert!(volume.counters().isr_shrinks > 0, "nothing broke");
         let next = open(2).await.unwrap();
         let refused = volume
             .read(Sector(0), Buf::for_read(512), Class::Foreground)
@@ -306,17 +333,23 @@ fn over_the_wire_connections_break_writers_change_and_nothing_is_lost() {
 fn a_volume_that_is_dropped_keeps_its_lease_no_more() {
     env::Runtime::simulated(19).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
         let writer = cluster.record().await.writer.unwrap();
         let lease = LeaseId(writer.lease);
         env::sleep(Nanos::secs(5)).await;
-        cluster.twin.client().keep(lease).await.unwrap();
+        cluster.meta_store.client().keep(lease).await.unwrap();
         drop(volume);
         env::sleep(Nanos::secs(5)).await;
-        let kept = cluster.twin.client().keep(lease).await;
+        let kept = cluster.meta_store.client().keep(lease).await;
         assert!(matches!(kept, Err(MetaError::NoLease { .. })), "{kept:?}");
-        let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(2, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         assert_eq!(read(&volume, 0, 4096).await[0], 1);
     });
 }
@@ -325,18 +358,27 @@ fn a_volume_that_is_dropped_keeps_its_lease_no_more() {
 fn a_writer_who_crashed_is_waited_for_and_one_who_closed_is_not() {
     env::Runtime::simulated(20).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let old = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let old = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         // Its node hears nothing of what comes: it may answer what was never allocated as long as its lease lasts.
         assert_eq!(read(&old, 0, 512).await[0], 0);
         let begun = env::now();
-        let new = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        let new = cluster
+            .open(2, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         assert!(env::now().since(begun) >= Nanos::secs(2));
         new.write_at(Sector(0), filled(1, 512)).await.unwrap();
         let late = old.read(Sector(0), Buf::for_read(512), Class::Foreground);
         assert!(late.await.is_err());
         new.close().await.unwrap();
         let begun = env::now();
-        let next = cluster.open(3, cluster.twin.client(), None).await.unwrap();
+        let next = cluster
+            .open(3, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         assert!(env::now().since(begun) < Nanos::secs(1));
         assert_eq!(read(&next, 0, 512).await[0], 1);
     });
@@ -347,12 +389,18 @@ fn a_writer_who_crashed_is_waited_for_and_one_who_closed_is_not() {
 fn a_writer_whose_lease_ran_out_is_not_waited_for_once_more() {
     env::Runtime::simulated(23).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let old = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let old = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         old.write_at(Sector(0), filled(1, 512)).await.unwrap();
         sim::crash_host(host(1001));
         env::sleep(Nanos::millis(2200)).await;
         let begun = env::now();
-        let new = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        let new = cluster
+            .open(2, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         assert!(env::now().since(begun) < Nanos::millis(500));
         assert!(!cluster.record().await.writer.unwrap().waits);
         assert_eq!(read(&new, 0, 512).await[0], 1);
@@ -362,20 +410,23 @@ fn a_writer_whose_lease_ran_out_is_not_waited_for_once_more() {
 /// The first goes on, cut off. The second ends the first's lease, and crashes before its wait is over. The third finds the
 /// second's lease run out.
 #[test]
-fn whoever_takes_a_volume_from_one_who_still_waited_waits_himself() {
+fn a_writer_that_replaces_a_waiting_writer_waits_too() {
     env::Runtime::simulated(24).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let meta = cluster.twin.client();
+        let meta = cluster.meta_store.client();
         let first = cluster.open(1, meta.clone(), None).await.unwrap();
         assert_eq!(read(&first, 0, 512).await[0], 0);
-        let second = cluster.open(2, cluster.twin.client(), None);
+        let second = cluster.open(2, cluster.meta_store.client(), None);
         assert!(env::timeout(Nanos::millis(300), second).await.is_err());
         sim::crash_host(host(1002));
         assert!(cluster.record().await.writer.unwrap().waits);
         // As if the way to the meta store had been slow: when the first's lease was kept last is unknown.
         env::sleep(Nanos::millis(2200)).await;
         let begun = env::now();
-        let third = cluster.open(3, cluster.twin.client(), None).await.unwrap();
+        let third = cluster
+            .open(3, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         assert!(env::now().since(begun) >= Nanos::secs(2));
         // No writer is left to wait for, and that is known.
         assert!(!cluster.record().await.writer.unwrap().waits);
@@ -383,7 +434,10 @@ fn whoever_takes_a_volume_from_one_who_still_waited_waits_himself() {
         drop(third);
         env::sleep(Nanos::millis(2200)).await;
         let begun = env::now();
-        let next = cluster.open(4, cluster.twin.client(), None).await.unwrap();
+        let next = cluster
+            .open(4, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         assert!(env::now().since(begun) < Nanos::millis(500));
         assert_eq!(read(&next, 0, 512).await[0], 0);
     });
@@ -391,10 +445,10 @@ fn whoever_takes_a_volume_from_one_who_still_waited_waits_himself() {
 
 /// The record says another has the volume, and no node ended the lease of the one before.
 #[test]
-fn a_lease_that_nobody_ended_is_kept_no_longer_than_the_record_is_ours() {
+fn a_lease_that_was_not_ended_is_kept_only_while_the_record_is_ours() {
     env::Runtime::simulated(21).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let meta = cluster.twin.client();
+        let meta = cluster.meta_store.client();
         let volume = cluster.open(1, meta, None).await.unwrap();
         assert_eq!(read(&volume, 0, 512).await[0], 0);
         let mut record = cluster.record().await;
@@ -405,7 +459,7 @@ fn a_lease_that_nobody_ended_is_kept_no_longer_than_the_record_is_ours() {
             value: record.encode(),
             lease: None,
         };
-        let done = cluster.twin.client().txn(Vec::new(), vec![put]).await;
+        let done = cluster.meta_store.client().txn(Vec::new(), vec![put]).await;
         done.unwrap();
         env::sleep(Nanos::secs(2)).await;
         let late = volume.read(Sector(0), Buf::for_read(512), Class::Foreground);
@@ -414,7 +468,7 @@ fn a_lease_that_nobody_ended_is_kept_no_longer_than_the_record_is_ours() {
 }
 
 #[test]
-fn a_damaged_page_of_a_bitmap_puts_its_extents_in_doubt_and_keeps_nobody_out() {
+fn a_damaged_page_of_a_bitmap_leaves_its_extents_unreconciled() {
     // Where the map is read from the other store the page is not hit.
     let hit = (22..30).filter(|seed| is_hit_in_a_bitmap(*seed)).count();
     assert!(hit > 0);
@@ -424,7 +478,10 @@ fn a_damaged_page_of_a_bitmap_puts_its_extents_in_doubt_and_keeps_nobody_out() {
 fn is_hit_in_a_bitmap(seed: u64) -> bool {
     env::Runtime::simulated(seed).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
         volume.close().await.unwrap();
         let rot = Injury::Rot {
@@ -434,17 +491,23 @@ fn is_hit_in_a_bitmap(seed: u64) -> bool {
         // The first read is that of the map.
         let rule = Rule::new(rot).on(&[Op::Read]).after(1).times(1);
         cluster.servers[0].book().add(rule);
-        let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(2, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         if cluster.servers[0].book().injuries().rotten_reads == 0 {
             return false;
         }
         assert_eq!(read(&volume, 0, 4096).await[0], 1);
-        assert_eq!(volume.figures().reconciled, 1);
+        assert_eq!(volume.counters().reconciled, 1);
         volume.close().await.unwrap();
         // The page was written anew.
-        let volume = cluster.open(3, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(3, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         assert_eq!(read(&volume, 0, 4096).await[0], 1);
-        assert_eq!(volume.figures().reconciled, 0);
+        assert_eq!(volume.counters().reconciled, 0);
         true
     })
 }
@@ -453,13 +516,16 @@ fn is_hit_in_a_bitmap(seed: u64) -> bool {
 fn a_store_that_comes_back_has_the_dirty_bits_before_it_counts() {
     env::Runtime::simulated(23).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         cluster.servers[1].crash();
         volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
         cluster.servers[1].start().await;
         // Written all the time: its bit was set without store 2 and stays set.
         let mut rounds = 0;
-        while cluster.record().await.weakest < 2 {
+        while cluster.record().await.redundancy_floor < 2 {
             rounds += 1;
             assert!(rounds < 1000, "{:?}", volume.health());
             volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
@@ -476,7 +542,10 @@ fn a_store_that_comes_back_has_the_dirty_bits_before_it_counts() {
 fn what_was_never_written_is_not_allocated() {
     env::Runtime::simulated(17).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         let zeroes = Span::bytes(0, 4 << 20);
         volume
             .write_zeroes(zeroes, WriteFlags::default())

@@ -22,12 +22,12 @@ use policy::place::{Class as Priority, ClientId};
 
 use super::cluster::{Cluster, SIZE, VOLUME, host};
 use super::direct::{alike, collector};
-use crate::image::{self, snapshot_key};
-use crate::image_meta::{Images, ImagesError};
-use crate::meta::{Faults, TwinClient};
+use crate::image::records::{Images, ImagesError};
+use crate::image::tree::{self as image, snapshot_key};
+use crate::meta::{Faults, MemoryMetaClient};
 use crate::names::{ImageId, VolumeId};
 use crate::record::Name;
-use crate::volume::{Bug, Condition, User, Volume};
+use crate::volume::{Condition, Mutation, User, Volume};
 
 const BLOCK: u64 = 4096;
 const CLIENTS: u64 = 3;
@@ -179,7 +179,7 @@ impl World {
 }
 
 /// The volume as a client of this number has it: with `users` two of three have a class of their own.
-async fn seen_by(volume: &Rc<Volume>, number: u64, users: bool) -> Rc<dyn Device> {
+async fn for_user(volume: &Rc<Volume>, number: u64, users: bool) -> Rc<dyn Device> {
     if !users || number == 0 {
         return Rc::clone(volume) as _;
     }
@@ -190,7 +190,7 @@ async fn seen_by(volume: &Rc<Volume>, number: u64, users: bool) -> Rc<dyn Device
         class: Some(class),
         other: None,
     };
-    volume.seen_by(user).await
+    volume.for_user(user).await
 }
 
 /// One client of the writer `owner`, until it is stopped or the volume is gone.
@@ -339,17 +339,17 @@ async fn image_of(images: &Images, snap: &Snap) -> Result<Option<ImageId>, Strin
 /// A new volume that begins as the snapshot, if that is there.
 async fn cloned(cluster: &Cluster, world: &World, which: usize) -> Result<Option<Branch>, String> {
     let images = Images {
-        meta: cluster.twin.client(),
+        meta: cluster.meta_store.client(),
     };
     let snap = Rc::clone(&world.snaps.borrow()[which]);
     let Some(image) = image_of(&images, &snap).await? else {
         return Ok(None);
     };
     loop {
-        let told = |error: ImagesError| error.to_string();
-        let numbers = images.numbers().await.map_err(told)?;
-        let source = images.image(image).await.map_err(told)?;
-        let of = images.volume(VOLUME).await.map_err(told)?;
+        let text = |error: ImagesError| error.to_string();
+        let numbers = images.numbers().await.map_err(text)?;
+        let source = images.image(image).await.map_err(text)?;
+        let of = images.volume(VOLUME).await.map_err(text)?;
         let name = format!("c{}", numbers.record.volume)
             .parse()
             .expect("a name");
@@ -358,7 +358,7 @@ async fn cloned(cluster: &Cluster, world: &World, which: usize) -> Result<Option
         match images.change(change).await {
             Ok(()) => return Ok(Some((volume.id, world.of(&snap)))),
             Err(ImagesError::Conflict(_)) => {}
-            Err(error) => return Err(told(error)),
+            Err(error) => return Err(text(error)),
         }
     }
 }
@@ -371,14 +371,14 @@ async fn delete(cluster: &Rc<Cluster>, world: &World, which: usize) -> Result<()
     let collector = collector(cluster);
     let snap = Rc::clone(&world.snaps.borrow()[which]);
     if let Some(image) = image_of(&collector.images, &snap).await? {
-        let told = |error: ImagesError| error.to_string();
+        let text = |error: ImagesError| error.to_string();
         loop {
-            let known = collector.images.image(image).await.map_err(told)?;
+            let known = collector.images.image(image).await.map_err(text)?;
             let change = image::delete_snapshot(&known).map_err(|it| it.to_string())?;
             match collector.images.change(change).await {
                 Ok(()) => break,
                 Err(ImagesError::Conflict(_)) => {}
-                Err(error) => return Err(told(error)),
+                Err(error) => return Err(text(error)),
             }
         }
     }
@@ -420,7 +420,7 @@ async fn healthy(volume: &Volume) -> Result<(), String> {
 }
 
 /// Something goes wrong, or right again.
-async fn fault(cluster: &Cluster, meta: &TwinClient, node: u64, rng: &mut Rng) {
+async fn fault(cluster: &Cluster, meta: &MemoryMetaClient, node: u64, rng: &mut Rng) {
     let server = &cluster.servers[rng.below(cluster.servers.len() as u64) as usize];
     match rng.below(8) {
         0 | 1 if server.is_up() => server.crash(),
@@ -434,7 +434,7 @@ async fn fault(cluster: &Cluster, meta: &TwinClient, node: u64, rng: &mut Rng) {
             answers_lost: 0.3,
             requests_lost: 0.2,
             delay_most: Nanos::millis(20),
-            patience: Nanos::millis(100),
+            timeout: Nanos::millis(100),
             cut: rng.chance(0.3),
             ..Faults::default()
         }),
@@ -448,13 +448,13 @@ async fn opened(
     cluster: &Rc<Cluster>,
     id: VolumeId,
     world: &World,
-    bug: Option<Bug>,
-) -> Result<(Rc<Volume>, Rc<TwinClient>, u64), String> {
+    mutation: Option<Mutation>,
+) -> Result<(Rc<Volume>, Rc<MemoryMetaClient>, u64), String> {
     for attempt in 0..20 {
         let node = world.owner.get() + 1 + 1_000 * attempt;
-        let meta = cluster.twin.client();
+        let meta = cluster.meta_store.client();
         let (there, to) = (Rc::clone(cluster), Rc::clone(&meta));
-        match there.open_one(id, node as u16, to, bug).await {
+        match there.open_one(id, node as u16, to, mutation).await {
             Ok(volume) => return Ok((volume, meta, node)),
             Err(_) if attempt < 3 => env::sleep(Nanos::millis(300)).await,
             Err(_) => cluster.heal().await,
@@ -463,7 +463,7 @@ async fn opened(
     Err("the volume does not open although nothing is broken".to_owned())
 }
 
-async fn story(seed: u64, bug: Option<Bug>, users: bool) -> Result<(), String> {
+async fn scenario(seed: u64, mutation: Option<Mutation>, users: bool) -> Result<(), String> {
     let mut rng = Rng::from_seed(seed ^ 0x5eed);
     let copies = 2 + (seed % 2) as u8;
     let cluster = Cluster::new(4, copies, 1, Bytes::mib(128)).await;
@@ -474,14 +474,14 @@ async fn story(seed: u64, bug: Option<Bug>, users: bool) -> Result<(), String> {
     for _ in 0..rounds {
         let mut open = Vec::new();
         for (nth, (id, world)) in all.iter().enumerate() {
-            let (volume, meta, node) = opened(&cluster, *id, world, bug).await?;
+            let (volume, meta, node) = opened(&cluster, *id, world, mutation).await?;
             world.own(node);
             let home = host(1000 + node as u16);
             for number in 0..CLIENTS {
                 let (volume, world) = (Rc::clone(&volume), Rc::clone(world));
                 let rng = env::rng("client");
                 let work = async move {
-                    let volume = seen_by(&volume, number, users).await;
+                    let volume = for_user(&volume, number, users).await;
                     client(volume, world, number, node, rng).await;
                 };
                 sim::on_host(home, async { drop(env::spawn(work)) }).await;
@@ -530,7 +530,7 @@ async fn story(seed: u64, bug: Option<Bug>, users: bool) -> Result<(), String> {
     cluster.heal().await;
     let mut open = Vec::new();
     for (id, world) in &all {
-        let (volume, _, node) = opened(&cluster, *id, world, bug).await?;
+        let (volume, _, node) = opened(&cluster, *id, world, mutation).await?;
         world.own(node);
         look(&volume, world).await?;
         open.push(volume);
@@ -540,7 +540,7 @@ async fn story(seed: u64, bug: Option<Bug>, users: bool) -> Result<(), String> {
     for which in 0..snaps {
         if let Some((id, world)) = cloned(&cluster, &main, which).await? {
             world.owner.set(40_000 + which as u64);
-            let (volume, _, _) = opened(&cluster, id, &world, bug).await?;
+            let (volume, _, _) = opened(&cluster, id, &world, mutation).await?;
             look(&volume, &world).await?;
             volume.close().await.map_err(|why| why.to_string())?;
             gone(&cluster, id).await?;
@@ -568,17 +568,17 @@ async fn story(seed: u64, bug: Option<Bug>, users: bool) -> Result<(), String> {
 /// Removes a volume that no node has open.
 async fn gone(cluster: &Cluster, id: VolumeId) -> Result<(), String> {
     let images = Images {
-        meta: cluster.twin.client(),
+        meta: cluster.meta_store.client(),
     };
-    let told = |error: ImagesError| error.to_string();
-    let of = images.volume(id).await.map_err(told)?;
-    let head = images.image(of.record.head).await.map_err(told)?;
+    let text = |error: ImagesError| error.to_string();
+    let of = images.volume(id).await.map_err(text)?;
+    let head = images.image(of.record.head).await.map_err(text)?;
     let change = image::delete_volume(&of, &head, 0).map_err(|it| it.to_string())?;
-    images.change(change).await.map_err(told)
+    images.change(change).await.map_err(text)
 }
 
-fn run(seed: u64, bug: Option<Bug>) -> Result<(), String> {
-    env::Runtime::simulated(seed).block_on(story(seed, bug, false))
+fn run(seed: u64, mutation: Option<Mutation>) -> Result<(), String> {
+    env::Runtime::simulated(seed).block_on(scenario(seed, mutation, false))
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -604,57 +604,57 @@ fn nothing_that_was_answered_is_lost_or_changed_whatever_fails() {
 #[test]
 fn nothing_is_lost_or_changed_where_clients_have_classes_of_their_own() {
     for seed in 0..number("TANADA_SEEDS").unwrap_or(30) {
-        let story = story(seed, None, true);
-        if let Err(why) = env::Runtime::simulated(seed).block_on(story) {
+        let scenario = scenario(seed, None, true);
+        if let Err(why) = env::Runtime::simulated(seed).block_on(scenario) {
             panic!("seed {seed}: {why}");
         }
     }
 }
 
-/// A planted bug must be caught, or the checkers are blind. The rarest shows in one of some 400 runs.
-fn catch(bug: Bug) {
+/// A mutation must be caught, or the checkers are blind. The rarest shows in one of some 400 runs.
+fn catch(mutation: Mutation) {
     for seed in 0..3000 {
-        if let Err(why) = run(seed, Some(bug)) {
-            println!("{bug:?} caught at seed {seed}: {why}");
+        if let Err(why) = run(seed, Some(mutation)) {
+            println!("{mutation:?} caught at seed {seed}: {why}");
             return;
         }
     }
-    panic!("{bug:?} went unseen");
+    panic!("{mutation:?} went unseen");
 }
 
 #[test]
 fn an_answer_before_the_record_is_changed_is_caught() {
-    catch(Bug::AnswerBeforeSwap);
+    catch(Mutation::AnswerBeforeSwap);
 }
 
 #[test]
 fn a_read_beside_a_write_is_caught() {
-    catch(Bug::LooseRead);
+    catch(Mutation::LooseRead);
 }
 
 #[test]
 fn an_extent_that_is_not_noted_as_dirty_is_caught() {
-    catch(Bug::NoDirtyBit);
+    catch(Mutation::NoDirtyBit);
 }
 
 #[test]
 fn stores_that_are_not_sealed_are_caught() {
-    catch(Bug::NoSeal);
+    catch(Mutation::NoSeal);
 }
 
 #[test]
-fn a_snapshot_of_what_is_in_doubt_is_caught() {
-    catch(Bug::UnsettledSnapshot);
+fn a_snapshot_of_unreconciled_extents_is_caught() {
+    catch(Mutation::UnreconciledSnapshot);
 }
 
 #[test]
-fn stores_that_are_brought_nothing_of_snapshots_are_caught() {
-    catch(Bug::HeadOnlyResync);
+fn a_resync_that_leaves_out_snapshots_is_caught() {
+    catch(Mutation::HeadOnlyResync);
 }
 
 #[test]
 fn what_is_left_behind_the_end_is_caught() {
-    catch(Bug::KeepsBehind);
+    catch(Mutation::KeepsBehind);
 }
 
 #[test]
@@ -662,7 +662,7 @@ fn the_same_seed_gives_the_same_run() {
     let hash = |seed: u64| {
         let runtime = env::Runtime::simulated(seed);
         runtime
-            .block_on(story(seed, None, false))
+            .block_on(scenario(seed, None, false))
             .expect("it holds");
         runtime.trace_hash()
     };

@@ -22,15 +22,15 @@ async fn first_byte(volume: &Volume, at: u64) -> u8 {
 }
 
 #[test]
-fn an_extent_that_is_born_while_a_store_goes_out_is_counted_before_its_first_write_is_answered() {
+fn an_extent_born_while_a_store_goes_out_is_counted_before_its_answer() {
     env::Runtime::simulated(31).block_on(async {
         let cluster = Cluster::new(3, 2, 1, Bytes::mib(64)).await;
-        let meta = cluster.twin.client();
+        let meta = cluster.meta_store.client();
         let volume = cluster.open(1, meta.clone(), None).await.unwrap();
-        assert_eq!(cluster.record().await.weakest, 2);
-        // Stores 1 and 3 are chosen; 1 and 2 are the bitmap replicas, so nothing else makes `weakest` smaller.
+        assert_eq!(cluster.record().await.redundancy_floor, 2);
+        // Stores 1 and 3 are chosen; 1 and 2 are the bitmap replicas, so nothing else makes `redundancy_floor` smaller.
         let core = Rc::clone(&volume.core);
-        core.member(StoreNumber(2)).unwrap().free.set(Bytes(0));
+        core.replica(StoreNumber(2)).unwrap().free.set(Bytes(0));
         core.list_stores(&[StoreNumber(3)]).await.unwrap();
         let slow = Faults {
             delay_least: Nanos::millis(5),
@@ -38,7 +38,7 @@ fn an_extent_that_is_born_while_a_store_goes_out_is_counted_before_its_first_wri
             ..Faults::default()
         };
         meta.set_faults(slow);
-        let goes = env::spawn(async move { core.put_out(&[StoreNumber(3)]).await });
+        let goes = env::spawn(async move { core.shrink_set(&[StoreNumber(3)]).await });
         env::sleep(Nanos::millis(1)).await;
         volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
         assert!(goes.await.unwrap());
@@ -46,16 +46,19 @@ fn an_extent_that_is_born_while_a_store_goes_out_is_counted_before_its_first_wri
         let placed = volume.core.placed(0).unwrap();
         assert!(placed.stores.borrow().contains(&StoreNumber(3)));
         if record.out.contains_key(&StoreNumber(3)) {
-            assert_eq!(record.weakest, 1);
+            assert_eq!(record.redundancy_floor, 1);
         }
     });
 }
 
 #[test]
-fn dirty_bits_find_other_homes_when_all_die_together() {
+fn dirty_bits_go_to_other_stores_when_all_bitmap_replicas_die() {
     env::Runtime::simulated(32).block_on(async {
         let cluster = Cluster::new(4, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         // The bitmap replicas are 1 and 2.
         cluster.servers[0].crash();
         cluster.servers[1].crash();
@@ -67,9 +70,12 @@ fn dirty_bits_find_other_homes_when_all_die_together() {
         assert_eq!(first_byte(&volume, 0).await, 1);
         // The next opening finds what is unreconciled.
         drop(volume);
-        let volume = cluster.open(2, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(2, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         assert_eq!(first_byte(&volume, 0).await, 1);
-        assert_eq!(volume.figures().reconciled, 1);
+        assert_eq!(volume.counters().reconciled, 1);
     });
 }
 
@@ -77,7 +83,10 @@ fn dirty_bits_find_other_homes_when_all_die_together() {
 fn a_volume_is_not_opened_by_a_record_older_than_what_its_stores_have() {
     env::Runtime::simulated(34).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
         volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
         volume.close().await.unwrap();
         let name = ExtentName {
@@ -87,13 +96,16 @@ fn a_volume_is_not_opened_by_a_record_older_than_what_its_stores_have() {
         };
         let (name, node) = (name.to_string(), cluster.servers[1].node());
         let change = Change {
-            mark: Some(5000),
+            stamp: Some(5000),
             ..Change::FUA.creating()
         };
         let made = node.store().write(&name, 0, filled(9, 4096), change);
         made.await.unwrap();
-        let refused = cluster.open(2, cluster.twin.client(), None).await;
-        let told = refused.map(drop).unwrap_err().to_string();
-        assert!(told.contains("store s2") && told.contains("5000"), "{told}");
+        let refused = cluster.open(2, cluster.meta_store.client(), None).await;
+        let message = refused.map(drop).unwrap_err().to_string();
+        assert!(
+            message.contains("store s2") && message.contains("5000"),
+            "{message}"
+        );
     });
 }

@@ -10,7 +10,7 @@ use policy::place::{Class as Priority, ClientId, Permille, State};
 
 use super::cluster::{Cluster, Server};
 use super::single::{filled, healthy, read};
-use crate::volume::{Bug, Seen, User, Volume};
+use crate::volume::{Mutation, User, UserVolume, Volume};
 
 /// A user with a class of its own.
 fn user(client: u64, class: Priority) -> User {
@@ -21,19 +21,22 @@ fn user(client: u64, class: Priority) -> User {
     }
 }
 
-/// The marks of the volume's links.
+/// The tokens of the volume's connections.
 fn marks(volume: &Volume) -> Vec<u64> {
-    let members = volume.core.members.values();
-    members.map(|member| member.mark().0).collect()
+    let replicas = volume.core.replicas.values();
+    replicas.map(|replica| replica.token().0).collect()
 }
 
-/// Has the store's next link a greater mark when a change on a user's link was indeterminate?
-async fn doubt_is_remembered(bug: Option<Bug>) -> bool {
+/// Has the store's next connection a greater token when a change on a user's connection was indeterminate?
+async fn an_indeterminate_change_taints_the_store(mutation: Option<Mutation>) -> bool {
     let cluster = Cluster::new(1, 1, 1, Bytes::mib(64)).await;
-    let volume = cluster.open(1, cluster.twin.client(), bug).await.unwrap();
-    let user = volume.seen_by(user(2, Priority::High)).await;
+    let volume = cluster
+        .open(1, cluster.meta_store.client(), mutation)
+        .await
+        .unwrap();
+    let user = volume.for_user(user(2, Priority::High)).await;
     user.write_at(Sector(0), filled(1, 4096)).await.unwrap();
-    // The map is committed by then: the volume's own link has nothing to do.
+    // The map is committed by then: the volume's own connection has nothing to do.
     env::sleep(Nanos::secs(1)).await;
     let before = marks(&volume);
     // What is asked is done, and the answer is lost.
@@ -50,22 +53,27 @@ async fn doubt_is_remembered(bug: Option<Bug>) -> bool {
 }
 
 #[test]
-fn a_change_in_doubt_on_a_users_link_gives_the_stores_next_one_a_greater_mark() {
-    let remembered = |bug| env::Runtime::simulated(61).block_on(doubt_is_remembered(bug));
+fn an_indeterminate_change_of_a_client_session_raises_the_stores_token() {
+    let remembered = |mutation| {
+        env::Runtime::simulated(61).block_on(an_indeterminate_change_taints_the_store(mutation))
+    };
     assert!(remembered(None));
     assert!(
-        !remembered(Some(Bug::UsersDoubt)),
+        !remembered(Some(Mutation::UntaintedByClients)),
         "the planted bug is seen"
     );
 }
 
 #[test]
-fn a_user_does_what_the_volume_does_while_its_own_links_break_and_are_not_there() {
+fn a_user_reads_and_writes_while_its_own_connections_break_or_are_missing() {
     env::Runtime::simulated(62).block_on(async {
         let cluster = Cluster::new(3, 2, 1, Bytes::mib(64)).await;
-        let volume = cluster.open(1, cluster.twin.client(), None).await.unwrap();
-        let low = volume.seen_by(user(2, Priority::Low)).await;
-        let high = volume.seen_by(user(3, Priority::High)).await;
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
+        let low = volume.for_user(user(2, Priority::Low)).await;
+        let high = volume.for_user(user(3, Priority::High)).await;
         for round in 0..12_u8 {
             let at = u64::from(round % 3) * (4 << 20);
             low.write_at(Sector(at / 512), filled(round + 1, 65_536))
@@ -84,7 +92,7 @@ fn a_user_does_what_the_volume_does_while_its_own_links_break_and_are_not_there(
                 0 => server.crash(),
                 1 => {
                     cluster.heal().await;
-                    // Until there are links to it again a write may put a store out that counts as in sync.
+                    // Until there are connections to it again a write may put a store out that counts as in sync.
                     env::sleep(Nanos::secs(1)).await;
                     healthy(&volume).await;
                 }
@@ -100,7 +108,7 @@ fn a_user_does_what_the_volume_does_while_its_own_links_break_and_are_not_there(
     });
 }
 
-async fn read_some(user: &Seen, at: u64) {
+async fn read_some(user: &UserVolume, at: u64) {
     let buf = Buf::for_read(65_536);
     let read = user.read(Sector(at / 512), buf, Class::Foreground).await;
     assert_eq!(read.unwrap()[..], [5; 65_536]);
@@ -110,15 +118,15 @@ async fn read_some(user: &Seen, at: u64) {
 async fn done_before(class: Priority, wire: bool) -> usize {
     let cluster = Cluster::new(1, 1, 1, Bytes::mib(64)).await;
     cluster.servers[0].listen().await;
-    let meta = cluster.twin.client();
+    let meta = cluster.meta_store.client();
     let volume = match wire {
         true => cluster.open_over_the_wire(1, meta).await.unwrap(),
         false => cluster.open_here(1, meta).await.unwrap(),
     };
     let data = filled(5, 4 << 20);
     volume.write_at(Sector(0), data).await.unwrap();
-    let low = volume.seen_by(user(2, Priority::Low)).await;
-    let late = volume.seen_by(user(3, class)).await;
+    let low = volume.for_user(user(2, Priority::Low)).await;
+    let late = volume.for_user(user(3, class)).await;
     cluster.servers[0].slow(Nanos::millis(2));
     let done = Rc::new(Cell::new(0));
     let reads: Vec<_> = (0..60)
@@ -141,7 +149,7 @@ async fn done_before(class: Priority, wire: bool) -> usize {
 }
 
 #[test]
-fn a_preferred_users_reads_overtake_the_queue_of_another_user_of_the_same_volume() {
+fn a_preferred_users_reads_overtake_another_users_queue_on_one_volume() {
     for wire in [false, true] {
         let [same, normal, high] = Priority::ALL
             .map(|class| env::Runtime::simulated(63).block_on(done_before(class, wire)));
@@ -166,7 +174,7 @@ fn what_a_store_that_comes_back_lacks_is_copied_behind_what_clients_ask_for() {
         for server in &cluster.servers {
             server.listen().await;
         }
-        let meta = cluster.twin.client();
+        let meta = cluster.meta_store.client();
         let volume = cluster.open_over_the_wire(1, meta).await.unwrap();
         cluster.servers[1].crash();
         for index in 0..EXTENTS {
@@ -202,7 +210,7 @@ async fn queue_of_two(other: u32, wire: bool) -> State {
     server.crash();
     server.start().await;
     server.listen().await;
-    let meta = cluster.twin.client();
+    let meta = cluster.meta_store.client();
     let volume = match wire {
         true => cluster.open_over_the_wire(1, meta).await.unwrap(),
         false => cluster.open_here(1, meta).await.unwrap(),
@@ -215,7 +223,7 @@ async fn queue_of_two(other: u32, wire: bool) -> State {
             other: Some(Permille(other)),
             ..user(client, Priority::Normal)
         };
-        users.push(volume.seen_by(user).await);
+        users.push(volume.for_user(user).await);
     }
     server.slow(Nanos::millis(50));
     let reads = (0..20_u64).map(|nth| {

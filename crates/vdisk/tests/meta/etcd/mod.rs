@@ -114,7 +114,7 @@ fn a_server_that_is_killed_and_comes_back_costs_no_record_and_no_event() {
     }
     let server = Server::alone("http", &[]);
     let config = EtcdConfig {
-        patience: Nanos::secs(2),
+        call_timeout: Nanos::secs(2),
         ..config(&[&server.url])
     };
     let mut server = server.when_up(&config);
@@ -223,7 +223,7 @@ fn a_lost_answer_is_unknown_and_never_repeated() {
     let proxy = Proxy::to(&server);
     // The second way stays good: it must not pass for a transaction that was sent the first way.
     let both = EtcdConfig {
-        patience: Nanos::secs(3),
+        call_timeout: Nanos::secs(3),
         ..config(&[&proxy.url, &server.url])
     };
     real(async move {
@@ -275,7 +275,7 @@ fn a_lost_answer_is_unknown_and_never_repeated() {
 }
 
 #[test]
-fn nobody_there_is_unavailable_and_the_next_member_is_asked() {
+fn an_endpoint_without_a_server_is_unavailable_and_the_next_is_asked() {
     if !have_etcd() {
         return;
     }
@@ -284,7 +284,7 @@ fn nobody_there_is_unavailable_and_the_next_member_is_asked() {
     let server = server.when_up(&up);
     let dead = format!("http://127.0.0.1:{}", free_port());
     let nobody = EtcdConfig {
-        patience: Nanos::millis(800),
+        call_timeout: Nanos::millis(800),
         ..config(&[&dead])
     };
     let second = config(&[&dead, &server.url]);
@@ -344,8 +344,8 @@ fn a_watch_goes_on_over_cut_connections_and_says_what_was_compacted() {
                 other => panic!("{other:?}"),
             }
         }
-        let mut young = meta.watch("count", now).await.unwrap();
-        assert_eq!(young.next().await.unwrap().len(), 1);
+        let mut recent = meta.watch("count", now).await.unwrap();
+        assert_eq!(recent.next().await.unwrap().len(), 1);
     });
 }
 
@@ -374,7 +374,7 @@ fn tls_lets_in_those_with_a_certificate() {
             authority: certificates.pem("authority"),
             own: own.then(|| (certificates.pem("client"), certificates.pem("client-key"))),
         }),
-        patience: Nanos::secs(2),
+        call_timeout: Nanos::secs(2),
         ..config(&[&server.url])
     };
     let (with, without) = (tls(true), tls(false));

@@ -304,8 +304,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     };
     bar.begin("replaying", source.survey.requests * texts.len() as u64);
     let one = |text: &Text| {
-        let mut told = 0;
-        let progress = &mut |taken| bar.add(taken - std::mem::replace(&mut told, taken));
+        let mut shown = 0;
+        let progress = &mut |taken| bar.add(taken - std::mem::replace(&mut shown, taken));
         let fit = arguments.fit;
         run_config_text(
             &text.text, &text.name, volume, &source, fit, &replay, progress,
@@ -325,8 +325,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match arguments.json {
         true => {
             let generated = source.generated.as_deref();
-            let told = |outcome| Told { generated, outcome };
-            terminal::json(&outcomes.iter().map(told).collect::<Vec<Told<'_>>>())
+            let json = |outcome| Json { generated, outcome };
+            terminal::json(&outcomes.iter().map(json).collect::<Vec<Json<'_>>>())
         }
         false => terminal::text(&text(&outcomes, &source.name())),
     }
@@ -334,7 +334,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 /// An outcome as programs read it.
 #[derive(Serialize)]
-struct Told<'a> {
+struct Json<'a> {
     /// What the trace says of its having been generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     generated: Option<&'a str>,

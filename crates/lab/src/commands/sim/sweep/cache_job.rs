@@ -12,7 +12,7 @@ use serde::Deserialize;
 use sim::cache::{Compact, Method, Mode, Ops, Plan, Size, Unit};
 use toml::Value;
 
-use super::source::{Kept, Remarks, Source, read};
+use super::source::{Memo, Remarks, Source, read};
 
 /// So many traces are kept in memory; more seeds of a generated one than that are generated again and again.
 const TRACES: usize = 4;
@@ -20,7 +20,7 @@ const TRACES: usize = 4;
 /// Runs policies.
 pub struct CacheJob {
     /// With what there is to say of where they come from.
-    traces: Kept<(Compact, Option<String>)>,
+    traces: Memo<(Compact, Option<String>)>,
     remarks: Remarks,
 }
 
@@ -52,7 +52,7 @@ where
 impl CacheJob {
     pub fn new(remarks: Remarks) -> CacheJob {
         CacheJob {
-            traces: Kept::new(TRACES),
+            traces: Memo::new(TRACES),
             remarks,
         }
     }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use sim::run::{Fit, Layout, Outcome, Pace, Replay, Survey, WarmUp, run};
 use toml::Value;
 
-use super::source::{Kept, Remarks, Source, read};
+use super::source::{Memo, Remarks, Source, read};
 use crate::commands::sim::run as command;
 
 /// So many traces' extents are kept.
@@ -20,7 +20,7 @@ const SURVEYS: usize = 64;
 /// Replays points.
 pub struct RunJob {
     /// With what there is to say of where their requests come from.
-    surveys: Kept<(Survey, Option<String>)>,
+    surveys: Memo<(Survey, Option<String>)>,
     remarks: Remarks,
 }
 
@@ -41,7 +41,7 @@ struct Settings {
 impl RunJob {
     pub fn new(remarks: Remarks) -> RunJob {
         RunJob {
-            surveys: Kept::new(SURVEYS),
+            surveys: Memo::new(SURVEYS),
             remarks,
         }
     }

@@ -187,17 +187,17 @@ pub fn read<T: serde::de::DeserializeOwned>(settings: Table) -> anyhow::Result<T
 }
 
 /// The last few things that were worked out, by name; each is worked out once, however many ask for it at a time.
-pub struct Kept<T> {
+pub struct Memo<T> {
     room: usize,
     kept: Mutex<Vec<(String, Slot<T>)>>,
 }
 
 type Slot<T> = Arc<OnceLock<Result<Arc<T>, String>>>;
 
-impl<T> Kept<T> {
+impl<T> Memo<T> {
     /// Keeps the last `room` things.
-    pub fn new(room: usize) -> Kept<T> {
-        Kept {
+    pub fn new(room: usize) -> Memo<T> {
+        Memo {
             room,
             kept: Mutex::new(Vec::new()),
         }
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_worked_out_once_and_the_oldest_gives_way() {
-        let kept = Kept::new(2);
+        let kept = Memo::new(2);
         let worked = std::cell::RefCell::new(String::new());
         for name in ["a", "b", "a", "c", "a", "b"] {
             let thing = kept.get(name, || {

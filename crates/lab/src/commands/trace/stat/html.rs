@@ -39,21 +39,21 @@ pub fn html(all: &[Looked], command: &str) -> String {
     whole.section(Section::new("Repeat").put(repeat)).html()
 }
 
-fn large(told: &Summary) -> Facts {
+fn large(summary: &Summary) -> Facts {
     let mut facts = Facts::new()
-        .fact("requests", Unit::Number.show(told.requests as f64))
-        .fact("span", page::span(told.span_s))
-        .fact("reads", format!("{:.1} %", told.read_pct))
+        .fact("requests", Unit::Number.show(summary.requests as f64))
+        .fact("span", page::span(summary.span_s))
+        .fact("reads", format!("{:.1} %", summary.read_pct))
         .fact(
             "footprint",
-            Unit::Bytes.show(told.footprint.pages_gib * f64::from(1 << 30)),
+            Unit::Bytes.show(summary.footprint.pages_gib * f64::from(1 << 30)),
         );
-    if let Some(iops) = told.iops_mean {
+    if let Some(iops) = summary.iops_mean {
         facts = facts.fact("mean", format!("{iops} IOPS"));
     }
     facts.fact(
         "I/O in the hottest 1 %, per window",
-        page::percent(told.per_window.top1pct_share_mean),
+        page::percent(summary.per_window.top1pct_share_mean),
     )
 }
 
@@ -73,45 +73,50 @@ fn side_by_side(all: &[Looked]) -> Table {
         ],
     );
     for one in all {
-        let told = &one.summary;
+        let summary = &one.summary;
         let share = |share: Option<f64>| match share {
             Some(share) => Cell::of(share, &Unit::Share),
             None => Cell::none(),
         };
         table = table.row([
             Cell::from(one.file.as_str()),
-            Cell::from(told.requests),
-            Cell::of(told.span_s, &Unit::Seconds),
-            share(Some(told.read_pct / 100.0)),
-            Cell::of(told.mean_size as f64, &Unit::Bytes),
-            told.iops_mean
+            Cell::from(summary.requests),
+            Cell::of(summary.span_s, &Unit::Seconds),
+            share(Some(summary.read_pct / 100.0)),
+            Cell::of(summary.mean_size as f64, &Unit::Bytes),
+            summary
+                .iops_mean
                 .map_or_else(Cell::none, |iops| Cell::of(iops, &Unit::PerSecond)),
-            Cell::of(told.footprint.pages_gib * f64::from(1 << 30), &Unit::Bytes),
+            Cell::of(
+                summary.footprint.pages_gib * f64::from(1 << 30),
+                &Unit::Bytes,
+            ),
             share(
-                told.sequentiality
+                summary
+                    .sequentiality
                     .as_ref()
                     .map(|order| order.streams_pct / 100.0),
             ),
-            share(told.per_window.top1pct_share_mean),
+            share(summary.per_window.top1pct_share_mean),
         ]);
     }
     table
 }
 
 fn sections(one: &Looked, prefix: &str) -> Vec<Section> {
-    let told = &one.summary;
+    let summary = &one.summary;
     let titled = |title: &str| Section::new(format!("{prefix}{title}"));
     let mut overview = Table::new("What is in it", ["figure", "value"]).fixed();
     for (name, text) in page::facts(one) {
         overview = overview.row([Cell::from(name), Cell::from(text)]);
     }
     let mut load = titled("Load over time")
-        .put(rates(told))
-        .put(bandwidth(told));
-    if told.heat.devices_left_out > 0 {
+        .put(rates(summary))
+        .put(bandwidth(summary));
+    if summary.heat.devices_left_out > 0 {
         let note = format!(
             "{} devices are not in the heat maps",
-            told.heat.devices_left_out
+            summary.heat.devices_left_out
         );
         load = load.put(Note::new(note));
     }
@@ -119,7 +124,7 @@ fn sections(one: &Looked, prefix: &str) -> Vec<Section> {
         load = load.put(map);
     }
     let mut hot = Table::new("The life of hot spots", ["what", "found"]).fixed();
-    for (name, text) in page::hot_spots(&told.per_window) {
+    for (name, text) in page::hot_spots(&summary.per_window) {
         hot = hot.row([Cell::from(name), Cell::from(text)]);
     }
     let mut shares = Table::new(
@@ -127,25 +132,27 @@ fn sections(one: &Looked, prefix: &str) -> Vec<Section> {
         ["regions", "whole trace", "windows, mean", "windows, median"],
     )
     .fixed();
-    for row in page::hottest(told) {
+    for row in page::hottest(summary) {
         shares = shares.row(row);
     }
     let about = format!(
         "Regions of {}, windows of {} s; {} windows have {} or more reads and writes.",
-        size(told.region_bytes),
-        told.window_s,
-        told.per_window.windows_busy,
-        told.min_io
+        size(summary.region_bytes),
+        summary.window_s,
+        summary.per_window.windows_busy,
+        summary.min_io
     );
     let mut concentration = titled("Concentration").text(about).put(shares).put(hot);
-    if !told.windows.is_empty() {
-        concentration = concentration.put(per_window(told));
+    if !summary.windows.is_empty() {
+        concentration = concentration.put(per_window(summary));
     }
     vec![
         titled("Overview").put(overview),
         load,
         concentration,
-        titled("Sizes").put(size_table(told)).put(top_sizes(told)),
+        titled("Sizes")
+            .put(size_table(summary))
+            .put(top_sizes(summary)),
     ]
 }
 
@@ -153,8 +160,8 @@ fn time_axis() -> Axis {
     Axis::new("time", Unit::Seconds)
 }
 
-fn rates(told: &Summary) -> Chart {
-    let seconds = told.series.bar_ms as f64 / 1e3;
+fn rates(summary: &Summary) -> Chart {
+    let seconds = summary.series.bar_ms as f64 / 1e3;
     let curve = |name: &str, counts: &[u64]| {
         let points = counts.iter().enumerate();
         let points = points.map(|(bar, &n)| (bar as f64 * seconds, n as f64 / seconds));
@@ -165,17 +172,17 @@ fn rates(told: &Summary) -> Chart {
         time_axis(),
         Axis::new("per second", Unit::PerSecond),
     )
-    .series(curve("reads", &told.series.reads))
-    .series(curve("writes", &told.series.writes))
+    .series(curve("reads", &summary.series.reads))
+    .series(curve("writes", &summary.series.writes))
     .wide();
-    if told.series.others.iter().any(|&n| n > 0) {
-        chart = chart.series(curve("discards and flushes", &told.series.others));
+    if summary.series.others.iter().any(|&n| n > 0) {
+        chart = chart.series(curve("discards and flushes", &summary.series.others));
     }
     chart
 }
 
-fn bandwidth(told: &Summary) -> Chart {
-    let seconds = told.series.bar_ms as f64 / 1e3;
+fn bandwidth(summary: &Summary) -> Chart {
+    let seconds = summary.series.bar_ms as f64 / 1e3;
     let curve = |name: &str, bytes: &[u64]| {
         let points = bytes.iter().enumerate();
         let points = points.map(|(bar, &n)| (bar as f64 * seconds, n as f64 / seconds));
@@ -186,19 +193,19 @@ fn bandwidth(told: &Summary) -> Chart {
         time_axis(),
         Axis::new("bandwidth", Unit::BytesPerSecond),
     )
-    .series(curve("read", &told.series.read_bytes))
-    .series(curve("written", &told.series.write_bytes))
+    .series(curve("read", &summary.series.read_bytes))
+    .series(curve("written", &summary.series.write_bytes))
     .wide()
 }
 
 /// Maps of the busiest devices.
 fn maps(one: &Looked) -> Vec<HeatMap> {
     const MAPS: usize = 4;
-    let told = &one.summary;
-    let busiest = told.per_device.iter().take(MAPS);
+    let summary = &one.summary;
+    let busiest = summary.per_device.iter().take(MAPS);
     busiest
         .filter_map(|disk| {
-            let rows: Vec<_> = told
+            let rows: Vec<_> = summary
                 .heat
                 .rows
                 .iter()
@@ -212,12 +219,12 @@ fn maps(one: &Looked) -> Vec<HeatMap> {
                         .collect()
                 })
                 .collect();
-            let title = match told.devices {
+            let title = match summary.devices {
                 1 => "Where the I/O begins".to_owned(),
                 _ => format!("Where the I/O of device {} begins", disk.device),
             };
-            let seconds = told.heat.bar_ms as f64 / 1e3 * columns as f64;
-            let top = told.heat.row_bytes as f64 * rows.len() as f64;
+            let seconds = summary.heat.bar_ms as f64 / 1e3 * columns as f64;
+            let top = summary.heat.row_bytes as f64 * rows.len() as f64;
             Some(HeatMap::new(
                 title,
                 "reads and writes",
@@ -229,10 +236,10 @@ fn maps(one: &Looked) -> Vec<HeatMap> {
         .collect()
 }
 
-fn per_window(told: &Summary) -> Chart {
+fn per_window(summary: &Summary) -> Chart {
     let curve = |name: &str, share: fn(&trace::stat::WindowShare) -> f64| {
-        let points = told.windows.iter();
-        let points = points.map(|one| (one.window as f64 * told.window_s, share(one)));
+        let points = summary.windows.iter();
+        let points = points.map(|one| (one.window as f64 * summary.window_s, share(one)));
         Series::new(name, points)
     };
     Chart::new(
@@ -245,7 +252,7 @@ fn per_window(told: &Summary) -> Chart {
     .wide()
 }
 
-fn size_table(told: &Summary) -> Table {
+fn size_table(summary: &Summary) -> Table {
     let mut table = Table::new(
         "Sizes of reads and writes",
         [
@@ -254,9 +261,9 @@ fn size_table(told: &Summary) -> Table {
     )
     .fixed();
     let rows: [(&str, &Option<SizeFigures>); 3] = [
-        ("reads", &told.sizes.read),
-        ("writes", &told.sizes.write),
-        ("both", &told.sizes.all),
+        ("reads", &summary.sizes.read),
+        ("writes", &summary.sizes.write),
+        ("both", &summary.sizes.all),
     ];
     for (name, figures) in rows {
         if let Some(of) = figures {
@@ -272,9 +279,9 @@ fn size_table(told: &Summary) -> Table {
     table
 }
 
-fn top_sizes(told: &Summary) -> Table {
+fn top_sizes(summary: &Summary) -> Table {
     let mut table = Table::new("Most frequent sizes", ["size", "requests", "share"]);
-    for one in &told.sizes.top {
+    for one in &summary.sizes.top {
         table = table.row([
             Cell::of(one.size as f64, &Unit::Bytes),
             Cell::from(one.requests),

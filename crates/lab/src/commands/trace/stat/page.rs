@@ -32,20 +32,20 @@ pub fn page(one: &Looked, width: usize) -> String {
 
 /// What is said in one line each.
 pub fn facts(one: &Looked) -> Vec<(&'static str, String)> {
-    let told = &one.summary;
-    let ops = &told.ops;
+    let summary = &one.summary;
+    let ops = &summary.ops;
     let mut facts = vec![(
         "requests",
         format!(
             "{} in {} on {}",
-            told.requests,
-            span(told.span_s),
-            several(told.devices, "device")
+            summary.requests,
+            span(summary.span_s),
+            several(summary.devices, "device")
         ),
     )];
     let mut mix = format!(
         "{} reads ({} % of I/O, {} % of bytes), {} writes",
-        ops.read.requests, told.read_pct, told.read_bytes_pct, ops.write.requests
+        ops.read.requests, summary.read_pct, summary.read_bytes_pct, ops.write.requests
     );
     for (op, name) in [(ops.discard, "discards"), (ops.flush, "flushes")] {
         if op.requests > 0 {
@@ -53,16 +53,16 @@ pub fn facts(one: &Looked) -> Vec<(&'static str, String)> {
         }
     }
     facts.push(("mix", mix));
-    if let (Some(mean), Some(peak)) = (told.iops_mean, told.iops_peak_minute) {
+    if let (Some(mean), Some(peak)) = (summary.iops_mean, summary.iops_peak_minute) {
         let text = format!(
             "{mean} IOPS on average, {peak} in the busiest minute, {} in the busiest second",
-            told.iops_peak_second
+            summary.iops_peak_second
         );
         facts.push(("load", text));
     }
     if let (Some(mean), Some(peak)) = (
-        told.bytes_per_second_mean,
-        told.bytes_per_second_peak_minute,
+        summary.bytes_per_second_mean,
+        summary.bytes_per_second_peak_minute,
     ) {
         let text = format!(
             "{} MB/s on average, {} in the busiest minute",
@@ -71,7 +71,7 @@ pub fn facts(one: &Looked) -> Vec<(&'static str, String)> {
         );
         facts.push(("bandwidth", text));
     }
-    if let Some(gaps) = &told.interarrival {
+    if let Some(gaps) = &summary.interarrival {
         let mut text = format!(
             "{} ms on average, median {}, 99 % up to {}, longest {}",
             gaps.mean_ms, gaps.p50_ms, gaps.p99_ms, gaps.max_ms
@@ -83,10 +83,10 @@ pub fn facts(one: &Looked) -> Vec<(&'static str, String)> {
     }
     let text = format!(
         "{} GiB to the highest byte, {} GiB between lowest and highest",
-        told.max_offset_gib, told.address_span_gib
+        summary.max_offset_gib, summary.address_span_gib
     );
     facts.push(("addresses", text));
-    let print = &told.footprint;
+    let print = &summary.footprint;
     let text = format!(
         "{}{:.3} GiB in pages of 4 KiB ({:.3} read, {:.3} written), {} GiB in MiB; {} of {} regions",
         if print.exact { "" } else { "at least " },
@@ -94,16 +94,16 @@ pub fn facts(one: &Looked) -> Vec<(&'static str, String)> {
         print.read_gib,
         print.written_gib,
         print.mib_gib,
-        told.regions_touched,
-        told.regions_total
+        summary.regions_touched,
+        summary.regions_total
     );
     facts.push(("footprint", text));
     let text = format!(
         "{} % of I/O begins and ends on 4 KiB, {} % begins there",
-        told.aligned_4kib_pct, told.offset_aligned_4kib_pct
+        summary.aligned_4kib_pct, summary.offset_aligned_4kib_pct
     );
     facts.push(("alignment", text));
-    if let Some(order) = &told.sequentiality {
+    if let Some(order) = &summary.sequentiality {
         let text = format!(
             "{} % start where the last one ended, {} % where one of 32 streams did; runs of {} \
              on average, {} at most",
@@ -156,7 +156,7 @@ fn wrapped(name: &str, text: &str, width: usize) -> String {
     all
 }
 
-fn sizes(told: &Summary, width: usize) -> String {
+fn sizes(summary: &Summary, width: usize) -> String {
     let row = |name: &str, of: &Option<SizeFigures>| {
         of.as_ref().map(|of| {
             let figures = [of.mean, of.min, of.p50, of.p90, of.p99, of.max].map(size);
@@ -166,16 +166,16 @@ fn sizes(told: &Summary, width: usize) -> String {
         })
     };
     let rows: Vec<Vec<String>> = [
-        row("reads", &told.sizes.read),
-        row("writes", &told.sizes.write),
-        row("both", &told.sizes.all),
+        row("reads", &summary.sizes.read),
+        row("writes", &summary.sizes.write),
+        row("both", &summary.sizes.all),
     ]
     .into_iter()
     .flatten()
     .collect();
     let head = ["", "COUNT", "MEAN", "MIN", "50 %", "90 %", "99 %", "MAX"];
     let mut text = table(&head, &rows);
-    let top: Vec<String> = told
+    let top: Vec<String> = summary
         .sizes
         .top
         .iter()
@@ -194,8 +194,8 @@ pub fn percent(share: Option<f64>) -> String {
 }
 
 /// How much of the I/O the hottest regions take: what, whole trace, mean, median.
-pub fn hottest(told: &Summary) -> Vec<Vec<String>> {
-    let windows = &told.per_window;
+pub fn hottest(summary: &Summary) -> Vec<Vec<String>> {
+    let windows = &summary.per_window;
     let row = |what: &str, regions: u64, whole, mean, median| {
         let regions = match regions {
             0 => String::new(),
@@ -212,14 +212,14 @@ pub fn hottest(told: &Summary) -> Vec<Vec<String>> {
         row(
             "1 %",
             windows.top_regions,
-            told.whole_trace_top1pct_share,
+            summary.whole_trace_top1pct_share,
             windows.top1pct_share_mean,
             windows.top1pct_share_p50,
         ),
         row(
             "10 %",
             windows.top10pct_regions,
-            told.whole_trace_top10pct_share,
+            summary.whole_trace_top10pct_share,
             windows.top10pct_share_mean,
             windows.top10pct_share_p50,
         ),
@@ -270,21 +270,21 @@ pub fn hot_spots(windows: &Concentration) -> Vec<(&'static str, String)> {
     facts
 }
 
-fn concentration(told: &Summary, width: usize) -> String {
-    let windows = &told.per_window;
+fn concentration(summary: &Summary, width: usize) -> String {
+    let windows = &summary.per_window;
     let mut text = format!(
         "Concentration: regions of {}, {} busy {} of {} s\n",
-        size(told.region_bytes),
+        size(summary.region_bytes),
         windows.windows_busy,
         if windows.windows_busy == 1 {
             "window"
         } else {
             "windows"
         },
-        told.window_s
+        summary.window_s
     );
     let head = ["SHARE OF I/O", "WHOLE TRACE", "WINDOWS, MEAN", "MEDIAN"];
-    text.push_str(&table(&head, &hottest(told)));
+    text.push_str(&table(&head, &hottest(summary)));
     for (name, fact) in hot_spots(windows) {
         text.push_str(&wrapped(name, &fact, width));
     }
@@ -334,21 +334,21 @@ pub fn devices(one: &Looked) -> String {
 }
 
 /// Requests per second: (seconds per value, values).
-pub fn iops(told: &Summary) -> (f64, Vec<f64>) {
-    if told.iops_per_minute.len() >= MINUTES_MIN {
-        let seconds = told.minute_s as f64;
-        let values = told.iops_per_minute.iter();
+pub fn iops(summary: &Summary) -> (f64, Vec<f64>) {
+    if summary.iops_per_minute.len() >= MINUTES_MIN {
+        let seconds = summary.minute_s as f64;
+        let values = summary.iops_per_minute.iter();
         return (seconds, values.map(|&n| n as f64 / seconds).collect());
     }
-    let seconds = told.series.bar_ms as f64 / 1e3;
-    let series = &told.series;
+    let seconds = summary.series.bar_ms as f64 / 1e3;
+    let series = &summary.series;
     let bars = series.reads.iter().zip(&series.writes).zip(&series.others);
     let values = bars.map(|((reads, writes), others)| (reads + writes + others) as f64 / seconds);
     (seconds, values.collect())
 }
 
-fn load(told: &Summary, width: usize) -> String {
-    let (seconds, values) = iops(told);
+fn load(summary: &Summary, width: usize) -> String {
+    let (seconds, values) = iops(summary);
     let (bars, joined) = chart(&values, width);
     let each = match joined {
         1 => format!("a bar: {}", span(seconds)),
@@ -357,14 +357,14 @@ fn load(told: &Summary, width: usize) -> String {
     format!("IOPS over time ({each})\n{bars}")
 }
 
-fn heat_map(told: &Summary, width: usize) -> String {
-    let (map, column_ms) = heat(&told.heat, HEAT_ROWS, width);
+fn heat_map(summary: &Summary, width: usize) -> String {
+    let (map, column_ms) = heat(&summary.heat, HEAT_ROWS, width);
     let mut text = format!(
         "Where, when (a column: {}; darker is more)\n{map}",
         span(column_ms as f64 / 1e3)
     );
-    if told.heat.devices_left_out > 0 {
-        let left_out = several(told.heat.devices_left_out, "device");
+    if summary.heat.devices_left_out > 0 {
+        let left_out = several(summary.heat.devices_left_out, "device");
         text.push_str(&format!("{left_out} not shown\n"));
     }
     text

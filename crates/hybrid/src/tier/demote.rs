@@ -1,0 +1,260 @@
+//! How an extent is demoted: clean pages are dropped, dirty ones destaged first.
+//!
+//! ```text
+//! Fast -> Demoting: nothing new is copied to it, writes go past
+//!    -> drop clean pages -> a round of the cleaner over the dirty ones -> drop those -> ... -> Slow
+//! ```
+//!
+//! Rounds are the cleaner's: map entry durable first, slow device flushed before "clean".
+//!
+//! Always true:
+//! 1. A dirty page leaves the fast device only after it was destaged and the slow device was flushed.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use base::{Bytes, Nanos};
+use device::DeviceError;
+use policy::tier::Way;
+
+use crate::cache::{Cache, count};
+use crate::destage::Run;
+use crate::engine::Inner;
+use crate::label::PAGE;
+use crate::locks::Mode as Lock;
+use crate::tier::{CopyBack, MoveEnd, Place};
+
+/// Pages destaged in one round at most.
+const ROUND_PAGES: usize = 1024;
+/// Clean pages dropped at a time; others have their turn between.
+const DROP_PAGES: u64 = 4096;
+/// After so many rounds in which users were faster, they have to wait for one.
+const ROUNDS_BEFORE_LOCK: u32 = 8;
+/// After a failed round.
+const FAILURE_REST: Nanos = Nanos::secs(1);
+
+impl Inner {
+    /// `extent`, which is fast, begins to be demoted.
+    pub(crate) fn demote(&self, cache: &Rc<Cache>, extent: u32) {
+        let tier = &cache.tier;
+        self.begin_demoting(cache, extent);
+        let pages = tier.table.borrow().pages_of(extent);
+        // What is longer is left to the task.
+        if pages.end - pages.start <= DROP_PAGES {
+            self.drop_unneeded(cache, pages);
+            self.note_emptied(cache, extent);
+        }
+        tier.demote_work.notify_all();
+    }
+
+    /// `extent`, which is fast, is demoting from now on.
+    pub(crate) fn begin_demoting(&self, cache: &Rc<Cache>, extent: u32) {
+        let tier = &cache.tier;
+        self.forget_jobs(cache, extent);
+        tier.table.borrow_mut().demote(extent);
+        cache.note_extent();
+        self.update_pin(cache, extent);
+        let pages = tier.table.borrow().pages_of(extent);
+        cache.cancel_fills(pages.start, pages.end);
+    }
+
+    /// Drops what need not be destaged.
+    fn drop_unneeded(&self, cache: &Cache, pages: Range<u64>) {
+        #[cfg(test)]
+        if cache.planted(crate::cache::Mutation::RecordFirst) {
+            return pages.for_each(|page| cache.unmap_page(page));
+        }
+        if self.settings.borrow().tier.copy_back != CopyBack::All {
+            self.drop_clean(cache, pages);
+        }
+    }
+
+    /// Calls `drop` with the pages of `extent` while it is demoting, some at a time.
+    async fn by_turns(&self, cache: &Cache, extent: u32, drop: impl Fn(Range<u64>)) {
+        let pages = cache.tier.table.borrow().pages_of(extent);
+        for first in pages.clone().step_by(DROP_PAGES as usize) {
+            if first > pages.start {
+                env::yield_now().await;
+            }
+            let is_demoting = cache.tier.table.borrow().place(extent) == Place::Demoting;
+            if !is_demoting || cache.stopped.get() || !cache.is_running() {
+                return;
+            }
+            drop(first..(first + DROP_PAGES).min(pages.end));
+        }
+    }
+
+    /// Drops the clean pages of `extent`, which is demoting; where nothing is copied back, all of them.
+    pub(crate) async fn drop_all_clean(&self, cache: &Cache, extent: u32) {
+        self.by_turns(cache, extent, |pages| self.drop_clean(cache, pages))
+            .await;
+    }
+
+    fn drop_clean(&self, cache: &Cache, pages: Range<u64>) {
+        let copy_back = self.settings.borrow().tier.copy_back;
+        if cache.map.borrow().resident_in(pages.start, pages.end) == 0 {
+            return;
+        }
+        let mut dropped = 0;
+        for page in pages {
+            let entry = cache.map.borrow().get(page);
+            let goes = entry.is_some_and(|entry| !entry.dirty || copy_back == CopyBack::Nothing);
+            if goes {
+                cache.unmap_page(page);
+                dropped += PAGE;
+            }
+        }
+        count(&cache.tier.counts.bytes_dropped, dropped);
+    }
+
+    /// If no page of the demoting `extent` is left, it is demoted. Its room is free then.
+    pub(crate) fn note_emptied(&self, cache: &Cache, extent: u32) -> bool {
+        let tier = &cache.tier;
+        let (pages, region) = {
+            let table = tier.table.borrow();
+            (table.pages_of(extent), table.region_of(extent))
+        };
+        if cache.map.borrow().resident_in(pages.start, pages.end) > 0 {
+            return false;
+        }
+        tier.table.borrow_mut().emptied(extent);
+        cache.note_extent();
+        self.update_pin(cache, extent);
+        cache.set_held_pages(tier.table.borrow().reserved());
+        tier.jobs.borrow_mut().make_hope();
+        let table = tier.table.borrow();
+        let left = table
+            .extents_of(region)
+            .any(|extent| table.place(extent) != Place::Slow && !table.wants(extent));
+        let mut stats = tier.stats.borrow_mut();
+        if !left && stats.way_of(region) == Some(Way::Down) {
+            stats.end_move(env::now(), region, MoveEnd::Done);
+        }
+        tier.promote_work.notify_all();
+        true
+    }
+
+    /// The task that empties demoting extents.
+    pub(crate) async fn demote_loop(self: Rc<Self>, cache: Rc<Cache>) {
+        let tier = Rc::clone(&cache.tier);
+        let mut in_vain = 0;
+        while !cache.stopped.get() && cache.is_running() {
+            let work = tier.demote_work.wait();
+            let demoting: Vec<u32> = {
+                let table = tier.table.borrow();
+                // The published mover has a pace of its own.
+                let ours = |extent: &u32| {
+                    let pages = table.pages_of(*extent);
+                    !tier.published.moves(pages.start, pages.end)
+                };
+                table.demoting().filter(ours).collect()
+            };
+            if demoting.is_empty() {
+                work.await;
+                continue;
+            }
+            match self
+                .demote_round(&cache, &demoting, in_vain >= ROUNDS_BEFORE_LOCK)
+                .await
+            {
+                Ok(0) => {
+                    in_vain += 1;
+                    env::sleep(Nanos::millis(1)).await;
+                }
+                Ok(_) => in_vain = 0,
+                Err(error) => {
+                    tracing::error!(volume = %self.name, %error, "a region could not be demoted");
+                    env::sleep(FAILURE_REST).await;
+                }
+            }
+        }
+    }
+
+    /// One round over the demoting extents. Returns how many pages left the fast device.
+    async fn demote_round(
+        &self,
+        cache: &Rc<Cache>,
+        demoting: &[u32],
+        locked: bool,
+    ) -> Result<u64, DeviceError> {
+        let tier = &cache.tier;
+        let mut gone = 0;
+        for extent in demoting {
+            if tier.table.borrow().place(*extent) == Place::Demoting {
+                let before = tier.counts.bytes_dropped.get();
+                self.by_turns(cache, *extent, |pages| self.drop_unneeded(cache, pages))
+                    .await;
+                gone += (tier.counts.bytes_dropped.get() - before) / PAGE;
+                // Others had their turn meanwhile.
+                if tier.table.borrow().place(*extent) == Place::Demoting {
+                    gone += u64::from(self.note_emptied(cache, *extent));
+                }
+            }
+        }
+        let runs = self.pick_demoting(cache, demoting);
+        if runs.is_empty() {
+            return Ok(gone.max(1));
+        }
+        let pages: u64 = runs.iter().map(|run| run.end() - run.first).sum();
+        self.pace(cache, Bytes(pages * PAGE)).await;
+        // Users who write a page as fast as it is destaged would keep it for ever: they wait for this one round.
+        let mut held = Vec::new();
+        if locked {
+            for run in &runs {
+                held.push(
+                    self.locks
+                        .acquire(run.first, run.end(), Lock::EXCLUSIVE)
+                        .await,
+                );
+            }
+        }
+        let done = self.destage_runs(cache, &runs, locked).await?;
+        for page in done {
+            let entry = cache.map.borrow().get(page);
+            let extent = tier.table.borrow().extent_of(page);
+            let is_demoting = tier.table.borrow().place(extent) == Place::Demoting;
+            if is_demoting && entry.is_some_and(|entry| !entry.dirty) {
+                cache.unmap_page(page);
+                count(&tier.counts.bytes_demoted, PAGE);
+                let region = tier.table.borrow().region_of(extent);
+                tier.stats.borrow_mut().copied(region, Bytes(PAGE));
+                gone += 1;
+            }
+        }
+        for extent in demoting {
+            if tier.table.borrow().place(*extent) == Place::Demoting {
+                self.note_emptied(cache, *extent);
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Dirty pages of demoting extents, in address order, as runs of neighbours.
+    fn pick_demoting(&self, cache: &Cache, demoting: &[u32]) -> Vec<Run> {
+        let run_max = self.run_max(cache);
+        let all = self.settings.borrow().tier.copy_back == CopyBack::All;
+        let (map, table) = (cache.map.borrow(), cache.tier.table.borrow());
+        let mut runs: Vec<Run> = Vec::new();
+        let mut chosen = 0;
+        for extent in demoting {
+            let pages = table.pages_of(*extent);
+            let mut left = map.resident_in(pages.start, pages.end);
+            if table.place(*extent) != Place::Demoting {
+                continue;
+            }
+            for page in pages {
+                if left == 0 || chosen >= ROUND_PAGES {
+                    break;
+                }
+                let Some(entry) = map.get(page) else { continue };
+                left -= 1;
+                if !all && !entry.dirty {
+                    continue;
+                }
+                chosen += 1;
+                Run::add(&mut runs, page, entry, run_max);
+            }
+        }
+        runs
+    }
+}

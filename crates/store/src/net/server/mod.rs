@@ -1,0 +1,306 @@
+//! Which clients may come in to a store over the network, how much may they hold, and how do they all leave?
+//!
+//! ```text
+//! Listener -> accept -> Connection: hello, credentials (a deadline for both) -> requests -> leave
+//!                          ^ watched: a peer that stalls in a message, leaves answers unread or goes silent is cut
+//! ```
+//!
+//! Always true:
+//! 1. What requests hold stays below the server's limit plus a small allowance for each connection, and what those of
+//!    one session hold below the memory its manager gives it, whatever clients send or refuse to read. One request alone
+//!    may hold more than its session's memory, never more than `data_max`.
+//! 2. A connection that holds something gets more only up to an equal part of the limit among those let in; peers that stall are cut sooner
+//!    while others wait for memory.
+//! 3. With nothing held a connection never waits for others to make a request within its allowance.
+//! 4. No client comes in without credentials, unless the manager was opened so, and then only from this very machine.
+//! 5. After `drain` the store has no request of this server left.
+
+mod connection;
+mod figures;
+mod requests;
+
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use base::{Bytes, Nanos};
+use env::net::{Address, ConnectionSet, Listener, Member, Stream};
+use env::sync::Semaphore;
+
+use crate::net::wire::{DATA_MAX, NodeKey};
+use crate::qos::manager::Manager;
+use connection::Connection;
+pub use figures::{ConnectionFigures, Counters};
+
+/// How much a server takes on, and how long it waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once. One more takes the place of the oldest that is not let in yet, or is turned away.
+    pub connections: usize,
+    /// Connections at once of one host; those by Unix sockets count as none's.
+    pub connections_per_host: usize,
+    /// Longest data of one frame, either way.
+    pub data_max: Bytes,
+    /// Requests of one connection begun and not answered; beyond them it is not read from.
+    pub requests_per_connection: u32,
+    /// Bytes of each connection that never wait for others.
+    pub allowance: Bytes,
+    /// Bytes of all connections together beyond their allowances; at least one longest request.
+    pub bytes: Bytes,
+    /// Time for hello and credentials.
+    pub opening: Nanos,
+    /// How long a peer may stall in the middle of a message, or leave an answer unread.
+    pub stall: Nanos,
+    /// The same while others wait for memory of the server.
+    pub hurried_stall: Nanos,
+    /// How long a peer may say nothing with nothing under way.
+    pub idle: Nanos,
+    /// Slowest pace of long data, in bytes per second, either way.
+    pub rate_min_bytes_per_second: u64,
+    /// The same while others wait for memory of the server.
+    pub hurried_rate_min_bytes_per_second: u64,
+    /// How long a peer may take to hang up after the last answer.
+    pub linger: Nanos,
+    /// How long `drain` waits for answers to be read before it cuts connections.
+    pub drain: Nanos,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 1024,
+            connections_per_host: 512,
+            data_max: Bytes::mib(16),
+            requests_per_connection: 256,
+            allowance: Bytes::kib(64),
+            bytes: Bytes::mib(256),
+            opening: Nanos::secs(10),
+            stall: Nanos::secs(30),
+            hurried_stall: Nanos::secs(2),
+            idle: Nanos::secs(120),
+            rate_min_bytes_per_second: 64 << 10,
+            hurried_rate_min_bytes_per_second: 1 << 20,
+            linger: Nanos::secs(1),
+            drain: Nanos::secs(30),
+        }
+    }
+}
+
+impl Limits {
+    /// The nearest limits the server can keep.
+    fn workable(mut self) -> Limits {
+        self.connections = self.connections.max(1);
+        self.connections_per_host = self.connections_per_host.clamp(1, self.connections);
+        self.data_max = Bytes(self.data_max.0.clamp(64 << 10, u64::from(DATA_MAX)));
+        self.requests_per_connection = self.requests_per_connection.max(1);
+        let longest = self.data_max.0 + requests::SMALL;
+        self.bytes = self.bytes.max(Bytes(longest.max(requests::LARGE)));
+        self.idle = self.idle.max(Nanos::secs(1));
+        self
+    }
+}
+
+/// Why a server does not listen somewhere.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Any client that reaches this address could change everything.
+    #[error(
+        "cannot serve {store} at {address}: the store takes clients without credentials, and this address can be \
+         reached from other machines; listen on 127.0.0.1, ::1 or unix:/path, or set a node key and take only clients \
+         with credentials"
+    )]
+    Exposed {
+        /// The store's name.
+        store: String,
+        /// Where it was to listen.
+        address: Address,
+    },
+    /// The server is shutting down.
+    #[error("cannot serve {store} at {address}: the server is shutting down")]
+    Draining {
+        /// The store's name.
+        store: String,
+        /// Where it was to listen.
+        address: Address,
+    },
+}
+
+/// Can only this machine reach the address?
+fn is_local(address: &Address) -> bool {
+    match address {
+        Address::Tcp(socket) => socket.ip().to_canonical().is_loopback(),
+        Address::Unix(_) => true,
+    }
+}
+
+/// Totals of connections that are gone, and of the server's life.
+#[derive(Clone, Copy, Default)]
+struct Totals {
+    not_let_in: u64,
+    violations: u64,
+    held: u64,
+    held_max: u64,
+    gone: connection::Counts,
+}
+
+/// Serves a manager to clients. Lives on the manager's thread; see the module's head.
+///
+/// # Example
+/// ```
+/// use base::{Bytes, View};
+/// use store::net::client::{Client, Credentials};
+/// use policy::share::{BytesPerSec, Costs};
+/// use store::qos::manager::{Manager, ManagerOptions};
+/// use store::net::server::{Limits, Server};
+/// use store::{Change, Settings, Store};
+///
+/// env::Runtime::simulated(1).block_on(async {
+///     let device = device::Memory::new("disk", Bytes::mib(64));
+///     Store::format(device.clone(), Settings::default()).await.unwrap().close().await.unwrap();
+///     let costs = Costs::flat(BytesPerSec::mb(200));
+///     let options = ManagerOptions { unauthenticated: true, ..ManagerOptions::new(costs, [7; 32]) };
+///     let manager = Manager::open(device, options).await.unwrap();
+///     let server = Server::new(manager, Limits::default());
+///     let address = "127.0.0.1:7400".parse().unwrap();
+///     server.serve(env::net::Listener::bind(&address).unwrap()).unwrap();
+///
+///     let client = Client::connect(&address, Credentials::Open).await.unwrap();
+///     let change = Change::FUA.creating();
+///     client.write("songs/1", 0, View::copy_of(b"hello"), change).await.unwrap();
+///     assert_eq!(&client.read("songs/1", 0, 100).await.unwrap()[..], b"hello");
+///     client.close().await;
+///     server.drain().await;
+/// });
+/// ```
+pub struct Server {
+    // Fixed.
+    limits: Limits,
+    manager: Rc<Manager>,
+    key: Option<NodeKey>,
+    // Per run.
+    connections: Rc<ConnectionSet<Connection>>,
+    /// Bytes all connections may hold beyond their allowances.
+    pool: Rc<Semaphore>,
+    /// Requests that wait for some of them.
+    waiting: Rc<Cell<u64>>,
+    totals: Cell<Totals>,
+}
+
+impl Server {
+    /// A server without listeners. Limits too small for one longest request are raised to it.
+    pub fn new(manager: Rc<Manager>, limits: Limits) -> Rc<Server> {
+        let limits = limits.workable();
+        Rc::new(Server {
+            limits,
+            key: manager.node_key().copied().map(NodeKey),
+            manager,
+            connections: Rc::default(),
+            pool: Semaphore::new(limits.bytes.0),
+            waiting: Rc::default(),
+            totals: Cell::default(),
+        })
+    }
+
+    /// Takes connections from `listener` until [`Server::drain`].
+    ///
+    /// # Errors
+    /// [`ServeError::Exposed`] if the manager takes clients without credentials and other machines can reach the
+    /// listener; [`ServeError::Draining`].
+    pub fn serve(self: &Rc<Self>, listener: Listener) -> Result<(), ServeError> {
+        let (store, address) = (self.manager.store().name(), listener.address());
+        if self.manager.unauthenticated() && !is_local(address) {
+            return Err(ServeError::Exposed {
+                store: store.to_owned(),
+                address: address.clone(),
+            });
+        }
+        if self.connections.is_closed() {
+            return Err(ServeError::Draining {
+                store: store.to_owned(),
+                address: address.clone(),
+            });
+        }
+        let server = Rc::clone(self);
+        let admit = move |stream| server.admit(stream);
+        self.connections.accept(listener, admit, |listener, error| {
+            tracing::warn!(%error, address = %listener.address(), "cannot accept");
+        });
+        Ok(())
+    }
+
+    fn admit(self: &Rc<Self>, stream: Stream) {
+        let (most, most_of_one) = (self.limits.connections, self.limits.connections_per_host);
+        let origin = stream.origin();
+        let id = match self.connections.number_from(origin, most, most_of_one) {
+            Ok(Some(id)) => id,
+            Ok(None) => return,
+            Err(why) => {
+                tracing::warn!(peer = stream.peer(), %why, "turned away");
+                return;
+            }
+        };
+        let connection = Connection::new(id, stream, &self.limits, &self.waiting);
+        // A stall is noticed at most a quarter of its time late.
+        let shortest = (self.limits.stall)
+            .min(self.limits.idle)
+            .min(self.limits.hurried_stall);
+        let interval = Nanos((shortest.0 / 4).max(1_000_000));
+        let (server, member) = (Rc::clone(self), Rc::clone(&connection));
+        let served = async move {
+            if let Err(why) = env::caught(connection.run(&server)).await {
+                connection.ended_by(&why);
+            }
+            server.count(|totals| totals.gone.add(&connection.counts()));
+        };
+        self.connections.enter(id, member, interval, served);
+    }
+
+    /// Stops: no new connections, requests in flight finish and are answered, later ones are refused, connections
+    /// end. Peers that do not read their answers are cut after [`Limits::drain`]; what the store has begun is always
+    /// waited for.
+    pub async fn drain(&self) {
+        self.connections.close();
+        self.connections.leave(self.limits.drain, |_| true).await;
+    }
+
+    /// What one connection may hold of the pool when it holds something already: an equal part. Those that are not let in
+    /// yet hold nothing, and take no part.
+    fn share(&self) -> u64 {
+        let parts = self.connections.count(|it| !it.is_opening());
+        self.limits.bytes.0 / (parts as u64).max(1)
+    }
+
+    /// What was done so far.
+    pub fn figures(&self) -> Counters {
+        let totals = self.totals.get();
+        let (accepted, turned_away, stalled) = self.connections.counts();
+        let connections = self.connections.all();
+        let mut counts = totals.gone;
+        for connection in &connections {
+            counts.add(&connection.counts());
+        }
+        Counters {
+            accepted,
+            turned_away,
+            not_let_in: totals.not_let_in,
+            stalled,
+            violations: totals.violations,
+            answered: counts.answered,
+            failed: counts.failed,
+            bytes_in: counts.bytes_in,
+            bytes_out: counts.bytes_out,
+            held_bytes: Bytes(totals.held),
+            held_bytes_max: Bytes(totals.held_max),
+            connections: connections.iter().map(|c| c.figures()).collect(),
+        }
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Totals)) {
+        let mut totals = self.totals.get();
+        change(&mut totals);
+        self.totals.set(totals);
+    }
+}

@@ -1,0 +1,718 @@
+//! Requests: what is asked, as fields and back.
+
+use base::{Bytes, Nanos};
+use device::Class;
+use policy::place::{Penalties, Permille};
+use policy::share::calendar::BookingId;
+use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
+
+use super::fields::{Fields, Malformed, Put};
+use super::state::{origin, put_origin};
+use crate::object::types::{Change, Condition, Version};
+use crate::qos::load_report::ClientTag;
+use crate::qos::manager::{Decision, Group, ReservationRequest};
+
+macro_rules! ops {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $said:literal;)*) => {
+        /// The operations, by their numbers on the wire.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u16)]
+        pub enum Op { $($(#[$doc])* $name = $number,)* }
+
+        impl Op {
+            /// All of them.
+            pub const ALL: &[Op] = &[$(Op::$name,)*];
+
+            /// The operation of this number, if there is one.
+            pub fn of(number: u16) -> Option<Op> {
+                match number { $($number => Some(Op::$name),)* _ => None }
+            }
+
+            /// In words, for errors and figures.
+            pub fn name(self) -> &'static str {
+                match self { $(Op::$name => $said,)* }
+            }
+        }
+    };
+}
+
+ops! {
+    /// The client's credentials; the first request, once.
+    Open = 1, "open";
+    /// Nothing; that the other side is there.
+    Ping = 2, "ping";
+    /// From now on all of this connection is done under a token.
+    Fence = 3, "guard";
+    /// Which client asks from now on, for the choice between copies, and how often the queue's state is to come along.
+    ClientTag = 4, "tell";
+    /// Whose reservations are attached to the requests from now on.
+    AttachReservation = 5, "come under";
+    /// Make an object.
+    Create = 16, "create";
+    /// Write bytes.
+    Write = 17, "write";
+    /// Read bytes.
+    Read = 18, "read";
+    /// Set the size.
+    Truncate = 19, "truncate";
+    /// Make a hole.
+    Punch = 20, "punch";
+    /// Delete an object.
+    Delete = 21, "delete";
+    /// Give it another name.
+    Rename = 22, "rename";
+    /// Objects by prefix.
+    List = 23, "list";
+    /// Its attributes.
+    Attributes = 24, "attributes";
+    /// Set or remove some.
+    SetAttributes = 25, "set attributes";
+    /// What it is like.
+    Stat = 26, "stat";
+    /// Where it holds data, and since when.
+    AllocatedRanges = 27, "extents";
+    /// Make durable what was answered.
+    Flush = 28, "flush";
+    /// How the room is divided.
+    Space = 29, "space";
+    /// Fence those with lesser tokens.
+    Seal = 30, "seal";
+    /// What is known to be damaged.
+    Damage = 31, "damage";
+    /// Would a reservation fit?
+    Offer = 32, "offer";
+    /// Hold one.
+    Hold = 33, "hold";
+    /// Keep what is held.
+    Commit = 34, "commit";
+    /// Give it back.
+    Release = 35, "release";
+    /// All reservations.
+    Reservations = 36, "reservations";
+    /// A reservation's capability again.
+    Capability = 37, "capability";
+    /// Parts of reservations over several stores that a crash left open.
+    Undecided = 38, "undecided";
+    /// What the store that decides over such a reservation says.
+    Decision = 39, "decision";
+    /// Carry that out.
+    Decide = 40, "decide";
+    /// How the manager is.
+    Report = 48, "report";
+}
+
+/// How a client shows that it may come in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proof {
+    /// Not at all.
+    Open,
+    /// What it makes of the challenge with the node key.
+    NodeKey([u8; 32]),
+    /// A capability.
+    Capability(String),
+}
+
+/// A request. The data of a write travel beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)] // The fields are those of the operations of `Store` and `manager::Manager`.
+pub enum Request {
+    Open(Proof),
+    Ping,
+    Create {
+        object: String,
+        attributes: Vec<(String, Vec<u8>)>,
+        change: Change,
+    },
+    Write {
+        object: String,
+        offset: u64,
+        change: Change,
+    },
+    Read {
+        object: String,
+        offset: u64,
+        len: u32,
+    },
+    Truncate {
+        object: String,
+        size: u64,
+        change: Change,
+    },
+    Punch {
+        object: String,
+        offset: u64,
+        len: u64,
+        change: Change,
+    },
+    Delete {
+        object: String,
+        change: Change,
+    },
+    Rename {
+        object: String,
+        to: String,
+        replace: bool,
+        change: Change,
+    },
+    List {
+        prefix: String,
+        after: Option<String>,
+        most: u32,
+    },
+    Attributes {
+        object: String,
+    },
+    SetAttributes {
+        object: String,
+        changes: Vec<(String, Option<Vec<u8>>)>,
+        change: Change,
+    },
+    Stat {
+        object: String,
+    },
+    AllocatedRanges {
+        object: String,
+        offset: u64,
+        len: u64,
+    },
+    Flush,
+    Space,
+    /// Of objects with this prefix, from that byte of that object on.
+    Damage {
+        prefix: String,
+        object: String,
+        offset: u64,
+    },
+    Fence {
+        object: String,
+        token: u64,
+    },
+    Seal {
+        object: String,
+        token: u64,
+    },
+    ClientTag {
+        tag: ClientTag,
+        /// At most so often; never more than ten times a millisecond.
+        every: Nanos,
+    },
+    AttachReservation {
+        holder: Option<String>,
+    },
+    Offer(ReservationRequest),
+    Hold {
+        wanted: ReservationRequest,
+        group: Option<Group>,
+        until: Second,
+    },
+    Commit(BookingId),
+    Release(BookingId),
+    Reservations {
+        /// Those with a greater number than this.
+        after: Option<BookingId>,
+    },
+    Capability(BookingId),
+    Undecided,
+    Decision {
+        group: u128,
+    },
+    Decide {
+        id: BookingId,
+        decision: Decision,
+    },
+    Report,
+}
+
+// --- changes ----------------------------------------------------------------------------------------
+
+const FUA: u8 = 1;
+const CREATE: u8 = 2;
+const STAMP: u8 = 4;
+const AT_GENERATION: u8 = 8;
+const STAMP_AT_MOST: u8 = 16;
+
+pub(super) fn put_attributes(out: &mut Vec<u8>, attributes: &[(String, Vec<u8>)]) {
+    out.u32(attributes.len() as u32);
+    for (name, value) in attributes {
+        out.text(name);
+        out.bytes(value);
+    }
+}
+
+fn put_object_change(out: &mut Vec<u8>, object: &str, change: &Change) {
+    out.text(object);
+    put_change(out, change);
+}
+
+fn put_change(out: &mut Vec<u8>, change: &Change) {
+    let (kind, number) = match change.condition {
+        Condition::Any => (0, 0),
+        Condition::Version(version) => (AT_GENERATION, version.0),
+        Condition::StampAtMost(most) => (STAMP_AT_MOST, most),
+    };
+    let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+    out.u8(kind
+        | bit(change.fua, FUA)
+        | bit(change.create, CREATE)
+        | bit(change.stamp.is_some(), STAMP));
+    out.u64(number);
+    out.u64(change.stamp.unwrap_or(0));
+}
+
+fn change(fields: &mut Fields<'_>) -> Result<Change, Malformed> {
+    let bits = fields.u8()?;
+    let (number, stamp) = (fields.u64()?, fields.u64()?);
+    let condition = match bits & !(FUA | CREATE | STAMP) {
+        0 if number == 0 => Condition::Any,
+        AT_GENERATION => Condition::Version(Version(number)),
+        STAMP_AT_MOST => Condition::StampAtMost(number),
+        _ => return fields.refuse(format_args!("no change is asked for as {bits:#x}")),
+    };
+    let stamp = match bits & STAMP {
+        0 if stamp != 0 => return fields.refuse("a mark is given and not announced"),
+        0 => None,
+        _ => Some(stamp),
+    };
+    Ok(Change {
+        class: Class::Foreground,
+        fua: bits & FUA != 0,
+        condition,
+        stamp,
+        reservation: None,
+        create: bits & CREATE != 0,
+    })
+}
+
+// --- reservations -----------------------------------------------------------------------------------
+
+pub(super) fn put_wanted(out: &mut Vec<u8>, wanted: &ReservationRequest) {
+    out.u8(match wanted.direction {
+        Direction::Read => 0,
+        Direction::Write => 1,
+    });
+    out.u64(wanted.rate.0);
+    out.u64(wanted.window.0);
+    out.u32(wanted.probability.0);
+    out.u64(wanted.slot.start.0);
+    out.u64(wanted.slot.end.0);
+    out.u64(wanted.space.0);
+    out.text(&wanted.scope);
+    out.text(&wanted.holder);
+}
+
+pub(super) fn wanted(fields: &mut Fields<'_>) -> Result<ReservationRequest, Malformed> {
+    let direction = match fields.u8()? {
+        0 => Direction::Read,
+        1 => Direction::Write,
+        other => return fields.refuse(format_args!("{other} is no direction")),
+    };
+    Ok(ReservationRequest {
+        direction,
+        rate: BytesPerSec(fields.u64()?),
+        window: Nanos(fields.u64()?),
+        probability: Probability(fields.u32()?),
+        slot: Slot {
+            start: Second(fields.u64()?),
+            end: Second(fields.u64()?),
+        },
+        space: Bytes(fields.u64()?),
+        scope: fields.text()?,
+        holder: fields.text()?,
+    })
+}
+
+pub(super) fn put_group(out: &mut Vec<u8>, group: Option<&Group>) {
+    out.flag(group.is_some());
+    out.u128(group.map_or(0, |group| group.id));
+    let stores = group.map_or(&[][..], |group| &group.stores);
+    out.u32(stores.len() as u32);
+    for store in stores {
+        out.u128(*store);
+    }
+}
+
+pub(super) fn group(fields: &mut Fields<'_>) -> Result<Option<Group>, Malformed> {
+    let (is_some, id) = (fields.flag()?, fields.u128()?);
+    let count = fields.count(16)?;
+    let stores: Vec<u128> = (0..count)
+        .map(|_| fields.u128())
+        .collect::<Result<_, _>>()?;
+    if !is_some && (id != 0 || count != 0) {
+        return fields.refuse("a group is given and not announced");
+    }
+    Ok(is_some.then_some(Group { id, stores }))
+}
+
+pub(super) fn put_decision(out: &mut Vec<u8>, decision: Decision) {
+    out.flag(decision == Decision::Committed);
+}
+
+pub(super) fn decision(fields: &mut Fields<'_>) -> Result<Decision, Malformed> {
+    Ok(match fields.flag()? {
+        true => Decision::Committed,
+        false => Decision::Aborted,
+    })
+}
+
+/// How much a seek counts: at most a million times.
+fn weight(fields: &mut Fields<'_>) -> Result<Permille, Malformed> {
+    match fields.u32()? {
+        weight @ 0..=1_000_000_000 => Ok(Permille(weight)),
+        other => fields.refuse(format_args!("no seek counts {other} thousandths")),
+    }
+}
+
+// --- requests ---------------------------------------------------------------------------------------
+
+impl Request {
+    /// Which operation it is.
+    pub fn op(&self) -> Op {
+        match self {
+            Request::Open(_) => Op::Open,
+            Request::Ping => Op::Ping,
+            Request::Create { .. } => Op::Create,
+            Request::Write { .. } => Op::Write,
+            Request::Read { .. } => Op::Read,
+            Request::Truncate { .. } => Op::Truncate,
+            Request::Punch { .. } => Op::Punch,
+            Request::Delete { .. } => Op::Delete,
+            Request::Rename { .. } => Op::Rename,
+            Request::List { .. } => Op::List,
+            Request::Attributes { .. } => Op::Attributes,
+            Request::SetAttributes { .. } => Op::SetAttributes,
+            Request::Stat { .. } => Op::Stat,
+            Request::AllocatedRanges { .. } => Op::AllocatedRanges,
+            Request::Flush => Op::Flush,
+            Request::Space => Op::Space,
+            Request::Fence { .. } => Op::Fence,
+            Request::Seal { .. } => Op::Seal,
+            Request::Damage { .. } => Op::Damage,
+            Request::ClientTag { .. } => Op::ClientTag,
+            Request::AttachReservation { .. } => Op::AttachReservation,
+            Request::Offer(_) => Op::Offer,
+            Request::Hold { .. } => Op::Hold,
+            Request::Commit(_) => Op::Commit,
+            Request::Release(_) => Op::Release,
+            Request::Reservations { .. } => Op::Reservations,
+            Request::Undecided => Op::Undecided,
+            Request::Decision { .. } => Op::Decision,
+            Request::Decide { .. } => Op::Decide,
+            Request::Capability(_) => Op::Capability,
+            Request::Report => Op::Report,
+        }
+    }
+
+    /// Its fields. What is longer than the limits of the operations cannot be asked for; `check` says so.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        match self {
+            Request::Open(Proof::Open) => out.u8(0),
+            Request::Open(Proof::NodeKey(proof)) => {
+                out.u8(1);
+                out.raw(proof);
+            }
+            Request::Open(Proof::Capability(token)) => {
+                out.u8(2);
+                out.text(token);
+            }
+            Request::Ping
+            | Request::Flush
+            | Request::Space
+            | Request::Undecided
+            | Request::Report => {}
+            Request::Create {
+                object,
+                attributes,
+                change,
+            } => {
+                put_object_change(&mut out, object, change);
+                put_attributes(&mut out, attributes);
+            }
+            Request::Write {
+                object,
+                offset,
+                change,
+            } => {
+                put_object_change(&mut out, object, change);
+                out.u64(*offset);
+            }
+            Request::Read {
+                object,
+                offset,
+                len,
+            } => {
+                out.text(object);
+                out.u64(*offset);
+                out.u32(*len);
+            }
+            Request::Truncate {
+                object,
+                size,
+                change,
+            } => {
+                put_object_change(&mut out, object, change);
+                out.u64(*size);
+            }
+            Request::Punch {
+                object,
+                offset,
+                len,
+                change,
+            } => {
+                put_object_change(&mut out, object, change);
+                out.u64(*offset);
+                out.u64(*len);
+            }
+            Request::Delete { object, change } => put_object_change(&mut out, object, change),
+            Request::Rename {
+                object,
+                to,
+                replace,
+                change,
+            } => {
+                put_object_change(&mut out, object, change);
+                out.text(to);
+                out.flag(*replace);
+            }
+            Request::List {
+                prefix,
+                after,
+                most,
+            } => {
+                out.text(prefix);
+                out.optional_text(after.as_deref());
+                out.u32(*most);
+            }
+            Request::Attributes { object } | Request::Stat { object } => out.text(object),
+            Request::SetAttributes {
+                object,
+                changes,
+                change,
+            } => {
+                put_object_change(&mut out, object, change);
+                out.u32(changes.len() as u32);
+                for (name, value) in changes {
+                    out.text(name);
+                    out.flag(value.is_some());
+                    out.bytes(value.as_deref().unwrap_or(&[]));
+                }
+            }
+            Request::AllocatedRanges {
+                object,
+                offset,
+                len,
+            } => {
+                out.text(object);
+                out.u64(*offset);
+                out.u64(*len);
+            }
+            Request::Damage {
+                prefix,
+                object,
+                offset,
+            } => {
+                out.text(prefix);
+                out.text(object);
+                out.u64(*offset);
+            }
+            Request::Fence { object, token } | Request::Seal { object, token } => {
+                out.text(object);
+                out.u64(*token);
+            }
+            Request::ClientTag { tag, every } => {
+                put_origin(&mut out, tag.origin);
+                let penalties = &tag.penalties;
+                out.u32(penalties.other.0);
+                out.u32(penalties.from_higher.0);
+                out.u32(penalties.from_lower.0);
+                out.u64(every.0);
+            }
+            Request::AttachReservation { holder } => out.optional_text(holder.as_deref()),
+            Request::Offer(wanted) => put_wanted(&mut out, wanted),
+            Request::Hold {
+                wanted,
+                group,
+                until,
+            } => {
+                put_wanted(&mut out, wanted);
+                out.u64(until.0);
+                put_group(&mut out, group.as_ref());
+            }
+            Request::Reservations { after } => {
+                out.flag(after.is_some());
+                out.u64(after.map_or(0, |after| after.0));
+            }
+            Request::Decision { group } => out.u128(*group),
+            Request::Decide { id, decision } => {
+                out.u64(id.0);
+                put_decision(&mut out, *decision);
+            }
+            Request::Commit(id) | Request::Release(id) | Request::Capability(id) => out.u64(id.0),
+        }
+        out
+    }
+
+    /// What the fields of `op` ask for.
+    pub fn decode(op: Op, meta: &[u8]) -> Result<Request, Malformed> {
+        let mut fields = Fields::new(op.name(), meta);
+        let request = Request::fields(op, &mut fields)?;
+        fields.end()?;
+        Ok(request)
+    }
+
+    fn fields(op: Op, fields: &mut Fields<'_>) -> Result<Request, Malformed> {
+        Ok(match op {
+            Op::Open => Request::Open(match fields.u8()? {
+                0 => Proof::Open,
+                1 => Proof::NodeKey(fields.array()?),
+                2 => Proof::Capability(fields.text()?),
+                other => return fields.refuse(format_args!("{other} is no way in")),
+            }),
+            Op::Ping => Request::Ping,
+            Op::Create => {
+                let (object, change) = (fields.text()?, change(fields)?);
+                let count = fields.count(4)?;
+                let pairs = (0..count).map(|_| Ok((fields.text()?, fields.bytes()?.to_vec())));
+                Request::Create {
+                    object,
+                    attributes: pairs.collect::<Result<_, _>>()?,
+                    change,
+                }
+            }
+            Op::Write => Request::Write {
+                object: fields.text()?,
+                change: change(fields)?,
+                offset: fields.u64()?,
+            },
+            Op::Read => Request::Read {
+                object: fields.text()?,
+                offset: fields.u64()?,
+                len: fields.u32()?,
+            },
+            Op::Truncate => Request::Truncate {
+                object: fields.text()?,
+                change: change(fields)?,
+                size: fields.u64()?,
+            },
+            Op::Punch => Request::Punch {
+                object: fields.text()?,
+                change: change(fields)?,
+                offset: fields.u64()?,
+                len: fields.u64()?,
+            },
+            Op::Delete => Request::Delete {
+                object: fields.text()?,
+                change: change(fields)?,
+            },
+            Op::Rename => Request::Rename {
+                object: fields.text()?,
+                change: change(fields)?,
+                to: fields.text()?,
+                replace: fields.flag()?,
+            },
+            Op::List => {
+                let prefix = fields.text()?;
+                let (is_some, after) = (fields.flag()?, fields.text()?);
+                if !is_some && !after.is_empty() {
+                    return fields.refuse("a name to begin after is given and not announced");
+                }
+                Request::List {
+                    prefix,
+                    after: is_some.then_some(after),
+                    most: fields.u32()?,
+                }
+            }
+            Op::Attributes => Request::Attributes {
+                object: fields.text()?,
+            },
+            Op::SetAttributes => {
+                let (object, change) = (fields.text()?, change(fields)?);
+                let count = fields.count(5)?;
+                let mut changes = Vec::with_capacity(count);
+                for _ in 0..count {
+                    let (name, is_some) = (fields.text()?, fields.flag()?);
+                    let value = fields.bytes()?;
+                    if !is_some && !value.is_empty() {
+                        return fields.refuse("a value is given to an attribute to be removed");
+                    }
+                    changes.push((name, is_some.then(|| value.to_vec())));
+                }
+                Request::SetAttributes {
+                    object,
+                    changes,
+                    change,
+                }
+            }
+            Op::Stat => Request::Stat {
+                object: fields.text()?,
+            },
+            Op::AllocatedRanges => Request::AllocatedRanges {
+                object: fields.text()?,
+                offset: fields.u64()?,
+                len: fields.u64()?,
+            },
+            Op::Flush => Request::Flush,
+            Op::Space => Request::Space,
+            Op::Fence => Request::Fence {
+                object: fields.text()?,
+                token: fields.u64()?,
+            },
+            Op::Seal => Request::Seal {
+                object: fields.text()?,
+                token: fields.u64()?,
+            },
+            Op::Damage => Request::Damage {
+                prefix: fields.text()?,
+                object: fields.text()?,
+                offset: fields.u64()?,
+            },
+            Op::ClientTag => Request::ClientTag {
+                tag: ClientTag {
+                    origin: origin(fields)?,
+                    penalties: Penalties {
+                        other: weight(fields)?,
+                        from_higher: weight(fields)?,
+                        from_lower: weight(fields)?,
+                    },
+                },
+                every: Nanos(fields.u64()?),
+            },
+            Op::AttachReservation => {
+                let (is_some, holder) = (fields.flag()?, fields.text()?);
+                if !is_some && !holder.is_empty() {
+                    return fields.refuse("a holder is given and not announced");
+                }
+                Request::AttachReservation {
+                    holder: is_some.then_some(holder),
+                }
+            }
+            Op::Offer => Request::Offer(wanted(fields)?),
+            Op::Hold => Request::Hold {
+                wanted: wanted(fields)?,
+                until: Second(fields.u64()?),
+                group: group(fields)?,
+            },
+            Op::Commit => Request::Commit(BookingId(fields.u64()?)),
+            Op::Release => Request::Release(BookingId(fields.u64()?)),
+            Op::Reservations => {
+                let (is_some, after) = (fields.flag()?, fields.u64()?);
+                if !is_some && after != 0 {
+                    return fields.refuse("a number to begin after is given and not announced");
+                }
+                Request::Reservations {
+                    after: is_some.then_some(BookingId(after)),
+                }
+            }
+            Op::Undecided => Request::Undecided,
+            Op::Decision => Request::Decision {
+                group: fields.u128()?,
+            },
+            Op::Decide => Request::Decide {
+                id: BookingId(fields.u64()?),
+                decision: decision(fields)?,
+            },
+            Op::Capability => Request::Capability(BookingId(fields.u64()?)),
+            Op::Report => Request::Report,
+        })
+    }
+}

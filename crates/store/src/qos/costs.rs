@@ -1,0 +1,58 @@
+//! What a device costs by its model, until it is calibrated.
+
+use base::Nanos;
+use device::model::{Kind, Spec};
+use policy::share::{BytesPerSec, Cost, Costs};
+
+/// The costs that a model's sheet gives.
+///
+/// # Example
+/// ```
+/// use device::model::Spec;
+/// let costs = store::qos::costs::of_model(&Spec::find("hdd-7200-sata")?);
+/// assert!(costs.read.jump > base::Nanos::millis(10));
+/// # Ok::<(), device::model::SpecError>(())
+/// ```
+pub fn of_model(spec: &Spec) -> Costs {
+    let rate = |mb: f64| BytesPerSec((mb * 1e6) as u64);
+    let time = |us: f64| Nanos((us * 1e3) as u64);
+    match &spec.kind {
+        Kind::Hdd(disk) => {
+            let half_turn_us = 30e6 / disk.rpm;
+            let cost = |seek_ms: f64| Cost {
+                fixed: time(disk.overhead_ms * 1e3),
+                jump: time(seek_ms * 1e3 + half_turn_us),
+                rate: rate(disk.inner_mb_s),
+            };
+            Costs {
+                read: cost(disk.read_seek_ms[1]),
+                write: cost(disk.write_seek_ms[1]),
+            }
+        }
+        Kind::Ssd(ssd) => {
+            let cost = |extra_us: f64, mb| Cost {
+                fixed: time(ssd.command_us + extra_us),
+                jump: Nanos(0),
+                rate: rate(mb),
+            };
+            // Each page is programmed into some die; what all dies take together may be less than the interface.
+            let dies = (ssd.channels * ssd.chips * ssd.dies * ssd.planes) as f64;
+            let flash_mb = dies * ssd.page_size.0 as f64 / ssd.program_us.max(1.0);
+            Costs {
+                read: cost(ssd.read_extra_us, ssd.read_mb_s),
+                write: cost(ssd.write_extra_us, ssd.write_mb_s.min(flash_mb)),
+            }
+        }
+        Kind::Constant(constant) => {
+            let cost = |us: &[(f64, f64)], mb| Cost {
+                fixed: time(us.first().map_or(0.0, |(_, us)| *us)),
+                jump: Nanos(0),
+                rate: rate(mb),
+            };
+            Costs {
+                read: cost(&constant.read_us, constant.read_mb_s),
+                write: cost(&constant.write_us, constant.write_mb_s),
+            }
+        }
+    }
+}

@@ -1,0 +1,605 @@
+//! Reservations from hold to end, as one manager keeps them.
+
+use std::rc::Rc;
+
+use base::{Bytes, Nanos, View};
+use device::Memory;
+use device::fault::{Book, Done, Injury, Rule};
+use policy::share::calendar::{BookingId, Refusal, State};
+use policy::share::{BytesPerSec, Costs, Direction, Second, Share, Slot};
+
+use super::{pattern, small, small_size, sums_hold};
+use crate::qos::capability::CapabilityError;
+use crate::qos::manager::{Calibration, Manager, ManagerOptions, ReservationRequest, ReserveError};
+use crate::qos::session::{Access, OperationError, Phase, SessionError};
+use crate::{Change, OpenError, Store, StoreError};
+
+pub(super) const CREATE: Change = Change {
+    create: true,
+    ..Change::FUA
+};
+
+pub(super) fn options() -> ManagerOptions {
+    ManagerOptions {
+        memory: Bytes::mib(24),
+        scrub: None,
+        ..ManagerOptions::new(Costs::flat(BytesPerSec::mb(100)), [7; 32])
+    }
+}
+
+async fn manager() -> (Rc<Memory>, Rc<Manager>) {
+    let disk = Memory::new("disk", small_size(30));
+    let store = Store::format(disk.clone(), small()).await.unwrap();
+    store.close().await.unwrap();
+    let manager = Manager::open(disk.clone(), options()).await.unwrap();
+    (disk, manager)
+}
+
+pub(super) fn request(manager: &Manager, direction: Direction, mb: u64) -> ReservationRequest {
+    ReservationRequest::new(direction, BytesPerSec::mb(mb), Slot::new(manager.now(), 60))
+}
+
+pub(super) fn soon(manager: &Manager) -> Second {
+    Second(manager.now().0 + 10)
+}
+
+pub(super) async fn reserved(
+    manager: &Manager,
+    request: &ReservationRequest,
+) -> (BookingId, String) {
+    let id = manager.hold(request, None, soon(manager)).await.unwrap();
+    (id, manager.commit(id).await.unwrap())
+}
+
+#[test]
+fn a_capability_opens_what_it_is_for_and_nothing_else() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, manager) = manager().await;
+        let writing = request(&manager, Direction::Write, 20).scope("songs/").space(Bytes::kib(64));
+        let (id, capability) = reserved(&manager, &writing).await;
+        assert_eq!(manager.capability(id), Some(capability.clone()));
+        let session = manager.open_session(Access::Capability(&capability)).unwrap();
+        assert_eq!((session.phase(), session.promised()), (Phase::Promised, BytesPerSec::mb(20)));
+        let data = pattern(1, 20_000);
+        session.write("songs/1", 0, data.clone(), CREATE).await.unwrap();
+        assert_eq!(session.stat("songs/1").unwrap().size, 20_000);
+        let refused = session.read("songs/1", 0, 10).await.unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "cannot read \"songs/1\": the capability of reservation 1 is for writes only; reserve reads as well"
+        );
+        let refused = session.write("books/1", 0, data.clone(), CREATE).await.unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "cannot write \"books/1\": the capability of reservation 1 is for names that begin with \"songs/\"; \
+             stay within or reserve for more"
+        );
+        let refused = session.rename("songs/1", "books/1", false, CREATE).await;
+        assert!(matches!(refused, Err(OperationError::Scope { .. })));
+        assert!(matches!(session.list("books/", None, 9), Err(OperationError::Scope { .. })));
+        assert_eq!(session.list("", None, 9).unwrap().objects.len(), 1);
+        let refused = manager.open_session(Access::Open).map(|_| ()).unwrap_err();
+        assert!(matches!(refused, SessionError::NotOpen { .. }));
+        let reading = request(&manager, Direction::Read, 20);
+        let (_, capability) = reserved(&manager, &reading).await;
+        let session = manager.open_session(Access::Capability(&capability)).unwrap();
+        assert!(*session.read("songs/1", 0, 20_000).await.unwrap() == *data);
+        for refused in [
+            session.write("songs/1", 0, data, CREATE).await.map(drop),
+            session.delete("songs/1", CREATE).await,
+            session.truncate("songs/1", 0, CREATE).await.map(drop),
+            session.punch("songs/1", 0, 9, CREATE).await.map(drop),
+            session.create("songs/2", &[], CREATE).await.map(drop),
+            session.set_attributes("songs/1", &[], CREATE).await.map(drop),
+            session.rename("songs/1", "songs/2", false, CREATE).await.map(drop),
+        ] {
+            assert!(matches!(refused, Err(OperationError::Direction { .. })), "{refused:?}");
+        }
+    });
+}
+
+#[test]
+fn what_the_node_keeps_for_itself_is_nobodys() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, manager) = manager().await;
+        let all = request(&manager, Direction::Read, 20);
+        let (_, capability) = reserved(&manager, &all).await;
+        assert!(manager.store().list(".tanada/", None, 9).objects.len() >= 3);
+        let master = manager.open_session(Access::NodeKey).unwrap();
+        for name in [".a", ".tanada0", "z"] {
+            master
+                .write(name, 0, View::copy_of(b"x"), CREATE)
+                .await
+                .unwrap();
+        }
+        for access in [Access::NodeKey, Access::Capability(&capability)] {
+            let session = manager.open_session(access).unwrap();
+            for most in [1, 2, 3, 10] {
+                let mut names = Vec::new();
+                let mut after = None;
+                loop {
+                    let part = session.list("", after.as_deref(), most).unwrap();
+                    names.extend(part.objects.into_iter().map(|it| it.name));
+                    match part.next {
+                        Some(next) => after = Some(next),
+                        None => break,
+                    }
+                }
+                assert_eq!(names, [".a", ".tanada0", "z"], "{most} at a time");
+            }
+            let keys = ".tanada/keys";
+            assert!(matches!(
+                session.stat(keys),
+                Err(OperationError::System { .. })
+            ));
+            assert!(matches!(
+                session.read(keys, 0, 9).await,
+                Err(OperationError::System { .. })
+            ));
+            assert!(matches!(
+                session.list(".tanada/", None, 9),
+                Err(OperationError::System { .. })
+            ));
+            let rename = session.rename("z", ".tanada/z", false, CREATE).await;
+            assert!(rename.is_err());
+        }
+        let mine = request(&manager, Direction::Read, 1).scope(".tanada/");
+        assert!(matches!(
+            manager.hold(&mine, None, soon(&manager)).await,
+            Err(ReserveError::Request { .. })
+        ));
+    });
+}
+
+#[test]
+fn what_was_answered_is_there_after_a_restart() {
+    env::Runtime::simulated(1).block_on(async {
+        let (disk, manager) = manager().await;
+        let writing = request(&manager, Direction::Write, 20)
+            .space(Bytes::kib(128))
+            .holder("climate");
+        let (id, capability) = reserved(&manager, &writing).await;
+        let held = manager.hold(&writing, None, soon(&manager)).await.unwrap();
+        let session = manager
+            .open_session(Access::Capability(&capability))
+            .unwrap();
+        session
+            .write("a", 0, pattern(1, 10_000), CREATE)
+            .await
+            .unwrap();
+        let before = manager.reservations();
+        drop(session);
+        drop(manager);
+        let manager = Manager::open(disk.clone(), options()).await.unwrap();
+        assert_eq!(manager.reservations(), before);
+        assert_eq!(before[0].space_left, Bytes(128 * 1024 - 12_288));
+        assert_eq!(manager.store().reservations().len(), 2);
+        manager
+            .open_session(Access::Capability(&capability))
+            .unwrap();
+        assert_eq!(manager.capability(id), Some(capability.clone()));
+        // The held one may still be committed, or runs out.
+        env::sleep(Nanos::secs(11)).await;
+        assert_eq!(manager.reservations().len(), 1);
+        assert_eq!(manager.store().reservations().len(), 1);
+        let late = manager.commit(held).await.unwrap_err();
+        assert_eq!(
+            late.to_string(),
+            "there is no reservation 2: it was released, expired, or never made"
+        );
+        drop(manager);
+        // A number never comes again.
+        let manager = Manager::open(disk, options()).await.unwrap();
+        let next = manager.hold(&writing, None, soon(&manager)).await.unwrap();
+        assert!(next > held, "{next:?}");
+        sums_hold(manager.store());
+    });
+}
+
+#[test]
+fn a_refusal_names_what_would_fit_and_an_offer_sets_nothing_aside() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, manager) = manager().await;
+        // 100 MB/s, 20 % free and 5 % for the background leave 75.
+        let most = request(&manager, Direction::Read, 75);
+        for _ in 0..3 {
+            assert_eq!(manager.offer(&most), Ok(most.contract()));
+        }
+        let (id, _) = reserved(&manager, &most).await;
+        let more = request(&manager, Direction::Write, 1);
+        let refused = manager.hold(&more, None, soon(&manager)).await.unwrap_err();
+        let ReserveError::Refused(Refusal::Full { offer, .. }) = &refused else {
+            panic!("{refused}");
+        };
+        let earliest = offer.earliest.unwrap();
+        assert_eq!(earliest.start, most.slot.end);
+        assert_eq!(
+            manager.offer(&more).unwrap_err().to_string(),
+            refused.to_string()
+        );
+        let later = ReservationRequest {
+            slot: earliest,
+            ..more.clone()
+        };
+        assert!(manager.offer(&later).is_ok());
+        manager.release(id).await.unwrap();
+        assert!(manager.offer(&more).is_ok());
+        let room = more.space(Bytes::mib(2));
+        let refused = manager.offer(&room).unwrap_err();
+        assert!(matches!(refused, Refusal::Space(_)));
+        let said = manager
+            .hold(&room, None, soon(&manager))
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            said.starts_with("cannot reserve room for what is written: cannot take 2.0 MiB"),
+            "{said}"
+        );
+        assert!(manager.reservations().is_empty() && manager.store().reservations().is_empty());
+    });
+}
+
+#[test]
+fn all_who_show_one_capability_share_one_session() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, manager) = manager().await;
+        let (_, capability) = reserved(&manager, &request(&manager, Direction::Read, 20)).await;
+        let open = || {
+            manager
+                .open_session(Access::Capability(&capability))
+                .unwrap()
+        };
+        let (first, second) = (open(), open());
+        assert!(Rc::ptr_eq(&first, &second));
+        let peers = [first.joined("a:1"), second.joined("b:2")];
+        assert_eq!(manager.sessions()[0].peers, ["a:1", "b:2"]);
+        drop(peers);
+        let other = manager.open_session(Access::NodeKey).unwrap();
+        let flows = manager.queue().totals().open;
+        drop(first);
+        assert_eq!(manager.queue().totals().open, flows);
+        assert!(second.memory() > other.memory());
+        assert_eq!(second.memory() + other.memory(), Bytes::mib(24));
+        drop(second);
+        assert_eq!(manager.queue().totals().open, flows - 1);
+        assert_eq!(other.memory(), Bytes::mib(24));
+        let reports = manager.sessions();
+        assert_eq!(reports.len(), 2);
+        assert!(reports[0].closed.is_none() && reports[1].closed.is_some());
+    });
+}
+
+#[test]
+fn when_its_slot_ends_a_session_does_nothing_more() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, manager) = manager().await;
+        let writing = request(&manager, Direction::Write, 20).space(Bytes::kib(256));
+        let (id, capability) = reserved(&manager, &writing).await;
+        let session = manager
+            .open_session(Access::Capability(&capability))
+            .unwrap();
+        session
+            .write("a", 0, pattern(1, 9_000), CREATE)
+            .await
+            .unwrap();
+        let delivered = session.report().delivered_bytes;
+        assert_eq!(delivered, 12_288);
+        env::sleep(Nanos::secs(61)).await;
+        assert_eq!(
+            (session.phase(), session.promised()),
+            (Phase::Over, BytesPerSec(0))
+        );
+        let refused = session.write("a", 9_000, pattern(1, 9_000), CREATE).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(
+            refused.contains("is over, and its capability with it"),
+            "{refused}"
+        );
+        assert!(session.stat("a").is_err() && session.flush().await.is_err());
+        assert_eq!(session.report().delivered_bytes, delivered);
+        assert!(manager.reservations().is_empty() && manager.store().reservations().is_empty());
+        sums_hold(manager.store());
+        let report = manager.report();
+        assert!(
+            report
+                .log
+                .iter()
+                .any(|it| it.kind == "over" && it.reservation == Some(id.0))
+        );
+        assert_eq!(report.ended.len(), 1);
+        assert!(report.ended[0].delivered_bytes >= delivered);
+        env::sleep(Nanos::secs(10)).await;
+        let late = manager
+            .open_session(Access::Capability(&capability))
+            .map(|_| ())
+            .unwrap_err();
+        assert!(matches!(
+            late,
+            SessionError::Capability(CapabilityError::Expired { .. })
+        ));
+    });
+}
+
+#[test]
+fn a_session_that_comes_early_is_promised_from_the_second_its_slot_begins() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, manager) = manager().await;
+        let slot = Slot::new(Second(manager.now().0 + 4), 10);
+        let later = ReservationRequest {
+            slot,
+            ..request(&manager, Direction::Read, 20)
+        };
+        let (_, capability) = reserved(&manager, &later).await;
+        let session = manager
+            .open_session(Access::Capability(&capability))
+            .unwrap();
+        assert_eq!(session.phase(), Phase::Early);
+        while manager.now() < slot.start {
+            assert_eq!(session.promised(), BytesPerSec(0));
+            env::sleep(Nanos::millis(100)).await;
+        }
+        env::sleep(Nanos::millis(1)).await;
+        assert_eq!(session.promised(), BytesPerSec::mb(20));
+    });
+}
+
+#[test]
+fn a_released_reservation_is_refused_and_its_sessions_do_nothing_more() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, manager) = manager().await;
+        let writing = request(&manager, Direction::Write, 20).space(Bytes::kib(64));
+        let (id, capability) = reserved(&manager, &writing).await;
+        let session = manager
+            .open_session(Access::Capability(&capability))
+            .unwrap();
+        manager.release(id).await.unwrap();
+        assert_eq!(session.phase(), Phase::Over);
+        let late = session.write("a", 0, pattern(1, 100_000), CREATE).await;
+        assert!(matches!(late, Err(OperationError::Over { .. })), "{late:?}");
+        let refused = manager
+            .open_session(Access::Capability(&capability))
+            .map(|_| ())
+            .unwrap_err();
+        assert!(
+            refused
+                .to_string()
+                .contains("it was released; reserve anew"),
+            "{refused}"
+        );
+        assert!(manager.release(id).await.is_err());
+        assert_eq!(manager.store().reservations(), []);
+    });
+}
+
+#[test]
+fn booked_room_is_there_when_all_else_is_full() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, manager) = manager().await;
+        let writing = request(&manager, Direction::Write, 20).space(Bytes::kib(256));
+        let (_, capability) = reserved(&manager, &writing).await;
+        let master = manager.open_session(Access::NodeKey).unwrap();
+        let mut at = 0;
+        while master
+            .write("full", at, pattern(at, 65_536), CREATE)
+            .await
+            .is_ok()
+        {
+            at += 65_536;
+        }
+        let session = manager
+            .open_session(Access::Capability(&capability))
+            .unwrap();
+        for part in 0..4 {
+            session
+                .write("mine", part << 16, pattern(part, 65_536), CREATE)
+                .await
+                .unwrap();
+        }
+        let refused = session
+            .write("mine", 4 << 16, pattern(4, 1), CREATE)
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(
+                refused,
+                OperationError::Store(StoreError::Reservation { .. })
+            ),
+            "{refused}"
+        );
+        sums_hold(manager.store());
+    });
+}
+
+#[test]
+fn a_new_key_signs_and_the_old_one_is_good_until_what_it_signed_has_ended() {
+    env::Runtime::simulated(1).block_on(async {
+        let (disk, manager) = manager().await;
+        let (id, old) = reserved(&manager, &request(&manager, Direction::Read, 20)).await;
+        manager.rotate_key([8; 32]).await.unwrap();
+        let new = manager.capability(id).unwrap();
+        assert_ne!(new, old);
+        drop(manager);
+        let manager = Manager::open(
+            disk.clone(),
+            ManagerOptions {
+                signer: [8; 32],
+                ..options()
+            },
+        )
+        .await
+        .unwrap();
+        for token in [&old, &new] {
+            manager.open_session(Access::Capability(token)).unwrap();
+        }
+        env::sleep(Nanos::secs(62)).await;
+        manager.rotate_key([9; 32]).await.unwrap();
+        let late = manager
+            .open_session(Access::Capability(&old))
+            .map(|_| ())
+            .unwrap_err();
+        assert!(
+            matches!(
+                late,
+                SessionError::Capability(
+                    CapabilityError::Expired { .. } | CapabilityError::KeyRetired { .. }
+                )
+            ),
+            "{late}"
+        );
+        env::sleep(Nanos::secs(10)).await;
+        manager.rotate_key([10; 32]).await.unwrap();
+        // The last one may still be shown by those whose clocks are behind.
+        let kept: Vec<_> = manager.keys().keys().iter().map(|key| key.public).collect();
+        let of = |secret| crate::qos::capability::Signer::new(&[secret; 32]).public();
+        assert_eq!(kept, [of(9), of(10)]);
+    });
+}
+
+#[test]
+fn system_objects_of_another_version_are_refused_and_stay() {
+    env::Runtime::simulated(1).block_on(async {
+        let (disk, manager) = manager().await;
+        reserved(&manager, &request(&manager, Direction::Read, 20)).await;
+        let names: Vec<String> = {
+            let listed = manager.store().list(".tanada/", None, 99).objects;
+            listed.into_iter().map(|it| it.name).collect()
+        };
+        manager.close().await.unwrap();
+        assert!(names.len() >= 3, "{names:?}");
+        for name in names {
+            for (text, what) in [
+                ("{\"version\":2}", "version 2"),
+                ("{\"version\":1}", "what cannot be"),
+                ("x", "what cannot be"),
+            ] {
+                let store = Store::open(disk.clone()).await.unwrap();
+                let size = store.stat(&name).unwrap().size;
+                let before = store
+                    .read(&name, 0, size, device::Class::Foreground)
+                    .await
+                    .unwrap();
+                let mut other = text.as_bytes().to_vec();
+                other.resize(size as usize, b' ');
+                store
+                    .write(&name, 0, View::copy_of(&other), CREATE)
+                    .await
+                    .unwrap();
+                store.close().await.unwrap();
+                let refused = Manager::open(disk.clone(), options())
+                    .await
+                    .map(|_| ())
+                    .unwrap_err();
+                assert!(
+                    matches!(
+                        refused,
+                        OpenError::System { .. } | OpenError::SystemVersion { .. }
+                    ) && refused.to_string().contains(what),
+                    "{name}: {refused}"
+                );
+                let store = Store::open(disk.clone()).await.unwrap();
+                let found = store
+                    .read(&name, 0, size, device::Class::Foreground)
+                    .await
+                    .unwrap();
+                assert!(*found == *other, "{name} was written over");
+                store
+                    .write(&name, 0, before.freeze(), CREATE)
+                    .await
+                    .unwrap();
+                store.close().await.unwrap();
+            }
+        }
+        let manager = Manager::open(disk, options()).await.unwrap();
+        assert_eq!(manager.reservations()[0].state, State::Committed);
+    });
+}
+
+#[test]
+fn a_calibration_of_another_device_does_not_count() {
+    env::Runtime::simulated(1).block_on(async {
+        let (disk, manager) = manager().await;
+        let other = Calibration {
+            costs: Costs::flat(BytesPerSec::mb(7_000)),
+            points: Vec::new(),
+            beyond: Share::percent(10),
+            measured: manager.now(),
+            device: ("disk".to_owned(), Bytes::gib(1)),
+            surface: serde_json::json!({}),
+        };
+        manager.set_calibration(other.clone()).await.unwrap();
+        manager.close().await.unwrap();
+        let manager = Manager::open(disk.clone(), options()).await.unwrap();
+        let capacity = manager.report().capacity;
+        assert!(manager.calibration().is_none() && capacity.calibration_due);
+        assert_eq!(capacity.source, "configured");
+        assert!(
+            manager
+                .offer(&request(&manager, Direction::Read, 1_000))
+                .is_err()
+        );
+        let ours = Calibration {
+            device: ("disk".to_owned(), small_size(30)),
+            ..other
+        };
+        manager.set_calibration(ours).await.unwrap();
+        manager.close().await.unwrap();
+        let manager = Manager::open(disk, options()).await.unwrap();
+        assert!(!manager.report().capacity.calibration_due);
+        manager
+            .offer(&request(&manager, Direction::Read, 1_000))
+            .unwrap();
+    });
+}
+
+#[test]
+fn a_reservation_that_ended_names_all_it_got_over_all_its_sessions() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, manager) = manager().await;
+        let (id, capability) = reserved(&manager, &request(&manager, Direction::Write, 20)).await;
+        for at in 0..2 {
+            let session = manager
+                .open_session(Access::Capability(&capability))
+                .unwrap();
+            let data = pattern(at, 20_000);
+            session.write("a", 0, data, CREATE).await.unwrap();
+            drop(session);
+            for _ in 0..70 {
+                manager.open_session(Access::NodeKey).unwrap();
+            }
+        }
+        let session = manager
+            .open_session(Access::Capability(&capability))
+            .unwrap();
+        session
+            .write("a", 0, pattern(3, 20_000), CREATE)
+            .await
+            .unwrap();
+        manager.release(id).await.unwrap();
+        drop(session);
+        let ended = manager.report().ended;
+        assert!(ended[0].delivered_bytes >= 60_000, "{ended:?}");
+        assert!(manager.totals.borrow().is_empty());
+    });
+}
+
+#[test]
+fn history_that_could_not_be_written_is_written_later() {
+    env::Runtime::simulated(1).block_on(async {
+        let disk = Memory::new("disk", small_size(30));
+        let store = Store::format(disk.clone(), small()).await.unwrap();
+        store.close().await.unwrap();
+        let faults = Book::new(env::rng("faults"));
+        let manager = Manager::open(faults.wrap(disk.clone()), options())
+            .await
+            .unwrap();
+        let (id, _) = reserved(&manager, &request(&manager, Direction::Write, 20)).await;
+        manager.release(id).await.unwrap();
+        faults.add(Rule::new(Injury::Error(Done::Part)).once());
+        env::sleep(Nanos::secs(3)).await;
+        assert_eq!(faults.injuries().errors, 1);
+        manager.close().await.unwrap();
+        let manager = Manager::open(disk, options()).await.unwrap();
+        assert_eq!(manager.report().ended.len(), 1);
+    });
+}
