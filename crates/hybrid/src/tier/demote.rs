@@ -64,8 +64,9 @@ impl Inner {
         if cache.planted(crate::cache::Mutation::RecordFirst) {
             return pages.for_each(|page| cache.unmap_page(page));
         }
-        if self.settings.borrow().tier.copy_back != CopyBack::All {
-            self.drop_clean(cache, pages);
+        match self.settings.borrow().tier.copy_back {
+            CopyBack::All => mark_dirty(cache, pages),
+            CopyBack::Changed | CopyBack::Nothing => self.drop_clean(cache, pages),
         }
     }
 
@@ -232,7 +233,6 @@ impl Inner {
     /// Dirty pages of demoting extents, in address order, as runs of neighbours.
     fn pick_demoting(&self, cache: &Cache, demoting: &[u32]) -> Vec<Run> {
         let run_max = self.run_max(cache);
-        let all = self.settings.borrow().tier.copy_back == CopyBack::All;
         let (map, table) = (cache.map.borrow(), cache.tier.table.borrow());
         let mut runs: Vec<Run> = Vec::new();
         let mut chosen = 0;
@@ -248,7 +248,7 @@ impl Inner {
                 }
                 let Some(entry) = map.get(page) else { continue };
                 left -= 1;
-                if !all && !entry.dirty {
+                if !entry.dirty {
                     continue;
                 }
                 chosen += 1;
@@ -256,5 +256,19 @@ impl Inner {
             }
         }
         runs
+    }
+}
+
+/// Clean pages that are copied back count as dirty until the slow device has them durably. A power cut may leave a sector
+/// unreadable that was being written, and a start may have to drop a clean page: then the only copy would be gone.
+pub(crate) fn mark_dirty(cache: &Cache, pages: Range<u64>) {
+    for page in pages {
+        let clean = cache.map.borrow().get(page).filter(|entry| !entry.dirty);
+        if let Some(entry) = clean {
+            let mut map = cache.map.borrow_mut();
+            map.put(page, entry.slot, true, entry.mask, entry.crc, env::now());
+            drop(map);
+            cache.touch(page);
+        }
     }
 }
