@@ -11,51 +11,16 @@
 //! Results go to stdout, all else to stderr. Exit status 0: done; 1: the job failed; 2: bad usage or a
 //! bad configuration.
 
-mod admin;
-mod advise_volume;
-mod assemble;
-mod cache_commands;
+mod api;
 mod cli;
-mod client;
-mod client_commands;
-mod cluster_commands;
-mod cluster_tree;
-mod descriptors;
-mod device_commands;
-mod disk_copy;
-mod disk_settings;
-mod doctor;
-mod frame;
-mod laboratory;
-mod log;
-mod look;
-mod object_commands;
-mod pairs;
-mod registry;
-mod repair_text;
-mod rescue_command;
-mod reserve_commands;
-mod secrets;
-mod serve;
-mod show;
-mod socket_folder;
-mod store_commands;
-mod store_tree;
-mod thread;
-mod top;
-mod volume;
-mod volume_commands;
-mod volume_exports;
-mod volume_heat;
-mod volume_mode;
-mod volume_moves;
-mod when;
+mod daemon;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command};
+use cli::{Cli, Command, laboratory};
+use daemon::serve;
 
 fn main() -> ExitCode {
     if let Some(error) = laboratory::help(std::env::args_os().skip(1)) {
@@ -64,16 +29,16 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Serve(arguments) => serve::run(arguments),
-        Command::Status(ask) => show::status(&ask),
-        Command::Device(command) => device_commands::run(command),
-        Command::Client(command) => client_commands::run(command),
-        Command::Volume(command) => volume_commands::run(command),
-        Command::Node(command) => cluster_commands::run_node(command),
-        Command::Store(command) => store_commands::run(command),
-        Command::Object(command) => object_commands::run(command),
-        Command::Reserve(command) => reserve_commands::run(command),
-        Command::Top(arguments) => top::run(&arguments),
-        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Status(ask) => cli::show::status(&ask),
+        Command::Device(command) => cli::device::run(command),
+        Command::Client(command) => cli::clients::run(command),
+        Command::Volume(command) => cli::volume::run(command),
+        Command::Node(command) => cli::cluster::run_node(command),
+        Command::Store(command) => cli::store::run(command),
+        Command::Object(command) => cli::object::run(command),
+        Command::Reserve(command) => cli::reserve::run(command),
+        Command::Top(arguments) => cli::top::run(&arguments),
+        Command::Doctor(arguments) => cli::doctor::run(&arguments),
         Command::Experiment(_) => laboratory::run("experiment", laboratory::words()),
         Command::Sim(_) => laboratory::run("sim", laboratory::words()),
         Command::Predict(_) => laboratory::run("predict", laboratory::words()),

@@ -1,0 +1,16 @@
+//! What travels over the admin API: the same types on both sides, and in the OpenAPI document.
+//!
+//! Names carry their unit. Counters run from the start of the daemon and only grow.
+//!
+//! Types of requests and answers alone: what fills them stands with the daemon, what shows them with the commands.
+
+pub mod access;
+pub mod clients;
+pub mod cluster;
+pub mod figures;
+pub mod learn;
+pub mod refusal;
+pub mod status;
+pub mod store;
+pub mod tier;
+pub mod volume;

@@ -1,0 +1,77 @@
+//! The whole daemon at one moment: its devices, volumes, stores, exports and NBD listeners.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::clients::NbdListener;
+use super::figures::{Counters, Power};
+use super::store::Store;
+use super::volume::Volume;
+
+/// The whole daemon at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Status {
+    pub version: String,
+    pub pid: u32,
+    /// Where the configuration came from.
+    pub config: String,
+    /// When the daemon started, in seconds since 1970.
+    pub started_unix_seconds: u64,
+    pub uptime_seconds: f64,
+    /// What stood on data threads that died: nothing of it is served.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dead: Vec<String>,
+    /// How each data thread waits for its files and sockets: `io_uring` or `thread pool`.
+    pub drivers: Vec<String>,
+    pub devices: Vec<Device>,
+    pub volumes: Vec<Volume>,
+    #[serde(default)]
+    pub stores: Vec<Store>,
+    pub exports: Vec<Export>,
+    pub nbd: Vec<NbdListener>,
+}
+
+/// A device of the configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Device {
+    pub name: String,
+    /// `file`, `block device`, `model`, `memory` or `stripe`.
+    pub kind: String,
+    /// The model's name, for a model.
+    pub model: Option<String>,
+    /// Where its data are, if not in memory.
+    pub path: Option<String>,
+    pub size_bytes: u64,
+    pub physical_block_bytes: u64,
+    pub rotational: bool,
+    pub read_only: bool,
+    /// The stripe or volume it is part of.
+    pub part_of: Option<String>,
+    pub figures: Counters,
+    /// Energy, for a model. A stripe's is that of its devices.
+    pub power: Option<Power>,
+}
+
+/// Something clients see.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Export {
+    pub name: String,
+    /// The device or volume behind it; `volume:NAME`: a volume of the cluster.
+    pub device: String,
+    /// 0 as long as it is not known.
+    pub size_bytes: u64,
+    /// Where clients connect.
+    pub nbd: Vec<String>,
+    pub read_only: bool,
+    pub tls: bool,
+    /// Of a volume of the cluster: its clients beside others, `low`, `normal` or `high`.
+    pub priority: Option<String>,
+    /// Of a volume of the cluster: how often a seek behind another client of its class counts; none: once.
+    pub fairness: Option<f64>,
+    /// Clients connected now.
+    pub connections: u64,
+    /// Requests answered with an error, refused ones among them.
+    pub errors: u64,
+    /// Why no client gets it now.
+    pub why: Option<String>,
+}

@@ -1,0 +1,371 @@
+//! Hybrids: how they stand, what can be changed of them, and what their shadows advise.
+
+use config::tier::TierKeys;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::figures::{Counters, Share, Written};
+use super::tier::{Tier, TierSettings};
+
+/// A hybrid: one disk made of a slow and a fast device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Volume {
+    pub name: String,
+    pub size_bytes: u64,
+    pub slow: String,
+    /// The fast device; absent while detached.
+    pub fast: Option<String>,
+    /// Which cache is on it; absent while detached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attachment: Option<Attachment>,
+    /// `healthy`, `degraded`, `pass-through`, `evacuating`, `failed` or `closed`.
+    pub health: String,
+    /// Why, where there is something to say.
+    pub why: String,
+    pub settings: Settings,
+    pub cache: Cache,
+    /// Where its tier stands; absent: it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<Tier>,
+    /// The trace being recorded; absent: none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Trace>,
+    /// Does a shadow watch it, for `GET /v1/volumes/{name}/advice`?
+    #[serde(default)]
+    pub advise: bool,
+    /// What clients asked of it.
+    pub figures: Counters,
+}
+
+/// The cache that a volume has, as the record of pairs and the fast device's label name it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Attachment {
+    /// Its identity, 32 hexadecimal digits.
+    pub cache: String,
+    /// The number of the attachment: each making and each start counts one up.
+    pub generation: u64,
+}
+
+/// A trace being recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Trace {
+    /// Where; earlier files are this one's name with `.1`, `.2`, ...
+    pub file: String,
+    /// What all files together may hold.
+    pub max_bytes: u64,
+    /// Requests recorded, those in files rotated away since included.
+    pub requests: u64,
+    /// Requests missing, because the file could not be written fast enough.
+    pub dropped: u64,
+    /// Bytes written, those in files rotated away since included.
+    pub written_bytes: u64,
+    /// Why it ended by itself, or could not begin; absent: it goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+}
+
+/// What the shadow of a volume found since it began: small caches that decide on a sample of what is asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Advice {
+    pub volume: String,
+    /// How long the shadow has watched.
+    pub watched_seconds: f64,
+    /// Requests that read or wrote.
+    pub requests: u64,
+    /// Pages of 4 KiB they asked for.
+    pub pages: u64,
+    /// Of those, pages that went past the cache in long streams.
+    pub passed_pages: u64,
+    /// Uses of pages in the sample.
+    pub sampled: u64,
+    /// The share of pages in the sample.
+    pub sampling_rate: f64,
+    /// Different pages asked for outside long streams, estimated, in bytes.
+    pub footprint_bytes: u64,
+    /// The policy the figures hold for.
+    pub policy: String,
+    /// The write mode they hold for.
+    pub write: String,
+    /// The admission they hold for.
+    pub admission: String,
+    /// The present size of the cache.
+    pub present_bytes: u64,
+    /// Share of bytes read that came from the fast device, measured since the daemon began; absent: nothing was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_read_share: Option<f64>,
+    /// A quarter, a half, once, twice and four times the present size.
+    pub sizes: Vec<AdviceAtSize>,
+    /// LRU at sizes evenly spread up to the footprint.
+    pub lru: Vec<AdvicePoint>,
+    /// The size advised; absent: too little was seen, or no size does much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advised_bytes: Option<u64>,
+    /// The advice and why, in sentences.
+    pub reasons: Vec<String>,
+    /// Memory the shadow holds.
+    pub memory_bytes: u64,
+}
+
+/// What one size of the cache is expected to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AdviceAtSize {
+    pub size_bytes: u64,
+    /// Pages found in the cache, per page asked for; those that go past it are misses.
+    pub hit_ratio: f64,
+    /// The same of pages read.
+    pub read_hit_ratio: f64,
+    /// With LRU that takes in every miss.
+    pub lru_hit_ratio: f64,
+    /// Pages the slow device would read and write.
+    pub slow_pages: u64,
+    /// Share of the pages asked for that the slow device is spared; negative where it has more to do.
+    pub slow_saved: f64,
+    /// Fills and writes of the fast device in a day.
+    pub flash_bytes_per_day: f64,
+}
+
+/// A point of the LRU curve.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AdvicePoint {
+    pub size_bytes: u64,
+    pub hit_ratio: f64,
+}
+
+/// The choices in force; keys as in `[[hybrid]]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Settings {
+    /// `cache`, `tier` or `both`.
+    pub mode: String,
+    pub policy: String,
+    pub write: String,
+    pub admission: String,
+    pub block_bytes: u64,
+    /// Streams of this length bypass the cache; absent: none does.
+    pub sequential_bypass_bytes: Option<u64>,
+    /// Percent of the cache.
+    pub dirty_low: u8,
+    /// Percent of the cache.
+    pub dirty_high: u8,
+    pub energy: bool,
+    /// How long dirty data wait while the slow device sleeps, in energy mode.
+    pub age_limit_seconds: Option<f64>,
+    /// How long the slow device is idle before it is sent to sleep, in energy mode.
+    pub standby_after_seconds: Option<f64>,
+    pub flash_writes_per_day_bytes: Option<u64>,
+    /// How much of the fast device is used; absent: all of it.
+    pub fast_size_bytes: Option<u64>,
+    /// The choices for the tier; absent in mode `cache`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<TierSettings>,
+}
+
+/// What a hybrid's cache holds and did since it was opened.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+pub struct Cache {
+    /// Room for data on the fast device, in bytes.
+    pub cache_bytes: u64,
+    /// Data on the fast device, in bytes.
+    pub cached_bytes: u64,
+    /// Data that only the fast device has, in bytes.
+    pub dirty_bytes: u64,
+    /// Of those, what the last read of the fast device could not read, in bytes.
+    #[serde(default)]
+    pub unreadable_dirty_bytes: u64,
+    /// Rounds of the cleaner that failed since the last one that worked.
+    #[serde(default)]
+    pub clean_failures: u64,
+    /// How long the oldest of them wait, in nanoseconds.
+    pub dirty_age_ns: u64,
+    /// Regions of 4 MiB marked as about to change on the slow device.
+    pub marked_regions: u64,
+    /// Reads outside sequential streams.
+    pub random_reads: Share,
+    /// Reads in sequential streams.
+    pub sequential_reads: Share,
+    /// Writes outside sequential streams.
+    pub random_writes: Written,
+    /// Writes in sequential streams.
+    pub sequential_writes: Written,
+    /// Bytes read from the fast device's slots.
+    pub fast_bytes_read: u64,
+    /// Bytes written to the fast device's slots.
+    pub fast_bytes_written: u64,
+    /// Writes sent to the fast device's slots.
+    pub fast_data_writes: u64,
+    /// Bytes read from the slow device.
+    pub slow_bytes_read: u64,
+    /// Bytes written to the slow device.
+    pub slow_bytes_written: u64,
+    /// Pages copied to the fast device after a read miss or a write-through.
+    pub fills: u64,
+    /// Copies given up for want of room or time.
+    pub fills_dropped: u64,
+    /// Pages evicted.
+    pub evicted: u64,
+    /// Bytes the cleaner destaged.
+    pub bytes_cleaned: u64,
+    /// Rounds of the cleaner.
+    pub clean_rounds: u64,
+    /// Times a request had to wait for room.
+    pub waits_for_room: u64,
+    /// Pages whose checksum did not agree.
+    pub bad_checksums: u64,
+    /// Commits of the map.
+    pub commits: u64,
+    /// Bytes written to the ledger.
+    pub ledger_bytes_written: u64,
+    /// Writes sent for the ledger.
+    pub ledger_writes: u64,
+    /// Bytes of the ledger's log in use.
+    pub ledger_used_bytes: u64,
+    /// Size of the ledger's log in bytes.
+    pub ledger_size_bytes: u64,
+    /// Memory held for the map and the policy, in bytes.
+    pub memory_bytes: u64,
+    /// Is the slow device's spindle at rest?
+    pub slow_asleep: bool,
+    /// Pages the last start recovered.
+    pub recovered_pages: u64,
+    /// Clean pages the last start dropped because their region was marked.
+    pub recovered_dropped: u64,
+    /// How long the last start took.
+    pub recovery_ns: u64,
+}
+
+impl Cache {
+    /// Bytes of reads that came from the fast device, and of all reads.
+    pub fn read_bytes(&self) -> (u64, u64) {
+        let fast = self.random_reads.bytes_fast + self.sequential_reads.bytes_fast;
+        let slow = self.random_reads.bytes_slow + self.sequential_reads.bytes_slow;
+        (fast, fast + slow)
+    }
+}
+
+/// Settings to change; what is absent stays. Keys are those of `[[hybrid]]`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Change {
+    /// `back`, `through`, `around`, `only-writes` or `pass`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// `second-access` or `always`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admission: Option<String>,
+    /// A power of two from `4KiB` to `1MiB`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block: Option<String>,
+    /// Percent of the cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dirty_low: Option<u8>,
+    /// Percent of the cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dirty_high: Option<u8>,
+    /// Let the slow device sleep?
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub energy: Option<bool>,
+    /// How long dirty data wait while it sleeps, such as `30m`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_limit: Option<String>,
+    /// A size such as `1MiB`, or `off`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sequential_bypass: Option<String>,
+    /// A size such as `100GiB`, or `off`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flash_writes_per_day: Option<String>,
+    /// How much of the fast device to use: a size, or `all`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fast_size: Option<String>,
+    /// Record what is asked into this file of `DATA_DIR/traces`, or `off`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
+    /// What the files of a trace may hold together, such as `1GiB`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_max: Option<String>,
+    /// Have a shadow watch, for advice? Setting it again begins anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advise: Option<bool>,
+    /// `cache`, `tier` or `both`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// Keys of `[hybrid.tier]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<TierKeys>,
+}
+
+impl Change {
+    /// What is to change, as `tanada volume set` takes it.
+    pub fn words(&self) -> String {
+        let settings = serde_json::to_value(self).unwrap_or_default();
+        let settings = settings.as_object().into_iter().flatten();
+        let words = settings.map(|(key, value)| match value.as_str() {
+            Some(text) => format!("{key}={text}"),
+            None => format!("{key}={value}"),
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl Change {
+    /// Keys in the order of the struct.
+    pub const KEYS: [&'static str; 16] = [
+        "write",
+        "policy",
+        "admission",
+        "block",
+        "dirty_low",
+        "dirty_high",
+        "energy",
+        "age_limit",
+        "sequential_bypass",
+        "flash_writes_per_day",
+        "fast_size",
+        "trace",
+        "trace_max",
+        "advise",
+        "mode",
+        "tier",
+    ];
+}
+
+/// How to attach a fast device again.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Attach {
+    /// The device to attach; the one it had, if absent.
+    pub fast: Option<String>,
+    /// Attach it although it holds the cache of another volume, which is lost.
+    pub force: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_keys_is_the_struct() {
+        let full = Change {
+            write: Some("back".into()),
+            policy: Some("lru".into()),
+            admission: Some("always".into()),
+            block: Some("8KiB".into()),
+            dirty_low: Some(1),
+            dirty_high: Some(2),
+            energy: Some(true),
+            age_limit: Some("1m".into()),
+            sequential_bypass: Some("off".into()),
+            flash_writes_per_day: Some("off".into()),
+            fast_size: Some("all".into()),
+            trace: Some("off".into()),
+            trace_max: Some("1GiB".into()),
+            advise: Some(true),
+            mode: Some("both".into()),
+            tier: Some(TierKeys::default()),
+        };
+        let value = serde_json::to_value(&full).unwrap();
+        let object = value.as_object().unwrap();
+        assert_eq!(object.len(), Change::KEYS.len());
+        assert!(Change::KEYS.iter().all(|key| object.contains_key(*key)));
+    }
+}

@@ -1,0 +1,120 @@
+//! The command line.
+//!
+//! ```text
+//! words -> options -> a file of commands -> client -> the daemon's admin API -> show: text or JSON
+//!                                       \-> work of its own: files, devices, objects
+//! ```
+//!
+//! Always true: no file of commands imports from this one.
+
+pub mod advise;
+pub mod ask;
+pub mod cache;
+pub mod client;
+pub mod clients;
+pub mod cluster;
+pub mod device;
+pub mod disk_copy;
+pub mod disk_settings;
+pub mod doctor;
+pub mod frame;
+pub mod laboratory;
+pub mod object;
+pub mod options;
+pub mod rescue;
+pub mod reserve;
+pub mod show;
+pub mod store;
+pub mod top;
+pub mod volume;
+pub mod volume_heat;
+pub mod volume_moves;
+
+use std::ffi::OsString;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::daemon::serve::Serve;
+use ask::Ask;
+use options::{Device, Doctor, Top, Volume};
+
+/// One fast, predictable, safe store out of slow and fast storage.
+#[derive(Parser)]
+#[command(
+    version,
+    propagate_version = true,
+    after_help = "Start with `tanada serve`: it makes one fast disk out of a big slow and a small fast \
+                  one (both modelled, until you name your own) and prints how to connect."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run the daemon: serve the disks of a configuration, or of the built-in one.
+    Serve(Serve),
+    /// Show what a running daemon does.
+    Status(Ask),
+    /// List a daemon's devices; list and measure device models.
+    #[command(subcommand)]
+    Device(Device),
+    /// Look who is connected over NBD, and end connections.
+    #[command(subcommand)]
+    Client(clients::Client),
+    /// Make, look at and command volumes: hybrids of a daemon, and virtual disks of its cluster.
+    #[command(subcommand)]
+    Volume(Volume),
+    /// Look at and command the nodes of a cluster.
+    #[command(subcommand)]
+    Node(cluster::Node),
+    /// Make, check, serve and command object stores.
+    #[command(subcommand)]
+    Store(store::Store),
+    /// Put, get, list and remove objects of a store.
+    #[command(subcommand)]
+    Object(object::Object),
+    /// Reserve throughput and room in stores ahead of time.
+    #[command(subcommand)]
+    Reserve(reserve::Reserve),
+    /// Watch a running daemon live.
+    Top(Top),
+    /// Look what this machine can do, what is missing, and how to get it.
+    Doctor(Doctor),
+    /// Repeat the papers' measurements in virtual time.
+    Experiment(Passed),
+    /// Simulate: what would policies and whole stacks have done with a trace?
+    Sim(Passed),
+    /// Predict what an application would do on a device that cannot be bought yet.
+    Predict(Passed),
+    /// Measure devices: what predictions are made from.
+    Bench(Passed),
+    /// Work on block traces: real ones, and generated ones.
+    Trace(Passed),
+    /// Advise which cache would do a trace or a running volume good, and what it would cost.
+    Advise(Passed),
+}
+
+/// Arguments of a command that `tanada-lab` carries out, as they were typed.
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+pub struct Passed {
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARGUMENTS"
+    )]
+    arguments: Vec<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

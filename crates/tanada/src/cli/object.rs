@@ -1,0 +1,847 @@
+//! `tanada object ...`: objects of a store put, got, listed and removed, for people and scripts.
+//!
+//! ```text
+//! put: stdin or file -> thread -> pieces, several on their way -> a name of its own -> flush -> rename to NAME
+//! get: stat -> pieces, several on their way, in order -> thread -> stdout or a file of its own -> rename to FILE
+//! ```
+//!
+//! A put is seen whole or not at all: until it is durable its data are in an object called `NAME.put-...`, which stays
+//! if the program is killed and can be removed like any other.
+//!
+//! Always true:
+//! 1. What `put` answered is durable, under its name.
+//! 2. `get` ends well only if it has as many bytes as the object, of one state of it.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+
+use anyhow::{Context, anyhow};
+use base::{Buf, Bytes, Nanos};
+use clap::{Args, Subcommand};
+use env::net::Address;
+use env::{Mailbox, Poster};
+use indicatif::{ProgressBar, ProgressStyle};
+use report::terminal::Usage;
+use report::terminal::printable::printable;
+use report::terminal::table::{megabytes_per_second, size, table};
+use serde::Serialize;
+use store::net::client::{Client, ClientOptions, Credentials};
+use store::{Change, Stat};
+
+use super::client::{Client as Admin, Target};
+use super::show;
+use crate::api::store::Store;
+use crate::daemon::common::secrets;
+
+/// Pieces on their way at once.
+const DEPTH: usize = 8;
+/// Objects asked for at once by `ls`.
+const PAGE: usize = 1000;
+
+#[derive(Subcommand)]
+pub enum Object {
+    /// Store a file (or standard input) as an object: whole and durable, or not at all.
+    Put(Put),
+    /// Fetch an object into a file (or to standard output).
+    Get(Get),
+    /// List objects.
+    Ls(Ls),
+    /// Remove objects.
+    Rm(Rm),
+    /// Show what an object is like.
+    Stat(One),
+}
+
+/// Which store, and what is shown there.
+#[derive(Args, Clone)]
+pub struct At {
+    /// The store: HOST:PORT, unix:/path, or its name at the daemon [default: the daemon's only one]
+    #[arg(long, env = "TANADA_STORE", value_name = "ADDR|NAME")]
+    store: Option<String>,
+    /// The capability that `tanada reserve add` printed, or @FILE with it.
+    #[arg(
+        long,
+        env = "TANADA_CAPABILITY",
+        hide_env_values = true,
+        value_name = "TOKEN|@FILE"
+    )]
+    capability: Option<String>,
+    /// The file with the node key; a client that has it may do everything, without a promise.
+    #[arg(long, value_name = "FILE", conflicts_with = "capability")]
+    node_key: Option<PathBuf>,
+    /// The daemon's admin API, to look names of stores up: HOST:PORT or unix:/path
+    #[arg(
+        long,
+        env = "TANADA_ADMIN",
+        value_name = "ADDR",
+        default_value_t = Target::default()
+    )]
+    admin: Target,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+pub struct Put {
+    /// The file; - is standard input.
+    #[arg(value_name = "FILE|-")]
+    file: PathBuf,
+    /// The object [default: the file's name]
+    object: Option<String>,
+    /// Refuse if there is such an object already.
+    #[arg(long)]
+    new: bool,
+    /// Data of one request.
+    #[arg(long, default_value = "1MiB", value_name = "SIZE", value_parser = piece)]
+    piece: Bytes,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Args)]
+pub struct Get {
+    object: String,
+    /// The file; - is standard output [default: the last part of the object's name]
+    #[arg(value_name = "FILE|-")]
+    file: Option<PathBuf>,
+    /// Data of one request.
+    #[arg(long, default_value = "1MiB", value_name = "SIZE", value_parser = piece)]
+    piece: Bytes,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Args)]
+pub struct Ls {
+    /// Only names that begin so.
+    #[arg(default_value = "")]
+    prefix: String,
+    /// Sizes and generations, too.
+    #[arg(short, long)]
+    long: bool,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Args)]
+pub struct Rm {
+    #[arg(required = true)]
+    objects: Vec<String>,
+    /// It is no mistake if an object is not there.
+    #[arg(short, long)]
+    force: bool,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Args)]
+pub struct One {
+    object: String,
+    #[command(flatten)]
+    at: At,
+}
+
+fn piece(text: &str) -> Result<Bytes, String> {
+    let piece: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+    let fits = (4 << 10..=4 << 20).contains(&piece.0) && piece.is_multiple_of(4096);
+    match fits {
+        true => Ok(piece),
+        false => Err(format!(
+            "{piece} is not a multiple of 4 KiB from 4 KiB to 4 MiB"
+        )),
+    }
+}
+
+/// Runs one of them.
+pub fn run(command: Object) -> anyhow::Result<()> {
+    match command {
+        Object::Put(put) => self::put(put),
+        Object::Get(get) => self::get(get),
+        Object::Ls(ls) => {
+            let at = ls.at.clone();
+            with_client(&at, async move |client| list(&client, &ls).await)
+        }
+        Object::Rm(rm) => {
+            let at = rm.at.clone();
+            with_client(&at, async move |client| remove(&client, &rm).await)
+        }
+        Object::Stat(one) => {
+            let at = one.at.clone();
+            with_client(&at, async move |client| stat(&client, &one).await)
+        }
+    }
+}
+
+// --- connecting -------------------------------------------------------------------------------------
+
+/// Connects, works, and says goodbye.
+fn with_client<T: 'static>(
+    at: &At,
+    work: impl AsyncFnOnce(Client) -> anyhow::Result<T> + 'static,
+) -> anyhow::Result<T> {
+    let address = address(at)?;
+    let credentials = credentials(at)?;
+    let runtime =
+        env::Runtime::real(env::RealConfig::default()).context("cannot make a data runtime")?;
+    runtime.block_on(async move {
+        // A slow reservation is no reason to give up: an answer may wait for its turn.
+        let options = ClientOptions {
+            timeout: Nanos::secs(120),
+            ..ClientOptions::default()
+        };
+        let client = Client::connect_with(&address, credentials, &options).await?;
+        let done = work(client.clone()).await;
+        client.close().await;
+        done
+    })
+}
+
+/// Where the store is: as said, or as the daemon reports.
+fn address(at: &At) -> anyhow::Result<Address> {
+    if let Some(store) = &at.store
+        && store.contains(':')
+    {
+        return Ok(store.parse().map_err(|error| Usage(format!("{error}")))?);
+    }
+    let client = Admin::new(at.admin.clone())?;
+    let found = match &at.store {
+        Some(name) => {
+            config::check_name(name).map_err(Usage)?;
+            client.get::<Store>(&format!("/v1/stores/{name}"))?
+        }
+        None => {
+            let mut all: Vec<Store> = client.get("/v1/stores")?;
+            match all.len() {
+                0 => {
+                    return Err(anyhow!(
+                        "the daemon at {} has no stores; name one elsewhere with --store HOST:PORT",
+                        at.admin
+                    ));
+                }
+                1 => all.remove(0),
+                _ => {
+                    let names: Vec<&str> = all.iter().map(|store| store.name.as_str()).collect();
+                    let said = format!("which store? say --store with one of {}", names.join(", "));
+                    return Err(Usage(said).into());
+                }
+            }
+        }
+    };
+    let addresses = found.listen.iter().filter_map(|text| text.parse().ok());
+    // A daemon behind a network is not reached by its loopback addresses.
+    let addresses: Vec<Address> = addresses.collect();
+    let best = addresses
+        .iter()
+        .find(|address| matches!(address, Address::Tcp(_)));
+    let best = best.or(addresses.first());
+    best.cloned()
+        .ok_or_else(|| anyhow!("the store {} listens nowhere", found.name))
+}
+
+fn credentials(at: &At) -> anyhow::Result<Credentials> {
+    if let Some(path) = &at.node_key {
+        return Ok(Credentials::NodeKey(secrets::read(path)?));
+    }
+    let Some(said) = at.capability.as_deref().filter(|said| !said.is_empty()) else {
+        return Ok(Credentials::Open);
+    };
+    let token = match said.strip_prefix('@') {
+        Some(path) => fs::read_to_string(path)
+            .with_context(|| format!("cannot read the capability {path}"))?,
+        None => said.to_owned(),
+    };
+    Ok(Credentials::Capability(token.trim().to_owned()))
+}
+
+// --- put --------------------------------------------------------------------------------------------
+
+/// What was moved, for programs.
+#[derive(Serialize)]
+struct Moved {
+    object: String,
+    bytes: u64,
+    seconds: f64,
+    mb_per_second: f64,
+    generation: String,
+}
+
+impl Moved {
+    fn new(object: &str, bytes: u64, took: Nanos, generation: store::Version) -> Moved {
+        let seconds = took.secs_f64().max(1e-9);
+        Moved {
+            object: object.to_owned(),
+            bytes,
+            seconds,
+            mb_per_second: bytes as f64 / seconds / 1e6,
+            generation: generation.to_string(),
+        }
+    }
+
+    /// To standard error; stdout may be the data.
+    fn print(&self, json: bool, verb: &str) -> anyhow::Result<()> {
+        if json {
+            return show::json(self);
+        }
+        if io::stderr().is_terminal() {
+            eprintln!(
+                "{verb} {}: {} in {:.2} s, {} MB/s",
+                self.object,
+                size(self.bytes),
+                self.seconds,
+                megabytes_per_second(self.mb_per_second * 1e6)
+            );
+        }
+        Ok(())
+    }
+}
+
+fn put(put: Put) -> anyhow::Result<()> {
+    let is_stdin = put.file == Path::new("-");
+    let object = match (&put.object, put.file.file_name()) {
+        (Some(object), _) => object.clone(),
+        (None, Some(name)) if !is_stdin => name.to_string_lossy().into_owned(),
+        _ => return Err(Usage("name the object: tanada object put - NAME".to_owned()).into()),
+    };
+    let (source, length): (Box<dyn Read + Send>, Option<u64>) = match is_stdin {
+        true => (Box::new(io::stdin()), None),
+        false => {
+            let said = || format!("cannot read {}", put.file.display());
+            let file = fs::File::open(&put.file).with_context(said)?;
+            let meta = file.metadata().with_context(said)?;
+            if meta.is_dir() {
+                return Err(anyhow!(
+                    "{} is a directory; put one file at a time",
+                    put.file.display()
+                ));
+            }
+            let length = meta.is_file().then_some(meta.len());
+            (Box::new(file), length)
+        }
+    };
+    let json = put.at.json;
+    let moved = with_client(&put.at.clone(), async move |client| {
+        let bar = bar(&object, length);
+        let begun = env::now();
+        // Another client that puts the same object at the same time has another one.
+        let part = format!("{object}.put-{}", suffix()?);
+        let done = send(&client, &part, source, put.piece, &bar).await;
+        let done = match done {
+            Ok(bytes) => match client.rename(&part, &object, !put.new, Change::FUA).await {
+                Ok(generation) => Ok((bytes, generation)),
+                Err(error) => Err(anyhow::Error::from(error)),
+            },
+            Err(error) => Err(error),
+        };
+        bar.finish_and_clear();
+        match done {
+            Ok((bytes, generation)) => {
+                let took = env::now().since(begun);
+                Ok(Moved::new(&object, bytes, took, generation))
+            }
+            Err(error) => {
+                // What cannot be removed either is named, so that the user can.
+                if let Err(left) = client.delete(&part, Change::default()).await
+                    && !is_not_there(&left)
+                {
+                    eprintln!("tanada: {part} may be left behind: {left}");
+                }
+                Err(error)
+            }
+        }
+    })?;
+    moved.print(json, "put")
+}
+
+fn suffix() -> anyhow::Result<String> {
+    let key = secrets::fresh()?;
+    Ok(key[..6].iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn is_not_there(error: &store::net::client::ClientError) -> bool {
+    let store::net::client::ClientError::Store(error) = error else {
+        return false;
+    };
+    matches!(error, store::StoreError::NotFound { .. })
+}
+
+/// Writes all of `source` to a new object; how many bytes that was.
+async fn send(
+    client: &Client,
+    object: &str,
+    source: Box<dyn Read + Send>,
+    piece: Bytes,
+    bar: &ProgressBar,
+) -> anyhow::Result<u64> {
+    let piece = piece.0.min(client.write_max()) as usize;
+    let mut reader = Reader::start(source, piece)?;
+    client.create(object, &[], Change::default()).await?;
+    let mut offset = 0;
+    let mut under_way = VecDeque::new();
+    while let Some(data) = reader.next().await? {
+        if under_way.len() >= DEPTH {
+            let first: env::Task<_> = under_way.pop_front().expect("just counted");
+            first.await?;
+        }
+        let length = data.len() as u64;
+        let (client, object) = (client.clone(), object.to_owned());
+        let data = Buf::copy_of(&data).freeze();
+        under_way.push_back(env::spawn(async move {
+            client.write(&object, offset, data, Change::default()).await
+        }));
+        offset += length;
+        bar.inc(length);
+    }
+    for task in under_way {
+        task.await?;
+    }
+    client.flush().await?;
+    Ok(offset)
+}
+
+// --- get --------------------------------------------------------------------------------------------
+
+fn get(get: Get) -> anyhow::Result<()> {
+    let file = match &get.file {
+        Some(file) => file.clone(),
+        None => {
+            let last = get.object.rsplit('/').find(|part| !part.is_empty());
+            match last {
+                Some(last) if last != "." && last != ".." => PathBuf::from(last),
+                _ => {
+                    return Err(
+                        Usage("name the file: tanada object get NAME FILE".to_owned()).into(),
+                    );
+                }
+            }
+        }
+    };
+    let to_stdout = file == Path::new("-");
+    if to_stdout && get.at.json {
+        let said = "--json and the data both go to standard output; name a file";
+        return Err(Usage(said.to_owned()).into());
+    }
+    let json = get.at.json;
+    let moved = with_client(&get.at.clone(), async move |client| {
+        let begun = env::now();
+        let stat = client.stat(&get.object).await?;
+        let mut target = Destination::open(&file)?;
+        let bar = bar(&get.object, Some(stat.size));
+        let sink = target.sink()?;
+        let received = receive(&client, &stat, sink, get.piece, &bar).await;
+        bar.finish_and_clear();
+        received?;
+        let now = client.stat(&get.object).await?;
+        if now.version != stat.version {
+            return Err(anyhow!(
+                "{} changed while it was read (from generation {} to {}); get it again",
+                get.object,
+                stat.version,
+                now.version
+            ));
+        }
+        target.keep()?;
+        let took = env::now().since(begun);
+        Ok(Moved::new(&get.object, stat.size, took, stat.version))
+    })?;
+    moved.print(json, "got")
+}
+
+/// Where data go: standard output, or a file that has its name only when it is whole.
+enum Destination {
+    Stdout,
+    Direct(PathBuf),
+    Part {
+        part: PathBuf,
+        file: PathBuf,
+        kept: bool,
+    },
+}
+
+impl Destination {
+    fn open(file: &Path) -> anyhow::Result<Destination> {
+        if file == Path::new("-") {
+            return Ok(Destination::Stdout);
+        }
+        // A device, a pipe and such cannot be replaced.
+        match fs::metadata(file) {
+            Ok(meta) if meta.is_dir() => Err(anyhow!(
+                "{} is a directory; name a file in it",
+                file.display()
+            )),
+            Ok(meta) if !meta.is_file() => Ok(Destination::Direct(file.to_owned())),
+            _ => {
+                let mut part = file.as_os_str().to_owned();
+                part.push(format!(".part-{}", std::process::id()));
+                Ok(Destination::Part {
+                    part: part.into(),
+                    file: file.to_owned(),
+                    kept: false,
+                })
+            }
+        }
+    }
+
+    fn sink(&self) -> anyhow::Result<Box<dyn Write + Send>> {
+        let create = |path: &Path| {
+            fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))
+        };
+        Ok(match self {
+            Destination::Stdout => Box::new(io::stdout()),
+            Destination::Direct(path) => Box::new(create(path)?),
+            Destination::Part { part, .. } => Box::new(create(part)?),
+        })
+    }
+
+    fn keep(&mut self) -> anyhow::Result<()> {
+        if let Destination::Part { part, file, kept } = self {
+            fs::rename(&*part, &*file)
+                .with_context(|| format!("cannot write {}", file.display()))?;
+            *kept = true;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Destination {
+    fn drop(&mut self) {
+        if let Destination::Part {
+            part, kept: false, ..
+        } = self
+        {
+            // It may never have been made.
+            let _ = fs::remove_file(part);
+        }
+    }
+}
+
+/// Reads the whole object into `sink`, in order.
+async fn receive(
+    client: &Client,
+    stat: &Stat,
+    sink: Box<dyn Write + Send>,
+    piece: Bytes,
+    bar: &ProgressBar,
+) -> anyhow::Result<()> {
+    let piece = piece.0.min(client.read_max());
+    let mut writer = Writer::start(sink)?;
+    let mut asked = 0;
+    let mut received = 0;
+    let mut under_way = VecDeque::new();
+    while received < stat.size {
+        while asked < stat.size && under_way.len() < DEPTH {
+            let (client, object, offset) = (client.clone(), stat.name.clone(), asked);
+            let length = piece.min(stat.size - asked);
+            under_way.push_back(env::spawn(async move {
+                client.read(&object, offset, length).await
+            }));
+            asked += length;
+        }
+        let first: env::Task<_> = under_way.pop_front().expect("more is to come");
+        let data = first.await?;
+        let expected = piece.min(stat.size - received);
+        if data.len() as u64 != expected {
+            return Err(anyhow!(
+                "{} became shorter while it was read: {} of {expected} bytes at {received}; get it again",
+                stat.name,
+                data.len()
+            ));
+        }
+        writer.write(&data).await?;
+        received += data.len() as u64;
+        bar.inc(data.len() as u64);
+    }
+    writer.finish().await
+}
+
+// --- files on threads of their own ------------------------------------------------------------------
+
+/// A thread that reads, so that a slow pipe does not hold the connection up. It reads ahead by as many pieces as are on
+/// their way.
+struct Reader {
+    wanted: mpsc::Sender<()>,
+    pieces: Mailbox<io::Result<Vec<u8>>>,
+}
+
+impl Reader {
+    fn start(mut source: Box<dyn Read + Send>, piece: usize) -> anyhow::Result<Reader> {
+        let (wanted, asked) = mpsc::channel::<()>();
+        let (poster, pieces): (Poster<io::Result<Vec<u8>>>, _) = env::mailbox();
+        let reading = move || {
+            for () in asked {
+                let mut data = Vec::with_capacity(piece);
+                let limit = piece as u64;
+                let read = source.by_ref().take(limit).read_to_end(&mut data);
+                let ended = !matches!(read, Ok(n) if n > 0);
+                if poster.post(read.map(|_| data)).is_err() || ended {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name("read".to_owned())
+            .spawn(reading)
+            .context("cannot start a thread")?;
+        for _ in 0..DEPTH {
+            // A thread that has ended has posted why.
+            let _ = wanted.send(());
+        }
+        Ok(Reader { wanted, pieces })
+    }
+
+    /// The next piece; `None` at the end.
+    async fn next(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
+        let piece = self.pieces.receive().await;
+        let data = piece
+            .map_err(|_| anyhow!("the reading thread ended"))?
+            .context("cannot read what is to be put")?;
+        let _ = self.wanted.send(());
+        Ok((!data.is_empty()).then_some(data))
+    }
+}
+
+/// A thread that writes.
+struct Writer {
+    pieces: Option<mpsc::SyncSender<Vec<u8>>>,
+    done: Mailbox<io::Result<()>>,
+    ahead: usize,
+}
+
+impl Writer {
+    fn start(mut sink: Box<dyn Write + Send>) -> anyhow::Result<Writer> {
+        let (pieces, given) = mpsc::sync_channel::<Vec<u8>>(DEPTH);
+        let (poster, done): (Poster<io::Result<()>>, _) = env::mailbox();
+        let writing = move || {
+            for piece in given {
+                let written = sink.write_all(&piece);
+                let failed = written.is_err();
+                if poster.post(written).is_err() || failed {
+                    return;
+                }
+            }
+            let _ = poster.post(sink.flush());
+        };
+        std::thread::Builder::new()
+            .name("write".to_owned())
+            .spawn(writing)
+            .context("cannot start a thread")?;
+        Ok(Writer {
+            pieces: Some(pieces),
+            done,
+            ahead: 0,
+        })
+    }
+
+    async fn write(&mut self, data: &[u8]) -> anyhow::Result<()> {
+        if self.ahead == DEPTH {
+            self.one_done().await?;
+        }
+        let pieces = self.pieces.as_ref().expect("not finished");
+        // With fewer ahead than it holds the channel never blocks; a thread that ended has posted why.
+        let sent = pieces.try_send(data.to_vec()).is_ok();
+        self.ahead += 1;
+        if !sent {
+            self.one_done().await?;
+        }
+        Ok(())
+    }
+
+    async fn one_done(&mut self) -> anyhow::Result<()> {
+        let done = self.done.receive().await;
+        self.ahead = self.ahead.saturating_sub(1);
+        // With its source, so that a closed pipe is known as one.
+        Ok(done.map_err(|_| anyhow!("the writing thread ended"))??)
+    }
+
+    async fn finish(mut self) -> anyhow::Result<()> {
+        self.pieces = None;
+        for _ in 0..=self.ahead {
+            self.one_done().await?;
+        }
+        Ok(())
+    }
+}
+
+fn bar(object: &str, length: Option<u64>) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let (bar, template) = match length {
+        Some(length) => (
+            ProgressBar::new(length),
+            "{msg} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {eta}",
+        ),
+        None => (
+            ProgressBar::new_spinner(),
+            "{msg} {spinner} {bytes}, {bytes_per_sec}",
+        ),
+    };
+    let style = ProgressStyle::with_template(template).expect("a constant template");
+    bar.with_style(style).with_message(object.to_owned())
+}
+
+// --- names ------------------------------------------------------------------------------------------
+
+/// An object, for programs.
+#[derive(Serialize)]
+struct Shown {
+    name: String,
+    size_bytes: u64,
+    generation: String,
+    born: String,
+    mark: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attributes: Option<Vec<(String, String)>>,
+}
+
+impl From<Stat> for Shown {
+    fn from(stat: Stat) -> Shown {
+        Shown {
+            name: stat.name,
+            size_bytes: stat.size,
+            generation: stat.version.to_string(),
+            born: stat.born.to_string(),
+            mark: stat.stamp,
+            attributes: None,
+        }
+    }
+}
+
+async fn list(client: &Client, ls: &Ls) -> anyhow::Result<()> {
+    let mut after: Option<String> = None;
+    let mut all: Vec<Shown> = Vec::new();
+    loop {
+        let part = client.list(&ls.prefix, after.as_deref(), PAGE).await?;
+        match ls.long || ls.at.json {
+            true => all.extend(part.objects.into_iter().map(Shown::from)),
+            // A listing of names needs no widths: it comes as it is found.
+            false => {
+                let names = part.objects.iter().map(|stat| printable(&stat.name));
+                show::text(&names.map(|name| format!("{name}\n")).collect::<String>())?;
+            }
+        }
+        after = part.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    if ls.at.json {
+        return show::json(&all);
+    }
+    if !ls.long {
+        return Ok(());
+    }
+    let rows: Vec<Vec<String>> = all
+        .iter()
+        .map(|one| {
+            vec![
+                size(one.size_bytes),
+                one.generation.clone(),
+                printable(&one.name).into_owned(),
+            ]
+        })
+        .collect();
+    show::text(&table(&["SIZE", "GENERATION", "NAME"], &rows))
+}
+
+async fn remove(client: &Client, rm: &Rm) -> anyhow::Result<()> {
+    let mut failed = 0;
+    let mut removed: Vec<&str> = Vec::new();
+    for object in &rm.objects {
+        match client.delete(object, Change::default()).await {
+            Ok(()) => removed.push(object),
+            Err(error) if rm.force && is_not_there(&error) => {}
+            Err(error) => {
+                failed += 1;
+                eprintln!("tanada: {error}");
+            }
+        }
+    }
+    client.flush().await?;
+    if rm.at.json {
+        show::json(&removed)?;
+    }
+    match failed {
+        0 => Ok(()),
+        n => Err(anyhow!("{n} of {} were not removed", rm.objects.len())),
+    }
+}
+
+async fn stat(client: &Client, one: &One) -> anyhow::Result<()> {
+    let mut shown = Shown::from(client.stat(&one.object).await?);
+    let attributes = client.attributes(&one.object).await?;
+    let attributes = attributes
+        .into_iter()
+        .map(|(name, value)| (name, String::from_utf8_lossy(&value).into_owned()));
+    shown.attributes = Some(attributes.collect());
+    if one.at.json {
+        return show::json(&shown);
+    }
+    let mut text = format!(
+        "{}\n  size        {} ({} bytes)\n  generation  {}\n  born        {}\n",
+        shown.name,
+        size(shown.size_bytes),
+        shown.size_bytes,
+        shown.generation,
+        shown.born
+    );
+    if shown.mark > 0 {
+        text.push_str(&format!("  mark        {}\n", shown.mark));
+    }
+    for (name, value) in shown.attributes.iter().flatten() {
+        text.push_str(&format!("  {name} = {value}\n"));
+    }
+    show::text(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_whole_pages_that_one_request_takes() {
+        assert_eq!(piece("1MiB"), Ok(Bytes::mib(1)));
+        for odd in ["0", "1000", "8MiB", "much"] {
+            assert!(piece(odd).is_err(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn what_a_thread_reads_arrives_whole_and_in_order() {
+        let data: Vec<u8> = (0..100_000u32).map(|n| n as u8).collect();
+        let (source, sent) = (data.clone(), data);
+        let runtime = env::Runtime::real(env::RealConfig::default()).unwrap();
+        let got = runtime.block_on(async move {
+            let mut reader = Reader::start(Box::new(io::Cursor::new(source)), 4096).unwrap();
+            let mut got = Vec::new();
+            while let Some(piece) = reader.next().await.unwrap() {
+                got.extend(piece);
+            }
+            got
+        });
+        assert_eq!(got, sent);
+    }
+
+    #[test]
+    fn a_file_has_its_name_only_when_it_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("got");
+        {
+            let target = Destination::open(&file).unwrap();
+            target.sink().unwrap().write_all(b"half").unwrap();
+        }
+        assert_eq!(
+            fs::read_dir(dir.path()).unwrap().count(),
+            0,
+            "nothing stays"
+        );
+        let mut target = Destination::open(&file).unwrap();
+        target.sink().unwrap().write_all(b"whole").unwrap();
+        target.keep().unwrap();
+        drop(target);
+        assert_eq!(fs::read(&file).unwrap(), b"whole");
+    }
+}

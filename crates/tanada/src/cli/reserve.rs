@@ -1,0 +1,502 @@
+//! `tanada reserve ...`: throughput and room booked ahead, by the calendar of a running daemon's stores.
+//!
+//! ```text
+//! add -> POST /v1/reservations -> capability | why not, and what would fit instead
+//! offer: the same without setting anything aside; list, show, cancel, calendar: what there is
+//! ```
+//!
+//! Times are read in the zone of this machine and printed with their distance from UTC.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use base::{Bytes, Nanos};
+use clap::{ArgGroup, Args, Subcommand};
+use config::read_span;
+use hyper::Method;
+use policy::share::{BytesPerSec, Second};
+use report::terminal::Usage;
+use report::terminal::table::{size, table};
+
+use super::ask::Ask;
+use super::client::Client;
+use super::show;
+use crate::api::store::{Calendar, Offer, Reservation, ReserveAsk, ReserveRefusal, Store};
+use crate::daemon::common::when;
+
+#[derive(Subcommand)]
+pub enum Reserve {
+    /// Reserve throughput; prints the capability by which it is used.
+    Add(Add),
+    /// What would `add` answer? Nothing is set aside.
+    Offer(Add),
+    /// List the reservations that run or are to come.
+    List(Ask),
+    /// Show one reservation, with its capability once more.
+    Show(One),
+    /// Give a reservation up; over several stores, all of it.
+    Cancel(One),
+    /// Show who has what when, and how full the stores are.
+    Calendar(ShowCalendar),
+}
+
+#[derive(Args)]
+#[command(
+    group(ArgGroup::new("rate").required(true).args(["read", "write"])),
+    after_help = "\
+The capability goes to standard output, one line for each store: `tanada object get NAME - --capability TOKEN`, or in \
+TANADA_CAPABILITY. Refused: the reason and what would fit go to standard error, exit status 1.
+
+Examples: tanada reserve add --store s0 --read 85MB/s --from 20:00 --for 2h --scope results/
+          tanada reserve add --store s0 --store s1 --write 40MB/s --from \"tomorrow 08:00\" --for 8h --space 100GiB --scope job7/"
+)]
+pub struct Add {
+    /// The store; several: on all of them or not at all.
+    #[arg(long, required = true, value_name = "NAME")]
+    store: Vec<String>,
+    /// Reserve reads at this rate, such as 85MB/s.
+    #[arg(long, value_name = "RATE")]
+    read: Option<BytesPerSec>,
+    /// Reserve writes at this rate.
+    #[arg(long, value_name = "RATE")]
+    write: Option<BytesPerSec>,
+    /// When it begins: now, +30m, 20:00, "tomorrow 08:00", "2026-11-22 20:00", 2026-11-22T20:00:00Z.
+    #[arg(long, default_value = "now", value_name = "TIME")]
+    from: String,
+    /// How long it lasts, such as 2h.
+    #[arg(long = "for", value_name = "SPAN", value_parser = read_span)]
+    span: Nanos,
+    /// The window in which the rate is to be reached.
+    #[arg(long, default_value = "1s", value_name = "SPAN", value_parser = read_span)]
+    window: Nanos,
+    /// The share of windows in which it is to be reached, in percent.
+    #[arg(long, default_value_t = 99.0, value_name = "PERCENT")]
+    probability: f64,
+    /// Room for what is written, on each store.
+    #[arg(long, default_value = "0", value_name = "SIZE")]
+    space: Bytes,
+    /// Only for objects whose names begin so; '' is for all but those of virtual disks.
+    #[arg(long, value_name = "PREFIX")]
+    scope: String,
+    /// Who it is for, for people who look at the calendar [default: USER]
+    #[arg(long, value_name = "NAME")]
+    holder: Option<String>,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+#[derive(Args)]
+pub struct One {
+    /// Its name, such as s0/7; `tanada reserve list` shows them.
+    #[arg(value_name = "STORE/NUMBER", value_parser = reservation_id)]
+    id: (String, u64),
+    #[command(flatten)]
+    ask: Ask,
+}
+
+#[derive(Args)]
+pub struct ShowCalendar {
+    /// Only this store.
+    store: Option<String>,
+    /// From when on.
+    #[arg(long, default_value = "now", value_name = "TIME")]
+    from: String,
+    /// For how long [default: until the last reservation ends, a day at least]
+    #[arg(long = "for", value_name = "SPAN", value_parser = read_span)]
+    span: Option<Nanos>,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+/// `s0/7`.
+fn reservation_id(text: &str) -> Result<(String, u64), String> {
+    let parts = text.split_once('/');
+    let id = parts.and_then(|(store, number)| Some((store.to_owned(), number.parse().ok()?)));
+    let id = id.filter(|(store, _)| config::check_name(store).is_ok());
+    id.ok_or_else(|| format!("'{text}' is no reservation; write such as s0/7"))
+}
+
+/// Runs one of them.
+pub fn run(command: Reserve) -> anyhow::Result<()> {
+    match command {
+        Reserve::Add(arguments) => add(&arguments),
+        Reserve::Offer(arguments) => offer(&arguments),
+        Reserve::List(ask) => {
+            let all: Vec<Reservation> = Client::new(ask.admin)?.get("/v1/reservations")?;
+            match ask.json {
+                true => show::json(&all),
+                false if all.is_empty() => show::text("nothing is reserved\n"),
+                false => show::text(&list(&all)),
+            }
+        }
+        Reserve::Show(One { id, ask }) => {
+            let one: Reservation = Client::new(ask.admin)?.get(&path(&id))?;
+            match ask.json {
+                true => show::json(&one),
+                false => show::text(&page(&one)),
+            }
+        }
+        Reserve::Cancel(One { id, ask }) => {
+            let client = Client::new(ask.admin)?;
+            let gone: Vec<Reservation> = client.send_json(Method::DELETE, &path(&id), &())?;
+            if ask.json {
+                return show::json(&gone);
+            }
+            let gone: Vec<&str> = gone.iter().map(|one| one.id.as_str()).collect();
+            show::text(&format!("cancelled {}\n", gone.join(" and ")))
+        }
+        Reserve::Calendar(arguments) => calendar(&arguments),
+    }
+}
+
+fn path((store, number): &(String, u64)) -> String {
+    format!("/v1/reservations/{store}/{number}")
+}
+
+/// What is asked for, by the clock of the daemon: this machine's may differ.
+fn asked(arguments: &Add, client: &Client) -> anyhow::Result<ReserveAsk> {
+    if arguments.span < Nanos::secs(1) {
+        return Err(Usage("--for is at least a second".to_owned()).into());
+    }
+    let (direction, rate) = match (arguments.read, arguments.write) {
+        (Some(rate), _) => ("read", rate),
+        (None, Some(rate)) => ("write", rate),
+        (None, None) => unreachable!("one of them is required"),
+    };
+    let from = match arguments.from.as_str() {
+        "now" => None,
+        other => Some(when::read(other, now(client)?).map_err(Usage)?.0),
+    };
+    // `USER` is only a suggestion.
+    let user = std::env::var("USER").unwrap_or_default();
+    Ok(ReserveAsk {
+        stores: arguments.store.clone(),
+        direction: direction.to_owned(),
+        rate_bytes_per_second: rate.0,
+        from_unix_seconds: from,
+        for_seconds: arguments.span.0.div_ceil(Nanos::secs(1).0),
+        window_ns: Some(arguments.window.0),
+        probability_percent: Some(arguments.probability),
+        space_bytes: arguments.space.0,
+        scope: Some(arguments.scope.clone()),
+        holder: arguments.holder.clone().unwrap_or(user),
+    })
+}
+
+/// The daemon's clock.
+fn now(client: &Client) -> anyhow::Result<Second> {
+    let stores: Vec<Store> = client.get("/v1/stores")?;
+    match stores.first() {
+        Some(store) => Ok(Second(store.node.now)),
+        None => Err(anyhow!(
+            "this daemon has no stores: its configuration has no [[store]]"
+        )),
+    }
+}
+
+fn add(arguments: &Add) -> anyhow::Result<()> {
+    let client = Client::new(arguments.ask.admin.clone())?;
+    let asked = asked(arguments, &client)?;
+    let made: Result<Vec<Reservation>, ReserveRefusal> =
+        client.send_or_refused(Method::POST, "/v1/reservations", &asked)?;
+    match made {
+        Ok(made) if arguments.ask.json => show::json(&made),
+        Ok(made) => {
+            // The token alone on stdout, so that a script can take it.
+            let mut lines = String::new();
+            for one in &made {
+                eprintln!("{}", sentence(one));
+                lines.push_str(one.capability.as_deref().unwrap_or_default());
+                lines.push('\n');
+            }
+            show::text(&lines)
+        }
+        Err(refusal) => {
+            if arguments.ask.json {
+                show::json(&refusal)?;
+            }
+            Err(refused(&refusal))
+        }
+    }
+}
+
+fn refused(refusal: &ReserveRefusal) -> anyhow::Error {
+    match &refusal.offer {
+        Some(offer) => anyhow!("{}\n{}", refusal.error, instead(offer).trim_end()),
+        None => anyhow!("{}; {}", refusal.error, refusal.what_to_do),
+    }
+}
+
+fn offer(arguments: &Add) -> anyhow::Result<()> {
+    let client = Client::new(arguments.ask.admin.clone())?;
+    let asked = asked(arguments, &client)?;
+    let offer: Offer = client.send_json(Method::POST, "/v1/reservations/offer", &asked)?;
+    if arguments.ask.json {
+        show::json(&offer)?;
+    } else if offer.fits {
+        show::text(&format!(
+            "it fits: {} of {}s on {} from {} to {}\n",
+            BytesPerSec(asked.rate_bytes_per_second),
+            asked.direction,
+            asked.stores.join(" and "),
+            when::shown(Second(offer.from_unix_seconds)),
+            when::shown(Second(offer.until_unix_seconds))
+        ))?;
+    } else {
+        let reasons: Vec<&str> = offer.refused.iter().map(|it| it.error.as_str()).collect();
+        show::text(&format!("{}\n{}", reasons.join("\n"), instead(&offer)))?;
+    }
+    match offer.fits {
+        true => Ok(()),
+        false => Err(anyhow!("it does not fit as asked")),
+    }
+}
+
+/// What would fit, a line each.
+fn instead(offer: &Offer) -> String {
+    let earliest = match offer.earliest_unix_seconds {
+        Some(at) => format!("from {} on", when::shown(Second(at))),
+        None => "never".to_owned(),
+    };
+    let largest = match offer.largest_bytes_per_second {
+        Some(rate) => format!("at most {}", BytesPerSec(rate)),
+        None => "nothing".to_owned(),
+    };
+    format!("  at this rate it would fit:  {earliest}\n  in this slot would fit:     {largest}\n")
+}
+
+fn sentence(one: &Reservation) -> String {
+    let room = match one.space_bytes {
+        0 => String::new(),
+        bytes => format!(", room for {}", size(bytes)),
+    };
+    let scope = match one.scope.as_str() {
+        "" => String::new(),
+        scope => format!(", objects {scope}*"),
+    };
+    format!(
+        "reserved {}: {} of {}s from {} to {}, in {} % of windows of {}{room}{scope}",
+        one.id,
+        BytesPerSec(one.rate_bytes_per_second),
+        one.direction,
+        when::shown(Second(one.from_unix_seconds)),
+        when::shown(Second(one.until_unix_seconds)),
+        one.probability_percent,
+        humantime::format_duration(Duration::from_nanos(one.window_ns)),
+    )
+}
+
+fn list(all: &[Reservation]) -> String {
+    let rows: Vec<Vec<String>> = all
+        .iter()
+        .map(|one| {
+            let or_dash = |text: &str| match text {
+                "" => "-".to_owned(),
+                text => text.to_owned(),
+            };
+            vec![
+                one.id.clone(),
+                or_dash(&one.holder),
+                one.direction.clone(),
+                BytesPerSec(one.rate_bytes_per_second).to_string(),
+                when::shown(Second(one.from_unix_seconds)),
+                when::shown(Second(one.until_unix_seconds)),
+                or_dash(&one.scope),
+                match one.space_bytes {
+                    0 => "-".to_owned(),
+                    bytes => size(bytes),
+                },
+                match &one.group {
+                    // Enough of it to see who belongs together.
+                    Some(group) => group[..8.min(group.len())].to_owned(),
+                    None => "-".to_owned(),
+                },
+                one.state.clone(),
+            ]
+        })
+        .collect();
+    table(
+        &[
+            "RESERVATION",
+            "HOLDER",
+            "OF",
+            "RATE",
+            "FROM",
+            "UNTIL",
+            "OBJECTS",
+            "ROOM",
+            "GROUP",
+            "STATE",
+        ],
+        &rows,
+    )
+}
+
+fn page(one: &Reservation) -> String {
+    let mut text = format!("{}\n", sentence(one));
+    if !one.holder.is_empty() {
+        let _ = writeln!(text, "holder: {}", one.holder);
+    }
+    if one.space_bytes > 0 {
+        let _ = writeln!(text, "room not yet written: {}", size(one.space_left_bytes));
+    }
+    if let Some(group) = &one.group {
+        let _ = writeln!(text, "part of a reservation over several stores: {group}");
+    }
+    match &one.capability {
+        Some(capability) => {
+            let _ = writeln!(text, "capability:\n{capability}");
+        }
+        None => {
+            let _ = writeln!(text, "it is {}: there is no capability yet", one.state);
+        }
+    }
+    text
+}
+
+fn calendar(arguments: &ShowCalendar) -> anyhow::Result<()> {
+    let client = Client::new(arguments.ask.admin.clone())?;
+    let stores: Vec<String> = match &arguments.store {
+        Some(store) => vec![store.clone()],
+        None => {
+            let all: Vec<Store> = client.get("/v1/stores")?;
+            all.into_iter().map(|store| store.name).collect()
+        }
+    };
+    let mut query = Vec::new();
+    if arguments.from != "now" {
+        let from = when::read(&arguments.from, now(&client)?).map_err(Usage)?;
+        query.push(format!("from_unix_seconds={}", from.0));
+    }
+    if let Some(span) = arguments.span {
+        let seconds = span.0.div_ceil(Nanos::secs(1).0);
+        query.push(format!("for_seconds={seconds}"));
+    }
+    let mut all: Vec<Calendar> = Vec::new();
+    for store in &stores {
+        config::check_name(store).map_err(Usage)?;
+        let path = format!("/v1/stores/{store}/calendar?{}", query.join("&"));
+        all.push(client.get(&path)?);
+    }
+    if arguments.ask.json {
+        return show::json(&all);
+    }
+    let pages: Vec<String> = all.iter().map(calendar_page).collect();
+    show::text(&pages.join("\n"))
+}
+
+/// How wide the load is drawn.
+const BAR: usize = 20;
+
+fn calendar_page(calendar: &Calendar) -> String {
+    let zone = when::local(Second(calendar.now_unix_seconds));
+    let mut text = format!(
+        "{}, times at {} from UTC\n",
+        calendar.store,
+        zone.strftime("%:z")
+    );
+    let at = |second: u64| {
+        when::local(Second(second))
+            .strftime("%a %Y-%m-%d %H:%M:%S")
+            .to_string()
+    };
+    let rows: Vec<Vec<String>> = calendar
+        .stretches
+        .iter()
+        .map(|stretch| {
+            let holders: Vec<String> = calendar
+                .reservations
+                .iter()
+                .filter(|one| {
+                    one.from_unix_seconds < stretch.until && stretch.from < one.until_unix_seconds
+                })
+                .map(|one| {
+                    let number = one.id.rsplit('/').next().unwrap_or_default();
+                    let way = one.direction.chars().next().unwrap_or('?');
+                    let rate = BytesPerSec(one.rate_bytes_per_second);
+                    match one.holder.as_str() {
+                        "" => format!("{number}:{way} {rate}"),
+                        holder => format!("{number}:{holder} {way} {rate}"),
+                    }
+                })
+                .collect();
+            let load = stretch.promised_percent;
+            let filled = ((load / 100.0 * BAR as f64).round() as usize).min(BAR);
+            vec![
+                at(stretch.from),
+                at(stretch.until),
+                format!("[{}{}]", "#".repeat(filled), ".".repeat(BAR - filled)),
+                format!("{load:.1} %"),
+                format!("{:.1} %", stretch.headroom_percent),
+                match holders.is_empty() {
+                    true => "free".to_owned(),
+                    false => holders.join(", "),
+                },
+            ]
+        })
+        .collect();
+    text.push_str(&table(
+        &["FROM", "UNTIL", "LOAD", "PROMISED", "KEPT FREE", "WHO"],
+        &rows,
+    ));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::qos::manager::StretchReport;
+
+    #[test]
+    fn a_reservation_is_called_by_its_store_and_number() {
+        assert_eq!(reservation_id("s0/7"), Ok(("s0".to_owned(), 7)));
+        for odd in ["7", "s0/", "s0/x", "../7", "/7"] {
+            assert!(reservation_id(odd).unwrap_err().contains("s0/7"), "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_calendar_shows_who_has_what_and_how_full_it_is() {
+        let stretch = |from, until, promised| StretchReport {
+            from,
+            until,
+            sessions: 1,
+            reads: 85_000_000,
+            writes: 0,
+            promised_percent: promised,
+            headroom_percent: 20.0,
+        };
+        let page = calendar_page(&Calendar {
+            store: "s0".to_owned(),
+            now_unix_seconds: 100,
+            stretches: vec![stretch(100, 200, 50.0), stretch(200, 300, 0.0)],
+            reservations: vec![Reservation {
+                id: "s0/7".to_owned(),
+                store: "s0".to_owned(),
+                state: "committed".to_owned(),
+                direction: "read".to_owned(),
+                rate_bytes_per_second: 85_000_000,
+                window_ns: 1_000_000_000,
+                probability_percent: 99.0,
+                from_unix_seconds: 100,
+                until_unix_seconds: 200,
+                space_bytes: 0,
+                space_left_bytes: 0,
+                scope: String::new(),
+                holder: "ann".to_owned(),
+                group: None,
+                capability: None,
+            }],
+        });
+        for expected in [
+            "[##########..........]",
+            "50.0 %",
+            "7:ann r 85 MB/s",
+            "free",
+            "from UTC",
+        ] {
+            assert!(page.contains(expected), "{expected} is not in\n{page}");
+        }
+    }
+}

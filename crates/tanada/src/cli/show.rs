@@ -1,0 +1,251 @@
+//! `tanada status` and the pieces other listings share.
+
+use std::fmt::Write as _;
+
+use policy::share::Second;
+use report::terminal::table::{count, megabytes_per_second, share, size, table};
+
+pub use report::terminal::{json, own_command, quoted, text};
+
+use super::ask::Ask;
+use super::client::Client;
+use super::frame::title;
+use crate::api::status::{Device, Export, Status};
+use crate::api::store as api;
+use crate::api::tier::Tier;
+use crate::api::volume::Volume;
+use crate::daemon::common::when;
+
+/// Runs `tanada status`.
+pub fn status(ask: &Ask) -> anyhow::Result<()> {
+    let client = Client::new(ask.admin.clone())?;
+    let status: Status = client.get("/v1/status")?;
+    if ask.json {
+        return json(&status);
+    }
+    let mut page = format!("{}\nconfiguration: {}\n", title(&status), status.config);
+    if !status.volumes.is_empty() {
+        page.push_str(&format!("\n{}", volumes(&status.volumes)));
+    }
+    if !status.stores.is_empty() {
+        let stores = stores_table(&status.stores);
+        page.push_str(&format!("\n{stores}"));
+    }
+    page.push_str(&format!("\n{}", devices(&status.devices)));
+    if !status.exports.is_empty() {
+        page.push_str(&format!("\n{}", exports(&status.exports)));
+    }
+    text(&page)
+}
+
+/// The volumes as a table, with what is wrong below it.
+pub fn volumes(volumes: &[Volume]) -> String {
+    let rows: Vec<Vec<String>> = volumes
+        .iter()
+        .map(|volume| {
+            let (fast, all) = volume.cache.read_bytes();
+            vec![
+                volume.name.clone(),
+                size(volume.size_bytes),
+                volume.health.clone(),
+                volume.slow.clone(),
+                volume.fast.clone().unwrap_or_else(|| "-".to_owned()),
+                volume.settings.mode.clone(),
+                volume.settings.write.clone(),
+                volume.settings.policy.clone(),
+                size(volume.cache.cached_bytes),
+                size(volume.cache.dirty_bytes),
+                share(fast as f64, all as f64),
+            ]
+        })
+        .collect();
+    let mut text = table(
+        &[
+            "VOLUME", "SIZE", "HEALTH", "SLOW", "FAST", "MODE", "WRITE", "POLICY", "CACHED",
+            "DIRTY", "HITS",
+        ],
+        &rows,
+    );
+    for volume in volumes {
+        if let Some(tier) = &volume.tier {
+            text.push_str(&format!("{}: {}\n", volume.name, tier_line(tier)));
+        }
+    }
+    for volume in volumes.iter().filter(|volume| !volume.why.is_empty()) {
+        text.push_str(&format!("{}: {}\n", volume.name, volume.why));
+    }
+    text
+}
+
+/// A tier in one line.
+fn tier_line(tier: &Tier) -> String {
+    let flow = match tier.flow_bytes_per_second {
+        Some(rate) => format!(" at up to {} MB/s", megabytes_per_second(rate)),
+        None => String::new(),
+    };
+    format!(
+        "{} of {} regions of {} are up, {} on the fast device; {} moves under way{flow}",
+        tier.regions_up,
+        tier.regions,
+        size(tier.region_bytes),
+        size(tier.held_bytes),
+        tier.moves_under_way
+    )
+}
+
+/// The devices as a table.
+pub fn devices(devices: &[Device]) -> String {
+    let sum = |device: &Device, op: &str| -> (u64, u64) {
+        device
+            .figures
+            .operations
+            .iter()
+            .filter(|of| of.op == op)
+            .fold((0, 0), |sum, of| (sum.0 + of.requests, sum.1 + of.bytes))
+    };
+    let rows: Vec<Vec<String>> = devices
+        .iter()
+        .map(|device| {
+            let (reads, read_bytes) = sum(device, "read");
+            let (writes, write_bytes) = sum(device, "write");
+            let errors: u64 = device.figures.operations.iter().map(|of| of.errors).sum();
+            vec![
+                device.name.clone(),
+                size(device.size_bytes),
+                device.model.clone().unwrap_or_else(|| device.kind.clone()),
+                device.part_of.clone().unwrap_or_else(|| "-".to_owned()),
+                count(reads as f64),
+                size(read_bytes),
+                count(writes as f64),
+                size(write_bytes),
+                errors.to_string(),
+                device
+                    .power
+                    .as_ref()
+                    .map_or("-".to_owned(), |power| format!("{:.0} J", power.joules)),
+            ]
+        })
+        .collect();
+    table(
+        &[
+            "DEVICE", "SIZE", "KIND", "PART OF", "READS", "READ", "WRITES", "WRITTEN", "ERRORS",
+            "ENERGY",
+        ],
+        &rows,
+    )
+}
+
+fn exports(exports: &[Export]) -> String {
+    let rows: Vec<Vec<String>> = exports
+        .iter()
+        .map(|export| {
+            let mut how = Vec::new();
+            if export.read_only {
+                how.push("read-only".to_owned());
+            }
+            if export.tls {
+                how.push("TLS".to_owned());
+            }
+            let priority = export.priority.as_ref();
+            how.extend(priority.map(|class| format!("{class} priority")));
+            how.extend(export.fairness.map(|times| format!("fairness {times}")));
+            vec![
+                export.name.clone(),
+                export.device.clone(),
+                match export.size_bytes {
+                    0 => "-".to_owned(),
+                    bytes => size(bytes),
+                },
+                export.connections.to_string(),
+                if how.is_empty() {
+                    "-".to_owned()
+                } else {
+                    how.join(", ")
+                },
+                export.nbd.join(" "),
+            ]
+        })
+        .collect();
+    let mut text = table(
+        &["EXPORT", "OF", "SIZE", "CLIENTS", "HOW", "ADDRESS"],
+        &rows,
+    );
+    for export in exports {
+        if let Some(why) = &export.why {
+            text.push_str(&format!("{}: {why}\n", export.name));
+        }
+    }
+    text
+}
+
+/// Stores as a table, with what is wrong below it.
+pub fn stores_table(stores: &[api::Store]) -> String {
+    let rows: Vec<Vec<String>> = stores
+        .iter()
+        .map(|store| {
+            let (space, calendar) = (&store.node.space, &store.node.calendar);
+            vec![
+                store.name.clone(),
+                size(space.total_bytes),
+                size(space.used_bytes),
+                size(space.reserved_bytes),
+                count(space.objects as f64),
+                store.node.sessions.to_string(),
+                format!("{:.1} %", calendar.now.promised_percent),
+                windows(store).1.to_string(),
+                store.node.shed.clone(),
+                store.listen.join(" "),
+            ]
+        })
+        .collect();
+    let mut text = table(
+        &[
+            "STORE", "ROOM", "USED", "RESERVED", "OBJECTS", "SESSIONS", "PROMISED", "VIOLATED",
+            "SHED", "ADDRESS",
+        ],
+        &rows,
+    );
+    for store in stores {
+        for trouble in troubles(store) {
+            let _ = writeln!(text, "{}: {trouble}", store.name);
+        }
+    }
+    text
+}
+
+/// Windows of sessions still known: kept, violated.
+fn windows(store: &api::Store) -> (u64, u64) {
+    let all = store.sessions.iter().map(|session| &session.windows);
+    all.fold((0, 0), |(kept, violated), of| {
+        (kept + of.kept, violated + of.capacity + of.scheduler)
+    })
+}
+
+/// What the user should know.
+pub fn troubles(store: &api::Store) -> Vec<String> {
+    let mut all = Vec::new();
+    if store.bad_blocks > 0 {
+        all.push(format!(
+            "{} pages are damaged, first {}; write them again from another copy",
+            store.bad_blocks,
+            store.first_bad.first().map_or("", String::as_str)
+        ));
+    }
+    if let Some(why) = &store.scrub.failed {
+        all.push(format!("the scrub ended early: {why}"));
+    }
+    if let Some(first) = store.node.calendar.overcommitted.first() {
+        all.push(format!(
+            "more is promised than the device can do, first from {} on: {:.1} % promised, {:.1} % to stay free",
+            when::shown(Second(first.from)),
+            first.promised_percent,
+            first.headroom_percent
+        ));
+    }
+    if store.node.capacity.calibration_due {
+        all.push(
+            "the device does no longer what it was measured to do: calibrate it again".to_owned(),
+        );
+    }
+    all
+}

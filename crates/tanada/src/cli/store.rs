@@ -1,0 +1,834 @@
+//! `tanada store ...`: stores made and checked where they lie, and commanded where they run.
+//!
+//! ```text
+//! create, check:                        the device itself; no daemon may have it open
+//! serve:                                a daemon with just one store, by a configuration made here
+//! status, scrub, rotate-key, calibrate: one question to a running daemon's admin API
+//! ```
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use base::Bytes;
+use clap::{Args, Subcommand};
+use config::store::LISTEN;
+use config::{self, DATA_DIR};
+use device::{Device, FileOptions};
+use env::fs::Direct;
+use hyper::Method;
+use indicatif::{ProgressBar, ProgressStyle};
+use policy::share::{BytesPerSec, Second};
+use report::terminal::Usage;
+use report::terminal::table::{count, share, size, table};
+use serde::Serialize;
+use store::qos::calibrate::{Measured, Surface};
+use store::{Report, Settings, SpaceFigures};
+
+use super::ask::Ask;
+use super::client::{Client, Target};
+use super::show::{self, stores_table, troubles};
+use crate::api::store as api;
+use crate::daemon::common::when;
+use crate::daemon::log::LogFormat;
+use crate::daemon::serve;
+
+#[derive(Subcommand)]
+pub enum Store {
+    /// Make a store on a device or file.
+    Create(Create),
+    /// Is a store as it should be? Looks at all of it and changes nothing; no daemon may have it open.
+    Check(Check),
+    /// Run a daemon with just one store; without a device, on a modelled one, to try it.
+    Serve(Serve),
+    /// Show a daemon's stores; one of them in full.
+    Status {
+        name: Option<String>,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// Read all data of a store now and compare them with their checksums, in the background of all else.
+    #[command(
+        after_help = "Ends when the round ends, with exit status 1 if anything was found. A round that was cut off \
+                            goes on where it stopped."
+    )]
+    Scrub {
+        name: String,
+        /// Begin it and do not wait for its end.
+        #[arg(long)]
+        no_wait: bool,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// Measure what the device below a running store can do, and promise by that from then on.
+    #[command(
+        after_help = "It writes and reads objects of its own through the store, where nothing is reserved for so long, and removes them. What \
+                            others do meanwhile makes the device look slower: choose a quiet time."
+    )]
+    Calibrate {
+        name: String,
+        /// Up to 64 sessions, reads, writes and both in fine steps: some hours instead of a quarter of one.
+        #[arg(long)]
+        full: bool,
+        /// Begin it and do not wait for its end.
+        #[arg(long)]
+        no_wait: bool,
+        /// Show what was measured last, and measure nothing.
+        #[arg(long, conflicts_with_all = ["full", "no_wait"])]
+        show: bool,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// Sign capabilities with a new key; those given out are void at once, on open connections too.
+    #[command(
+        after_help = "Holders get the new capability of their reservation from `tanada reserve show`."
+    )]
+    RotateKey {
+        name: String,
+        /// Capabilities given out stay good as long as their reservations last.
+        #[arg(long)]
+        keep_old: bool,
+        #[command(flatten)]
+        ask: Ask,
+    },
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Without a device the store is on a modelled SSD with its data in tanada-data, and every client that reaches it may use it; it \
+listens on loopback. With a device clients need a capability (`tanada reserve add`) or the node key, unless \
+--unauthenticated says otherwise. `--print-config` shows the configuration to go on from.")]
+pub struct Serve {
+    /// A block device or file with a store on it, as `tanada store create` makes one.
+    #[arg(value_name = "DEVICE|FILE")]
+    device: Option<PathBuf>,
+    /// Where clients connect: HOST:PORT or unix:/path; several, if given again.
+    #[arg(long, value_name = "ADDR", default_value = LISTEN)]
+    listen: Vec<String>,
+    /// What the daemon calls it [default: that of the file, or s0]
+    #[arg(long)]
+    name: Option<String>,
+    /// Which session is next at the device: tags, rounds, rounds-join, fifo.
+    #[arg(long, default_value = "tags", value_name = "NAME")]
+    scheduler: String,
+    /// What the device is assumed to do until it is calibrated: reads, such as 250MB/s.
+    #[arg(long, value_name = "RATE")]
+    read_speed: Option<BytesPerSec>,
+    /// And writes.
+    #[arg(long, value_name = "RATE")]
+    write_speed: Option<BytesPerSec>,
+    /// How fast all data are read over once a day.
+    #[arg(long, value_name = "RATE")]
+    scrub: Option<BytesPerSec>,
+    /// Let in clients that show nothing; only on loopback and Unix sockets.
+    #[arg(long)]
+    unauthenticated: bool,
+    /// Listen where other machines reach it, though nothing is encrypted or signed on the way.
+    #[arg(long)]
+    insecure: bool,
+    /// Where the admin API listens: HOST:PORT or unix:/path
+    #[arg(long, env = "TANADA_ADMIN", value_name = "ADDR", default_value_t = Target::default())]
+    admin: Target,
+    /// Where Tanada keeps its files, the store's keys among them.
+    #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
+    data_dir: PathBuf,
+    /// Print the configuration and stop.
+    #[arg(long)]
+    print_config: bool,
+    /// How log lines look.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+}
+
+#[derive(Args)]
+pub struct Create {
+    /// A block device or file.
+    #[arg(value_name = "DEVICE|FILE")]
+    device: PathBuf,
+    /// If there is no such file, make a sparse one of this size.
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Bytes>,
+    /// What is allocated together: a power of two from 64 KiB to 16 MiB.
+    #[arg(long, default_value = "1MiB", value_name = "SIZE")]
+    unit: Bytes,
+    /// The store's name [default: that of the file]
+    #[arg(long)]
+    name: Option<String>,
+    /// Make it over whatever the device holds, which is then lost.
+    #[arg(long)]
+    force: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+pub struct Check {
+    /// A block device or file.
+    #[arg(value_name = "DEVICE|FILE")]
+    device: PathBuf,
+    /// Read all data too and compare them with their checksums.
+    #[arg(long)]
+    data: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs one of them.
+pub fn run(command: Store) -> anyhow::Result<()> {
+    match command {
+        Store::Create(create) => self::create(&create),
+        Store::Check(check) => self::check(&check),
+        Store::Serve(serve) => self::serve(serve),
+        Store::Status { name: None, ask } => {
+            let stores: Vec<api::Store> = Client::new(ask.admin)?.get("/v1/stores")?;
+            match ask.json {
+                true => show::json(&stores),
+                false if stores.is_empty() => {
+                    show::text("this daemon has no stores: its configuration has no [[store]]\n")
+                }
+                false => show::text(&stores_table(&stores)),
+            }
+        }
+        Store::Status {
+            name: Some(name),
+            ask,
+        } => {
+            let store: api::Store = Client::new(ask.admin)?.get(&path(&name)?)?;
+            match ask.json {
+                true => show::json(&store),
+                false => show::text(&page(&store)),
+            }
+        }
+        Store::Scrub { name, no_wait, ask } => scrub(&name, no_wait, &ask),
+        Store::Calibrate {
+            name,
+            full,
+            no_wait,
+            show,
+            ask,
+        } => calibrate(&name, full, no_wait, show, &ask),
+        Store::RotateKey {
+            name,
+            keep_old,
+            ask,
+        } => {
+            let client = Client::new(ask.admin)?;
+            let path = format!("{}/rotate-key?keep_old={keep_old}", path(&name)?);
+            let store: api::Store = client.send_json(Method::POST, &path, &())?;
+            match ask.json {
+                true => show::json(&store),
+                false if keep_old => show::text(&format!(
+                    "{name} signs with a new key; capabilities given out before are good as long as their \
+                     reservations last\n"
+                )),
+                false => show::text(&format!(
+                    "{name} signs with a new key; capabilities given out before are void: `tanada reserve show` prints \
+                     the new ones\n"
+                )),
+            }
+        }
+    }
+}
+
+/// A store that was made.
+#[derive(Serialize)]
+struct Made {
+    device: String,
+    name: String,
+    uuid: String,
+    #[serde(flatten)]
+    space: Room,
+}
+
+#[derive(Serialize)]
+struct Room {
+    total_bytes: u64,
+    used_bytes: u64,
+    reserved_bytes: u64,
+    free_bytes: u64,
+    unit_bytes: u64,
+    units: u64,
+    page_bytes: u64,
+    table_max_bytes: u64,
+}
+
+impl From<SpaceFigures> for Room {
+    fn from(space: SpaceFigures) -> Room {
+        Room {
+            total_bytes: space.total.0,
+            used_bytes: space.used.0,
+            reserved_bytes: space.reserved.0,
+            free_bytes: space.free.0,
+            unit_bytes: space.unit.0,
+            units: space.units,
+            page_bytes: space.page.0,
+            table_max_bytes: space.table_max.0,
+        }
+    }
+}
+
+/// A store is called like its file, as far as that makes a name.
+pub fn name_of(path: &Path) -> String {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let name: String = stem.chars().filter(|c| good(*c)).take(64).collect();
+    match config::check_name(&name) {
+        Ok(()) => name,
+        Err(_) => "store".to_owned(),
+    }
+}
+
+/// Runs `work` on the device in a runtime of its own.
+fn on_device<T: 'static>(
+    path: &Path,
+    options: FileOptions,
+    work: impl AsyncFnOnce(Rc<dyn Device>) -> anyhow::Result<T> + 'static,
+) -> anyhow::Result<T> {
+    let runtime =
+        env::Runtime::real(env::RealConfig::default()).context("cannot make a data runtime")?;
+    let path = path.to_owned();
+    runtime.block_on(async move {
+        let name = path.display().to_string();
+        let device: Rc<dyn Device> = device::File::open(name, path, options)?;
+        work(device).await
+    })
+}
+
+fn create(create: &Create) -> anyhow::Result<()> {
+    let name = match &create.name {
+        Some(name) => name.clone(),
+        None => name_of(&create.device),
+    };
+    config::check_name(&name).map_err(Usage)?;
+    let settings = Settings {
+        name,
+        unit: create.unit,
+        force: create.force,
+        ..Settings::default()
+    };
+    let options = FileOptions {
+        direct: Direct::Auto,
+        create: create.size,
+        ..FileOptions::default()
+    };
+    let is_new = !create.device.exists();
+    let made = on_device(&create.device, options, async |device| {
+        let store = store::Store::format(device, settings).await?;
+        let (name, uuid, space) = (store.name().to_owned(), store.uuid(), store.space());
+        store.close().await?;
+        Ok((name, uuid, space))
+    });
+    if made.is_err() && is_new {
+        // A file that was made for nothing; the first error is the one to report.
+        let _ = std::fs::remove_file(&create.device);
+    }
+    let (name, uuid, space) = made?;
+    let device = create.device.display().to_string();
+    let made = Made {
+        name,
+        uuid: format!("{uuid:032x}"),
+        space: space.into(),
+        device,
+    };
+    if create.json {
+        return show::json(&made);
+    }
+    show::text(&format!(
+        "made the store {} on {}: {} for objects, in units of {}\n\nServe it:\n  tanada store serve {}\n",
+        made.name,
+        made.device,
+        size(made.space.total_bytes),
+        size(made.space.unit_bytes),
+        show::quoted(&made.device)
+    ))
+}
+
+/// What a check found, for programs.
+#[derive(Serialize)]
+struct Checked {
+    device: String,
+    clean: bool,
+    findings: Vec<String>,
+    findings_count: usize,
+    objects: u64,
+    /// Deletions that the next start goes on with.
+    deletions_pending: u64,
+    pages_read: u64,
+    /// Were the data read, too?
+    data: bool,
+    #[serde(flatten)]
+    space: Room,
+}
+
+fn check(check: &Check) -> anyhow::Result<()> {
+    let options = FileOptions {
+        read_only: true,
+        direct: Direct::Auto,
+        ..FileOptions::default()
+    };
+    let data = check.data;
+    let working = spinner(&format!("checking {}", check.device.display()));
+    let report = on_device(&check.device, options, async move |device| {
+        Ok(store::check(device, data).await?)
+    });
+    working.finish_and_clear();
+    let report = report?;
+    let is_clean = report.is_clean();
+    let device = check.device.display().to_string();
+    match check.json {
+        true => show::json(&checked(device, report, data))?,
+        false => show::text(&checked_page(&device, &report, data))?,
+    }
+    match is_clean {
+        true => Ok(()),
+        false => Err(anyhow!(
+            "{} is not as it should be; keep a copy of it before anything writes there",
+            check.device.display()
+        )),
+    }
+}
+
+fn checked(device: String, report: Report, data: bool) -> Checked {
+    Checked {
+        device,
+        clean: report.is_clean(),
+        findings: report.findings.iter().map(ToString::to_string).collect(),
+        findings_count: report.count,
+        objects: report.objects,
+        deletions_pending: report.deleting,
+        pages_read: report.pages_read,
+        data,
+        space: report.space.into(),
+    }
+}
+
+fn checked_page(device: &str, report: &Report, data: bool) -> String {
+    let space = &report.space;
+    let mut page = format!(
+        "{device}: {} objects, {} used, {} reserved, {} free of {}\n",
+        count(report.objects as f64),
+        space.used,
+        space.reserved,
+        space.free,
+        space.total
+    );
+    if report.deleting > 0 {
+        let _ = writeln!(
+            page,
+            "{} deletions were cut off; the next start goes on with them",
+            report.deleting
+        );
+    }
+    for finding in &report.findings {
+        let _ = writeln!(page, "  {finding}");
+    }
+    if report.count > report.findings.len() {
+        let more = report.count - report.findings.len();
+        let _ = writeln!(page, "  and {more} more");
+    }
+    let what = match data {
+        true => format!(
+            "tables, and {} of data against their checksums",
+            Bytes(report.pages_read * space.page.0)
+        ),
+        false => "tables (--data reads all data, too)".to_owned(),
+    };
+    let verdict = match report.count {
+        0 => "clean".to_owned(),
+        1 => "1 finding".to_owned(),
+        n => format!("{n} findings"),
+    };
+    let _ = writeln!(page, "{verdict}: {what}");
+    page
+}
+
+/// A configuration of one store.
+fn one_store(serve: &Serve) -> String {
+    let quote = |text: &str| toml::Value::String(text.to_owned()).to_string();
+    let path = |path: &Path| quote(&path.display().to_string());
+    let name = match (&serve.name, &serve.device) {
+        (Some(name), _) => name.clone(),
+        (None, Some(device)) => name_of(device),
+        (None, None) => "s0".to_owned(),
+    };
+    let mut text = format!(
+        "data_dir = {}\n\n[[device]]\nname = \"disk0\"\n",
+        path(&serve.data_dir)
+    );
+    match &serve.device {
+        Some(device) => {
+            let _ = writeln!(text, "path = {}", path(device));
+        }
+        None => {
+            let file = serve.data_dir.join(format!("{name}.img"));
+            let _ = writeln!(
+                text,
+                "model = \"ssd-sata-mlc\"          # tanada device models\nsize = \"4GiB\"\nfile = {}",
+                path(&file)
+            );
+        }
+    }
+    let listen: Vec<String> = serve.listen.iter().map(|address| quote(address)).collect();
+    let _ = write!(
+        text,
+        "\n[[store]]\nname = {}\ndevice = \"disk0\"\nlisten = [{}]\nscheduler = {}\n",
+        quote(&name),
+        listen.join(", "),
+        quote(&serve.scheduler)
+    );
+    for (key, rate) in [
+        ("read_speed", serve.read_speed),
+        ("write_speed", serve.write_speed),
+        ("scrub", serve.scrub),
+    ] {
+        if let Some(rate) = rate {
+            let _ = writeln!(text, "{key} = \"{}B/s\"", rate.0);
+        }
+    }
+    if serve.device.is_none() {
+        text.push_str("create = true                   # if the device is blank\n");
+    }
+    if serve.insecure {
+        text.push_str(
+            "insecure = true                 # machines on the way read and change what is sent\n",
+        );
+    }
+    if serve.unauthenticated || serve.device.is_none() {
+        text.push_str(
+            "unauthenticated = true          # every client that reaches it may use it: on loopback only\n",
+        );
+    }
+    let _ = write!(
+        text,
+        "\n[admin]\nlisten = [{}]\n",
+        quote(&serve.admin.to_string())
+    );
+    text
+}
+
+fn serve(serve: Serve) -> anyhow::Result<()> {
+    let text = one_store(&serve);
+    if serve.print_config {
+        return show::text(&text);
+    }
+    let config = config::read(&text, "what was said on the command line", None)?;
+    serve::start(config, "tanada store serve".to_owned(), serve.log_format)
+}
+
+fn path(name: &str) -> anyhow::Result<String> {
+    config::check_name(name).map_err(Usage)?;
+    Ok(format!("/v1/stores/{name}"))
+}
+
+/// One store in full.
+fn page(store: &api::Store) -> String {
+    let node = &store.node;
+    let mut text = format!("{} ({})\n", store.name, node.uuid);
+    let mut line = |what: &str, value: String| {
+        let _ = writeln!(text, "  {what:<14}{value}");
+    };
+    line("device", store.device.clone());
+    line("clients", {
+        let how = match store.unauthenticated {
+            true => "every client that reaches it may use it",
+            false => "with a capability or the node key",
+        };
+        format!(
+            "{} ({how}; {} connected)",
+            store.listen.join(" "),
+            store.server.connections
+        )
+    });
+    let space = &node.space;
+    line(
+        "room",
+        format!(
+            "{} used, {} reserved, {} free of {}, in units of {}",
+            size(space.used_bytes),
+            size(space.reserved_bytes),
+            size(space.free_bytes),
+            size(space.total_bytes),
+            size(store.unit_bytes)
+        ),
+    );
+    line(
+        "objects",
+        format!(
+            "{}; their table takes {} of its room and {} of memory",
+            count(space.objects as f64),
+            share(store.table_bytes as f64, store.table_max_bytes as f64),
+            size(store.memory_bytes)
+        ),
+    );
+    line(
+        "scheduler",
+        format!(
+            "{}, up to {} pieces at the device, {} there now; given up: {}",
+            node.scheduler, node.depth, node.in_flight, node.shed
+        ),
+    );
+    let capacity = &node.capacity;
+    line(
+        "trusted with",
+        format!(
+            "{} of reads or {} of writes ({})",
+            BytesPerSec(capacity.read),
+            BytesPerSec(capacity.write),
+            capacity.source
+        ),
+    );
+    let now = &node.calendar.now;
+    line(
+        "promised",
+        format!(
+            "{:.1} % of the device now, {:.1} % to stay free, {:.1} % for background; {} reservations",
+            now.promised_percent,
+            now.headroom_percent,
+            node.calendar.floors_percent,
+            node.calendar.committed
+        ),
+    );
+    line(
+        "moved",
+        format!(
+            "{} read, {} written, {} of metadata, {} of them background",
+            size(node.read_bytes),
+            size(node.written_bytes),
+            size(node.metadata_bytes),
+            size(node.background_bytes)
+        ),
+    );
+    line("scrub", scrub_line(&store.scrub));
+    let rows = session_rows(store);
+    if !rows.is_empty() {
+        let _ = write!(text, "\n{}", table(&SESSION_HEAD, &rows));
+    }
+    if !node.log.is_empty() {
+        text.push_str("\nlately\n");
+        for logged in node.log.iter().rev().take(10) {
+            let at = when::shown(Second(logged.at));
+            let _ = writeln!(text, "  {at}  {}", logged.what);
+        }
+    }
+    for trouble in troubles(store) {
+        let _ = writeln!(text, "\n{trouble}");
+    }
+    text
+}
+
+fn scrub_line(scrub: &api::Scrub) -> String {
+    let by_itself = match scrub.bytes_per_second {
+        Some(rate) => format!("once a day at up to {}", BytesPerSec(rate)),
+        None => "when asked".to_owned(),
+    };
+    if scrub.running {
+        return format!(
+            "running: {} read, {} bad; {by_itself}",
+            size(scrub.read_bytes),
+            scrub.bad
+        );
+    }
+    match scrub.ended_unix_seconds {
+        Some(at) => format!(
+            "ended {}: {} read, {} bad; {by_itself}",
+            when::shown(Second(at)),
+            size(scrub.read_bytes),
+            scrub.bad
+        ),
+        None => by_itself,
+    }
+}
+
+pub const SESSION_HEAD: [&str; 9] = [
+    "SESSION",
+    "HOLDER",
+    "OF",
+    "STATE",
+    "PROMISED",
+    "DELIVERED",
+    "KEPT",
+    "CAPACITY",
+    "SCHEDULER",
+];
+
+/// Sessions as cells: of violated windows, those of either cause.
+pub fn session_rows(store: &api::Store) -> Vec<Vec<String>> {
+    let sessions = store.sessions.iter();
+    sessions
+        .map(|session| {
+            let who = match session.reservation {
+                Some(number) => format!("{}/{number}", store.name),
+                None => format!("#{}", session.session),
+            };
+            let or_dash = |text: &str| match text {
+                "" => "-".to_owned(),
+                text => text.to_owned(),
+            };
+            let windows = &session.windows;
+            vec![
+                who,
+                or_dash(&session.holder),
+                or_dash(session.direction.as_deref().unwrap_or_default()),
+                match session.closed {
+                    Some(_) => "closed".to_owned(),
+                    None => session.phase.name().to_owned(),
+                },
+                match session.promised {
+                    0 => "-".to_owned(),
+                    rate => BytesPerSec(rate).to_string(),
+                },
+                size(session.delivered_bytes),
+                windows.kept.to_string(),
+                windows.capacity.to_string(),
+                windows.scheduler.to_string(),
+            ]
+        })
+        .collect()
+}
+
+fn scrub(name: &str, no_wait: bool, ask: &Ask) -> anyhow::Result<()> {
+    let client = Client::new(ask.admin.clone())?;
+    let path = path(name)?;
+    let mut store: api::Store = client.send_json(Method::POST, &format!("{path}/scrub"), &())?;
+    if no_wait {
+        return match ask.json {
+            true => show::json(&store.scrub),
+            false => show::text(&format!("{name}: {}\n", scrub_line(&store.scrub))),
+        };
+    }
+    let bar = match io::stderr().is_terminal() {
+        true => ProgressBar::new(store.scrub.of_bytes),
+        false => ProgressBar::hidden(),
+    };
+    while store.scrub.running {
+        client.wait(Duration::from_millis(200));
+        store = client.get(&path)?;
+        bar.set_position(store.scrub.read_bytes);
+    }
+    bar.finish_and_clear();
+    match ask.json {
+        true => show::json(&store.scrub)?,
+        false => show::text(&format!("{name}: {}\n", scrub_line(&store.scrub)))?,
+    }
+    if let Some(why) = &store.scrub.failed {
+        return Err(anyhow!("the scrub ended early: {why}"));
+    }
+    match store.bad_blocks {
+        0 => Ok(()),
+        bad => Err(anyhow!(
+            "{bad} pages of {name} are damaged:\n  {}\nwrite them again from another copy",
+            store.first_bad.join("\n  ")
+        )),
+    }
+}
+
+fn calibrate(name: &str, full: bool, no_wait: bool, show: bool, ask: &Ask) -> anyhow::Result<()> {
+    let client = Client::new(ask.admin.clone())?;
+    let path = path(name)?;
+    if !show {
+        let wanted = api::CalibrateAsk { full };
+        let mut store: api::Store =
+            client.send_json(Method::POST, &format!("{path}/calibrate"), &wanted)?;
+        if no_wait {
+            return show::text(&format!("{name} is being calibrated\n"));
+        }
+        let bar = match io::stderr().is_terminal() {
+            true => ProgressBar::new(1000),
+            false => ProgressBar::hidden(),
+        };
+        bar.set_style(
+            ProgressStyle::with_template("{wide_bar} {elapsed} {msg}")
+                .expect("a constant template"),
+        );
+        while store.calibrating.running {
+            client.wait(Duration::from_millis(500));
+            store = client.get(&path)?;
+            bar.set_position((store.calibrating.done_percent * 10.0) as u64);
+            bar.set_message(store.calibrating.what.clone());
+        }
+        bar.finish_and_clear();
+        if let Some(why) = &store.calibrating.failed {
+            return Err(anyhow!("{why}"));
+        }
+    }
+    let surface: Surface = client.get(&format!("{path}/calibration"))?;
+    match ask.json {
+        true => show::json(&surface),
+        false => show::text(&surface_page(name, &surface)),
+    }
+}
+
+/// What was measured, for people.
+fn surface_page(name: &str, surface: &Surface) -> String {
+    let direction = |measured: &Measured| {
+        format!(
+            "{} in long requests, {} more for each request",
+            BytesPerSec(measured.rate),
+            base::Nanos(measured.fixed_ns)
+        )
+    };
+    let mut text = format!(
+        "{name}: {} of {}, measured {} with the scheduler {}\n  reads   {}\n  writes  {}\n",
+        surface.device.name,
+        size(surface.device.bytes),
+        when::shown(Second(surface.measured)),
+        surface.scheduler,
+        direction(&surface.read),
+        direction(&surface.write)
+    );
+    let rows: Vec<Vec<String>> = surface
+        .points
+        .iter()
+        .map(|point| {
+            vec![
+                point.mix().name().to_owned(),
+                point.sessions.to_string(),
+                format!("{} %", f64::from(point.probability_ppm) / 10_000.0),
+                format!("{:.1} %", point.overhead_ppb as f64 / 1e7),
+                format!("{} of {}", point.violated, point.windows),
+            ]
+        })
+        .collect();
+    text.push_str("\nwhat must stay free for promises to hold\n");
+    text.push_str(&table(
+        &["OF", "SESSIONS", "KEPT", "FREE", "VIOLATED IN THE TRIAL"],
+        &rows,
+    ));
+    if surface.cut {
+        text.push_str("time ran out before all of it was measured\n");
+    }
+    text
+}
+
+/// A sign of life on a terminal.
+pub fn spinner(what: &str) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let spinner = ProgressBar::new_spinner().with_message(what.to_owned());
+    spinner.enable_steady_tick(Duration::from_millis(120));
+    spinner
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_called_like_its_file() {
+        for (path, name) in [
+            ("/dev/nvme0n1p3", "nvme0n1p3"),
+            ("data/s0.img", "s0"),
+            ("my disk.img", "mydisk"),
+            ("../..", "store"),
+            ("_.img", "store"),
+        ] {
+            assert_eq!(name_of(Path::new(path)), name, "{path}");
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! `tanada volume heat NAME`: where is it hot, when, and what lives on the fast device?
+//!
+//! ```text
+//! pages of intervals -> Heat -> map for a terminal: regions upwards, time to the right, one sign a cell
+//!                            -> page: the same as a picture, regions up over time
+//!                            -> JSON
+//! ```
+//!
+//! Always true: a cell gathers whole regions and whole intervals, and each request counts in one cell.
+//!
+//! Source: AST figure 6 (regions up over time).
+
+use anyhow::Context;
+use ratatui::crossterm::terminal;
+use report::terminal::table::{count, share, size};
+use report::{Axis, Chart, Facts, HeatMap, Page, Repeat, Section, Series, Unit};
+
+use super::client::{Client, path};
+use super::volume_moves::{moment, query};
+use super::{options, show};
+use crate::api::tier::{Heat, HeatInterval};
+
+/// As wide as a map is where there is no terminal.
+const WIDTH: usize = 100;
+/// No narrower map is drawn.
+const WIDTH_MIN: usize = 40;
+/// Rows of regions at most.
+const ROWS: usize = 32;
+/// From nothing to the most, on the slow device.
+const SLOW: [char; 5] = [' ', '░', '▒', '▓', '█'];
+/// From nothing to the most, on the fast device.
+const FAST: [char; 5] = ['○', '◔', '◑', '◕', '●'];
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Runs it.
+pub fn run(arguments: &options::Heat) -> anyhow::Result<()> {
+    let client = Client::new(arguments.ask.admin.clone())?;
+    let heat = all(&client, arguments)?;
+    if let Some(file) = &arguments.html {
+        std::fs::write(file, html(&heat, &show::own_command()))
+            .with_context(|| format!("cannot write the page to {}", file.display()))?;
+    }
+    if arguments.ask.json {
+        return show::json(&heat);
+    }
+    let width = arguments
+        .width
+        .unwrap_or_else(|| terminal::size().map_or(WIDTH, |(columns, _)| usize::from(columns)));
+    show::text(&map(&heat, width.max(WIDTH_MIN)))
+}
+
+/// All intervals that are asked for, page by page.
+fn all(client: &Client, arguments: &options::Heat) -> anyhow::Result<Heat> {
+    let mut all = Heat::default();
+    let mut after = None;
+    loop {
+        let query = query(&[
+            ("after", after.map(|after: u64| after.to_string())),
+            (
+                "last_seconds",
+                arguments.last.map(|last| last.secs_f64().to_string()),
+            ),
+        ]);
+        let mut page: Heat = client.get(&path(&arguments.name, &format!("/heat{query}"))?)?;
+        page.intervals.splice(0..0, all.intervals);
+        all = page;
+        match all.next.take() {
+            Some(next) => after = Some(next),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// Requests and residency gathered into rows of regions and columns of intervals.
+struct Grid {
+    /// Regions in a row.
+    tall: usize,
+    /// Intervals in a column.
+    wide: usize,
+    /// Column by column, each from the lowest regions up.
+    requests: Vec<Vec<u64>>,
+    /// Did a region of the cell live on the fast device at its end?
+    lives: Vec<Vec<bool>>,
+    /// The most regions up at the end of an interval of each column.
+    up: Vec<usize>,
+}
+
+impl Grid {
+    /// At most `columns` by `rows`.
+    fn of(heat: &Heat, columns: usize, rows: usize) -> Grid {
+        let regions = heat.regions.max(1) as usize;
+        let tall = regions.div_ceil(rows);
+        let rows = regions.div_ceil(tall);
+        let wide = heat.intervals.len().div_ceil(columns).max(1);
+        let mut grid = Grid {
+            tall,
+            wide,
+            requests: Vec::new(),
+            lives: Vec::new(),
+            up: Vec::new(),
+        };
+        let row = |region: u32| (region.max(1) as usize - 1) / tall;
+        for gathered in heat.intervals.chunks(wide) {
+            let mut requests = vec![0; rows];
+            for of in gathered.iter().flat_map(|interval| &interval.counts) {
+                // A volume that grew meanwhile has regions that were not there before.
+                if let Some(cell) = requests.get_mut(row(of.region)) {
+                    *cell += of.reads + of.writes;
+                }
+            }
+            let mut lives = vec![false; rows];
+            let last = gathered.last().expect("chunks are not empty");
+            for region in &last.up {
+                if let Some(cell) = lives.get_mut(row(*region)) {
+                    *cell = true;
+                }
+            }
+            grid.requests.push(requests);
+            grid.lives.push(lives);
+            let up = gathered.iter().map(|interval| interval.up.len());
+            grid.up.push(up.max().unwrap_or(0));
+        }
+        grid
+    }
+
+    fn rows(&self) -> usize {
+        self.requests.first().map_or(0, Vec::len)
+    }
+}
+
+/// 0 for nothing, then 1 to 4 on a logarithmic scale up to `most`.
+fn shade(value: u64, most: u64) -> usize {
+    if value == 0 || most == 0 {
+        return 0;
+    }
+    let share = (value as f64).ln_1p() / (most as f64).ln_1p();
+    ((share * 4.0).ceil() as usize).clamp(1, 4)
+}
+
+/// The map for a terminal of `width` columns.
+fn map(heat: &Heat, width: usize) -> String {
+    let (Some(first), Some(last)) = (heat.intervals.first(), heat.intervals.last()) else {
+        return format!(
+            "No interval of {} has ended yet; its statistics begin with the first one.\n",
+            heat.volume
+        );
+    };
+    let label = heat.regions.to_string().len() * 2 + 1;
+    let grid = Grid::of(heat, width - label - 3, ROWS);
+    let columns = grid.requests.len();
+    let most = grid.requests.iter().flatten().copied().max().unwrap_or(0);
+    let requests: u64 = grid.requests.iter().flatten().sum();
+    let mut text = format!(
+        "{}: {} requests in {} intervals from {} to {} (UTC), {} regions of {}\n",
+        heat.volume,
+        count(requests as f64),
+        heat.intervals.len(),
+        moment(first.start_unix_seconds),
+        moment(last.start_unix_seconds + last.seconds),
+        heat.regions,
+        size(heat.region_bytes),
+    );
+    for row in (0..grid.rows()).rev() {
+        let (low, high) = (
+            row * grid.tall + 1,
+            ((row + 1) * grid.tall).min(heat.regions as usize),
+        );
+        let name = match low == high {
+            true => low.to_string(),
+            false => format!("{low}-{high}"),
+        };
+        text.push_str(&format!("{name:>label$} │"));
+        for column in 0..columns {
+            let shade = shade(grid.requests[column][row], most);
+            // Of a row of many regions one counts: what is up is what is looked for.
+            text.push(match grid.lives[column][row] {
+                true => FAST[shade],
+                false => SLOW[shade],
+            });
+        }
+        text.push_str("│\n");
+    }
+    let up_most = grid.up.iter().copied().max().unwrap_or(0);
+    text.push_str(&format!("{:>label$} │", "up"));
+    for up in &grid.up {
+        text.push(match (*up, up_most) {
+            (0, _) | (_, 0) => ' ',
+            (up, most) => BARS[(up * BARS.len()).div_ceil(most) - 1],
+        });
+    }
+    text.push_str(&format!("│ at most {up_most}\n\n"));
+    let signs = |signs: &[char]| {
+        signs
+            .iter()
+            .map(|sign| format!(" {sign}"))
+            .collect::<String>()
+    };
+    text.push_str(&format!(
+        "requests in a cell, from few to {}:{} on the slow device,{} (in part) on the fast one; {} without any\n",
+        count(most as f64),
+        signs(&SLOW[1..]),
+        signs(&FAST[1..]),
+        FAST[0]
+    ));
+    text.push_str(&format!(
+        "a row is {} (the lowest address below), a column {}; {} of the requests went to regions that were up\n",
+        match grid.tall {
+            1 => "a region".to_owned(),
+            n => format!("{n} regions"),
+        },
+        match grid.wide {
+            1 => "an interval".to_owned(),
+            n => format!("{n} intervals"),
+        },
+        to_regions_up(heat)
+    ));
+    text
+}
+
+/// The share of requests to regions that lived on the fast device when their interval began.
+fn to_regions_up(heat: &Heat) -> String {
+    let mut up: &[u32] = &[];
+    let (mut fast, mut all) = (0, 0);
+    for interval in &heat.intervals {
+        for of in &interval.counts {
+            let requests = of.reads + of.writes;
+            all += requests;
+            if up.binary_search(&of.region).is_ok() {
+                fast += requests;
+            }
+        }
+        up = &interval.up;
+    }
+    share(fast as f64, all as f64)
+}
+
+/// The page: the map as a picture, and curves over time.
+fn html(heat: &Heat, command: &str) -> String {
+    let begin = heat
+        .intervals
+        .first()
+        .map_or(0.0, |first| first.start_unix_seconds);
+    let at = |interval: &HeatInterval| interval.start_unix_seconds - begin;
+    let end = heat
+        .intervals
+        .last()
+        .map_or(0.0, |last| at(last) + last.seconds);
+    let regions = heat.regions as usize;
+    let time = || Axis::new("time", Unit::Seconds);
+    let column = |interval: &HeatInterval| {
+        let mut column = vec![0.0; regions];
+        for of in &interval.counts {
+            if let Some(cell) = column.get_mut(of.region.max(1) as usize - 1) {
+                *cell = (of.reads + of.writes) as f64;
+            }
+        }
+        column
+    };
+    let lives = |interval: &HeatInterval| {
+        let mut column = vec![0.0; regions];
+        for region in &interval.up {
+            if let Some(cell) = column.get_mut((*region).max(1) as usize - 1) {
+                *cell = 1.0;
+            }
+        }
+        column
+    };
+    let address = Axis::new("address", Unit::Bytes);
+    let map = HeatMap::new(
+        "Requests by region",
+        "requests",
+        (time(), 0.0, end),
+        (address, 0.0, regions as f64 * heat.region_bytes as f64),
+        heat.intervals.iter().map(column).collect(),
+    )
+    .about("Outlined: regions that lived on the fast device at the end of the interval, in whole or in part.")
+    .resident(
+        "on the fast device",
+        heat.intervals.iter().map(lives).collect(),
+    );
+    type Curve<'a> = (&'a str, &'a dyn Fn(&HeatInterval) -> f64);
+    let curve = |title: &str, unit: Unit, series: &[Curve<'_>]| {
+        let mut chart = Chart::new(title, time(), Axis::new(title.to_lowercase(), unit));
+        for (name, value) in series {
+            let points = heat
+                .intervals
+                .iter()
+                .map(|interval| (at(interval), value(interval)));
+            chart = chart.series(Series::new(*name, points).steps());
+        }
+        chart
+    };
+    let requests = |interval: &HeatInterval| -> u64 {
+        interval.counts.iter().map(|of| of.reads + of.writes).sum()
+    };
+    let all: u64 = heat.intervals.iter().map(requests).sum();
+    let up_most = heat
+        .intervals
+        .iter()
+        .map(|interval| interval.up.len())
+        .max();
+    let facts = Facts::new()
+        .fact("requests", Unit::Number.show(all as f64))
+        .fact("to regions up", to_regions_up(heat))
+        .fact("most regions up", up_most.unwrap_or(0).to_string());
+    let over_time = Section::new("Over time")
+        .put(curve(
+            "Regions",
+            Unit::Number,
+            &[
+                ("up", &|interval| interval.up.len() as f64),
+                ("hot", &|interval| interval.candidates.len() as f64),
+            ],
+        ))
+        .put(curve(
+            "Data on the fast device",
+            Unit::Bytes,
+            &[("of all regions", &|interval| {
+                interval.resident.iter().map(|of| of.bytes as f64).sum()
+            })],
+        ))
+        .put(curve(
+            "Requests",
+            Unit::PerSecond,
+            &[("all", &|interval| {
+                requests(interval) as f64 / interval.seconds.max(1e-9)
+            })],
+        ));
+    Page::new(format!("Heat of {}", heat.volume))
+        .lead(format!(
+            "{} regions of {} from {} on (UTC): what was asked of each, and which lived on the fast device.",
+            heat.regions,
+            size(heat.region_bytes),
+            moment(begin)
+        ))
+        .facts(facts)
+        .section(Section::new("Where and when").put(map))
+        .section(over_time)
+        .section(Section::new("Repeat").put(Repeat::new(command)))
+        .html()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::tier::{RegionCount, RegionResident};
+
+    /// Region 2 becomes hot, then lives on the fast device; region 4 is asked once.
+    fn heat() -> Heat {
+        let interval = |number: u64, requests: u64, up: bool| HeatInterval {
+            number,
+            start_unix_seconds: 1_700_000_000.0 + number as f64 * 60.0,
+            seconds: 60.0,
+            counts: match requests {
+                0 => vec![],
+                reads => vec![RegionCount {
+                    region: 2,
+                    reads,
+                    writes: 0,
+                }],
+            },
+            candidates: if requests > 100 { vec![2] } else { vec![] },
+            resident: vec![RegionResident {
+                region: 3,
+                bytes: 4096,
+            }],
+            up: if up { vec![2] } else { vec![] },
+        };
+        let mut intervals = vec![
+            interval(0, 0, false),
+            interval(1, 1000, false),
+            interval(2, 1000, true),
+            interval(3, 1000, true),
+            interval(4, 0, true),
+        ];
+        intervals[1].counts.push(RegionCount {
+            region: 4,
+            reads: 0,
+            writes: 1,
+        });
+        Heat {
+            volume: "vol0".into(),
+            region_bytes: 16 << 20,
+            regions: 4,
+            intervals,
+            next: None,
+        }
+    }
+
+    #[test]
+    fn a_map_shows_where_it_is_hot_and_what_is_up() {
+        let text = map(&heat(), 100);
+        let rows: Vec<&str> = text.lines().skip(1).take(5).collect();
+        assert_eq!(
+            rows,
+            [
+                "  4 │ ░   │",
+                "  3 │     │",
+                "  2 │ █●●○│",
+                "  1 │     │",
+                " up │  ███│ at most 1",
+            ]
+        );
+        assert!(
+            text.starts_with(
+                "vol0: 3001 requests in 5 intervals from 2023-11-14 22:13:20 to 2023-11-14 22:18:20"
+            ),
+            "{text}"
+        );
+        // Of three thousand and one, those of interval 3 came when region 2 was up already.
+        assert!(
+            text.contains("33.3 % of the requests went to regions that were up"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_small_terminal_gathers_intervals_and_regions() {
+        let mut heat = heat();
+        heat.regions = 100;
+        let grid = Grid::of(&heat, 2, 10);
+        assert_eq!(
+            (grid.tall, grid.wide, grid.rows(), grid.requests.len()),
+            (10, 3, 10, 2)
+        );
+        assert_eq!(grid.requests[0][0], 2001);
+        assert_eq!(grid.up, [1, 1]);
+        let widest = map(&heat, WIDTH_MIN)
+            .lines()
+            .take(30)
+            .map(|l| l.chars().count())
+            .max();
+        assert!(widest.is_some());
+    }
+
+    #[test]
+    fn shades_grow_with_the_logarithm() {
+        assert_eq!(shade(0, 10), 0);
+        assert_eq!(shade(1, 1), 4);
+        assert_eq!(shade(1, 1_000_000), 1);
+        assert_eq!(shade(1_000_000, 1_000_000), 4);
+        assert!(shade(1000, 1_000_000) < 4);
+    }
+
+    #[test]
+    fn before_the_first_interval_ends_there_is_nothing_to_show() {
+        let text = map(
+            &Heat {
+                volume: "vol0".into(),
+                ..Heat::default()
+            },
+            80,
+        );
+        assert!(text.starts_with("No interval of vol0 has ended"), "{text}");
+    }
+
+    #[test]
+    fn the_page_has_the_map_and_regions_up_over_time() {
+        let page = html(&heat(), "tanada volume heat vol0 --html h.html");
+        for expected in [
+            "Heat of vol0",
+            "Requests by region",
+            "outline",
+            "Regions",
+            "33.3 %",
+        ] {
+            assert!(page.contains(expected), "{expected}");
+        }
+    }
+}

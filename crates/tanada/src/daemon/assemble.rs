@@ -1,0 +1,594 @@
+//! The whole stack, top to bottom, on one page.
+//!
+//! ```text
+//! configuration -> data threads: what shares a device, hybrid or NBD address lives on one thread
+//!
+//!   export    front::nbd::Server   one per address, all exports of that address
+//!   cluster   vdisk::cluster       virtual disks with copies in stores, here and elsewhere (thread::cluster)
+//!   store     store::net::server        objects and reservations (thread::store)
+//!                 |
+//!   volume    Meter                figures of what clients ask
+//!             hybrid::Hybrid       cache of the slow device on the fast one
+//!                 |
+//!   device    Meter                figures of what the engine asks
+//!             File | ModelDisk | Memory | Striped, on the meters of its members
+//! ```
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use anyhow::{Context, anyhow};
+use base::{Map, Nanos};
+use config::{
+    Backing, ClusterConfig, Config, DeviceConfig, ExportConfig, HybridConfig, Kind, StoreConfig,
+    TlsConfig,
+};
+use device::model::{ModelDisk, Spec, Store};
+use device::{Device, FileOptions, Meter, Striped};
+use env::fs::Direct;
+use env::net::{Address, Listener};
+use front::nbd;
+use tokio::sync::oneshot;
+
+use super::common::address::plain;
+use super::common::pairs::{Memory, PairFile};
+use super::common::registry::Registry;
+use super::common::{secrets, socket_folder};
+use super::thread::DataThread;
+use super::thread::cluster::{self, OpenCluster};
+use super::thread::command::{Started, ThreadHandle};
+use super::thread::exports::AtAddress;
+use super::thread::hybrid::OpenVolume;
+use super::thread::open::{OpenDevice, OpenServer, nbd_limits};
+use super::thread::store::{OpenStore, assumed_costs};
+
+/// How long to wait for an address that another process has.
+const ADDRESS_TIMEOUT: Nanos = Nanos::secs(2);
+/// Seed of a modelled device's chance (where its heads stand at the start, and such).
+const MODEL_SEED: u64 = 1;
+
+/// The group of this node's part of a cluster; a name has no colon.
+const CLUSTER: &str = "cluster:";
+
+/// What one data thread is to build.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plan {
+    pub data_dir: PathBuf,
+    /// Permissions of Unix sockets.
+    pub socket_mode: u32,
+    /// Connections that each server takes.
+    pub connections: usize,
+    pub devices: Vec<DeviceConfig>,
+    pub hybrids: Vec<HybridConfig>,
+    pub stores: Vec<StoreConfig>,
+    pub cluster: Option<ClusterConfig>,
+    pub exports: Vec<ExportConfig>,
+}
+
+impl Plan {
+    /// What to call the data thread: what stands at its top.
+    pub fn names(&self) -> Vec<String> {
+        let exports = self.exports.iter().map(|export| export.device.clone());
+        let stores = self.stores.iter().map(|store| store.name.clone());
+        let cluster = self.cluster.iter().map(|cluster| cluster.node.clone());
+        let tops: Vec<String> = exports.chain(stores).chain(cluster).collect();
+        match tops.is_empty() {
+            true => self.devices.iter().map(|d| d.name.clone()).collect(),
+            false => tops,
+        }
+    }
+}
+
+/// Names that belong together, found by joining two at a time.
+#[derive(Default)]
+struct Groups {
+    number: Map<String, usize>,
+    /// Leads from each to an earlier one of its group; the first leads to itself.
+    earlier: Vec<usize>,
+}
+
+impl Groups {
+    /// The number of the group's first member.
+    fn of(&mut self, name: &str) -> usize {
+        let fresh = self.earlier.len();
+        let mut at = *self.number.entry(name.to_owned()).or_insert(fresh);
+        if at == fresh {
+            self.earlier.push(fresh);
+        }
+        while self.earlier[at] != at {
+            at = self.earlier[at];
+        }
+        at
+    }
+
+    fn join(&mut self, one: &str, other: &str) {
+        let (one, other) = (self.of(one), self.of(other));
+        self.earlier[one.max(other)] = one.min(other);
+    }
+}
+
+/// What a stripe is made of; nothing for a device by itself.
+fn members(device: &DeviceConfig) -> &[String] {
+    match &device.kind {
+        Kind::Striped { members, .. } => members,
+        _ => &[],
+    }
+}
+
+/// Where what an export shows is: volumes are where the cluster is.
+fn group_of(export: &ExportConfig) -> &str {
+    match &export.volume {
+        Some(_) => CLUSTER,
+        None => &export.device,
+    }
+}
+
+/// Cuts a configuration into data threads that share nothing. Devices without a user join the first one, where
+/// they can be attached to its volumes.
+pub fn threads(config: &Config) -> Vec<Plan> {
+    let mut groups = Groups::default();
+    for device in &config.devices {
+        groups.of(&device.name);
+    }
+    let mut used: Vec<&str> = Vec::new();
+    for device in &config.devices {
+        for member in members(device) {
+            groups.join(&device.name, member);
+        }
+    }
+    for hybrid in &config.hybrids {
+        for part in [&hybrid.slow, &hybrid.fast] {
+            groups.join(hybrid.name(), part);
+            used.push(part);
+        }
+    }
+    for store in &config.stores {
+        // A name has no colon, so a store is never mistaken for a device.
+        groups.join(&store.device, &format!("store:{}", store.name));
+        used.push(&store.device);
+    }
+    if let Some(cluster) = &config.cluster {
+        // Its stores live where it does: what is here needs no protocol.
+        for store in &cluster.stores {
+            groups.join(CLUSTER, &format!("store:{store}"));
+        }
+        for address in &cluster.nbd {
+            groups.join(CLUSTER, &format!("nbd:{address}"));
+        }
+    }
+    for export in &config.exports {
+        used.push(&export.device);
+        for address in &export.nbd {
+            // A name has no colon, so an address is never mistaken for one.
+            groups.join(group_of(export), &format!("nbd:{address}"));
+        }
+    }
+    // A stripe comes after its members, so what it is used for is known before they are looked at.
+    for device in config.devices.iter().rev() {
+        if used.contains(&&*device.name) {
+            used.extend(members(device).iter().map(String::as_str));
+        }
+    }
+    let mut plans: BTreeMap<usize, Plan> = BTreeMap::new();
+    let spare = |device: &&DeviceConfig| !used.contains(&device.name.as_str());
+    for device in config.devices.iter().filter(|device| !spare(device)) {
+        let root = groups.of(&device.name);
+        plans.entry(root).or_default().devices.push(device.clone());
+    }
+    for hybrid in &config.hybrids {
+        let root = groups.of(hybrid.name());
+        plans.entry(root).or_default().hybrids.push(hybrid.clone());
+    }
+    for store in &config.stores {
+        let root = groups.of(&store.device);
+        plans.entry(root).or_default().stores.push(store.clone());
+    }
+    if let Some(cluster) = &config.cluster {
+        let root = groups.of(CLUSTER);
+        plans.entry(root).or_default().cluster = Some(cluster.clone());
+    }
+    for export in &config.exports {
+        let root = groups.of(group_of(export));
+        plans.entry(root).or_default().exports.push(export.clone());
+    }
+    let mut plans: Vec<Plan> = plans.into_values().collect();
+    for plan in &mut plans {
+        plan.data_dir.clone_from(&config.data_dir);
+        plan.socket_mode = config.socket_mode;
+    }
+    let home = plans
+        .iter()
+        .position(|plan| !plan.hybrids.is_empty())
+        .unwrap_or(0);
+    for device in config.devices.iter().filter(spare) {
+        match plans.get_mut(home) {
+            Some(plan) => plan.devices.push(device.clone()),
+            None => plans.push(Plan {
+                data_dir: config.data_dir.clone(),
+                devices: vec![device.clone()],
+                ..Plan::default()
+            }),
+        }
+    }
+    plans
+}
+
+/// Starts one data thread. `started` hears when it is up, or why not.
+pub fn start(
+    plan: Plan,
+    started: oneshot::Sender<anyhow::Result<Started>>,
+) -> anyhow::Result<ThreadHandle> {
+    let names = plan.names();
+    let volumes: Vec<String> = plan.hybrids.iter().map(|h| h.name().to_owned()).collect();
+    let stores: Vec<String> = plan.stores.iter().map(|store| store.name.clone()).collect();
+    let cluster = plan.cluster.is_some();
+    let (poster, mailbox) = env::mailbox();
+    // The kernel shows 15 bytes of a thread's name.
+    let name: String = format!("data {}", names.first().map_or("", String::as_str))
+        .chars()
+        .take(15)
+        .collect();
+    // A data thread: it runs a runtime of `env`, and is waited for at the end.
+    let thread = std::thread::Builder::new()
+        .name(name)
+        .spawn(move || {
+            let runtime = match env::Runtime::real(env::RealConfig::default()) {
+                Ok(runtime) => runtime,
+                Err(error) => {
+                    // No receiver is left: then the daemon is ending anyway.
+                    let _ = started.send(Err(anyhow!("cannot make a data runtime: {error}")));
+                    return;
+                }
+            };
+            let driver = runtime.driver_name();
+            runtime.block_on(async move {
+                match build(plan, driver).await {
+                    Ok(thread) => {
+                        let _ = started.send(Ok(thread.started()));
+                        thread.run(mailbox).await;
+                    }
+                    Err(error) => {
+                        let _ = started.send(Err(error));
+                    }
+                }
+            });
+        })
+        .context("cannot start a thread")?;
+    Ok(ThreadHandle::new(
+        names, volumes, stores, cluster, poster, thread,
+    ))
+}
+
+/// Builds what one data thread has, bottom to top. What was opened before a failure is closed again.
+async fn build(plan: Plan, driver: &'static str) -> anyhow::Result<Rc<DataThread>> {
+    let mut thread = DataThread::new(driver);
+    match build_into(&mut thread, plan).await {
+        Ok(()) => Ok(Rc::new(thread)),
+        Err(error) => {
+            for trouble in thread.close().await {
+                tracing::error!("{trouble}");
+            }
+            Err(error)
+        }
+    }
+}
+
+async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
+    // Listeners first: a port that is taken is found before any disk is touched.
+    let mut listeners = Vec::new();
+    for export in &plan.exports {
+        for address in &export.nbd {
+            if listeners.iter().all(|(known, _, _)| known != address) {
+                let tls = export.tls.as_ref().map(read_tls).transpose()?;
+                let what = ("NBD clients", "[[export]] nbd");
+                listeners.push((
+                    address.clone(),
+                    listen(address, plan.socket_mode, what).await?,
+                    tls,
+                ));
+            }
+        }
+    }
+    let mut store_listeners = Vec::new();
+    for store in &plan.stores {
+        let mut listeners = Vec::new();
+        for address in &store.listen {
+            let what = ("clients of a store", "[[store]] listen");
+            listeners.push(listen(address, plan.socket_mode, what).await?);
+        }
+        store_listeners.push(listeners);
+    }
+    let mut entrances = Vec::new();
+    let cluster_tls = plan.cluster.as_ref().and_then(|it| it.tls.as_ref());
+    let cluster_tls = cluster_tls.map(read_tls).transpose()?;
+    for address in plan.cluster.iter().flat_map(|cluster| &cluster.nbd) {
+        let what = ("NBD clients", "[cluster] nbd");
+        entrances.push((
+            address.clone(),
+            listen(address, plan.socket_mode, what).await?,
+        ));
+    }
+    let (devices, hybrids) = (plan.devices.clone(), plan.hybrids.clone());
+    for config in plan.devices {
+        let meter = Meter::new(open(&config, thread).await?);
+        thread.devices.push(OpenDevice { config, meter });
+    }
+    for config in plan.hybrids {
+        let slow = thread
+            .find(&config.slow)
+            .expect("the configuration was checked");
+        let fast = thread
+            .find(&config.fast)
+            .expect("the configuration was checked");
+        let kept = !ends_with_us(&config.slow, &devices, &hybrids);
+        let memory = Memory {
+            registry: Registry::in_dir(&plan.data_dir),
+            pair: kept.then(|| PairFile::in_dir(&plan.data_dir, config.name())),
+            verify: config.verify,
+            mode: None,
+        };
+        let volume = OpenVolume::open(config, slow, fast, memory).await?;
+        thread.volumes.push(volume);
+    }
+    for (config, listeners) in plan.stores.into_iter().zip(store_listeners) {
+        let device = thread
+            .find(&config.device)
+            .expect("the configuration was checked");
+        let costs = assumed_costs(&config, &devices, &hybrids, device.info().rotational);
+        let clients = (listeners, plan.connections);
+        let store = OpenStore::open(config, device, costs, &plan.data_dir, clients).await?;
+        thread.stores.push(store);
+    }
+    if let Some(config) = plan.cluster {
+        let (stores, exports) = (&thread.stores, &plan.exports);
+        let clients = (cluster_tls, entrances, plan.connections);
+        let open = OpenCluster::open(config, exports, stores, clients).await?;
+        thread.cluster = Some(open);
+    }
+    thread.exports = plan.exports;
+    for (configured, listener, tls) in listeners {
+        let here = |export: &ExportConfig| export.nbd.contains(&configured);
+        let volumes = thread.cluster.iter().flat_map(|open| &open.exports);
+        let volumes: Vec<_> = volumes.filter(|it| here(&it.config)).cloned().collect();
+        let limits = match volumes.is_empty() {
+            true => nbd_limits(plan.connections),
+            false => cluster::limits(plan.connections),
+        };
+        let server = nbd::Server::new(nbd::Config { limits, tls });
+        for export in &thread.exports {
+            if export.volume.is_none() && here(export) {
+                server.add_export(nbd::Export {
+                    name: export.name.clone(),
+                    description: String::new(),
+                    device: thread
+                        .find(&export.device)
+                        .expect("the configuration was checked"),
+                    read_only: export.read_only || thread.is_read_only(&export.device),
+                })?;
+            }
+        }
+        let address = listener.address().clone();
+        if !volumes.is_empty() {
+            volumes.iter().for_each(|it| it.found_at(&address));
+            server.set_supply(Rc::new(AtAddress(volumes)));
+        }
+        server.serve(listener);
+        thread.servers.push(OpenServer {
+            configured,
+            address,
+            server,
+        });
+    }
+    Ok(())
+}
+
+/// Is what a device or hybrid holds gone when the daemon ends?
+pub fn ends_with_us(name: &str, devices: &[DeviceConfig], hybrids: &[HybridConfig]) -> bool {
+    if let Some(hybrid) = hybrids.iter().find(|it| it.name() == name) {
+        return ends_with_us(&hybrid.slow, devices, hybrids);
+    }
+    let device = devices.iter().find(|device| device.name == name);
+    match device.map(|device| &device.kind) {
+        Some(Kind::Memory { .. }) => true,
+        Some(Kind::Model { backing, .. }) => *backing == Backing::Memory,
+        Some(Kind::Striped { members, .. }) => members
+            .iter()
+            .any(|member| ends_with_us(member, devices, hybrids)),
+        Some(Kind::Path { .. }) | None => false,
+    }
+}
+
+/// Opens one device of the configuration; the members of a stripe are open in `thread` already.
+async fn open(config: &DeviceConfig, thread: &DataThread) -> anyhow::Result<Rc<dyn Device>> {
+    let name = config.name.as_str();
+    let file = |path, direct, create| {
+        device::File::open(
+            name,
+            path,
+            FileOptions {
+                read_only: config.read_only,
+                direct,
+                force: config.force,
+                create,
+                block_min: None,
+            },
+        )
+        .with_context(|| format!("device {name}"))
+    };
+    Ok(match &config.kind {
+        Kind::Path {
+            path,
+            direct,
+            create,
+        } => file(path, *direct, *create)?,
+        Kind::Memory { size } => device::Memory::new(name, *size),
+        Kind::Striped { members, chunk } => {
+            let mut parts: Vec<Rc<dyn Device>> = Vec::new();
+            for member in members {
+                parts.push(thread.find(member).expect("the configuration was checked"));
+            }
+            Striped::new(name, parts, *chunk)?
+        }
+        Kind::Model {
+            model,
+            size,
+            backing,
+        } => {
+            let store = match backing {
+                Backing::Memory => Store::Memory,
+                Backing::File(path) => Store::Device(file(path, Direct::Auto, Some(*size))?),
+            };
+            let spec = Spec::find(model).with_context(|| format!("device {name}"))?;
+            ModelDisk::new(name, &spec, Some(*size), store, MODEL_SEED)
+                .with_context(|| format!("device {name}"))?
+        }
+    })
+}
+
+/// Opens one device of a configuration by itself. A file that is not there is not made.
+pub async fn open_alone(config: &Config, name: &str) -> anyhow::Result<Rc<dyn Device>> {
+    let find = |name: &str| {
+        let found = config.devices.iter().find(|device| device.name == name);
+        let mut found = found.cloned().expect("the configuration was checked");
+        if let Kind::Path { create, .. } = &mut found.kind {
+            *create = None;
+        }
+        found
+    };
+    let device = find(name);
+    let mut thread = DataThread::new("");
+    for member in members(&device) {
+        let config = find(member);
+        let meter = Meter::new(open(&config, &thread).await?);
+        thread.devices.push(OpenDevice { config, meter });
+    }
+    open(&device, &thread).await
+}
+
+/// Listens, once the address is free: the kernel gives the sockets of a killed daemon back a moment after
+/// its end.
+async fn listen(
+    address: &Address,
+    mode: u32,
+    (clients, key): (&str, &str),
+) -> anyhow::Result<Listener> {
+    socket_folder::make(address)?;
+    let deadline = env::now() + ADDRESS_TIMEOUT;
+    let error = loop {
+        match Listener::bind_as(address, mode) {
+            Ok(listener) => return Ok(listener),
+            Err(error) if error.kind() == ErrorKind::AddrInUse && env::now() < deadline => {
+                env::sleep(Nanos::millis(100)).await;
+            }
+            Err(error) => break error,
+        }
+    };
+    Err(match error.kind() {
+        ErrorKind::AddrInUse => anyhow!(
+            "cannot listen on {address} for {clients}: another program has it, perhaps another \
+             `tanada serve`; end it, or write another address in {key}"
+        ),
+        _ => anyhow!(
+            "cannot listen on {address} for {clients}: {}; write another address in {key}",
+            plain(&error)
+        ),
+    })
+}
+
+fn read_tls(tls: &TlsConfig) -> anyhow::Result<nbd::Tls> {
+    let read = |path: &PathBuf| {
+        std::fs::read(path).with_context(|| format!("tls: cannot read {}", path.display()))
+    };
+    let key = secrets::read_private(&tls.key, "the key").context("tls")?;
+    let authority = tls.client_ca.as_ref().map(read).transpose()?;
+    let read = nbd::Tls::from_pem(
+        nbd::TlsMode::Required,
+        &read(&tls.certificate)?,
+        &key,
+        authority.as_deref(),
+    )
+    .context("tls")?;
+    Ok(match &tls.clients {
+        Some(clients) => read.with_clients(clients.clone()),
+        None => read,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plans(rest: &str) -> Vec<Vec<String>> {
+        let mut text = String::new();
+        for name in ["a", "b", "c", "d", "e"] {
+            text.push_str(&format!(
+                "[[device]]\nname = \"{name}\"\nmemory = true\nsize = \"8MiB\"\n"
+            ));
+        }
+        let config = config::read(&(text + rest), "test", None).unwrap();
+        threads(&config)
+            .iter()
+            .map(|plan| plan.devices.iter().map(|d| d.name.clone()).collect())
+            .collect()
+    }
+
+    #[test]
+    fn what_shares_nothing_has_a_thread_of_its_own() {
+        let threads = plans(
+            "[[hybrid]]\nname = \"v\"\nslow = \"b\"\nfast = \"c\"\n\
+             [[export]]\ndevice = \"a\"\nnbd = \"unix:a\"\n\
+             [[export]]\ndevice = \"v\"\nnbd = \"unix:v\"\n",
+        );
+        // d and e are spare: they wait where they can be attached.
+        assert_eq!(threads, [vec!["a"], vec!["b", "c", "d", "e"]]);
+    }
+
+    #[test]
+    fn exports_at_one_address_share_a_thread() {
+        let threads = plans(
+            "[[export]]\ndevice = \"a\"\nnbd = \"unix:x\"\n\
+             [[export]]\ndevice = \"b\"\nnbd = \"unix:b\"\n\
+             [[export]]\ndevice = \"c\"\nnbd = [\"unix:c\", \"unix:x\"]\n",
+        );
+        assert_eq!(threads, [vec!["a", "c", "d", "e"], vec!["b"]]);
+    }
+
+    #[test]
+    fn a_stripe_lives_where_its_members_do() {
+        let stripe = "[[stripe]]\nname = \"s\"\ndevices = [\"b\", \"d\"]\n\
+                      [[export]]\ndevice = \"a\"\nnbd = \"unix:a\"\n";
+        let hybrid = "[[hybrid]]\nname = \"v\"\nslow = \"s\"\nfast = \"c\"\n\
+                      [[export]]\ndevice = \"v\"\nnbd = \"unix:v\"\n";
+        let used = plans(&format!("{stripe}{hybrid}"));
+        assert_eq!(used, [vec!["a"], vec!["b", "c", "d", "s", "e"]]);
+        assert_eq!(plans(stripe), [["a", "b", "c", "d", "e", "s"]]);
+    }
+
+    #[test]
+    fn a_store_lives_where_its_device_does() {
+        let threads = plans(
+            "[[stripe]]\nname = \"s\"\ndevices = [\"b\", \"d\"]\n\
+             [[store]]\nname = \"o\"\ndevice = \"s\"\nlisten = \"unix:o\"\n\
+             [[export]]\ndevice = \"a\"\nnbd = \"unix:a\"\n",
+        );
+        assert_eq!(threads, [vec!["a", "c", "e"], vec!["b", "d", "s"]]);
+    }
+
+    #[test]
+    fn an_export_of_a_volume_is_on_the_clusters_thread_with_all_at_its_address() {
+        let threads = plans(
+            "[[store]]\nname = \"o\"\ndevice = \"b\"\nlisten = \"unix:o\"\n[cluster]\nnode = \"n1\"\n\
+             [[export]]\ndevice = \"volume:vm1\"\nnbd = \"unix:x\"\n\
+             [[export]]\ndevice = \"a\"\nnbd = \"unix:a\"\n\
+             [[export]]\ndevice = \"c\"\nnbd = \"unix:x\"\n",
+        );
+        assert_eq!(threads, [vec!["a", "d", "e"], vec!["b", "c"]]);
+    }
+
+    #[test]
+    fn devices_without_an_export_still_have_a_thread() {
+        assert_eq!(plans(""), [["a", "b", "c", "d", "e"]]);
+    }
+}

@@ -1,0 +1,10 @@
+//! What the data threads, the admin API and the commands share: files of the data directory, addresses, words.
+
+pub mod address;
+pub mod pairs;
+pub mod registry;
+pub mod repair_text;
+pub mod secrets;
+pub mod socket_folder;
+pub mod volume_mode;
+pub mod when;

@@ -1,0 +1,688 @@
+//! Virtual disks over the admin API: made, looked at, cloned, removed; and the stores they are kept in.
+//!
+//! ```text
+//! request -> command to the thread of this node's cluster -> vdisk::cluster -> JSON
+//! ```
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use base::Nanos;
+use config::export;
+use tokio::sync::oneshot;
+use vdisk::cluster::heard::Heard;
+use vdisk::cluster::set::Setting;
+use vdisk::cluster::stores::{NewStore, StoreRecord, StoreState};
+use vdisk::cluster::volumes::{NewVolume, Overview, Use, condition_name};
+use vdisk::cluster::{Cluster, ClusterError};
+use vdisk::image::records::ImagesError;
+use vdisk::image::tree::ImageError;
+use vdisk::meta::MetaError;
+use vdisk::record::{Fairness, Name, OnMetaLoss};
+use vdisk::volume::Condition;
+use vdisk::{StoreNumber, cluster};
+
+use super::control::{Answer, Control, Failure, body, gone};
+use crate::api::cluster::{
+    Called, ClusterStore, Disk, DiskChange, Done, Here, NewDisk, Out, RemoveAsk, RepairAsk,
+    Repaired, Snapshot, StoreAsk, StoreChange, TakeOverAsk,
+};
+use crate::api::refusal::Refusal;
+use crate::daemon::common::address::{from_anywhere, nbd_uri};
+use crate::daemon::common::repair_text::{damage, loss};
+use crate::daemon::thread::cluster::OpenCluster;
+use crate::daemon::thread::command::Command;
+
+/// Clients that sent nothing for so long are idle.
+const IDLE_SECONDS: u64 = 30;
+
+/// No holder's name is longer.
+const HOLDER_MAX: usize = 64;
+
+impl DiskChange {
+    fn setting(&self) -> Result<Setting, Failure> {
+        let class = self.priority.as_deref().map(export::priority).transpose();
+        let holder = self.holder.clone();
+        let holder = holder.map(|it| Some(it).filter(|it| !it.is_empty()));
+        check_holder(holder.iter().flatten().next())?;
+        Ok(Setting {
+            priority: class
+                .map_err(|why| unprocessable(why, "leave it out where it is to stay"))?,
+            fairness: self.fairness.map(fairness).transpose()?,
+            min_isr: self.min_copies,
+            holder,
+            on_meta_loss: on_meta_loss(self.on_meta_loss.as_deref())?,
+        })
+    }
+}
+
+/// The cluster at one moment, for metrics.
+#[derive(Debug, Default)]
+pub struct ClusterSnapshot {
+    pub disks: Vec<Disk>,
+    pub stores: Vec<ClusterStore>,
+    /// Is there a cluster, and for how long has its meta store not answered?
+    pub meta_silent_seconds: Option<f64>,
+}
+
+const DONE: Json<Done> = Json(Done { done: true });
+
+fn failure(error: &ClusterError) -> Failure {
+    let status = match error {
+        ClusterError::NoVolume { .. }
+        | ClusterError::NoSnapshot { .. }
+        | ClusterError::NoStore { .. } => StatusCode::NOT_FOUND,
+        ClusterError::Images(ImagesError::Image(
+            ImageError::Size { .. } | ImageError::Copies { .. },
+        ))
+        | ClusterError::Shrinks { .. }
+        | ClusterError::MinCopies { .. }
+        | ClusterError::TooFewDomains { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        ClusterError::Meta(MetaError::Unavailable { .. } | MetaError::Unknown { .. })
+        | ClusterError::Unheard { .. }
+        | ClusterError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        ClusterError::Record(_) | ClusterError::Meta(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        _ => StatusCode::CONFLICT,
+    };
+    let said = error.to_string();
+    let (error, todo) = match said.rsplit_once("; ") {
+        Some(parts) => parts,
+        None => (
+            said.as_str(),
+            "`tanada volume list` and `tanada node list` show what there is",
+        ),
+    };
+    Failure::new(status, error, todo)
+}
+
+fn unprocessable(error: impl Into<String>, todo: impl Into<String>) -> Failure {
+    Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error, todo)
+}
+
+fn called(text: &str) -> Result<Name, Failure> {
+    text.parse().map_err(|error: vdisk::record::BadName| {
+        unprocessable(error.to_string(), "choose another name")
+    })
+}
+
+fn on_meta_loss(text: Option<&str>) -> Result<Option<OnMetaLoss>, Failure> {
+    let parsed = text.map(str::parse).transpose();
+    parsed.map_err(|why: String| unprocessable(why, "leave it out where it is to stay"))
+}
+
+fn check_holder(holder: Option<&String>) -> Result<(), Failure> {
+    match holder {
+        Some(holder) if holder.is_empty() || holder.len() > HOLDER_MAX => Err(unprocessable(
+            format!("a holder has 1 to {HOLDER_MAX} bytes"),
+            "write it as in `tanada reserve add --holder`",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn fairness(number: f64) -> Result<Fairness, Failure> {
+    Fairness::try_from(number).map_err(|error| {
+        unprocessable(
+            error.to_string(),
+            "leave it out where no holder is to be kept apart",
+        )
+    })
+}
+
+impl Control {
+    /// Does this daemon take part in a cluster?
+    pub fn has_cluster(&self) -> bool {
+        self.threads.iter().any(|thread| thread.cluster)
+    }
+
+    /// Has `work` done with this node's cluster, on the thread it lives on.
+    pub(super) async fn at_cluster<T: Send + 'static>(
+        &self,
+        work: impl AsyncFnOnce(Rc<OpenCluster>) -> Result<T, ClusterError> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let Some(it) = self.threads.iter().find(|it| it.cluster) else {
+            return Err(Failure::new(
+                StatusCode::NOT_FOUND,
+                "this daemon is in no cluster: its configuration has no [cluster]",
+                "add one; docs/virtual-disks.md begins with an example",
+            ));
+        };
+        let (reply, answer) = oneshot::channel();
+        let job = move |open: Rc<OpenCluster>| {
+            env::spawn(async move {
+                // The client may be gone; what was asked is done all the same.
+                let done = work(open).await.map_err(|error| failure(&error));
+                let _ = reply.send(done);
+            });
+        };
+        it.post(Command::Cluster(Box::new(job)))
+            .map_err(|_| gone(it))?;
+        answer.await.map_err(|_| gone(it))?
+    }
+
+    /// Has something done that ends with a volume; answers that.
+    async fn answer_disk(
+        &self,
+        work: impl AsyncFnOnce(&Cluster) -> Result<Overview, ClusterError> + Send + 'static,
+    ) -> Answer<Disk> {
+        let done = self.at_cluster(async move |open| {
+            let now = work(&open.cluster).await?;
+            Ok(disk(&open, &now))
+        });
+        done.await.map(Json)
+    }
+
+    /// What metrics are made of; nothing without a cluster.
+    pub(super) async fn cluster_snapshot(&self) -> Result<ClusterSnapshot, Failure> {
+        if !self.has_cluster() {
+            return Ok(ClusterSnapshot::default());
+        }
+        self.at_cluster(async |open| {
+            Ok(ClusterSnapshot {
+                disks: disks(&open).await?,
+                stores: stores(&open).await?,
+                meta_silent_seconds: Some(silent_seconds(&open).unwrap_or(0.0)),
+            })
+        })
+        .await
+    }
+}
+
+fn silent_seconds(open: &OpenCluster) -> Option<f64> {
+    let silent = open.cluster.meta_silent();
+    silent.map(|it| it.0 as f64 / 1e9)
+}
+
+async fn disks(open: &OpenCluster) -> Result<Vec<Disk>, ClusterError> {
+    let all = open.cluster.seen().await?;
+    Ok(all.iter().map(|it| disk(open, it)).collect())
+}
+
+fn disk(open: &OpenCluster, of: &Overview) -> Disk {
+    let record = &of.record;
+    let name = record.name.to_string();
+    let open_on = match &of.used {
+        Use::Closed => None,
+        Use::Here(_) => Some(open.config.node.clone()),
+        Use::Node(node) => Some(node.clone()),
+    };
+    let snapshot = |it: &cluster::volumes::Snapshot| Snapshot {
+        name: it.name.to_string(),
+        size_bytes: it.size,
+        clones: it.clones.iter().map(Name::to_string).collect(),
+    };
+    let tls = open.config.tls.is_some();
+    let uri = |address: &env::net::Address| nbd_uri(address, &name, tls);
+    let exported = open.exports_of(&record.name).flat_map(|it| it.uris());
+    Disk {
+        kind: "virtual".to_owned(),
+        id: record.id.to_string(),
+        size_bytes: of.size,
+        copies: record.copies,
+        min_copies: record.min_isr,
+        priority: export::priority_name(record.priority).to_owned(),
+        fairness: record.fairness.map(Fairness::as_f64),
+        holder: record.reservation.clone(),
+        on_meta_loss: record.on_meta_loss.as_str().to_owned(),
+        health: condition_name(of.health.condition).to_owned(),
+        why: of.health.why.clone(),
+        open_on,
+        clients: open.clients(&record.name),
+        from: of.from.clone(),
+        snapshots: of.snapshots.iter().map(snapshot).collect(),
+        out: record
+            .out
+            .iter()
+            .map(|(store, since)| Out {
+                store: store.0,
+                name: open.cluster.store_label(*store),
+                since_generation: since.0,
+            })
+            .collect(),
+        redundancy_floor: record.redundancy_floor,
+        generation: record.generation.0,
+        epoch: record.epoch.0,
+        nbd: (open.addresses().iter().map(uri)).chain(exported).collect(),
+        name,
+    }
+}
+
+// --- volumes ------------------------------------------------------------------------------------------
+
+/// The virtual disks of the cluster.
+#[utoipa::path(get, path = "/v1/cluster/volumes", responses((status = 200, body = Vec<Disk>)))]
+pub async fn get_disks(State(control): State<Arc<Control>>) -> Answer<Vec<Disk>> {
+    if !control.has_cluster() {
+        return Ok(Json(Vec::new()));
+    }
+    let found = control.at_cluster(async |open| disks(&open).await);
+    found.await.map(Json)
+}
+
+/// Makes a volume with nothing in it.
+#[utoipa::path(post, path = "/v1/cluster/volumes", request_body = NewDisk, responses(
+    (status = 200, body = Disk),
+    (status = 409, description = "The name is taken", body = Refusal),
+    (status = 422, description = "A size, or a number of copies, that cannot be", body = Refusal),
+))]
+pub async fn create_disk(
+    State(control): State<Arc<Control>>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<Disk> {
+    let ask: NewDisk = body(
+        &headers,
+        &text,
+        r#"{"name": "vm1", "size_bytes": 10737418240}"#,
+    )?;
+    let class = ask.priority.as_deref().map(export::priority).transpose();
+    check_holder(ask.holder.as_ref())?;
+    let new = NewVolume {
+        name: called(&ask.name)?,
+        size: ask.size_bytes,
+        copies: ask.copies,
+        min_isr: ask.min_copies,
+        priority: class
+            .map_err(|why| unprocessable(why, "leave it out for normal"))?
+            .unwrap_or_default(),
+        fairness: ask.fairness.map(fairness).transpose()?,
+        holder: ask.holder,
+        on_meta_loss: on_meta_loss(ask.on_meta_loss.as_deref())?.unwrap_or_default(),
+    };
+    let made = control.answer_disk(async move |cluster| cluster.create(&new).await);
+    made.await
+}
+
+/// One virtual disk.
+#[utoipa::path(get, path = "/v1/cluster/volumes/{name}", params(("name" = String, Path)), responses(
+    (status = 200, body = Disk), (status = 404, body = Refusal),
+))]
+pub async fn get_disk(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+) -> Answer<Disk> {
+    let name = called(&name)?;
+    let found = control.answer_disk(async move |cluster| {
+        let all = cluster.seen().await?;
+        let known = all.iter().map(|it| it.record.name.clone()).collect();
+        let found = all.into_iter().find(|it| it.record.name == name);
+        found.ok_or(ClusterError::NoVolume { name, known })
+    });
+    found.await
+}
+
+/// Takes a volume over from another node whose clients of it are idle or gone, and keeps it open here for a minute.
+#[utoipa::path(post, path = "/v1/cluster/volumes/{name}/takeover", params(("name" = String, Path)),
+    request_body = TakeOverAsk, responses(
+    (status = 200, description = "It is open here", body = Disk),
+    (status = 404, body = Refusal),
+    (status = 409, description = "Its clients there are not idle, or it cannot be opened here", body = Refusal),
+))]
+pub async fn take_over(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<Disk> {
+    let ask: TakeOverAsk = body(&headers, &text, r#"{"idle_seconds": 30}"#)?;
+    let name = called(&name)?;
+    let idle = Nanos::secs(ask.idle_seconds.unwrap_or(IDLE_SECONDS).clamp(5, 24 * 3600));
+    let taken = control.answer_disk(async move |cluster| {
+        cluster.take_over(&name, idle).await?;
+        cluster.overview(&name).await
+    });
+    taken.await
+}
+
+/// Gives a volume another size, another name, or other settings, which are in force at once.
+#[utoipa::path(patch, path = "/v1/cluster/volumes/{name}", params(("name" = String, Path)),
+    request_body = DiskChange, responses(
+    (status = 200, description = "The volume as it is now", body = Disk),
+    (status = 404, body = Refusal),
+    (status = 409, description = "It is in use", body = Refusal),
+    (status = 422, description = "A setting that cannot be, or it would become smaller, and the request does not say that it may", body = Refusal),
+))]
+pub async fn change_disk(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<Disk> {
+    let ask: DiskChange = body(&headers, &text, r#"{"size_bytes": 10737418240}"#)?;
+    let mut name = called(&name)?;
+    let new = ask.name.as_deref().map(called).transpose()?;
+    let setting = ask.setting()?;
+    let changed = control.answer_disk(async move |cluster| {
+        if !setting.is_empty() {
+            cluster.set(&name, &setting).await?;
+        }
+        if let Some(size) = ask.size_bytes {
+            cluster.resize(&name, size, ask.shrink).await?;
+        }
+        if let Some(new) = new {
+            cluster.rename(&name, &new).await?;
+            name = new;
+        }
+        cluster.overview(&name).await
+    });
+    changed.await
+}
+
+/// Removes a volume without snapshots that no client uses; its room is freed by and by.
+#[utoipa::path(delete, path = "/v1/cluster/volumes/{name}", params(("name" = String, Path)), responses(
+    (status = 200, body = Done),
+    (status = 404, body = Refusal),
+    (status = 409, description = "It is in use, or has snapshots", body = Refusal),
+))]
+pub async fn remove_disk(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+) -> Answer<Done> {
+    let name = called(&name)?;
+    let removed = control.at_cluster(async move |open| open.cluster.remove(&name).await);
+    removed.await.map(|()| DONE)
+}
+
+/// Keeps a volume as it is now under a name; it may be in use on this node.
+#[utoipa::path(post, path = "/v1/cluster/volumes/{name}/snapshots", params(("name" = String, Path)),
+    request_body = Called, responses(
+    (status = 200, description = "The volume as it is now", body = Disk),
+    (status = 404, body = Refusal),
+    (status = 409, description = "The name is taken, or the volume cannot be opened here", body = Refusal),
+))]
+pub async fn take_snapshot(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<Disk> {
+    let ask: Called = body(&headers, &text, r#"{"name": "monday"}"#)?;
+    let (name, snapshot) = (called(&name)?, called(&ask.name)?);
+    let taken = control.answer_disk(async move |cluster| cluster.snapshot(&name, &snapshot).await);
+    taken.await
+}
+
+/// Makes a volume that begins as a snapshot is.
+#[utoipa::path(post, path = "/v1/cluster/volumes/{name}/snapshots/{snapshot}/clone",
+    params(("name" = String, Path), ("snapshot" = String, Path)), request_body = Called, responses(
+    (status = 200, body = Disk),
+    (status = 404, body = Refusal),
+    (status = 409, description = "The name is taken", body = Refusal),
+))]
+pub async fn clone_snapshot(
+    State(control): State<Arc<Control>>,
+    Path((name, snapshot)): Path<(String, String)>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<Disk> {
+    let ask: Called = body(&headers, &text, r#"{"name": "vm2"}"#)?;
+    let (name, snapshot, new) = (called(&name)?, called(&snapshot)?, called(&ask.name)?);
+    let cloned = control
+        .answer_disk(async move |cluster| cluster.clone_volume(&name, &snapshot, &new).await);
+    cloned.await
+}
+
+/// Lets a volume that no client uses go on from one of its snapshots.
+#[utoipa::path(post, path = "/v1/cluster/volumes/{name}/snapshots/{snapshot}/rollback",
+    params(("name" = String, Path), ("snapshot" = String, Path)), responses(
+    (status = 200, body = Disk),
+    (status = 404, body = Refusal),
+    (status = 409, description = "It is in use", body = Refusal),
+))]
+pub async fn roll_back(
+    State(control): State<Arc<Control>>,
+    Path((name, snapshot)): Path<(String, String)>,
+) -> Answer<Disk> {
+    let (name, snapshot) = (called(&name)?, called(&snapshot)?);
+    let back = control.answer_disk(async move |cluster| cluster.rollback(&name, &snapshot).await);
+    back.await
+}
+
+/// Deletes a snapshot; what only it has is freed by and by.
+#[utoipa::path(delete, path = "/v1/cluster/volumes/{name}/snapshots/{snapshot}",
+    params(("name" = String, Path), ("snapshot" = String, Path)), responses(
+    (status = 200, body = Done), (status = 404, body = Refusal),
+))]
+pub async fn remove_snapshot(
+    State(control): State<Arc<Control>>,
+    Path((name, snapshot)): Path<(String, String)>,
+) -> Answer<Done> {
+    let (name, snapshot) = (called(&name)?, called(&snapshot)?);
+    let removed =
+        control.at_cluster(async move |open| open.cluster.remove_snapshot(&name, &snapshot).await);
+    removed.await.map(|()| DONE)
+}
+
+/// Opens a volume, waits until its copies are equal and complete, and looks whether all are there.
+#[utoipa::path(post, path = "/v1/cluster/volumes/{name}/repair", params(("name" = String, Path)),
+    request_body = RepairAsk, responses(
+    (status = 200, body = Repaired),
+    (status = 404, body = Refusal),
+    (status = 409, description = "It cannot be opened here", body = Refusal),
+))]
+pub async fn repair_disk(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<Repaired> {
+    let ask: RepairAsk = body(&headers, &text, r#"{"free": true}"#)?;
+    let name = called(&name)?;
+    let timeout = ask.timeout_seconds;
+    let timeout = timeout.map(|it| Nanos::secs(it.min(24 * 3600)));
+    let repaired = control.at_cluster(async move |open| {
+        let found = open.cluster.repair(&name, timeout, ask.free).await?;
+        let now = open.cluster.overview(&name).await?;
+        let label = |store| open.cluster.store_label(store);
+        let volume = Disk {
+            health: condition_name(found.health.condition).to_owned(),
+            why: found.health.why.clone(),
+            ..disk(&open, &now)
+        };
+        Ok(Repaired {
+            volume,
+            reconciled_extents: found.counters.reconciled,
+            resynced_extents: found.counters.resynced,
+            repaired_copies: found.counters.read_repairs,
+            repaired_bytes: found.counters.repaired_bytes,
+            damage_left: found
+                .damage
+                .left
+                .iter()
+                .map(|it| damage(it, &label(it.store)))
+                .collect(),
+            damage_left_more: found.damage.beyond(),
+            missing_copies: found.missing_copies,
+            losses: found
+                .losses
+                .iter()
+                .map(|it| loss(it, &label(it.store)))
+                .collect(),
+            unknown_stores: found.unknown.iter().map(|it| it.0).collect(),
+            unknown_store_names: found.unknown.iter().map(|it| label(*it)).collect(),
+            leaked_copies: found.leaks as u64,
+            freed: ask.free,
+        })
+    });
+    repaired.await.map(Json)
+}
+
+// --- nodes and stores ---------------------------------------------------------------------------------
+
+fn store(record: &StoreRecord, up: Option<bool>, heard: Option<Heard>) -> ClusterStore {
+    ClusterStore {
+        states_heard: heard.map_or(0, |it| it.states),
+        heard_ago_ms: heard.map(|it| env::now().since(it.last).0 / 1_000_000),
+        name: record.name.to_string(),
+        number: record.number.0,
+        node: record.node.to_string(),
+        node_up: up,
+        address: record.address.clone(),
+        domain: record.domain.to_string(),
+        rotating: record.rotating,
+        state: match record.state {
+            StoreState::Active => "active",
+            StoreState::Draining => "draining",
+        }
+        .to_owned(),
+        uuid: record.uuid.clone(),
+        volumes_left: None,
+        extents_left_here: 0,
+    }
+}
+
+/// This node, and the stores of the cluster.
+#[utoipa::path(get, path = "/v1/cluster", responses(
+    (status = 200, body = Here),
+    (status = 404, description = "No cluster is configured", body = Refusal),
+))]
+pub async fn get_cluster(State(control): State<Arc<Control>>) -> Answer<Here> {
+    let here = control.at_cluster(async |open| {
+        Ok(Here {
+            node: open.config.node.clone(),
+            meta: open.config.meta.describe(),
+            nbd: open.addresses().iter().map(from_anywhere).collect(),
+            tls: open.config.tls.is_some(),
+            announce: open.config.announce.as_ref().map(|it| it.describe()),
+            deaf: open.deaf(),
+            warning: open.warning(),
+            unregistered: open
+                .unregistered()
+                .into_iter()
+                .map(|(name, why)| format!("{name}: {why}"))
+                .collect(),
+            stores: stores(&open).await?,
+            meta_silent_seconds: silent_seconds(&open),
+        })
+    });
+    here.await.map(Json)
+}
+
+async fn stores(open: &OpenCluster) -> Result<Vec<ClusterStore>, ClusterError> {
+    let seen = open.cluster.seen_records().await?;
+    let records = seen.stores.values().map(|(record, _)| record);
+    let drained = records
+        .clone()
+        .filter(|it| it.state == StoreState::Draining);
+    let drained: Vec<StoreNumber> = drained.map(|record| record.number).collect();
+    let progress = open.cluster.progress_of(&seen, &drained);
+    let of = |record: &StoreRecord| {
+        let up = seen.up.serves(record).filter(|_| seen.silent.is_none());
+        let all = drained.iter().zip(&progress);
+        let left = all
+            .into_iter()
+            .find(|(number, _)| **number == record.number);
+        ClusterStore {
+            volumes_left: left.map(|(_, it)| it.volumes.iter().map(Name::to_string).collect()),
+            extents_left_here: left.map_or(0, |(_, it)| it.here.extents),
+            ..store(record, up, open.cluster.heard_of(record.number))
+        }
+    };
+    Ok(records.map(of).collect())
+}
+
+/// Registers a store of a node that does so not by itself. It is asked for its identity, so it must answer.
+#[utoipa::path(post, path = "/v1/cluster/stores", request_body = StoreAsk, responses(
+    (status = 200, body = ClusterStore),
+    (status = 409, description = "The name or number is taken, or it does not answer", body = Refusal),
+))]
+pub async fn add_store(
+    State(control): State<Arc<Control>>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<ClusterStore> {
+    let example = r#"{"name": "s9", "node": "n9", "address": "10.0.0.9:10881"}"#;
+    let ask: StoreAsk = body(&headers, &text, example)?;
+    let (name, node) = (called(&ask.name)?, called(&ask.node)?);
+    let domain = ask.domain.as_deref().map(called).transpose()?;
+    let address = ask.address.parse::<env::net::Address>();
+    let address = address.map_err(|why| unprocessable(why.to_string(), "name where it listens"))?;
+    let to = address.clone();
+    let asked = control.at_cluster(async move |open| Ok(open.identity(&to).await));
+    let uuid = asked.await?.map_err(|why| {
+        let error = format!("cannot register store {}: {why}", ask.name);
+        let todo = "let it run, with the cluster's key as its node_key_file, and ask again";
+        Failure::new(StatusCode::CONFLICT, error, todo)
+    })?;
+    let new = NewStore {
+        domain: domain.unwrap_or_else(|| node.clone()),
+        name,
+        uuid,
+        node,
+        address: ask.address,
+        rotating: ask.rotating,
+        leased: false,
+        number: ask.number.map(StoreNumber),
+    };
+    let added = control.at_cluster(async move |open| {
+        let record = open.cluster.register(&new).await?;
+        Ok(store(&record, None, None))
+    });
+    added.await.map(Json)
+}
+
+/// Lets no new data go to a store, and what is there leave (`draining`); or lets new data go there again (`active`).
+#[utoipa::path(patch, path = "/v1/cluster/stores/{name}", params(("name" = String, Path)),
+    request_body = StoreChange, responses(
+    (status = 200, body = ClusterStore), (status = 404, body = Refusal),
+    (status = 422, description = "Volumes could not be written any more", body = Refusal),
+))]
+pub async fn change_store(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<ClusterStore> {
+    let ask: StoreChange = body(&headers, &text, r#"{"state": "draining"}"#)?;
+    let name = called(&name)?;
+    let state = match ask.state.as_str() {
+        "active" => StoreState::Active,
+        "draining" => StoreState::Draining,
+        other => {
+            let error = format!("'{other}' is no state of a store");
+            return Err(unprocessable(error, "write active or draining"));
+        }
+    };
+    let changed = control.at_cluster(async move |open| {
+        let record = open.cluster.set_state(&name, state).await?;
+        Ok(store(&record, None, None))
+    });
+    changed.await.map(Json)
+}
+
+/// Forgets a store that was drained and has nothing, or, with `lost`, one that is gone for good.
+#[utoipa::path(delete, path = "/v1/cluster/stores/{name}", params(("name" = String, Path), RemoveAsk),
+    responses((status = 200, body = Done), (status = 404, body = Refusal), (status = 409, body = Refusal)))]
+pub async fn remove_store(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    query: Result<Query<RemoveAsk>, QueryRejection>,
+) -> Answer<Done> {
+    let name = called(&name)?;
+    let Query(ask) =
+        query.map_err(|error| unprocessable(error.body_text(), "the key is lost=true"))?;
+    let removed =
+        control.at_cluster(async move |open| open.cluster.remove_store(&name, ask.lost).await);
+    removed.await.map(|()| DONE)
+}
+
+/// How bad it is, for figures: 0 healthy to 4 offline.
+pub fn severity(health: &str) -> u64 {
+    let all = [
+        Condition::Healthy,
+        Condition::Resyncing,
+        Condition::Degraded,
+        Condition::ReadOnly,
+        Condition::Offline,
+    ];
+    if health == condition_name(Condition::Full) {
+        // As bad as read-only: writes fail.
+        return 3;
+    }
+    let place = all.iter().position(|it| condition_name(*it) == health);
+    place.unwrap_or(all.len()) as u64
+}

@@ -1,0 +1,218 @@
+//! What the handlers of the admin API share: the data threads, how they are asked, and refusals.
+//!
+//! ```text
+//! handler -> Control -> command to the data thread that owns it -> Answer | Failure: a status and what to do
+//! ```
+//!
+//! Always true: a data thread that died hides no other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use tokio::sync::oneshot;
+
+use crate::api::access::Access;
+use crate::api::refusal::Refusal;
+use crate::api::status::Status;
+use crate::daemon::thread::command::{Command, Reply, ThreadHandle, ThreadReport};
+use crate::daemon::thread::refused::Refused;
+
+/// How long a data thread may take to say how it is.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the handlers share.
+pub struct Control {
+    /// Where the configuration came from.
+    pub origin: String,
+    pub started_unix_seconds: u64,
+    pub started: tokio::time::Instant,
+    pub threads: Vec<ThreadHandle>,
+    /// Who commands the daemon, and where.
+    pub access: Access,
+    /// Held while parameters of a tier are searched for.
+    pub searching: Arc<tokio::sync::Semaphore>,
+}
+
+/// An answer that is no success.
+pub(crate) struct Failure {
+    pub(super) status: StatusCode,
+    pub(super) refusal: Refusal,
+}
+
+impl Failure {
+    pub(super) fn new(
+        status: StatusCode,
+        error: impl Into<String>,
+        what_to_do: impl Into<String>,
+    ) -> Failure {
+        Failure {
+            status,
+            refusal: Refusal {
+                error: error.into(),
+                what_to_do: what_to_do.into(),
+            },
+        }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        (self.status, Json(self.refusal)).into_response()
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Failure {
+        let status = match &refused {
+            Refused::Unknown(_) => StatusCode::NOT_FOUND,
+            Refused::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Refused::Conflict(_) => StatusCode::CONFLICT,
+            Refused::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Failure {
+            status,
+            refusal: refused.into_refusal(),
+        }
+    }
+}
+
+pub(super) type Answer<T> = Result<Json<T>, Failure>;
+
+impl Control {
+    /// What stood on data threads that died.
+    pub(super) fn dead(&self) -> Vec<String> {
+        let dead = self.threads.iter().filter(|thread| thread.is_dead());
+        dead.map(|thread| thread.names.join(", ")).collect()
+    }
+
+    /// Asks every data thread how it is.
+    pub(super) async fn reports(&self) -> Result<Vec<ThreadReport>, Failure> {
+        let mut waiting = Vec::new();
+        // One that died is named by the health and the log; it hides no other.
+        for it in self.threads.iter().filter(|it| !it.is_dead()) {
+            let (reply, answer) = oneshot::channel();
+            it.post(Command::Report(reply)).map_err(|_| gone(it))?;
+            waiting.push((it, answer));
+        }
+        let mut reports = Vec::new();
+        for (thread, answer) in waiting {
+            let report = tokio::time::timeout(REPORT_TIMEOUT, answer)
+                .await
+                .map_err(|_| {
+                    let error = format!(
+                        "the data thread of {} gave no answer within {} s",
+                        thread.names.join(", "),
+                        REPORT_TIMEOUT.as_secs()
+                    );
+                    Failure::new(
+                        StatusCode::SERVICE_UNAVAILABLE,
+                        error,
+                        "look at the daemon's log; ask again later",
+                    )
+                })?
+                .map_err(|_| gone(thread))?;
+            reports.push(report);
+        }
+        Ok(reports)
+    }
+
+    pub(super) async fn status(&self) -> Result<Status, Failure> {
+        let mut status = Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            config: self.origin.clone(),
+            started_unix_seconds: self.started_unix_seconds,
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            dead: self.dead(),
+            drivers: Vec::new(),
+            devices: Vec::new(),
+            volumes: Vec::new(),
+            stores: Vec::new(),
+            exports: Vec::new(),
+            nbd: Vec::new(),
+        };
+        for report in self.reports().await? {
+            status.drivers.push(report.driver);
+            status.devices.extend(report.devices);
+            status.volumes.extend(report.volumes);
+            status.stores.extend(report.stores);
+            status.exports.extend(report.exports);
+            status.nbd.extend(report.nbd);
+        }
+        Ok(status)
+    }
+
+    /// Sends a command about `volume` to the thread it lives on.
+    pub(super) async fn command<T>(
+        &self,
+        volume: &str,
+        command: impl FnOnce(Reply<Result<T, Refused>>) -> Command,
+    ) -> Answer<T> {
+        let thread = self
+            .threads
+            .iter()
+            .find(|thread| thread.volumes.iter().any(|name| name == volume))
+            .ok_or_else(|| self.unknown(volume))?;
+        let (reply, answer) = oneshot::channel();
+        thread.post(command(reply)).map_err(|_| gone(thread))?;
+        let done = answer.await.map_err(|_| gone(thread))?;
+        Ok(Json(done?))
+    }
+
+    pub(super) fn unknown(&self, volume: &str) -> Failure {
+        let known: Vec<&str> = self
+            .threads
+            .iter()
+            .flat_map(|thread| thread.volumes.iter().map(String::as_str))
+            .collect();
+        let todo = match known.is_empty() {
+            true => "this daemon has no volumes: its configuration has no [[hybrid]]".to_owned(),
+            false => format!("the volumes are {}", known.join(", ")),
+        };
+        Failure::new(
+            StatusCode::NOT_FOUND,
+            format!("there is no volume '{volume}'"),
+            todo,
+        )
+    }
+}
+
+pub(super) fn gone(thread: &ThreadHandle) -> Failure {
+    Failure::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        format!("the data thread of {} has ended", thread.names.join(", ")),
+        "the daemon is stopping, or its log says what happened",
+    )
+}
+
+/// A JSON body read strictly; nothing at all counts as `{}`.
+pub(super) fn body<T: serde::de::DeserializeOwned + Default>(
+    headers: &HeaderMap,
+    text: &[u8],
+    example: &str,
+) -> Result<T, Failure> {
+    if text.is_empty() {
+        return Ok(T::default());
+    }
+    let is_json = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|kind| kind.split(';').next() == Some("application/json"));
+    if !is_json {
+        return Err(Failure::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "the body is not declared as JSON",
+            "send the header Content-Type: application/json",
+        ));
+    }
+    serde_json::from_slice(text).map_err(|error| {
+        Failure::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            format!("the body cannot be used: {error}"),
+            format!("send such as {example}"),
+        )
+    })
+}

@@ -1,0 +1,272 @@
+//! The sockets of the admin API: who comes in, how many at once, and how long may a request take to arrive?
+//!
+//! ```text
+//! listener -> a slot free, or one that a silent connection leaves? -> one task: HTTP/1.1, each request marked with its
+//!                \-> else closed at once                                        entrance -> router
+//! ```
+//!
+//! Always true:
+//! 1. TCP and Unix connections have slots of their own, and silent ones make room: readers never keep the owner out.
+//! 2. A connection that does not send a whole header in [`HEADER_TIMEOUT`] is closed.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use axum::{Extension, Router};
+use env::net::Address;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::access::Entrance;
+use super::slots::{Slot, Slots};
+use crate::daemon::common::address::plain;
+use crate::daemon::common::socket_folder;
+
+/// How long a connection may take to send the header of its next request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
+/// Until the next try where none could be accepted.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// A socket of the admin API.
+pub struct AdminListener {
+    pub address: Address,
+    listener: Listener,
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix {
+        listener: UnixListener,
+        _file: SocketFile,
+    },
+}
+
+/// Removes the socket's file at the end.
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl AdminListener {
+    /// Listens at `address`.
+    ///
+    /// # Errors
+    /// What stands in the way, and what to do.
+    pub async fn open(address: &Address) -> anyhow::Result<AdminListener> {
+        socket_folder::make(address)?;
+        match address {
+            Address::Tcp(socket) => {
+                let listener = TcpListener::bind(socket).await.map_err(|error| {
+                    anyhow!(
+                        "cannot listen on {address} for the admin API: {}; another program has it, \
+                         perhaps another `tanada serve`: end it, or write another address in \
+                         [admin] listen",
+                        plain(&error)
+                    )
+                })?;
+                // Port 0 asks for any free one; the answer says which.
+                let address = Address::Tcp(listener.local_addr()?);
+                Ok(AdminListener {
+                    address,
+                    listener: Listener::Tcp(listener),
+                })
+            }
+            Address::Unix(path) => {
+                remove_stale(path).await?;
+                let listener = UnixListener::bind(path).map_err(|error| {
+                    anyhow!(
+                        "cannot listen on {address} for the admin API: {}; is its directory there \
+                         and yours?",
+                        plain(&error)
+                    )
+                })?;
+                let file = SocketFile(path.clone());
+                // Until here the peers' credentials alone keep others out.
+                env::net::give_socket_mode(path, 0o600)?;
+                Ok(AdminListener {
+                    address: address.clone(),
+                    listener: Listener::Unix {
+                        listener,
+                        _file: file,
+                    },
+                })
+            }
+        }
+    }
+
+    /// Answers requests until `closed` is true; those under way then are answered, too.
+    pub async fn serve(self, router: Router, mut closed: watch::Receiver<bool>) {
+        let slots = Slots::default();
+        let mut open = JoinSet::new();
+        loop {
+            let came = tokio::select! {
+                came = self.listener.accept() => came,
+                () = until(&mut closed) => break,
+            };
+            // Those that have ended take no room.
+            while open.try_join_next().is_some() {}
+            match came {
+                Err(error) => {
+                    tracing::warn!(%error, address = %self.address, "cannot accept");
+                    tokio::time::sleep(RETRY).await;
+                }
+                Ok((stream, entrance, from)) => {
+                    let Some(slot) = slots.take(from) else {
+                        tracing::warn!(address = %self.address, "too many admin connections: one more was closed");
+                        continue;
+                    };
+                    let router = router.clone().layer(Extension(entrance));
+                    let closed = closed.clone();
+                    let slot = Arc::new(slot);
+                    open.spawn(async move {
+                        match stream {
+                            Stream::Tcp(stream) => answer(stream, router, slot, closed).await,
+                            Stream::Unix(stream) => answer(stream, router, slot, closed).await,
+                        }
+                    });
+                }
+            }
+        }
+        while open.join_next().await.is_some() {}
+    }
+}
+
+enum Stream {
+    Tcp(tokio::net::TcpStream),
+    Unix(tokio::net::UnixStream),
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<(Stream, Entrance, Option<IpAddr>)> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, from) = listener.accept().await?;
+                Ok((Stream::Tcp(stream), Entrance::Tcp, Some(from.ip())))
+            }
+            Listener::Unix { listener, .. } => {
+                let (stream, _) = listener.accept().await?;
+                let user = stream.peer_cred().ok().map(|peer| peer.uid());
+                Ok((Stream::Unix(stream), Entrance::Unix(user), None))
+            }
+        }
+    }
+}
+
+/// Waits for the end.
+async fn until(closed: &mut watch::Receiver<bool>) {
+    // An error means the sender is gone, which is the end as well.
+    let _ = closed.wait_for(|closed| *closed).await;
+}
+
+/// Answers the requests of one connection, until its slot is needed and none is under way.
+async fn answer(
+    stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    slot: Arc<Slot>,
+    mut closed: watch::Receiver<bool>,
+) {
+    let router = TowerToHyperService::new(router);
+    let busy = Arc::clone(&slot);
+    let service = service_fn(move |request| {
+        let under_way = busy.begin();
+        let answer = router.call(request);
+        async move {
+            let answer = answer.await;
+            drop(under_way);
+            answer
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let done = tokio::select! {
+        // The connection first: a request that has come begins, and keeps its slot.
+        biased;
+        done = connection.as_mut() => done,
+        () = slot.needed() => {
+            tracing::debug!("an admin connection was silent, and another one took its place");
+            return;
+        }
+        () = until(&mut closed) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = done {
+        tracing::debug!("an admin connection ended: {error}");
+    }
+}
+
+/// Removes a socket that a killed daemon left; refuses if one lives.
+async fn remove_stale(path: &Path) -> anyhow::Result<()> {
+    let Ok(meta) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !meta.file_type().is_socket() {
+        return Err(anyhow!(
+            "cannot listen on unix:{}: a file that is no socket is there; move it away",
+            path.display()
+        ));
+    }
+    if tokio::net::UnixStream::connect(path).await.is_ok() {
+        return Err(anyhow!(
+            "cannot listen on unix:{}: another `tanada serve` answers there; end it first, or give \
+             this one another --data-dir",
+            path.display()
+        ));
+    }
+    fs::remove_file(path)
+        .with_context(|| format!("cannot remove the stale socket {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n";
+
+    #[test]
+    fn a_request_that_came_before_its_connection_was_closed_is_answered() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.expect("a runtime").block_on(async {
+            // Often enough that a choice by chance shows.
+            for _ in 0..50 {
+                let router = Router::new().route("/", axum::routing::get(|| async { "done" }));
+                let slots = Slots::default();
+                let host = Some(IpAddr::from([10, 0, 0, 1]));
+                let slot = Arc::new(slots.take(host).expect("there is room"));
+                let (mut client, stream) = tokio::io::duplex(4096);
+                client.write_all(REQUEST).await.expect("it fits");
+                // The request is here and has not been looked at when others take all places.
+                let others: Vec<Slot> = std::iter::from_fn(|| slots.take(host)).take(64).collect();
+                let (_closed, closing) = watch::channel(false);
+                answer(stream, router, slot, closing).await;
+                let mut said = String::new();
+                client.read_to_string(&mut said).await.expect("it is text");
+                assert!(said.starts_with("HTTP/1.1 200 OK"), "{said:?}");
+                drop(others);
+            }
+        });
+    }
+}

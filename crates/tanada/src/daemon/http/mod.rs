@@ -1,0 +1,462 @@
+//! The admin API: what the daemon reports about itself, and the commands it takes.
+//!
+//! ```text
+//! TCP or Unix socket -> listen -> guard, access -> route -> commands to the data threads -> JSON, or metrics as text
+//! ```
+//!
+//! Runs on one tokio thread. Nothing here touches a device: every question and command is a message to
+//! the thread that owns the device. Every refusal is JSON that says what to do.
+//!
+//! Always true: a request that changes something, or asks for what is not in `access::READABLE`, comes from the
+//! daemon's owner, from root, or with the token.
+
+pub mod access;
+pub mod clients;
+pub mod cluster;
+mod cluster_metrics;
+pub mod control;
+#[cfg(test)]
+mod dead_tests;
+pub mod family;
+pub mod gate;
+pub mod guard;
+pub mod learn;
+pub mod listen;
+pub mod metrics;
+mod reserve;
+pub mod reserve_words;
+pub mod slots;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, patch, post};
+use axum::{Extension, Json, Router};
+use utoipa::OpenApi;
+
+use crate::api::access::Access;
+use crate::api::refusal::Refusal;
+use crate::api::status::{Device, Export, Status};
+use crate::api::tier::{Ask, Heat, Moves};
+use crate::api::volume::{Advice, Attach, Change, Volume};
+use crate::daemon::http::control::{Answer, Control, Failure, body};
+use crate::daemon::http::gate::Gate;
+use crate::daemon::thread::command::Command;
+use access::Entrance;
+
+/// How long figures wait for the meta store.
+const METRICS_TIMEOUT: Duration = Duration::from_secs(3);
+/// No request of this API is longer.
+const BODY_MAX: usize = 64 * 1024;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Tanada admin API",
+        description = "Looks at a running `tanada serve` and commands it. Errors are JSON with \
+                       `error` and `what_to_do`."
+    ),
+    paths(
+        get_status,
+        get_devices,
+        get_volumes,
+        get_volume,
+        get_advice,
+        get_heat,
+        get_moves,
+        learn::get_tier_advice,
+        change_volume,
+        detach_volume,
+        attach_volume,
+        reserve::get_stores,
+        reserve::get_store,
+        reserve::scrub_store,
+        reserve::rotate_key,
+        reserve::calibrate_store,
+        reserve::get_calibration,
+        reserve::get_calendar,
+        reserve::get_reservations,
+        reserve::add_reservation,
+        reserve::offer_reservation,
+        reserve::get_reservation,
+        reserve::cancel_reservation,
+        cluster::get_cluster,
+        cluster::get_disks,
+        cluster::create_disk,
+        cluster::get_disk,
+        cluster::change_disk,
+        cluster::remove_disk,
+        cluster::take_snapshot,
+        cluster::clone_snapshot,
+        cluster::roll_back,
+        cluster::remove_snapshot,
+        cluster::repair_disk,
+        cluster::take_over,
+        cluster::add_store,
+        cluster::change_store,
+        cluster::remove_store,
+        get_exports,
+        clients::disconnect_clients,
+        get_access,
+        get_metrics,
+        get_health
+    )
+)]
+struct Document;
+
+/// The OpenAPI document of this API.
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    Document::openapi()
+}
+
+/// The routes, behind a gate.
+pub fn router(control: Arc<Control>, gate: Gate) -> Router {
+    Router::new()
+        .route("/v1/status", get(get_status))
+        .route("/v1/devices", get(get_devices))
+        .route("/v1/volumes", get(get_volumes))
+        .route("/v1/volumes/{name}", get(get_volume).patch(change_volume))
+        .route("/v1/volumes/{name}/advice", get(get_advice))
+        .route("/v1/volumes/{name}/heat", get(get_heat))
+        .route("/v1/volumes/{name}/moves", get(get_moves))
+        .route(
+            "/v1/volumes/{name}/tier-advice",
+            get(learn::get_tier_advice),
+        )
+        .route("/v1/volumes/{name}/detach", post(detach_volume))
+        .route("/v1/volumes/{name}/attach", post(attach_volume))
+        .route("/v1/stores", get(reserve::get_stores))
+        .route("/v1/stores/{name}", get(reserve::get_store))
+        .route("/v1/stores/{name}/scrub", post(reserve::scrub_store))
+        .route("/v1/stores/{name}/rotate-key", post(reserve::rotate_key))
+        .route(
+            "/v1/stores/{name}/calibrate",
+            post(reserve::calibrate_store),
+        )
+        .route(
+            "/v1/stores/{name}/calibration",
+            get(reserve::get_calibration),
+        )
+        .route("/v1/stores/{name}/calendar", get(reserve::get_calendar))
+        .route(
+            "/v1/reservations",
+            get(reserve::get_reservations).post(reserve::add_reservation),
+        )
+        .route("/v1/reservations/offer", post(reserve::offer_reservation))
+        .route(
+            "/v1/reservations/{store}/{number}",
+            get(reserve::get_reservation).delete(reserve::cancel_reservation),
+        )
+        .merge(cluster_routes())
+        .route("/v1/exports", get(get_exports))
+        .route("/v1/access", get(get_access))
+        .route("/v1/clients/disconnect", post(clients::disconnect_clients))
+        .route("/metrics", get(get_metrics))
+        .route("/healthz", get(get_health))
+        .route("/openapi.json", get(async || Json(openapi())))
+        .fallback(async |request: Request| {
+            Failure::new(
+                StatusCode::NOT_FOUND,
+                format!("there is nothing at {}", request.uri().path()),
+                "GET /openapi.json lists what there is",
+            )
+        })
+        .method_not_allowed_fallback(async |request: Request| {
+            Failure::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                format!(
+                    "{} cannot be asked with {}",
+                    request.uri().path(),
+                    request.method()
+                ),
+                "GET /openapi.json lists what can be asked how",
+            )
+        })
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(axum::middleware::from_fn_with_state(
+            Arc::new(gate),
+            stand_guard,
+        ))
+        .with_state(control)
+}
+
+fn cluster_routes() -> Router<Arc<Control>> {
+    let volume = "/v1/cluster/volumes/{name}";
+    let snapshot = "/v1/cluster/volumes/{name}/snapshots/{snapshot}";
+    Router::new()
+        .route("/v1/cluster", get(cluster::get_cluster))
+        .route(
+            "/v1/cluster/volumes",
+            get(cluster::get_disks).post(cluster::create_disk),
+        )
+        .route(
+            volume,
+            get(cluster::get_disk)
+                .patch(cluster::change_disk)
+                .delete(cluster::remove_disk),
+        )
+        .route(&format!("{volume}/repair"), post(cluster::repair_disk))
+        .route(&format!("{volume}/takeover"), post(cluster::take_over))
+        .route(&format!("{volume}/snapshots"), post(cluster::take_snapshot))
+        .route(snapshot, delete(cluster::remove_snapshot))
+        .route(&format!("{snapshot}/clone"), post(cluster::clone_snapshot))
+        .route(&format!("{snapshot}/rollback"), post(cluster::roll_back))
+        .route("/v1/cluster/stores", post(cluster::add_store))
+        .route(
+            "/v1/cluster/stores/{name}",
+            patch(cluster::change_store).delete(cluster::remove_store),
+        )
+}
+
+async fn stand_guard(
+    State(gate): State<Arc<Gate>>,
+    Extension(entrance): Extension<Entrance>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (method, path) = (request.method(), request.uri().path());
+    let headers = request.headers();
+    let let_in = match gate.guard.check(headers) {
+        Err(why) if !entrance.is_unix() => {
+            let todo = "call this machine by an IP address or localhost, or name it in \
+                        [admin] hosts";
+            let error = format!("the request was refused: {why}");
+            Err(Failure::new(StatusCode::FORBIDDEN, error, todo))
+        }
+        _ => access::check(&gate.access, &gate.token, entrance, (method, path), headers),
+    };
+    match let_in {
+        Ok(()) => next.run(request).await,
+        Err(failure) => {
+            let why = &failure.refusal.error;
+            tracing::warn!(path, why, "refused an admin request");
+            failure.into_response()
+        }
+    }
+}
+
+/// Everything at once: devices, volumes, exports and their figures.
+#[utoipa::path(get, path = "/v1/status", responses(
+    (status = 200, body = Status),
+    (status = 503, description = "A data thread does not answer", body = Refusal),
+))]
+async fn get_status(State(control): State<Arc<Control>>) -> Answer<Status> {
+    control.status().await.map(Json)
+}
+
+/// The devices of the configuration.
+#[utoipa::path(get, path = "/v1/devices", responses((status = 200, body = Vec<Device>)))]
+async fn get_devices(State(control): State<Arc<Control>>) -> Answer<Vec<Device>> {
+    Ok(Json(control.status().await?.devices))
+}
+
+/// The volumes: every hybrid.
+#[utoipa::path(get, path = "/v1/volumes", responses((status = 200, body = Vec<Volume>)))]
+async fn get_volumes(State(control): State<Arc<Control>>) -> Answer<Vec<Volume>> {
+    Ok(Json(control.status().await?.volumes))
+}
+
+/// One volume.
+#[utoipa::path(get, path = "/v1/volumes/{name}", params(("name" = String, Path)), responses(
+    (status = 200, body = Volume),
+    (status = 404, body = Refusal),
+))]
+async fn get_volume(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+) -> Answer<Volume> {
+    let status = control.status().await?;
+    let found = status
+        .volumes
+        .into_iter()
+        .find(|volume| volume.name == name);
+    found.map(Json).ok_or_else(|| control.unknown(&name))
+}
+
+/// What other sizes of its cache would do, as a shadow of the volume found since `advise` was set.
+#[utoipa::path(get, path = "/v1/volumes/{name}/advice", params(("name" = String, Path)), responses(
+    (status = 200, body = Advice),
+    (status = 404, body = Refusal),
+    (status = 409, description = "No shadow watches: set `advise` first", body = Refusal),
+))]
+async fn get_advice(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+) -> Answer<Advice> {
+    let volume = name.clone();
+    control
+        .command(&name, |reply| Command::Advice { volume, reply })
+        .await
+}
+
+/// What a query asks for.
+fn asked(query: Result<Query<Ask>, QueryRejection>) -> Result<Ask, Failure> {
+    query.map(|Query(ask)| ask).map_err(|error| {
+        Failure::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            error.body_text(),
+            "the keys are after, limit, last_seconds and region, each a number",
+        )
+    })
+}
+
+/// What was asked of each region of a volume in the last intervals, and what lived on its fast device: at most
+/// `limit` intervals (200, at most 1000) with a number greater than `after`, oldest first.
+#[utoipa::path(get, path = "/v1/volumes/{name}/heat", params(("name" = String, Path), Ask), responses(
+    (status = 200, body = Heat),
+    (status = 404, body = Refusal),
+    (status = 409, description = "It has no tier", body = Refusal),
+    (status = 422, description = "A query that makes no sense", body = Refusal),
+))]
+async fn get_heat(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    query: Result<Query<Ask>, QueryRejection>,
+) -> Answer<Heat> {
+    let ask = asked(query)?;
+    let volume = name.clone();
+    control
+        .command(&name, |reply| Command::Heat { volume, ask, reply })
+        .await
+}
+
+/// The log of moves of a volume's tier, as far as it is kept: at most `limit` (200, at most 1000) with a number
+/// greater than `after`, oldest first.
+#[utoipa::path(get, path = "/v1/volumes/{name}/moves", params(("name" = String, Path), Ask), responses(
+    (status = 200, body = Moves),
+    (status = 404, body = Refusal),
+    (status = 409, description = "It has no tier", body = Refusal),
+    (status = 422, description = "A query that makes no sense", body = Refusal),
+))]
+async fn get_moves(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    query: Result<Query<Ask>, QueryRejection>,
+) -> Answer<Moves> {
+    let ask = asked(query)?;
+    let volume = name.clone();
+    control
+        .command(&name, |reply| Command::Moves { volume, ask, reply })
+        .await
+}
+
+/// Changes settings of a volume while it runs. Changing `fast_size` resizes the cache.
+#[utoipa::path(patch, path = "/v1/volumes/{name}", params(("name" = String, Path)),
+    request_body = Change, responses(
+    (status = 200, description = "The volume as it is now", body = Volume),
+    (status = 404, body = Refusal),
+    (status = 409, description = "Not in this state", body = Refusal),
+    (status = 422, description = "A setting that makes no sense", body = Refusal),
+))]
+async fn change_volume(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<Volume> {
+    let change: Change = body(&headers, &text, r#"{"write": "through"}"#)?;
+    let volume = name.clone();
+    control
+        .command(&name, |reply| Command::Change {
+            volume,
+            change: Box::new(change),
+            reply,
+        })
+        .await
+}
+
+/// Writes all dirty data to the slow device and goes on without the fast one. Answers when done.
+#[utoipa::path(post, path = "/v1/volumes/{name}/detach", params(("name" = String, Path)), responses(
+    (status = 200, description = "The volume as it is now", body = Volume),
+    (status = 404, body = Refusal),
+    (status = 409, description = "Detached already", body = Refusal),
+    (status = 500, description = "A device failed", body = Refusal),
+))]
+async fn detach_volume(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+) -> Answer<Volume> {
+    let volume = name.clone();
+    control
+        .command(&name, |reply| Command::Detach { volume, reply })
+        .await
+}
+
+/// Gives a detached volume a fast device again, with an empty cache.
+#[utoipa::path(post, path = "/v1/volumes/{name}/attach", params(("name" = String, Path)),
+    request_body = Attach, responses(
+    (status = 200, description = "The volume as it is now", body = Volume),
+    (status = 404, body = Refusal),
+    (status = 409, description = "Attached already, or the device belongs to another pair", body = Refusal),
+))]
+async fn attach_volume(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<Volume> {
+    let attach: Attach = body(&headers, &text, r#"{"fast": "ssd0"}"#)?;
+    let volume = name.clone();
+    control
+        .command(&name, |reply| Command::Attach {
+            volume,
+            attach,
+            reply,
+        })
+        .await
+}
+
+/// What clients can connect to.
+#[utoipa::path(get, path = "/v1/exports", responses((status = 200, body = Vec<Export>)))]
+async fn get_exports(State(control): State<Arc<Control>>) -> Answer<Vec<Export>> {
+    Ok(Json(control.status().await?.exports))
+}
+
+/// Who commands the daemon, and where: paths, no secret.
+#[utoipa::path(get, path = "/v1/access", responses((status = 200, body = Access)))]
+async fn get_access(State(control): State<Arc<Control>>) -> Json<Access> {
+    Json(control.access.clone())
+}
+
+/// Figures for Prometheus, as OpenMetrics text.
+#[utoipa::path(get, path = "/metrics", responses(
+    (status = 200, body = String, content_type = "application/openmetrics-text"),
+))]
+async fn get_metrics(State(control): State<Arc<Control>>) -> Result<Response, Failure> {
+    // The meta store may be silent while everything else goes on.
+    let seen = tokio::time::timeout(METRICS_TIMEOUT, control.cluster_snapshot()).await;
+    let seen = seen.ok().and_then(Result::ok).unwrap_or_default();
+    let text = metrics::encode(control.status().await?, seen).map_err(|error| {
+        Failure::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("the figures cannot be written: {error}"),
+            "report this as a bug",
+        )
+    })?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+/// 200 while every data thread answers.
+#[utoipa::path(get, path = "/healthz", responses(
+    (status = 200, body = String),
+    (status = 503, body = Refusal),
+))]
+async fn get_health(State(control): State<Arc<Control>>) -> Result<&'static str, Failure> {
+    match control.dead().as_slice() {
+        [] => control.reports().await.map(|_| "ok\n"),
+        dead => Err(Failure::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!(
+                "the data threads of {} died; the others serve",
+                dead.join(" and of ")
+            ),
+            "the daemon's log says why; what is on them is served again when the daemon is started anew",
+        )),
+    }
+}

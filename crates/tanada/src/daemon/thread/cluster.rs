@@ -1,0 +1,446 @@
+//! This node of a cluster, on the data thread of its stores: volumes are opened here and exported by their names.
+//!
+//! ```text
+//! meta store (file | etcd) -> Cluster -> volumes -> NBD clients, by name
+//!                                \ ways: this thread's stores directly, others over their protocol
+//! announce: queues of this node's stores -> datagrams -> other nodes' policies, and theirs -> ours
+//! ```
+//!
+//! Always true:
+//! 1. A store of this node is registered before it is used; until the meta store answers that is tried again and again.
+//! 2. Closing goes from the top down: NBD clients, volumes, and only then stores.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::{Rc, Weak};
+
+use anyhow::{Context, anyhow};
+use base::Nanos;
+use config::{ClusterConfig, ExportConfig};
+use device::Device;
+use env::net::{Address, Listener};
+use front::nbd::{self, Soon, Supplied, Supply};
+use policy::place::{Kind, Options, State, build};
+use report::terminal::said;
+use store::net::client::{Client, ClientOptions, Credentials};
+use store::net::wire::NodeKey;
+use store::qos::manager::Manager;
+use vdisk::StoreNumber;
+use vdisk::cluster::stores::{NewStore, StoreRecord};
+use vdisk::cluster::{Cluster, ClusterError, Settings, Ways};
+use vdisk::record::Name;
+use vdisk::replica::broadcast as announce;
+use vdisk::replica::connect::{
+    Connection, ConnectionError, Connector, LocalConnector, Pending, RemoteConnector,
+};
+
+use super::exports::VolumeExport;
+use super::meta::Meta;
+use super::open::{OpenServer, nbd_limits};
+use super::store::OpenStore;
+use crate::daemon::common::address::from_anywhere;
+use crate::daemon::common::secrets;
+
+/// Between two tries to register stores.
+const REGISTER_AGAIN: Nanos = Nanos::secs(2);
+/// Between two tries to announce or to hear, where there is no socket.
+const ANNOUNCE_AGAIN: Nanos = Nanos::secs(5);
+/// A client waits so long at most until its volume is open: another node's lease may have to run out.
+const NEGOTIATION: Nanos = Nanos::secs(90);
+
+/// A store at an address that is none.
+struct NoConnector(String);
+
+impl Connector for NoConnector {
+    fn open_since<'a>(
+        &'a self,
+        _guard: &'a str,
+        _mark: u64,
+        _least: u64,
+    ) -> Pending<'a, Rc<dyn Connection>> {
+        Box::pin(async { Err(ConnectionError::Gone(self.0.clone())) })
+    }
+}
+
+/// The ways to stores: here, or by their addresses.
+struct Reach {
+    /// By identity.
+    local: BTreeMap<String, Rc<Manager>>,
+    key: secrets::Key,
+}
+
+impl Ways for Reach {
+    fn way(&self, store: &StoreRecord) -> (Rc<dyn Connector>, bool) {
+        if let Some(node) = self.local.get(&store.uuid) {
+            return (Rc::new(LocalConnector(Rc::clone(node))), true);
+        }
+        let connector: Rc<dyn Connector> = match store.address.parse::<Address>() {
+            Ok(address) => Rc::new(RemoteConnector {
+                address,
+                uuid: u128::from_str_radix(&store.uuid, 16).ok(),
+                credentials: Credentials::NodeKey(self.key),
+                options: ClientOptions {
+                    opening: Nanos::secs(4),
+                    ..ClientOptions::default()
+                },
+            }),
+            Err(error) => Rc::new(NoConnector(format!("store {}: {error}", store.name))),
+        };
+        (connector, false)
+    }
+}
+
+/// What servers take on whose exports are opened for who asks.
+pub fn limits(connections: usize) -> nbd::Limits {
+    nbd::Limits {
+        negotiation: NEGOTIATION,
+        ..nbd_limits(connections)
+    }
+}
+
+/// This node, open.
+pub struct OpenCluster {
+    pub config: ClusterConfig,
+    pub cluster: Rc<Cluster>,
+    pub servers: Vec<OpenServer>,
+    /// The volumes that have exports of their own.
+    pub exports: Vec<Rc<VolumeExport>>,
+    /// Stores that are not registered yet, and why.
+    waiting: RefCell<Vec<(NewStore, String)>>,
+    /// This node's own, by their identities.
+    own: BTreeMap<u128, Rc<Manager>>,
+    /// The numbers of the own stores that send load reports.
+    announcing: RefCell<BTreeSet<StoreNumber>>,
+    node_key: NodeKey,
+    /// Tasks that announce load, and that hear others; they end with this.
+    tasks: RefCell<Vec<env::CancelOnDrop<()>>>,
+    /// What is wrong with the meta store as a whole.
+    warning: RefCell<Option<String>>,
+    /// Why no other node is heard.
+    deaf: RefCell<Option<String>>,
+    /// Closed last.
+    _meta: Meta,
+}
+
+impl OpenCluster {
+    /// Opens the meta store, registers the stores and lets clients in.
+    pub async fn open(
+        config: ClusterConfig,
+        exports: &[ExportConfig],
+        stores: &[Rc<OpenStore>],
+        (tls, listeners, connections): (Option<nbd::Tls>, Vec<(Address, Listener)>, usize),
+    ) -> anyhow::Result<Rc<OpenCluster>> {
+        let meta = Meta::open(&config.meta).context("[cluster] meta")?;
+        let named = |it: &&Rc<OpenStore>| config.stores.contains(&it.config.name);
+        let own: Vec<&Rc<OpenStore>> = stores.iter().filter(named).collect();
+        let uuid = |store: &OpenStore| format!("{:032x}", store.node.uuid());
+        let local = own.iter().map(|it| (uuid(it), Rc::clone(&it.node)));
+        let key = secrets::read_or_make(&config.key_file)?;
+        let ways = Rc::new(Reach {
+            local: local.collect(),
+            key,
+        });
+        let mine = own.iter().map(|it| (it.node.uuid(), Rc::clone(&it.node)));
+        let mine: Vec<(u128, Rc<Manager>)> = mine.collect();
+        let node: Name = config.node.parse().context("[cluster] node")?;
+        let mut waiting = Vec::new();
+        for store in own {
+            let why = "the meta store was not asked yet".to_owned();
+            waiting.push((registration(&config, &node, store)?, why));
+        }
+        let options = Options {
+            seed: env::rng("choice").bits(),
+            ..Options::default()
+        };
+        let policy = build(Kind::Tanada, &options);
+        let cluster = Cluster::new(Settings::new(node), meta.client(), ways, policy);
+        let served = mine.iter().map(|(uuid, _)| format!("{uuid:032x}"));
+        cluster.serves(served.collect());
+        let mut servers = Vec::new();
+        for (configured, listener) in listeners {
+            let server = nbd::Server::new(nbd::Config {
+                limits: limits(connections),
+                tls: tls.clone(),
+            });
+            server.set_supply(Rc::new(Volumes(Rc::clone(&cluster))));
+            let address = listener.address().clone();
+            server.serve(listener);
+            servers.push(OpenServer {
+                configured,
+                address,
+                server,
+            });
+        }
+        let exports = exports.iter();
+        let exports = exports.filter_map(|export| VolumeExport::of(export, &cluster));
+        let open = Rc::new(OpenCluster {
+            exports: exports.collect(),
+            config,
+            cluster,
+            servers,
+            waiting: RefCell::new(waiting),
+            own: mine.into_iter().collect(),
+            announcing: RefCell::default(),
+            node_key: NodeKey(key),
+            tasks: RefCell::default(),
+            warning: RefCell::default(),
+            deaf: RefCell::default(),
+            _meta: meta,
+        });
+        open.begin_listening();
+        match open.register().await {
+            Ok(()) => {}
+            // It may come later than this node.
+            Err(error @ ClusterError::Meta(_)) => {
+                tracing::warn!(%error, "the cluster's meta store does not answer yet");
+            }
+            Err(error) => return Err(anyhow!("[cluster]: {error}")),
+        }
+        open.cluster.start();
+        env::spawn(keep_registering(Rc::downgrade(&open)));
+        Ok(open)
+    }
+
+    /// Registers what is not registered yet. A store that was given up as lost is left out, and keeps no other from it.
+    async fn register(&self) -> Result<(), ClusterError> {
+        let waiting = self.waiting.borrow().clone();
+        for (new, before) in waiting {
+            let registered = self.cluster.register(&new).await;
+            let mut waiting = self.waiting.borrow_mut();
+            let at = waiting.iter().position(|(it, _)| it.uuid == new.uuid);
+            let Some(at) = at else { continue };
+            match registered {
+                Ok(record) => {
+                    waiting.remove(at);
+                    drop(waiting);
+                    self.begin_announcing(record.number, new.uuid);
+                }
+                Err(error) => {
+                    let why = error.to_string();
+                    let first = before != why;
+                    waiting[at].1 = why;
+                    drop(waiting);
+                    match error {
+                        ClusterError::WasLost(_) if first => tracing::error!(%error),
+                        ClusterError::WasLost(_) => {}
+                        other => return Err(other),
+                    }
+                }
+            }
+        }
+        self.look_for_forgotten().await
+    }
+
+    /// Warns if the stores have volumes that the meta store does not know of.
+    async fn look_for_forgotten(&self) -> Result<(), ClusterError> {
+        let found = self.cluster.forgotten_volumes().await?;
+        if let Some(warning) = &found {
+            tracing::warn!("{warning}");
+        }
+        *self.warning.borrow_mut() = found;
+        Ok(())
+    }
+
+    /// What is wrong with the meta store as a whole.
+    pub fn warning(&self) -> Option<String> {
+        self.warning.borrow().clone()
+    }
+
+    /// From here on the others hear how long this store's queue is, if that is wanted.
+    fn begin_announcing(&self, number: StoreNumber, uuid: u128) {
+        let (Some(config), Some(node)) = (&self.config.announce, self.own.get(&uuid)) else {
+            return;
+        };
+        let (route, every, node) = (config.route.clone(), config.every, Rc::clone(node));
+        let key = self.node_key.clone();
+        self.announcing.borrow_mut().insert(number);
+        let task = env::spawn(async move {
+            loop {
+                let stores = vec![(number, Rc::clone(&node))];
+                let Err(error) =
+                    announce::announce(route.clone(), key.clone(), stores, every).await;
+                tracing::warn!(%error, "the other nodes are not told how long the queues are");
+                env::sleep(ANNOUNCE_AGAIN).await;
+            }
+        });
+        self.tasks.borrow_mut().push(env::cancel_scope(task));
+    }
+
+    /// From here on what the others' stores say reaches the policy, if that is wanted.
+    fn begin_listening(self: &Rc<Self>) {
+        let Some(config) = &self.config.announce else {
+            return;
+        };
+        let (route, key) = (config.route.clone(), self.node_key.clone());
+        let open = Rc::downgrade(self);
+        let hearing = env::spawn(async move {
+            loop {
+                let cluster = open.clone();
+                let receive = move |store, state: &State| {
+                    if let Some(open) = cluster.upgrade() {
+                        open.deaf.take();
+                        open.heard(store, state);
+                    }
+                };
+                let Err(error) = announce::hear(route.clone(), key.clone(), receive).await;
+                tracing::warn!(%error, "other nodes' queues are not heard of");
+                let Some(open) = open.upgrade() else { return };
+                *open.deaf.borrow_mut() = Some(error.to_string());
+                drop(open);
+                env::sleep(ANNOUNCE_AGAIN).await;
+            }
+        });
+        self.tasks.borrow_mut().push(env::cancel_scope(hearing));
+    }
+
+    /// What comes back of this node's own says nothing: they are looked at directly.
+    fn heard(&self, store: StoreNumber, state: &State) {
+        if !self.announcing.borrow().contains(&store) {
+            self.cluster.heard(store, state);
+        }
+    }
+
+    /// Why no other node is heard, though it is wanted.
+    pub fn deaf(&self) -> Option<String> {
+        self.deaf.borrow().clone()
+    }
+
+    /// The identity of the store at `address`.
+    pub async fn identity(&self, address: &Address) -> Result<u128, String> {
+        let key = secrets::read(&self.config.key_file).map_err(|error| said::words(&error))?;
+        let credentials = Credentials::NodeKey(key);
+        let asked = Client::connect_with(address, credentials, &ClientOptions::default()).await;
+        let client = asked.map_err(|error| error.to_string())?;
+        let uuid = client.store_uuid();
+        client.close().await;
+        Ok(uuid)
+    }
+
+    /// Stores of this node that are not registered yet, and why.
+    pub fn unregistered(&self) -> Vec<(String, String)> {
+        let waiting = self.waiting.borrow();
+        let pair = |(new, why): &(NewStore, String)| (new.name.to_string(), why.clone());
+        waiting.iter().map(pair).collect()
+    }
+
+    /// Where clients connect.
+    pub fn addresses(&self) -> Vec<Address> {
+        self.servers.iter().map(|it| it.address.clone()).collect()
+    }
+
+    /// The export of a volume that is configured so.
+    pub fn export(&self, config: &ExportConfig) -> Option<&Rc<VolumeExport>> {
+        self.exports.iter().find(|export| export.config == *config)
+    }
+
+    /// The exports of a volume, its name at the cluster's own addresses left out.
+    pub fn exports_of(&self, volume: &Name) -> impl Iterator<Item = &Rc<VolumeExport>> {
+        let exports = self.exports.iter();
+        exports.filter(move |export| export.volume.name == *volume)
+    }
+
+    /// Clients of a volume here now.
+    pub fn clients(&self, volume: &Name) -> u64 {
+        let exported: u64 = self.exports_of(volume).map(|export| export.clients()).sum();
+        exported + self.clients_by_name(volume.as_str())
+    }
+
+    fn clients_by_name(&self, volume: &str) -> u64 {
+        let snapshot = self.servers.iter().map(|it| it.server.snapshot());
+        let of = |snapshot: nbd::ServerSnapshot| {
+            let theirs = snapshot.connections.into_iter();
+            theirs
+                .filter(|it| it.export.as_deref() == Some(volume))
+                .count() as u64
+        };
+        snapshot.map(of).sum()
+    }
+
+    /// Lets clients finish, and closes volumes; says what went wrong.
+    pub async fn close(&self) -> Vec<String> {
+        self.tasks.borrow_mut().clear();
+        env::sync::join_all(self.servers.iter().map(|it| it.server.drain())).await;
+        self.cluster.stop().await
+    }
+}
+
+fn registration(
+    config: &ClusterConfig,
+    node: &Name,
+    store: &Rc<OpenStore>,
+) -> anyhow::Result<NewStore> {
+    let name = &store.config.name;
+    let advertised = store.config.advertise.as_ref().or(store.addresses.first());
+    let address = advertised.with_context(|| format!("store {name} listens nowhere"))?;
+    Ok(NewStore {
+        name: name.parse()?,
+        uuid: store.node.uuid(),
+        node: node.clone(),
+        // A path is looked up from wherever the other one was started.
+        address: from_anywhere(address),
+        domain: config.domains[name].parse()?,
+        rotating: store.rotating,
+        leased: true,
+        number: None,
+    })
+}
+
+async fn keep_registering(open: Weak<OpenCluster>) {
+    loop {
+        {
+            let Some(open) = open.upgrade() else { return };
+            if open.waiting.borrow().is_empty() {
+                return;
+            }
+            if let Err(error) = open.register().await {
+                tracing::debug!(%error, "a store is not registered yet");
+            }
+        }
+        env::sleep(REGISTER_AGAIN).await;
+    }
+}
+
+/// Every volume, opened for the client that asks for it.
+struct Volumes(Rc<Cluster>);
+
+impl Supply for Volumes {
+    fn open<'a>(&'a self, name: &'a str) -> Soon<'a, Result<Option<Supplied>, String>> {
+        Box::pin(async move {
+            let Ok(name) = name.parse::<Name>() else {
+                return Ok(None);
+            };
+            match self.0.open(&name).await {
+                Ok(in_use) => {
+                    let device: Rc<dyn Device> = in_use.volume().clone();
+                    Ok(Some(Supplied {
+                        device,
+                        description: String::new(),
+                        read_only: false,
+                        account: nbd::Account::default(),
+                        hold: Box::new(in_use),
+                    }))
+                }
+                Err(ClusterError::NoVolume { .. }) => Ok(None),
+                Err(error) => {
+                    tracing::warn!(volume = %name, %error, "a client asked for a volume that cannot be opened");
+                    Err(error.to_string())
+                }
+            }
+        })
+    }
+
+    fn list(&self) -> Soon<'_, Vec<(String, String)>> {
+        Box::pin(async {
+            match self.0.seen().await {
+                Ok(all) => {
+                    let names = all.into_iter().map(|it| it.record.name.to_string());
+                    names.map(|name| (name, String::new())).collect()
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a client asked for the volumes");
+                    Vec::new()
+                }
+            }
+        })
+    }
+}

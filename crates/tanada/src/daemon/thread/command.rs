@@ -1,0 +1,188 @@
+//! What other threads say to a data thread, and what it answers.
+//!
+//! ```text
+//! ThreadHandle -> Command -> mailbox of the data thread -> Reply
+//! ```
+//!
+//! Always true: an answer whose asker has gone away is dropped.
+
+use std::rc::Rc;
+use std::thread::JoinHandle;
+
+use env::Poster;
+use env::net::Address;
+use policy::tier::Parameters;
+use sim::advise::tier::{History, Terms};
+use tokio::sync::oneshot;
+
+use super::cluster::OpenCluster;
+use super::refused::Refused;
+use super::store::OpenStore;
+use crate::api;
+use crate::api::clients::{Gone, Which};
+use crate::api::volume::{Attach, Change};
+
+/// Where an answer goes.
+pub type Reply<T> = oneshot::Sender<T>;
+
+/// A command to a data thread.
+pub enum Command {
+    Report(Reply<ThreadReport>),
+    Detach {
+        volume: String,
+        reply: Reply<Result<api::volume::Volume, Refused>>,
+    },
+    Attach {
+        volume: String,
+        attach: Attach,
+        reply: Reply<Result<api::volume::Volume, Refused>>,
+    },
+    Change {
+        volume: String,
+        change: Box<Change>,
+        reply: Reply<Result<api::volume::Volume, Refused>>,
+    },
+    Advice {
+        volume: String,
+        reply: Reply<Result<api::volume::Advice, Refused>>,
+    },
+    Heat {
+        volume: String,
+        ask: api::tier::Ask,
+        reply: Reply<Result<api::tier::Heat, Refused>>,
+    },
+    Moves {
+        volume: String,
+        ask: api::tier::Ask,
+        reply: Reply<Result<api::tier::Moves, Refused>>,
+    },
+    /// What a volume with a tier counted.
+    TierState {
+        volume: String,
+        /// By a client; else by the task that keeps parameters current.
+        asked: bool,
+        reply: Reply<Result<TierState, Refused>>,
+    },
+    /// End the connections of NBD clients; answers with those that were.
+    Disconnect {
+        which: Which,
+        reply: Reply<Vec<Gone>>,
+    },
+    /// Something to be done with a store; the sender has its own way to learn of the end.
+    Store {
+        store: String,
+        job: Box<dyn FnOnce(Rc<OpenStore>) + Send>,
+    },
+    /// Something to be done with this node of a cluster; as with a store.
+    Cluster(Box<dyn FnOnce(Rc<OpenCluster>) + Send>),
+    /// Close everything and end; answers with what went wrong.
+    Stop(Reply<Vec<String>>),
+}
+
+/// How a data thread is at one moment.
+pub struct ThreadReport {
+    pub driver: String,
+    pub devices: Vec<api::status::Device>,
+    pub volumes: Vec<api::volume::Volume>,
+    pub stores: Vec<api::store::Store>,
+    pub exports: Vec<api::status::Export>,
+    pub nbd: Vec<api::clients::NbdListener>,
+}
+
+/// What a volume with a tier has counted, and the parameters it uses.
+#[derive(Debug, Clone)]
+pub struct TierState {
+    pub history: History,
+    pub parameters: Parameters,
+    /// Are they kept current?
+    pub auto: bool,
+    pub terms: Terms,
+    /// Is it time to look whether the parameters still suit, as `auto` does?
+    pub due: bool,
+}
+
+/// What a data thread has built.
+#[derive(Debug)]
+pub struct Started {
+    /// Seconds since 1970.
+    pub unix_seconds: u64,
+    /// Size in bytes of every device and volume.
+    pub sizes: Vec<(String, u64)>,
+    pub exports: Vec<StartedExport>,
+    pub stores: Vec<StartedStore>,
+    pub cluster: Option<StartedCluster>,
+}
+
+/// A node of a cluster with the addresses it really has.
+#[derive(Debug)]
+pub struct StartedCluster {
+    pub node: String,
+    /// Where its records are, for people.
+    pub meta: String,
+    pub nbd: Vec<Address>,
+    pub tls: bool,
+}
+
+/// An export with the addresses it really has.
+#[derive(Debug)]
+pub struct StartedExport {
+    pub name: String,
+    pub nbd: Vec<Address>,
+    pub tls: bool,
+}
+
+/// A store with the addresses it really has.
+#[derive(Debug)]
+pub struct StartedStore {
+    pub name: String,
+    pub listen: Vec<Address>,
+    pub unauthenticated: bool,
+    pub insecure: bool,
+    /// For objects.
+    pub bytes: u64,
+}
+
+/// The data thread has ended.
+#[derive(Debug)]
+pub struct Ended;
+
+/// A data thread as other threads see it.
+pub struct ThreadHandle {
+    /// What stands at the top of it.
+    pub names: Vec<String>,
+    pub volumes: Vec<String>,
+    pub stores: Vec<String>,
+    /// Does this node's part of a cluster live here?
+    pub cluster: bool,
+    poster: Poster<Command>,
+    thread: JoinHandle<()>,
+}
+
+impl ThreadHandle {
+    pub fn new(
+        names: Vec<String>,
+        volumes: Vec<String>,
+        stores: Vec<String>,
+        cluster: bool,
+        poster: Poster<Command>,
+        thread: JoinHandle<()>,
+    ) -> ThreadHandle {
+        ThreadHandle {
+            names,
+            volumes,
+            stores,
+            cluster,
+            poster,
+            thread,
+        }
+    }
+
+    /// Sends a message, which is dropped if the thread has ended.
+    pub fn post(&self, command: Command) -> Result<(), Ended> {
+        self.poster.post(command).map_err(|_| Ended)
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.thread.is_finished()
+    }
+}

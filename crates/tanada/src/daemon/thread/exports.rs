@@ -1,0 +1,215 @@
+//! Volumes of the cluster that `[[export]]`s name: looked up when a client asks, on the export's own terms.
+//!
+//! ```text
+//! a client names an export -> its volume, opened or joined -> read-only, priority, fairness: the export's -> served
+//! every few seconds: is the volume there, and how large is it? -> the report
+//! ```
+//!
+//! Always true:
+//! 1. An export whose volume is not there says so, to who asks for it and in the report, and nothing else suffers.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use base::Nanos;
+use config::export::priority_name;
+use config::{ExportConfig, VolumeConfig};
+use device::Device;
+use env::net::Address;
+use front::nbd::{Account, Soon, Supplied, Supply};
+use vdisk::cluster::opened::{InUse, Terms};
+use vdisk::cluster::{Cluster, ClusterError};
+use vdisk::record::Fairness;
+
+use crate::api;
+use crate::daemon::common::address::nbd_uri;
+
+/// Between two looks at the volumes.
+const LOOK_EVERY: Nanos = Nanos::secs(2);
+
+/// An export of a volume.
+pub struct VolumeExport {
+    // Fixed.
+    pub config: ExportConfig,
+    pub volume: VolumeConfig,
+    cluster: Rc<Cluster>,
+    // Once.
+    addresses: RefCell<Vec<Address>>,
+    // As it goes.
+    account: Account,
+    clients: Rc<Cell<u64>>,
+    state: RefCell<VolumeState>,
+}
+
+/// What is known of its volume.
+#[derive(Default)]
+struct VolumeState {
+    size: u64,
+    terms: Terms,
+    /// Why no client gets it now.
+    why: Option<String>,
+}
+
+/// A client of an export; gone when dropped.
+struct Served {
+    clients: Rc<Cell<u64>>,
+    _in_use: InUse,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.clients.set(self.clients.get() - 1);
+    }
+}
+
+impl VolumeExport {
+    /// Of an export that names a volume; else nothing.
+    pub fn of(config: &ExportConfig, cluster: &Rc<Cluster>) -> Option<Rc<VolumeExport>> {
+        let export = Rc::new(VolumeExport {
+            volume: config.volume.clone()?,
+            config: config.clone(),
+            cluster: Rc::clone(cluster),
+            addresses: RefCell::default(),
+            account: Account::default(),
+            clients: Rc::default(),
+            state: RefCell::default(),
+        });
+        env::spawn(keep_looking(Rc::downgrade(&export)));
+        Some(export)
+    }
+
+    /// Clients of it now.
+    pub fn clients(&self) -> u64 {
+        self.clients.get()
+    }
+
+    /// Clients are let in there.
+    pub fn found_at(&self, address: &Address) {
+        self.addresses.borrow_mut().push(address.clone());
+    }
+
+    /// Where clients find it.
+    pub fn uris(&self) -> Vec<String> {
+        let addresses = self.addresses.borrow();
+        let (name, tls) = (&self.config.name, self.config.tls.is_some());
+        let uri = |address| nbd_uri(address, name, tls);
+        addresses.iter().map(uri).collect()
+    }
+
+    async fn look(&self) {
+        let looked = self.cluster.look(&self.volume.name).await;
+        let mut state = self.state.borrow_mut();
+        match looked {
+            Ok((record, size)) => {
+                *state = VolumeState {
+                    size,
+                    terms: Terms {
+                        priority: Some(record.priority),
+                        fairness: record.fairness,
+                    },
+                    why: None,
+                };
+            }
+            Err(error) => state.why = Some(sentence(&error)),
+        }
+    }
+
+    async fn open(&self) -> Result<Supplied, String> {
+        let (cluster, volume) = (&self.cluster, &self.volume.name);
+        let terms = &self.volume.terms;
+        let opened = match terms.are_the_volumes() {
+            false => {
+                let opened = cluster.open_as(volume, &self.config.name, terms).await;
+                opened.map(|(in_use, state)| (in_use, state as Rc<dyn Device>))
+            }
+            true => cluster.open(volume).await.map(|in_use| {
+                let device = Rc::clone(in_use.volume()) as _;
+                (in_use, device)
+            }),
+        };
+        let (in_use, device) = opened.map_err(|error| {
+            let (name, why) = (&self.config.name, sentence(&error));
+            tracing::warn!(export = name, why, "a client was turned away");
+            format!("cannot open export {name}: {why}")
+        })?;
+        self.clients.set(self.clients.get() + 1);
+        Ok(Supplied {
+            device,
+            description: String::new(),
+            read_only: self.config.read_only,
+            account: self.account.clone(),
+            hold: Box::new(Served {
+                clients: Rc::clone(&self.clients),
+                _in_use: in_use,
+            }),
+        })
+    }
+
+    /// For people.
+    pub fn report(&self) -> api::status::Export {
+        let state = self.state.borrow();
+        let own = &self.volume.terms;
+        let priority = own.priority.or(state.terms.priority);
+        let fairness = own.fairness.or(state.terms.fairness);
+        api::status::Export {
+            name: self.config.name.clone(),
+            device: self.config.device.clone(),
+            size_bytes: state.size,
+            nbd: (self.addresses.borrow().iter())
+                .map(Address::to_string)
+                .collect(),
+            read_only: self.config.read_only,
+            tls: self.config.tls.is_some(),
+            priority: priority.map(|class| priority_name(class).to_owned()),
+            fairness: fairness.map(Fairness::as_f64),
+            connections: self.clients.get(),
+            errors: self.account.counts().errors,
+            why: state.why.clone(),
+        }
+    }
+}
+
+/// Why no client gets the volume, and what to do.
+fn sentence(error: &ClusterError) -> String {
+    match error {
+        ClusterError::NoVolume { name, .. } => format!(
+            "{error}; make it (`tanada volume create {name} --size ...`), or name another one in the configuration"
+        ),
+        _ => error.to_string(),
+    }
+}
+
+async fn keep_looking(export: Weak<VolumeExport>) {
+    loop {
+        let Some(export) = export.upgrade() else {
+            return;
+        };
+        export.look().await;
+        drop(export);
+        env::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// The exports of volumes at one address.
+pub struct AtAddress(pub Vec<Rc<VolumeExport>>);
+
+impl Supply for AtAddress {
+    fn open<'a>(&'a self, name: &'a str) -> Soon<'a, Result<Option<Supplied>, String>> {
+        Box::pin(async move {
+            match self.0.iter().find(|export| export.config.name == name) {
+                Some(export) => export.open().await.map(Some),
+                None => Ok(None),
+            }
+        })
+    }
+
+    fn list(&self) -> Soon<'_, Vec<(String, String)>> {
+        let names = self.0.iter().map(|export| export.config.name.clone());
+        let all = names.map(|name| (name, String::new())).collect();
+        Box::pin(async { all })
+    }
+
+    fn default_export(&self) -> Option<String> {
+        self.0.first().map(|export| export.config.name.clone())
+    }
+}

@@ -1,0 +1,477 @@
+//! One data thread: the devices, volumes and NBD servers that live on it, and the commands it answers.
+//!
+//! ```text
+//! admin API -> message -> mailbox -> report at once | command as a task of its own -> answer
+//! ```
+//!
+//! Always true:
+//! 1. A report never waits for a command: a detach may take minutes.
+//! 2. One volume carries out one command at a time.
+//! 3. Closing goes from the top down: NBD servers drain, stores and hybrids close, devices are flushed.
+
+pub mod cluster;
+pub mod command;
+pub mod exports;
+pub mod hybrid;
+pub mod meta;
+pub mod open;
+pub mod refused;
+pub mod shown;
+pub mod store;
+pub mod tier;
+
+use std::os::unix::fs::FileTypeExt;
+use std::rc::Rc;
+
+use base::Nanos;
+use config::{Backing, ExportConfig, Kind};
+use device::{Device, Meter};
+use env::Mailbox;
+use env::net::Address;
+use front::nbd;
+
+use crate::api;
+use crate::api::clients::{Gone, Which};
+use crate::api::refusal::Refusal;
+use crate::daemon::thread::cluster::OpenCluster;
+use crate::daemon::thread::command::{
+    Command, Reply, Started, StartedCluster, StartedExport, StartedStore, ThreadReport,
+};
+use crate::daemon::thread::hybrid::OpenVolume;
+use crate::daemon::thread::open::{OpenDevice, OpenServer};
+use crate::daemon::thread::refused::Refused;
+use crate::daemon::thread::store::OpenStore;
+
+/// Everything on one data thread.
+pub struct DataThread {
+    driver: &'static str,
+    pub devices: Vec<OpenDevice>,
+    /// In the order they were made: each after those it stands on.
+    pub volumes: Vec<OpenVolume>,
+    pub stores: Vec<Rc<OpenStore>>,
+    pub cluster: Option<Rc<OpenCluster>>,
+    pub exports: Vec<ExportConfig>,
+    pub servers: Vec<OpenServer>,
+}
+
+impl DataThread {
+    pub fn new(driver: &'static str) -> DataThread {
+        DataThread {
+            driver,
+            devices: Vec::new(),
+            volumes: Vec::new(),
+            stores: Vec::new(),
+            cluster: None,
+            exports: Vec::new(),
+            servers: Vec::new(),
+        }
+    }
+
+    /// The device or volume called `name`, with its meter.
+    pub fn find(&self, name: &str) -> Option<Rc<Meter>> {
+        let devices = self.devices.iter().map(|d| (&*d.config.name, &d.meter));
+        let volumes = self.volumes.iter().map(|v| (v.config.name(), &v.meter));
+        devices
+            .chain(volumes)
+            .find(|(known, _)| *known == name)
+            .map(|(_, meter)| Rc::clone(meter))
+    }
+
+    /// Did the configuration make the device read-only?
+    pub fn is_read_only(&self, device: &str) -> bool {
+        self.devices
+            .iter()
+            .any(|open| open.config.name == device && open.config.read_only)
+    }
+
+    /// The stripe that a device is part of.
+    fn stripe_of(&self, device: &str) -> Option<&str> {
+        let mut stripes = self
+            .devices
+            .iter()
+            .filter_map(|open| match &open.config.kind {
+                Kind::Striped { members, .. } => Some((&*open.config.name, members)),
+                _ => None,
+            });
+        stripes
+            .find(|(_, members)| members.iter().any(|member| member == device))
+            .map(|(name, _)| name)
+    }
+
+    /// The store that stands on a device.
+    fn store_on(&self, device: &str) -> Option<&str> {
+        let found = self.stores.iter().find(|it| it.config.device == device)?;
+        Some(&found.config.name)
+    }
+
+    /// A device of this thread that nothing uses, for `volume`.
+    pub fn spare(&self, name: &str, volume: &str) -> Result<Rc<Meter>, Refused> {
+        let Some(device) = self.devices.iter().find(|d| d.config.name == name) else {
+            let near: Vec<&str> = self.devices.iter().map(|d| &*d.config.name).collect();
+            return Err(Refused::Unknown(Refusal {
+                error: format!("{volume} can reach no device '{name}'"),
+                what_to_do: format!(
+                    "name one that lives on the same data thread: {}",
+                    near.join(", ")
+                ),
+            }));
+        };
+        let volume_of_it = self.volumes.iter().find(|v| v.uses(name));
+        let owner = volume_of_it.map(|v| v.config.name());
+        let in_use = match owner.or(self.stripe_of(name)).or(self.store_on(name)) {
+            Some(owner) => Some(format!("part of {owner}")),
+            None => self
+                .exports
+                .iter()
+                .find(|export| export.device == name)
+                .map(|export| format!("exported as {}", export.name)),
+        };
+        match in_use {
+            None => Ok(Rc::clone(&device.meter)),
+            Some(use_of_it) => Err(Refused::Conflict(Refusal {
+                error: format!("{name} is {use_of_it}"),
+                what_to_do: format!("choose another device for {volume}"),
+            })),
+        }
+    }
+
+    /// What the starter wants to know.
+    pub fn started(&self) -> Started {
+        let devices = self.devices.iter().map(|d| (&*d.config.name, &d.meter));
+        let volumes = self.volumes.iter().map(|v| (v.config.name(), &v.meter));
+        Started {
+            unix_seconds: env::wall_clock().0 / Nanos::secs(1).0,
+            sizes: devices
+                .chain(volumes)
+                .map(|(name, meter)| (name.to_owned(), meter.info().size.0))
+                .collect(),
+            exports: self
+                .exports
+                .iter()
+                .map(|export| StartedExport {
+                    name: export.name.clone(),
+                    nbd: self.addresses(export),
+                    tls: export.tls.is_some(),
+                })
+                .collect(),
+            stores: self
+                .stores
+                .iter()
+                .map(|store| StartedStore {
+                    name: store.config.name.clone(),
+                    listen: store.addresses.clone(),
+                    unauthenticated: store.config.unauthenticated,
+                    insecure: store.config.insecure,
+                    bytes: store.node.store().space().total.0,
+                })
+                .collect(),
+            cluster: self.cluster.as_ref().map(|open| StartedCluster {
+                node: open.config.node.clone(),
+                meta: open.config.meta.describe(),
+                nbd: open.addresses(),
+                tls: open.config.tls.is_some(),
+            }),
+        }
+    }
+
+    fn addresses(&self, export: &ExportConfig) -> Vec<Address> {
+        export
+            .nbd
+            .iter()
+            .filter_map(|configured| {
+                let server = self.servers.iter().find(|s| s.configured == *configured)?;
+                Some(server.address.clone())
+            })
+            .collect()
+    }
+
+    /// Answers messages until one of them ends the thread.
+    pub async fn run(self: Rc<Self>, mut mailbox: Mailbox<Command>) {
+        // The sender may have gone away; then no task misses the answer.
+        loop {
+            match mailbox.receive().await {
+                Ok(Command::Report(reply)) => drop(reply.send(self.report())),
+                Ok(Command::Detach { volume, reply }) => {
+                    self.command("a detach", volume, reply, async |volume| {
+                        volume.detach().await
+                    });
+                }
+                Ok(Command::Attach {
+                    volume,
+                    attach,
+                    reply,
+                }) => {
+                    let thread = Rc::clone(&self);
+                    self.command("an attach", volume, reply, async move |volume| {
+                        volume.attach(&thread, attach).await
+                    });
+                }
+                Ok(Command::Change {
+                    volume,
+                    change,
+                    reply,
+                }) => {
+                    self.command("a change of settings", volume, reply, async move |volume| {
+                        volume.change(*change).await
+                    });
+                }
+                Ok(Command::Advice { volume, reply }) => {
+                    let advice = self.volume(&volume).and_then(OpenVolume::advice);
+                    drop(reply.send(advice));
+                }
+                Ok(Command::Heat { volume, ask, reply }) => {
+                    let heat = self.volume(&volume).and_then(|volume| volume.heat(&ask));
+                    drop(reply.send(heat));
+                }
+                Ok(Command::Moves { volume, ask, reply }) => {
+                    let moves = self.volume(&volume).and_then(|volume| volume.moves(&ask));
+                    drop(reply.send(moves));
+                }
+                Ok(Command::TierState {
+                    volume,
+                    asked,
+                    reply,
+                }) => {
+                    let volume = self.volume(&volume);
+                    let state = volume.and_then(|volume| volume.tier_state(asked));
+                    drop(reply.send(state));
+                }
+                Ok(Command::Disconnect { which, reply }) => {
+                    drop(reply.send(self.disconnect(&which)));
+                }
+                Ok(Command::Store { store, job }) => {
+                    // Without one of this name the job is dropped, and with it the way of its answer.
+                    if let Some(store) = self.stores.iter().find(|it| it.config.name == store) {
+                        job(Rc::clone(store));
+                    }
+                }
+                Ok(Command::Cluster(job)) => {
+                    if let Some(cluster) = &self.cluster {
+                        job(Rc::clone(cluster));
+                    }
+                }
+                Ok(Command::Stop(reply)) => {
+                    let troubles = self.close().await;
+                    drop(reply.send(troubles));
+                    return;
+                }
+                // The control thread is gone without a word: close all the same.
+                Err(_) => {
+                    for trouble in self.close().await {
+                        tracing::error!("{trouble}");
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Carries a command out as a task of its own.
+    fn command<F>(
+        self: &Rc<Self>,
+        what: &'static str,
+        name: String,
+        reply: Reply<Result<api::volume::Volume, Refused>>,
+        command: F,
+    ) where
+        F: AsyncFnOnce(&OpenVolume) -> Result<(), Refused> + 'static,
+    {
+        let thread = Rc::clone(self);
+        env::spawn(async move {
+            let answer = thread.carry_out(what, &name, command).await;
+            drop(reply.send(answer));
+        });
+    }
+
+    async fn carry_out<F>(
+        &self,
+        what: &'static str,
+        name: &str,
+        command: F,
+    ) -> Result<api::volume::Volume, Refused>
+    where
+        F: AsyncFnOnce(&OpenVolume) -> Result<(), Refused>,
+    {
+        let volume = self.volume(name)?;
+        let _busy = volume.begin(what)?;
+        command(volume).await?;
+        Ok(volume.report())
+    }
+
+    fn volume(&self, name: &str) -> Result<&OpenVolume, Refused> {
+        let found = self.volumes.iter().find(|v| v.config.name() == name);
+        found.ok_or_else(|| {
+            Refused::Unknown(Refusal {
+                error: format!("there is no volume '{name}'"),
+                what_to_do: "`tanada volume list` shows what there is".to_owned(),
+            })
+        })
+    }
+
+    /// How everything here is now.
+    fn report(&self) -> ThreadReport {
+        ThreadReport {
+            driver: self.driver.to_owned(),
+            devices: self.devices.iter().map(|d| self.report_device(d)).collect(),
+            volumes: self.volumes.iter().map(OpenVolume::report).collect(),
+            stores: self.stores.iter().map(|store| store.report()).collect(),
+            exports: self.exports.iter().map(|e| self.report_export(e)).collect(),
+            nbd: self.nbd_servers().map(report_server).collect(),
+        }
+    }
+
+    /// Every address that NBD clients connect to, those of the cluster's volumes too.
+    fn nbd_servers(&self) -> impl Iterator<Item = &OpenServer> {
+        let volumes = self.cluster.iter().flat_map(|open| &open.servers);
+        self.servers.iter().chain(volumes)
+    }
+
+    fn disconnect(&self, which: &Which) -> Vec<Gone> {
+        let mut gone = Vec::new();
+        for server in self.nbd_servers() {
+            let listener = server.address.to_string();
+            let ended = server
+                .server
+                .disconnect(|client| which.means(&listener, client));
+            gone.extend(ended.into_iter().map(|client| Gone {
+                listener: listener.clone(),
+                client: report_client(client),
+            }));
+        }
+        gone
+    }
+
+    fn report_device(&self, device: &OpenDevice) -> api::status::Device {
+        let config = &device.config;
+        let info = device.meter.info();
+        let (kind, model, path) = match &config.kind {
+            Kind::Path { path, .. } => {
+                let is_block =
+                    std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
+                let kind = if is_block { "block device" } else { "file" };
+                (kind, None, Some(path))
+            }
+            Kind::Model {
+                model,
+                backing: Backing::File(file),
+                ..
+            } => ("model", Some(model.clone()), Some(file)),
+            Kind::Model { model, .. } => ("model", Some(model.clone()), None),
+            Kind::Memory { .. } => ("memory", None, None),
+            Kind::Striped { .. } => ("stripe", None, None),
+        };
+        let stripe = self.stripe_of(&config.name);
+        let owner = self.volumes.iter().find(|volume| volume.uses(&config.name));
+        let owner = owner.map(|volume| volume.config.name());
+        let owner = owner.or(stripe).or(self.store_on(&config.name));
+        // A stripe's energy is that of its members, which report it.
+        let is_whole = matches!(config.kind, Kind::Striped { .. });
+        api::status::Device {
+            name: config.name.clone(),
+            kind: kind.to_owned(),
+            model,
+            path: path.map(|path| path.display().to_string()),
+            size_bytes: info.size.0,
+            physical_block_bytes: info.physical_block.0,
+            rotational: info.rotational,
+            read_only: info.read_only || config.read_only,
+            part_of: owner.map(str::to_owned),
+            figures: device.meter.snapshot().into(),
+            power: device
+                .meter
+                .power()
+                .filter(|_| !is_whole)
+                .map(api::figures::Power::from),
+        }
+    }
+
+    fn report_export(&self, export: &ExportConfig) -> api::status::Export {
+        if let Some(volume) = self.cluster.as_ref().and_then(|open| open.export(export)) {
+            return volume.report();
+        }
+        let mut connections = 0;
+        let mut errors = 0;
+        for server in &self.servers {
+            if export.nbd.contains(&server.configured) {
+                let snapshot = server.server.snapshot();
+                for of in snapshot.exports.iter().filter(|of| of.name == export.name) {
+                    connections += of.connections;
+                    errors += of.counts.errors;
+                }
+            }
+        }
+        let size = self.find(&export.device).map(|meter| meter.info().size);
+        api::status::Export {
+            name: export.name.clone(),
+            device: export.device.clone(),
+            size_bytes: size.unwrap_or_default().0,
+            nbd: self
+                .addresses(export)
+                .iter()
+                .map(Address::to_string)
+                .collect(),
+            read_only: export.read_only || self.is_read_only(&export.device),
+            tls: export.tls.is_some(),
+            priority: None,
+            fairness: None,
+            connections,
+            errors,
+            why: None,
+        }
+    }
+
+    /// Closes everything, top down; says what went wrong.
+    pub async fn close(&self) -> Vec<String> {
+        let mut troubles = Vec::new();
+        env::sync::join_all(self.servers.iter().map(|server| server.server.drain())).await;
+        if let Some(cluster) = &self.cluster {
+            troubles.extend(cluster.close().await);
+        }
+        troubles.extend(
+            env::sync::join_all(self.stores.iter().map(|store| store.close()))
+                .await
+                .into_iter()
+                .flatten(),
+        );
+        // A hybrid may stand on an earlier one.
+        for volume in self.volumes.iter().rev() {
+            if let Err(error) = volume.close().await {
+                troubles.push(format!("volume {}: {error}", volume.config.name()));
+            }
+        }
+        for device in &self.devices {
+            if device.config.read_only {
+                continue;
+            }
+            if let Err(error) = device.meter.flush().await {
+                troubles.push(format!("device {}: {error}", device.config.name));
+            }
+        }
+        troubles
+    }
+}
+
+fn report_client(of: nbd::ConnectionSnapshot) -> api::clients::NbdClient {
+    api::clients::NbdClient {
+        id: of.id,
+        peer: of.peer,
+        export: of.export,
+        tls: of.tls,
+        connected_seconds: of.age.secs_f64(),
+        in_flight: of.counts.in_flight,
+    }
+}
+
+fn report_server(server: &OpenServer) -> api::clients::NbdListener {
+    let snapshot = server.server.snapshot();
+    let clients = snapshot.connections.into_iter().map(report_client);
+    api::clients::NbdListener {
+        address: server.address.to_string(),
+        clients: clients.collect(),
+        accepted: snapshot.accepted,
+        turned_away: snapshot.turned_away,
+        negotiations_failed: snapshot.negotiations_failed,
+        stalled: snapshot.stalled,
+        violations: snapshot.violations,
+    }
+}

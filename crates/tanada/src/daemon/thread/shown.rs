@@ -1,0 +1,224 @@
+//! What engines say of themselves, as the admin API says it; of tiers: `tier`.
+//!
+//! ```text
+//! hybrid, device, trace, sim -> types of `api`
+//! ```
+
+use front::nbd::ConnectionSnapshot;
+use hybrid::Health;
+
+use crate::api::clients::Which;
+use crate::api::figures::{Counters, Latency, Operation, Power, Share, Written};
+use crate::api::volume::{Advice, AdviceAtSize, AdvicePoint, Attachment, Cache, Settings, Trace};
+
+impl From<hybrid::AttachmentId> for Attachment {
+    fn from(attachment: hybrid::AttachmentId) -> Attachment {
+        Attachment {
+            cache: format!("{:032x}", attachment.cache),
+            generation: attachment.generation,
+        }
+    }
+}
+
+impl From<trace::record::Recording> for Trace {
+    fn from(recording: trace::record::Recording) -> Trace {
+        Trace {
+            file: recording.file.display().to_string(),
+            max_bytes: recording.max.0,
+            requests: recording.written,
+            dropped: recording.dropped,
+            written_bytes: recording.bytes.0,
+            failed: recording.failed,
+        }
+    }
+}
+
+impl Advice {
+    /// What was found, and what the cache itself counted.
+    pub fn new(volume: &str, found: sim::advise::shadow::Findings, cache: &Cache) -> Advice {
+        let advised_bytes = found.chosen.map(|chosen| found.sizes[chosen].size_bytes);
+        let (fast, all) = cache.read_bytes();
+        let sizes = found.sizes.into_iter().map(|at| AdviceAtSize {
+            size_bytes: at.size_bytes,
+            hit_ratio: at.hit_ratio,
+            read_hit_ratio: at.read_hit_ratio,
+            lru_hit_ratio: at.lru_hit_ratio,
+            slow_pages: at.slow_pages,
+            slow_saved: at.slow_saved,
+            flash_bytes_per_day: at.flash_bytes_per_day,
+        });
+        let lru = found.lru.into_iter().map(|point| AdvicePoint {
+            size_bytes: point.size_bytes,
+            hit_ratio: point.hit_ratio,
+        });
+        Advice {
+            volume: volume.to_owned(),
+            watched_seconds: found.watched_seconds,
+            requests: found.requests,
+            pages: found.pages,
+            passed_pages: found.passed_pages,
+            sampled: found.sampled,
+            sampling_rate: found.rate,
+            footprint_bytes: found.footprint_bytes,
+            policy: found.policy,
+            write: found.write,
+            admission: found.admission,
+            present_bytes: found.present_bytes,
+            measured_read_share: (all > 0).then(|| fast as f64 / all as f64),
+            sizes: sizes.collect(),
+            lru: lru.collect(),
+            advised_bytes,
+            reasons: found.reasons,
+            memory_bytes: found.memory_bytes,
+        }
+    }
+}
+
+impl From<device::meter::Snapshot> for Counters {
+    fn from(figures: device::meter::Snapshot) -> Counters {
+        let operations = figures.operations.into_iter().map(|of| Operation {
+            op: of.op,
+            class: of.class,
+            requests: of.requests,
+            bytes: of.bytes,
+            errors: of.errors,
+            abandoned: of.abandoned,
+            latency: Latency {
+                count: of.latency.count,
+                sum_ns: of.latency.sum_ns,
+                p50_ns: of.latency.p50_ns,
+                p90_ns: of.latency.p90_ns,
+                p99_ns: of.latency.p99_ns,
+                p999_ns: of.latency.p999_ns,
+                max_ns: of.latency.max_ns,
+                buckets: of.latency.buckets,
+            },
+        });
+        Counters {
+            over_ns: figures.over_ns,
+            in_flight: figures.in_flight,
+            depth_time_ns: figures.depth_time_ns,
+            busy_ns: figures.busy_ns,
+            operations: operations.collect(),
+        }
+    }
+}
+
+impl From<device::Power> for Power {
+    fn from(power: device::Power) -> Power {
+        Power {
+            joules: power.joules,
+            over_ns: power.over.0,
+            spin_ups: power.spin_ups,
+            standby: power.standby,
+        }
+    }
+}
+
+impl From<hybrid::Share> for Share {
+    fn from(share: hybrid::Share) -> Share {
+        Share {
+            requests_fast: share.requests_fast,
+            requests_slow: share.requests_slow,
+            requests_both: share.requests_both,
+            bytes_fast: share.bytes_fast,
+            bytes_slow: share.bytes_slow,
+        }
+    }
+}
+
+impl From<hybrid::Written> for Written {
+    fn from(written: hybrid::Written) -> Written {
+        Written {
+            requests: written.requests,
+            bytes: written.bytes,
+        }
+    }
+}
+
+impl From<&hybrid::Settings> for Settings {
+    fn from(settings: &hybrid::Settings) -> Settings {
+        let energy = settings.energy;
+        Settings {
+            mode: settings.mode.to_string(),
+            policy: settings.policy.to_string(),
+            write: settings.write.to_string(),
+            admission: settings.admission.to_string(),
+            block_bytes: settings.block.0,
+            sequential_bypass_bytes: settings.sequential_bypass.map(|bytes| bytes.0),
+            dirty_low: settings.dirty_low,
+            dirty_high: settings.dirty_high,
+            energy: energy.is_some(),
+            age_limit_seconds: energy.map(|energy| energy.age_limit.secs_f64()),
+            standby_after_seconds: energy.map(|energy| energy.standby_after.secs_f64()),
+            flash_writes_per_day_bytes: settings.flash_writes_per_day.map(|bytes| bytes.0),
+            fast_size_bytes: settings.fast_bytes.map(|bytes| bytes.0),
+            tier: settings.mode.has_tier().then(|| (&settings.tier).into()),
+        }
+    }
+}
+
+impl From<&hybrid::Status> for Cache {
+    fn from(status: &hybrid::Status) -> Cache {
+        Cache {
+            cache_bytes: status.cache_bytes,
+            cached_bytes: status.cached_bytes,
+            dirty_bytes: status.dirty_bytes,
+            unreadable_dirty_bytes: status.unreadable_dirty_bytes,
+            clean_failures: status.clean_failures,
+            dirty_age_ns: status.dirty_age_ns,
+            marked_regions: status.marked_regions,
+            random_reads: status.random_reads.into(),
+            sequential_reads: status.sequential_reads.into(),
+            random_writes: status.random_writes.into(),
+            sequential_writes: status.sequential_writes.into(),
+            fast_bytes_read: status.fast_bytes_read,
+            fast_bytes_written: status.fast_bytes_written,
+            fast_data_writes: status.fast_data_writes,
+            slow_bytes_read: status.slow_bytes_read,
+            slow_bytes_written: status.slow_bytes_written,
+            fills: status.fills,
+            fills_dropped: status.fills_dropped,
+            evicted: status.evicted,
+            bytes_cleaned: status.bytes_cleaned,
+            clean_rounds: status.clean_rounds,
+            waits_for_room: status.waits_for_room,
+            bad_checksums: status.bad_checksums,
+            commits: status.commits,
+            ledger_bytes_written: status.ledger_bytes_written,
+            ledger_writes: status.ledger_writes,
+            ledger_used_bytes: status.ledger_used_bytes,
+            ledger_size_bytes: status.ledger_size_bytes,
+            memory_bytes: status.memory_bytes,
+            slow_asleep: status.slow_asleep,
+            recovered_pages: status.recovered_pages,
+            recovered_dropped: status.recovered_dropped,
+            recovery_ns: status.recovery.0.0,
+        }
+    }
+}
+
+impl Which {
+    pub fn means(&self, listener: &str, client: &ConnectionSnapshot) -> bool {
+        let there = self.listener.as_ref().is_none_or(|it| it == listener);
+        let number = self.id.is_none_or(|id| id == client.id);
+        let export = self.export.is_none() || self.export == client.export;
+        there && number && export
+    }
+
+    /// Does it say enough that not every client is meant by an oversight?
+    pub fn is_some(&self) -> bool {
+        self.export.is_some() || (self.listener.is_some() && self.id.is_some())
+    }
+}
+
+pub fn word(health: Health) -> &'static str {
+    match health {
+        Health::Healthy => "healthy",
+        Health::Degraded => "degraded",
+        Health::PassThrough => "pass-through",
+        Health::Evacuating => "evacuating",
+        Health::Failed => "failed",
+        Health::Closed => "closed",
+    }
+}

@@ -1,0 +1,419 @@
+//! A store on its data thread: opened with its keys, served, scrubbed, closed.
+//!
+//! ```text
+//! device, keys, what it is assumed to cost -> Manager (store, queue, calendar) -> Server -> clients
+//!                                               ^ scrub: a round now and then, or when asked
+//! ```
+//!
+//! Always true:
+//! 1. One scrub of a store runs at a time.
+//! 2. A device is formatted only if it is blank and the configuration says `create = true`.
+
+use std::cell::{Cell, RefCell};
+use std::path::{Path, PathBuf};
+use std::rc::{Rc, Weak};
+
+use anyhow::{Context, anyhow};
+use base::{Bytes, Nanos};
+use config::{DeviceConfig, HybridConfig, Kind, StoreConfig};
+use device::model::Spec;
+use device::{Device, Meter};
+use env::net::{Address, Listener};
+use policy::share::{BytesPerSec, Cost, Costs, Second};
+use store::net::server::{Limits, Server};
+use store::qos::calibrate::{CalibrateError, Plan};
+use store::qos::manager::{Manager, ManagerOptions};
+use store::{OpenError, Settings};
+
+use super::refused::Refused;
+use crate::api::refusal::Refusal;
+use crate::api::store as api;
+use crate::daemon::common::secrets;
+
+/// What a scrub reads at once.
+const SCRUB_STEP: Bytes = Bytes::mib(1);
+/// Between the end of a round and the next one.
+const SCRUB_PAUSE: Nanos = Nanos::secs(24 * 3600);
+/// Bad blocks reported one by one.
+const BAD_MAX: usize = 20;
+
+/// A store that is open.
+pub struct OpenStore {
+    pub config: StoreConfig,
+    pub node: Rc<Manager>,
+    pub addresses: Vec<Address>,
+    /// Does the device have heads to move?
+    pub rotating: bool,
+    server: Rc<Server>,
+    /// The key that signs capabilities.
+    signing_key: PathBuf,
+    scrub: RefCell<Scrub>,
+    calibrating: RefCell<api::Calibrating>,
+    stopped: Cell<bool>,
+}
+
+/// How the scrub goes.
+#[derive(Default)]
+struct Scrub {
+    running: bool,
+    rounds: u64,
+    read: Bytes,
+    of: Bytes,
+    bad: u64,
+    failed: Option<String>,
+    ended: Option<Second>,
+}
+
+impl OpenStore {
+    /// Opens the store on `device`, or makes one if it is blank and that is wanted, and lets clients in.
+    pub async fn open(
+        config: StoreConfig,
+        device: Rc<Meter>,
+        costs: Costs,
+        data_dir: &Path,
+        (listeners, connections): (Vec<Listener>, usize),
+    ) -> anyhow::Result<Rc<OpenStore>> {
+        let what = || format!("store {}", config.name);
+        let rotating = device.info().rotational;
+        let signing_key = signing_key_of(data_dir, &config.name);
+        let mut options = ManagerOptions::new(costs, secrets::read_or_make(&signing_key)?);
+        options.node_key = Some(secrets::read_or_make(&config.node_key_file)?);
+        options.unauthenticated = config.unauthenticated;
+        options.memory = config.memory;
+        options.skew = config.clock_skew.0.div_ceil(Nanos::secs(1).0);
+        // One scrub at a time: this module's.
+        options.scrub = None;
+        options.queue.kind = config.scheduler;
+        config.background.put_into(&mut options.queue);
+        let node = open_node(&config, device, options)
+            .await
+            .with_context(what)?;
+        if node.store().name() != config.name {
+            tracing::info!(
+                store = config.name,
+                "the store calls itself {} in errors: it was made under that name",
+                node.store().name()
+            );
+        }
+        let limits = Limits {
+            connections,
+            connections_per_host: connections - connections / 4,
+            ..Limits::default()
+        };
+        let server = Server::new(Rc::clone(&node), limits);
+        let mut addresses = Vec::new();
+        for listener in listeners {
+            addresses.push(listener.address().clone());
+            if let Err(error) = server.serve(listener) {
+                node.close().await?;
+                return Err(anyhow::Error::from(error).context(what()));
+            }
+        }
+        let store = Rc::new(OpenStore {
+            config,
+            node,
+            addresses,
+            rotating,
+            server,
+            signing_key,
+            scrub: RefCell::default(),
+            calibrating: RefCell::default(),
+            stopped: Cell::new(false),
+        });
+        if let Some(rate) = store.config.scrub {
+            env::spawn(scrub_now_and_then(Rc::downgrade(&store), rate));
+        }
+        Ok(store)
+    }
+
+    /// Signs with another key from now on; what was signed before is void, unless it is to be kept.
+    pub async fn rotate_key(&self, keep_old: bool) -> anyhow::Result<()> {
+        let key = secrets::fresh()?;
+        // First the file: a restart in between finds the new key there, and the node goes over to it then.
+        secrets::write(&self.signing_key, &key, true)?;
+        match keep_old {
+            true => self.node.rotate_key(key).await?,
+            false => self.node.replace_key(key).await?,
+        }
+        Ok(())
+    }
+
+    /// How it is now.
+    pub fn report(&self) -> api::Store {
+        let store = self.node.store();
+        let space = store.space();
+        let figures = self.server.figures();
+        let scrub = self.scrub.borrow();
+        let bad = store.bad_blocks();
+        api::Store {
+            name: self.config.name.clone(),
+            device: self.config.device.clone(),
+            listen: self.addresses.iter().map(Address::to_string).collect(),
+            unauthenticated: self.config.unauthenticated,
+            unit_bytes: space.unit.0,
+            page_bytes: space.page.0,
+            table_bytes: space.table.0,
+            table_max_bytes: space.table_max.0,
+            memory_bytes: store.memory().0,
+            node: self.node.report(),
+            sessions: self.node.sessions(),
+            scrub: api::Scrub {
+                running: scrub.running,
+                bytes_per_second: self.config.scrub.map(|rate| rate.0),
+                rounds: scrub.rounds,
+                read_bytes: scrub.read.0,
+                of_bytes: scrub.of.0,
+                bad: scrub.bad,
+                ended_unix_seconds: scrub.ended.map(|at| at.0),
+                failed: scrub.failed.clone(),
+            },
+            calibrating: self.calibrating.borrow().clone(),
+            bad_blocks: bad.len() as u64,
+            first_bad: bad
+                .iter()
+                .take(BAD_MAX)
+                .map(|bad| format!("{} at byte {} of {:?}", bad.len, bad.offset, bad.object))
+                .collect(),
+            server: api::Server {
+                connections: figures.connections.len() as u64,
+                accepted: figures.accepted,
+                turned_away: figures.turned_away,
+                not_let_in: figures.not_let_in,
+                stalled: figures.stalled,
+                violations: figures.violations,
+                answered: figures.answered,
+                failed: figures.failed,
+                bytes_in: figures.bytes_in,
+                bytes_out: figures.bytes_out,
+                held_bytes: figures.held_bytes.0,
+            },
+        }
+    }
+
+    /// Begins to measure the device below, with objects of its own, where nothing is reserved for so long; from its end on
+    /// the store goes by what was found.
+    pub async fn begin_calibration(self: &Rc<Self>, full: bool) -> Result<(), Refused> {
+        let mut plan = match full {
+            true => Plan::full(),
+            false => Plan::quick(),
+        };
+        // What is there may be small: half of the room that is left will do.
+        let free = self.node.store().space().free;
+        plan.room = plan.room.min(Bytes(free.0 / 2));
+        let taken = self.node.begin_calibration(plan).await.map_err(not_now)?;
+        *self.calibrating.borrow_mut() = api::Calibrating {
+            running: true,
+            ..api::Calibrating::default()
+        };
+        let store = Rc::clone(self);
+        env::spawn(async move {
+            let mut progress = |what: &str, done: f64| {
+                let mut calibrating = store.calibrating.borrow_mut();
+                what.clone_into(&mut calibrating.what);
+                calibrating.done_percent = 100.0 * done;
+            };
+            let failed = taken.measure(&mut progress).await.err();
+            let mut calibrating = store.calibrating.borrow_mut();
+            calibrating.running = false;
+            calibrating.failed = failed.map(|error| error.to_string());
+        });
+        Ok(())
+    }
+
+    /// What was measured, as it was measured.
+    pub fn surface(&self) -> Option<serde_json::Value> {
+        Some(self.node.calibration()?.surface.clone())
+    }
+
+    /// Begins a round of the scrub, or goes on with the one that was cut off.
+    pub fn begin_scrub(self: &Rc<Self>) -> Result<(), Refused> {
+        if self.scrub.borrow().running {
+            return Err(Refused::Conflict(Refusal {
+                error: format!("{} is being scrubbed already", self.config.name),
+                what_to_do: format!("`tanada store status {}` tells how far", self.config.name),
+            }));
+        }
+        let store = Rc::clone(self);
+        self.mark_scrub_begun();
+        env::spawn(async move { store.scrub_round(None).await });
+        Ok(())
+    }
+
+    fn mark_scrub_begun(&self) {
+        let of = self.node.store().space().used;
+        let mut scrub = self.scrub.borrow_mut();
+        let rounds = scrub.rounds;
+        *scrub = Scrub {
+            running: true,
+            of,
+            rounds,
+            ..Scrub::default()
+        };
+    }
+
+    /// Reads to the end of the round, at most at `rate`; the queue holds it below its ceiling in any case.
+    async fn scrub_round(&self, rate: Option<BytesPerSec>) {
+        // A round that was cut off at its very end has nothing left; then the next one is meant, once.
+        let mut may_go_on = true;
+        while !self.stopped.get() {
+            let begun = env::now();
+            let step = match self.node.store().scrub_step(SCRUB_STEP).await {
+                Ok(step) => step,
+                Err(error) => {
+                    self.scrub.borrow_mut().failed = Some(error.to_string());
+                    break;
+                }
+            };
+            for bad in &step.bad {
+                tracing::error!(
+                    store = self.config.name,
+                    object = bad.object,
+                    offset = bad.offset,
+                    why = bad.why,
+                    "the scrub found damage"
+                );
+            }
+            let nothing_yet = {
+                let mut scrub = self.scrub.borrow_mut();
+                scrub.rounds = step.rounds;
+                scrub.read += step.read;
+                scrub.bad += step.bad.len() as u64;
+                scrub.read.0 == 0
+            };
+            if step.round_done && !(nothing_yet && std::mem::take(&mut may_go_on)) {
+                break;
+            }
+            if let Some(rate) = rate {
+                let spent = env::now().since(begun);
+                env::sleep(rate.time_for(step.read).saturating_sub(spent)).await;
+            }
+        }
+        let mut scrub = self.scrub.borrow_mut();
+        scrub.running = false;
+        scrub.ended = Some(self.node.now());
+    }
+
+    /// Lets clients finish, then closes; says what went wrong.
+    pub async fn close(&self) -> Option<String> {
+        self.stopped.set(true);
+        self.server.drain().await;
+        let closed = self.node.close().await;
+        let error = closed.err()?;
+        Some(format!("store {}: {error}", self.config.name))
+    }
+}
+
+async fn scrub_now_and_then(store: Weak<OpenStore>, rate: BytesPerSec) {
+    loop {
+        {
+            let Some(store) = store.upgrade() else { return };
+            if store.stopped.get() {
+                return;
+            }
+            if !store.scrub.borrow().running {
+                store.mark_scrub_begun();
+                store.scrub_round(Some(rate)).await;
+            }
+        }
+        env::sleep(SCRUB_PAUSE).await;
+    }
+}
+
+/// A calibration that cannot begin: the error says what is in the way, and behind a semicolon what to do.
+fn not_now(error: CalibrateError) -> Refused {
+    let said = error.to_string();
+    let (error, what_to_do) = said.split_once("; ").unwrap_or((&said, "try again later"));
+    Refused::Conflict(Refusal {
+        error: error.to_owned(),
+        what_to_do: what_to_do.to_owned(),
+    })
+}
+
+/// Where a store's signing key is.
+pub fn signing_key_of(data_dir: &Path, store: &str) -> PathBuf {
+    data_dir.join("keys").join(format!("{store}.signing"))
+}
+
+async fn open_node(
+    config: &StoreConfig,
+    device: Rc<Meter>,
+    options: ManagerOptions,
+) -> anyhow::Result<Rc<Manager>> {
+    let below: Rc<dyn Device> = match config.discard {
+        true => device,
+        false => Rc::new(store::KeepsBlocks(device)),
+    };
+    match Manager::open(Rc::clone(&below), options.clone()).await {
+        Err(OpenError::NoStore { .. }) if config.create => {
+            let settings = Settings {
+                name: config.name.clone(),
+                unit: config.unit,
+                ..Settings::default()
+            };
+            let made = store::Store::format(Rc::clone(&below), settings).await?;
+            made.close().await?;
+            tracing::info!(
+                store = config.name,
+                device = config.device,
+                "made the store"
+            );
+            Ok(Manager::open(below, options).await?)
+        }
+        Err(error @ OpenError::NoStore { .. }) => Err(anyhow!(
+            "{error}: `tanada store create`, or create = true in its [[store]]"
+        )),
+        done => Ok(done?),
+    }
+}
+
+/// What a device is assumed to do until it is calibrated: as configured, as its model says, or a careful guess.
+pub fn assumed_costs(
+    config: &StoreConfig,
+    devices: &[DeviceConfig],
+    hybrids: &[HybridConfig],
+    rotational: bool,
+) -> Costs {
+    let mut costs = of_device(&config.device, devices, hybrids).unwrap_or(guess(rotational));
+    costs.read.rate = config.read_speed.unwrap_or(costs.read.rate);
+    costs.write.rate = config.write_speed.unwrap_or(costs.write.rate);
+    costs
+}
+
+/// A disk of ten years ago: for a better one, configure its speed or calibrate.
+fn guess(rotational: bool) -> Costs {
+    let cost = |mb| Cost {
+        fixed: Nanos::micros(100),
+        jump: Nanos::micros(if rotational { 10_000 } else { 0 }),
+        rate: BytesPerSec::mb(mb),
+    };
+    match rotational {
+        true => Costs {
+            read: cost(100),
+            write: cost(100),
+        },
+        false => Costs {
+            read: cost(200),
+            write: cost(150),
+        },
+    }
+}
+
+fn of_device(name: &str, devices: &[DeviceConfig], hybrids: &[HybridConfig]) -> Option<Costs> {
+    if let Some(hybrid) = hybrids.iter().find(|hybrid| hybrid.name() == name) {
+        return of_device(&hybrid.slow, devices, hybrids);
+    }
+    match &devices.iter().find(|device| device.name == name)?.kind {
+        Kind::Model { model, .. } => Spec::find(model)
+            .ok()
+            .map(|spec| store::qos::costs::of_model(&spec)),
+        Kind::Memory { .. } => Some(Costs::flat(BytesPerSec::mb(2_000))),
+        Kind::Striped { members, .. } => {
+            let mut costs = of_device(members.first()?, devices, hybrids)?;
+            let count = members.len() as u64;
+            costs.read.rate.0 *= count;
+            costs.write.rate.0 *= count;
+            Some(costs)
+        }
+        Kind::Path { .. } => None,
+    }
+}
