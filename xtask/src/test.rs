@@ -162,56 +162,63 @@ impl Environment {
             let shown = show(&command);
             eprintln!("{shown}");
             let (reader, writer) = std::io::pipe()?;
+            // Coloured lines are not recognized.
+            command.env("CARGO_TERM_COLOR", "never");
             command.stdout(writer.try_clone()?).stderr(writer);
             let child = command.spawn();
             // With it goes our end of the pipe, which would never close.
             drop(command);
             let mut child = child.with_context(|| format!("cannot start `{shown}`"))?;
             let before = tally.failed;
-            by_binary(BufReader::new(reader), &mut tally, &mut |part| {
-                let mut stdout = std::io::stdout().lock();
-                stdout.write_all(part).and_then(|()| stdout.flush())
-            })?;
+            by_binary(BufReader::new(reader), &mut tally, &mut print)?;
             let status = child.wait()?;
             if !status.success() && tally.failed == before {
                 // A build that broke, or a binary that died before it could report.
                 tally.failed += 1;
-                println!(
-                    "`{shown}` ended with {status} though no test reported a failure: see above"
-                );
+                let why = "though no test reported a failure: see above";
+                print(format!("`{shown}` ended with {status} {why}\n").as_bytes());
             }
         }
         Ok(tally)
     }
 }
 
-/// Counts what cargo and the test binaries say, and prints it in parts: one for each binary.
+/// A reader of the output that went away ends nothing: the tests go on, and the exit status tells.
+fn print(part: &[u8]) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(part).and_then(|()| stdout.flush());
+}
+
+/// Counts what cargo and the test binaries say, and prints it in parts: one for each binary. What a slow test says of
+/// itself is printed at once.
 fn by_binary(
     mut reader: impl BufRead,
     tally: &mut Tally,
-    print: &mut dyn FnMut(&[u8]) -> std::io::Result<()>,
+    print: &mut dyn FnMut(&[u8]),
 ) -> Result<()> {
     let mut part = Vec::new();
     let mut line = Vec::new();
-    loop {
-        line.clear();
-        let ended = reader.read_until(b'\n', &mut line)? == 0;
+    while reader.read_until(b'\n', &mut line)? > 0 {
+        if line.last() != Some(&b'\n') {
+            line.push(b'\n');
+        }
         let text = String::from_utf8_lossy(&line);
-        if ended || text.starts_with("     Running ") || text.starts_with("   Doc-tests ") {
-            print(&part)?;
+        tally.count(&text);
+        let ends = text.starts_with("test result: ") || text.contains("has been running for over");
+        part.extend_from_slice(&line);
+        line.clear();
+        if ends {
+            print(&part);
             part.clear();
         }
-        if ended {
-            return Ok(());
-        }
-        tally.count(&text);
-        part.extend_from_slice(&line);
     }
+    print(&part);
+    Ok(())
 }
 
 /// What is run at the same time, and in each lane one after the other: arguments of `cargo test`.
 fn lanes(args: &[String]) -> Vec<Vec<Vec<String>>> {
-    const CHOICES: [&str; 11] = [
+    const CHOICES: [&str; 13] = [
         "--",
         "--lib",
         "--bin",
@@ -221,6 +228,8 @@ fn lanes(args: &[String]) -> Vec<Vec<Vec<String>>> {
         "--example",
         "--examples",
         "--bench",
+        "--benches",
+        "--all-targets",
         "--doc",
         "--no-run",
     ];
@@ -301,17 +310,18 @@ mod tests {
     #[test]
     fn what_one_binary_prints_stays_together() {
         let said = "     Running a\ntest result: ok. 1 passed; 0 failed; 0 ignored\n     Running b\n\
-                    test result: FAILED. 2 passed; 1 failed; 0 ignored\n";
+                    test x has been running for over 60 seconds\n\
+                    test result: FAILED. 2 passed; 1 failed; 0 ignored\nno end";
         let mut tally = Tally::default();
         let mut parts = Vec::new();
         by_binary(said.as_bytes(), &mut tally, &mut |part| {
             parts.push(String::from_utf8_lossy(part).into_owned());
-            Ok(())
         })
         .unwrap();
         assert_eq!(tally.to_string(), "3 passed, 1 failed");
-        assert!(parts.len() == 3 && parts.concat() == said, "{parts:?}");
-        assert!(parts[1].starts_with("     Running a") && parts[2].starts_with("     Running b"));
+        assert_eq!(parts.concat(), format!("{said}\n"));
+        assert_eq!(parts.len(), 4, "{parts:?}");
+        assert!(parts[1].starts_with("     Running b") && parts[2].starts_with("test result"));
     }
 
     #[test]

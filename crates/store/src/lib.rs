@@ -15,10 +15,10 @@
 //! - `table` the objects in memory; `space` pages, units and zones; `locks` which task changes what.
 //! - [`Store`]: `open` from a device to a store; `names` objects as wholes; `data` and `read` their bytes; `commit` what
 //!   makes it durable; `reserve` promised room; `scrub` and `check` whether all is well.
-//! - [`queue`] in front of a device: which requests wait, and which is next.
-//! - [`fence`]: a replaced writer changes and sees nothing any more; `load_report`: how long the queue is, for those who
+//! - [`queue`](qos::queue) in front of a device: which requests wait, and which is next.
+//! - [`fence`](qos::fence): a replaced writer changes and sees nothing any more; `load_report`: how long the queue is, for those who
 //!   choose between copies.
-//! - [`server`] and [`client`]: all of it over a network; [`wire`] what they say to each other.
+//! - [`server`](net::server) and [`client`](net::client): all of it over a network; [`wire`](net::wire) what they say to each other.
 //!
 //! # Example
 //! ```

@@ -6,14 +6,14 @@
 //!                                 meta: who may write it, which stores are in sync, where its map begins
 //! ```
 //!
-//! - [`announce`] how long the stores' queues are, sent unasked.
+//! - [`broadcast`](replica::broadcast) how long the stores' queues are, sent unasked.
 //! - [`cluster`] what one node knows and does as a whole.
-//! - [`choice`] which copy is asked, and what when it is late or fails.
-//! - [`volume`] a volume in use; [`connect`] one store as it sees it.
+//! - [`choice`](replica::choice) which copy is asked, and what when it is late or fails.
+//! - [`volume`] a volume in use; [`connect`](replica::connect) one store as it sees it.
 //! - [`meta`] small records that all nodes agree on. [`record`] what they agree on about a volume.
 //! - [`names`] numbers and the names of objects.
-//! - [`map`] which object holds an extent. [`image`] the tree of heads, snapshots and clones; [`image_gc`] frees what the
-//!   deleted ones alone had, [`image_audit`] finds what a crash left.
+//! - [`map`] which object holds an extent. [`image`] the tree of heads, snapshots and clones; [`collect`](image::collect)
+//!   frees what the deleted ones alone had, [`audit`](image::audit) finds what a crash left.
 //!
 //! [Decision 10](../../../docs/decisions/0010-virtual-disks.md) says how a volume stays one volume whatever fails.
 //!

@@ -4,7 +4,7 @@
 //! load, marks, ages --Cleaner--> Hold | Clean { rate } | Urgent
 //! ```
 //!
-//! Which pages, and in what order, the engine reads off its map: in address order, see `hybrid::clean`.
+//! Which pages, and in what order, the engine reads off its map: in address order, see `hybrid::destage`.
 //!
 //! Between the low and the high mark the cleaner takes the slow device's spare time, the more of it
 //! the more is dirty. Above the high mark it takes a share even of a busy device, up to all of it at

@@ -1,7 +1,7 @@
 //! Commands that `tanada-lab` carries out: `tanada sim ...` starts it with the same words.
 //!
 //! ```text
-//! tanada advise NAME, a running volume -> asked here (advise_volume)
+//! tanada advise NAME, a running volume -> asked here (advise)
 //! all else -> tanada-lab beside this program takes this process over
 //! ```
 

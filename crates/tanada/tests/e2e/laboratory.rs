@@ -116,6 +116,6 @@ fn every_option_of_advice_is_known_where_volumes_are_recognized() {
                 || said.contains("--html is for traces")
                 || option == "--admin"
         });
-        assert!(asked, "{option} is not in the table of advise_volume.rs");
+        assert!(asked, "{option} is not in the table of cli/advise.rs");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! collector (a key under a lease: who) + collector-epoch (how often) -> seal g/collector with it at every store
-//!    -> image_gc, image_audit over connections under that token
+//!    -> image::{collect, audit} over connections under that token
 //! ```
 //!
 //! Always true:

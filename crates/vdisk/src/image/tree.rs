@@ -9,7 +9,7 @@
 //! Deleting         -> (nothing)   all that neither parent nor child has is freed, the child goes to the parent    forget
 //! ```
 //!
-//! All here is pure: records with their revisions in, the compares and ops of one transaction out. `image_gc` carries
+//! All here is pure: records with their revisions in, the compares and ops of one transaction out. `collect` carries
 //! deletions out.
 //!
 //! Always true:

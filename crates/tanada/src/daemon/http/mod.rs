@@ -7,7 +7,7 @@
 //! Runs on one tokio thread. Nothing here touches a device: every question and command is a message to
 //! the thread that owns the device. Every refusal is JSON that says what to do.
 //!
-//! Always true: a request that changes something, or asks for what is not in `access::READABLE`, comes from the
+//! Always true: a request that changes something, or asks for what is not in `api::access::READABLE`, comes from the
 //! daemon's owner, from root, or with the token.
 
 pub mod access;
