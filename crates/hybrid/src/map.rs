@@ -441,7 +441,7 @@ impl PageMap {
                 self.clear_slot(old, page);
                 let renamed = self.index.rename(page, old, slot);
                 assert!(renamed, "page {page} was found in slot {old} just now");
-                if old != slot && self.blocks.is_none() && !self.is_held(page) {
+                if self.blocks.is_none() && !self.is_held(page) {
                     self.policy.moved(old, slot);
                 }
                 self.resident -= 1;

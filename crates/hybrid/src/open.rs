@@ -528,8 +528,6 @@ impl Inner {
             .as_ref()
             .map_or((0, 0), |label| (label.sequence, label.generation));
         let generation = attached.max(keeper.now().generation) + 1;
-        // Its label says that it ended, and is about to be replaced: a stop after that must not leave it missed.
-        self.note_in(&keeper, keeper.now().without_dirty())?;
         let info = fast.info();
         let settings = self.settings.borrow().clone();
         let mut rng = env::rng("hybrid.uuid");
@@ -558,6 +556,8 @@ impl Inner {
         label.generation = generation;
         label.mode = Some(ties.mode.unwrap_or(settings.mode));
         label.attachment = Attachment::Detached;
+        // Its label says that it ended, and is about to be replaced: a stop after that must not leave it missed.
+        self.note_in(&keeper, keeper.now().without_dirty())?;
         if wipes {
             Label::wipe(&fast).await?;
         }

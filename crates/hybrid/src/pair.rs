@@ -271,7 +271,8 @@ pub(crate) fn is_ours(name: &str, record: Option<Pair>, label: &Label) -> bool {
 
 /// The label says that its cache counts.
 fn judge_live(record: Option<Pair>, label: &Label, force: bool) -> Verdict {
-    let Some(record) = record else {
+    // A record of no attachment says no more than none: of a first one that failed.
+    let Some(record) = record.filter(|pair| pair.cache.is_some() || pair.generation > 0) else {
         // A volume of a version that kept no record.
         return Verdict::Open;
     };
@@ -417,6 +418,17 @@ mod tests {
         for (name, found, verdicts) in table {
             let said = records.map(|record| word(record, &found, &[]));
             assert_eq!(said, verdicts, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_record_of_no_attachment_refuses_no_cache() {
+        let none = record(None, 0, false);
+        for generation in [0, 3] {
+            assert_eq!(
+                word(none, &label(A, generation, Attachment::Attached), &[]),
+                "open"
+            );
         }
     }
 

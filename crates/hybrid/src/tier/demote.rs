@@ -22,6 +22,7 @@ use crate::destage::Run;
 use crate::engine::Inner;
 use crate::label::PAGE;
 use crate::locks::Mode as Lock;
+use crate::map::REGION_PAGES;
 use crate::tier::{CopyBack, MoveEnd, Place};
 
 /// Pages destaged in one round at most.
@@ -64,10 +65,14 @@ impl Inner {
         if cache.planted(crate::cache::Mutation::RecordFirst) {
             return pages.for_each(|page| cache.unmap_page(page));
         }
-        match self.settings.borrow().tier.copy_back {
-            CopyBack::All => mark_dirty(cache, pages),
-            CopyBack::Changed | CopyBack::Nothing => self.drop_clean(cache, pages),
+        if self.settings.borrow().tier.copy_back != CopyBack::All {
+            return self.drop_clean(cache, pages);
         }
+        let goes = |page: &u64| {
+            let entry = cache.map.borrow().get(*page);
+            entry.is_some_and(|entry| !entry.dirty) && is_marked(cache, *page)
+        };
+        pages.filter(goes).for_each(|page| cache.unmap_page(page));
     }
 
     /// Calls `drop` with the pages of `extent` while it is demoting, some at a time.
@@ -233,6 +238,7 @@ impl Inner {
     /// Dirty pages of demoting extents, in address order, as runs of neighbours.
     fn pick_demoting(&self, cache: &Cache, demoting: &[u32]) -> Vec<Run> {
         let run_max = self.run_max(cache);
+        let all = self.settings.borrow().tier.copy_back == CopyBack::All;
         let (map, table) = (cache.map.borrow(), cache.tier.table.borrow());
         let mut runs: Vec<Run> = Vec::new();
         let mut chosen = 0;
@@ -248,7 +254,7 @@ impl Inner {
                 }
                 let Some(entry) = map.get(page) else { continue };
                 left -= 1;
-                if !entry.dirty {
+                if !entry.dirty && (!all || is_marked(cache, page)) {
                     continue;
                 }
                 chosen += 1;
@@ -259,16 +265,8 @@ impl Inner {
     }
 }
 
-/// Clean pages that are copied back count as dirty until the slow device has them durably. A power cut may leave a sector
-/// unreadable that was being written, and a start may have to drop a clean page: then the only copy would be gone.
-pub(crate) fn mark_dirty(cache: &Cache, pages: Range<u64>) {
-    for page in pages {
-        let clean = cache.map.borrow().get(page).filter(|entry| !entry.dirty);
-        if let Some(entry) = clean {
-            let mut map = cache.map.borrow_mut();
-            map.put(page, entry.slot, true, entry.mask, entry.crc, env::now());
-            drop(map);
-            cache.touch(page);
-        }
-    }
+/// Has the region of `page` a write intent? A start drops clean pages there, and a power cut may leave a sector unreadable
+/// that is being written: a clean page that is copied back then would be lost. The slow device has it anyway.
+pub(crate) fn is_marked(cache: &Cache, page: u64) -> bool {
+    cache.intents.borrow().has(page / REGION_PAGES)
 }

@@ -33,6 +33,7 @@ use std::rc::Rc;
 use env::sync::Event;
 use policy::tier::TierPolicy;
 
+pub(crate) use demote::is_marked;
 pub(crate) use direct::Jobs;
 use pace::Pace;
 pub(crate) use published::Published;

@@ -31,9 +31,8 @@ use crate::engine::Inner;
 use crate::label::PAGE;
 use crate::map::{Entry, FULL, UNIT_PAGES};
 use crate::slots::SlotRun;
-use crate::tier::demote::mark_dirty;
 use crate::tier::direct::Promoted;
-use crate::tier::{Buffer, CopyBack, MoveEnd, Mover, Place};
+use crate::tier::{Buffer, CopyBack, MoveEnd, Mover, Place, is_marked};
 
 const PAGE_LEN: usize = base::PAGE;
 /// What is read, then written, in one step.
@@ -438,9 +437,6 @@ impl Inner {
         published.begin(region, pages.clone(), Phase::CopyingDown, in_memory);
         let begun = env::now();
         let mut all_destaged = Vec::new();
-        if copy_back == CopyBack::All {
-            mark_dirty(cache, pages.clone());
-        }
         // What is copied down must be durable where it is, or a crash would leave newer contents beneath older ones.
         // The move has begun before: what is written from here on counts as touched and is not copied.
         let mut copied = cache.committed().await;
@@ -448,7 +444,9 @@ impl Inner {
         while at < pages.end && copied.is_ok() && self.may_go_on(cache) {
             let upto = (at + published.step.get().0 / PAGE).min(pages.end);
             if copy_back != CopyBack::Nothing {
-                copied = self.copy_down(cache, at..upto, &mut all_destaged).await;
+                copied = self
+                    .copy_down(cache, at..upto, copy_back, &mut all_destaged)
+                    .await;
             }
             at = upto;
         }
@@ -485,6 +483,7 @@ impl Inner {
         &self,
         cache: &Rc<Cache>,
         pages: Range<u64>,
+        copy_back: CopyBack,
         all_destaged: &mut Vec<(u64, Entry)>,
     ) -> Result<(), DeviceError> {
         let published = &cache.tier.published;
@@ -492,8 +491,9 @@ impl Inner {
         {
             let map = cache.map.borrow();
             for page in pages {
+                let all = copy_back == CopyBack::All && !is_marked(cache, page);
                 let untouched = !published.with(|moving| moving.is_touched(page));
-                if let Some(entry) = map.get(page).filter(|entry| entry.dirty)
+                if let Some(entry) = map.get(page).filter(|entry| entry.dirty || all)
                     && untouched
                 {
                     Run::add(&mut runs, page, entry, self.run_max(cache));
