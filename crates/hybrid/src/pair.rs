@@ -156,6 +156,11 @@ impl Keeper {
             dirty: pair.dirty && self.planted.get() != Some(Mutation::UnrecordedDirty),
             ..pair
         };
+        let pair = match pair.cache {
+            Some(_) => pair,
+            // What is changed in the record of a cache that was given up meanwhile says nothing of it.
+            None => pair.alone(),
+        };
         if self.written.get() && self.now.get() == pair {
             return Ok(());
         }
@@ -250,7 +255,9 @@ pub(crate) fn judge(
     let given_up = |cache: u128| abandoned.contains(&cache);
     let record = record.map(|pair| match pair.cache {
         Some(cache) if given_up(cache) => pair.alone(),
-        _ => pair,
+        // A version wrote so where the write mode was set while a cache was given up.
+        None => pair.alone(),
+        Some(_) => pair,
     });
     match found {
         Ok(label) if given_up(label.uuid) => judge_ended(record, None),
@@ -419,6 +426,18 @@ mod tests {
             let said = records.map(|record| word(record, &found, &[]));
             assert_eq!(said, verdicts, "{name}");
         }
+    }
+
+    #[test]
+    fn a_record_without_a_cache_is_never_dirty() {
+        let odd = record(None, 5, true);
+        assert_eq!(word(odd, &Err(Unlabelled::Blank), &[]), "make");
+        assert_eq!(word(odd, &label(A, 5, Attachment::Abandoned), &[]), "make");
+        let memory = Rc::new(Memory::default());
+        let book: Rc<dyn PairBook> = memory.clone();
+        let keeper = Keeper::read(Some(&book)).unwrap();
+        keeper.note(odd.unwrap()).unwrap();
+        assert_eq!(memory.pair.get(), record(None, 5, false));
     }
 
     #[test]
