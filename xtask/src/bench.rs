@@ -9,42 +9,38 @@ use crate::shell::{cargo, run};
 const BENCHES: &[(&str, &str, &str)] = &[
     (
         "executor",
-        "tanada-env",
+        "env",
         "timer and wake events per second in virtual time",
     ),
     (
         "model",
-        "tanada-device",
+        "device",
         "simulated requests per CPU-second of each device model",
     ),
     (
         "policy",
-        "tanada-policy",
+        "policy",
         "requests per second of each cache policy",
     ),
-    (
-        "ledger",
-        "tanada-ledger",
-        "replaying the ledger's entries at open",
-    ),
+    ("ledger", "ledger", "replaying the ledger's entries at open"),
     (
         "hit",
-        "tanada-hybrid",
+        "hybrid",
         "CPU per hit, memory per block, writes per write",
     ),
     (
         "store",
-        "tanada-store",
+        "store",
         "large and small objects beside the bare device, plain files and redb",
     ),
     (
         "meta",
-        "tanada-vdisk",
+        "vdisk",
         "transactions per second of the meta stores, one client and many",
     ),
     (
         "volume",
-        "tanada-vdisk",
+        "vdisk",
         "a volume of one copy beside the store it is in, of three beside the slowest of them",
     ),
     (

@@ -297,7 +297,7 @@ mod tests {
             (2, 2, 2)
         );
         for chosen in [
-            "-p tanada-env",
+            "-p env",
             "--lib",
             "--test=meta",
             "torture",
@@ -327,8 +327,8 @@ mod tests {
     #[test]
     fn a_package_named_behind_the_dashes_is_the_tests_own() {
         let args = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        assert!(names_a_package(&args("-p tanada-env")));
-        assert!(names_a_package(&args("--package=tanada-env")));
+        assert!(names_a_package(&args("-p env")));
+        assert!(names_a_package(&args("--package=env")));
         assert!(!names_a_package(&args("-- -p")));
     }
 }

@@ -89,9 +89,10 @@ fn an_edge_up_the_terraces_is_refused() {
         finding.what.contains("`device` may not see `ledger`"),
         "{finding}"
     );
-    let own = "[package]\nname = \"x\"\n[lints]\nworkspace = true\n[dev-dependencies]\ntanada-hybrid = \"0\"\n";
+    let own =
+        "[package]\nname = \"x\"\n[lints]\nworkspace = true\n[dev-dependencies]\nhybrid = \"0\"\n";
     caught("order", "crates/ledger/Cargo.toml", own);
-    let renamed = "[lints]\nworkspace = true\n[target.'cfg(unix)'.dependencies]\nx = { package = \"tanada-front\" }\n";
+    let renamed = "[lints]\nworkspace = true\n[target.'cfg(unix)'.dependencies]\nx = { package = \"front\" }\n";
     caught("order", "crates/hybrid/Cargo.toml", renamed);
     let product = manifest(&["testkit"]);
     let for_tests = caught("order", "crates/store/Cargo.toml", &product);

@@ -4,7 +4,7 @@
 //! core alone (submit, advance, take) | ModelDisk without data in virtual time
 //! ```
 //!
-//! `cargo bench -p tanada-device --bench model`. Figures are CPU time of this process, least, median and
+//! `cargo bench -p device --bench model`. Figures are CPU time of this process, least, median and
 //! most of several runs; what is modelled takes no time of its own.
 
 use std::rc::Rc;

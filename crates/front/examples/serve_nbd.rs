@@ -2,8 +2,8 @@
 //! benchmarks of the protocol alone run against.
 //!
 //! ```text
-//! cargo run --release -p tanada-front --example serve_nbd -- unix:/tmp/nbd.sock memory 1GiB
-//! cargo run --release -p tanada-front --example serve_nbd -- 127.0.0.1:10809 disk.img 4GiB
+//! cargo run --release -p front --example serve_nbd -- unix:/tmp/nbd.sock memory 1GiB
+//! cargo run --release -p front --example serve_nbd -- 127.0.0.1:10809 disk.img 4GiB
 //! ```
 
 use std::error::Error;

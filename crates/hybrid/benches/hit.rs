@@ -1,7 +1,7 @@
 //! What does the hybrid disk cost beside its devices: per hit, per cached block, per write, per miss?
 //!
 //! ```text
-//! cargo bench -p tanada-hybrid --bench hit -- [--json] [--runs N] [--quick] [--only cache | models]
+//! cargo bench -p hybrid --bench hit -- [--json] [--runs N] [--quick] [--only cache | models]
 //!
 //! hit       random 4 KiB reads of a full cache; the fast device answers at once and copies nothing
 //! memory    what the map and the policy hold, and what the process grew by

@@ -831,7 +831,7 @@ fn survive_from(test: &str, first: u64, least: u64, plan: Plan) {
                 all.in_moves += survived.in_moves;
             }
             Err(why) => panic!(
-                "seed {seed}: {why}\nreplay: TANADA_SEED={seed} cargo test -p tanada-hybrid crash_run::{test}"
+                "seed {seed}: {why}\nreplay: TANADA_SEED={seed} cargo test -p hybrid crash_run::{test}"
             ),
         }
     }

@@ -1,6 +1,6 @@
 //! How fast is the ledger? Replay, commits and bytes per record, on a memory device.
 //!
-//! `cargo bench -p tanada-ledger`. Everything here is real CPU time on the machine at hand; the device is
+//! `cargo bench -p ledger`. Everything here is real CPU time on the machine at hand; the device is
 //! memory in this process, so the figures are the ledger's own cost without a medium.
 //! `TANADA_BENCH_QUICK=1` shrinks the sizes.
 

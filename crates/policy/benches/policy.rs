@@ -1,7 +1,7 @@
 //! How many requests does each policy decide in a second of one core? Measured, not modelled.
 //!
 //! ```text
-//! cargo bench -p tanada-policy --bench policy -- [--json] [--runs N] [--quick] [--policy NAME]
+//! cargo bench -p policy --bench policy -- [--json] [--runs N] [--quick] [--policy NAME]
 //! ```
 //!
 //! A Zipf(1.0) trace of 5 M requests over 1 M keys (shuffled by a hash, so neighbours in rank are no

@@ -1,7 +1,7 @@
 //! What does the store cost beside what it stands on?
 //!
 //! ```text
-//! cargo bench -p tanada-store --bench store -- [--dir DIR] [--json] [--runs N] [--quick]
+//! cargo bench -p store --bench store -- [--dir DIR] [--json] [--runs N] [--quick]
 //!
 //! large     1 MiB reads, and writes with a flush at the end: the bare file (O_DIRECT), the store on it, the store
 //!           behind its queue, and behind one that cuts all requests in pieces of 256 KiB and begins with one at a time

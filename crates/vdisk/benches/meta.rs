@@ -1,7 +1,7 @@
 //! How many transactions does each meta store do in a second?
 //!
 //! ```text
-//! cargo bench -p tanada-vdisk --bench meta -- [--seconds N] [--etcd URL,...]
+//! cargo bench -p vdisk --bench meta -- [--seconds N] [--etcd URL,...]
 //!
 //! put of 256 bytes, one after another | from 64 tasks at once, each on its own key
 //! ```

@@ -1,7 +1,7 @@
 //! What does a volume cost beside the stores it is in?
 //!
 //! ```text
-//! cargo bench -p tanada-vdisk --bench volume -- [--dir DIR] [--runs N]
+//! cargo bench -p vdisk --bench volume -- [--dir DIR] [--runs N]
 //!
 //! 1 MiB in order, 4 at once: written where nothing is, over that, read | 4 KiB anywhere, 16 at once: written, read
 //! each write durable before it is answered

@@ -85,7 +85,7 @@ fn of_manifest(dir: &str, text: &str) -> Vec<(usize, String)> {
         broken.push((0, what));
     }
     for dependency in dependencies(&manifest) {
-        let name = dependency.strip_prefix("tanada-").unwrap_or(&dependency);
+        let name = dependency.as_str();
         let Some(seen) = TERRACES.iter().position(|crate_name| *crate_name == name) else {
             continue;
         };

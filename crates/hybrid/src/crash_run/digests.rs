@@ -32,7 +32,7 @@ fn plan(seed: u64) -> Plan {
 #[test]
 fn a_seed_takes_the_steps_that_are_recorded() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/crash_run/digests.txt");
-    let command = "cargo test -p tanada-hybrid crash_run::digests";
+    let command = "cargo test -p hybrid crash_run::digests";
     recorded::compare(&file, command, |seed| {
         let runtime = env::Runtime::simulated(seed);
         let requests = Rc::new(Requests::default());

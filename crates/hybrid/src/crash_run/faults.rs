@@ -743,7 +743,7 @@ fn survive(test: &str, least: u64, plan: Plan) {
                 }
             }
             Err(why) => panic!(
-                "seed {seed}: {why}\nreplay: TANADA_SEED={seed} cargo test -p tanada-hybrid crash_run::faults::{test}"
+                "seed {seed}: {why}\nreplay: TANADA_SEED={seed} cargo test -p hybrid crash_run::faults::{test}"
             ),
         }
     }

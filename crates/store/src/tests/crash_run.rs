@@ -465,7 +465,7 @@ fn survive(test: &str, least: u64, plan: Plan) {
         match run(seed, plan) {
             Ok(survived) => cuts += survived,
             Err(why) => panic!(
-                "seed {seed}: {why}\nreplay: TANADA_SEED={seed} cargo test -p tanada-store crash_run::{test}"
+                "seed {seed}: {why}\nreplay: TANADA_SEED={seed} cargo test -p store crash_run::{test}"
             ),
         }
     }

@@ -642,7 +642,7 @@ fn promises_survive_power_cuts() {
         match env::Runtime::simulated(seed).block_on(survive(seed)) {
             Ok(more) => answers += more,
             Err(why) => panic!(
-                "seed {seed}: {why}\nreplay: TANADA_SEED={seed} cargo test -p tanada-store promises_survive"
+                "seed {seed}: {why}\nreplay: TANADA_SEED={seed} cargo test -p store promises_survive"
             ),
         }
     }
