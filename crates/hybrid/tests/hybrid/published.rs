@@ -6,7 +6,9 @@ use base::{Bytes, Nanos, Span};
 use device::fault::{Book, Injury, Rule};
 use device::model::{ModelDisk, Spec, Store};
 use device::{Device, DeviceExt, Memory, Striped, striped};
-use hybrid::{Buffer, CopyBack, Health, Hybrid, Mode, MoveEnd, MoveRecord, Mover, Settings, Tier};
+use hybrid::{
+    Buffer, CopyBack, Health, Hybrid, Mode, MoveEnd, MoveRecord, Mover, Settings, Tier, Ties,
+};
 use policy::tier::{Parameters, Region};
 
 use crate::common::{everything, get, make, noise, put, reads_as, run};
@@ -191,6 +193,37 @@ fn what_the_buffer_holds_is_read_though_the_fast_device_is_gone() {
         let held = read[4096..12_288].iter().all(|byte| *byte == 7);
         assert!(held, "it lies over the slow device's");
         disk.flush().await.expect_err("it is in memory alone");
+    });
+}
+
+#[test]
+fn a_flush_of_the_buffer_fails_once_both_devices_are_gone() {
+    run(8, async {
+        let (slow, fast) = (Memory::new("hdd0", SLOW), Memory::new("ssd0", FAST));
+        let book = Book::new(env::rng("faults"));
+        let settings = published(Buffer::Memory, CopyBack::All);
+        let ties = Ties {
+            on_abandon: Some(Rc::new(|_| Ok(()))),
+            ..Ties::default()
+        };
+        let (hdd, ssd) = (book.wrap(slow.clone()), book.wrap(fast));
+        let disk = Hybrid::create(settings, hdd, ssd, ties).await;
+        let disk = disk.expect("two blank devices");
+        slow.set_latency(Nanos::millis(500));
+        heat_until(&disk, 2, |disk| !disk.moves(0).is_empty()).await;
+        let span = Span::bytes(REGION + (1 << 20), 8192);
+        put(&disk, span, 7).await;
+        assert_eq!(disk.status().dirty_bytes, 0, "it is in memory alone");
+
+        book.add(Rule::new(Injury::Gone).device("ssd0"));
+        book.add(Rule::new(Injury::Gone).device("hdd0"));
+        for _ in 0..3 {
+            disk.flush().await.expect_err("it is in memory alone");
+            env::sleep(Nanos::secs(2)).await;
+        }
+        let status = disk.status();
+        assert_eq!(status.health, Health::PassThrough, "{}", status.why);
+        assert!(reads_as(&disk, span, 7).await, "it was acknowledged");
     });
 }
 

@@ -234,14 +234,15 @@ impl Inner {
                 errand == Errand::Sync && cache.planted(crate::cache::Mutation::IgnoredMark);
             #[cfg(not(test))]
             let skipped = false;
+            let was_running = cache.is_running();
             let answer = match skipped {
                 true => Ok(()),
                 false => self.put_home(cache, part.clone(), contents).await,
             };
             published.end_errand(&part, errand, answer.is_ok());
             match (answer, errand) {
-                // The fast device failed under it: once that has settled, the other way.
-                (Err(_), Errand::Drain) if !cache.is_running() => {}
+                // The fast device failed under it: once that has settled, the other way. There is none behind that.
+                (Err(_), Errand::Drain) if was_running && !cache.is_running() => {}
                 // There may be another part of the run.
                 (Ok(()), Errand::Drain) => {}
                 (answer, _) => return answer,
