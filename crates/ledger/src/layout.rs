@@ -1,4 +1,4 @@
-//! Every byte of a superblock and of a batch's header. `docs/formats.md` says the same in words.
+//! Every byte of a superblock and of a batch's header. `docs/formats/ledger.md` says the same in words.
 //!
 //! Always true:
 //! 1. All versions keep the magic at byte 0, the version at byte 8 and the checksum of the whole block at byte 12 of

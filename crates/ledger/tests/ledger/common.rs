@@ -146,7 +146,7 @@ pub async fn open_slots(
 }
 
 /// Where the batches of a log begin, in blocks of the log, and how many blocks each takes: read off the
-/// bytes, as `docs/formats.md` says.
+/// bytes, as `docs/formats/ledger.md` says.
 pub fn frames(log: &[u8]) -> Vec<(u64, u64, u64)> {
     let mut found = Vec::new();
     for (index, block) in log.chunks_exact(BLOCK as usize).enumerate() {

@@ -1,4 +1,4 @@
-//! The bytes on the device are those of `docs/formats.md`.
+//! The bytes on the device are those of `docs/formats/ledger.md`.
 
 use std::fmt::Write as _;
 
@@ -42,12 +42,12 @@ fn the_examples_in_the_format_document_are_what_is_written() {
             region.start.after(Bytes(2 * BLOCK)),
             Bytes(BLOCK),
         ));
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats/ledger.md");
         let document = std::fs::read_to_string(path).unwrap();
         for dump in [hexdump(&superblock, 0), hexdump(&batch, 0x2000)] {
             assert!(
                 document.contains(&dump),
-                "docs/formats.md should show:\n{dump}"
+                "docs/formats/ledger.md should show:\n{dump}"
             );
         }
     });

@@ -5,7 +5,7 @@
 //! 510 entries of 32 bytes: in a leaf two layers, above it the reference of a child; all zero: nothing
 //! ```
 //!
-//! Byte by byte in `docs/formats.md`.
+//! Byte by byte in `docs/formats/volume.md`.
 //!
 //! Always true:
 //! 1. A [`Node`] in memory is valid: whatever came from outside was checked whole when it became one.

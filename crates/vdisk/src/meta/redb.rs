@@ -38,7 +38,7 @@ use super::{
     Watch,
 };
 
-/// The version of the format; see docs/formats.md.
+/// The version of the format; see docs/formats/meta-store.md.
 const VERSION: u64 = 1;
 /// How many commands one commit may carry.
 const BATCH: usize = 256;

@@ -226,9 +226,17 @@ fn every_command_of_the_nbd_page_runs_in_order() {
 fn no_page_with_commands_is_left_out() {
     let mut found = BTreeSet::new();
     let mut pages = vec![project().join("README.md")];
-    let docs = fs::read_dir(project().join("docs")).expect("docs are there");
-    pages.extend(docs.map(|entry| entry.expect("docs can be listed").path()));
-    for page in pages.iter().filter(|page| page.is_file()) {
+    let mut folders = vec![project().join("docs")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("docs are there") {
+            let path = entry.expect("docs can be listed").path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => pages.push(path),
+            }
+        }
+    }
+    for page in &pages {
         let text = fs::read_to_string(page).unwrap_or_default();
         let is_console = |block: &Block| block.language == "console";
         if blocks(&text).iter().any(is_console) {
