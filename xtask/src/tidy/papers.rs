@@ -1,7 +1,7 @@
 //! Which part of which paper is carried out where?
 //!
 //! ```text
-//! `Source:` and `Choice:` marks in comments -> docs/papers.md
+//! `Source:` and `Choice:` marks in comments -> docs/papers/TAG.md, other.md, choices.md; docs/papers.md lists them
 //! ```
 //!
 //! A mark opens a paragraph of a comment (`Source: AST 3.2.2, figures 1-4.`) or is a heading of a doc
@@ -21,8 +21,11 @@ use regex_lite::Regex;
 use super::rust_text::{self, Line};
 use super::tree::Tree;
 
-/// Where the table lives.
+/// The page that lists the others.
 pub const TABLE: &str = "docs/papers.md";
+
+/// The folder of the others: one for each paper, one for other sources, one for choices.
+pub const PAGES: &str = "docs/papers/";
 
 /// The papers Tanada carries out: tag and subject.
 const PAPERS: [(&str, &str); 5] = [
@@ -55,20 +58,41 @@ pub struct Mark {
     pub text: String,
 }
 
-/// Writes the table.
+/// Writes the pages, and removes those that the marks no longer give.
 ///
 /// # Errors
 /// If a file cannot be read or written.
 pub fn write(tree: &Tree) -> Result<()> {
-    let path = tree.root.join(TABLE);
-    fs::create_dir_all(path.parent().expect("docs/ is in the workspace"))?;
-    fs::write(&path, table(tree)).with_context(|| format!("cannot write {}", path.display()))
+    let pages = pages(tree);
+    for stale in written(tree).filter(|file| !pages.contains_key(*file)) {
+        fs::remove_file(tree.root.join(stale)).with_context(|| format!("cannot remove {stale}"))?;
+    }
+    for (file, text) in pages {
+        let path = tree.root.join(file);
+        fs::create_dir_all(path.parent().expect("docs/ is in the workspace"))?;
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
 }
 
-/// Is the table what the marks say?
+/// Are the pages what the marks say?
 #[must_use]
 pub fn is_current(tree: &Tree) -> bool {
-    tree.text(TABLE).is_some_and(|text| text == table(tree))
+    let pages = pages(tree);
+    written(tree).all(|file| pages.contains_key(file))
+        && pages
+            .iter()
+            .all(|(file, text)| tree.text(file).as_ref() == Some(text))
+}
+
+/// Is it one of these pages?
+#[must_use]
+pub fn is_page(file: &str) -> bool {
+    file == TABLE || file.starts_with(PAGES)
+}
+
+fn written(tree: &Tree) -> impl Iterator<Item = &str> {
+    tree.with_extension("md").filter(|file| is_page(file))
 }
 
 /// Every mark of the crates' sources, in the order of files and lines.
@@ -128,20 +152,58 @@ pub fn marks_in(file: &str, text: &str) -> Vec<Mark> {
     marks
 }
 
-/// The text of `docs/papers.md` for this tree.
+/// The pages for this tree: file and text.
 #[must_use]
-pub fn table(tree: &Tree) -> String {
+pub fn pages(tree: &Tree) -> BTreeMap<String, String> {
     let marks = marks(tree);
+    let mut index = String::from(
+        "# Where each paper lives in the source\n\n\
+         Written by `cargo xtask papers` from the `Source:` and `Choice:` marks in the code; edit those.\n\n\
+         | page | has | rows |\n|---|---|---|\n",
+    );
+    let mut pages = BTreeMap::new();
+    for page in papers(&marks).into_iter().chain(others(&marks)) {
+        let _ = writeln!(
+            index,
+            "| [{}](papers/{}.md) | {} | {} |",
+            page.label,
+            page.stem,
+            page.subject,
+            page.rows.len()
+        );
+        let text = format!(
+            "# {}: {}\n\nWritten by `cargo xtask papers`; [papers.md](../papers.md) lists all such pages.\n\n\
+             | {} | {} |\n|---|---|\n{}",
+            page.label,
+            page.subject,
+            page.columns[0],
+            page.columns[1],
+            page.rows.concat()
+        );
+        pages.insert(format!("{PAGES}{}.md", page.stem), text);
+    }
+    pages.insert(TABLE.to_owned(), index);
+    pages
+}
+
+/// One page: a table of two columns.
+struct Page {
+    stem: String,
+    label: &'static str,
+    subject: &'static str,
+    columns: [&'static str; 2],
+    rows: Vec<String>,
+}
+
+/// The page of each paper that has a mark.
+fn papers(marks: &[Mark]) -> Vec<Page> {
     let mut by_paper: BTreeMap<usize, Vec<(String, &Mark)>> = BTreeMap::new();
     for mark in marks.iter().filter(|mark| mark.kind == Kind::Source) {
         for (paper, section) in sections(&mark.text) {
             by_paper.entry(paper).or_default().push((section, mark));
         }
     }
-    let mut out = String::from(
-        "# Where each paper lives in the source\n\n\
-         Written by `cargo xtask papers` from the `Source:` and `Choice:` marks in the code; edit those.\n",
-    );
+    let mut pages = Vec::new();
     for (index, (tag, subject)) in PAPERS.iter().enumerate() {
         let Some(mut rows) = by_paper.remove(&index) else {
             continue;
@@ -155,33 +217,55 @@ pub fn table(tree: &Tree) -> String {
             )
         });
         rows.dedup_by_key(|(section, mark)| (section.clone(), place(mark)));
-        let _ = write!(
-            out,
-            "\n## {tag}: {subject}\n\n| Part | Carried out in |\n|---|---|\n"
-        );
-        for (section, mark) in rows {
-            let _ = writeln!(out, "| {} | {} |", cell(&section), place(mark));
-        }
+        pages.push(Page {
+            stem: tag.to_lowercase(),
+            label: tag,
+            subject,
+            columns: ["Part", "Carried out in"],
+            rows: rows
+                .iter()
+                .map(|(section, mark)| format!("| {} | {} |\n", cell(section), place(mark)))
+                .collect(),
+        });
     }
-    if let Some(mut rows) = by_paper.remove(&PAPERS.len()) {
-        rows.sort_by_key(|(text, mark)| (mark.file.clone(), mark.item.clone(), text.clone()));
-        out.push_str("\n## Other sources\n\n| Where | Source |\n|---|---|\n");
-        for (text, mark) in rows {
-            let _ = writeln!(out, "| {} | {} |", place(mark), cell(&text));
-        }
-    }
-    let mut choices: Vec<&Mark> = marks
+    pages
+}
+
+/// The pages of other sources and of choices, if there are any.
+fn others(marks: &[Mark]) -> Vec<Page> {
+    let is_other = |mark: &&Mark| {
+        let papers = sections(&mark.text);
+        mark.kind == Kind::Source && papers.iter().all(|(paper, _)| *paper == PAPERS.len())
+    };
+    let sources = Page {
+        stem: "other".to_owned(),
+        label: "Other",
+        subject: "sources that are none of these papers",
+        columns: ["Where", "Source"],
+        rows: by_place(marks.iter().filter(is_other).collect()),
+    };
+    let choices = Page {
+        stem: "choices".to_owned(),
+        label: "Choices",
+        subject: "where the papers are silent or differ",
+        columns: ["Where", "Choice"],
+        rows: by_place(
+            marks
+                .iter()
+                .filter(|mark| mark.kind == Kind::Choice)
+                .collect(),
+        ),
+    };
+    let both = [sources, choices].into_iter();
+    both.filter(|page| !page.rows.is_empty()).collect()
+}
+
+fn by_place(mut marks: Vec<&Mark>) -> Vec<String> {
+    marks.sort_by_key(|mark| (mark.file.clone(), mark.item.clone(), mark.text.clone()));
+    marks
         .iter()
-        .filter(|mark| mark.kind == Kind::Choice)
-        .collect();
-    choices.sort_by_key(|mark| (mark.file.clone(), mark.item.clone(), mark.text.clone()));
-    if !choices.is_empty() {
-        out.push_str("\n## Choices: where the papers are silent or differ\n\n| Where | Choice |\n|---|---|\n");
-        for mark in choices {
-            let _ = writeln!(out, "| {} | {} |", place(mark), cell(&mark.text));
-        }
-    }
-    out
+        .map(|mark| format!("| {} | {} |\n", place(mark), cell(&mark.text)))
+        .collect()
 }
 
 fn opening(line: &Line) -> Option<&'static str> {
@@ -378,7 +462,7 @@ fn place(mark: &Mark) -> String {
     } else {
         format!("::{}", mark.item)
     };
-    format!("[`{}{item}`](../{})", mark.file, mark.file)
+    format!("[`{}{item}`](../../{})", mark.file, mark.file)
 }
 
 fn cell(text: &str) -> String {
