@@ -3,12 +3,13 @@
 //! ```text
 //! setup   what the tests need, installed or named       test    setup, every test, one summary
 //! tidy    the tree's own rules                          check   what continuous integration runs
-//! papers  paper section -> source, as a table           bench   figures beside peers
+//! papers  paper section -> source, as a table           bench   figures beside peers, and the page of them
 //! soak    long randomized runs
 //! ```
 
 pub mod bench;
 pub mod bench_nbd;
+pub mod bench_record;
 pub mod check;
 pub mod setup;
 pub mod shell;

@@ -43,13 +43,13 @@ enum Chore {
         #[arg(long)]
         shrink: bool,
     },
-    /// Write docs/papers.md from the `Source:` and `Choice:` marks
+    /// Write docs/papers.md and its pages from the `Source:` and `Choice:` marks
     Papers {
         /// Change nothing; exit status 1 if the table is not current
         #[arg(long)]
         check: bool,
     },
-    /// Run one benchmark, or all
+    /// Run one benchmark, or all; record them, or write docs/benchmarks.md from what was recorded
     #[command(disable_help_flag = true)]
     Bench {
         /// Which one; `--help` lists them

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use xtask::tidy::benchmarks;
 use xtask::tidy::check;
 use xtask::tidy::finding::Finding;
 use xtask::tidy::papers;
@@ -218,6 +219,52 @@ fn a_mark_missing_from_the_table_is_found() {
         (findings[0].rule, findings[0].file.as_str()),
         ("papers", papers::TABLE)
     );
+}
+
+#[test]
+fn a_page_of_a_paper_that_no_mark_gives_is_found() {
+    let findings = findings_with("docs/papers/scm.md", "# SCM\n");
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].rule, "papers");
+    let dir = clean_tree();
+    plant(dir.path(), "docs/papers/scm.md", "# SCM\n");
+    let tree = Tree::at(dir.path()).expect("the fixture can be read");
+    papers::write(&tree).expect("the pages can be written");
+    let tree = Tree::at(dir.path()).expect("the fixture can be read");
+    assert_eq!(check(&tree), [], "the page that no mark gives is removed");
+}
+
+#[test]
+fn a_page_of_benchmarks_that_is_not_what_the_records_say_is_found() {
+    let record = "{\"bench\": \"x\", \"rows\": [{\"case\": \"a\", \"method\": \"m\", \"metric\": \"rate\", \"ours\": 1}]}\n";
+    let dir = clean_tree();
+    plant(dir.path(), "benches/results/x.json", record);
+    let read = || Tree::at(dir.path()).expect("the fixture can be read");
+    let findings = check(&read());
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].rule, "benchmarks");
+    benchmarks::write(&read()).expect("the page can be written");
+    assert_eq!(check(&read()), []);
+    plant(dir.path(), "benches/results/y.json", "{}\n");
+    let findings = check(&read());
+    assert!(
+        findings[0].what.contains("y.json: has no `bench`"),
+        "{findings:?}"
+    );
+}
+
+#[test]
+fn a_page_that_is_too_long_is_found() {
+    let page = "# Note\n".to_owned() + &"a line\n".repeat(250);
+    let finding = caught("pages", "docs/note.md", &page);
+    assert!(finding.what.contains("251 lines"), "{finding}");
+    assert_eq!(findings_with("NOTE.md", &page), []);
+    let table = format!("# Note\n\n| {} |\n", "word ".repeat(50));
+    assert_eq!(findings_with("docs/note.md", &table), []);
+    let prose = format!("# Note\n\n{}\n", "word ".repeat(50));
+    let finding = caught("pages", "docs/note.md", &prose);
+    assert_eq!(finding.line, 3);
+    caught("pages", "README.md", &prose);
 }
 
 #[test]

@@ -4,14 +4,18 @@
 //! core alone (submit, advance, take) | ModelDisk without data in virtual time
 //! ```
 //!
-//! `cargo bench -p device --bench model`. Figures are CPU time of this process, least, median and
+//! `cargo bench -p device --bench model -- [--json]`. Results are CPU time of this process, least, median and
 //! most of several runs; what is modelled takes no time of its own.
+
+#[path = "../../../benches/figures.rs"]
+mod figures;
 
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Instant, Sector, Span, View};
 use device::model::{ModelDisk, Request, Spec, Store};
 use device::{Class, Device, Op, WriteFlags};
+use figures::Results;
 
 const RUNS: usize = 7;
 
@@ -21,7 +25,8 @@ fn cpu() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-fn report(what: &str, requests: u64, run: impl Fn() -> u64) {
+/// `of` is the device's model and what is asked of it, and what is asked: the core or the whole device.
+fn report(figures: &mut Results, of: (&str, &str), requests: u64, run: impl Fn() -> u64) {
     let mut rates = Vec::new();
     let mut answers = Vec::new();
     for _ in 0..RUNS {
@@ -34,12 +39,16 @@ fn report(what: &str, requests: u64, run: impl Fn() -> u64) {
         "same seed, same end"
     );
     rates.sort_by(f64::total_cmp);
-    println!(
-        "{what:<58} {:>6.2} {:>6.2} {:>6.2}",
+    let (case, method) = of;
+    figures.say(&format!(
+        "{:<58} {:>6.2} {:>6.2} {:>6.2}",
+        format!("{method}: {case}"),
         rates[0],
         rates[RUNS / 2],
         rates[RUNS - 1]
-    );
+    ));
+    let of = (case, method, "rate", "M requests per CPU second");
+    figures.add(of, &rates, "real");
 }
 
 /// A mix of 4 KiB requests, a share of them writes, at a depth; the moment of the last completion.
@@ -114,7 +123,8 @@ fn disk(spec: &Spec, size: Bytes, depth: u64, writes: f64, requests: u64) -> u64
 }
 
 fn main() {
-    println!("millions of simulated requests per CPU-second (modelled)     min median    max");
+    let mut figures = Results::new("model");
+    figures.say("millions of simulated requests per CPU-second (modelled)     min median    max");
     let requests = 1_000_000;
     let gib = Bytes::gib(24);
     for (name, writes) in [
@@ -128,21 +138,23 @@ fn main() {
     ] {
         let spec = Spec::find(name).expect("in the catalogue");
         let percent = (writes * 100.0) as u32;
-        for depth in [1, 32] {
-            let what = format!("core {name}, depth {depth}, {percent} % writes");
-            report(&what, requests, || {
+        let case = format!("{name}, {percent} % writes");
+        for (depth, method) in [(1, "core, depth 1"), (32, "core, depth 32")] {
+            report(&mut figures, (&case, method), requests, || {
                 core(&spec, gib, depth, writes, requests, false)
             });
         }
-        let what = format!("ModelDisk {name}, depth 32, {percent} % writes");
-        report(&what, requests, || disk(&spec, gib, 32, writes, requests));
+        let of = (case.as_str(), "ModelDisk, depth 32");
+        report(&mut figures, of, requests, || {
+            disk(&spec, gib, 32, writes, requests)
+        });
     }
     // Collecting garbage all the time: the whole device written once, then over and over at random.
     let spec = Spec::find("ssd-nvme-tlc").expect("in the catalogue");
     let (size, requests) = (Bytes::gib(2), 2_000_000);
-    report(
-        "core ssd-nvme-tlc, depth 32, steady random writes",
-        requests,
-        || core(&spec, size, 32, 1.0, requests, true),
-    );
+    let of = ("ssd-nvme-tlc, steady random writes", "core, depth 32");
+    report(&mut figures, of, requests, || {
+        core(&spec, size, 32, 1.0, requests, true)
+    });
+    figures.finish();
 }

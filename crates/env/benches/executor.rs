@@ -1,7 +1,14 @@
 //! How fast is the executor? Events of each kind a second, on one core; several runs each.
 //!
+//! ```text
+//! cargo bench -p env --bench executor -- [--json]
+//! ```
+//!
 //! Virtual time: sleeps, channel wake-ups, yields, spawned tasks, whole simulated round trips.
 //! Real time: messages from another thread, empty operations through the driver, direct reads of a file.
+
+#[path = "../../../benches/figures.rs"]
+mod figures;
 
 use std::hint::black_box;
 use std::io::Write;
@@ -12,6 +19,7 @@ use base::{Buf, Nanos, View};
 use env::fs::{File, Options};
 use env::net::{Address, Listener, Stream};
 use env::{Choice, RealConfig, Runtime};
+use figures::Results;
 use rustix::time::{ClockId, clock_gettime};
 
 const RUNS: usize = 7;
@@ -40,12 +48,12 @@ impl Clock {
 }
 
 /// Runs `job`, which answers how many events it made, several times.
-fn report(clock: Clock, name: &str, job: impl Fn() -> u64) {
+fn report(figures: &mut Results, clock: Clock, name: &str, job: impl Fn() -> u64) {
     let mut rates: Vec<f64> = (0..RUNS)
         .map(|_| {
             let start = clock.seconds();
             let events = black_box(job());
-            events as f64 / (clock.seconds() - start)
+            events as f64 / (clock.seconds() - start) / 1e6
         })
         .collect();
     rates.sort_by(f64::total_cmp);
@@ -53,12 +61,15 @@ fn report(clock: Clock, name: &str, job: impl Fn() -> u64) {
         Clock::Cpu | Clock::AllCpu => "M per CPU second",
         Clock::Wall => "M per second",
     };
-    println!(
+    figures.say(&format!(
         "{name:<42} {:>8.3} {:>8.3} {:>8.3}  {unit} (min median max of {RUNS})",
-        rates[0] / 1e6,
-        rates[RUNS / 2] / 1e6,
-        rates[RUNS - 1] / 1e6
-    );
+        rates[0],
+        rates[RUNS / 2],
+        rates[RUNS - 1]
+    ));
+    // The driver stands before the case; in virtual time there is none.
+    let (method, case) = name.split_once(": ").unwrap_or(("executor", name));
+    figures.add((case, method, "rate", unit), &rates, "real");
 }
 
 fn sleeps(tasks: u64, each: u64) -> u64 {
@@ -305,58 +316,91 @@ fn data_file() -> tempfile::NamedTempFile {
 }
 
 fn main() {
-    println!("virtual time, one core:");
-    report(Clock::Cpu, "timer events, 1,000 tasks", || {
-        sleeps(1_000, 2_000)
+    let mut figures = Results::new("executor");
+    figures.say("virtual time, one core:");
+    report(
+        &mut figures,
+        Clock::Cpu,
+        "timer events, 1,000 tasks",
+        || sleeps(1_000, 2_000),
+    );
+    report(&mut figures, Clock::Cpu, "timer events, 32 tasks", || {
+        sleeps(32, 60_000)
     });
-    report(Clock::Cpu, "timer events, 32 tasks", || sleeps(32, 60_000));
-    report(Clock::Cpu, "timer events, 100,000 tasks", || {
-        sleeps(100_000, 10)
+    report(
+        &mut figures,
+        Clock::Cpu,
+        "timer events, 100,000 tasks",
+        || sleeps(100_000, 10),
+    );
+    report(
+        &mut figures,
+        Clock::Cpu,
+        "timeouts that do not run out",
+        || timeouts(1_000_000),
+    );
+    report(
+        &mut figures,
+        Clock::Cpu,
+        "channel wake-ups, back and forth",
+        || ping_pong(1_000_000),
+    );
+    report(&mut figures, Clock::Cpu, "yields, 100 tasks", || {
+        yields(100, 20_000)
     });
-    report(Clock::Cpu, "timeouts that do not run out", || {
-        timeouts(1_000_000)
-    });
-    report(Clock::Cpu, "channel wake-ups, back and forth", || {
-        ping_pong(1_000_000)
-    });
-    report(Clock::Cpu, "yields, 100 tasks", || yields(100, 20_000));
-    report(Clock::Cpu, "tasks spawned and awaited", || {
-        spawns(1_000_000)
-    });
-    report(Clock::Cpu, "simulated stream round trips of 64 B", || {
-        round_trips(100_000)
-    });
-    println!("real time, this machine:");
-    report(Clock::Wall, "letters from another thread", || {
-        letters(500_000)
-    });
-    report(Clock::Wall, "letters back and forth, 2 threads", || {
-        letters_back_and_forth(20_000)
-    });
+    report(
+        &mut figures,
+        Clock::Cpu,
+        "tasks spawned and awaited",
+        || spawns(1_000_000),
+    );
+    report(
+        &mut figures,
+        Clock::Cpu,
+        "simulated stream round trips of 64 B",
+        || round_trips(100_000),
+    );
+    figures.say("real time, this machine:");
+    report(
+        &mut figures,
+        Clock::Wall,
+        "letters from another thread",
+        || letters(500_000),
+    );
+    report(
+        &mut figures,
+        Clock::Wall,
+        "letters back and forth, 2 threads",
+        || letters_back_and_forth(20_000),
+    );
     let file = data_file();
     for driver in [Choice::Auto, Choice::Always] {
         let name = real(driver).driver_name();
         let each = if name == "io_uring" { 20_000 } else { 1_000 };
         report(
+            &mut figures,
             Clock::Wall,
             &format!("{name}: empty operations, 1 at once"),
             || nops(driver, 1, each),
         );
         report(
+            &mut figures,
             Clock::Wall,
             &format!("{name}: empty operations, 32 at once"),
             || nops(driver, 32, each),
         );
         report(
+            &mut figures,
             Clock::Wall,
             &format!("{name}: 4 KiB echoes, one thread"),
             || echoes(driver, 20_000),
         );
         for (clock, tasks) in [(Clock::Wall, 1), (Clock::Wall, 32), (Clock::AllCpu, 32)] {
             let title = format!("{name}: 4 KiB direct reads, {tasks} at once");
-            report(clock, &title, || {
+            report(&mut figures, clock, &title, || {
                 reads(driver, file.path(), tasks, 8_000 / tasks)
             });
         }
     }
+    figures.finish();
 }

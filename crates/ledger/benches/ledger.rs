@@ -1,10 +1,13 @@
 //! How fast is the ledger? Replay, commits and bytes per record, on a memory device.
 //!
-//! `cargo bench -p ledger`. Everything here is real CPU time on the machine at hand; the device is
+//! `cargo bench -p ledger -- [--json]`. Everything here is real CPU time on the machine at hand; the device is
 //! memory in this process, so the figures are the ledger's own cost without a medium.
 //! `TANADA_BENCH_QUICK=1` shrinks the sizes.
 
 #![allow(clippy::disallowed_methods)] // A benchmark reads the wall clock; that is what it is for.
+
+#[path = "../../../benches/figures.rs"]
+mod figures;
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -12,6 +15,7 @@ use std::time::Instant;
 use base::{Bytes, Span};
 use device::Memory;
 use env::Runtime;
+use figures::Results;
 use ledger::{Batch, Identity, Ledger, Owner, Record};
 
 const RUNS: usize = 5;
@@ -52,14 +56,15 @@ impl Owner for Table {
 }
 
 /// Middle, least and most of the runs.
-fn line(what: &str, unit: &str, mut runs: Vec<f64>) {
+fn line(figures: &mut Results, what: &str, unit: &str, mut runs: Vec<f64>) {
     runs.sort_by(f64::total_cmp);
     let (least, most) = (runs[0], runs[runs.len() - 1]);
-    println!(
+    figures.say(&format!(
         "{what:<44} {:>12.3} {unit:<16} {least:.3} .. {most:.3} in {} runs, real",
         runs[runs.len() / 2],
         runs.len()
-    );
+    ));
+    figures.add((what, "ledger", "speed", unit), &runs, "real");
 }
 
 async fn filled(entries: u64, per_batch: u64) -> (Rc<Memory>, Span, Ledger, Table) {
@@ -83,10 +88,10 @@ async fn filled(entries: u64, per_batch: u64) -> (Rc<Memory>, Span, Ledger, Tabl
     (device, region, ledger, table)
 }
 
-fn replay(entries: u64, per_batch: u64) {
-    Runtime::simulated(1).block_on(async move {
+fn replay(figures: &mut Results, entries: u64, per_batch: u64) {
+    let (runs, per_record) = Runtime::simulated(1).block_on(async move {
         let (device, region, ledger, _table) = filled(entries, per_batch).await;
-        let figures = ledger.figures();
+        let counted = ledger.figures();
         drop(ledger);
         let mut runs = Vec::new();
         for _ in 0..RUNS {
@@ -100,26 +105,29 @@ fn replay(entries: u64, per_batch: u64) {
             .await
             .expect("the log is sound");
             runs.push(start.elapsed().as_secs_f64());
-            assert_eq!(report.records, figures.records + figures.swept);
+            assert_eq!(report.records, counted.records + counted.swept);
         }
-        let what = format!(
-            "replay {:.0} M entries, {per_batch} per batch",
-            entries as f64 / 1e6
-        );
-        line(&what, "s", runs);
-        println!(
-            "{:<44} {:>12.3} bytes",
-            "  log per record of 11 bytes, all counted",
-            figures.log_used as f64 / (figures.records + figures.swept) as f64
-        );
+        let records = counted.records + counted.swept;
+        (runs, counted.log_used as f64 / records as f64)
     });
+    let what = format!(
+        "replay {:.0} M entries, {per_batch} per batch",
+        entries as f64 / 1e6
+    );
+    line(figures, &what, "s", runs);
+    figures.say(&format!(
+        "{:<44} {per_record:>12.3} bytes",
+        "  log per record of 11 bytes, all counted"
+    ));
+    let of = (&*what, "ledger", "log per record of 11 bytes", "bytes");
+    figures.add(of, &[per_record], "real");
 }
 
-fn commits(entries: u64, count: u64, per_batch: u64, waiting: u64) {
+fn commits(figures: &mut Results, entries: u64, count: u64, per_batch: u64, waiting: u64) {
     let mut per_second = Vec::new();
     let mut last = None;
     for run in 0..RUNS {
-        let (rate, figures) = Runtime::simulated(run as u64).block_on(async move {
+        let (rate, counted) = Runtime::simulated(run as u64).block_on(async move {
             let (_device, _region, ledger, mut table) = filled(entries, 10_000).await;
             let before = ledger.figures();
             let mut rng = env::rng("bench");
@@ -152,18 +160,25 @@ fn commits(entries: u64, count: u64, per_batch: u64, waiting: u64) {
             ((count / waiting * waiting) as f64 / seconds, done)
         });
         per_second.push(rate / 1e3);
-        last = Some(figures);
+        last = Some(counted);
     }
     let what = format!("commits of {per_batch} records, {waiting} at once");
-    line(&what, "k commits/s", per_second);
-    if let Some(figures) = last {
-        println!(
-            "{:<44} {:>12.3} device writes per commit, {:.2} swept per new record, {:.1} bytes written per record",
-            "",
-            figures.device_writes as f64 / count as f64,
-            figures.swept as f64 / figures.records as f64,
-            figures.bytes_written as f64 / figures.records as f64,
-        );
+    line(figures, &what, "k commits/s", per_second);
+    if let Some(last) = last {
+        let writes = last.device_writes as f64 / count as f64;
+        let swept = last.swept as f64 / last.records as f64;
+        let bytes = last.bytes_written as f64 / last.records as f64;
+        figures.say(&format!(
+            "{:<44} {writes:>12.3} device writes per commit, {swept:.2} swept per new record, {bytes:.1} bytes written per record",
+            ""
+        ));
+        for (metric, unit, figure) in [
+            ("device writes per commit", "", writes),
+            ("swept per new record", "", swept),
+            ("written per record", "bytes", bytes),
+        ] {
+            figures.add((&what, "ledger", metric, unit), &[figure], "real");
+        }
     }
 }
 
@@ -172,10 +187,12 @@ fn main() {
     let quick = std::env::var_os("TANADA_BENCH_QUICK").is_some()
         || !std::env::args().any(|argument| argument == "--bench");
     let scale = if quick { 100 } else { 1 };
-    println!("ledger on a memory device, 11-byte values");
-    replay(10_000_000 / scale, 10_000);
-    replay(10_000_000 / scale, 100);
-    commits(1_000_000 / scale, 200_000 / scale, 1, 1);
-    commits(1_000_000 / scale, 200_000 / scale, 10, 32);
-    commits(1_000_000 / scale, 20_000 / scale, 1000, 1);
+    let mut figures = Results::new("ledger");
+    figures.say("ledger on a memory device, 11-byte values");
+    replay(&mut figures, 10_000_000 / scale, 10_000);
+    replay(&mut figures, 10_000_000 / scale, 100);
+    commits(&mut figures, 1_000_000 / scale, 200_000 / scale, 1, 1);
+    commits(&mut figures, 1_000_000 / scale, 200_000 / scale, 10, 32);
+    commits(&mut figures, 1_000_000 / scale, 20_000 / scale, 1000, 1);
+    figures.finish();
 }

@@ -10,6 +10,11 @@
 //! device goes to those who ask, in the ratio of their rates, so a reserved one may get more than it reserved.
 //!
 //! Modelled: the disk. Real: time, processes, sockets.
+//!
+//! `cargo bench -p tanada --bench reserve -- [SCHEDULER...] [--json]`.
+
+#[path = "../../../benches/figures.rs"]
+mod figures;
 
 use std::error::Error;
 use std::fs;
@@ -17,6 +22,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use figures::Results;
 use serde_json::Value;
 
 /// One request at a time, so that it is as fast as it says, whichever client asks.
@@ -75,13 +81,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         true => vec!["tags".to_owned(), "fifo".to_owned()],
         false => schedulers,
     };
-    println!("a modelled disk of 60 MB/s, clients over TCP on loopback, {COUNTED} counted");
-    println!(
-        "scheduler  client  reserved MB/s  got MB/s  got/reserved  windows kept  by device  by others"
+    let mut figures = Results::new("reserve");
+    figures.say(&format!(
+        "a modelled disk of 60 MB/s, clients over TCP on loopback, {COUNTED} counted"
+    ));
+    figures.say(
+        "scheduler  client  reserved MB/s  got MB/s  got/reserved  windows kept  by device  by others",
     );
     for scheduler in schedulers {
-        measure(&scheduler)?;
+        measure(&mut figures, &scheduler)?;
     }
+    figures.finish();
     Ok(())
 }
 
@@ -114,7 +124,7 @@ fn output(dir: &Path, arguments: &[&str]) -> Result<String, Box<dyn Error>> {
     }
 }
 
-fn measure(scheduler: &str) -> Result<(), Box<dyn Error>> {
+fn measure(figures: &mut Results, scheduler: &str) -> Result<(), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     let dir = dir.path();
     fs::write(dir.join("disk.toml"), DISK)?;
@@ -163,24 +173,31 @@ fn measure(scheduler: &str) -> Result<(), Box<dyn Error>> {
             .ok_or("no rate")?
             / 1e6;
         let count = |key: &str| session[key].as_u64().unwrap_or(0);
-        println!(
-            "{scheduler:<11}{name:<8}{rate:>13}{got:>10.1}{:>14.3}{:>14}{:>11}{:>11}",
-            got / rate as f64,
-            count("kept"),
-            count("violated_capacity"),
-            count("violated_scheduler")
-        );
+        let windows = ["kept", "violated_capacity", "violated_scheduler"].map(count);
+        let [kept, by_device, by_others] = windows;
+        figures.say(&format!(
+            "{scheduler:<11}{name:<8}{rate:>13}{got:>10.1}{:>14.3}{kept:>14}{by_device:>11}{by_others:>11}",
+            got / rate as f64
+        ));
+        let case = format!("{rate} MB/s reserved");
+        figures.add((&case, scheduler, "got", "MB/s"), &[got], "emulated");
+        let violated = (by_device + by_others) as f64;
+        let all = kept as f64 + violated;
+        let metric = "windows violated";
+        figures.add((&case, scheduler, metric, ""), &[violated], "emulated");
+        figures.add((&case, scheduler, "windows", ""), &[all], "emulated");
     }
     let others = sessions.iter().filter(|it| it["reservation"].is_null());
     let got: f64 = others
         .filter_map(|it| it["delivered_bytes_per_second"].as_f64())
         .sum();
-    println!(
-        "{scheduler:<11}{:<8}{:>13}{:>10.1}",
-        "greedy",
-        "-",
-        got / 1e6
-    );
+    let got = got / 1e6;
+    figures.say(&format!(
+        "{scheduler:<11}{:<8}{:>13}{got:>10.1}",
+        "greedy", "-"
+    ));
+    let case = "two without, together";
+    figures.add((case, scheduler, "got", "MB/s"), &[got], "emulated");
     drop(clients);
     drop(daemon);
     Ok(())

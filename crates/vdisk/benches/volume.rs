@@ -1,7 +1,7 @@
 //! What does a volume cost beside the stores it is in?
 //!
 //! ```text
-//! cargo bench -p vdisk --bench volume -- [--dir DIR] [--runs N]
+//! cargo bench -p vdisk --bench volume -- [--dir DIR] [--runs N] [--json]
 //!
 //! 1 MiB in order, 4 at once: written where nothing is, over that, read | 4 KiB anywhere, 16 at once: written, read
 //! each write durable before it is answered
@@ -18,6 +18,8 @@
 
 #[path = "../tests/beside/mod.rs"]
 mod beside;
+#[path = "../../../benches/figures.rs"]
+mod figures;
 
 use std::future::Future;
 use std::io::Write as _;
@@ -34,6 +36,7 @@ use store::qos::manager::Manager;
 use vdisk::replica::connect::{Connector, LocalConnector};
 
 use beside::{Amount, CASES, EXTENT, MIB, Rates, anywhere};
+use figures::Results;
 
 /// Of which each run makes its rates.
 const AMOUNT: Amount = Amount {
@@ -136,18 +139,24 @@ async fn of_copies(paths: &[PathBuf]) -> Vec<[[f64; 2]; 2]> {
     rates
 }
 
-fn print_copies(all: &[Vec<[[f64; 2]; 2]>]) {
+fn print_copies(figures: &mut Results, all: &[Vec<[[f64; 2]; 2]>]) {
     for (n, len) in LENGTHS.into_iter().enumerate() {
         for (which, name) in ["median", "p99"].into_iter().enumerate() {
-            let of = |through: usize| all.iter().map(|run| run[n][through][which]).collect();
+            let of = |through: usize| -> Vec<f64> {
+                all.iter().map(|run| run[n][through][which]).collect()
+            };
             let ratio = all.iter().map(|run| run[n][1][which] / run[n][0][which]);
-            println!(
-                "write {:>4} KiB x 1, three copies, {name:<6}: slowest copy {} us, volume {} us, ratio {}",
-                len >> 10,
+            let ratio: Vec<f64> = ratio.collect();
+            let case = format!("write {} KiB x 1, three copies, {name}", len >> 10);
+            figures.add((&case, "store", "time", "us"), &of(0), "real");
+            figures.add((&case, "volume", "time", "us"), &of(1), "real");
+            figures.add((&case, "ratio", "volume / store", ""), &ratio, "real");
+            figures.say(&format!(
+                "{case:<42}: slowest copy {} us, volume {} us, ratio {}",
                 spread(of(0)),
                 spread(of(1)),
-                spread(ratio.collect())
-            );
+                spread(ratio)
+            ));
         }
     }
 }
@@ -187,16 +196,22 @@ fn main() {
     let path = dir.path().join("disk");
     filled(&path, 2 * AMOUNT.mib);
     let all: Vec<[Rates; 2]> = (0..runs).map(|nth| run(&path, nth)).collect();
-    println!("a real file, {runs} runs: median (lowest to highest)");
+    let mut figures = Results::new("volume");
+    figures.say(&format!(
+        "a real file, {runs} runs: median (lowest to highest)"
+    ));
     for (n, (case, unit)) in CASES.into_iter().enumerate() {
-        let of = |which: usize| all.iter().map(|run| run[which][n]).collect();
-        let ratio = all.iter().map(|run| run[1][n] / run[0][n]).collect();
-        println!(
+        let of = |which: usize| -> Vec<f64> { all.iter().map(|run| run[which][n]).collect() };
+        let ratio: Vec<f64> = all.iter().map(|run| run[1][n] / run[0][n]).collect();
+        figures.add((case, "store", "rate", unit), &of(0), "real");
+        figures.add((case, "volume", "rate", unit), &of(1), "real");
+        figures.add((case, "ratio", "volume / store", ""), &ratio, "real");
+        figures.say(&format!(
             "{case:<20} store {} {unit}, volume {} {unit}, ratio {}",
             spread(of(0)),
             spread(of(1)),
             spread(ratio)
-        );
+        ));
     }
     let paths: Vec<PathBuf> = (1..=3)
         .map(|n| dir.path().join(format!("copy {n}")))
@@ -209,5 +224,6 @@ fn main() {
         let runtime = Runtime::real(config).expect("a runtime");
         runtime.block_on(async move { of_copies(&paths).await })
     });
-    print_copies(&copies.collect::<Vec<_>>());
+    print_copies(&mut figures, &copies.collect::<Vec<_>>());
+    figures.finish();
 }

@@ -36,7 +36,7 @@ pub fn links(tree: &Tree) -> Vec<Finding> {
 }
 
 /// The lines of a Markdown text outside of code fences, numbered from 0.
-fn prose(text: &str) -> Vec<(usize, &str)> {
+pub(super) fn prose(text: &str) -> Vec<(usize, &str)> {
     let mut fenced = false;
     let mut lines = Vec::new();
     for (i, line) in text.lines().enumerate() {

@@ -6,13 +6,14 @@
 //! ```
 //!
 //! The compiler and clippy see to the code; this sees to what they do not know: which crate may see which, how a
-//! file opens, what may not be left behind, whether the words and links still hold, whether files, functions and types
+//! file opens, what may not be left behind, whether the words and links still hold, whether pages, files, functions and types
 //! are short enough, whether imports go in circles, how commits are called.
 //!
 //! Always true: a rule reads the tree (or what `source` made of its Rust files) and nothing else; only the names of
 //! commits come from git.
 
 pub mod baseline;
+pub mod benchmarks;
 pub mod circles;
 pub mod commits;
 pub mod facts;
@@ -106,12 +107,14 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 /// Everything that breaks a rule, what could not be checked, and the baseline.
 #[must_use]
 pub fn report(tree: &Tree) -> Report {
-    let rules: [fn(&Tree) -> Vec<Finding>; 7] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 9] = [
         order::order,
         habits::heads,
         habits::outside,
         links::links,
         files::papers_current,
+        files::benchmarks_current,
+        files::pages,
         files::lock,
         files::sizes,
     ];

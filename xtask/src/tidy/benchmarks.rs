@@ -1,0 +1,590 @@
+//! The page of all recorded benchmarks.
+//!
+//! ```text
+//! benches/results/*.json -> records -> docs/benchmarks.md
+//! ```
+//!
+//! A record is one run of one benchmark: what `--json` printed (`rows`), with date, commit, machine and command
+//! (`xtask/src/bench_record.rs` writes it). Records from before there were such files say so in `note`.
+//!
+//! Always true: the same records give the same page, and `cargo xtask tidy` refuses another one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::tree::Tree;
+
+#[cfg(test)]
+#[path = "../../../benches/figures.rs"]
+mod figures;
+
+/// The page.
+pub const PAGE: &str = "docs/benchmarks.md";
+
+/// The folder of the records.
+pub const RESULTS: &str = "benches/results/";
+
+/// (name, package, what it measures); each is `benches/NAME.rs` of its package.
+pub const BENCHES: &[(&str, &str, &str)] = &[
+    (
+        "executor",
+        "env",
+        "timer and wake events per second in virtual time",
+    ),
+    (
+        "model",
+        "device",
+        "simulated requests per CPU-second of each device model",
+    ),
+    (
+        "policy",
+        "policy",
+        "requests per second of each cache policy",
+    ),
+    ("ledger", "ledger", "replaying the ledger's entries at open"),
+    (
+        "hit",
+        "hybrid",
+        "CPU per hit, memory per block, writes per write",
+    ),
+    (
+        "store",
+        "store",
+        "large and small objects beside the bare device, plain files and redb",
+    ),
+    (
+        "meta",
+        "vdisk",
+        "transactions per second of the meta stores, one client and many",
+    ),
+    (
+        "volume",
+        "vdisk",
+        "a volume of one copy beside the store it is in, and of three copies beside the slowest of the three stores",
+    ),
+    (
+        "reserve",
+        "tanada",
+        "what reserved clients get beside greedy ones, over TCP",
+    ),
+    (
+        "sim-cache",
+        "sim",
+        "requests per second of simulated caches and miss-ratio curves",
+    ),
+    (
+        "sim-run",
+        "sim",
+        "requests per CPU-second through whole simulated stacks",
+    ),
+    (
+        "trace",
+        "trace",
+        "records per second of the trace readers, beside the csv crate",
+    ),
+];
+
+/// The benchmark that has programs of its own.
+pub const NBD: &str = "nbd";
+/// What that one measures.
+pub const NBD_ABOUT: &str =
+    "the server beside nbdkit, qemu-storage-daemon and fio on the bare file";
+
+/// Characters in a line of prose.
+const LINE_CHARS: usize = 120;
+
+/// So many methods get a column each; more of them a line each.
+const COLUMNS_MAX: usize = 4;
+
+const HEAD: &str = "# Benchmarks
+
+Written by `cargo xtask bench --page` from the records in `benches/results`. `cargo xtask bench NAME --record` measures
+one benchmark, replaces its record and writes this page; `cargo xtask bench --record` measures all of them. Do that on
+an idle machine: the record holds how busy it was.
+
+A figure is the median of the runs, with the lowest and the highest in parentheses. *Real* means that the time passed on
+the machine named, *modelled* that a device model took it in virtual time, *emulated* that a device model took it in
+real time, with real programs and sockets around. No benchmark fails for being slow: a figure that falls short of its
+aim is marked `short`.
+";
+
+/// Writes the page.
+///
+/// # Errors
+/// If a record cannot be read or the page cannot be written.
+pub fn write(tree: &Tree) -> Result<()> {
+    let path = tree.root.join(PAGE);
+    fs::write(&path, page(&records(tree)?)).with_context(|| format!("cannot write {PAGE}"))
+}
+
+/// Is the page what the records say?
+///
+/// # Errors
+/// If a record cannot be read.
+pub fn is_current(tree: &Tree) -> Result<bool> {
+    let records = records(tree)?;
+    let there = tree.text(PAGE);
+    // A tree without records needs no page.
+    Ok(match records.is_empty() {
+        true => there.is_none(),
+        false => there.is_some_and(|text| text == page(&records)),
+    })
+}
+
+fn records(tree: &Tree) -> Result<Vec<Value>> {
+    let files = tree
+        .with_extension("json")
+        .filter(|file| file.starts_with(RESULTS));
+    let read = |file: &str| {
+        let text = tree.text(file).context("is no text")?;
+        let record: Value = serde_json::from_str(&text).context("is no JSON")?;
+        anyhow::ensure!(record["bench"].is_string(), "has no `bench`");
+        anyhow::ensure!(record["rows"].is_array(), "has no `rows`");
+        anyhow::Ok(record)
+    };
+    files
+        .map(|file| read(file).with_context(|| file.to_owned()))
+        .collect()
+}
+
+/// The page of these records: known benchmarks in the order of `cargo xtask bench --help`, then others by name.
+#[must_use]
+pub fn page(records: &[Value]) -> String {
+    let mut sorted: Vec<&Value> = records.iter().collect();
+    let name = |record: &Value| record["bench"].as_str().unwrap_or_default().to_owned();
+    sorted.sort_by_key(|record| (place(&name(record)), name(record)));
+    let mut out = HEAD.to_owned();
+    for record in sorted {
+        section(&mut out, record);
+    }
+    out
+}
+
+/// Where a benchmark stands in the list; others are behind all of it.
+fn place(name: &str) -> usize {
+    let known = BENCHES.iter().map(|(name, ..)| *name).chain([NBD]);
+    known
+        .into_iter()
+        .position(|known| known == name)
+        .unwrap_or(usize::MAX)
+}
+
+/// What a benchmark measures.
+fn about(name: &str) -> Option<&'static str> {
+    if name == NBD {
+        return Some(NBD_ABOUT);
+    }
+    let known = BENCHES.iter().find(|(known, ..)| *known == name)?;
+    Some(known.2)
+}
+
+fn section(out: &mut String, record: &Value) {
+    let name = record["bench"].as_str().unwrap_or_default();
+    let about = record["about"].as_str().or_else(|| about(name));
+    let _ = write!(out, "\n## {name}\n\n");
+    if let Some(about) = about {
+        let _ = writeln!(out, "{}\n", wrapped(&format!("{}.", capital(about))));
+    }
+    let figures: Vec<Figure> = record["rows"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Figure::of)
+        .collect();
+    let kinds: BTreeSet<&str> = figures.iter().map(|figure| &*figure.kind).collect();
+    let _ = writeln!(out, "{}\n", origin(record, &figures, &kinds));
+    table(out, &figures, kinds.len() > 1);
+    let verdicts: Vec<String> = record["rows"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(verdict)
+        .collect();
+    if !verdicts.is_empty() {
+        let _ = write!(out, "\nAims:\n\n{}", verdicts.concat());
+    }
+}
+
+/// Where, when and how the figures were made.
+fn origin(record: &Value, figures: &[Figure], kinds: &BTreeSet<&str>) -> String {
+    let kind = match kinds.len() {
+        1 => capital(kinds.first().copied().unwrap_or_default()),
+        _ => "Real unless marked".to_owned(),
+    };
+    let mut parts = vec![kind];
+    let runs: BTreeSet<u64> = figures.iter().filter_map(|figure| figure.runs).collect();
+    match (runs.first(), runs.last()) {
+        (Some(1), Some(1)) => parts.push("one run".to_owned()),
+        (Some(least), Some(most)) if least == most => parts.push(format!("{most} runs")),
+        (Some(least), Some(most)) => parts.push(format!("{least} to {most} runs")),
+        _ => {}
+    }
+    let date = record["date"].as_str().unwrap_or("date unknown");
+    parts.push(date.to_owned());
+    match record["commit"].as_str() {
+        Some(commit) => parts.push(format!("commit `{commit}`")),
+        None => parts.push("commit unknown".to_owned()),
+    }
+    parts.push(machine(&record["machine"]));
+    if let Some(load) = record["load"].as_str() {
+        parts.push(format!("load average before: {load}"));
+    }
+    if let Some(command) = record["command"].as_str() {
+        parts.push(format!("`{command}`"));
+    }
+    let mut text = wrapped(&format!("{}.", parts.join("; ")));
+    if let Some(note) = record["note"].as_str() {
+        let _ = write!(text, "\n\n{}", wrapped(note));
+    }
+    text
+}
+
+fn machine(machine: &Value) -> String {
+    if let Some(text) = machine.as_str() {
+        return text.to_owned();
+    }
+    let text = |key: &str| machine[key].as_str().map(str::to_owned);
+    let parts: Vec<String> = [
+        text("cpu"),
+        machine["cores"].as_u64().map(|n| format!("{n} cores")),
+        machine["memory_gib"]
+            .as_f64()
+            .map(|n| format!("{} GiB of memory", number(n))),
+        text("kernel"),
+        text("disk"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    match parts.is_empty() {
+        true => "machine unknown".to_owned(),
+        false => parts.join(", "),
+    }
+}
+
+/// One figure of one method in one case.
+struct Figure {
+    case: String,
+    method: String,
+    metric: String,
+    kind: String,
+    runs: Option<u64>,
+    text: String,
+}
+
+impl Figure {
+    /// None if the row is an aim with its verdict, or no figure at all.
+    fn of(row: &Value) -> Option<Figure> {
+        let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+        let metric = row["metric"].as_str()?.to_owned();
+        let case = [text("device"), text("case")].join(" ");
+        let kind = match row["modelled"].as_bool() {
+            Some(true) => "modelled",
+            _ => "real",
+        };
+        Some(Figure {
+            case: case.trim().to_owned(),
+            method: text("method"),
+            metric,
+            kind: row["kind"].as_str().unwrap_or(kind).to_owned(),
+            runs: row["runs"].as_u64(),
+            text: figure(row)?,
+        })
+    }
+}
+
+/// `2,763 (2,500 to 2,900) MiB/s; 0.93 (0.86 to 1.05) times the first`, with its aim.
+fn figure(row: &Value) -> Option<String> {
+    let mut text = spread(row, "ours", "low", "high")?;
+    match row["unit"].as_str() {
+        None | Some("") => {}
+        Some(unit) => text = format!("{text} {unit}"),
+    }
+    if let Some(ratio) = spread(row, "ratio", "ratio_low", "ratio_high") {
+        let _ = write!(text, "; {ratio} times the first");
+    }
+    let over = ["", "_low", "_high"].map(|end| format!("tanada_over_this{end}"));
+    if let Some(ratio) = spread(row, &over[0], &over[1], &over[2]) {
+        let _ = write!(text, "; tanada: {ratio} times");
+    }
+    if let Some(aim) = row["aim"].as_f64() {
+        let short = row["ours"].as_f64().is_some_and(|ours| ours < aim);
+        let _ = write!(
+            text,
+            "; aim {}{}",
+            number(aim),
+            if short { ": short" } else { "" }
+        );
+    }
+    if let Some(aim) = row["aim_at_most"].as_f64() {
+        let short = row["ours"].as_f64().is_some_and(|ours| ours > aim);
+        let end = if short { ": short" } else { "" };
+        let _ = write!(text, "; aim at most {}{end}", number(aim));
+    }
+    Some(text)
+}
+
+/// `- file 4k-randread-qd32: IOPS over qemu-storage-daemon 1.07 (1.01 to 1.2), at least 1.15: short`, if it is one.
+fn verdict(row: &Value) -> Option<String> {
+    let (what, word) = (row["aim"].as_str()?, row["verdict"].as_str()?);
+    let bound = row["bound"].as_f64()?;
+    let at = match row["at_most"].as_bool() {
+        Some(true) => "at most",
+        _ => "at least",
+    };
+    Some(format!(
+        "- {} {}: {what} {}, {at} {}: {word}\n",
+        row["device"].as_str().unwrap_or_default(),
+        row["case"].as_str().unwrap_or_default(),
+        spread(row, "ours", "low", "high")?,
+        number(bound)
+    ))
+}
+
+fn spread(row: &Value, middle: &str, low: &str, high: &str) -> Option<String> {
+    let middle = number(row[middle].as_f64()?);
+    match (row[low].as_f64(), row[high].as_f64()) {
+        (Some(low), Some(high)) if low < high => {
+            Some(format!("{middle} ({} to {})", number(low), number(high)))
+        }
+        _ => Some(middle),
+    }
+}
+
+fn table(out: &mut String, figures: &[Figure], mark_kind: bool) {
+    let methods = in_order(figures.iter().map(|figure| figure.method.as_str()));
+    let in_columns = methods.len() <= COLUMNS_MAX;
+    let mut lines: Vec<(&str, &str)> = Vec::new();
+    let mut cells: BTreeMap<(&str, &str), Vec<&Figure>> = BTreeMap::new();
+    for figure in figures {
+        let (case, method) = (figure.case.as_str(), figure.method.as_str());
+        let line = (case, if in_columns { "" } else { method });
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+        cells.entry((case, method)).or_default().push(figure);
+    }
+    // A figure alone in its cell needs no name.
+    let named = cells.values().any(|figures| figures.len() > 1);
+    let cell = |case: &str, method: &str| {
+        let figures = cells.get(&(case, method)).into_iter().flatten();
+        let texts: Vec<String> = figures
+            .map(|figure| {
+                let name = if named {
+                    format!("{}: ", figure.metric)
+                } else {
+                    String::new()
+                };
+                let kind = match mark_kind && figure.kind != "real" {
+                    true => format!(" ({})", figure.kind),
+                    false => String::new(),
+                };
+                format!("{name}{}{kind}", figure.text)
+            })
+            .collect();
+        texts.join("<br>").replace('|', "\\|")
+    };
+    let columns = if in_columns {
+        methods.clone()
+    } else {
+        vec!["method", "figures"]
+    };
+    let _ = writeln!(out, "| case | {} |", columns.join(" | "));
+    let _ = writeln!(out, "|---|{}", "---|".repeat(columns.len()));
+    for (case, method) in lines {
+        let cells: Vec<String> = if in_columns {
+            methods.iter().map(|method| cell(case, method)).collect()
+        } else {
+            vec![method.to_owned(), cell(case, method)]
+        };
+        let _ = writeln!(
+            out,
+            "| {} | {} |",
+            case.replace('|', "\\|"),
+            cells.join(" | ")
+        );
+    }
+}
+
+/// Each once, in the order in which they come.
+fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut known = Vec::new();
+    for name in names {
+        if !known.contains(&name) {
+            known.push(name);
+        }
+    }
+    known
+}
+
+/// At most four digits that say something, thousands set apart.
+fn number(value: f64) -> String {
+    let decimals = match value.abs() {
+        size if size >= 100.0 => 0,
+        size if size >= 10.0 => 1,
+        size if size >= 1.0 => 2,
+        _ => 3,
+    };
+    let text = format!("{value:.decimals$}");
+    let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
+    let (sign, digits) = match whole.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", whole),
+    };
+    let mut grouped = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    match part.trim_end_matches('0') {
+        "" => format!("{sign}{grouped}"),
+        part => format!("{sign}{grouped}.{part}"),
+    }
+}
+
+/// In lines as long as pages have them.
+fn wrapped(text: &str) -> String {
+    let (mut out, mut length) = (String::new(), 0);
+    // What stands in backticks stays whole.
+    let parts = text.split('`').enumerate();
+    let kept: Vec<String> = parts
+        .map(|(at, part)| match at % 2 {
+            0 => part.to_owned(),
+            _ => part.replace(' ', "\u{0}"),
+        })
+        .collect();
+    for word in kept.join("`").split_whitespace() {
+        let more = word.chars().count();
+        if length > 0 && length + 1 + more > LINE_CHARS {
+            out.push('\n');
+            length = 0;
+        } else if length > 0 {
+            out.push(' ');
+            length += 1;
+        }
+        out.push_str(word);
+        length += more;
+    }
+    out.replace('\0', " ")
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn row(case: &str, method: &str, ours: f64) -> Value {
+        json!({"case": case, "method": method, "metric": "rate", "unit": "1/s", "ours": ours,
+               "low": ours / 2.0, "high": ours * 2.0, "runs": 5, "modelled": false})
+    }
+
+    fn record(name: &str, rows: &[Value]) -> Value {
+        json!({"bench": name, "date": "2026-11-24", "commit": "abc123", "command": "cargo xtask bench x",
+               "load": "0.01 0.02 0.03", "rows": rows,
+               "machine": {"cpu": "A processor", "cores": 2, "memory_gib": 15.6, "kernel": "Linux 6.1", "disk": "a disk"}})
+    }
+
+    #[test]
+    fn few_methods_stand_in_columns_with_their_spread() {
+        let rows = [
+            row("read", "file", 1000.0),
+            row("read", "etcd", 3.5),
+            row("write", "file", 0.25),
+        ];
+        let page = page(&[record("meta", &rows)]);
+        let table = "| case | file | etcd |\n|---|---|---|\n\
+                     | read | 1,000 (500 to 2,000) 1/s | 3.5 (1.75 to 7) 1/s |\n\
+                     | write | 0.25 (0.125 to 0.5) 1/s |  |\n";
+        assert!(page.ends_with(table), "{page}");
+        let origin = "Real; 5 runs; 2026-11-24; commit `abc123`; A processor, 2 cores, 15.6 GiB of memory, Linux 6.1, \
+                      a disk; load average\nbefore: 0.01 0.02 0.03; `cargo xtask bench x`.\n\n";
+        assert!(page.contains(origin), "{page}");
+    }
+
+    #[test]
+    fn many_methods_stand_in_lines() {
+        let rows: Vec<Value> = ["a", "b", "c", "d", "e"]
+            .map(|method| row("all", method, 1.0))
+            .into();
+        let page = page(&[record("policy", &rows)]);
+        assert!(
+            page.contains("| case | method | figures |\n|---|---|---|\n| all | a |"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn sections_follow_the_list_of_benchmarks_and_others_come_last() {
+        let rows = [row("read", "file", 1.0)];
+        let records = ["zzz", "volume", "executor"].map(|name| record(name, &rows));
+        let page = page(&records);
+        let at = |name: &str| page.find(&format!("\n## {name}\n")).expect("a section");
+        assert!(at("executor") < at("volume") && at("volume") < at("zzz"));
+    }
+
+    #[test]
+    fn what_falls_short_of_its_aim_is_said() {
+        let mut rows = [row("read", "file", 1.0), row("write", "file", 1.0)];
+        rows[0]["aim"] = json!(2.0);
+        rows[1]["aim_at_most"] = json!(2.0);
+        let nbd = json!({"device": "file", "case": "4k", "aim": "IOPS over a peer", "at_most": false, "bound": 1.15,
+                         "ours": 1.1, "low": 1.0, "high": 1.2, "verdict": "short"});
+        let page = page(&[record("x", &[&rows[..], &[nbd]].concat())]);
+        assert!(page.contains("1/s; aim 2: short |"), "{page}");
+        assert!(page.contains("1/s; aim at most 2 |"), "{page}");
+        let aim = "- file 4k: IOPS over a peer 1.1 (1 to 1.2), at least 1.15: short\n";
+        assert!(page.ends_with(aim), "{page}");
+    }
+
+    #[test]
+    fn what_is_modelled_is_marked_beside_what_is_real() {
+        let mut rows = [row("read", "file", 1.0), row("read", "file", 2.0)];
+        rows[1]["metric"] = json!("time");
+        rows[1]["modelled"] = json!(true);
+        let page = page(&[record("x", &rows)]);
+        assert!(page.contains("\nReal unless marked; "), "{page}");
+        let cell = "| read | rate: 1 (0.5 to 2) 1/s<br>time: 2 (1 to 4) 1/s (modelled) |\n";
+        assert!(page.contains(cell), "{page}");
+    }
+
+    #[test]
+    fn a_record_without_a_machine_says_so() {
+        let earlier =
+            json!({"bench": "old", "note": "Recorded earlier.", "rows": [row("a", "b", 1.0)]});
+        let page = page(&[earlier]);
+        let origin =
+            "Real; 5 runs; date unknown; commit unknown; machine unknown.\n\nRecorded earlier.\n";
+        assert!(page.contains(origin), "{page}");
+    }
+
+    #[test]
+    fn rows_of_the_common_file_are_rows_of_a_record() {
+        let mut figures = figures::Results::new("x");
+        figures.say("a line");
+        let case = "a \"case\"".to_owned();
+        figures.add((&case, "m", "rate", "1/s"), &[3.0, 1.0, 2.0], "modelled");
+        let rows: Value = serde_json::from_str(&figures.json()).expect("an array");
+        let page = page(&[record("x", rows.as_array().expect("an array"))]);
+        assert!(
+            page.contains("\nModelled; 3 runs; ")
+                && page.contains("| a \"case\" | 2 (1 to 3) 1/s |"),
+            "{page}"
+        );
+        figures.finish();
+    }
+}
