@@ -1,4 +1,5 @@
-//! What every level of Tanada shares: units, buffers, checksums, ordered-by-seed maps.
+//! Basic types that all crates share: units, aligned buffers, checksums, and maps whose order is the same in each
+//! run.
 //!
 //! Nothing here knows a clock, a device or a task; everything above may use everything here.
 

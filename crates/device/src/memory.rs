@@ -1,4 +1,4 @@
-//! A device in memory: a copy, and no waiting.
+//! A device whose contents are in memory.
 //!
 //! ```text
 //! request -> chunk by chunk -> memcpy | zeroes where no chunk is -> answer at once (or after `latency`)

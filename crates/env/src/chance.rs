@@ -1,4 +1,4 @@
-//! Chance: every random number comes from the run's seed and the name of the caller.
+//! Random numbers: each stream is drawn from the run's seed and the name that its caller gives.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Clock, chance, network and tasks: simulated or real, handed to every level.
+//! The surroundings of all other crates: clock, random numbers, files, network and tasks, simulated or real.
 //!
 //! ```text
 //!            tasks, timers, channels            one thread, FIFO, no locks on the data path

@@ -1,4 +1,4 @@
-//! What can be reproduced, and in which form do the figures come?
+//! The papers' experiments by name, and the form of their results.
 //!
 //! ```text
 //! name + Options -> run -> Vec<Row>: one figure, one row, published and ours side by side

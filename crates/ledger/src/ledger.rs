@@ -1,4 +1,4 @@
-//! The ledger itself: from prepared batches to one durable write.
+//! The ledger: puts prepared batches together and makes them durable with one write.
 //!
 //! ```text
 //! prepare: batch + swept records -> queue (order is fixed here)

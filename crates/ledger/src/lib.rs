@@ -1,4 +1,4 @@
-//! A durable map on a region of a device: what must not be lost, found again after any crash.
+//! A durable map on a region of a device: every answered change is found again after any crash.
 //!
 //! ```text
 //! superblock A | superblock B | log: batch batch batch ...   (circular, 4 KiB blocks)
@@ -9,7 +9,7 @@
 //!
 //! Records are `key: u64 -> value: 0..=1024 bytes`; the latest wins. The [`Owner`] keeps the live map in
 //! memory, in whatever shape suits it; the ledger keeps only the log. [`Map`] is a ready-made owner for
-//! small maps. The bytes are described in `docs/formats.md`.
+//! small maps. The bytes are described in `docs/formats/ledger.md`.
 //!
 //! Always true:
 //! 1. What a reopened ledger shows is the state after some batch; no batch whose commit was answered is

@@ -1,4 +1,4 @@
-//! What is said of a log that was read: how much was found, and what is missing.
+//! The report on a log that was read: how much was found, and what is missing.
 //!
 //! ```text
 //! replay -> Replay { records, what could not be read behind the last batch }

@@ -1,4 +1,4 @@
-//! Pure decisions: what to keep, evict, move, serve next.
+//! Decisions without I/O and without a clock: what to cache, evict, move and serve next, and which copy to read.
 //!
 //! Nothing here knows a clock, a device, a thread or chance of its own: time and observations come in
 //! as arguments, decisions go out as values. Engines carry them out; the simulator runs this same code.

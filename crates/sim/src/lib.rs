@@ -1,4 +1,4 @@
-//! Simulation: the production policies and engines over a trace, without a single device.
+//! Simulation: runs the production policies and engines on a trace; no device is needed.
 //!
 //! ```text
 //! trace -> cache: the policies alone, no devices, no time: which requests miss at which size

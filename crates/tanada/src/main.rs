@@ -1,4 +1,4 @@
-//! `tanada`: one fast, predictable, safe store out of slow and fast storage.
+//! `tanada`: the daemon, and the command line that commands it.
 //!
 //! ```text
 //! command line -> serve:                config -> assemble -> data threads + admin API

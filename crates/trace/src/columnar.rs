@@ -1,4 +1,4 @@
-//! Parquet, which is read from its end: the trace crate knows when, a decoder that a program provides knows how.
+//! Parquet traces: files that are read from their end, by a decoder that the program provides.
 //!
 //! ```text
 //! program at its start -> provide_parquet(decoder)

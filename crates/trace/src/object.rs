@@ -1,4 +1,4 @@
-//! Where an object of a cache trace lies, which has a name but no place.
+//! Gives an address to each object of a cache trace, which has a name only.
 //!
 //! Choice: an object's number counts sectors of 512 bytes. That is what the numbers of block traces in
 //! these formats are, so neighbours stay neighbours. Of numbers too great for that, which are hashes, the

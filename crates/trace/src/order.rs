@@ -1,4 +1,4 @@
-//! Small disorder put right, great disorder refused.
+//! Puts requests in order of time if they are a little out of it, and refuses more disorder.
 //!
 //! ```text
 //! requests as the file has them -> held back while an earlier one may still come -> requests in order of time

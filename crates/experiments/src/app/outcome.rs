@@ -1,4 +1,4 @@
-//! What one run gave: kept raw as JSON, and as rows of the data set.
+//! The result of one run: kept as JSON, and turned into rows of the data set.
 //!
 //! Always true:
 //! 1. Reading what was written gives the same; an unknown version is refused.

@@ -1,4 +1,4 @@
-//! Programs of others that run beside us: started, waited for, and never left behind.
+//! Child processes of a measurement (such as a database): started, waited for, and ended with it.
 //!
 //! ```text
 //! start -> a process group of its own (Ctrl-C reaches us alone) -> end: SIGTERM, wait, SIGKILL

@@ -1,4 +1,4 @@
-//! From samples to rows: what did we measure, and what does the paper say beside it?
+//! Turns samples into rows: our figures beside the paper's.
 //!
 //! ```text
 //! samples --mean, least, most over the seeds--> rows of the main table

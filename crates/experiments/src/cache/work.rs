@@ -1,4 +1,4 @@
-//! What is done to a system, and what that took.
+//! The workloads of the cache experiment, and the time and energy that each took.
 //!
 //! ```text
 //! streams   1 GiB in 128 KiB requests; reads one ahead, writes one by one, a flush at the end

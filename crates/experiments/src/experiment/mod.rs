@@ -1,4 +1,4 @@
-//! What an experiment takes and gives, and why it has no result.
+//! The options and results of an experiment, and the errors that leave it without a result.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What came out, beside what the paper states and what must show of ours.
+//! Judges the results: beside what the paper states, and by the claims that our policy must meet.
 //!
 //! ```text
 //! values by seed -> mean with its interval -> rows

@@ -1,4 +1,4 @@
-//! What the paper states, and what must show of ours: does it?
+//! Judges the results: by what the paper states, and by the claims that our scheduler must meet.
 //!
 //! ```text
 //! rows -> by case, method, metric -> the paper's statements with ours beside them; claims: holds or fails, and by what

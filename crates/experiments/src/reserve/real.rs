@@ -1,4 +1,4 @@
-//! Some of it in real time: does come true on a clock, an executor and a file that are real what virtual time says?
+//! A part of the experiment in real time: do a real clock, executor and file give what virtual time says?
 //!
 //! ```text
 //! method@real:    clients -> sessions by capability -> Manager -> Store -> Queue -> Vertex -> a new file

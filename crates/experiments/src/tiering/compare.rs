@@ -1,4 +1,4 @@
-//! From samples to rows: what did we measure, what does the paper say beside it, and does what must show show?
+//! Turns samples into rows: our figures beside the paper's, and a verdict on each claim.
 //!
 //! ```text
 //! samples --mean, least, most over the seeds--> "measured"

@@ -1,4 +1,4 @@
-//! Figures 6 to 9 of the paper, and what it has no figure of: where it was hot and what lived on the SSD.
+//! Figures 6 to 9 of the paper, and a chart that it lacks: which regions were hot, and which were on the SSD.
 //!
 //! Source: AST figures 6 (regions up over time), 7, 8, 9 (distributions of response times).
 

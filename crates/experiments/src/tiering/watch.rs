@@ -1,5 +1,5 @@
-//! What is counted of a run beside what every simulation counts: the parts of it that have rows of their own, and
-//! what the tier did minute by minute.
+//! More counts of a run than every simulation has: its parts that have rows of their own, and what the tier did in
+//! each minute.
 //!
 //! ```text
 //! answer -> the parts of the run it was due in -> response times

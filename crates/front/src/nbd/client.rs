@@ -1,4 +1,4 @@
-//! The other side: an NBD export as a [`Device`].
+//! The NBD client: an export of another server as a [`Device`].
 //!
 //! ```text
 //! Device call -> slot (cookie) -> outgoing -> writer: one vectored send

@@ -1,4 +1,4 @@
-//! What stands in a cell of the results?
+//! The value in one cell of a sweep's table of results.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The stronger choice: the published cost on what is known of each disk *now*.
+//! Tanada's own replica policy: the published cost, computed from what is known of each disk *now*.
 //!
 //! ```text
 //! score = W                    + c_new                  + net

@@ -1,4 +1,4 @@
-//! `tanada volume give-up` and `accept`: what a person says about a cache that a start refused.
+//! `tanada volume give-up` and `accept`: an operator's decision on a cache that a start refused.
 //!
 //! ```text
 //! configuration -> hybrid -> is a daemon using it? -> list of abandoned caches, record of pairs -> what happens next

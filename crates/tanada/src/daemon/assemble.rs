@@ -1,4 +1,4 @@
-//! The whole stack, top to bottom, on one page.
+//! Builds all devices, hybrids, stores and exports of a configuration.
 //!
 //! ```text
 //! configuration -> data threads: what shares a device, hybrid or NBD address lives on one thread

@@ -1,4 +1,4 @@
-//! `tanada sim ...`: what a trace would have met, without a single device.
+//! `tanada sim ...`: simulates caches, tiers and whole stacks on a trace; no device is needed.
 
 use clap::Subcommand;
 

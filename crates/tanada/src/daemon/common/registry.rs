@@ -1,4 +1,4 @@
-//! Which caches were given up? A list that survives the machine.
+//! The list of caches that were given up, kept in a file of the data directory.
 //!
 //! When a fast device fails with nothing dirty on it, its volume goes on without it. The device's own label
 //! can then not be written any more, so that its contents must never count again is written here. One

@@ -1,4 +1,4 @@
-//! Who may use the admin API: no page on the web through a browser's back door.
+//! Who may use the admin API: requests that a web page makes a browser send are refused.
 //!
 //! A page on the web can make a browser send requests to 127.0.0.1, and a name server can make its own
 //! name point there (DNS rebinding). Such a request carries the page's name in `Host` or `Origin`, so

@@ -1,4 +1,4 @@
-//! What other threads say to a data thread, and what it answers.
+//! The commands that other threads send to a data thread, and its answers.
 //!
 //! ```text
 //! ThreadHandle -> Command -> mailbox of the data thread -> Reply

@@ -1,4 +1,4 @@
-//! What engines say of themselves, as the admin API says it; of tiers: `tier`.
+//! Converts the status of engines into the types of the admin API; `tier` does so for tiers.
 //!
 //! ```text
 //! hybrid, device, trace, sim -> types of `api`

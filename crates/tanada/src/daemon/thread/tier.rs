@@ -1,4 +1,5 @@
-//! What a tier says of itself, as the admin API says it: its choices, its figures, heat over time and the log of moves.
+//! Converts the status of a tier into the types of the admin API: settings, figures, heat over time, the log of
+//! moves.
 //!
 //! ```text
 //! hybrid::{Tier, TierStatus, Heat, MoveRecord}, moments of the data thread -> the same with seconds since 1970
