@@ -11,6 +11,9 @@
 //! memory, in whatever shape suits it; the ledger keeps only the log. [`Map`] is a ready-made owner for
 //! small maps. The bytes are described in `docs/formats/ledger.md`.
 //!
+//! An owner whose records name data beside the log, many callers of which wait for the same commit, has a [`GroupCommit`];
+//! what such commits forget becomes free by a [`Reclaim`].
+//!
 //! Always true:
 //! 1. What a reopened ledger shows is the state after some batch; no batch whose commit was answered is
 //!    missing, none is there in part, none without all before it.
@@ -21,9 +24,11 @@
 
 mod batch;
 mod error;
+mod group_commit;
 mod layout;
 mod ledger;
 mod map;
+mod reclaim;
 mod replay;
 mod report;
 mod superblocks;
@@ -31,7 +36,9 @@ mod sweep;
 
 pub use batch::{Batch, Record, VALUE_MAX};
 pub use error::LedgerError;
+pub use group_commit::{CommitCounters, CommitError, CommitSource, Cut, GroupCommit};
 pub use ledger::{Counters, Identity, Ledger, PAYLOAD_MAX, Prepared};
 pub use map::Map;
+pub use reclaim::{Epoch, Reclaim};
 pub use report::{Loss, Replay, Salvaged};
 pub use sweep::Owner;

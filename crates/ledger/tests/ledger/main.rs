@@ -5,5 +5,6 @@ mod crash;
 mod damage;
 mod forge;
 mod format;
+mod group_commit;
 mod model;
 mod promises;
