@@ -6,52 +6,52 @@
 //!                     released pages wait here        and are free again here
 //! ```
 //!
-//! One commit carries every change since the last (group commit), so a flush costs one flush of the device and one
-//! ledger write however many changes and callers it covers.
-//!
-//! ```text
-//! Running -> Failed    a flush or a commit failed: changes are refused, reads go on
-//! Running -> Closed    close
-//! ```
+//! One commit carries every change since the last ([`ledger::GroupCommit`]), so a flush costs one flush of the device and one
+//! ledger write however many changes and callers it covers. After a failed one changes are refused and reads go on.
 //!
 //! Always true:
 //! 1. A batch names only pages whose data were complete before the cut and flushed before the commit.
 //! 2. The state at the cut is the durable state plus the batch.
 //! 3. A page is used again only after the commit that forgets it.
 
-use std::cell::Cell;
 use std::rc::Rc;
 
-use base::{Instant, Nanos};
-use env::sync::Event;
+use base::Nanos;
+use ledger::{CommitError, CommitSource, Cut, Ledger, Prepared};
 
 use crate::object::error::StoreError;
 use crate::object::open::{Inner, Store};
 use crate::object::table::Table;
 
-/// Where the store stands; see the module's arrows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Condition {
-    Running,
-    Failed(String),
-    Closed,
-}
+impl CommitSource for Inner {
+    fn pending(&self) -> bool {
+        self.table.borrow().anything_touched()
+    }
 
-/// The cut and commit numbers, and the tasks that wait for them.
-#[derive(Default)]
-pub(crate) struct Commits {
-    cut: Cell<u64>,
-    done: Cell<u64>,
-    wanted: Cell<bool>,
-    under_way: Cell<bool>,
-    /// Wakes the committer.
-    pub work: Event,
-    /// Wakes the tasks that wait for a commit.
-    changed: Event,
-    first_pending: Cell<Option<Instant>>,
-    /// Data writes completed, and how many of them the device has flushed.
-    writes: Cell<u64>,
-    flushed: Cell<u64>,
+    fn cut(&self, ledger: &Ledger) -> Prepared {
+        let prepared = {
+            let mut table = self.table.change();
+            let mut batch = ledger.batch();
+            let leave = None;
+            #[cfg(test)]
+            let leave = match self.planted(crate::object::open::Mutation::LateRecord) {
+                true => Some(crate::object::record::SEGMENT),
+                false => leave,
+            };
+            table.take_touched(&mut batch, leave);
+            self.space.change().cut();
+            ledger.prepare(batch, &mut *table)
+        };
+        self.room.notify_all();
+        prepared
+    }
+
+    fn durable(&self, _cut: Cut) {
+        self.space.change().committed();
+        if self.space.borrow().is_stale(false) {
+            self.trim.work.notify_all();
+        }
+    }
 }
 
 impl Store {
@@ -65,74 +65,33 @@ impl Store {
 }
 
 impl Inner {
-    /// Refuses changes to a store that failed or was closed.
-    pub fn usable(&self) -> Result<(), StoreError> {
-        match &*self.condition.borrow() {
-            Condition::Running => Ok(()),
-            Condition::Failed(why) => Err(StoreError::Failed {
+    fn not_durable(&self, why: &CommitError) -> StoreError {
+        match why {
+            CommitError::Closed => StoreError::Closed {
                 store: self.name.clone(),
-                why: why.clone(),
-            }),
-            Condition::Closed => Err(StoreError::Closed {
-                store: self.name.clone(),
-            }),
+            },
+            why => self.failed(why.to_string()),
         }
-    }
-
-    pub fn set_condition(&self, condition: Condition) {
-        *self.condition.borrow_mut() = condition;
-        self.commits.work.notify_all();
-        self.commits.changed.notify_all();
-        self.room.notify_all();
     }
 
     /// The store takes nothing more.
-    pub fn failed(&self, why: &str) -> StoreError {
-        if *self.condition.borrow() == Condition::Running {
-            tracing::error!(store = %self.name, why, "a commit failed");
-            self.set_condition(Condition::Failed(why.to_owned()));
-        }
+    pub fn failed(&self, why: String) -> StoreError {
         StoreError::Failed {
             store: self.name.clone(),
-            why: why.to_owned(),
+            why,
         }
     }
 
-    /// Data reached the device.
-    pub fn note_write(&self) {
-        self.commits.writes.set(self.commits.writes.get() + 1);
-    }
-
-    /// The table changed: a commit is due in a while.
-    pub fn note_change(&self) {
-        if self.commits.first_pending.get().is_none() {
-            self.commits.first_pending.set(Some(env::now()));
-            self.commits.work.notify_all();
-        }
+    /// Refuses changes to a store that failed or was closed.
+    pub fn usable(&self) -> Result<(), StoreError> {
+        self.commit.usable().map_err(|why| self.not_durable(&why))
     }
 
     /// Waits until everything changed before this call is durable.
     pub async fn committed(&self) -> Result<(), StoreError> {
         self.usable()?;
-        let pending = self.table.borrow().anything_touched();
-        let number = self.commits.cut.get() + u64::from(pending);
-        loop {
-            if self.commits.done.get() >= number {
-                return Ok(());
-            }
-            self.usable()?;
-            if self.commits.cut.get() < number {
-                self.want_commit();
-            }
-            self.commits.changed.wait().await;
-        }
-    }
-
-    /// Asks for a commit soon, without waiting.
-    pub fn want_commit(&self) {
-        if !self.commits.wanted.replace(true) {
-            self.commits.work.notify_all();
-        }
+        let committed = self.commit.committed(self).await;
+        committed.map_err(|why| self.not_durable(&why))
     }
 
     /// Waits until `charge` more bytes of records fit the next commit.
@@ -144,114 +103,37 @@ impl Inner {
                 return Ok(());
             }
             self.count(|figures| figures.waits += 1);
-            self.want_commit();
+            self.commit.want();
             self.room.wait().await;
         }
     }
 
     /// The committer's task: one commit after the other, as asked or after `commit_after`.
     pub async fn commit_loop(self: Rc<Self>, commit_after: Nanos) {
-        while !self.stopped.get() {
-            if !self.commits.wanted.get() {
-                match self.commits.first_pending.get() {
-                    None => self.commits.work.wait().await,
-                    Some(since) => {
-                        let due = since + commit_after;
-                        let left = due.since(env::now());
-                        if left > Nanos(0) {
-                            let _ = env::timeout(left, self.commits.work.wait()).await;
-                        }
-                        if env::now() >= due {
-                            self.commits.wanted.set(true);
-                        }
-                    }
-                }
-                continue;
+        while self.commit.due(commit_after).await {
+            if let Err(why) = self.commit.round(&*self).await {
+                self.commit_failed(&why);
             }
-            self.commits.wanted.set(false);
-            if *self.condition.borrow() == Condition::Running {
-                self.commit_round().await;
-            } else {
-                self.commits.first_pending.set(None);
-            }
-            self.commits.changed.notify_all();
+            self.commit.wake();
             self.room.notify_all();
         }
     }
 
-    /// What came in while the store was being closed.
-    pub async fn last_commit(&self) -> Result<(), StoreError> {
-        while self.commits.under_way.get() {
-            self.commits.changed.wait().await;
-        }
-        self.commit_round().await;
-        match &*self.condition.borrow() {
-            Condition::Failed(why) => Err(StoreError::Failed {
-                store: self.name.clone(),
-                why: why.clone(),
-            }),
-            _ => Ok(()),
-        }
-    }
-
-    async fn commit_round(&self) {
-        self.commits.first_pending.set(None);
-        if !self.table.borrow().anything_touched() {
-            return;
-        }
-        self.commits.under_way.set(true);
-        let prepared = self.cut();
-        let number = self.commits.cut.get();
-        let writes = self.commits.writes.get();
+    fn commit_failed(&self, why: &CommitError) {
+        tracing::error!(store = %self.name, %why, "a commit failed");
+        self.commit.wake();
         self.room.notify_all();
-        let answer = async {
-            let must_flush = self.volatile && self.commits.flushed.get() != writes;
-            #[cfg(test)]
-            let must_flush =
-                must_flush && !self.planted(crate::object::open::Mutation::SkippedFlush);
-            if must_flush {
-                let flushed = self.device.flush().await;
-                flushed.map_err(|error| error.to_string())?;
-                self.count(|figures| figures.flushes += 1);
-            }
-            let committed = self.ledger.commit(prepared).await;
-            committed.map_err(|error| error.to_string())
-        }
-        .await;
-        self.commits.under_way.set(false);
-        match answer {
-            Ok(()) => {
-                self.commits.flushed.set(writes);
-                self.space.change().committed();
-                if self.space.borrow().is_stale(false) {
-                    self.trim.work.notify_all();
-                }
-                self.commits.done.set(number);
-                self.count(|figures| figures.commits += 1);
-            }
-            Err(why) => {
-                // Also of a store that is being closed.
-                *self.condition.borrow_mut() = Condition::Running;
-                self.failed(&why);
-            }
-        }
     }
 
-    /// Takes every change since the last cut as one batch. No await between here and `prepare`: the state in
-    /// memory at this moment is what the batch and its swept records describe.
-    fn cut(&self) -> ledger::Prepared {
-        self.commits.cut.set(self.commits.cut.get() + 1);
-        let mut table = self.table.change();
-        let mut batch = self.ledger.batch();
-        let leave = None;
-        #[cfg(test)]
-        let leave = match self.planted(crate::object::open::Mutation::LateRecord) {
-            true => Some(crate::object::record::SEGMENT),
-            false => leave,
-        };
-        table.take_touched(&mut batch, leave);
-        self.space.change().cut();
-        self.ledger.prepare(batch, &mut *table)
+    /// Takes no more changes; those that came in until now are made durable.
+    pub async fn last_commit(&self) -> Result<(), StoreError> {
+        self.commit.close();
+        self.room.notify_all();
+        let last = self.commit.last(self).await;
+        last.map_err(|why| {
+            self.commit_failed(&why);
+            self.not_durable(&why)
+        })
     }
 
     /// Nothing in memory names these pages any longer.
@@ -280,7 +162,7 @@ impl Inner {
 
     /// Takes deleted objects apart, a share with each commit.
     pub async fn reap_loop(self: Rc<Self>) {
-        while !self.stopped.get() {
+        while !self.commit.is_stopped() {
             let first = self.table.borrow().deleting.first().copied();
             let Some(id) = first else {
                 self.reap.wait().await;
@@ -289,7 +171,7 @@ impl Inner {
             if self.stage(self.superblock.stage_max() / 2).await.is_err() {
                 return;
             }
-            if self.stopped.get() {
+            if self.commit.is_stopped() {
                 return;
             }
             let released = {
@@ -297,7 +179,7 @@ impl Inner {
                 self.take_apart(&mut table, id)
             };
             self.release(&released);
-            self.note_change();
+            self.commit.note();
             env::yield_now().await;
         }
     }

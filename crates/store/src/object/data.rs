@@ -306,7 +306,7 @@ impl Inner {
         table.stamp(id, version, change.stamp, size);
         taken.used = true;
         self.release(&released);
-        self.note_change();
+        self.commit.note();
         self.count(|figures| figures.bytes_written += data.len() as u64);
         #[cfg(test)]
         self.log(crate::tests::Step::write(name, offset, data, change));
@@ -422,7 +422,7 @@ impl Inner {
         }
         // A commit that has nothing to do would only wake us up again, at the same instant.
         if space.needs_commit() {
-            self.want_commit();
+            self.commit.want();
         }
         Ok(None)
     }
@@ -469,7 +469,7 @@ impl Inner {
             figures.device_bytes_written += (put.len() * page) as u64;
         });
         let answers = join_all(writes).await;
-        self.note_write();
+        self.commit.wrote();
         for answer in answers {
             answer.map_err(|source| self.device_error("write", name, source))?;
         }
@@ -663,7 +663,7 @@ impl Inner {
         table.stamp(id, version, change.stamp, size);
         taken.used = true;
         self.release(&released);
-        self.note_change();
+        self.commit.note();
         #[cfg(test)]
         self.log(match &hole {
             Some(hole) => crate::tests::Step::punch(name, hole.clone(), change),

@@ -62,7 +62,7 @@ impl Store {
             table.create(object, version, change.stamp.unwrap_or(0), attributes);
             version
         };
-        inner.note_change();
+        inner.commit.note();
         inner.done(version, change).await
     }
 
@@ -89,7 +89,7 @@ impl Store {
             #[cfg(test)]
             inner.log(crate::tests::Step::delete(object));
         }
-        inner.note_change();
+        inner.commit.note();
         if change.fua {
             inner.committed().await?;
         }
@@ -140,7 +140,7 @@ impl Store {
             inner.log(crate::tests::Step::rename(object, to, change));
             version
         };
-        inner.note_change();
+        inner.commit.note();
         inner.done(version, change).await
     }
 
@@ -229,7 +229,7 @@ impl Store {
             table.stamp(id, version, change.stamp, size);
             version
         };
-        inner.note_change();
+        inner.commit.note();
         inner.done(version, change).await
     }
 }

@@ -5,17 +5,18 @@
 //! open   -> superblock -> ledger replayed -> everything looked at -> next epoch durable -> at work
 //! ```
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
+#[cfg(test)]
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use base::{Bytes, Nanos};
 use device::Device;
 use env::Critical;
 use env::sync::Event;
-use ledger::{Identity, Ledger, Replay};
+use ledger::{GroupCommit, Identity, Ledger, Replay};
 
 use crate::object::check::read_superblock;
-use crate::object::commit::{Commits, Condition};
 use crate::object::error::{OpenError, StoreError};
 use crate::object::finding::Finding;
 use crate::object::layout::{EPOCHS, Found, Settings, Superblock, is_blank};
@@ -73,14 +74,12 @@ pub(crate) struct Inner {
     pub name: String,
     pub device: Rc<dyn Device>,
     pub device_name: String,
-    pub volatile: bool,
     /// Pages of the longest single request to the device.
     pub io_pages: u64,
     pub superblock: Superblock,
     pub page: u64,
     /// Free pages only overwrites may take.
     pub spare: u64,
-    pub ledger: Ledger,
     // What is there.
     pub table: Critical<Table>,
     pub space: Critical<Space>,
@@ -89,9 +88,7 @@ pub(crate) struct Inner {
     pub version: Cell<u64>,
     pub next_reservation: Cell<u64>,
     // What is under way.
-    pub commits: Commits,
-    pub condition: RefCell<Condition>,
-    pub stopped: Cell<bool>,
+    pub commit: GroupCommit,
     /// Pages became free, or a commit was cut or done, or the condition changed.
     pub room: Event,
     /// An object is to be deleted.
@@ -251,21 +248,17 @@ impl Store {
         let inner = Rc::new(Inner {
             name: superblock.name.clone(),
             device_name: info.name,
-            volatile: info.volatile_cache,
             io_pages: (info.max_io.0.min(4 << 20) / page).max(1),
             page,
             spare: (pages / 256).clamp(1, 1024),
             version: Cell::new(superblock.epoch << 40),
             next_reservation: Cell::new(superblock.epoch << 24),
             superblock,
+            commit: GroupCommit::new(ledger, Rc::clone(&device)),
             device,
-            ledger,
             table: Critical::new(loaded.table),
             space: Critical::new(loaded.space),
             locks: Rc::default(),
-            commits: Commits::default(),
-            condition: RefCell::new(Condition::Running),
-            stopped: Cell::new(false),
             room: Event::default(),
             reap: Event::default(),
             trim: Trim::default(),
@@ -290,16 +283,12 @@ impl Store {
         self.inner.usable()?;
         self.inner.committed().await?;
         let inner = &self.inner;
-        inner.set_condition(Condition::Closed);
         // What came in between is made durable as well.
         inner.last_commit().await?;
         inner.stop();
         inner.trimmed().await;
-        inner
-            .ledger
-            .close()
-            .await
-            .map_err(|error| inner.failed(&error.to_string()))
+        let closed = inner.commit.ledger().close().await;
+        closed.map_err(|error| inner.failed(error.to_string()))
     }
 
     /// The store's name.
@@ -349,12 +338,17 @@ impl Store {
 
     /// What the store has done since it was opened.
     pub fn figures(&self) -> Counters {
-        self.inner.figures.get()
+        let committed = self.inner.commit.counters();
+        Counters {
+            commits: committed.commits,
+            flushes: committed.flushes,
+            ..self.inner.figures.get()
+        }
     }
 
     /// What the ledger below has done since it was opened.
     pub fn ledger_figures(&self) -> ledger::Counters {
-        self.inner.ledger.figures()
+        self.inner.commit.ledger().figures()
     }
 
     /// Memory taken by tables, near enough: about 6 bytes a page of data in a row, 200 and the name an object, one
@@ -367,8 +361,7 @@ impl Store {
 impl Inner {
     /// Ends the store's tasks.
     pub fn stop(&self) {
-        self.stopped.set(true);
-        self.commits.work.notify_all();
+        self.commit.stop();
         self.reap.notify_all();
         self.trim.work.notify_all();
         self.room.notify_all();

@@ -11,6 +11,7 @@
 use base::{Buf, Bytes, crc::crc32c};
 use device::Class;
 use env::sync::join_all;
+use ledger::{CommitError, Epoch};
 
 use crate::object::error::StoreError;
 use crate::object::open::{Inner, Store};
@@ -23,7 +24,7 @@ use crate::object::types::{AllocatedRange, Version};
 const READ_MAX: u64 = 64 << 20;
 
 /// A read of mapped pages is under way: they stay.
-pub(crate) struct Reading<'a>(&'a Inner, u64);
+pub(crate) struct Reading<'a>(&'a Inner, Epoch);
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
@@ -157,7 +158,7 @@ impl Inner {
         len: u64,
         class: Class,
     ) -> Result<Buf, StoreError> {
-        if *self.condition.borrow() == crate::object::commit::Condition::Closed {
+        if self.commit.usable() == Err(CommitError::Closed) {
             self.usable()?;
         }
         if len > READ_MAX {

@@ -81,13 +81,13 @@ impl Store {
                     });
                 }
                 if space.needs_commit() {
-                    inner.want_commit();
+                    inner.commit.want();
                 }
                 inner.room.wait()
             };
             come.await;
         };
-        inner.note_change();
+        inner.commit.note();
         inner.committed().await?;
         Ok(ReservationId(number))
     }
@@ -113,7 +113,7 @@ impl Store {
             }
             inner.room.wait().await;
         }
-        inner.note_change();
+        inner.commit.note();
         inner.room.notify_all();
         inner.committed().await
     }

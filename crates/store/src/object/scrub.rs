@@ -64,7 +64,7 @@ impl Store {
         step.rounds = cursor.rounds;
         inner.stage(40).await?;
         inner.table.change().set_cursor(cursor);
-        inner.note_change();
+        inner.commit.note();
         Ok(step)
     }
 }
@@ -140,7 +140,7 @@ impl Inner {
         if let Some(segment) = segment.filter(|segment| segment.entries[place] == Some(entry)) {
             table.set_bad(id, number, segment.bad | 1 << place);
             drop(table);
-            self.note_change();
+            self.commit.note();
         }
     }
 }

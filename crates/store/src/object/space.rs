@@ -18,9 +18,8 @@
 //!
 //! Source: PROBS 3.1 (used, reserved, free), 3.2 (allocation units); packing and the commit rule are ours.
 
-use std::collections::VecDeque;
-
 use base::Map;
+use ledger::{Epoch, Reclaim};
 
 mod stale;
 
@@ -68,14 +67,7 @@ pub(crate) struct Space {
     /// Where the search for a free unit and for a begun one goes on.
     unit_cursor: u32,
     begun_cursor: u32,
-    // Released since the last cut; released before it, waiting for that commit.
-    released: Vec<u32>,
-    committing: Vec<u32>,
-    // Committed, waiting for readers: (epoch at which they were released, pages).
-    reclaimable: VecDeque<(u64, Vec<u32>)>,
-    epoch: u64,
-    /// Readers by epoch: (epoch, how many still read).
-    readers: VecDeque<(u64, u32)>,
+    reclaim: Reclaim<u32>,
     /// What is to be discarded.
     stale: Stale,
 }
@@ -124,11 +116,7 @@ impl Space {
             kept: Map::default(),
             unit_cursor: 0,
             begun_cursor: 0,
-            released: Vec::new(),
-            committing: Vec::new(),
-            reclaimable: VecDeque::new(),
-            epoch: 0,
-            readers: VecDeque::new(),
+            reclaim: Reclaim::default(),
             stale: Stale::new(units),
         }
     }
@@ -144,10 +132,9 @@ impl Space {
     pub fn snapshot(&self) -> SpaceSnapshot {
         let sum = |part: fn(&Zone) -> u32| self.zones.iter().map(part).sum();
         debug_assert_eq!(self.free_count, sum(|zone| zone.free_pages));
-        let reclaimable: usize = self.reclaimable.iter().map(|(_, pages)| pages.len()).sum();
         SpaceSnapshot {
             free: self.free_count + self.stale.lent(),
-            waiting: (self.released.len() + self.committing.len() + reclaimable) as u32,
+            waiting: self.reclaim.waiting() as u32,
             units_free: sum(|zone| zone.free_units),
             units_begun: sum(|zone| zone.begun),
         }
@@ -342,72 +329,46 @@ impl Space {
 
     /// No record in memory names these any longer.
     pub fn release(&mut self, pages: &[u32]) {
-        self.released.extend_from_slice(pages);
+        for page in pages {
+            self.reclaim.release(*page);
+        }
     }
 
     /// A batch of changes is cut: what was released until now waits for its commit.
     pub fn cut(&mut self) {
-        self.committing.append(&mut self.released);
+        self.reclaim.cut();
     }
 
     /// The batch of the last cut is durable.
     pub fn committed(&mut self) {
-        let released = std::mem::take(&mut self.committing);
-        if !released.is_empty() {
-            // Readers of this epoch and before may still look at these pages; later ones cannot.
-            self.reclaimable.push_back((self.epoch, released));
-            self.epoch += 1;
-        }
-        self.reclaim();
+        let free = self.reclaim.durable();
+        self.set_free(free);
     }
 
     /// Will pages become free without another change?
     pub fn more_to_come(&self) -> bool {
-        let released = !self.released.is_empty()
-            || !self.committing.is_empty()
-            || !self.reclaimable.is_empty();
-        released || self.stale.lent() > 0
+        self.reclaim.waiting() > 0 || self.stale.lent() > 0
     }
 
     /// Would a commit advance any of them?
     pub fn needs_commit(&self) -> bool {
-        !self.released.is_empty()
+        self.reclaim.uncut() > 0
     }
 
     /// A read of mapped pages begins; give the answer back to [`Space::leave`].
-    pub fn enter(&mut self) -> u64 {
-        match self.readers.back_mut() {
-            Some((epoch, count)) if *epoch == self.epoch => *count += 1,
-            _ => self.readers.push_back((self.epoch, 1)),
-        }
-        self.epoch
+    pub fn enter(&mut self) -> Epoch {
+        self.reclaim.enter()
     }
 
     /// The read that entered at `epoch` is over.
-    pub fn leave(&mut self, epoch: u64) {
-        let reader = self
-            .readers
-            .iter_mut()
-            .find(|(at, _)| *at == epoch)
-            .expect("every reader that leaves has entered");
-        reader.1 -= 1;
-        while self.readers.front().is_some_and(|(_, count)| *count == 0) {
-            self.readers.pop_front();
-        }
-        self.reclaim();
+    pub fn leave(&mut self, epoch: Epoch) {
+        let free = self.reclaim.leave(epoch);
+        self.set_free(free);
     }
 
-    fn reclaim(&mut self) {
-        let oldest = self
-            .readers
-            .iter()
-            .find(|(_, count)| *count > 0)
-            .map_or(u64::MAX, |(epoch, _)| *epoch);
-        while let Some((_, released)) = self.reclaimable.pop_front_if(|(epoch, _)| *epoch < oldest)
-        {
-            for page in released {
-                self.set(page, true);
-            }
+    fn set_free(&mut self, pages: Vec<u32>) {
+        for page in pages {
+            self.set(page, true);
         }
     }
 }

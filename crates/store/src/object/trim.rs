@@ -53,7 +53,7 @@ impl Inner {
         if !self.device.info().discards {
             return;
         }
-        while !self.stopped.get() {
+        while !self.commit.is_stopped() {
             if !self.space.borrow().is_stale(false) {
                 self.trim.work.wait().await;
                 continue;
@@ -73,7 +73,7 @@ impl Inner {
     /// Waits so long, or until the store is stopped.
     async fn rest(&self, time: Nanos) {
         let due = env::now() + time;
-        while !self.stopped.get() && env::now() < due {
+        while !self.commit.is_stopped() && env::now() < due {
             let left = due.since(env::now());
             let _ = env::timeout(left, self.trim.work.wait()).await;
         }
@@ -82,7 +82,7 @@ impl Inner {
     /// Discards what is ripe, with pauses for the requests of clients: each as long as the discard before it took.
     async fn trim_all(&self) {
         let most = (LENGTH_MAX.0 / self.superblock.unit.0).max(1) as u32;
-        while !self.stopped.get() {
+        while !self.commit.is_stopped() {
             let keep = self.table.borrow().promised + self.spare;
             let lent = self.space.change().lend(keep, most);
             let Some(run) = lent else { return };

@@ -408,6 +408,7 @@ fn run_on(runtime: &env::Runtime, plan: Plan, requests: &Rc<Requests>) -> Result
                 Some(Ok(store)) => {
                     journal.clear();
                     store.inner.planted.set(plan.mutation);
+                    disk.lie_about_flush(plan.mutation == Some(Mutation::SkippedFlush));
                     store.inner.trim.after.set(Nanos(200_000));
                     let mut users = Vec::new();
                     for number in 0..CLIENTS {
@@ -428,6 +429,7 @@ fn run_on(runtime: &env::Runtime, plan: Plan, requests: &Rc<Requests>) -> Result
             cuts += 1;
             supply = PowerSupply::new();
             disk = disk.restart_on(&supply, env::rng("restart"));
+            disk.lie_about_flush(false);
             if rng.chance(0.05) {
                 let report = check(disk.clone(), true)
                     .await
