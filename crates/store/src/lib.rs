@@ -13,8 +13,9 @@
 //!
 //! - `layout` the superblocks; `record`, `segment` what lies in the ledger.
 //! - `table` the objects in memory; `space` pages, units and zones; `locks` which task changes what.
-//! - [`Store`]: `open` from a device to a store; `names` objects as wholes; `data` and `read` their bytes; `commit` what
-//!   makes it durable; `reserve` promised room; `scrub` and `check` whether all is well.
+//! - [`Store`]: `open` from a device to its `parts`; over them, one job each: `names` objects as wholes; `write`, `truncate` and
+//!   `read` their bytes; `commit` what makes it durable; `reserve` promised room; `scrub` and `check` whether all is well;
+//!   `reap` and `trim` what comes after a deletion.
 //! - [`queue`](qos::queue) in front of a device: which requests wait, and which is next.
 //! - [`fence`](qos::fence): a replaced writer changes and sees nothing any more; `load_report`: how long the queue is, for those who
 //!   choose between copies.
@@ -66,9 +67,9 @@ pub use crate::object::damage::Damage;
 pub use crate::object::error::{OpenError, StoreError};
 pub use crate::object::finding::{BadBlock, Finding};
 pub use crate::object::layout::Settings;
-pub use crate::object::open::Store;
 pub use crate::object::reserve::Reservation;
 pub use crate::object::scrub::ScrubStep;
+pub use crate::object::store::Store;
 pub use crate::object::trim::KeepsBlocks;
 pub use crate::object::types::{
     ATTRIBUTES_MAX, AllocatedRange, Change, Condition, Counters, Listing, NAME_MAX, ReservationId,

@@ -20,10 +20,12 @@ use base::Nanos;
 use ledger::{CommitError, CommitSource, Cut, Ledger, Prepared};
 
 use crate::object::error::StoreError;
-use crate::object::open::{Inner, Store};
-use crate::object::table::Table;
+use crate::object::parts::Parts;
 
-impl CommitSource for Inner {
+/// Changes that no client flushes are committed after this long.
+const COMMIT_AFTER: Nanos = Nanos::secs(1);
+
+impl CommitSource for Parts {
     fn pending(&self) -> bool {
         self.table.borrow().anything_touched()
     }
@@ -32,13 +34,7 @@ impl CommitSource for Inner {
         let prepared = {
             let mut table = self.table.change();
             let mut batch = ledger.batch();
-            let leave = None;
-            #[cfg(test)]
-            let leave = match self.planted(crate::object::open::Mutation::LateRecord) {
-                true => Some(crate::object::record::SEGMENT),
-                false => leave,
-            };
-            table.take_touched(&mut batch, leave);
+            table.take_touched(&mut batch);
             self.space.change().cut();
             ledger.prepare(batch, &mut *table)
         };
@@ -54,150 +50,36 @@ impl CommitSource for Inner {
     }
 }
 
-impl Store {
-    /// Makes every change completed before this call durable.
-    ///
-    /// # Errors
-    /// [`StoreError::Failed`] if that is impossible, now and from now on; [`StoreError::Closed`].
-    pub async fn flush(&self) -> Result<(), StoreError> {
-        self.inner.committed().await
-    }
-}
+/// Makes the commits.
+pub(crate) struct Committer(pub Rc<Parts>);
 
-impl Inner {
-    fn not_durable(&self, why: &CommitError) -> StoreError {
-        match why {
-            CommitError::Closed => StoreError::Closed {
-                store: self.name.clone(),
-            },
-            why => self.failed(why.to_string()),
-        }
-    }
-
-    /// The store takes nothing more.
-    pub fn failed(&self, why: String) -> StoreError {
-        StoreError::Failed {
-            store: self.name.clone(),
-            why,
-        }
-    }
-
-    /// Refuses changes to a store that failed or was closed.
-    pub fn usable(&self) -> Result<(), StoreError> {
-        self.commit.usable().map_err(|why| self.not_durable(&why))
-    }
-
-    /// Waits until everything changed before this call is durable.
-    pub async fn committed(&self) -> Result<(), StoreError> {
-        self.usable()?;
-        let committed = self.commit.committed(self).await;
-        committed.map_err(|why| self.not_durable(&why))
-    }
-
-    /// Waits until `charge` more bytes of records fit the next commit.
-    pub async fn stage(&self, charge: u64) -> Result<(), StoreError> {
-        loop {
-            self.usable()?;
-            let staged = self.table.borrow().staged();
-            if staged == 0 || staged + charge <= self.superblock.stage_max() {
-                return Ok(());
+impl Committer {
+    /// The task: one commit of `source` after the other, as asked for or after a while.
+    pub async fn run(self, source: Rc<dyn CommitSource>) {
+        let commit = &self.0.commit;
+        while commit.due(COMMIT_AFTER).await {
+            if let Err(why) = commit.round(&*source).await {
+                self.failed(&why);
             }
-            self.count(|figures| figures.waits += 1);
-            self.commit.want();
-            self.room.wait().await;
+            commit.wake();
+            self.0.room.notify_all();
         }
-    }
-
-    /// The committer's task: one commit after the other, as asked or after `commit_after`.
-    pub async fn commit_loop(self: Rc<Self>, commit_after: Nanos) {
-        while self.commit.due(commit_after).await {
-            if let Err(why) = self.commit.round(&*self).await {
-                self.commit_failed(&why);
-            }
-            self.commit.wake();
-            self.room.notify_all();
-        }
-    }
-
-    fn commit_failed(&self, why: &CommitError) {
-        tracing::error!(store = %self.name, %why, "a commit failed");
-        self.commit.wake();
-        self.room.notify_all();
     }
 
     /// Takes no more changes; those that came in until now are made durable.
-    pub async fn last_commit(&self) -> Result<(), StoreError> {
-        self.commit.close();
-        self.room.notify_all();
-        let last = self.commit.last(self).await;
+    pub async fn last(&self) -> Result<(), StoreError> {
+        self.0.commit.close();
+        self.0.room.notify_all();
+        let last = self.0.commit.last(&*self.0).await;
         last.map_err(|why| {
-            self.commit_failed(&why);
-            self.not_durable(&why)
+            self.failed(&why);
+            self.0.not_durable(&why)
         })
     }
 
-    /// Nothing in memory names these pages any longer.
-    pub fn release(&self, pages: &[u32]) {
-        let mut space = self.space.change();
-        #[cfg(test)]
-        if self.planted(crate::object::open::Mutation::EarlyFree) {
-            for page in pages {
-                let run = crate::object::space::Run {
-                    first: *page,
-                    count: 1,
-                };
-                space.give_back(run);
-            }
-            return;
-        }
-        #[cfg(test)]
-        if self.planted(crate::object::open::Mutation::EarlyTrim) {
-            for page in pages {
-                let discard = (Rc::clone(&self.device), self.superblock.span(*page, 1));
-                env::spawn(async move { discard.0.discard(discard.1).await });
-            }
-        }
-        space.release(pages);
-    }
-
-    /// Takes deleted objects apart, a share with each commit.
-    pub async fn reap_loop(self: Rc<Self>) {
-        while !self.commit.is_stopped() {
-            let first = self.table.borrow().deleting.first().copied();
-            let Some(id) = first else {
-                self.reap.wait().await;
-                continue;
-            };
-            if self.stage(self.superblock.stage_max() / 2).await.is_err() {
-                return;
-            }
-            if self.commit.is_stopped() {
-                return;
-            }
-            let released = {
-                let mut table = self.table.change();
-                self.take_apart(&mut table, id)
-            };
-            self.release(&released);
-            self.commit.note();
-            env::yield_now().await;
-        }
-    }
-
-    /// Drops a share of the segments of an object under deletion, and the object with the last of them.
-    pub fn take_apart(&self, table: &mut Table, id: u32) -> Vec<u32> {
-        let released = table.drop_segments(id, 0, self.segments_at_once());
-        if table
-            .get(id)
-            .is_some_and(|object| object.segments.is_empty())
-        {
-            table.bury(id);
-        }
-        released
-    }
-
-    /// How many segments one step may empty or drop: 32 bytes each, half of a commit.
-    pub fn segments_at_once(&self) -> usize {
-        (self.superblock.stage_max() / 64).min(4096) as usize
+    fn failed(&self, why: &CommitError) {
+        tracing::error!(store = %self.0.disk.name, %why, "a commit failed");
+        self.0.commit.wake();
+        self.0.room.notify_all();
     }
 }

@@ -13,8 +13,8 @@ use std::ops::Bound;
 use base::Bytes;
 
 use crate::object::finding::BadBlock;
-use crate::object::open::{Inner, Store};
-use crate::object::table::PAGES;
+use crate::object::parts::Parts;
+use crate::object::segment::PAGES;
 
 /// Bytes of an object that cannot be read as they were written.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,15 +34,25 @@ impl Damage {
     }
 }
 
-impl Store {
-    /// Every page known to be bad, by object: found by scrubs and reads, and not written since.
-    pub fn bad_blocks(&self) -> Vec<BadBlock> {
+/// A bad page of an object that can be named.
+struct Bad<'a> {
+    object: &'a str,
+    offset: u64,
+    /// Of the store.
+    place: u32,
+}
+
+/// Lists known damage; see [`crate::Store::bad_blocks`].
+pub(crate) struct BadPages<'a>(pub &'a Parts);
+
+impl BadPages<'_> {
+    pub fn all(&self) -> Vec<BadBlock> {
         let mut all = Vec::new();
-        self.inner.each_bad("", "", 0, |bad| {
+        self.each("", "", 0, |bad| {
             all.push(BadBlock {
                 object: bad.object.to_owned(),
                 offset: bad.offset,
-                len: Bytes(self.inner.page),
+                len: Bytes(self.0.disk.page),
                 page: bad.place,
                 why: "it was found to differ from its checksum".to_owned(),
             });
@@ -51,9 +61,8 @@ impl Store {
         all
     }
 
-    /// Damaged stretches of objects whose names begin with `prefix`, from byte `offset` of `object` on in the order of names:
-    /// at most `most`, and whether there are more.
-    pub fn damage(
+    /// At most `most` stretches, and whether there are more.
+    pub fn stretches(
         &self,
         prefix: &str,
         object: &str,
@@ -61,8 +70,8 @@ impl Store {
         most: usize,
     ) -> (Vec<Damage>, bool) {
         let (mut all, mut more): (Vec<Damage>, bool) = (Vec::new(), false);
-        let page = self.inner.page;
-        self.inner.each_bad(prefix, object, offset, |bad| {
+        let page = self.0.disk.page;
+        self.each(prefix, object, offset, |bad| {
             if let Some(last) = all.last_mut().filter(|last| last.meets(&bad)) {
                 last.len += page;
                 return true;
@@ -80,33 +89,23 @@ impl Store {
         });
         (all, more)
     }
-}
 
-/// A bad page of an object that can be named.
-struct Bad<'a> {
-    object: &'a str,
-    offset: u64,
-    /// Of the store.
-    place: u32,
-}
-
-impl Inner {
     /// Visits bad pages of objects whose names begin so, from byte `offset` of `object` on, in the order of names and bytes, until
     /// `visit` has enough. It costs as much as is visited: an answer that tells a part does not look at the rest.
-    fn each_bad(
+    fn each(
         &self,
         prefix: &str,
         object: &str,
         offset: u64,
         mut visit: impl FnMut(Bad<'_>) -> bool,
     ) {
-        let table = self.table.borrow();
+        let (table, page) = (self.0.table.borrow(), self.0.disk.page);
         let from = prefix.max(object);
         let names = &table.damaged.names;
         let names = names.range::<str, _>((Bound::Included(from), Bound::Unbounded));
         for (name, id) in names.take_while(|(name, _)| name.starts_with(prefix)) {
             let least = if **name == *object { offset } else { 0 };
-            let first = u32::try_from(least / (PAGES * self.page)).unwrap_or(u32::MAX);
+            let first = u32::try_from(least / (PAGES * page)).unwrap_or(u32::MAX);
             let object = table.get(*id).expect("a damaged name has an object");
             for number in table.damaged.of(*id, first) {
                 let segment = object
@@ -116,7 +115,7 @@ impl Inner {
                     let Some(entry) = entry.filter(|_| segment.bad >> at & 1 == 1) else {
                         continue;
                     };
-                    let offset = (u64::from(number) * PAGES + at as u64) * self.page;
+                    let offset = (u64::from(number) * PAGES + at as u64) * page;
                     let bad = Bad {
                         object: name,
                         offset,

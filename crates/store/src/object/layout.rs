@@ -14,6 +14,7 @@
 //!
 //! Source: PROBS 3.2 (the allocation unit, 1 MB); the rest is ours.
 
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Sector, Span, crc::crc32c};
@@ -32,6 +33,9 @@ const LEDGER_START: u64 = 2 * BLOCK;
 const LEDGER_LEN_MIN: u64 = 66 * BLOCK;
 /// Epochs are the upper 24 bits of a generation.
 pub(crate) const EPOCHS: u64 = 1 << 24;
+/// How long a unit and a page may be, in bytes.
+const UNITS: RangeInclusive<u64> = 64 << 10..=16 << 20;
+const PAGES: RangeInclusive<u64> = 4 << 10..=64 << 10;
 /// The longest name of a store in bytes.
 const NAME_MAX: usize = 64;
 
@@ -69,6 +73,46 @@ impl Default for Settings {
             ledger: None,
             force: false,
         }
+    }
+}
+
+impl Settings {
+    /// Do they make a store?
+    fn check(&self) -> Result<(), String> {
+        let (unit, page, zone) = (self.unit.0, self.page.0, self.zone.0);
+        if !unit.is_power_of_two() || !UNITS.contains(&unit) {
+            return Err(format!(
+                "a unit of {} is no power of two from 64 KiB to 16 MiB",
+                self.unit
+            ));
+        }
+        if !page.is_power_of_two() || !PAGES.contains(&page) {
+            return Err(format!(
+                "a page of {} is no power of two from 4 KiB to 64 KiB",
+                self.page
+            ));
+        }
+        if zone == 0 || !zone.is_multiple_of(unit) {
+            return Err(format!(
+                "a zone of {} is not in whole units of {}",
+                self.zone, self.unit
+            ));
+        }
+        if self.name.is_empty() || self.name.len() > NAME_MAX {
+            return Err(format!("a name has 1 to {NAME_MAX} bytes"));
+        }
+        Ok(())
+    }
+
+    /// Bytes of the ledger for so many units.
+    fn ledger_len(&self, units: u64) -> u64 {
+        let len = match self.ledger {
+            Some(len) => len.0,
+            // Live records in the worst order, 11 bytes a page, and a 16th as many objects of 160 bytes each;
+            // the log is two and a half times as long.
+            None => units * (self.unit.0 / self.page.0) * 21 * 5 / 2,
+        };
+        len.next_multiple_of(BLOCK).max(LEDGER_LEN_MIN)
     }
 }
 
@@ -120,37 +164,9 @@ pub(crate) enum Found {
 impl Superblock {
     /// Lays out a device of `size` bytes, or says why it cannot be.
     pub fn layout(size: Bytes, settings: &Settings, uuid: u128) -> Result<Superblock, String> {
-        let (unit, page, zone) = (settings.unit.0, settings.page.0, settings.zone.0);
-        if !unit.is_power_of_two() || !(64 << 10..=16 << 20).contains(&unit) {
-            return Err(format!(
-                "a unit of {} is no power of two from 64 KiB to 16 MiB",
-                settings.unit
-            ));
-        }
-        if !page.is_power_of_two() || !(4 << 10..=64 << 10).contains(&page) {
-            return Err(format!(
-                "a page of {} is no power of two from 4 KiB to 64 KiB",
-                settings.page
-            ));
-        }
-        if zone == 0 || !zone.is_multiple_of(unit) {
-            return Err(format!(
-                "a zone of {} is not in whole units of {}",
-                settings.zone, settings.unit
-            ));
-        }
-        if settings.name.is_empty() || settings.name.len() > NAME_MAX {
-            return Err(format!("a name has 1 to {NAME_MAX} bytes"));
-        }
-        let ledger_len = |units: u64| match settings.ledger {
-            Some(len) => len.0.next_multiple_of(BLOCK).max(LEDGER_LEN_MIN),
-            // Live records in the worst order, 11 bytes a page, and a 16th as many objects of 160 bytes each;
-            // the log is two and a half times as long.
-            None => (units * (unit / page) * 21 * 5 / 2)
-                .next_multiple_of(BLOCK)
-                .max(LEDGER_LEN_MIN),
-        };
-        let start = |units: u64| (LEDGER_START + ledger_len(units)).next_multiple_of(unit);
+        settings.check()?;
+        let (unit, page) = (settings.unit.0, settings.page.0);
+        let start = |units: u64| (LEDGER_START + settings.ledger_len(units)).next_multiple_of(unit);
         let fits = |units: u64| start(units) + units * unit <= size.0;
         // The biggest number of units that fits, by bisection: the ledger grows with them.
         let (mut low, mut high) = (0, size.0 / unit);
@@ -180,7 +196,7 @@ impl Superblock {
             unit: settings.unit,
             page: settings.page,
             zone: settings.zone,
-            ledger: Span::bytes(LEDGER_START, ledger_len(low)),
+            ledger: Span::bytes(LEDGER_START, settings.ledger_len(low)),
             start: start(low),
             units: low,
         })
@@ -291,35 +307,37 @@ impl Superblock {
             units: raw.units.get(),
         };
         // A checksum says that we wrote it, not that it fits the device it was found on.
-        let (unit, page) = (found.unit.0, found.page.0);
-        let ledger_end = raw.ledger_start.get().checked_add(raw.ledger_len.get());
-        let end = found
-            .units
-            .checked_mul(unit)
-            .and_then(|len| len.checked_add(found.start));
-        let sound = unit.is_power_of_two()
-            && (64 << 10..=16 << 20).contains(&unit)
-            && page.is_power_of_two()
-            && (4 << 10..=64 << 10).contains(&page)
-            && found.zone.0 >= unit
-            && found.zone.0.is_multiple_of(unit)
-            && found.units > 0
-            && found.start.is_multiple_of(unit)
-            && raw.ledger_start.get() >= LEDGER_START
-            && raw.ledger_start.get().is_multiple_of(BLOCK)
-            && raw.ledger_len.get() >= LEDGER_LEN_MIN
-            && raw.ledger_len.get().is_multiple_of(BLOCK)
-            && ledger_end.is_some_and(|end| end <= found.start)
-            && found.epoch < EPOCHS
-            && found.sequence < 1 << 48;
-        if !sound {
+        if !found.is_sound(raw.ledger_start.get(), raw.ledger_len.get()) {
             return Found::Bad("has values no store writes");
         }
+        let (unit, page) = (found.unit.0, found.page.0);
+        let end = found.units.checked_mul(unit);
+        let end = end.and_then(|len| len.checked_add(found.start));
         if end.is_none_or(|end| end > size.0) || found.units * (unit / page) >= u64::from(u32::MAX)
         {
             return Found::Bad("tells of a larger device");
         }
         Found::Whole(found)
+    }
+
+    /// Could a store have written these values, with a ledger of `len` bytes from byte `start` on?
+    fn is_sound(&self, start: u64, len: u64) -> bool {
+        let (unit, page) = (self.unit.0, self.page.0);
+        unit.is_power_of_two()
+            && UNITS.contains(&unit)
+            && page.is_power_of_two()
+            && PAGES.contains(&page)
+            && self.zone.0 >= unit
+            && self.zone.0.is_multiple_of(unit)
+            && self.units > 0
+            && self.start.is_multiple_of(unit)
+            && start >= LEDGER_START
+            && start.is_multiple_of(BLOCK)
+            && len >= LEDGER_LEN_MIN
+            && len.is_multiple_of(BLOCK)
+            && start.checked_add(len).is_some_and(|end| end <= self.start)
+            && self.epoch < EPOCHS
+            && self.sequence < 1 << 48
     }
 
     /// Both superblocks of `device`, as found.

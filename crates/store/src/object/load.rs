@@ -15,10 +15,11 @@ use zerocopy::FromBytes;
 
 use crate::object::finding::Finding;
 use crate::object::layout::Superblock;
-use crate::object::record::{self, FLAG_DELETING, KINDS, RawCursor, RawObject};
-use crate::object::segment::Segment;
+use crate::object::objects::Object;
+use crate::object::record::{self, Cursor, FLAG_DELETING, KINDS, RawCursor, RawObject};
+use crate::object::segment::{PAGES, Segment};
 use crate::object::space::Space;
-use crate::object::table::{Cursor, Object, PAGES, Table};
+use crate::object::table::Table;
 use crate::object::types::{ATTRIBUTES_MAX, NAME_MAX};
 
 /// Findings beyond this many are counted, not kept.
@@ -77,18 +78,41 @@ impl Records {
 
     /// Puts everything together.
     pub fn load(mut self, superblock: &Superblock) -> Loaded {
-        let mut table = Table::default();
         let zone_units = superblock.zone.0 / superblock.unit.0;
-        let mut space = Space::new(superblock.units, superblock.unit_pages(), zone_units);
-        let mut version = 0;
+        let mut loaded = Loaded {
+            table: Table::default(),
+            space: Space::new(superblock.units, superblock.unit_pages(), zone_units),
+            version: 0,
+            findings: Vec::new(),
+            findings_count: 0,
+        };
+        self.objects(superblock, &mut loaded);
+        for kind in [record::NAME, record::ATTRIBUTES, record::SEGMENT] {
+            for number in self.take(kind).into_keys() {
+                self.bad(kind, number, "belongs to no object");
+            }
+        }
+        self.reservations(&mut loaded);
+        let cursor = self.cursor();
+        loaded.table.adopt_cursor(cursor);
+        loaded.findings = self.findings;
+        loaded.findings_count = self.findings_count;
+        loaded
+    }
+
+    fn take(&mut self, kind: u64) -> BTreeMap<u64, Box<[u8]>> {
+        std::mem::take(&mut self.kinds[kind as usize])
+    }
+
+    fn objects(&mut self, superblock: &Superblock, loaded: &mut Loaded) {
         let mut names: BTreeMap<Rc<str>, u32> = BTreeMap::new();
         // A page's owner is looked for only where two claim it: the first one's name is then found again.
-        for (number, value) in std::mem::take(&mut self.kinds[record::OBJECT as usize]) {
+        for (number, value) in self.take(record::OBJECT) {
             let id = number as u32;
             let Some(mut object) = self.object(number, &value) else {
                 continue;
             };
-            version = version.max(object.version);
+            loaded.version = loaded.version.max(object.version);
             if !object.deleting
                 && let Some(other) = names.insert(Rc::clone(&object.name), id)
             {
@@ -107,56 +131,45 @@ impl Records {
                 let bytes = self.kinds[record::SEGMENT as usize]
                     .remove(&key)
                     .expect("just listed");
-                self.segment(&mut object, key, bytes, superblock, &mut space);
+                self.segment(&mut object, key, bytes, superblock, &mut loaded.space);
             }
-            table.adopt(id, object);
+            loaded.table.adopt(id, object);
         }
-        for kind in [record::NAME, record::ATTRIBUTES, record::SEGMENT] {
-            for number in std::mem::take(&mut self.kinds[kind as usize]).into_keys() {
-                self.bad(kind, number, "belongs to no object");
-            }
-        }
+    }
+
+    fn reservations(&mut self, loaded: &mut Loaded) {
+        let (total, free) = (loaded.space.total(), loaded.space.free_count());
         let mut reserved = 0_u64;
-        for (number, value) in std::mem::take(&mut self.kinds[record::RESERVATION as usize]) {
+        for (number, value) in self.take(record::RESERVATION) {
             match <[u8; 8]>::try_from(&*value) {
                 Ok(left) => {
                     let left = u64::from_le_bytes(left);
                     reserved = reserved.saturating_add(left);
                     // More than there is would make the sums overflow; the finding reports it.
-                    table.adopt_promise(number, left.min(u64::from(space.total())));
+                    let left = left.min(u64::from(total));
+                    loaded.table.adopt_promise(number, left);
                 }
                 Err(_) => self.bad(record::RESERVATION, number, "is no reservation"),
             }
         }
-        if reserved > u64::from(space.free_count()) {
+        if reserved > u64::from(free) {
             self.find(Finding::Space {
-                total: u64::from(space.total()),
-                used: u64::from(space.total() - space.free_count()),
+                total: u64::from(total),
+                used: u64::from(total - free),
                 reserved,
             });
         }
+    }
+
+    fn cursor(&mut self) -> Cursor {
         let mut cursor = Cursor::default();
-        for (number, value) in std::mem::take(&mut self.kinds[record::SCRUB as usize]) {
+        for (number, value) in self.take(record::SCRUB) {
             match RawCursor::read_from_bytes(&value) {
-                Ok(raw) => {
-                    cursor = Cursor {
-                        object: raw.object.get(),
-                        segment: raw.segment.get(),
-                        rounds: raw.rounds.get(),
-                        pages: raw.pages.get(),
-                    };
-                }
+                Ok(raw) => cursor = Cursor::of(&raw),
                 Err(_) => self.bad(record::SCRUB, number, "is no scrub cursor"),
             }
         }
-        table.adopt_cursor(cursor);
-        Loaded {
-            table,
-            space,
-            version,
-            findings: self.findings,
-            findings_count: self.findings_count,
-        }
+        cursor
     }
 
     /// An object without its segments; `None` (and a finding) if its record cannot be read.
@@ -167,17 +180,10 @@ impl Records {
         };
         let deleting = raw.flags == FLAG_DELETING;
         let name = self.kinds[record::NAME as usize].remove(&number);
-        let name: Option<Rc<str>> = match (&name, deleting) {
-            (None, true) => Some(Rc::from("")),
-            (Some(bytes), false) if !bytes.is_empty() && bytes.len() <= NAME_MAX => {
-                std::str::from_utf8(bytes).ok().map(Rc::from)
-            }
-            _ => None,
-        };
         let parts: Vec<Option<Box<[u8]>>> = (0..4)
             .map(|part| self.kinds[record::ATTRIBUTES as usize].remove(&(number << 2 | part)))
             .collect();
-        let Some(name) = name else {
+        let Some(name) = name_of(name.as_deref(), deleting) else {
             self.bad(
                 record::OBJECT,
                 number,
@@ -185,6 +191,27 @@ impl Records {
             );
             return None;
         };
+        let attributes = self.attributes(number, parts);
+        if raw.flags > FLAG_DELETING || raw.born.get() > raw.version.get() {
+            self.bad(record::OBJECT, number, "has values no store writes");
+        }
+        Some(Object {
+            name,
+            size: raw.size.get(),
+            born: raw.born.get(),
+            version: raw.version.get(),
+            stamp: raw.stamp.get(),
+            cut_generation: raw.cut_generation.get(),
+            cut_offset: raw.cut_offset.get(),
+            deleting,
+            attributes: attributes.into_boxed_slice(),
+            segments: BTreeMap::new(),
+            next: None,
+        })
+    }
+
+    /// An object's attributes from their parts; none (and a finding) if they cannot be read.
+    fn attributes(&mut self, number: u64, parts: Vec<Option<Box<[u8]>>>) -> Vec<u8> {
         // Parts fill up in order; what follows a short one is left over from longer attributes.
         let mut attributes: Vec<u8> = Vec::new();
         let mut gap = false;
@@ -206,22 +233,7 @@ impl Records {
             self.bad(record::ATTRIBUTES, number << 2, "are no attributes");
             attributes.clear();
         }
-        if raw.flags > FLAG_DELETING || raw.born.get() > raw.version.get() {
-            self.bad(record::OBJECT, number, "has values no store writes");
-        }
-        Some(Object {
-            name,
-            size: raw.size.get(),
-            born: raw.born.get(),
-            version: raw.version.get(),
-            stamp: raw.stamp.get(),
-            cut_generation: raw.cut_generation.get(),
-            cut_offset: raw.cut_offset.get(),
-            deleting,
-            attributes: attributes.into_boxed_slice(),
-            segments: BTreeMap::new(),
-            next: None,
-        })
+        attributes
     }
 
     fn segment(
@@ -274,5 +286,16 @@ impl Records {
             .last()
             .and_then(|entry| entry.place.checked_add(1));
         object.segments.insert(number, bytes);
+    }
+}
+
+/// The name an object has by its record; one under deletion has none.
+fn name_of(name: Option<&[u8]>, deleting: bool) -> Option<Rc<str>> {
+    match (name, deleting) {
+        (None, true) => Some(Rc::from("")),
+        (Some(bytes), false) if !bytes.is_empty() && bytes.len() <= NAME_MAX => {
+            std::str::from_utf8(bytes).ok().map(Rc::from)
+        }
+        _ => None,
     }
 }

@@ -79,6 +79,37 @@ pub(crate) struct RawCursor {
     pub pages: U64,
 }
 
+/// Where the scrub goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Cursor {
+    pub object: u32,
+    pub segment: u32,
+    /// Rounds through the whole store.
+    pub rounds: u64,
+    /// Pages read in this round.
+    pub pages: u64,
+}
+
+impl Cursor {
+    pub fn raw(self) -> RawCursor {
+        RawCursor {
+            object: self.object.into(),
+            segment: self.segment.into(),
+            rounds: self.rounds.into(),
+            pages: self.pages.into(),
+        }
+    }
+
+    pub fn of(raw: &RawCursor) -> Cursor {
+        Cursor {
+            object: raw.object.get(),
+            segment: raw.segment.get(),
+            rounds: raw.rounds.get(),
+            pages: raw.pages.get(),
+        }
+    }
+}
+
 /// A record, sorted by kind: its number within the kind, and its value unless it was removed.
 pub(crate) fn sort(record: Record<'_>) -> Option<(u64, u64, Option<&[u8]>)> {
     let (key, value) = match record {

@@ -9,9 +9,13 @@
 use base::Bytes;
 
 use crate::object::error::StoreError;
-use crate::object::open::{Inner, Store};
-use crate::object::table::{Promise, Table};
+use crate::object::parts::Parts;
+use crate::object::promises::Promise;
+use crate::object::table::Table;
 use crate::object::types::ReservationId;
+
+/// Bytes a reservation's record takes in a commit, at most.
+const CHARGE: u64 = 20;
 
 /// A reservation from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,139 +26,108 @@ pub struct Reservation {
     pub left: Bytes,
 }
 
-impl Store {
-    /// Promises room for `bytes` of data, in whole pages; durable at completion.
-    ///
-    /// # Errors
-    /// [`StoreError::NoSpace`] if less is free; [`StoreError::Request`] for nothing; [`StoreError::TableFull`],
-    /// [`StoreError::Failed`], [`StoreError::Closed`].
-    ///
-    /// # Example
-    /// ```
-    /// # env::Runtime::simulated(1).block_on(async {
-    /// # use base::{Bytes, View};
-    /// # use store::{Change, Settings, Store};
-    /// # let device = device::Memory::new("disk", Bytes::mib(8));
-    /// # let store = Store::format(device, Settings::default()).await.unwrap();
-    /// let id = store.reserve(Bytes::mib(1)).await.unwrap();
-    /// let change = Change { reservation: Some(id), create: true, ..Change::default() };
-    /// store.write("a", 0, View::copy_of(&[7; 10_000]), change).await.unwrap();
-    /// let space = store.space();
-    /// assert_eq!((space.used, space.reserved), (Bytes(12_288), Bytes((1 << 20) - 12_288)));
-    /// store.release(id).await.unwrap();
-    /// assert_eq!(store.space().reserved, Bytes(0));
-    /// # });
-    /// ```
+/// Keeps reservations; see [`crate::Store::reserve`].
+pub(crate) struct Reserver<'a>(pub &'a Parts);
+
+impl Reserver<'_> {
     pub async fn reserve(&self, bytes: Bytes) -> Result<ReservationId, StoreError> {
-        let inner = &self.inner;
-        let pages = bytes.0.div_ceil(inner.page);
+        let parts = self.0;
+        let pages = bytes.0.div_ceil(parts.disk.page);
         if pages == 0 {
             return Err(StoreError::Request {
-                what: format!("reserve room in {}", inner.name),
+                what: format!("reserve room in {}", parts.disk.name),
                 why: "nothing was asked for".to_owned(),
             });
         }
         let number = loop {
-            inner.stage(20).await?;
-            let come = {
-                let table = &mut *inner.table.change();
-                let space = inner.space.borrow();
-                let free =
-                    u64::from(space.free_count()).saturating_sub(table.promised + inner.spare);
-                if free >= pages {
-                    inner.table_has_room(table, 20)?;
-                    let number = inner.next_reservation.get() + 1;
-                    inner.next_reservation.set(number);
-                    let promise = Promise {
-                        left: pages,
-                        held: 0,
-                    };
-                    table.set_promise(number, Some(promise));
-                    break number;
-                }
-                if !space.more_to_come() {
-                    return Err(StoreError::NoSpace {
-                        store: inner.name.clone(),
-                        asked: bytes,
-                        available: Bytes(free * inner.page),
-                        total: Bytes(u64::from(space.total()) * inner.page),
-                    });
-                }
-                if space.needs_commit() {
-                    inner.commit.want();
-                }
-                inner.room.wait()
+            parts.stage(CHARGE).await?;
+            let come = match self.reserve_now(bytes, pages)? {
+                Some(number) => break number,
+                None => parts.room.wait(),
             };
             come.await;
         };
-        inner.commit.note();
-        inner.committed().await?;
+        parts.commit.note();
+        parts.committed().await?;
         Ok(ReservationId(number))
     }
 
-    /// Gives what is left of a reservation back to the free room, once no write with it is under way; durable at
-    /// completion.
-    ///
-    /// # Errors
-    /// [`StoreError::NoReservation`], [`StoreError::Failed`], [`StoreError::Closed`].
+    /// Promises free pages; `None` if that many come back with commits and readers under way.
+    fn reserve_now(&self, bytes: Bytes, pages: u64) -> Result<Option<u64>, StoreError> {
+        let parts = self.0;
+        let table = &mut *parts.table.change();
+        let space = parts.space.borrow();
+        let taken = table.promised() + parts.disk.spare;
+        let free = u64::from(space.free_count()).saturating_sub(taken);
+        if free >= pages {
+            parts.table_has_room(table, CHARGE)?;
+            let number = parts.next_reservation();
+            let promise = Promise {
+                left: pages,
+                held: 0,
+            };
+            table.set_promise(number, Some(promise));
+            return Ok(Some(number));
+        }
+        if !space.more_to_come() {
+            return Err(parts.disk.no_space(bytes, free));
+        }
+        if space.needs_commit() {
+            parts.commit.want();
+        }
+        Ok(None)
+    }
+
     pub async fn release(&self, id: ReservationId) -> Result<(), StoreError> {
-        let inner = &self.inner;
+        let parts = self.0;
         loop {
-            inner.stage(20).await?;
+            parts.stage(CHARGE).await?;
             {
-                let table = &mut *inner.table.change();
-                let Some(promise) = table.promises.get(&id.0) else {
-                    return Err(inner.no_reservation(id.0));
-                };
+                let table = &mut *parts.table.change();
+                let promise = table.promises.get(id.0);
+                let promise = promise.ok_or_else(|| self.unknown(id.0))?;
                 if promise.held == 0 {
                     table.set_promise(id.0, None);
                     break;
                 }
             }
-            inner.room.wait().await;
+            parts.room.wait().await;
         }
-        inner.commit.note();
-        inner.room.notify_all();
-        inner.committed().await
+        parts.commit.note();
+        parts.room.notify_all();
+        parts.committed().await
     }
 
-    /// All reservations, the oldest first.
-    pub fn reservations(&self) -> Vec<Reservation> {
-        let table = self.inner.table.borrow();
+    /// All, the oldest first.
+    pub fn all(&self) -> Vec<Reservation> {
+        let table = self.0.table.borrow();
         let all = table.promises.iter().map(|(number, promise)| Reservation {
-            id: ReservationId(*number),
-            left: Bytes(promise.left * self.inner.page),
+            id: ReservationId(number),
+            left: Bytes(promise.left * self.0.disk.page),
         });
         all.collect()
     }
-}
-
-impl Inner {
-    fn no_reservation(&self, number: u64) -> StoreError {
-        StoreError::NoReservation {
-            store: self.name.clone(),
-            reservation: ReservationId(number),
-        }
-    }
 
     /// Has the reservation `pages` left? Anything but yes is an error.
-    pub fn promise_covers(
-        &self,
-        table: &Table,
-        number: u64,
-        pages: u64,
-    ) -> Result<bool, StoreError> {
-        let promise = table.promises.get(&number);
-        let promise = promise.ok_or_else(|| self.no_reservation(number))?;
+    pub fn covers(&self, table: &Table, number: u64, pages: u64) -> Result<bool, StoreError> {
+        let promise = table.promises.get(number);
+        let promise = promise.ok_or_else(|| self.unknown(number))?;
         let left = promise.left - promise.held;
         if left >= pages {
             return Ok(true);
         }
         Err(StoreError::Reservation {
-            store: self.name.clone(),
+            store: self.0.disk.name.clone(),
             reservation: ReservationId(number),
-            asked: Bytes(pages * self.page),
-            left: Bytes(left * self.page),
+            asked: Bytes(pages * self.0.disk.page),
+            left: Bytes(left * self.0.disk.page),
         })
+    }
+
+    fn unknown(&self, number: u64) -> StoreError {
+        StoreError::NoReservation {
+            store: self.0.disk.name.clone(),
+            reservation: ReservationId(number),
+        }
     }
 }

@@ -14,6 +14,8 @@
 
 /// Pages one record maps.
 pub(crate) const SEGMENT_PAGES: usize = 32;
+/// The same, as a number of pages.
+pub(crate) const PAGES: u64 = SEGMENT_PAGES as u64;
 /// The longest a record can be in the ledger: head and key beside the worst value.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = 10 + 12 + 32 * 10;
 
@@ -36,6 +38,12 @@ pub(crate) struct Segment {
     /// One bit for each page that a scrub could not read rightly.
     pub bad: u32,
     pub entries: [Option<Entry>; SEGMENT_PAGES],
+}
+
+/// What the records of pages `first..end` may grow by in a commit, at most, with the object's own.
+pub(crate) fn charge(first: u64, end: u64) -> u64 {
+    let segments = end.div_ceil(PAGES).saturating_sub(first / PAGES);
+    segments * SEGMENT_BYTES_MAX + 80
 }
 
 impl Segment {

@@ -22,8 +22,10 @@ use base::Map;
 use ledger::{Epoch, Reclaim};
 
 mod stale;
+mod units;
 
 use stale::Stale;
+use units::{Turn, Units};
 
 /// A run of neighbouring pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,30 +46,16 @@ pub(crate) struct Want {
     pub stream: bool,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Zone {
-    free_pages: u32,
-    free_units: u32,
-    /// Units with some free pages and some taken.
-    begun: u32,
-}
-
+/// See the module's head.
 pub(crate) struct Space {
-    // Fixed.
-    total: u32,
-    unit_pages: u32,
-    zone_units: u32,
-    // One bit a page, set while it is free.
-    free: Vec<u64>,
-    free_count: u32,
-    unit_free: Vec<u16>,
-    zones: Vec<Zone>,
+    units: Units,
     /// Units that their object would like for itself.
     kept: Map<u32, u32>,
     /// Where the search for a free unit and for a begun one goes on.
     unit_cursor: u32,
     begun_cursor: u32,
-    reclaim: Reclaim<u32>,
+    /// What no record in memory names any longer.
+    pub reclaim: Reclaim<u32>,
     /// What is to be discarded.
     stale: Stale,
 }
@@ -86,33 +74,9 @@ pub(crate) struct SpaceSnapshot {
 impl Space {
     /// `units` units of `unit_pages` pages each, all free.
     pub fn new(units: u64, unit_pages: u64, zone_units: u64) -> Space {
-        let (unit_pages, zone_units) = (unit_pages as u32, zone_units.min(units) as u32);
-        let units = units as u32;
-        let total = units * unit_pages;
-        let zones = (0..units.div_ceil(zone_units))
-            .map(|zone| {
-                let here = zone_units.min(units - zone * zone_units);
-                Zone {
-                    free_pages: here * unit_pages,
-                    free_units: here,
-                    begun: 0,
-                }
-            })
-            .collect();
-        let mut free = vec![u64::MAX; (total as usize).div_ceil(64)];
-        if !total.is_multiple_of(64)
-            && let Some(last) = free.last_mut()
-        {
-            *last = (1 << (total % 64)) - 1;
-        }
+        let (units, zone_units) = (units as u32, zone_units.min(units) as u32);
         Space {
-            total,
-            unit_pages,
-            zone_units,
-            free,
-            free_count: total,
-            unit_free: vec![unit_pages as u16; units as usize],
-            zones,
+            units: Units::new(units, unit_pages as u32, zone_units),
             kept: Map::default(),
             unit_cursor: 0,
             begun_cursor: 0,
@@ -122,67 +86,39 @@ impl Space {
     }
 
     pub fn total(&self) -> u32 {
-        self.total
+        self.units.total()
     }
 
     pub fn free_count(&self) -> u32 {
-        self.free_count
+        self.units.free_count()
     }
 
     pub fn snapshot(&self) -> SpaceSnapshot {
-        let sum = |part: fn(&Zone) -> u32| self.zones.iter().map(part).sum();
-        debug_assert_eq!(self.free_count, sum(|zone| zone.free_pages));
+        let (units_free, units_begun) = self.units.sums();
         SpaceSnapshot {
-            free: self.free_count + self.stale.lent(),
+            free: self.free_count() + self.stale.lent(),
             waiting: self.reclaim.waiting() as u32,
-            units_free: sum(|zone| zone.free_units),
-            units_begun: sum(|zone| zone.begun),
+            units_free,
+            units_begun,
         }
     }
 
     /// Bytes of memory this takes.
     pub fn memory(&self) -> u64 {
-        (self.free.len() * 8 + self.unit_free.len() * 2 + self.zones.len() * 12) as u64
-            + self.stale.memory()
-    }
-
-    fn is_free(&self, page: u32) -> bool {
-        self.free[page as usize / 64] >> (page % 64) & 1 == 1
+        self.units.memory() + self.stale.memory()
     }
 
     fn set(&mut self, page: u32, free: bool) {
-        assert_ne!(
-            self.is_free(page),
-            free,
-            "page {page} is taken and freed by turns"
-        );
-        self.free[page as usize / 64] ^= 1 << (page % 64);
-        let unit = (page / self.unit_pages) as usize;
-        let zone = &mut self.zones[unit / self.zone_units as usize];
-        let before = u32::from(self.unit_free[unit]);
-        let after = if free { before + 1 } else { before - 1 };
-        let begun = |count| u32::from(count > 0 && count < self.unit_pages);
-        let whole = |count| u32::from(count == self.unit_pages);
-        zone.begun = zone.begun + begun(after) - begun(before);
-        zone.free_units = zone.free_units + whole(after) - whole(before);
-        self.unit_free[unit] = after as u16;
-        if free && after == self.unit_pages {
-            self.stale.emptied(unit as u32);
-        } else if !free && before == self.unit_pages {
-            self.stale.begun(unit as u32);
-        }
-        if free {
-            zone.free_pages += 1;
-            self.free_count += 1;
-        } else {
-            zone.free_pages -= 1;
-            self.free_count -= 1;
+        match self.units.set(page, free) {
+            Turn::Nothing => {}
+            Turn::Begun(unit) => self.stale.begun(unit),
+            Turn::Emptied(unit) => self.stale.emptied(unit),
         }
     }
 
     /// Takes this very page (opening); false if it is taken already.
     pub fn claim(&mut self, page: u32) -> bool {
-        let free = self.is_free(page);
+        let free = self.units.is_free(page);
         if free {
             self.set(page, false);
         }
@@ -191,7 +127,11 @@ impl Space {
 
     /// Gives back at once pages that no record names and no read looks at (failed writes, what was lent).
     pub fn give_back(&mut self, run: Run) {
-        for page in run.first..run.first + run.count {
+        self.free(run.first..run.first + run.count);
+    }
+
+    fn free(&mut self, pages: impl IntoIterator<Item = u32>) {
+        for page in pages {
             self.set(page, true);
         }
     }
@@ -200,124 +140,60 @@ impl Space {
 
     /// Takes a run of at most `want.count` pages within one unit; `None` if no page is free.
     pub fn take(&mut self, want: Want) -> Option<Run> {
+        let unit_pages = self.units.unit_pages();
         if want.count == 0 {
             return None;
         }
         // Going on where its last page ended.
         if let Some(next) = want.next
-            && next < self.total
-            && self.is_free(next)
-            && !next.is_multiple_of(self.unit_pages)
-            && (want.stream || self.kept.get(&(next / self.unit_pages)) == Some(&want.object))
+            && next < self.total()
+            && self.units.is_free(next)
+            && !next.is_multiple_of(unit_pages)
+            && (want.stream || self.kept.get(&(next / unit_pages)) == Some(&want.object))
         {
             return Some(self.take_from(next, want.count));
         }
-        let long = want.stream || want.count >= self.unit_pages;
+        let long = want.stream || want.count >= unit_pages;
         let unit = if long {
             self.free_unit().or_else(|| self.begun_unit(want.object))
         } else {
             self.begun_unit(want.object).or_else(|| self.free_unit())
         };
         // What is kept for others is better than nothing.
-        let unit = unit.or_else(|| self.any_unit())?;
-        if long && u32::from(self.unit_free[unit as usize]) == self.unit_pages {
+        let unit = unit.or_else(|| self.units.any_unit())?;
+        if long && self.units.free_in(unit) == unit_pages {
             self.kept.insert(unit, want.object);
         }
-        let first = self.next_free(unit * self.unit_pages)?;
+        let first = self.units.next_free(unit * unit_pages)?;
         Some(self.take_from(first, want.count))
     }
 
     /// Takes up to `wanted` free pages from `first` on, none behind its unit.
     fn take_from(&mut self, first: u32, wanted: u32) -> Run {
-        let unit = first / self.unit_pages;
-        let end = (unit + 1) * self.unit_pages;
+        let unit = first / self.units.unit_pages();
+        let end = (unit + 1) * self.units.unit_pages();
         let mut count = 0;
-        while count < wanted && first + count < end && self.is_free(first + count) {
+        while count < wanted && first + count < end && self.units.is_free(first + count) {
             self.set(first + count, false);
             count += 1;
         }
-        if self.unit_free[unit as usize] == 0 {
+        if self.units.free_in(unit) == 0 {
             self.kept.remove(&unit);
         }
         Run { first, count }
     }
 
-    /// The first free page from `from` on.
-    fn next_free(&self, from: u32) -> Option<u32> {
-        let mut word = from as usize / 64;
-        let mut bits = self.free.get(word)? & (u64::MAX << (from % 64));
-        loop {
-            if bits != 0 {
-                return Some(word as u32 * 64 + bits.trailing_zeros());
-            }
-            word += 1;
-            bits = *self.free.get(word)?;
-        }
-    }
-
-    /// The first unit from `cursor` on, round the end, that suits, in zones that may hold one.
-    fn find(
-        &self,
-        cursor: u32,
-        zone_may: impl Fn(&Zone) -> bool,
-        suits: impl Fn(u32) -> bool,
-    ) -> Option<u32> {
-        let units = self.unit_free.len() as u32;
-        let zones = self.zones.len() as u32;
-        let start = cursor.min(units - 1) / self.zone_units;
-        // The cursor's zone comes twice: its end first, its beginning last.
-        for step in 0..=zones {
-            let zone = (start + step) % zones;
-            if !zone_may(&self.zones[zone as usize]) {
-                continue;
-            }
-            let (mut from, mut to) = (
-                zone * self.zone_units,
-                ((zone + 1) * self.zone_units).min(units),
-            );
-            if step == 0 {
-                from = from.max(cursor);
-            } else if step == zones {
-                to = to.min(cursor);
-            }
-            if let Some(unit) = (from..to).find(|unit| suits(*unit)) {
-                return Some(unit);
-            }
-        }
-        None
-    }
-
     fn free_unit(&mut self) -> Option<u32> {
-        let whole = self.unit_pages;
-        let unit = self.find(
-            self.unit_cursor,
-            |zone| zone.free_units > 0,
-            |unit| u32::from(self.unit_free[unit as usize]) == whole,
-        )?;
+        let unit = self.units.free_unit(self.unit_cursor)?;
         self.unit_cursor = unit;
         Some(unit)
     }
 
     fn begun_unit(&mut self, object: u32) -> Option<u32> {
-        let unit = self.find(
-            self.begun_cursor,
-            |zone| zone.begun > 0,
-            |unit| {
-                let free = u32::from(self.unit_free[unit as usize]);
-                let begun = free > 0 && free < self.unit_pages;
-                begun && self.kept.get(&unit).is_none_or(|owner| *owner == object)
-            },
-        )?;
+        let ours = |unit| self.kept.get(&unit).is_none_or(|owner| *owner == object);
+        let unit = self.units.begun_unit(self.begun_cursor, ours)?;
         self.begun_cursor = unit;
         Some(unit)
-    }
-
-    fn any_unit(&self) -> Option<u32> {
-        self.find(
-            0,
-            |zone| zone.free_pages > 0,
-            |unit| self.unit_free[unit as usize] > 0,
-        )
     }
 
     /// Nothing is kept for `object` any more.
@@ -342,7 +218,7 @@ impl Space {
     /// The batch of the last cut is durable.
     pub fn committed(&mut self) {
         let free = self.reclaim.durable();
-        self.set_free(free);
+        self.free(free);
     }
 
     /// Will pages become free without another change?
@@ -363,12 +239,49 @@ impl Space {
     /// The read that entered at `epoch` is over.
     pub fn leave(&mut self, epoch: Epoch) {
         let free = self.reclaim.leave(epoch);
-        self.set_free(free);
+        self.free(free);
     }
 
-    fn set_free(&mut self, pages: Vec<u32>) {
-        for page in pages {
-            self.set(page, true);
+    // --- discarding -------------------------------------------------------------------------------
+
+    /// Is there anything to discard? With `ripe` only what rested counts.
+    pub fn is_stale(&self, ripe: bool) -> bool {
+        self.stale.any(ripe)
+    }
+
+    /// What is stale now may be lent from here on; what becomes so later waits for the next call.
+    pub fn ripen(&mut self) {
+        self.stale.ripen();
+    }
+
+    /// Pages that are being discarded: free, but not to be taken now.
+    pub fn lent(&self) -> u32 {
+        self.stale.lent()
+    }
+
+    /// Lends ripe units in a row, at most `most` of them, so that at least `keep` pages stay free; `None`: there are none.
+    pub fn lend(&mut self, keep: u64, most: u32) -> Option<Run> {
+        let unit_pages = self.units.unit_pages();
+        let room = u64::from(self.free_count()).saturating_sub(keep) / u64::from(unit_pages);
+        let (first, units) = self.stale.lend(room.min(u64::from(most)) as u32)?;
+        let run = Run {
+            first: first * unit_pages,
+            count: units * unit_pages,
+        };
+        for page in run.first..run.first + run.count {
+            self.set(page, false);
+        }
+        self.stale.lent += run.count;
+        Some(run)
+    }
+
+    /// What was lent is free again, and stale no longer.
+    pub fn returned(&mut self, run: Run) {
+        self.stale.lent -= run.count;
+        self.give_back(run);
+        let unit_pages = self.units.unit_pages();
+        for unit in run.first / unit_pages..(run.first + run.count) / unit_pages {
+            self.stale.cleaned(unit);
         }
     }
 }

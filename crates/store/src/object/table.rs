@@ -21,59 +21,17 @@ use ledger::{Batch, Owner};
 use zerocopy::IntoBytes;
 
 use crate::object::damaged::Damaged;
-use crate::object::record::{self, FLAG_DELETING, PART, RawCursor, RawObject};
-use crate::object::segment::{Entry, SEGMENT_BYTES_MAX, SEGMENT_PAGES, Segment};
-use crate::object::types::{Stat, Version};
-
-/// Pages of one segment, as a number of pages.
-pub(crate) const PAGES: u64 = SEGMENT_PAGES as u64;
-
-/// One object.
-#[derive(Debug, Clone)]
-pub(crate) struct Object {
-    pub name: Rc<str>,
-    pub size: u64,
-    pub born: u64,
-    pub version: u64,
-    pub stamp: u64,
-    /// The last change that made it shorter, and the shortest it has been since it was made.
-    pub cut_generation: u64,
-    pub cut_offset: u64,
-    pub deleting: bool,
-    pub attributes: Box<[u8]>,
-    pub segments: BTreeMap<u32, Box<[u8]>>,
-    /// The place behind the last page written: data that go on do so there. Not durable.
-    pub next: Option<u32>,
-}
-
-/// What is left of a reservation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Promise {
-    /// Pages not yet written.
-    pub left: u64,
-    /// Of these, pages being written.
-    pub held: u64,
-}
-
-/// Where the scrub goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Cursor {
-    pub object: u32,
-    pub segment: u32,
-    /// Rounds through the whole store.
-    pub rounds: u64,
-    /// Pages read in this round.
-    pub pages: u64,
-}
+use crate::object::objects::Object;
+use crate::object::promises::{Promise, Promises};
+use crate::object::record::{self, Cursor, PART, RawCursor, RawObject};
+use crate::object::segment::{Entry, PAGES, Segment};
 
 #[derive(Default)]
 pub(crate) struct Table {
     pub objects: Vec<Option<Object>>,
     free_ids: BTreeSet<u32>,
     pub names: BTreeMap<Rc<str>, u32>,
-    pub promises: BTreeMap<u64, Promise>,
-    /// Pages of all promises that are neither written nor being written.
-    pub promised: u64,
+    pub promises: Promises,
     pub scrub: Cursor,
     /// Objects being taken apart.
     pub deleting: BTreeSet<u32>,
@@ -92,60 +50,6 @@ pub(crate) struct Pages<'a> {
     pub put: &'a [(u64, Entry)],
     /// Pages that become holes.
     pub unmap: std::ops::Range<u64>,
-}
-
-impl Object {
-    fn raw(&self) -> RawObject {
-        RawObject {
-            size: self.size.into(),
-            born: self.born.into(),
-            version: self.version.into(),
-            stamp: self.stamp.into(),
-            cut_generation: self.cut_generation.into(),
-            cut_offset: self.cut_offset.into(),
-            flags: if self.deleting { FLAG_DELETING } else { 0 },
-        }
-    }
-
-    pub fn stat(&self) -> Stat {
-        Stat {
-            name: self.name.to_string(),
-            size: self.size,
-            version: Version(self.version),
-            born: Version(self.born),
-            stamp: self.stamp,
-        }
-    }
-
-    pub fn segment(&self, number: u32) -> Option<Segment> {
-        let bytes = self.segments.get(&number)?;
-        Some(Segment::decode(bytes).expect("what is in the table was checked when it came in"))
-    }
-
-    /// Where page `page` is, if it is no hole.
-    pub fn entry(&self, page: u64) -> Option<Entry> {
-        self.segment((page / PAGES) as u32)?.entries[(page % PAGES) as usize]
-    }
-
-    /// The places of `count` pages from `first` on.
-    pub fn entries(&self, first: u64, count: u64) -> Vec<Option<Entry>> {
-        let mut entries = vec![None; count as usize];
-        let last = (first + count).div_ceil(PAGES);
-        for (number, bytes) in self
-            .segments
-            .range((first / PAGES) as u32..last.min(u64::from(u32::MAX)) as u32)
-        {
-            let segment = Segment::decode(bytes).expect("checked when it came in");
-            let start = u64::from(*number) * PAGES;
-            for (at, entry) in segment.entries.iter().enumerate() {
-                let page = start + at as u64;
-                if page >= first && page < first + count {
-                    entries[(page - first) as usize] = *entry;
-                }
-            }
-        }
-        entries
-    }
 }
 
 impl Table {
@@ -176,12 +80,6 @@ impl Table {
         !self.touched.is_empty()
     }
 
-    /// What the touched records may grow by if these are touched as well.
-    pub fn segments_charge(first: u64, end: u64) -> u64 {
-        let segments = end.div_ceil(PAGES).saturating_sub(first / PAGES);
-        segments * SEGMENT_BYTES_MAX + 80
-    }
-
     // --- bookkeeping ------------------------------------------------------------------------------
 
     /// The length of the record under `key` now.
@@ -205,7 +103,7 @@ impl Table {
                 let number = (number & (record::SEGMENTS_MAX - 1)) as u32;
                 object.segments.get(&number).map(|bytes| bytes.len())
             }
-            record::RESERVATION => self.promises.get(&number).map(|_| 8),
+            record::RESERVATION => self.promises.get(number).map(|_| 8),
             _ => Some(size_of::<RawCursor>()),
         }
     }
@@ -230,11 +128,6 @@ impl Table {
         answer
     }
 
-    /// Notes that the object's own record changed; its length never does.
-    fn touch_object(&mut self, id: u32) {
-        self.change(record::object_key(id), |_| ());
-    }
-
     /// Writes the present record under `key`, or its removal.
     fn emit(&self, key: u64, out: &mut Batch) {
         let (kind, number) = (key & 7, key >> 3);
@@ -254,32 +147,18 @@ impl Table {
                 let segment = (number & (record::SEGMENTS_MAX - 1)) as u32;
                 out.put(key, &object(number >> 29).segments[&segment]);
             }
-            record::RESERVATION => out.put(key, &self.promises[&number].left.to_le_bytes()),
-            _ => {
-                let raw = RawCursor {
-                    object: self.scrub.object.into(),
-                    segment: self.scrub.segment.into(),
-                    rounds: self.scrub.rounds.into(),
-                    pages: self.scrub.pages.into(),
-                };
-                out.put(key, raw.as_bytes());
+            record::RESERVATION => {
+                let promise = self.promises.get(number).expect("its record has a length");
+                out.put(key, &promise.left.to_le_bytes());
             }
+            _ => out.put(key, self.scrub.raw().as_bytes()),
         }
     }
 
-    /// Everything that changed since the last call, as one batch. `leave`: a planted bug leaves this kind's last
-    /// touched record for the next batch.
-    pub fn take_touched(&mut self, batch: &mut Batch, leave: Option<u64>) {
-        let mut touched = std::mem::take(&mut self.touched);
+    /// Everything that changed since the last call, as one batch.
+    pub fn take_touched(&mut self, batch: &mut Batch) {
         self.staged = 0;
-        if let Some(kind) = leave {
-            let late = touched.keys().copied().rfind(|key| key & 7 == kind);
-            if let Some(late) = late {
-                touched.remove(&late);
-                self.touched.insert(late, 0);
-            }
-        }
-        for key in touched.into_keys() {
+        for key in std::mem::take(&mut self.touched).into_keys() {
             self.emit(key, batch);
         }
     }
@@ -348,8 +227,8 @@ impl Table {
 
     /// Puts a reservation where recovery found it, touching nothing.
     pub fn adopt_promise(&mut self, number: u64, left: u64) {
-        self.promises.insert(number, Promise { left, held: 0 });
-        self.promised += left;
+        let promise = Promise { left, held: 0 };
+        self.promises.put(number, Some(promise));
         self.live += self.live_of(record::reservation_key(number));
     }
 
@@ -386,7 +265,8 @@ impl Table {
             object.cut_offset = object.cut_offset.min(size);
         }
         object.size = size;
-        self.touch_object(id);
+        // The length of its record never changes.
+        self.change(record::object_key(id), |_| ());
     }
 
     /// Changes where pages are; returns the places nothing names any longer.
@@ -522,43 +402,29 @@ impl Table {
 
     // --- reservations and the scrub ---------------------------------------------------------------
 
-    /// Sets what a reservation has left; `None`: it is gone.
-    pub fn set_promise(&mut self, number: u64, promise: Option<Promise>) {
-        let free = |promise: Option<&Promise>| promise.map_or(0, |one| one.left - one.held);
-        let before = free(self.promises.get(&number));
-        self.promised = self.promised + free(promise.as_ref()) - before;
-        self.change(record::reservation_key(number), |table| match promise {
-            Some(promise) => table.promises.insert(number, promise),
-            None => table.promises.remove(&number),
-        });
+    /// Pages that are promised, neither written nor being written.
+    pub fn promised(&self) -> u64 {
+        self.promises.free()
     }
 
-    /// Sets `pages` of a reservation aside for a write under way.
-    pub fn hold(&mut self, number: u64, pages: u64) {
-        let promise = self
-            .promises
-            .get_mut(&number)
-            .expect("the caller has seen it");
-        promise.held += pages;
-        assert!(promise.held <= promise.left, "only what is left is held");
-        self.promised -= pages;
+    /// Sets what a reservation has left; `None`: it is gone.
+    pub fn set_promise(&mut self, number: u64, promise: Option<Promise>) {
+        self.change(record::reservation_key(number), |table| {
+            table.promises.put(number, promise);
+        });
     }
 
     /// A write that held `pages` is over: they were used, or are promised again.
     pub fn let_go(&mut self, number: u64, pages: u64, used: bool) {
-        let Some(mut promise) = self.promises.get(&number).copied() else {
+        let Some(mut promise) = self.promises.get(number) else {
             return;
         };
         promise.held -= pages;
         if used {
             promise.left -= pages;
-            // Held pages are in no sum of free ones, so the sum does not change.
-            self.change(record::reservation_key(number), |table| {
-                table.promises.insert(number, promise);
-            });
+            self.set_promise(number, Some(promise));
         } else {
-            self.promised += pages;
-            self.promises.insert(number, promise);
+            self.promises.put(number, Some(promise));
         }
     }
 
@@ -573,7 +439,8 @@ impl Table {
             object.name.len() + object.attributes.len() + segments + 80
         });
         let slots = self.objects.len() * size_of::<Option<Object>>();
-        (objects.sum::<usize>() + slots + self.touched.len() * 20 + self.promises.len() * 40) as u64
+        (objects.sum::<usize>() + slots + self.touched.len() * 20 + self.promises.iter().len() * 40)
+            as u64
     }
 }
 
@@ -584,8 +451,8 @@ impl Owner for Table {
         let end = out.len() + max;
         let (mut id, mut at) = (cursor >> 30, cursor & ((1 << 30) - 1));
         if cursor == 0 {
-            for number in self.promises.keys() {
-                self.emit(record::reservation_key(*number), out);
+            for (number, _) in self.promises.iter() {
+                self.emit(record::reservation_key(number), out);
             }
             self.emit(record::SCRUB_KEY, out);
             (id, at) = (1, 0);
@@ -621,5 +488,25 @@ impl Owner for Table {
 
     fn live(&self) -> Option<Bytes> {
         Some(Bytes(self.live))
+    }
+}
+
+/// For the mistake of a commit that leaves a record out.
+#[cfg(test)]
+mod tests {
+    use super::Table;
+
+    impl Table {
+        /// Takes the last touched key of a kind out.
+        pub fn set_aside(&mut self, kind: u64) -> Option<u64> {
+            let late = self.touched.keys().copied().rfind(|key| key & 7 == kind);
+            self.touched.retain(|key, _| Some(*key) != late);
+            late
+        }
+
+        /// It is for the next commit.
+        pub fn put_back(&mut self, late: Option<u64>) {
+            self.touched.extend(late.map(|key| (key, 0)));
+        }
     }
 }

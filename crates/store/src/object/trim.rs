@@ -21,7 +21,7 @@ use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use device::{Class, Device, Info, Pending, Power, WriteFlags};
 use env::sync::Event;
 
-use crate::object::open::Inner;
+use crate::object::parts::Parts;
 use crate::object::space::Run;
 
 /// From the first unit that is free to the trim; each unit rests half as long at least.
@@ -47,23 +47,26 @@ impl Default for Trim {
     }
 }
 
-impl Inner {
-    /// The trim's task, as long as the store is open and its device takes discards.
-    pub async fn trim_loop(self: Rc<Self>) {
-        if !self.device.info().discards {
+/// Gives freed room back to the device.
+pub(crate) struct Trimmer(pub Rc<Parts>);
+
+impl Trimmer {
+    /// The task, as long as the store is open and its device takes discards.
+    pub async fn run(self) {
+        if !self.0.disk.device.info().discards {
             return;
         }
-        while !self.commit.is_stopped() {
-            if !self.space.borrow().is_stale(false) {
-                self.trim.work.wait().await;
+        while !self.0.commit.is_stopped() {
+            if !self.0.space.borrow().is_stale(false) {
+                self.0.trim.work.wait().await;
                 continue;
             }
-            let half = Nanos(self.trim.after.get().0 / 2);
+            let half = Nanos(self.0.trim.after.get().0 / 2);
             self.rest(half).await;
-            self.space.change().ripen();
+            self.0.space.change().ripen();
             self.rest(half).await;
             self.trim_all().await;
-            if self.space.borrow().is_stale(true) {
+            if self.0.space.borrow().is_stale(true) {
                 // What is left is promised, or the device refused.
                 self.rest(TRIM_AFTER).await;
             }
@@ -73,25 +76,25 @@ impl Inner {
     /// Waits so long, or until the store is stopped.
     async fn rest(&self, time: Nanos) {
         let due = env::now() + time;
-        while !self.commit.is_stopped() && env::now() < due {
+        while !self.0.commit.is_stopped() && env::now() < due {
             let left = due.since(env::now());
-            let _ = env::timeout(left, self.trim.work.wait()).await;
+            let _ = env::timeout(left, self.0.trim.work.wait()).await;
         }
     }
 
     /// Discards what is ripe, with pauses for the requests of clients: each as long as the discard before it took.
     async fn trim_all(&self) {
-        let most = (LENGTH_MAX.0 / self.superblock.unit.0).max(1) as u32;
-        while !self.commit.is_stopped() {
-            let keep = self.table.borrow().promised + self.spare;
-            let lent = self.space.change().lend(keep, most);
+        let most = (LENGTH_MAX.0 / self.0.disk.superblock.unit.0).max(1) as u32;
+        while !self.0.commit.is_stopped() {
+            let keep = self.0.table.borrow().promised() + self.0.disk.spare;
+            let lent = self.0.space.change().lend(keep, most);
             let Some(run) = lent else { return };
             let begun = env::now();
             if !self.discard(run).await {
                 return;
             }
             let took = env::now().since(begun);
-            if self.space.borrow().is_stale(true) {
+            if self.0.space.borrow().is_stale(true) {
                 self.rest(took.max(PAUSE_MIN)).await;
             }
         }
@@ -99,23 +102,18 @@ impl Inner {
 
     /// One discard. `false`: the device did not do it.
     async fn discard(&self, run: Run) -> bool {
-        let span = self.superblock.span(run.first, u64::from(run.count));
-        #[cfg(test)]
-        if self.planted(crate::object::open::Mutation::LooseTrim) {
-            self.space.change().returned(run);
-            self.room.notify_all();
-            return self.device.discard(span).await.is_ok();
-        }
-        let answer = self.device.discard(span).await;
-        self.space.change().returned(run);
-        self.room.notify_all();
+        let span = self.0.disk.superblock.span(run.first, u64::from(run.count));
+        let answer = self.0.disk.device.discard(span).await;
+        self.0.space.change().returned(run);
+        self.0.room.notify_all();
         match answer {
             Ok(()) => {
-                self.count(|figures| figures.bytes_discarded += span.len.0);
+                self.0
+                    .count(|counters| counters.bytes_discarded += span.len.0);
                 true
             }
             Err(error) => {
-                tracing::warn!(store = %self.name, %error, "freed room was not given back to the device");
+                tracing::warn!(store = %self.0.disk.name, %error, "freed room was not given back to the device");
                 false
             }
         }
@@ -123,8 +121,8 @@ impl Inner {
 
     /// Waits until no discard is under way: a later one must not meet what is written after the store was closed.
     pub async fn trimmed(&self) {
-        while self.space.borrow().lent() > 0 {
-            self.room.wait().await;
+        while self.0.space.borrow().lent() > 0 {
+            self.0.room.wait().await;
         }
     }
 }

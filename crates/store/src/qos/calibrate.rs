@@ -41,7 +41,7 @@ use policy::share::{
 use serde::{Deserialize, Serialize};
 
 use crate::object::error::{OpenError, StoreError};
-use crate::object::open::Store;
+use crate::object::store::Store;
 use crate::object::types::Change;
 use crate::qos::manager::Calibration;
 use crate::qos::queue::{Queue, QueueOptions};

@@ -207,7 +207,7 @@ impl Session {
         #[cfg(test)]
         if store
             .inner
-            .planted(crate::object::open::Mutation::HastySeal)
+            .planted(crate::object::parts::Mutation::HastySeal)
         {
             return Ok(store.flush().await?);
         }

@@ -22,8 +22,8 @@ use device::{Class, Crash};
 use env::Rng;
 
 use self::digests::noted::Requests;
+use super::mistakes::{self, Mutation};
 use super::{Model, Step, pattern, small, small_size};
-use crate::object::open::Mutation;
 use crate::{Change, Condition, ReservationId, Store, StoreError, Version, check};
 
 const CLIENTS: u64 = 3;
@@ -394,7 +394,7 @@ fn run_on(runtime: &env::Runtime, plan: Plan, requests: &Rc<Requests>) -> Result
             let (known, before) = (Rc::clone(&world), journal.clone());
             let device = requests.of(disk.clone());
             let opening = env::spawn(async move {
-                let store = Store::open(device)
+                let store = mistakes::open(device, plan.mutation)
                     .await
                     .map_err(|error| error.to_string())?;
                 known.recovered(&before, &store).await?;
@@ -407,7 +407,6 @@ fn run_on(runtime: &env::Runtime, plan: Plan, requests: &Rc<Requests>) -> Result
                 Some(Err(_)) => {}
                 Some(Ok(store)) => {
                     journal.clear();
-                    store.inner.planted.set(plan.mutation);
                     disk.lie_about_flush(plan.mutation == Some(Mutation::SkippedFlush));
                     store.inner.trim.after.set(Nanos(200_000));
                     let mut users = Vec::new();

@@ -2,10 +2,9 @@
 
 use base::{Bytes, PAGE, Sector, Span};
 use device::fault::{Done, Fault, Injury, Rule};
-use device::{Class, Crash, Memory, Op};
+use device::{Class, Crash, DeviceExt, Memory, Op};
 
 use super::{pattern, small, small_size};
-use crate::object::open::Mutation;
 use crate::{Change, Finding, OpenError, Settings, Store, StoreError, check};
 
 /// Where on the device the first page of `object` lies.
@@ -14,6 +13,7 @@ fn sector_of(store: &Store, object: &str, page: u64) -> Sector {
     let (_, found) = table.find(object).unwrap();
     store
         .inner
+        .disk
         .superblock
         .sector(found.entry(page).unwrap().place)
 }
@@ -115,9 +115,11 @@ fn a_read_that_skips_its_checksums_would_show() {
             .unwrap();
         fault.rot(sector_of(&store, "a", 0), 77);
         assert!(store.read("a", 0, 5_000, Class::Foreground).await.is_err());
-        store.inner.planted.set(Some(Mutation::UncheckedRead));
-        let read = store.read("a", 0, 5_000, Class::Foreground).await.unwrap();
-        assert!(*read != *data);
+        let read = fault
+            .read_at(sector_of(&store, "a", 0), Bytes(4_096))
+            .await
+            .unwrap();
+        assert!(read[..] != data[..4_096], "the device gives it out");
     });
 }
 
@@ -157,7 +159,7 @@ fn one_superblock_is_enough_and_none_is_answered() {
             .write("a", 0, pattern(1, 5_000), Change::FUA.creating())
             .await
             .unwrap();
-        let epoch = store.inner.superblock.epoch;
+        let epoch = store.inner.disk.superblock.epoch;
         store.close().await.unwrap();
         let again = Store::format(disk.clone(), small())
             .await
@@ -173,7 +175,10 @@ fn one_superblock_is_enough_and_none_is_answered() {
                 "{report:?}"
             );
             let store = Store::open(disk.clone()).await.unwrap();
-            assert!(store.inner.superblock.epoch > epoch, "no epoch comes twice");
+            assert!(
+                store.inner.disk.superblock.epoch > epoch,
+                "no epoch comes twice"
+            );
             assert_eq!(store.stat("a").unwrap().size, 5_000);
             store.close().await.unwrap();
             assert!(
@@ -308,7 +313,7 @@ fn a_table_that_contradicts_itself_is_refused_with_each_contradiction() {
             table.remap(a, version, &pages);
             table.stamp(a, version, None, 20_000);
             table.stamp(b, version, None, 50_000);
-            let promise = crate::object::table::Promise { left: 200, held: 0 };
+            let promise = crate::object::promises::Promise { left: 200, held: 0 };
             table.set_promise(9, Some(promise));
         }
         store.flush().await.unwrap();
@@ -336,7 +341,7 @@ fn a_table_that_contradicts_itself_is_refused_with_each_contradiction() {
 
 /// The block of the last batch of the object table's log.
 fn last_batch(disk: &Memory, store: &Store) -> Span {
-    let region = store.inner.superblock.ledger;
+    let region = store.inner.disk.superblock.ledger;
     let bytes = disk.contents(region);
     let blocks = (0u64..).zip(bytes.chunks_exact(4096));
     let batches = blocks.filter(|(_, block)| block.starts_with(b"TaLB"));

@@ -11,7 +11,7 @@ use policy::share::{BytesPerSec, Costs};
 use super::{pattern, small, small_size};
 use crate::net::client::{Client, ClientError, ClientOptions, Credentials};
 use crate::net::server::{Limits, Server};
-use crate::object::open::Mutation;
+use crate::object::parts::Mutation;
 use crate::qos::fence::Fenced;
 use crate::qos::manager::{Manager, ManagerOptions};
 use crate::qos::session::{Access, OperationError, Session};

@@ -10,6 +10,7 @@ mod faults;
 mod fence;
 mod kept;
 mod manager;
+mod mistakes;
 mod model;
 mod promises;
 mod room;

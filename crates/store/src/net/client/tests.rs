@@ -12,7 +12,7 @@ use super::{Client, ClientError, ClientOptions, Credentials};
 use crate::Settings;
 use crate::net::server::{Limits, Server};
 use crate::net::wire::{HEADER_LEN, SERVER_HELLO_LEN};
-use crate::object::open::Store;
+use crate::object::store::Store;
 use crate::object::types::Change;
 use crate::qos::manager::{Manager, ManagerOptions};
 

@@ -24,7 +24,7 @@ use crate::net::wire::{
     Proof, Request, Response, SERVER_HELLO_LEN, ServerHello,
 };
 use crate::object::error::StoreError;
-use crate::object::open::Store;
+use crate::object::store::Store;
 use crate::object::types::Stat;
 use crate::object::types::{Change, Condition, Version};
 use crate::qos::manager::{Manager, ManagerOptions, ReservationRequest};

@@ -13,8 +13,6 @@
 
 use std::collections::BTreeSet;
 
-use super::{Run, Space};
-
 /// What is remembered of units between two trims.
 #[derive(Default)]
 pub(super) struct Stale {
@@ -24,7 +22,7 @@ pub(super) struct Stale {
     units: BTreeSet<u32>,
     fresh: BTreeSet<u32>,
     /// Pages that are being discarded.
-    lent: u32,
+    pub lent: u32,
 }
 
 impl Stale {
@@ -49,10 +47,29 @@ impl Stale {
         }
     }
 
-    fn cleaned(&mut self, unit: u32) {
+    /// It was discarded.
+    pub fn cleaned(&mut self, unit: u32) {
         self.written[unit as usize / 64] &= !(1 << (unit % 64));
         self.units.remove(&unit);
         self.fresh.remove(&unit);
+    }
+
+    /// Is there any stale unit? With `ripe` only those that rested count.
+    pub fn any(&self, ripe: bool) -> bool {
+        !(self.units.is_empty() && (ripe || self.fresh.is_empty()))
+    }
+
+    /// Those that became stale until now have rested.
+    pub fn ripen(&mut self) {
+        self.units.append(&mut self.fresh);
+    }
+
+    /// The first units in a row that rested, at most `most` of them: the first of them, and how many.
+    pub fn lend(&self, most: u32) -> Option<(u32, u32)> {
+        let first = *self.units.first()?;
+        let in_row = (first..).take_while(|unit| self.units.contains(unit));
+        let units = in_row.take(most as usize).count() as u32;
+        (units > 0).then_some((first, units))
     }
 
     pub fn lent(&self) -> u32 {
@@ -61,54 +78,6 @@ impl Stale {
 
     pub fn memory(&self) -> u64 {
         (self.written.len() * 8 + (self.units.len() + self.fresh.len()) * 16) as u64
-    }
-}
-
-impl Space {
-    /// Is there anything to discard? With `ripe` only what rested counts.
-    pub fn is_stale(&self, ripe: bool) -> bool {
-        !(self.stale.units.is_empty() && (ripe || self.stale.fresh.is_empty()))
-    }
-
-    /// What is stale now may be lent from here on; what becomes so later waits for the next call.
-    pub fn ripen(&mut self) {
-        let mut fresh = std::mem::take(&mut self.stale.fresh);
-        self.stale.units.append(&mut fresh);
-    }
-
-    /// Pages that are being discarded: free, but not to be taken now.
-    pub fn lent(&self) -> u32 {
-        self.stale.lent
-    }
-
-    /// Lends ripe units in a row, at most `most` of them, so that at least `keep` pages stay free; `None`: there are none.
-    pub fn lend(&mut self, keep: u64, most: u32) -> Option<Run> {
-        let first = *self.stale.units.first()?;
-        let room = u64::from(self.free_count).saturating_sub(keep) / u64::from(self.unit_pages);
-        let most = room.min(u64::from(most)) as u32;
-        let in_row = (first..).take_while(|unit| self.stale.units.contains(unit));
-        let units = in_row.take(most as usize).count() as u32;
-        if units == 0 {
-            return None;
-        }
-        let run = Run {
-            first: first * self.unit_pages,
-            count: units * self.unit_pages,
-        };
-        for page in run.first..run.first + run.count {
-            self.set(page, false);
-        }
-        self.stale.lent += run.count;
-        Some(run)
-    }
-
-    /// What was lent is free again, and stale no longer.
-    pub fn returned(&mut self, run: Run) {
-        self.stale.lent -= run.count;
-        self.give_back(run);
-        for page in (run.first..run.first + run.count).step_by(self.unit_pages as usize) {
-            self.stale.cleaned(page / self.unit_pages);
-        }
     }
 }
 

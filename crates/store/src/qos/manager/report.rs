@@ -264,7 +264,7 @@ impl Manager {
         ManagerReport {
             store: self.store.name().to_owned(),
             uuid: format!("{:032x}", self.uuid()),
-            device: self.store.inner.device_name.clone(),
+            device: self.store.inner.disk.device_name.clone(),
             now: self.now().0,
             scheduler: self.queue.kind().name().to_owned(),
             depth: self.queue.depth(),

@@ -1,7 +1,6 @@
 //! Numbers no honest client sends, panics, capabilities that end while they are used, and peers that stall together.
 
 use super::*;
-use crate::object::open::Mutation;
 use policy::share::Probability;
 
 /// Places and lengths at which sums and products overflow, or fall just short of that.
@@ -164,6 +163,14 @@ fn a_reservation_of_any_numbers_is_answered() {
 
 // --- panics -----------------------------------------------------------------------------------------------
 
+/// Puts `bytes` in the place of the first segment of object "a", as no store does: looking at it panics. Returns what was there.
+fn spoil(store: &crate::Store, bytes: Box<[u8]>) -> Box<[u8]> {
+    let mut table = store.inner.table.change();
+    let (id, _) = table.find("a").expect("it was written");
+    let object = table.objects[id as usize].as_mut().expect("just found");
+    object.segments.insert(0, bytes).expect("it has data")
+}
+
 #[test]
 fn a_request_that_panics_ends_its_connection_and_no_other() {
     in_virtual_time(44, async {
@@ -171,15 +178,11 @@ fn a_request_that_panics_ends_its_connection_and_no_other() {
         let site = site(Limits::default()).await;
         let (honest, data) = with_an_object(&site).await;
         let other = client(&site).await;
-        site.server
-            .manager
-            .store()
-            .inner
-            .planted
-            .set(Some(Mutation::PanickingLook));
+        let store = site.server.manager.store().clone();
+        let whole = spoil(&store, Box::default());
         let lost = other.allocated_ranges("a", 0, 10).await.unwrap_err();
         assert!(!matches!(lost, ClientError::Store(_)), "{lost}");
-        site.server.manager.store().inner.planted.set(None);
+        spoil(&store, whole);
         let read = honest.read("a", 0, 200_000).await.expect("read");
         assert_eq!(read[..], data[..]);
         env::sleep(Nanos::secs(2)).await;
