@@ -23,16 +23,23 @@
 //! 4. After a failed commit nothing more is taken until the ledger is opened again.
 
 mod batch;
+mod compaction;
 mod error;
 mod group_commit;
 mod layout;
 mod ledger;
+mod log;
 mod map;
+mod queue;
+mod reader;
 mod reclaim;
 mod replay;
 mod report;
+mod salvage;
 mod superblocks;
 mod sweep;
+mod track;
+mod writer;
 
 pub use batch::{Batch, Record, VALUE_MAX};
 pub use error::LedgerError;
