@@ -134,3 +134,89 @@ impl Queue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An entry whose records take so many bytes.
+    fn entry(bytes: usize) -> Entry {
+        Entry {
+            batch: Batch {
+                bytes: vec![0; bytes],
+                count: 1,
+            },
+            swept: 0,
+            blocks: 1,
+            epoch: 0,
+            starts: false,
+            ends: false,
+            committed: false,
+            renews: false,
+            refused: None,
+        }
+    }
+
+    fn queue(entries: impl IntoIterator<Item = Entry>) -> Queue {
+        let mut queue = Queue::default();
+        for entry in entries {
+            let id = queue.push(entry);
+            queue.commit(id);
+        }
+        queue
+    }
+
+    #[test]
+    fn a_batch_waits_for_all_that_were_prepared_before_it() {
+        let mut queue = queue([]);
+        let ids: Vec<u64> = (0..3).map(|_| queue.push(entry(10))).collect();
+        queue.commit(ids[1]);
+        assert_eq!(queue.ready(), Ok(0));
+        queue.commit(ids[0]);
+        assert_eq!(queue.ready(), Ok(2));
+        queue.landed(2);
+        assert!(queue.is_durable(ids[1]) && !queue.is_durable(ids[2]));
+        queue.commit(ids[2]);
+        assert_eq!(queue.ready(), Ok(1));
+    }
+
+    #[test]
+    fn committed_batches_share_a_write_of_limited_length() {
+        assert_eq!(queue([MERGE_MAX - 10, 10, 1].map(entry)).ready(), Ok(2));
+        assert_eq!(queue([2 * MERGE_MAX, 1].map(entry)).ready(), Ok(1));
+    }
+
+    #[test]
+    fn a_batch_that_starts_a_sweep_begins_a_write() {
+        let starts = Entry {
+            starts: true,
+            ..entry(1)
+        };
+        let mut queue = queue([entry(1), starts, entry(1)]);
+        assert_eq!(queue.ready(), Ok(1));
+        queue.landed(1);
+        assert_eq!(queue.ready(), Ok(2));
+    }
+
+    #[test]
+    fn a_refused_batch_fails_the_ledger_when_its_turn_comes() {
+        let mut queue = queue([entry(1)]);
+        let (dropped, later) = (queue.push(entry(1)), queue.push(entry(1)));
+        queue.refuse(dropped, LedgerError::Dropped);
+        queue.refuse(dropped, LedgerError::Closed);
+        queue.commit(later);
+        assert_eq!(queue.ready(), Ok(1));
+        queue.landed(1);
+        assert_eq!(queue.ready(), Err(LedgerError::Dropped));
+        assert!(queue.is_in_failed_write(dropped) && !queue.is_in_failed_write(later));
+    }
+
+    #[test]
+    fn memory_of_durable_batches_is_used_again() {
+        let mut queue = queue([entry(100), entry(MERGE_MAX + 1)]);
+        queue.landed(2);
+        let again = queue.batch();
+        assert!(again.bytes.is_empty() && again.bytes.capacity() >= 100);
+        assert_eq!(queue.batch().bytes.capacity(), 0, "too long to keep");
+    }
+}

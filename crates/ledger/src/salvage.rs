@@ -35,42 +35,18 @@ pub(crate) async fn salvage(
     let highest = headers
         .last()
         .map_or(0, |(heading, _)| heading.place.sequence);
-    let mut report = Replay::default();
-    let mut put_bytes = 0;
-    let mut next = tail;
-    let mut end = tail.position;
-    for (heading, crc) in &headers {
-        end = end.max(heading.place.position + heading.blocks());
-        let Some(frame) = read_batch(log, heading, *crc).await? else {
-            // Only the last can have been cut off; any other was durable.
-            report.torn_tail = heading.place.sequence == highest;
-            continue;
-        };
-        if lose(log, &mut report, next, heading.place.sequence) {
-            visit(Salvaged::Gap);
-        }
-        let rest = &frame[HEADER..HEADER + heading.length as usize];
-        let mut record = |record: Record<'_>| visit(Salvaged::Record(record));
-        put_bytes += show(Records { rest }, &mut record);
-        report.batches += 1;
-        report.records += u64::from(heading.count);
-        report.bytes += Bytes(frame.len() as u64);
-        next = Place {
-            sequence: heading.place.sequence + 1,
-            position: heading.place.position + heading.blocks(),
-        };
-    }
+    let (mut report, shown) = show_whole(log, &headers, tail, visit).await?;
     let proven = superblock
         .proven()
         .max(highest.saturating_sub(u64::from(report.torn_tail)));
-    let hidden = is_hidden(log, next, &headers, &unreadable);
-    let until = (proven + 1).max(next.sequence + u64::from(hidden));
-    if lose(log, &mut report, next, until) {
+    let hidden = is_hidden(log, shown.next, &headers, &unreadable);
+    let until = (proven + 1).max(shown.next.sequence + u64::from(hidden));
+    if lose(log, &mut report, shown.next, until) {
         visit(Salvaged::Gap);
     }
     let head = Place {
         sequence: highest.max(superblock.durable) + 1,
-        position: end.min(tail.position + log.blocks),
+        position: shown.end.min(tail.position + log.blocks),
     };
     let start = Start {
         head: if head.sequence < tail.sequence {
@@ -79,11 +55,59 @@ pub(crate) async fn salvage(
             head
         },
         tail,
-        put_bytes,
+        put_bytes: shown.put_bytes,
         renew: true,
         unreadable: Unreadable::noted(superblock),
     };
     Ok((start, report))
+}
+
+/// How far the whole batches go.
+struct Shown {
+    /// Behind the last whole one.
+    next: Place,
+    /// Position behind the last one, whole or not.
+    end: u64,
+    put_bytes: u64,
+}
+
+/// Shows the whole batches from the tail on, by their headers in order, and the gaps between them.
+async fn show_whole(
+    log: &Log,
+    headers: &[(Heading, u32)],
+    tail: Place,
+    visit: &mut impl FnMut(Salvaged<'_>),
+) -> Result<(Replay, Shown), LedgerError> {
+    let mut report = Replay::default();
+    let mut shown = Shown {
+        next: tail,
+        end: tail.position,
+        put_bytes: 0,
+    };
+    let highest = headers.last().map(|(heading, _)| heading.place.sequence);
+    for (heading, crc) in headers {
+        let end = heading.place.position + heading.blocks();
+        shown.end = shown.end.max(end);
+        let Some(frame) = read_batch(log, heading, *crc).await? else {
+            // Only the last can have been cut off; any other was durable.
+            report.torn_tail = Some(heading.place.sequence) == highest;
+            continue;
+        };
+        if lose(log, &mut report, shown.next, heading.place.sequence) {
+            visit(Salvaged::Gap);
+        }
+        let rest = &frame[HEADER..HEADER + heading.length as usize];
+        let mut record = |record: Record<'_>| visit(Salvaged::Record(record));
+        shown.put_bytes += show(Records { rest }, &mut record);
+        report.batches += 1;
+        report.records += u64::from(heading.count);
+        report.bytes += Bytes(frame.len() as u64);
+        shown.next = Place {
+            sequence: heading.place.sequence + 1,
+            position: end,
+        };
+    }
+    Ok((report, shown))
 }
 
 /// Where the live part begins: the newest whole batch knows.
