@@ -23,6 +23,9 @@ use crate::object::types::ReservationId;
 /// Data for some pages in a row: the first page, and the bytes.
 pub(crate) type Piece = (u64, View);
 
+/// Data for some pages of the device in a row: the first place, and the bytes.
+type Write = (u32, View);
+
 /// The pages a change needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Need {
@@ -165,7 +168,7 @@ fn choose(space: &mut Space, disk: &Disk, need: Need, next: Option<u32>) -> Vec<
 }
 
 /// Which piece goes to which page? Returns the entry of each page of the object, and what to write from which place on.
-fn lay_out(disk: &Disk, pieces: &[Piece], runs: &[Run]) -> (Vec<(u64, Entry)>, Vec<(u32, View)>) {
+fn lay_out(disk: &Disk, pieces: &[Piece], runs: &[Run]) -> (Vec<(u64, Entry)>, Vec<Write>) {
     let page = disk.page as usize;
     let (mut put, mut requests) = (Vec::new(), Vec::new());
     let mut runs = runs.iter().copied();
