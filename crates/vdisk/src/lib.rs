@@ -23,9 +23,9 @@ pub mod cluster;
 pub mod image;
 pub mod map;
 pub mod meta;
-pub mod names;
-pub mod record;
 pub mod replica;
 pub mod volume;
+
+pub use replication::{names, record};
 
 pub use names::{EXTENT, ExtentName, Generation, ImageId, NodeName, StoreNumber, Stores, VolumeId};

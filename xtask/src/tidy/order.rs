@@ -6,7 +6,7 @@ use super::finding::Finding;
 use super::tree::Tree;
 
 /// The crates from the top terrace to the bottom one: each sees only those behind it.
-pub const TERRACES: [&str; 19] = [
+pub const TERRACES: [&str; 20] = [
     "tanada",
     "lab",
     "experiments",
@@ -23,6 +23,7 @@ pub const TERRACES: [&str; 19] = [
     "ledger",
     "device",
     "env",
+    "replication",
     "policy",
     "base",
     "testkit",

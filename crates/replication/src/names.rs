@@ -97,7 +97,7 @@ pub const COPIES_MAX: usize = 3;
 ///
 /// # Example
 /// ```
-/// use vdisk::{StoreNumber, Stores};
+/// use replication::{StoreNumber, Stores};
 /// let stores = Stores::new(&[StoreNumber(7), StoreNumber(2)]).unwrap();
 /// assert_eq!(stores.as_slice(), [StoreNumber(7), StoreNumber(2)]);
 /// assert!(Stores::new(&[]).is_none() && Stores::new(&[StoreNumber(1); 2]).is_none());
@@ -167,7 +167,7 @@ impl TryFrom<Vec<StoreNumber>> for Stores {
 ///
 /// # Example
 /// ```
-/// use vdisk::{ExtentName, Generation, VolumeId};
+/// use replication::{ExtentName, Generation, VolumeId};
 /// let name = ExtentName { owner: VolumeId(42), born: Generation(1000), index: 127 };
 /// assert_eq!(name.to_string(), "v/0000002a/00000003e8/0000007f");
 /// assert_eq!(ExtentName::parse("v/0000002a/00000003e8/0000007f"), Some(name));
@@ -266,19 +266,19 @@ fn numbers(name: &str, kind: &str) -> Option<(VolumeId, Generation, u32)> {
 }
 
 /// What the engine of `volume` fills before it gets the name `object`, or takes the place of what has it.
-pub(crate) fn filling(object: &str, volume: VolumeId) -> String {
+pub fn filling(object: &str, volume: VolumeId) -> String {
     format!("{object}.{volume}.t")
 }
 
 /// Whose engine fills, or filled, what is called `name`; `None` if it is no such name.
-pub(crate) fn volume_filling(name: &str) -> Option<VolumeId> {
+pub fn volume_filling(name: &str) -> Option<VolumeId> {
     let (object, volume) = name.strip_suffix(".t")?.rsplit_once('.')?;
     ExtentName::parse(object)?;
     hex(volume, 8).map(|number| VolumeId(number as u32))
 }
 
 /// Exactly `digits` lower-case hexadecimal digits.
-pub(crate) fn hex(text: &str, digits: usize) -> Option<u64> {
+pub fn hex(text: &str, digits: usize) -> Option<u64> {
     let fits = text.len() == digits
         && (text.bytes()).all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     match fits {

@@ -10,13 +10,12 @@
 //! 2. What is read has been checked: sizes, names and numbers are such as this program writes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::str::FromStr;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::names::{COPIES_MAX, EXTENT, Generation, ImageId, StoreNumber, VolumeId};
+pub use crate::terms::{BadFairness, BadName, Fairness, Name, OnMetaLoss, PriorityClass};
 
 /// The version of all records here.
 const VERSION: u32 = 1;
@@ -26,69 +25,6 @@ pub const RECORD_MAX: usize = 512 * 1024;
 pub const SIZE_MAX: u64 = 1 << 50;
 /// Sizes are multiples of this.
 pub const SIZE_UNIT: u64 = 4096;
-
-/// An operator's name for a volume or a snapshot: 1 to 64 of `a-z A-Z 0-9 . _ -`, the first one a letter or digit.
-///
-/// # Example
-/// ```
-/// use vdisk::record::Name;
-/// assert!("golden-24.04".parse::<Name>().is_ok());
-/// let message = "a/b".parse::<Name>().unwrap_err().to_string();
-/// assert_eq!(message, "\"a/b\" is no name: it has 1 to 64 of a-z A-Z 0-9 . _ -, and begins with a letter or digit");
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Name(String);
-
-/// Why something is no name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no name: it has 1 to 64 of a-z A-Z 0-9 . _ -, and begins with a letter or digit")]
-pub struct BadName(pub String);
-
-impl Name {
-    /// As text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl FromStr for Name {
-    type Err = BadName;
-
-    fn from_str(text: &str) -> Result<Name, BadName> {
-        let begins = text
-            .bytes()
-            .next()
-            .is_some_and(|b| b.is_ascii_alphanumeric());
-        let all = text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
-        match begins && all && text.len() <= 64 {
-            true => Ok(Name(text.to_owned())),
-            false => Err(BadName(text.chars().take(100).collect())),
-        }
-    }
-}
-
-impl TryFrom<String> for Name {
-    type Error = BadName;
-
-    fn try_from(text: String) -> Result<Name, BadName> {
-        text.parse()
-    }
-}
-
-impl From<Name> for String {
-    fn from(name: Name) -> String {
-        name.0
-    }
-}
 
 /// The writer of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,153 +44,6 @@ fn may_wait() -> bool {
     true
 }
 
-/// How much a volume's clients matter beside others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PriorityClass {
-    /// Less than others.
-    Low,
-    /// As others.
-    #[default]
-    Normal,
-    /// Preferred.
-    High,
-}
-
-/// How far clients of one class are kept apart: what a seek behind another one's request counts, 1 to 100 times one behind
-/// their own. Kept in thousandths.
-///
-/// Choice: COST gives q no values. At 1 no client is kept apart; at 100 a seek of 8 ms counts as most of a second, longer
-/// than queues in use are, and more changes no choice.
-///
-/// # Source
-/// COST 3.1 (q above 1 between different clients: bandwidth fairness); that it is set per volume and export is ours.
-///
-/// # Example
-/// ```
-/// use vdisk::record::Fairness;
-/// let fairness: Fairness = "2.5".parse()?;
-/// assert_eq!((fairness.permille(), fairness.to_string()), (2_500, "2.5".to_owned()));
-/// let message = "0.5".parse::<Fairness>().unwrap_err().to_string();
-/// assert_eq!(message, "0.5 is no fairness; write 1 (clients are not kept apart) to 100: how often a seek behind another client counts");
-/// # Ok::<(), vdisk::record::BadFairness>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "u32", into = "u32")]
-pub struct Fairness(u32);
-
-/// Why something is no fairness.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0} is no fairness; write 1 (clients are not kept apart) to 100: how often a seek behind another client counts"
-)]
-pub struct BadFairness(pub String);
-
-impl Fairness {
-    /// In thousandths.
-    pub fn permille(self) -> u32 {
-        self.0
-    }
-
-    /// As operators write it.
-    pub fn as_f64(self) -> f64 {
-        f64::from(self.0) / 1_000.0
-    }
-}
-
-impl fmt::Display for Fairness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.as_f64())
-    }
-}
-
-impl TryFrom<u32> for Fairness {
-    type Error = BadFairness;
-
-    fn try_from(permille: u32) -> Result<Fairness, BadFairness> {
-        match permille {
-            1_000..=100_000 => Ok(Fairness(permille)),
-            _ => Err(BadFairness((f64::from(permille) / 1_000.0).to_string())),
-        }
-    }
-}
-
-impl TryFrom<f64> for Fairness {
-    type Error = BadFairness;
-
-    fn try_from(number: f64) -> Result<Fairness, BadFairness> {
-        match (1.0..=100.0).contains(&number) {
-            true => Ok(Fairness((number * 1_000.0).round() as u32)),
-            false => Err(BadFairness(number.to_string())),
-        }
-    }
-}
-
-impl FromStr for Fairness {
-    type Err = BadFairness;
-
-    fn from_str(text: &str) -> Result<Fairness, BadFairness> {
-        let number = text.parse::<f64>();
-        let number = number.map_err(|_| BadFairness(format!("'{text}'")))?;
-        Fairness::try_from(number)
-    }
-}
-
-impl From<Fairness> for u32 {
-    fn from(fairness: Fairness) -> u32 {
-        fairness.0
-    }
-}
-
-impl From<PriorityClass> for policy::place::Class {
-    fn from(class: PriorityClass) -> Self {
-        match class {
-            PriorityClass::Low => policy::place::Class::Low,
-            PriorityClass::Normal => policy::place::Class::Normal,
-            PriorityClass::High => policy::place::Class::High,
-        }
-    }
-}
-
-/// What requests do that cannot be answered because the meta store does not answer, and the writer's lease has run out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnMetaLoss {
-    /// They wait until it answers again, however long that takes.
-    #[default]
-    Wait,
-    /// They fail after some time.
-    Fail,
-}
-
-impl OnMetaLoss {
-    fn is_usual(&self) -> bool {
-        *self == OnMetaLoss::default()
-    }
-
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            OnMetaLoss::Wait => "wait",
-            OnMetaLoss::Fail => "fail",
-        }
-    }
-}
-
-impl FromStr for OnMetaLoss {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<OnMetaLoss, String> {
-        match text {
-            "wait" => Ok(OnMetaLoss::Wait),
-            "fail" => Ok(OnMetaLoss::Fail),
-            other => Err(format!(
-                "'{other}' is not what requests do while the meta store is away; write wait or fail"
-            )),
-        }
-    }
-}
-
 /// What a volume is good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -270,8 +59,8 @@ pub enum VolumeState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeRecord {
-    /// 1.
-    pub(crate) version: u32,
+    /// 1: a record with another version is refused.
+    pub version: u32,
 
     // Fixed from its making.
     /// Its number.
@@ -352,7 +141,8 @@ pub enum RecordError {
 }
 
 impl RecordError {
-    pub(crate) fn malformed(what: &str, why: impl Into<String>) -> RecordError {
+    /// `what` is not as it should be, and why.
+    pub fn malformed(what: &str, why: impl Into<String>) -> RecordError {
         RecordError::Malformed {
             what: what.to_owned(),
             why: why.into(),
@@ -361,7 +151,10 @@ impl RecordError {
 }
 
 /// Reads a record that has a version in it.
-pub(crate) fn read<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, RecordError> {
+///
+/// # Errors
+/// [`RecordError`]: too long, of another version, or not as this program writes it.
+pub fn read<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, RecordError> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
@@ -382,7 +175,10 @@ pub(crate) fn read<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, R
 }
 
 /// A generation that can be.
-pub(crate) fn check_generation(what: &str, generation: Generation) -> Result<(), RecordError> {
+///
+/// # Errors
+/// [`RecordError::Malformed`] if it is greater than [`Generation::MAX`].
+pub fn check_generation(what: &str, generation: Generation) -> Result<(), RecordError> {
     match generation <= Generation::MAX {
         true => Ok(()),
         false => {
@@ -394,7 +190,10 @@ pub(crate) fn check_generation(what: &str, generation: Generation) -> Result<(),
 }
 
 /// A generation that others can follow.
-pub(crate) fn check_current(what: &str, generation: Generation) -> Result<(), RecordError> {
+///
+/// # Errors
+/// [`RecordError::Malformed`] if it is greater than [`Generation::RECORD_MAX`].
+pub fn check_current(what: &str, generation: Generation) -> Result<(), RecordError> {
     check_generation(what, generation)?;
     match generation <= Generation::RECORD_MAX {
         true => Ok(()),
@@ -405,7 +204,10 @@ pub(crate) fn check_current(what: &str, generation: Generation) -> Result<(), Re
     }
 }
 
-/// Why no image can have this size.
+/// Can an image have this size?
+///
+/// # Errors
+/// Why it cannot.
 pub fn check_size(size: u64) -> Result<(), String> {
     match size {
         0 => Err("a volume has at least 4 KiB".to_owned()),
@@ -430,7 +232,7 @@ pub fn volume_key(id: VolumeId) -> String {
 }
 
 /// Before the lease in [`writer_key`].
-pub(crate) const WRITERS: &str = "writer/";
+pub const WRITERS: &str = "writer/";
 
 /// The key that is there as long as a writer's lease lasts.
 pub fn writer_key(lease: u64) -> String {
@@ -630,32 +432,5 @@ mod tests {
         }
         let long = vec![b' '; RECORD_MAX + 1];
         assert!(VolumeRecord::decode(VolumeId(3), &long).is_err());
-    }
-
-    #[test]
-    fn fairness_is_a_number_from_1_to_100_and_nothing_else() {
-        for (text, permille) in [
-            ("1", 1_000),
-            ("2.5", 2_500),
-            ("1.0004", 1_000),
-            ("100", 100_000),
-        ] {
-            let fairness: Fairness = text.parse().unwrap();
-            assert_eq!(fairness.permille(), permille, "{text}");
-        }
-        for text in ["", "0", "0.999", "-4", "100.1", "1e9", "NaN", "inf", "four"] {
-            let message = text.parse::<Fairness>().unwrap_err().to_string();
-            assert!(message.contains("is no fairness; write 1"), "{message}");
-        }
-    }
-
-    #[test]
-    fn names_are_short_and_plain() {
-        for name in ["", "-a", ".a", "a/b", "a b", "\u{e4}", &"a".repeat(65)] {
-            assert!(name.parse::<Name>().is_err(), "{name:?}");
-        }
-        for name in ["a", "0", "A_b-c.d", &"a".repeat(64)] {
-            assert!(name.parse::<Name>().is_ok(), "{name:?}");
-        }
     }
 }

@@ -1,0 +1,18 @@
+//! What the writer of a replicated volume decides, and what all nodes agree on about it.
+//!
+//! ```text
+//! vdisk: requests, answers of stores, clocks -> values of this crate -> what is sent, written to the record, answered
+//! ```
+//!
+//! - [`names`] numbers and the names of objects. [`record`] what all nodes agree on, [`terms`] what operators set of it.
+//!
+//! Always true: nothing here has a clock, a task, or shared state; values change by what they are told, and can be compared.
+//!
+//! Source: COST 3 (virtual disks with copies on ordinary nodes); who may write, who is in sync and what happens after faults is
+//! ours.
+
+pub mod names;
+pub mod record;
+pub mod terms;
+
+pub use names::{EXTENT, ExtentName, Generation, ImageId, NodeName, StoreNumber, Stores, VolumeId};
