@@ -5,12 +5,14 @@
 //! ```
 //!
 //! - [`names`] numbers and the names of objects. [`record`] what all nodes agree on, [`terms`] what operators set of it.
+//! - [`lock`] who holds which bytes.
 //!
 //! Always true: nothing here has a clock, a task, or shared state; values change by what they are told, and can be compared.
 //!
 //! Source: COST 3 (virtual disks with copies on ordinary nodes); who may write, who is in sync and what happens after faults is
 //! ours.
 
+pub mod lock;
 pub mod names;
 pub mod record;
 pub mod terms;

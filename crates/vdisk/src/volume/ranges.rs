@@ -1,60 +1,34 @@
-//! Which requests hold which bytes of a volume?
-//!
-//! A write has its range alone, reads share theirs; first come, first served among those that overlap. So copies differ
-//! only where a write is under way, and no client reads there. Any copy of any range that can be read holds the same.
-//!
-//! Choice: the paper does not say what a read sees of a write under way. Here it waits for it.
+//! Tasks wait here for their range of bytes; who has its turn [`RangeLocks`] says.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
 use env::sync::Event;
-
-struct Ticket {
-    number: u64,
-    range: Range<u64>,
-    alone: bool,
-}
+use replication::lock::{RangeLocks, Ticket};
 
 /// The ranges in use.
 #[derive(Default)]
 pub(super) struct Ranges {
-    /// In the order they came.
-    tickets: RefCell<Vec<Ticket>>,
-    next: Cell<u64>,
+    locks: RefCell<RangeLocks>,
     freed: Event,
 }
 
 /// A range in use; given up when dropped.
 pub(super) struct RangeLock {
     ranges: Rc<Ranges>,
-    number: u64,
+    ticket: Ticket,
 }
 
 impl Ranges {
     /// Waits for all that came before, overlap, and cannot share.
     pub async fn take(self: &Rc<Self>, range: Range<u64>, alone: bool) -> RangeLock {
-        let number = self.next.get();
-        self.next.set(number + 1);
-        let ticket = Ticket {
-            number,
-            range: range.clone(),
-            alone,
-        };
-        self.tickets.borrow_mut().push(ticket);
+        let ticket = self.locks.borrow_mut().ask(range, alone);
         let held = RangeLock {
             ranges: Rc::clone(self),
-            number,
+            ticket,
         };
-        let in_the_way = || {
-            let tickets = self.tickets.borrow();
-            let before = tickets.iter().take_while(|one| one.number != number);
-            before
-                .filter(|one| one.alone || alone)
-                .any(|one| one.range.start < range.end && range.start < one.range.end)
-        };
-        while in_the_way() {
+        while !self.locks.borrow().has_turn(ticket) {
             self.freed.wait().await;
         }
         held
@@ -63,9 +37,7 @@ impl Ranges {
 
 impl Drop for RangeLock {
     fn drop(&mut self) {
-        let mut tickets = self.ranges.tickets.borrow_mut();
-        tickets.retain(|one| one.number != self.number);
-        drop(tickets);
+        self.ranges.locks.borrow_mut().give_up(self.ticket);
         self.ranges.freed.notify_all();
     }
 }
@@ -75,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readers_share_a_range_and_a_writer_has_it_alone_in_the_order_they_came() {
+    fn tasks_get_their_ranges_in_the_order_they_came() {
         env::Runtime::simulated(1).block_on(async {
             let ranges: Rc<Ranges> = Rc::default();
             let order: Rc<RefCell<Vec<u32>>> = Rc::default();
@@ -103,7 +75,7 @@ mod tests {
                 task.await;
             }
             assert_eq!(*order.borrow(), [1, 4, 2, 3]);
-            assert!(ranges.tickets.borrow().is_empty());
+            assert!(ranges.locks.borrow().is_empty());
         });
     }
 }
