@@ -5,16 +5,18 @@
 //! ```
 //!
 //! - [`names`] numbers and the names of objects. [`record`] what all nodes agree on, [`terms`] what operators set of it.
-//! - [`lock`] who holds which bytes.
+//! - [`lock`] who holds which bytes. [`stamps`] which changes are under way. [`age`] which stores were put back.
 //!
 //! Always true: nothing here has a clock, a task, or shared state; values change by what they are told, and can be compared.
 //!
 //! Source: COST 3 (virtual disks with copies on ordinary nodes); who may write, who is in sync and what happens after faults is
 //! ours.
 
+pub mod age;
 pub mod lock;
 pub mod names;
 pub mod record;
+pub mod stamps;
 pub mod terms;
 
 pub use names::{EXTENT, ExtentName, Generation, ImageId, NodeName, StoreNumber, Stores, VolumeId};

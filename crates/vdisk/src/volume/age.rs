@@ -9,16 +9,13 @@
 //! copies that are out of date. The fence is stamped at each in-sync store every ten seconds while the volume is written or
 //! copied, and when it is closed; at a store that comes back, before it is in sync.
 //!
-//! Always true:
-//! 1. What the record says of a store was durable there.
-//! 2. A store whose fence is older than that, or gone, counts as one that does not answer: it leaves the in-sync set, and what it
+//! Always true: a store whose fence is older than that, or gone, counts as one that does not answer: it leaves the in-sync set, and what it
 //!    has is read by no request and no resync.
 
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::Nanos;
-use env::sync::{Semaphore, join_all};
+use env::sync::join_all;
 use store::{Change, Condition};
 
 use super::Core;
@@ -30,48 +27,6 @@ use crate::replica::connect::{Connection, ConnectionError};
 /// Between two stamps of a volume that is written.
 const STAMP_EVERY: Nanos = Nanos::secs(10);
 
-/// How far the volume's fence is at a store.
-#[derive(Default)]
-pub(super) struct Age {
-    /// The greatest generation that was durable there; 0: none is known.
-    least: Cell<u64>,
-    /// Changes of the volume that had begun or ended when its last stamp was sent.
-    stamped: Cell<u64>,
-    /// Why the store was refused that shows less.
-    refused: RefCell<Option<String>>,
-}
-
-impl Age {
-    /// It was at this generation, and durable.
-    pub fn reached(&self, generation: u64) {
-        self.least.set(self.least.get().max(generation));
-    }
-}
-
-/// Stamps of the volume's fences. One count for the volume, and for each store how much of it its last stamp covers: a store that
-/// could not be stamped is due until it is, whatever became of the others.
-pub(super) struct Stamps {
-    /// Beginnings and ends of changes.
-    changes: Cell<u64>,
-    one: Rc<Semaphore>,
-}
-
-impl Default for Stamps {
-    fn default() -> Stamps {
-        Stamps {
-            changes: Cell::new(0),
-            one: Semaphore::new(1),
-        }
-    }
-}
-
-impl Stamps {
-    /// A change begins or ends, or something was copied. Also at the end: a stamp that is sent meanwhile may come before the change.
-    pub fn due(&self) {
-        self.changes.set(self.changes.get() + 1);
-    }
-}
-
 impl Core {
     /// A connection to `replica` under `token`, if the store is no older than it was.
     pub(super) async fn enter_store(
@@ -79,16 +34,15 @@ impl Core {
         replica: &Replica,
         token: Generation,
     ) -> Result<Rc<dyn Connection>, ConnectionError> {
-        let (connector, age) = (replica.connector(), &replica.age);
-        let opened = connector.open_since(&self.fence_name, token.0, age.least.get());
+        let (connector, least) = (replica.connector(), replica.age.borrow().least());
+        let opened = connector.open_since(&self.fence_name, token.0, least);
         let opened = self.within(opened).await;
         if let Err(ConnectionError::PutBack(why)) = &opened {
-            let first = age.refused.replace(Some(why.clone())).is_none();
-            if first {
+            if replica.age.borrow_mut().refuse(why.clone()) {
                 tracing::error!(volume = %self.id, why);
             }
         } else if opened.is_ok() {
-            age.refused.take();
+            replica.age.borrow_mut().admit();
         }
         opened
     }
@@ -104,7 +58,7 @@ impl Core {
         };
         let durable = self.within(connection.flush()).await.is_ok();
         if durable {
-            replica.age.reached(stat.version.0);
+            replica.age.borrow_mut().reached(stat.version.0);
         }
         durable
     }
@@ -113,7 +67,7 @@ impl Core {
     pub(super) fn refused_store(&self) -> Option<String> {
         let mut replicas = self.replicas.values();
         replicas.find_map(|it| {
-            let why = it.age.refused.borrow().clone();
+            let why = it.age.borrow().refused().map(str::to_owned);
             why.filter(|_| !self.has_left(it.info.number))
         })
     }
@@ -122,39 +76,28 @@ impl Core {
     pub(super) fn learn_ages(&self, record: &VolumeRecord) {
         for (number, generation) in &record.seen {
             if let Some(replica) = self.replica(*number) {
-                replica.age.reached(*generation);
+                replica.age.borrow_mut().reached(*generation);
             }
         }
     }
 
     /// How far fences are goes into the record with each of its changes. Does it say less now?
     pub(super) fn note_ages(&self, record: &mut VolumeRecord) -> bool {
-        let before = record.seen.clone();
-        for replica in self.replicas.values() {
-            let least = replica.age.least.get();
-            if least > 0 {
-                let known = record.seen.entry(replica.info.number).or_default();
-                *known = least.max(*known);
-            }
-        }
-        // Of a store that has nothing of the volume nothing is read.
-        if let Some(stores) = &record.stores {
-            record.seen.retain(|number, _| stores.contains(number));
-        }
-        record.seen != before
+        let ages = self.replicas.values();
+        record.note_ages(ages.map(|it| (it.info.number, it.age.borrow().least())))
     }
 
     /// Stamps the fence at the in-sync stores where anything was written or copied since the last time, or at all of them this
     /// `last` time. Was any?
     pub(super) async fn stamp_fences(&self, last: bool) -> bool {
-        let _one = self.stamps.one.acquire(1).await;
+        let _one = self.stamping.acquire(1).await;
         let listed = self.record.borrow().0.stores.clone();
         let is_used = |it: &&Replica| {
             let listed = listed.as_ref();
             listed.is_none_or(|all| all.contains(&it.info.number))
         };
         let in_sync = |it: &&Replica| it.sync_state.get() == SyncState::InSync;
-        let is_due = |it: &&Replica| last || it.age.stamped.get() < self.stamps.changes.get();
+        let is_due = |it: &&Replica| last || it.age.borrow().is_due(self.stamps.borrow().changes());
         let replicas = self.replicas.values().filter(is_used).filter(in_sync);
         let replicas = replicas.filter(is_due);
         let stamps = replicas.filter_map(|it| Some(self.stamp_fence(it, it.connection()?)));
@@ -169,7 +112,7 @@ impl Core {
         connection: Rc<dyn Connection>,
     ) -> bool {
         let token = replica.token().0;
-        let changes = self.stamps.changes.get();
+        let changes = self.stamps.borrow().changes();
         let change = Change {
             stamp: Some(token),
             ..Change::FUA.only_if(Condition::StampAtMost(token))
@@ -181,7 +124,7 @@ impl Core {
             Ok(()) => {
                 let durable = self.look_at_fence(replica, &connection).await;
                 if durable {
-                    replica.age.stamped.set(changes);
+                    replica.age.borrow_mut().stamped(changes);
                 }
                 return durable;
             }

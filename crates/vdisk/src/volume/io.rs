@@ -489,7 +489,7 @@ impl Core {
             .filter(|it| !it.is_needed() && it.synced.borrow().contains(&piece.index))
             .collect();
         let all = needed.iter().chain(&followers);
-        let (stamp, unacknowledged) = (under_way.stamp, placed.unacknowledged.get());
+        let (stamp, unacknowledged) = (under_way.stamp(), placed.unacknowledged.get());
         let sent =
             all.map(|replica| self.send(replica, placed, piece, &data, stamp, unacknowledged));
         let mut answers = join_all(sent.collect::<Vec<_>>()).await;

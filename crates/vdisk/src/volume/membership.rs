@@ -13,8 +13,8 @@ use std::rc::Rc;
 
 use base::{Bytes, Instant, Nanos};
 use policy::place::{At, Candidate, DiskId, Permille, Target};
+use replication::age::Age;
 
-use super::age::Age;
 use super::users::{ClientSessions, UserId};
 use super::{Condition, Core, Health, StoreInfo, Volume, VolumeError, stores};
 use crate::meta::{Compare, Entry, MetaError, Op, Outcome};
@@ -58,7 +58,7 @@ pub(super) struct Replica {
     /// When it was last asked for that and answered, or got a connection.
     pub answered: Cell<Instant>,
     /// How far the volume's fence is there.
-    pub age: Age,
+    pub age: RefCell<Age>,
     /// It refused something for lack of room, and was not in sync since.
     pub was_full: Cell<bool>,
 }
@@ -81,7 +81,7 @@ impl Replica {
             sent: Cell::new(0),
             total: Cell::new(Bytes(0)),
             answered: Cell::new(env::now()),
-            age: Age::default(),
+            age: RefCell::default(),
             was_full: Cell::new(false),
         }
     }
@@ -404,15 +404,6 @@ impl Core {
         }
     }
 
-    /// The generation before every stamp that a change under way, or one still to be begun, may leave on an object. Of two
-    /// changes that run together the older stamp may be the one that stays.
-    fn complete(&self, record: &VolumeRecord) -> Generation {
-        let floors = self.floors.borrow();
-        let oldest = floors.keys().next().copied();
-        let oldest = oldest.map_or(record.generation, |one| one.min(record.generation));
-        Generation(oldest.0.saturating_sub(1))
-    }
-
     /// The least number of in-sync copies of any extent or node, of older images too, with these stores out, as the next opening finds them; as many
     /// as there should be if there is none. No more than the bitmap replicas among them: the next opening must find one.
     pub(super) fn redundancy_floor(
@@ -442,7 +433,7 @@ impl Core {
         let skip_swap = false;
         let last_copy = Cell::new(false);
         let change = |record: &mut VolumeRecord| {
-            let since = self.complete(record);
+            let since = self.stamps.borrow().complete(record.generation);
             let before = record.out.len();
             let mut anything = false;
             for number in numbers {

@@ -69,6 +69,8 @@ use device::{Class, Device, DeviceError, Info, Op, Pending, WriteFlags};
 use env::sync::{Event, Semaphore};
 use policy::place::{DomainId, Origin, Penalties, PlaceError};
 
+use replication::stamps::{self, Stamps};
+
 use crate::image::tree::{ImageRecord, Versioned};
 use crate::map::{Entry, Freed, Layer, Map};
 use crate::meta::{MetaError, MetaStore, Revision};
@@ -76,7 +78,6 @@ use crate::names::{COPIES_MAX, ExtentName, Generation, StoreNumber, Stores, Volu
 use crate::record::{RecordError, VolumeRecord};
 use crate::replica::choice::Choice;
 use crate::replica::connect::{ConnectionError, Connector};
-use age::Stamps;
 use commit::Uncommitted;
 use dirty::Dirty;
 pub use drain::Left;
@@ -578,12 +579,10 @@ pub(crate) struct Core {
     /// Extents whose copies are made equal just now for reads that wait.
     reconciling: RefCell<BTreeSet<u32>>,
     dirty: Dirty,
-    stamps: Stamps,
+    stamps: RefCell<Stamps>,
+    /// One task stamps fences at a time.
+    stamping: Rc<Semaphore>,
     repairing: Repairing,
-    /// Changes under way, by their stamp.
-    under_way: RefCell<BTreeMap<Generation, u64>>,
-    /// The same by the least stamp that was under way when they began: whose stamp an object may show in the end.
-    floors: RefCell<BTreeMap<Generation, u64>>,
     /// A change of the record was asked for, and may yet come about.
     record_indeterminate: Cell<bool>,
     lease: Lease,
@@ -599,22 +598,18 @@ pub(crate) struct Core {
 /// A change under way: its stamp is remembered until it is over.
 struct UnderWay<'a> {
     core: &'a Core,
-    stamp: Generation,
-    floor: Generation,
+    change: stamps::UnderWay,
+}
+
+impl UnderWay<'_> {
+    fn stamp(&self) -> Generation {
+        self.change.stamp
+    }
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        let core = self.core;
-        core.stamps.due();
-        for (counts, key) in [(&core.under_way, self.stamp), (&core.floors, self.floor)] {
-            let mut counts = counts.borrow_mut();
-            let count = counts.get_mut(&key).expect("counted when it began");
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&key);
-            }
-        }
+        self.core.stamps.borrow_mut().end(self.change);
     }
 }
 
@@ -676,17 +671,8 @@ impl Core {
 
     /// A change begins: under this stamp.
     fn begin(&self) -> UnderWay<'_> {
-        self.stamps.due();
-        let stamp = self.generation();
-        let mut under_way = self.under_way.borrow_mut();
-        *under_way.entry(stamp).or_default() += 1;
-        let floor = *under_way.keys().next().expect("one was added");
-        *self.floors.borrow_mut().entry(floor).or_default() += 1;
-        UnderWay {
-            core: self,
-            stamp,
-            floor,
-        }
+        let change = self.stamps.borrow_mut().begin(self.generation());
+        UnderWay { core: self, change }
     }
 
     fn placed(&self, index: u32) -> Option<Rc<ExtentEntry>> {

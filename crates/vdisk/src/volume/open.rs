@@ -23,7 +23,6 @@ use base::Bytes;
 use env::sync::{Event, Semaphore, join_all};
 use store::{Change, ClientTag, Stat};
 
-use super::age::Stamps;
 use super::dirty::Dirty;
 use super::lease::{Lease, writer_lease};
 use super::membership::{Replica, SyncState};
@@ -318,10 +317,9 @@ impl Core {
             rereplicating: RefCell::default(),
             reconciling: RefCell::default(),
             dirty: Dirty::new(BTreeSet::new()),
-            stamps: Stamps::default(),
+            stamps: RefCell::default(),
+            stamping: Semaphore::new(1),
             repairing: Repairing::default(),
-            under_way: RefCell::default(),
-            floors: RefCell::default(),
             record_indeterminate: Cell::new(false),
             lease,
             phase: RefCell::new(Phase::Open),

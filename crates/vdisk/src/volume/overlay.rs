@@ -297,13 +297,13 @@ impl Core {
         let under_way = self.begin();
         let name = ExtentName {
             owner: self.id,
-            born: under_way.stamp,
+            born: under_way.stamp(),
             index,
         };
         let numbers = copies.iter().map(|(it, _)| it.info.number).collect();
         let merged = ExtentEntry::new(name, numbers, false);
         let change = Change {
-            stamp: Some(under_way.stamp.0),
+            stamp: Some(under_way.stamp().0),
             ..Change::FUA
         };
         let named = copies.iter().map(|(replica, connection)| {

@@ -193,7 +193,7 @@ impl Core {
             };
             let done = match done {
                 Ok(()) => {
-                    let stamp = connection.stamp(&placed.object, stamped(under_way.stamp, true));
+                    let stamp = connection.stamp(&placed.object, stamped(under_way.stamp(), true));
                     self.within(stamp).await
                 }
                 error => error,
@@ -337,7 +337,7 @@ impl Core {
             }
         }
         // A disk that is put back to before this is noticed.
-        self.stamps.due();
+        self.stamps.borrow_mut().due();
         Ok(())
     }
 

@@ -364,7 +364,7 @@ impl Core {
         let under_way = self.begin();
         let change = match self.is_shared(placed) {
             true => Change::FUA,
-            false => stamped(under_way.stamp, true),
+            false => stamped(under_way.stamp(), true),
         };
         let done = self.copy_over(placed, replica, change, stretch).await;
         self.judged(index, replica, done).await

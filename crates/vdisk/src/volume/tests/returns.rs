@@ -423,7 +423,7 @@ fn a_dropped_read_leaves_no_other_changes_under_way() {
         let given_up = env::timeout(Nanos::micros(1_500), reads).await;
         assert!(given_up.is_err() && core.is_unreconciled(0));
         // A change of a copy may be at its store: the next change must not be there before it is over.
-        assert!(!core.under_way.borrow().is_empty());
+        assert!(!core.stamps.borrow().is_empty());
         let next = core.ranges.take(0..EXTENT, true);
         let next = env::timeout(Nanos::micros(100), next).await;
         assert!(next.is_err(), "the extent is free");
