@@ -6,6 +6,7 @@
 //!
 //! - [`names`] numbers and the names of objects. [`record`] what all nodes agree on, [`terms`] what operators set of it.
 //! - [`lock`] who holds which bytes. [`stamps`] which changes are under way. [`age`] which stores were put back.
+//! - [`bitmap`] which extents' copies may differ after a crash.
 //!
 //! Always true: nothing here has a clock, a task, or shared state; values change by what they are told, and can be compared.
 //!
@@ -13,6 +14,7 @@
 //! ours.
 
 pub mod age;
+pub mod bitmap;
 pub mod lock;
 pub mod names;
 pub mod record;

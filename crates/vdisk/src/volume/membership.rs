@@ -417,7 +417,8 @@ impl Core {
         let least = least.unwrap_or(copies).min(copies);
         let least = least.min(self.nodes.redundancy_floor(out).unwrap_or(copies));
         let least = least.min(self.older_images.redundancy_floor(out).unwrap_or(copies));
-        match self.bitmap_replicas_without(out) {
+        let bitmap_replicas = self.dirty.bitmap.borrow().replicas_without(out);
+        match bitmap_replicas {
             Some(bitmap_replicas) if copies > 1 => least.min(bitmap_replicas as u8),
             _ => least,
         }

@@ -316,7 +316,7 @@ impl Core {
             turns: Rc::default(),
             rereplicating: RefCell::default(),
             reconciling: RefCell::default(),
-            dirty: Dirty::new(BTreeSet::new()),
+            dirty: Dirty::default(),
             stamps: RefCell::default(),
             stamping: Semaphore::new(1),
             repairing: Repairing::default(),
@@ -340,7 +340,7 @@ impl Core {
             // Until it is, no store leaves the in-sync set that something older may need.
             tracing::warn!(volume = %self.id, %error, "what older images have is not known yet");
         }
-        self.dirty.preset(unreconciled.clone());
+        self.dirty.bitmap.borrow_mut().preset(unreconciled.clone());
         *self.unreconciled.borrow_mut() =
             unreconciled.into_iter().map(|index| (index, 1)).collect();
         self.write_all_bits().await

@@ -18,6 +18,7 @@ use std::rc::Rc;
 
 use base::{Buf, Bytes, View};
 use env::sync::Semaphore;
+use replication::bitmap;
 use store::{Change, Damage};
 
 use super::io::ExtentRange;
@@ -442,8 +443,8 @@ impl Core {
             }
             return Ok(Rewritten::default());
         }
-        let first = (damage.offset / dirty::PAGE) as u32;
-        let end = (damage.offset + damage.len).div_ceil(dirty::PAGE) as u32;
+        let first = (damage.offset / bitmap::PAGE) as u32;
+        let end = (damage.offset + damage.len).div_ceil(bitmap::PAGE) as u32;
         let pages: BTreeSet<u32> = (first..end).collect();
         let written = self.rewrite_bits(number, pages).await;
         written.map_err(|error| self.no_copy(0, &error))?;
