@@ -1,35 +1,14 @@
-//! Which extents' copies may differ after a crash?
+//! The dirty bits in memory, and the turns to write them.
 //!
-//! ```text
-//! before a change: the extent's bit, durable on the bitmap replicas       some seconds after the last: the bit goes again
-//! d/<volume>: one bit for each extent, in pages of 4 KiB
-//! ```
-//!
-//! Which bits are set, and which stores keep them, [`DirtyBitmap`] decides.
-//!
-//! Always true:
-//! 1. While a change of an extent is under way, or its copies are unreconciled, its bit is durable on all bitmap
-//!    replicas.
-//! 2. An extent that no store may have, since no change of it was answered, has its bit before the map has it.
-//! 3. A bitmap replica that misses a bit leaves the in-sync set before the change goes on.
-//! 4. `redundancy_floor` is no greater than the number of bitmap replicas in sync.
+//! Always true: one task writes bits at a time.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use base::{Buf, View};
-use env::sync::{Permit, Semaphore, join_all};
-use replication::bitmap::{self, BITS, DirtyBitmap, Keeper, PAGE};
-use store::Change;
+use env::sync::{Permit, Semaphore};
+use replication::bitmap::DirtyBitmap;
 
-use super::membership::{Replica, SyncState};
-use super::{Core, VolumeError};
-use crate::names::{EXTENT, StoreNumber, VolumeId};
-use crate::replica::connect::{Connection, ConnectionError};
-
-/// Bytes of a bitmap read at once.
-const BITMAP_CHUNK: u64 = 1 << 20;
+use crate::names::{StoreNumber, VolumeId};
 
 /// The object of a volume.
 pub(super) fn object(volume: VolumeId) -> String {
@@ -66,240 +45,16 @@ impl Dirty {
 /// A change of an extent under way.
 pub(super) struct InUse<'a>(&'a Dirty, u32);
 
-impl Drop for InUse<'_> {
-    fn drop(&mut self) {
-        self.0.bitmap.borrow_mut().end_use(self.1, env::now());
+impl<'a> InUse<'a> {
+    /// A change of an extent begins.
+    pub fn of(dirty: &'a Dirty, index: u32) -> InUse<'a> {
+        dirty.bitmap.borrow_mut().begin_use(index);
+        InUse(dirty, index)
     }
 }
 
-impl Core {
-    /// Notes durably that the copies of `index` may differ from now on, for as long as the answer lives and a while longer.
-    pub(super) async fn note_dirty(&self, index: u32) -> Result<InUse<'_>, VolumeError> {
-        let dirty = &self.dirty;
-        dirty.bitmap.borrow_mut().begin_use(index);
-        let in_use = InUse(dirty, index);
-        #[cfg(test)]
-        if self.mutated(super::Mutation::NoDirtyBit) {
-            return Ok(in_use);
-        }
-        if dirty.bitmap.borrow().is_set(index) {
-            return Ok(in_use);
-        }
-        dirty.bitmap.borrow_mut().want(index);
-        let _one = dirty.alone().await;
-        if dirty.bitmap.borrow().is_set(index) {
-            return Ok(in_use);
-        }
-        let wanted = self.wanted_bits(index);
-        let mut bits = dirty.bitmap.borrow().bits().clone();
-        bits.extend(&wanted);
-        let written = self.write_bits(&bits, &wanted).await;
-        let mut bitmap = dirty.bitmap.borrow_mut();
-        match written {
-            Ok(()) => bitmap.set(&wanted),
-            Err(error) => {
-                bitmap.want_again(wanted);
-                return Err(error);
-            }
-        }
-        drop(bitmap);
-        Ok(in_use)
-    }
-
-    /// The bits to be set with that of `index`.
-    fn wanted_bits(&self, index: u32) -> BTreeSet<u32> {
-        let end = self.size().0.div_ceil(EXTENT) as u32;
-        let copied = self.record.borrow().0.copies > 1;
-        // Of one copy the bit says that it may not be there: none is set where it is.
-        let wants = |index| copied || self.placed(index).is_none();
-        let mut bitmap = self.dirty.bitmap.borrow_mut();
-        bitmap.take_wanted(index, end, env::now(), wants)
-    }
-
-    /// Makes the pages with these extents durable on all bitmap replicas; new ones get all pages.
-    async fn write_bits(
-        &self,
-        bits: &BTreeSet<u32>,
-        changed: &BTreeSet<u32>,
-    ) -> Result<(), VolumeError> {
-        loop {
-            self.usable()?;
-            let copies = usize::from(self.record.borrow().0.copies);
-            let (bitmap_replicas, old) = self.next_bitmap_replicas(copies);
-            self.list_stores(&bitmap_replicas).await?;
-            let writes = bitmap_replicas.iter().enumerate().map(|(at, number)| {
-                let pages = bitmap::pages(if at < old { changed } else { bits });
-                async move { (*number, self.write_pages(*number, bits, pages).await) }
-            });
-            let answers = join_all(writes.collect::<Vec<_>>()).await;
-            let mut failed = Vec::new();
-            // Those that have what is set, if not what is to be set.
-            let mut have = bitmap_replicas.clone();
-            for (at, (number, answer)) in answers.into_iter().enumerate() {
-                match answer {
-                    Ok(()) => {}
-                    Err(ConnectionError::Fenced { why, .. }) => return Err(self.fence(why)),
-                    Err(error) => {
-                        if at >= old {
-                            have.retain(|one| *one != number);
-                        }
-                        failed.push((number, error));
-                    }
-                }
-            }
-            // New ones count before an old one goes: else the last of the old ones would never be spared.
-            self.dirty.bitmap.borrow_mut().set_replicas(have);
-            if failed.is_empty() {
-                return Ok(());
-            }
-            let numbers: Vec<StoreNumber> = failed.iter().map(|(number, _)| *number).collect();
-            if !self.shrink_set(&numbers).await? {
-                // The last copy of something: wait for it to come back.
-                self.renew().await?;
-                return Err(self.no_copy(0, &failed[0].1));
-            }
-        }
-    }
-
-    /// The bitmap replicas from now on, and how many of them were so before.
-    fn next_bitmap_replicas(&self, copies: usize) -> (Vec<StoreNumber>, usize) {
-        let fit = |it: &&Replica| {
-            it.sync_state.get() == SyncState::InSync && !self.is_cordoned(it.info.number)
-        };
-        let keeper = |it: &Replica| Keeper {
-            store: it.info.number,
-            domain: it.info.domain,
-            linked: it.connection().is_some(),
-            drained: self.is_drained(it.info.number),
-        };
-        let keepers: Vec<Keeper> = self.replicas.values().filter(fit).map(keeper).collect();
-        self.dirty.bitmap.borrow().next_replicas(copies, &keepers)
-    }
-
-    async fn write_pages(
-        &self,
-        number: StoreNumber,
-        bits: &BTreeSet<u32>,
-        pages: BTreeSet<u32>,
-    ) -> Result<(), ConnectionError> {
-        let replica = self.replica(number).expect("a bitmap replica is a member");
-        let Some(connection) = replica.connection() else {
-            return Err(ConnectionError::Gone(format!(
-                "there is no link to store {}",
-                replica.info.name
-            )));
-        };
-        let object = object(self.id);
-        for page in pages {
-            let mut bytes = Buf::zeroed(PAGE as usize);
-            bitmap::fill(&mut bytes, page, bits);
-            let data: View = bytes.freeze();
-            let write = connection.write(
-                &object,
-                u64::from(page) * PAGE,
-                data,
-                Change::FUA.creating(),
-            );
-            if let Err(error) = self.within(write).await {
-                if error.ends_connection() {
-                    replica.lose(&connection, error.is_indeterminate());
-                }
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes pages of one store's bits anew.
-    pub(super) async fn rewrite_bits(
-        &self,
-        store: StoreNumber,
-        pages: BTreeSet<u32>,
-    ) -> Result<(), ConnectionError> {
-        let _one = self.dirty.alone().await;
-        let bits = self.dirty.bitmap.borrow().bits().clone();
-        self.write_pages(store, &bits, pages).await
-    }
-
-    /// Writes what is set to the bitmap replicas, before anything else.
-    pub(super) async fn write_all_bits(&self) -> Result<(), VolumeError> {
-        let _one = self.dirty.alone().await;
-        let bits = self.dirty.bitmap.borrow().bits().clone();
-        self.write_bits(&bits, &bits).await
-    }
-
-    /// Chooses further bitmap replicas if too many are out, and puts there what is set.
-    pub(super) async fn choose_bitmap_replicas(&self) -> Result<(), VolumeError> {
-        if self.lacks_bitmap_replicas() {
-            self.write_all_bits().await?;
-        }
-        // A drained one goes when the others have all bits.
-        match self.lacks_bitmap_replicas() {
-            true => self.write_all_bits().await,
-            false => Ok(()),
-        }
-    }
-
-    fn lacks_bitmap_replicas(&self) -> bool {
-        let copies = usize::from(self.record.borrow().0.copies);
-        let in_sync = |it: &&Replica| it.sync_state.get() == SyncState::InSync;
-        let in_sync = self.replicas.values().filter(in_sync);
-        let in_sync = in_sync.map(|it| it.info.number).collect();
-        let bitmap = self.dirty.bitmap.borrow();
-        bitmap.lacks_replicas(copies, &in_sync, |one| self.is_drained(one))
-    }
-
-    /// The extents that a store's bitmap names; of a page that cannot be read, all.
-    pub(super) async fn bitmap(
-        &self,
-        connection: &Rc<dyn Connection>,
-        most: u32,
-    ) -> Result<BTreeSet<u32>, ConnectionError> {
-        let name = object(self.id);
-        let mut set = BTreeSet::new();
-        let end = u64::from(most).div_ceil(8);
-        let mut at = 0;
-        let mut chunk = BITMAP_CHUNK;
-        while at < end {
-            let read = connection.read(&name, at, chunk.min(end - at));
-            match self.within(read).await {
-                Ok(bytes) => {
-                    set.extend(bitmap::parse(&bytes, at).filter(|index| *index < most));
-                }
-                Err(ConnectionError::Absent(_)) => return Ok(set),
-                Err(ConnectionError::Damaged(_)) if chunk > PAGE => {
-                    chunk = PAGE;
-                    continue;
-                }
-                Err(ConnectionError::Damaged(why)) => {
-                    tracing::warn!(volume = %self.id, why, "a page of a bitmap: all its extents are unreconciled");
-                    let first = (at * 8) as u32;
-                    set.extend(first..most.min(first + BITS));
-                }
-                Err(error) => return Err(error),
-            }
-            at += chunk;
-        }
-        Ok(set)
-    }
-
-    /// Clears what was not used for a while; `all`: all that no change uses now.
-    pub(super) async fn clear_dirty(&self, all: bool) -> Result<(), VolumeError> {
-        let _one = self.dirty.alone().await;
-        let keeps = |index| {
-            // An unacknowledged extent may be on no store: its bit says so to the next opening.
-            let unacknowledged = self.placed(index).is_some_and(|it| it.unacknowledged.get());
-            unacknowledged || self.is_forgotten(index) || self.is_unreconciled(index)
-        };
-        // A change that begins from here on finds no bit, and waits for this.
-        let clean_after = self.settings.clean_after;
-        let mut bitmap = self.dirty.bitmap.borrow_mut();
-        let clean = bitmap.take_clean(env::now(), clean_after, all, keeps);
-        drop(bitmap);
-        if clean.is_empty() {
-            return Ok(());
-        }
-        let bits = self.dirty.bitmap.borrow().bits().clone();
-        self.write_bits(&bits, &clean).await
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        self.0.bitmap.borrow_mut().end_use(self.1, env::now());
     }
 }

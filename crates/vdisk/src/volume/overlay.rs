@@ -21,149 +21,46 @@ use base::{Buf, View};
 use env::sync::join_all;
 use store::Change;
 
-use super::io::{ExtentRange, Tried};
-use super::membership::{Replica, SyncState};
+use super::commit::MapIo;
+use super::copies::Copies;
+use super::error::VolumeError;
+use super::extent::ExtentEntry;
+use super::pieces::{BLOCK, ExtentRange, touched};
+use super::read::Reads;
+use super::record_io::RecordIo;
+use super::replica::Replica;
+use super::room::Room;
+use super::spread::{Spread, Tried};
+use super::state::Core;
+#[cfg(test)]
+use super::state::Mutation;
 use super::users::UserId;
-use super::{Core, ExtentEntry, VolumeError};
-use crate::names::{EXTENT, ExtentName, filling};
+use crate::names::{EXTENT, ExtentName};
 use crate::replica::connect::{Connection, ConnectionError};
 
-/// The unit in which an overlay is filled.
-pub(super) const BLOCK: u64 = 64 << 10;
 /// Merged at once.
 const CHUNK: u64 = 1 << 20;
 
-/// The blocks that a stretch of an extent touches.
-fn touched(from: u64, len: u64) -> u64 {
-    let (first, last) = (from / BLOCK, (from + len - 1) / BLOCK);
-    (first..=last).fold(0, |mask, block| mask | 1 << block)
+/// Changes extents that share with another image.
+#[derive(Clone, Copy)]
+pub(super) struct Overlay<'a> {
+    core: &'a Rc<Core>,
 }
 
-impl Core {
-    /// Does another image have it too?
-    pub(super) fn is_shared(&self, placed: &ExtentEntry) -> bool {
-        let since = self.head.borrow().record.since;
-        placed.name.owner != self.id || placed.name.born <= since
+impl<'a> Overlay<'a> {
+    pub fn of(core: &'a Rc<Core>) -> Overlay<'a> {
+        Overlay { core }
     }
-
-    /// What is filled before it gets its name, or takes the place of what has it.
-    pub(super) fn beside(&self, placed: &ExtentEntry) -> String {
-        filling(&placed.object, self.id)
-    }
-
-    /// Must the extent have an object of its own, or has it one that no other image has, for a change of it?
-    pub(super) fn begins(&self, index: u32) -> bool {
-        let placed = self.placed(index);
-        placed.is_none_or(|placed| placed.unacknowledged.get() || self.is_shared(&placed))
-    }
-
-    /// Is it an overlay?
-    pub(super) fn is_overlay(&self, index: u32) -> bool {
-        self.placed(index).is_some_and(|it| it.base().is_some())
-    }
-
-    // --- which blocks ---------------------------------------------------------------------------------------
-
-    /// The blocks that an overlay has; those of the caller's range stay as they are.
-    async fn blocks(&self, placed: &ExtentEntry) -> Result<u64, VolumeError> {
-        while !placed.blocks.are_known() {
-            let times_forgotten = placed.blocks.times_forgotten.get();
-            let found = self.look_for_blocks(placed).await?;
-            if placed.blocks.times_forgotten.get() == times_forgotten {
-                placed.blocks.add(found);
-                placed.blocks.known.set(true);
-            } else if self.is_unreconciled(placed.name.index) {
-                let why = ConnectionError::Gone("which blocks it has is unknown".to_owned());
-                return Err(self.no_copy(placed.name.index, &why));
-            }
-        }
-        Ok(placed.blocks.has.get())
-    }
-
-    async fn look_for_blocks(&self, placed: &ExtentEntry) -> Result<u64, VolumeError> {
-        let numbers = placed.stores.borrow().clone();
-        let fit = |it: &&Replica| it.sync_state.get() == SyncState::InSync;
-        let replicas = numbers.iter().filter_map(|number| self.replica(*number));
-        let mut why = ConnectionError::Gone("none of its in-sync stores can be reached".to_owned());
-        for replica in replicas.filter(fit) {
-            let Some(connection) = replica.connection() else {
-                continue;
-            };
-            match self
-                .within(connection.extents(&placed.object, 0, EXTENT))
-                .await
-            {
-                Ok(extents) => {
-                    let data = extents.iter().filter(|it| it.data && it.len > 0);
-                    return Ok(data.fold(0, |mask, it| mask | touched(it.offset, it.len)));
-                }
-                // The first change of it was never answered, and reached no store.
-                Err(ConnectionError::Absent(_)) if placed.unacknowledged.get() => return Ok(0),
-                Err(ConnectionError::Fenced { why, .. }) => return Err(self.fence(why)),
-                Err(error) => {
-                    if error.ends_connection() {
-                        replica.lose(&connection, false);
-                    }
-                    why = error;
-                }
-            }
-        }
-        Err(self.no_copy(placed.name.index, &why))
-    }
-
-    // --- reads ------------------------------------------------------------------------------------------------
-
-    /// A piece of an extent, from the layers that hold it: its first bytes, and zeroes behind them.
-    pub(super) async fn read_layers(
-        self: &Rc<Self>,
-        placed: &Rc<ExtentEntry>,
-        piece: ExtentRange,
-    ) -> Result<Buf, VolumeError> {
-        let Some(base) = placed.base() else {
-            return self.read_copy(placed, piece).await;
-        };
-        let has = self.blocks(placed).await?;
-        let mut runs: Vec<(bool, ExtentRange)> = Vec::new();
-        let mut at = piece.from;
-        while at < piece.from + piece.len {
-            let len = (BLOCK - at % BLOCK).min(piece.from + piece.len - at);
-            let own = has & (1 << (at / BLOCK)) != 0;
-            match runs.last_mut() {
-                Some((before, run)) if *before == own => run.len += len,
-                _ => runs.push((
-                    own,
-                    ExtentRange {
-                        from: at,
-                        len,
-                        ..piece
-                    },
-                )),
-            }
-            at += len;
-        }
-        let reads = runs.iter().map(|(own, run)| {
-            let layer = if *own { placed } else { &base };
-            self.read_copy(layer, *run)
-        });
-        let mut whole = Buf::zeroed(piece.len as usize);
-        for ((_, run), data) in runs.iter().zip(join_all(reads.collect::<Vec<_>>()).await) {
-            let data = data?;
-            whole[(run.from - piece.from) as usize..][..data.len()].copy_from_slice(&data);
-        }
-        Ok(whole)
-    }
-
-    // --- changes ----------------------------------------------------------------------------------------------
 
     /// Changes an overlay; zeroes (`None`) are written. The piece's blocks are the caller's alone.
     pub(super) async fn change_overlay(
-        self: &Rc<Self>,
+        self,
         placed: &Rc<ExtentEntry>,
         piece: ExtentRange,
         data: Option<View>,
     ) -> Result<Tried, VolumeError> {
-        let longest = self.write_max.get();
-        let deadline = env::now() + self.settings.deadline;
+        let longest = self.core.replicas.write_max.get();
+        let deadline = env::now() + self.core.settings.deadline;
         let mut too_few = None;
         let mut done = 0;
         while done < piece.len {
@@ -190,8 +87,8 @@ impl Core {
                     Ok(
                         Tried::Again(error) | Tried::Indeterminate(error) | Tried::GivenUp(error),
                     )
-                    | Err(error) => match self.is_late(deadline, &error) {
-                        false => self.pause(&mut tries).await,
+                    | Err(error) => match self.core.is_late(deadline, &error) {
+                        false => self.core.pause(&mut tries).await,
                         true => return Ok(Tried::GivenUp(error)),
                     },
                 }
@@ -202,22 +99,24 @@ impl Core {
             // Nothing of the base is seen any more.
             let layer = placed.layer().expect("it has stores");
             let entry = crate::map::Entry::full(layer);
-            match self.map.set(piece.index, entry).await {
+            match self.core.maps.head.set(piece.index, entry).await {
                 Ok(_) => drop(placed.base.borrow_mut().take()),
-                Err(error) => tracing::debug!(volume = %self.id, %error, "a base stays"),
+                Err(error) => tracing::debug!(volume = %self.core.id, %error, "a base stays"),
             }
         }
         Ok(too_few.map_or(Tried::Done, Tried::TooFew))
     }
 
     async fn change_part(
-        self: &Rc<Self>,
+        self,
         placed: &Rc<ExtentEntry>,
         part: ExtentRange,
         data: Option<View>,
     ) -> Result<Tried, VolumeError> {
         let (part, bytes) = self.whole_blocks(placed, part, data).await?;
-        let tried = self.spread(placed, part, Some(bytes)).await?;
+        let tried = Spread::of(self.core)
+            .spread(placed, part, Some(bytes))
+            .await?;
         if matches!(tried, Tried::Done | Tried::TooFew(_)) {
             placed.blocks.add(touched(part.from, part.len));
         }
@@ -226,12 +125,12 @@ impl Core {
 
     /// The piece and its bytes, with the rest of the blocks at its ends that the overlay lacks.
     async fn whole_blocks(
-        self: &Rc<Self>,
+        self,
         placed: &Rc<ExtentEntry>,
         piece: ExtentRange,
         data: Option<View>,
     ) -> Result<(ExtentRange, View), VolumeError> {
-        let has = self.blocks(placed).await?;
+        let has = Reads::of(self.core).blocks(placed).await?;
         let lacks = |at: u64| has & (1 << (at / BLOCK)) == 0;
         let end = piece.from + piece.len;
         let first = match lacks(piece.from) {
@@ -248,14 +147,14 @@ impl Core {
         let mut whole = Buf::zeroed((last - first) as usize);
         let base = placed.base().expect("it is an overlay");
         #[cfg(test)]
-        let skips = self.mutated(super::Mutation::HalfBlock);
+        let skips = self.core.mutated(Mutation::HalfBlock);
         #[cfg(not(test))]
         let skips = false;
         for (from, to) in [(first, piece.from), (end, last)] {
             if from < to && !skips {
                 let len = to - from;
                 let part = ExtentRange { from, len, ..piece };
-                let rest = self.read_copy(&base, part).await?;
+                let rest = Reads::of(self.core).read_copy(&base, part).await?;
                 whole[(from - first) as usize..][..rest.len()].copy_from_slice(&rest);
             }
         }
@@ -270,33 +169,38 @@ impl Core {
         Ok((wide, whole.freeze()))
     }
 
-    // --- two into one -----------------------------------------------------------------------------------------
-
     /// An object of the head's own that holds what both shared layers do. The extent's range is the caller's alone.
     pub(super) async fn merge(
-        self: &Rc<Self>,
+        self,
         index: u32,
         both: &Rc<ExtentEntry>,
     ) -> Result<Rc<ExtentEntry>, VolumeError> {
-        if self.is_forgotten(index) {
-            self.commit().await?;
+        if self.core.is_forgotten(index) {
+            MapIo::of(self.core).commit().await?;
         }
-        let stores = self.choose_with_room(EXTENT, UserId::OWN).await?;
-        let _pending = self.pending_placement(&stores);
-        self.list_stores(&stores).await?;
-        let replicas = stores.iter().filter_map(|number| self.replica(*number));
+        let stores = Room::of(self.core)
+            .choose_with_room(EXTENT, UserId::OWN)
+            .await?;
+        let _pending = self.core.replicas.pending_placement(&stores);
+        RecordIo::of(self.core).list_stores(&stores).await?;
+        let replicas = stores
+            .iter()
+            .filter_map(|number| self.core.replicas.get(*number));
         let linked = replicas.filter_map(|it| Some((it, it.connection()?)));
         let copies: Vec<(&Replica, Rc<dyn Connection>)> = linked.collect();
-        let gone = |why: &str| self.no_copy(index, &ConnectionError::Gone(why.to_owned()));
+        let gone = |why: &str| {
+            self.core
+                .no_copy(index, &ConnectionError::Gone(why.to_owned()))
+        };
         if copies.len() < stores.len() {
             return Err(gone("a link broke"));
         }
-        let beside = self.beside(both);
+        let beside = Copies::of(self.core).beside(both);
         self.fill(index, both, &copies, &beside).await?;
         // It has a name only from here on: a commit that begins before that does not need it.
-        let under_way = self.begin();
+        let under_way = self.core.begin();
         let name = ExtentName {
-            owner: self.id,
+            owner: self.core.id,
             born: under_way.stamp(),
             index,
         };
@@ -308,36 +212,41 @@ impl Core {
         };
         let named = copies.iter().map(|(replica, connection)| {
             let rename = connection.rename(&beside, &merged.object, true, change);
-            self.of(replica, connection, rename)
+            Copies::of(self.core).change_at(replica, connection, rename)
         });
         let named = join_all(named.collect::<Vec<_>>()).await;
         let named: Result<Vec<()>, ConnectionError> = named.into_iter().collect();
         // A store that went out meanwhile may have come back already, and had it deleted as an orphan.
         let still = || copies.iter().all(|(it, by)| it.is_in_by(by));
         let entered = match named {
-            Ok(_) => match self.enter_if(index, &merged, still).await {
+            Ok(_) => match MapIo::of(self.core).enter_if(index, &merged, still).await {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(gone("a store went out meanwhile")),
                 Err(error) => Err(error),
             },
-            Err(ConnectionError::Fenced { why, .. }) => return Err(self.fence(why)),
-            Err(error) => Err(self.no_copy(index, &error)),
+            Err(ConnectionError::Fenced { why, .. }) => return Err(self.core.fence(why)),
+            Err(error) => Err(self.core.no_copy(index, &error)),
         };
         if let Err(error) = entered {
             // Where it has its name it holds what both do, and no change reaches it: the next try has a later one.
-            self.change_record(|record| Ok(record.generation <= name.born))
+            RecordIo::of(self.core)
+                .change_record(|record| Ok(record.generation <= name.born))
                 .await?;
             return Err(error);
         }
         merged.uncounted.set(true);
-        self.extents.borrow_mut().insert(index, Rc::clone(&merged));
-        self.count(|counters| counters.merged += 1);
+        self.core
+            .extents
+            .all
+            .borrow_mut()
+            .insert(index, Rc::clone(&merged));
+        self.core.count(|counters| counters.merged += 1);
         Ok(merged)
     }
 
     /// Fills a new object on these stores with all that an extent holds.
     async fn fill(
-        self: &Rc<Self>,
+        self,
         index: u32,
         both: &Rc<ExtentEntry>,
         copies: &[(&Replica, Rc<dyn Connection>)],
@@ -348,13 +257,13 @@ impl Core {
                 .into_iter()
                 .collect::<Result<Vec<()>, ConnectionError>>();
             all.map(drop).map_err(|error| match error {
-                ConnectionError::Fenced { why, .. } => self.fence(why),
-                error => self.no_copy(index, &error),
+                ConnectionError::Fenced { why, .. } => self.core.fence(why),
+                error => self.core.no_copy(index, &error),
             })
         };
         let made = copies.iter().map(|(replica, connection)| async move {
-            match self
-                .of(
+            match Copies::of(self.core)
+                .change_at(
                     replica,
                     connection,
                     connection.delete(beside, Change::default()),
@@ -365,10 +274,12 @@ impl Core {
                 Err(error) => return Err(error),
             }
             let create = connection.create(beside, Change::default());
-            self.of(replica, connection, create).await
+            Copies::of(self.core)
+                .change_at(replica, connection, create)
+                .await
         });
         failed(join_all(made.collect::<Vec<_>>()).await)?;
-        let step = CHUNK.min(self.write_max.get());
+        let step = CHUNK.min(self.core.replicas.write_max.get());
         for from in (0..EXTENT).step_by(step as usize) {
             let len = step.min(EXTENT - from);
             let user = UserId::OWN;
@@ -378,33 +289,17 @@ impl Core {
                 len,
                 user,
             };
-            let data = self.read_layers(both, part).await?;
+            let data = Reads::of(self.core).read_layers(both, part).await?;
             if data.iter().all(|byte| *byte == 0) {
                 continue;
             }
             let data = data.freeze();
             let writes = copies.iter().map(|(replica, connection)| {
                 let write = connection.write(beside, from, data.clone(), Change::default());
-                self.of(replica, connection, write)
+                Copies::of(self.core).change_at(replica, connection, write)
             });
             failed(join_all(writes.collect::<Vec<_>>()).await)?;
         }
         Ok(())
-    }
-
-    /// One change at a store, whose connection is of no more use if it ends it.
-    pub(super) async fn of(
-        &self,
-        replica: &Replica,
-        connection: &Rc<dyn Connection>,
-        change: impl Future<Output = Result<(), ConnectionError>>,
-    ) -> Result<(), ConnectionError> {
-        let answer = self.within(change).await;
-        if let Err(error) = &answer
-            && error.ends_connection()
-        {
-            replica.lose(connection, error.is_indeterminate());
-        }
-        answer
     }
 }

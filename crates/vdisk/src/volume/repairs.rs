@@ -1,6 +1,10 @@
 //! What became of damage that stores know of: named one by one up to a limit, and counted beyond.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use base::Bytes;
+use env::sync::Semaphore;
 use store::Damage;
 
 use crate::names::StoreNumber;
@@ -66,6 +70,29 @@ impl Repairs {
             first.offset,
             first.object
         ))
+    }
+}
+
+/// What is remembered between two looks.
+pub(super) struct Repairing {
+    pub one: Rc<Semaphore>,
+    pub last: RefCell<Repairs>,
+}
+
+impl Default for Repairing {
+    fn default() -> Repairing {
+        Repairing {
+            one: Semaphore::new(1),
+            last: RefCell::default(),
+        }
+    }
+}
+
+impl Repairing {
+    /// What no in-sync copy had when it was last looked for.
+    pub fn lost_pages(&self) -> Vec<Unrepaired> {
+        let last = self.last.borrow();
+        last.left.iter().filter(|it| it.lost).cloned().collect()
     }
 }
 

@@ -10,63 +10,90 @@
 //! 3. What cannot be read keeps its own stores out; everything else is resynced to them all the same.
 //! 4. A stale copy stays until the fresh one is whole, if the store has room for both.
 
+use std::ops::Bound;
 use std::rc::Rc;
 
 use base::Nanos;
-use store::Change;
 
-use super::membership::{Replica, SyncState};
-use super::reconcile::{Copy, CopyError, ResyncError, stamped, unstamped};
-use super::{Core, ExtentEntry};
+use super::age::Fences;
+use super::commit::MapIo;
+use super::connections::Connections;
+use super::copies::{Copies, ResyncError, unstamped};
+use super::extent::ExtentEntry;
+use super::image_io::ImageIo;
+use super::node_io::NodeIo;
+use super::older_images::union;
+use super::reconcile::Reconcile;
+use super::record_io::RecordIo;
+use super::replica::{Replica, SyncState};
+use super::state::Core;
+#[cfg(test)]
+use super::state::Mutation;
 use crate::names::{EXTENT, ExtentName, Generation, StoreNumber};
 use crate::replica::connect::{Connection, ConnectionError};
 
-impl Core {
+/// Brings a store that was out up to date.
+#[derive(Clone, Copy)]
+pub(super) struct Resync<'a> {
+    core: &'a Rc<Core>,
+}
+
+impl<'a> Resync<'a> {
+    pub fn of(core: &'a Rc<Core>) -> Resync<'a> {
+        Resync { core }
+    }
+
     /// Resyncs `number` whenever it is out, as long as the volume is open.
-    pub(super) async fn keep_in_sync(self: Rc<Self>, number: StoreNumber) {
-        let replica = self.replica(number).expect("a task for each member");
+    pub(super) async fn keep_in_sync(self, number: StoreNumber) {
+        let replica = self
+            .core
+            .replicas
+            .get(number)
+            .expect("a task for each member");
         let mut wait = Nanos::millis(100);
-        while self.usable().is_ok() {
+        while self.core.usable().is_ok() {
             if replica.sync_state.get() != SyncState::Out {
-                self.changed.wait().await;
+                self.core.life.changed.wait().await;
                 continue;
             }
             match self.resync(replica).await {
                 Ok(()) => wait = Nanos::millis(100),
                 Err(why) => {
-                    tracing::debug!(volume = %self.id, store = %self.label(number), why, "not back in sync");
+                    tracing::debug!(volume = %self.core.id, store = %self.core.replicas.label(number), why, "not back in sync");
                     replica.lacks_all();
                     if replica.sync_state.get() == SyncState::Out {
                         replica.drop_connection();
                     }
                     env::sleep(wait).await;
-                    wait = Nanos((wait.0 * 2).min(self.settings.timeout.0.max(100_000_000)));
+                    wait = Nanos((wait.0 * 2).min(self.core.settings.timeout.0.max(100_000_000)));
                 }
             }
         }
     }
 
-    async fn resync(&self, replica: &Replica) -> Result<(), String> {
+    async fn resync(self, replica: &Replica) -> Result<(), String> {
         let number = replica.info.number;
         let said = |error: ConnectionError| error.to_string();
-        let connection = match self.open_anew(replica).await {
+        let connection = match Connections::of(self.core).open_anew(replica).await {
             Ok(connection) => connection,
-            Err(ConnectionError::Fenced { why, .. }) => return Err(self.fence(why).to_string()),
+            Err(ConnectionError::Fenced { why, .. }) => {
+                return Err(self.core.fence(why).to_string());
+            }
             Err(error) => return Err(error.to_string()),
         };
-        let since = self.record.borrow().0.out.get(&number).copied();
+        let since = self.core.record.volume.borrow().0.out.get(&number).copied();
         let since = since.ok_or("the record does not say since when it is out")?;
         replica.lacks_all();
         replica.set_connection(Rc::clone(&connection));
         let deleted = self.delete_orphans(number, &connection).await;
         deleted.map_err(said)?;
-        let read = self.read_older_images().await;
+        let read = ImageIo::of(self.core).read_older_images().await;
         read.map_err(|error| error.to_string())?;
-        self.resync_nodes(replica).await?;
+        NodeIo::of(self.core).resync_nodes(replica).await?;
         let mut tries = 0;
         loop {
             self.resync_all(replica, &connection, since).await?;
-            self.within(connection.flush()).await.map_err(said)?;
+            self.core.within(connection.flush()).await.map_err(said)?;
             if !is_by(replica, &connection) {
                 return Err("its link broke".to_owned());
             }
@@ -76,31 +103,34 @@ impl Core {
             if !lacks && replica.leaving.get() == 0 {
                 break;
             }
-            self.usable().map_err(|error| error.to_string())?;
-            self.pause(&mut tries).await;
+            self.core.usable().map_err(|error| error.to_string())?;
+            self.core.pause(&mut tries).await;
         }
         // So that a disk that is put back to before this is noticed.
-        if !self.stamp_fence(replica, Rc::clone(&connection)).await {
+        if !Fences::of(self.core)
+            .stamp_fence(replica, Rc::clone(&connection))
+            .await
+        {
             return Err("its fence is not stamped".to_owned());
         }
         // From here on changes need it: none that it misses is acknowledged before it is out again.
         replica.sync_state.set(SyncState::Joining);
         // The same of extents that are gone, and of which nothing was resynced to it.
-        while self.is_anything_forgotten() && replica.sync_state.get() == SyncState::Joining {
-            match self.commit().await {
+        while self.core.is_anything_forgotten() && replica.sync_state.get() == SyncState::Joining {
+            match MapIo::of(self.core).commit().await {
                 Ok(()) => break,
                 Err(error) if !error.passes() => return Err(error.to_string()),
-                Err(_) => self.pause(&mut tries).await,
+                Err(_) => self.core.pause(&mut tries).await,
             }
         }
-        take_in(self, replica, &mut tries).await?;
+        take_in(self.core, replica, &mut tries).await?;
         if replica.sync_state.get() == SyncState::Joining {
             replica.sync_state.set(SyncState::InSync);
             replica.was_full.set(false);
             replica.lacks_all();
-            self.count(|counters| counters.isr_expands += 1);
-            tracing::info!(volume = %self.id, store = %self.label(number), "in sync again");
-            self.changed.notify_all();
+            self.core.count(|counters| counters.isr_expands += 1);
+            tracing::info!(volume = %self.core.id, store = %self.core.replicas.label(number), "in sync again");
+            self.core.life.changed.notify_all();
         }
         Ok(())
     }
@@ -108,7 +138,7 @@ impl Core {
     /// Resyncs to a store that is out all that it should have. What cannot be read holds up nothing else: it is tried
     /// again, while changes keep up to date what is there already.
     async fn resync_all(
-        &self,
+        self,
         replica: &Replica,
         connection: &Rc<dyn Connection>,
         since: Generation,
@@ -123,10 +153,10 @@ impl Core {
             let Some(why) = held else {
                 return Ok(());
             };
-            tracing::debug!(volume = %self.id, store = %replica.info.name, why, "resynced all but this");
+            tracing::debug!(volume = %self.core.id, store = %replica.info.name, why, "resynced all but this");
             env::sleep(wait).await;
-            wait = Nanos((wait.0 * 2).min(self.settings.timeout.0.max(100_000_000)));
-            self.usable().map_err(|error| error.to_string())?;
+            wait = Nanos((wait.0 * 2).min(self.core.settings.timeout.0.max(100_000_000)));
+            self.core.usable().map_err(|error| error.to_string())?;
             if !is_by(replica, connection) {
                 return Err("its link broke".to_owned());
             }
@@ -135,7 +165,7 @@ impl Core {
 
     /// Resyncs extents until none are left but those that cannot be; returns why one of them cannot.
     async fn resync_extents(
-        &self,
+        self,
         replica: &Replica,
         connection: &Rc<dyn Connection>,
         since: Generation,
@@ -161,9 +191,9 @@ impl Core {
     }
 
     /// An extent of this store from there on that was not resynced yet.
-    fn next_to_resync(&self, replica: &Replica, from: u32) -> Option<(u32, Rc<ExtentEntry>)> {
+    fn next_to_resync(self, replica: &Replica, from: u32) -> Option<(u32, Rc<ExtentEntry>)> {
         let synced = replica.synced.borrow();
-        let extents = self.extents.borrow();
+        let extents = self.core.extents.all.borrow();
         let number = replica.info.number;
         let next = extents.range(from..).find(|(index, placed)| {
             let mut layers = placed.layers();
@@ -174,18 +204,30 @@ impl Core {
 
     /// Resyncs one extent to a store that is out.
     async fn resync_extent(
-        &self,
+        self,
         replica: &Replica,
         connection: &Rc<dyn Connection>,
         index: u32,
         since: Generation,
     ) -> Result<(), ResyncError> {
         // Once: others are not to wait for what cannot be reconciled now.
-        let reconciled = self.ensure_reconciled(index, env::now()).await;
+        let reconciled = Reconcile::of(self.core)
+            .ensure_reconciled(index, env::now())
+            .await;
         reconciled.map_err(ResyncError::by_extent)?;
         let start = u64::from(index) * EXTENT;
-        let _held = self.ranges.take(start..start + EXTENT, true).await;
-        let Some(placed) = self.placed(index).filter(|_| !self.is_unreconciled(index)) else {
+        let _held = self
+            .core
+            .locks
+            .ranges
+            .take(start..start + EXTENT, true)
+            .await;
+        let Some(placed) = self
+            .core
+            .extents
+            .placed(index)
+            .filter(|_| !self.core.extents.is_unreconciled(index))
+        else {
             return Ok(());
         };
         if !replica
@@ -202,13 +244,16 @@ impl Core {
             }
             if layer.unacknowledged.get() {
                 // What it alone has of it was never acknowledged; the first change makes it on all.
-                let gone = self.within(connection.delete(&layer.object, unstamped()));
+                let gone = self
+                    .core
+                    .within(connection.delete(&layer.object, unstamped()));
                 match gone.await {
                     Ok(()) | Err(ConnectionError::Absent(_)) => continue,
                     Err(error) => return Err(ResyncError::by_store(error)),
                 }
             }
-            self.resync_layer(connection, &layer, &numbers, since)
+            Copies::of(self.core)
+                .resync_layer(connection, &layer, &numbers, since)
                 .await?;
             synced_objects.push(layer.name);
         }
@@ -218,116 +263,83 @@ impl Core {
         Ok(())
     }
 
-    /// Is it one of the head's own objects? After a rollback what was born after the head's beginning may be another image's.
-    pub(super) fn is_heads(&self, placed: &ExtentEntry) -> bool {
-        let there = self.placed(placed.name.index);
-        there.is_some_and(|it| it.layers().any(|layer| layer.name == placed.name))
+    /// Something of older images that a store should have, behind that one, and was not resynced yet.
+    fn next_older(
+        self,
+        replica: &Replica,
+        after: Option<ExtentName>,
+    ) -> Option<(ExtentName, Vec<StoreNumber>)> {
+        #[cfg(test)]
+        if self.core.mutated(Mutation::HeadOnlyResync) {
+            return None;
+        }
+        let (number, synced_objects) = (replica.info.number, replica.synced_objects.borrow());
+        let older_images = self.core.maps.older.tables.extents.borrow();
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut all = (older_images.range((from, Bound::Unbounded))).filter(|(name, places)| {
+            places.iter().flatten().any(|one| *one == number) && !synced_objects.contains(name)
+        });
+        all.next().map(|(name, places)| (*name, union(places)))
     }
 
-    /// Resyncs one object to a store that is out. No write changes it meanwhile.
-    pub(super) async fn resync_layer(
-        &self,
+    /// Resyncs to a store that is out what the images before the head have there; returns why something of it cannot
+    /// be.
+    async fn resync_older_images(
+        self,
+        replica: &Replica,
         connection: &Rc<dyn Connection>,
-        placed: &ExtentEntry,
-        numbers: &[StoreNumber],
         since: Generation,
-    ) -> Result<(), ResyncError> {
-        let copies: Vec<Copy<'_>> = (self.needed(numbers).into_iter())
-            .filter_map(|other| Some((other, other.connection()?)))
-            .collect();
-        let source = self.source(placed, &copies).await;
-        let Some((source, _)) = source.map_err(ResyncError::by_extent)? else {
-            let why = format!("no in-sync copy of {} can be reached", placed.object);
-            return Err(ResyncError::Extent(why));
-        };
-        let held = |halt: CopyError| match halt {
-            CopyError::To(error) => ResyncError::by_store(error),
-            CopyError::From(error) => {
-                if error.ends_connection() {
-                    self.lose_source(&copies, &source);
+    ) -> Result<Option<String>, String> {
+        let (mut held, mut after) = (None, None);
+        while let Some((name, stores)) = self.next_older(replica, after) {
+            after = Some(name);
+            let placed = ExtentEntry::new(name, stores.clone(), false);
+            if !self.core.is_shared(&placed) && self.core.extents.is_heads(&placed) {
+                // It is the head's alone by now, which resyncs it extent by extent, or has.
+                let synced = replica.synced.borrow().contains(&name.index);
+                if synced {
+                    replica.synced_objects.borrow_mut().insert(name);
                 }
-                ResyncError::Extent(format!("{} cannot be read: {error}", placed.object))
+                continue;
             }
-        };
-        let object = &placed.object;
-        let stat = self.within(source.stat(object)).await;
-        let stamp = stat.map_err(|error| held(CopyError::From(error)))?.stamp;
-        let there = self.within(connection.stat(object)).await;
-        // A copy that is not whole has the stamp 0.
-        let whole = there.is_ok_and(|there| there.stamp > 0);
-        if stamp <= since.0 && whole {
-            return Ok(());
+            match Copies::of(self.core)
+                .resync_layer(connection, &placed, &stores, since)
+                .await
+            {
+                Ok(()) => drop(replica.synced_objects.borrow_mut().insert(name)),
+                Err(ResyncError::Store(why)) => return Err(why),
+                Err(ResyncError::Extent(why)) => held = Some(why),
+            }
         }
-        self.count(|counters| counters.resynced += 1);
-        let change = stamped(Generation(stamp), false);
-        // Beside what is there, and in its place in one step: until the fresh copy is whole the stale one may be all that is left, if
-        // the sources fail meanwhile. Where it is shared it may be read meanwhile, too.
-        let put = self.put_beside(placed, &source, &copies, connection, change);
-        match put.await {
-            Err(CopyError::To(ConnectionError::Full(_)))
-                if !self.is_shared(placed) && self.is_heads(placed) => {}
-            other => return other.map_err(held),
-        }
-        // There is no room for both: the stale copy goes first, and what was begun beside it.
-        let beside = self.beside(placed);
-        let gone = self.within(connection.delete(&beside, unstamped())).await;
-        if let Err(error) = gone
-            && !matches!(error, ConnectionError::Absent(_))
-        {
-            return Err(ResyncError::by_store(error));
-        }
-        match self.within(connection.delete(object, unstamped())).await {
-            Ok(()) | Err(ConnectionError::Absent(_)) => {}
-            Err(error) => return Err(ResyncError::by_store(error)),
-        }
-        let copied = self.copy_behind(object, object, &source, &copies, connection);
-        copied.await.map_err(held)?;
-        let stamp = self.within(connection.stamp(object, change)).await;
-        stamp.map_err(ResyncError::by_store)
-    }
-
-    /// Puts a copy of a shared object on a store, in one step: a client may be reading what is there.
-    pub(super) async fn put_beside(
-        &self,
-        placed: &ExtentEntry,
-        source: &Rc<dyn Connection>,
-        copies: &[Copy<'_>],
-        to: &Rc<dyn Connection>,
-        change: Change,
-    ) -> Result<(), CopyError> {
-        let beside = self.beside(placed);
-        match self.within(to.delete(&beside, unstamped())).await {
-            Ok(()) | Err(ConnectionError::Absent(_)) => {}
-            Err(error) => return Err(CopyError::To(error)),
-        }
-        let object = &placed.object;
-        self.copy_behind(object, &beside, source, copies, to)
-            .await?;
-        let named = self.within(to.rename(&beside, object, true, change));
-        named.await.map_err(CopyError::To)
+        Ok(held)
     }
 
     /// Looks through what a returning store has and was named since the volume was opened, or a snapshot taken: what no
     /// extent knows goes. What is older may be that of another image.
     async fn delete_orphans(
-        &self,
+        self,
         number: StoreNumber,
         connection: &Rc<dyn Connection>,
     ) -> Result<(), ConnectionError> {
-        let prefix = ExtentName::prefix(self.id);
-        let mut after = Some(ExtentName::before(self.id, self.scan_floor.get().next()));
+        let prefix = ExtentName::prefix(self.core.id);
+        let mut after = Some(ExtentName::before(
+            self.core.id,
+            self.core.maps.commits.scan_floor.get().next(),
+        ));
         loop {
             let part = self
+                .core
                 .within(connection.list(&prefix, after.as_deref()))
                 .await?;
             for stat in &part.objects {
                 let name = ExtentName::parse(&stat.name);
-                let placed = name.and_then(|name| self.placed(name.index));
+                let placed = name.and_then(|name| self.core.extents.placed(name.index));
                 let layers = placed.into_iter().flat_map(|placed| placed.layers());
                 let mut known = layers.filter(|layer| Some(layer.name) == name);
                 let keep = known.any(|layer| layer.stores.borrow().contains(&number));
                 if name.is_some() && !keep {
                     match self
+                        .core
                         .within(connection.delete(&stat.name, unstamped()))
                         .await
                     {
@@ -345,14 +357,14 @@ impl Core {
 }
 
 /// Takes a store that joins into the in-sync set of the record.
-async fn take_in(core: &Core, replica: &Replica, tries: &mut u32) -> Result<(), String> {
+async fn take_in(core: &Rc<Core>, replica: &Replica, tries: &mut u32) -> Result<(), String> {
     loop {
-        let taken = core.change_record(|record| {
+        let taken = RecordIo::of(core).change_record(|record| {
             // A store that missed a change while this waited its turn is out again.
             let joins = replica.sync_state.get() == SyncState::Joining;
             let was_out = joins && record.out.remove(&replica.info.number).is_some();
             let redundancy_floor = core.redundancy_floor(&record.out, record.copies).max(1);
-            record.redundancy_floor = match core.older_images.is_known() {
+            record.redundancy_floor = match core.maps.older.is_known() {
                 true => redundancy_floor,
                 false => redundancy_floor.min(record.redundancy_floor),
             };

@@ -11,79 +11,49 @@
 //! 2. A store that is gone, full or not, holds up nothing: extents go on without it as without any other.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use base::Bytes;
-use policy::place::{DomainId, Op, Target};
-use store::SpaceFigures;
+use env::sync::join_all;
+use policy::place::{DomainId, Op, PlaceError, Target};
 
-use super::io::ExtentRange;
-use super::membership::{Replica, SyncState};
-use super::overlay::BLOCK;
+use super::error::VolumeError;
+use super::extent::ExtentEntry;
+use super::pieces::{BLOCK, ExtentRange};
+use super::replica::{Replica, SyncState};
+use super::state::Core;
 use super::users::UserId;
-use super::{Core, ExtentEntry, VolumeError};
 use crate::names::{EXTENT, StoreNumber};
 use crate::replica::connect::ConnectionError;
 
-/// Of each store the thirty-second part is kept for maps, dirty bits and writes over what is there, but no less and no more than
-/// this. A write takes new room before it frees the old.
-const KEPT_MIN: Bytes = Bytes::mib(2);
-const KEPT_MAX: Bytes = Bytes::mib(64);
 /// A store with less room than this is full, for operators.
 const LITTLE: u64 = 1 << 20;
+
 /// A store that was full and has not answered for so many timeouts is gone: it holds up no writes.
 const GONE_AFTER: u64 = 4;
 
-impl Replica {
-    /// Takes what it says of its room.
-    pub fn says(&self, space: &SpaceFigures) {
-        self.free
-            .set(Bytes(space.free.0.saturating_sub(space.spare.0)));
-        self.total.set(space.total);
-        self.sent.set(0);
-    }
-
-    /// Room for data when it was last asked, as far as it is known.
-    fn last_room(&self) -> Bytes {
-        let older_images = (self.total.get().0 / 32).clamp(KEPT_MIN.0, KEPT_MAX.0);
-        Bytes(self.free.get().0.saturating_sub(older_images))
-    }
-
-    /// Room for data, if all that was sent since takes room.
-    pub fn room(&self) -> Bytes {
-        Bytes(self.last_room().0.saturating_sub(self.sent.get()))
-    }
-
-    /// So much was sent there.
-    pub fn takes(&self, bytes: u64) {
-        self.sent.set(self.sent.get().saturating_add(bytes));
-    }
-
-    fn room_in_words(&self) -> String {
-        let Replica { info, total, .. } = self;
-        match self.sync_state.get() {
-            SyncState::Out => format!("store {} is out of sync since it was full", info.name),
-            _ => format!(
-                "store {} has room for {} of {}",
-                info.name,
-                self.last_room(),
-                total.get()
-            ),
-        }
-    }
+/// Chooses stores with room.
+#[derive(Clone, Copy)]
+pub(super) struct Room<'a> {
+    core: &'a Rc<Core>,
 }
 
-impl Core {
+impl<'a> Room<'a> {
+    pub fn of(core: &'a Rc<Core>) -> Room<'a> {
+        Room { core }
+    }
+
     /// Is it out because it was full, and comes back when it has room? One that does not answer is gone, whatever it was before.
-    fn is_only_full(&self, replica: &Replica) -> bool {
+    fn is_only_full(self, replica: &Replica) -> bool {
         let out = replica.sync_state.get() == SyncState::Out && replica.was_full.get();
         let silent = env::now().since(replica.answered.get());
         let answers =
-            replica.connection().is_some() || silent.0 <= GONE_AFTER * self.settings.timeout.0;
-        out && answers && !self.is_drained(replica.info.number)
+            replica.connection().is_some() || silent.0 <= GONE_AFTER * self.core.settings.timeout.0;
+        out && answers && !self.core.replicas.is_drained(replica.info.number)
     }
 
     /// Is its room known to be less than this? Of one that is out nothing is known but that it was full.
-    fn lacks_room(&self, replica: &Replica, bytes: u64) -> bool {
+    fn lacks_room(self, replica: &Replica, bytes: u64) -> bool {
         match replica.sync_state.get() {
             SyncState::Out => self.is_only_full(replica),
             _ => replica.total.get() > Bytes(0) && replica.room().0 < bytes,
@@ -91,22 +61,40 @@ impl Core {
     }
 
     /// Asks a store for its room, if something was sent there since it was asked.
-    async fn ask_again(&self, replica: &Replica) -> Result<(), VolumeError> {
+    async fn ask_again(self, replica: &Replica) -> Result<(), VolumeError> {
         let Some(connection) = replica.connection().filter(|_| replica.sent.get() > 0) else {
             return Ok(());
         };
-        match self.within(connection.space()).await {
+        match self.core.within(connection.space()).await {
             Ok(space) => replica.says(&space),
-            Err(ConnectionError::Fenced { why, .. }) => return Err(self.fence(why)),
+            Err(ConnectionError::Fenced { why, .. }) => return Err(self.core.fence(why)),
             Err(error) if error.ends_connection() => replica.lose(&connection, false),
             Err(_) => {}
         }
         Ok(())
     }
 
+    /// Asks all stores for their room. Of one that does not answer the connection is given up: so an idle volume learns that a
+    /// store is gone.
+    pub(super) async fn ask_for_room(self) {
+        let linked = self.core.replicas.values();
+        let linked = linked.filter_map(|replica| Some((replica, replica.connection()?)));
+        let asked = linked.map(async |(replica, connection)| {
+            match self.core.within(connection.space()).await {
+                Ok(space) => {
+                    replica.says(&space);
+                    replica.answered.set(env::now());
+                }
+                Err(error) if error.ends_connection() => replica.lose(&connection, false),
+                Err(_) => {}
+            }
+        });
+        join_all(asked.collect::<Vec<_>>()).await;
+    }
+
     /// Stores for a new extent. Not all that was sent took room: before it is refused all are asked.
     pub(super) async fn choose_with_room(
-        &self,
+        self,
         len: u64,
         user: UserId,
     ) -> Result<Vec<StoreNumber>, VolumeError> {
@@ -114,25 +102,29 @@ impl Core {
             Err(VolumeError::NoRoom { .. }) => {}
             chosen => return chosen,
         }
-        for replica in self.replicas.values() {
+        for replica in self.core.replicas.values() {
             self.ask_again(replica).await?;
         }
         self.choose_for(len, user)
     }
 
     /// A store for one more copy of an extent that these have.
-    pub(super) fn choose_one(&self, has: &[StoreNumber]) -> Option<StoreNumber> {
-        let request = self.request(Op::Write, EXTENT, UserId::OWN);
-        let disks = self.choice.place(&request, 1, &self.targets(has)).ok()?;
+    pub(super) fn choose_one(self, has: &[StoreNumber]) -> Option<StoreNumber> {
+        let request = self.core.request(Op::Write, EXTENT, UserId::OWN);
+        let disks = self
+            .core
+            .choice
+            .place(&request, 1, &self.core.replicas.targets(has))
+            .ok()?;
         disks.first().map(|disk| StoreNumber(disk.0 as u16))
     }
 
     /// Stores for a new extent, as many as there should be copies, or as there are.
-    fn choose_for(&self, len: u64, user: UserId) -> Result<Vec<StoreNumber>, VolumeError> {
-        let request = self.request(Op::Write, len, user);
-        let targets = self.targets(&[]);
+    fn choose_for(self, len: u64, user: UserId) -> Result<Vec<StoreNumber>, VolumeError> {
+        let request = self.core.request(Op::Write, len, user);
+        let targets = self.core.replicas.targets(&[]);
         let count = self.copies_to_place(&targets);
-        let placed = self.choice.place(&request, count, &targets);
+        let placed = self.core.choice.place(&request, count, &targets);
         let disks = placed.map_err(|why| self.no_room(&why))?;
         let numbers = disks.iter().map(|disk| StoreNumber(disk.0 as u16));
         Ok(numbers.collect())
@@ -140,14 +132,18 @@ impl Core {
 
     /// How many copies a new extent gets: as many as there should be, or as there are domains that can be reached. Those whose
     /// stores are only full count.
-    pub(super) fn copies_to_place(&self, targets: &[Target]) -> usize {
-        let record = &self.record.borrow().0;
+    fn copies_to_place(self, targets: &[Target]) -> usize {
+        let record = &self.core.record.volume.borrow().0;
         let most = usize::from(record.copies).min(self.domains(targets).len());
         most.max(usize::from(record.min_isr).max(1))
     }
 
-    fn domains(&self, targets: &[Target]) -> BTreeSet<DomainId> {
-        let full = self.replicas.values().filter(|it| self.is_only_full(it));
+    fn domains(self, targets: &[Target]) -> BTreeSet<DomainId> {
+        let full = self
+            .core
+            .replicas
+            .values()
+            .filter(|it| self.is_only_full(it));
         let full = full.map(|it| it.info.domain);
         let reached = targets.iter().map(|it| it.domain);
         reached.chain(full).collect()
@@ -155,12 +151,16 @@ impl Core {
 
     /// Refuses a write into holes of an extent one of whose stores has no room for it: some copies would get it, and others not.
     pub(super) async fn check_room(
-        &self,
+        self,
         placed: &ExtentEntry,
         piece: ExtentRange,
     ) -> Result<(), VolumeError> {
         let numbers = placed.stores.borrow().clone();
-        let replicas = || numbers.iter().filter_map(|one| self.replica(*one));
+        let replicas = || {
+            numbers
+                .iter()
+                .filter_map(|one| self.core.replicas.get(*one))
+        };
         let needs = piece.len.next_multiple_of(BLOCK) * 2;
         for replica in replicas().filter(|it| self.lacks_room(it, needs)) {
             self.ask_again(replica).await?;
@@ -174,20 +174,20 @@ impl Core {
                 continue;
             };
             let extents = connection.extents(&placed.object, piece.from, piece.len);
-            match self.within(extents).await {
+            match self.core.within(extents).await {
                 Ok(all) => {
                     let there: u64 = all.iter().filter(|it| it.data).map(|it| it.len).sum();
                     if there >= piece.len {
                         return Ok(());
                     }
                 }
-                Err(ConnectionError::Fenced { why, .. }) => return Err(self.fence(why)),
+                Err(ConnectionError::Fenced { why, .. }) => return Err(self.core.fence(why)),
                 Err(error) if error.ends_connection() => replica.lose(&connection, false),
                 Err(_) => {}
             }
         }
         Err(VolumeError::NoRoom {
-            volume: self.id,
+            volume: self.core.id,
             why: format!(
                 "{}; add a store, or delete what is not needed",
                 full.room_in_words()
@@ -195,11 +195,18 @@ impl Core {
         })
     }
 
+    fn no_room(self, why: &PlaceError) -> VolumeError {
+        VolumeError::NoRoom {
+            volume: self.core.id,
+            why: self.full_in_words().unwrap_or_else(|| why.to_string()),
+        }
+    }
+
     /// What finds no place, and why, if anything does.
-    pub(super) fn full_in_words(&self) -> Option<String> {
-        let targets = self.targets(&[]);
+    pub(super) fn full_in_words(self) -> Option<String> {
+        let targets = self.core.replicas.targets(&[]);
         let has_room = |it: &&Target| {
-            let replica = self.replica_of(it.candidate.disk);
+            let replica = self.core.replicas.of_disk(it.candidate.disk);
             replica.is_some_and(|it| it.last_room().0 >= LITTLE)
         };
         let with_room = targets.iter().filter(has_room);
@@ -219,9 +226,9 @@ impl Core {
     }
 
     /// Stores without room that have something of the volume, in words.
-    fn full_stores(&self) -> Vec<String> {
-        let record = &self.record.borrow().0;
-        let full = self.replicas.values().filter(|it| {
+    fn full_stores(self) -> Vec<String> {
+        let record = &self.core.record.volume.borrow().0;
+        let full = self.core.replicas.values().filter(|it| {
             let number = it.info.number;
             let listed = record
                 .stores
@@ -231,18 +238,22 @@ impl Core {
                 SyncState::Out => self.is_only_full(it),
                 _ => it.total.get() > Bytes(0) && it.last_room().0 < LITTLE,
             };
-            listed && !self.is_drained(number) && lacks
+            listed && !self.core.replicas.is_drained(number) && lacks
         });
         full.map(Replica::room_in_words).collect()
     }
 
     /// Stores that are out, in words, those with a reason that is known.
-    pub(super) fn out_in_words(&self, numbers: &[StoreNumber]) -> Vec<String> {
+    pub(super) fn out_in_words(self, numbers: &[StoreNumber]) -> Vec<String> {
         let said = |number: &StoreNumber| {
-            let full = self.replica(*number).is_some_and(|it| it.was_full.get());
+            let full = self
+                .core
+                .replicas
+                .get(*number)
+                .is_some_and(|it| it.was_full.get());
             match full {
-                true => format!("{} (it was full)", self.label(*number)),
-                false => self.label(*number),
+                true => format!("{} (it was full)", self.core.replicas.label(*number)),
+                false => self.core.replicas.label(*number),
             }
         };
         numbers.iter().map(said).collect()

@@ -4,8 +4,6 @@ use std::cell::Cell;
 
 use base::{Instant, Nanos};
 
-use super::Volume;
-
 /// Requests of clients.
 pub(super) struct Usage {
     under_way: Cell<u64>,
@@ -42,22 +40,5 @@ impl Drop for Request<'_> {
         let usage = self.0;
         usage.under_way.set(usage.under_way.get() - 1);
         usage.last.set(env::now());
-    }
-}
-
-impl Volume {
-    /// How long no client asked for anything; `None`: a request is under way.
-    pub fn idle_for(&self) -> Option<Nanos> {
-        self.core.usage.idle_for()
-    }
-
-    /// Is it still open, and taken by no other writer?
-    pub fn is_open(&self) -> bool {
-        self.core.usable().is_ok()
-    }
-
-    /// Are the copies of all extents known to be equal?
-    pub fn is_settled(&self) -> bool {
-        self.core.unreconciled.borrow().is_empty()
     }
 }

@@ -539,7 +539,7 @@ impl Cluster {
         let choice = Choice::new(build(Kind::Random, &options));
         let opening = async move {
             let volume = Volume::open(id, meta, choice, store_infos, settings).await?;
-            volume.core.mutated.set(mutation);
+            volume.core.life.mutated.set(mutation);
             Ok(volume)
         };
         // The volume's tasks, and the one that opens it, live on its node.

@@ -13,6 +13,8 @@ use crate::map::{Entry, Layer, Map, Root};
 use crate::meta::MetaStore;
 use crate::names::{EXTENT, Generation, StoreNumber, Stores};
 use crate::record::{VolumeRecord, volume_key};
+use crate::volume::commit::MapIo;
+use crate::volume::layer_copies::LayerCopies;
 use crate::volume::{Condition, Mutation, Volume};
 
 fn filled(byte: u8, len: usize) -> View {
@@ -85,7 +87,7 @@ fn opening_reads_the_map_and_lists_only_what_was_born_later() {
             .open(1, cluster.meta_store.client(), None)
             .await
             .unwrap();
-        assert_eq!(volume.core.extents.borrow().len(), 100_000);
+        assert_eq!(volume.core.extents.all.borrow().len(), 100_000);
         assert_eq!(listed(), 0);
         let at = 150_000 * EXTENT;
         volume
@@ -99,7 +101,7 @@ fn opening_reads_the_map_and_lists_only_what_was_born_later() {
             .open(2, cluster.meta_store.client(), None)
             .await
             .unwrap();
-        assert_eq!(volume.core.extents.borrow().len(), 100_001);
+        assert_eq!(volume.core.extents.all.borrow().len(), 100_001);
         assert_eq!(listed(), 2);
         assert_eq!(read(&volume, at, 4096).await[0], 7);
         volume.close().await.unwrap();
@@ -283,11 +285,14 @@ async fn a_copy_too_many(mutation: Option<Mutation>) -> Result<(), String> {
     volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
     healthy(&volume).await;
     let core = &volume.core;
-    let placed = core.placed(0).unwrap();
-    core.add_copy(0, &placed, &placed).await.unwrap();
-    core.commit().await.unwrap();
+    let placed = core.extents.placed(0).unwrap();
+    LayerCopies::of(core)
+        .add_copy(0, &placed, &placed)
+        .await
+        .unwrap();
+    MapIo::of(core).commit().await.unwrap();
     // From here on commits are late, and dirty bits are cleared in time.
-    let hold = core.committing.acquire(1).await;
+    let hold = core.maps.commits.one.acquire(1).await;
     env::spawn(async move {
         env::sleep(Nanos::millis(400)).await;
         drop(hold);

@@ -15,7 +15,14 @@ use crate::map::{Commit, Freed, Layer, Map, NodeRef};
 use crate::meta::{MetaStore, Op};
 use crate::names::{EXTENT, ImageId, StoreNumber, Stores};
 use crate::record::{extents, gone_key};
-use crate::volume::relocate::Wanted;
+use crate::volume::commit::MapIo;
+use crate::volume::drain::Drain;
+use crate::volume::elsewhere::Wanted;
+use crate::volume::image_io::ImageIo;
+use crate::volume::layer_copies::LayerCopies;
+use crate::volume::membership::Membership;
+use crate::volume::record_io::RecordIo;
+use crate::volume::relocate::Relocate;
 use crate::volume::{Condition, Mutation, Volume};
 
 const ONE: StoreNumber = StoreNumber(1);
@@ -35,7 +42,7 @@ async fn a_snapshot_alone(mutation: Option<Mutation>) -> (Rc<Cluster>, Rc<Volume
         .await;
     let volume = volume.unwrap();
     write(&volume, 1).await;
-    let object = volume.core.placed(1).unwrap().object.clone();
+    let object = volume.core.extents.placed(1).unwrap().object.clone();
     volume.snapshot("monday".parse().unwrap()).await.unwrap();
     volume.resize(Bytes(EXTENT)).await.unwrap();
     volume.close().await.unwrap();
@@ -48,9 +55,9 @@ async fn a_snapshot_alone(mutation: Option<Mutation>) -> (Rc<Cluster>, Rc<Volume
 
 /// The least number of in-sync copies of anything a snapshot of the volume has, by the meta store.
 async fn least(volume: &Volume) -> u8 {
-    volume.core.read_older_images().await.unwrap();
+    ImageIo::of(&volume.core).read_older_images().await.unwrap();
     let out = volume.record().out;
-    volume.core.older_images.redundancy_floor(&out).unwrap()
+    volume.core.maps.older.redundancy_floor(&out).unwrap()
 }
 
 /// The same, by what the maps themselves say.
@@ -90,7 +97,7 @@ async fn out_meanwhile(mutation: Option<Mutation>) -> Result<(), String> {
         env::sleep(Nanos::micros(5)).await;
     }
     // Nothing is named before this is over.
-    let held = core.committing.acquire(1).await;
+    let held = core.maps.commits.one.acquire(1).await;
     env::sleep(Nanos::millis(20)).await;
     assert_eq!(volume.counters().relocated, 0);
     let chosen = if there(2) { 2 } else { 3 };
@@ -99,7 +106,7 @@ async fn out_meanwhile(mutation: Option<Mutation>) -> Result<(), String> {
         .borrow_mut()
         .insert(super::cluster::host(1002));
     let number = StoreNumber(chosen as u16 + 1);
-    assert!(core.shrink_set(&[number]).await.unwrap());
+    assert!(Membership::of(core).shrink_set(&[number]).await.unwrap());
     drop(held);
     for _ in 0..400 {
         let (has, said) = (least(&volume).await, volume.record().redundancy_floor);
@@ -156,9 +163,9 @@ fn a_snapshots_new_copy_counts_though_its_old_map_was_read_meanwhile() {
 
         let records = gate.hold(1, is_images);
         let reading = Rc::clone(core);
-        let reading = env::spawn(async move { reading.read_older_images().await });
+        let reading = env::spawn(async move { ImageIo::of(&reading).read_older_images().await });
         records.has_one().await;
-        let snapshot = core.head.borrow().record.parent.unwrap();
+        let snapshot = core.record.head.borrow().record.parent.unwrap();
         let named = gate.hold(1, names(snapshot));
         volume.drain(BTreeSet::from([ONE]));
         named.has_one().await;
@@ -178,7 +185,10 @@ fn a_snapshots_new_copy_counts_though_its_old_map_was_read_meanwhile() {
             .cut
             .borrow_mut()
             .insert(super::cluster::host(1003));
-        core.shrink_set(&[StoreNumber(new as u16)]).await.unwrap();
+        Membership::of(core)
+            .shrink_set(&[StoreNumber(new as u16)])
+            .await
+            .unwrap();
         let (has, said) = (
             least_by_maps(&cluster, &volume).await,
             volume.record().redundancy_floor,
@@ -213,9 +223,9 @@ fn a_copy_that_the_head_gets_is_not_freed_as_one_that_a_snapshot_had() {
         let volume = cluster.open(1, gate.clone(), None).await.unwrap();
         let core = &volume.core;
         write(&volume, 1).await;
-        core.commit().await.unwrap();
+        MapIo::of(core).commit().await.unwrap();
         let monday = volume.snapshot("monday".parse().unwrap()).await.unwrap();
-        let placed = core.placed(1).unwrap();
+        let placed = core.extents.placed(1).unwrap();
         let first = placed.stores.borrow().clone();
         let (leaves, other) = (first[0], first[1]);
 
@@ -223,16 +233,16 @@ fn a_copy_that_the_head_gets_is_not_freed_as_one_that_a_snapshot_had() {
         volume.drain(BTreeSet::from([leaves]));
         named.has_one().await;
         assert!(!placed.stores.borrow().contains(&leaves));
-        *core.drained.borrow_mut() = BTreeSet::from([other]);
+        *core.replicas.drained.borrow_mut() = BTreeSet::from([other]);
         let moving = Rc::clone(core);
-        let moving = env::spawn(async move { moving.move_extent(1).await });
+        let moving = env::spawn(async move { Drain::of(&moving).move_extent(1).await });
         // Done, but for the record, if it may come there now.
         env::sleep(Nanos::millis(200)).await;
         named.let_go();
         relocated(&volume, 1).await;
         moving.await.unwrap();
         env::sleep(Nanos::millis(50)).await;
-        core.move_extent(1).await.unwrap();
+        Drain::of(core).move_extent(1).await.unwrap();
         assert!(placed.stores.borrow().contains(&leaves));
         volume.close().await.unwrap();
         alike(&cluster, 2).await.unwrap();
@@ -283,7 +293,10 @@ fn a_snapshot_whose_map_is_lost_keeps_no_other_on_a_drained_store() {
             .await
             .unwrap();
         let drained = Wanted::Without(BTreeSet::from([ONE]));
-        let there = volume.core.named(&known.record, &drained).await.unwrap();
+        let there = Relocate::of(&volume.core)
+            .named(&known.record, &drained)
+            .await
+            .unwrap();
         assert!(there.entries.is_empty());
         // What the other one has there is unknown.
         assert!(volume.record().stores.unwrap().contains(&ONE));
@@ -354,7 +367,11 @@ async fn a_deferred_delete_image_leaves(seed: u64) -> bool {
     relocated(&volume, 1).await;
     let deferred = images.image(monday).await.unwrap().record;
     let all = Wanted::Without((1..=10).map(StoreNumber).collect());
-    let entries = volume.core.named(&deferred, &all).await.unwrap().entries;
+    let entries = Relocate::of(&volume.core)
+        .named(&deferred, &all)
+        .await
+        .unwrap()
+        .entries;
     let listed = volume.record().stores.unwrap();
     let stores = crate::map::stores_of(&entries[0].1);
     assert!(!stores.is_empty(), "seed {seed}");
@@ -374,7 +391,7 @@ fn a_record_lists_the_stores_of_a_deferred_delete_image() {
 fn the_map_of_a_deferred_delete_image_is_on_as_many_stores_as_others() {
     env::Runtime::simulated(84).block_on(async {
         let (cluster, volume, _) = a_snapshot_alone(None).await;
-        let snapshot = volume.core.head.borrow().record.parent.unwrap();
+        let snapshot = volume.core.record.head.borrow().record.parent.unwrap();
         let known = collector(&cluster).images.image(snapshot).await.unwrap();
         let mut deferred = known.record;
         deferred.state = ImageState::DeferredDelete { swept: false };
@@ -391,7 +408,8 @@ fn the_map_of_a_deferred_delete_image_is_on_as_many_stores_as_others() {
                 replaced: Freed::default(),
             }
         };
-        let is_enough = |commit| volume.core.is_enough(&deferred, &commit, &BTreeMap::new());
+        let is_enough =
+            |commit| Relocate::of(&volume.core).is_enough(&deferred, &commit, &BTreeMap::new());
         assert_eq!(volume.record().redundancy_floor, 2);
         assert!(is_enough(on(&[1, 2])));
         assert!(!is_enough(on(&[1])));
@@ -454,11 +472,14 @@ fn a_freed_copy_does_not_count_where_a_map_has_no_room_for_a_fourth() {
             .await
             .unwrap();
         let core = &volume.core;
-        let held = core.ranges.take(EXTENT..2 * EXTENT, true).await;
-        *core.drained.borrow_mut() = BTreeSet::from([ONE]);
-        let placed = core.placed(1).unwrap();
-        core.add_copy(1, &placed, &placed).await.unwrap();
-        core.commit().await.unwrap();
+        let held = core.locks.ranges.take(EXTENT..2 * EXTENT, true).await;
+        *core.replicas.drained.borrow_mut() = BTreeSet::from([ONE]);
+        let placed = core.extents.placed(1).unwrap();
+        LayerCopies::of(core)
+            .add_copy(1, &placed, &placed)
+            .await
+            .unwrap();
+        MapIo::of(core).commit().await.unwrap();
         for number in placed.stores.borrow().iter() {
             let node = cluster.servers[usize::from(number.0) - 1].node();
             assert!(node.store().stat(&placed.object).is_ok(), "{number}");
@@ -477,9 +498,9 @@ fn a_drained_store_stays_in_the_record_while_something_is_on_its_way_there() {
             .await
             .unwrap();
         let core = &volume.core;
-        core.list_stores(&[ONE]).await.unwrap();
+        RecordIo::of(core).list_stores(&[ONE]).await.unwrap();
         let lists = || volume.record().stores.is_some_and(|all| all.contains(&ONE));
-        let pending_placements = core.pending_placement(&[ONE]);
+        let pending_placements = core.replicas.pending_placement(&[ONE]);
         volume.drain(BTreeSet::from([ONE]));
         env::sleep(Nanos::secs(20)).await;
         assert!(lists());
@@ -588,15 +609,15 @@ fn a_snapshot_is_not_said_to_be_where_a_snapshot_that_is_gone_was() {
             .unwrap();
         let core = &volume.core;
         write(&volume, 1).await;
-        core.commit().await.unwrap();
-        let placed = || core.placed(1).unwrap();
+        MapIo::of(core).commit().await.unwrap();
+        let placed = || core.extents.placed(1).unwrap();
         let (object, first) = (placed().object.clone(), placed().stores.borrow().clone());
         let monday = volume.snapshot("monday".parse().unwrap()).await.unwrap();
 
         // The head alone leaves a store.
-        *core.drained.borrow_mut() = BTreeSet::from([first[0]]);
-        core.move_extent(1).await.unwrap();
-        core.drained.borrow_mut().clear();
+        *core.replicas.drained.borrow_mut() = BTreeSet::from([first[0]]);
+        Drain::of(core).move_extent(1).await.unwrap();
+        core.replicas.drained.borrow_mut().clear();
         let second = placed().stores.borrow().clone();
         assert!(!second.contains(&first[0]), "{second:?}");
 
@@ -607,7 +628,7 @@ fn a_snapshot_is_not_said_to_be_where_a_snapshot_that_is_gone_was() {
         collector(&cluster).run().await.unwrap();
         // With a commit it learns that the snapshot is gone.
         write(&volume, 0).await;
-        core.commit().await.unwrap();
+        MapIo::of(core).commit().await.unwrap();
         assert!(!core.is_shared(&placed()), "it is the head's alone");
         let old = cluster.servers[usize::from(first[0].0) - 1].node();
         assert!(old.store().stat(&placed().object).is_ok());
@@ -655,8 +676,8 @@ fn a_copy_stays_where_a_clone_of_a_later_snapshot_has_it() {
             .await
             .unwrap();
         write(&volume, 1).await;
-        volume.core.commit().await.unwrap();
-        let placed = volume.core.placed(1).unwrap();
+        MapIo::of(&volume.core).commit().await.unwrap();
+        let placed = volume.core.extents.placed(1).unwrap();
         let first = placed.stores.borrow().clone();
         let (stays, leaves) = (BTreeSet::from([first[0]]), BTreeSet::from([first[1]]));
         volume.snapshot("monday".parse().unwrap()).await.unwrap();
@@ -674,9 +695,9 @@ fn a_copy_stays_where_a_clone_of_a_later_snapshot_has_it() {
             .open_one(made.id, 2, cluster.meta_store.client(), None)
             .await;
         let clone = clone.unwrap();
-        *clone.core.drained.borrow_mut() = leaves.clone();
-        clone.core.move_extent(1).await.unwrap();
-        clone.core.drained.borrow_mut().clear();
+        *clone.core.replicas.drained.borrow_mut() = leaves.clone();
+        Drain::of(&clone.core).move_extent(1).await.unwrap();
+        clone.core.replicas.drained.borrow_mut().clear();
 
         // Tuesday's copy leaves, Monday's does not yet.
         volume.drain(leaves.clone());
@@ -684,10 +705,17 @@ fn a_copy_stays_where_a_clone_of_a_later_snapshot_has_it() {
         volume.drain(BTreeSet::new());
         env::sleep(Nanos::secs(1)).await;
         assert_eq!(volume.counters().relocated, 1);
-        *clone.core.drained.borrow_mut() = stays;
-        clone.core.move_extent(1).await.unwrap();
-        clone.core.drained.borrow_mut().clear();
-        let has = clone.core.placed(1).unwrap().stores.borrow().clone();
+        *clone.core.replicas.drained.borrow_mut() = stays;
+        Drain::of(&clone.core).move_extent(1).await.unwrap();
+        clone.core.replicas.drained.borrow_mut().clear();
+        let has = clone
+            .core
+            .extents
+            .placed(1)
+            .unwrap()
+            .stores
+            .borrow()
+            .clone();
         assert!(has.contains(&first[1]), "{has:?}");
 
         volume.drain(leaves);

@@ -11,6 +11,9 @@ use super::cluster::{Cluster, VOLUME, host};
 use crate::meta::{MetaStore, Op as Put};
 use crate::names::{EXTENT, StoreNumber};
 use crate::record::volume_key;
+use crate::volume::bitmap_io::BitmapIo;
+use crate::volume::layer_copies::LayerCopies;
+use crate::volume::reconcile::Reconcile;
 use crate::volume::{Condition, Mutation, Volume, VolumeError};
 
 const ONE: StoreNumber = StoreNumber(1);
@@ -51,7 +54,7 @@ async fn is_out(cluster: &Cluster, store: StoreNumber) -> bool {
 }
 
 fn object(volume: &Volume, index: u32) -> String {
-    volume.core.placed(index).unwrap().object.clone()
+    volume.core.extents.placed(index).unwrap().object.clone()
 }
 
 /// Is it in that store, and what is its stamp?
@@ -106,7 +109,7 @@ fn an_unacknowledged_write_does_not_come_back_with_a_store() {
             .open(1, cluster.meta_store.client(), None)
             .await
             .unwrap();
-        let _its_bit = volume.core.note_dirty(0).await.unwrap();
+        let _its_bit = BitmapIo::of(&volume.core).note_dirty(0).await.unwrap();
         // Store 1 never does it, store 2 does it and its answer is lost.
         cluster.servers[0].stalled.set(true);
         cluster.servers[1].deaf.set(1.0);
@@ -141,13 +144,13 @@ fn a_store_that_misses_a_change_after_resync_lacks_it_in_snapshots_too() {
         // It cannot join: extent 1 cannot be read.
         damage(&cluster, &volume, 1).await;
         cluster.servers[0].heal().await;
-        let replica = core.replica(ONE).unwrap();
-        let name = core.placed(0).unwrap().name;
+        let replica = core.replicas.get(ONE).unwrap();
+        let name = core.extents.placed(0).unwrap().name;
         let synced_objects = async || replica.synced_objects.borrow().contains(&name);
         until("extent 0 is resynced", synced_objects).await;
         // What was unreconciled is made equal on those that are in sync, without store 1.
-        let _held = core.ranges.take(0..EXTENT, true).await;
-        core.reconcile(0).await.unwrap();
+        let _held = core.locks.ranges.take(0..EXTENT, true).await;
+        Reconcile::of(&core).reconcile(0).await.unwrap();
         assert!(!replica.synced.borrow().contains(&0));
         assert!(!replica.synced_objects.borrow().contains(&name));
     });
@@ -160,7 +163,7 @@ fn an_unreadable_extent_does_not_hold_up_the_resync_of_others() {
         let core = Rc::clone(&volume.core);
         damage(&cluster, &volume, 0).await;
         cluster.servers[0].heal().await;
-        let replica = core.replica(ONE).unwrap();
+        let replica = core.replicas.get(ONE).unwrap();
         let synced_objects = async || (1..3).all(|index| replica.synced.borrow().contains(&index));
         until("all but the damaged one are resynced", synced_objects).await;
         env::sleep(Nanos::secs(2)).await;
@@ -208,10 +211,12 @@ fn a_store_does_not_join_while_the_map_names_a_copy_it_was_not_given() {
         // No commit comes about: the only store that takes nodes of the map does not move.
         cluster.servers[1].stalled.set(true);
         let core = Rc::clone(&volume.core);
-        let placed = core.placed(0).unwrap();
+        let placed = core.extents.placed(0).unwrap();
         let leaves = async move {
-            let _held = core.ranges.take(0..EXTENT, true).await;
-            core.remove_copy(0, &placed, &placed, 1).await
+            let _held = core.locks.ranges.take(0..EXTENT, true).await;
+            LayerCopies::of(&core)
+                .remove_copy(0, &placed, &placed, 1)
+                .await
         };
         drop(env::spawn(leaves));
         cluster.servers[0].heal().await;
@@ -259,10 +264,12 @@ fn closing_does_not_wait_for_a_copy_that_cannot_be_taken_away() {
         let (cluster, volume) = one_is_behind(1).await;
         cluster.servers[1].stalled.set(true);
         let core = Rc::clone(&volume.core);
-        let placed = core.placed(0).unwrap();
+        let placed = core.extents.placed(0).unwrap();
         let leaves = async move {
-            let _held = core.ranges.take(0..EXTENT, true).await;
-            core.remove_copy(0, &placed, &placed, 1).await
+            let _held = core.locks.ranges.take(0..EXTENT, true).await;
+            LayerCopies::of(&core)
+                .remove_copy(0, &placed, &placed, 1)
+                .await
         };
         let leaves = env::spawn(leaves);
         env::sleep(Nanos::millis(1)).await;
@@ -296,7 +303,7 @@ async fn half_made(gone: StoreNumber) {
     let object = object(&volume, 0);
     // The map names both. The writer dies, the extent is unreconciled, and one copy is lost.
     let core = Rc::clone(&volume.core);
-    let _in_use = core.note_dirty(0).await.unwrap();
+    let _in_use = BitmapIo::of(&core).note_dirty(0).await.unwrap();
     env::sleep(Nanos::millis(200)).await;
     env::net::sim::crash_host(host(1001));
     drop(volume);
@@ -338,12 +345,12 @@ fn a_volume_that_was_closed_has_no_extent_that_is_nowhere() {
             .open(1, cluster.meta_store.client(), None)
             .await
             .unwrap();
-        let its_bit = volume.core.note_dirty(0).await.unwrap();
+        let its_bit = BitmapIo::of(&volume.core).note_dirty(0).await.unwrap();
         for server in &cluster.servers {
             server.stalled.set(true);
         }
         let wrote = volume.write_at(Sector(0), filled(1, 4096)).await;
-        assert!(wrote.is_err() && volume.core.placed(0).is_some());
+        assert!(wrote.is_err() && volume.core.extents.placed(0).is_some());
         for server in &cluster.servers {
             server.crash();
         }
@@ -356,7 +363,7 @@ fn a_volume_that_was_closed_has_no_extent_that_is_nowhere() {
             .await
             .unwrap();
         assert!(
-            volume.core.placed(0).is_none(),
+            volume.core.extents.placed(0).is_none(),
             "the map names what no store has"
         );
     });
@@ -417,14 +424,14 @@ fn a_dropped_read_leaves_no_other_changes_under_way() {
             .await
             .unwrap();
         let core = &volume.core;
-        assert!(core.is_unreconciled(0));
+        assert!(core.extents.is_unreconciled(0));
         let buf = Buf::for_read(4096);
         let reads = volume.read(Sector(0), buf, Class::Foreground);
         let given_up = env::timeout(Nanos::micros(1_500), reads).await;
-        assert!(given_up.is_err() && core.is_unreconciled(0));
+        assert!(given_up.is_err() && core.extents.is_unreconciled(0));
         // A change of a copy may be at its store: the next change must not be there before it is over.
-        assert!(!core.stamps.borrow().is_empty());
-        let next = core.ranges.take(0..EXTENT, true);
+        assert!(!core.stamps.now.borrow().is_empty());
+        let next = core.locks.ranges.take(0..EXTENT, true);
         let next = env::timeout(Nanos::micros(100), next).await;
         assert!(next.is_err(), "the extent is free");
         assert_eq!(read(&volume, 0).await, 7);

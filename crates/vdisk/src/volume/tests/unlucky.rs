@@ -10,6 +10,8 @@ use super::cluster::{Cluster, VOLUME};
 use crate::meta::Faults;
 use crate::names::{ExtentName, Generation, StoreNumber};
 use crate::volume::Volume;
+use crate::volume::membership::Membership;
+use crate::volume::record_io::RecordIo;
 
 fn filled(byte: u8, len: usize) -> View {
     View::copy_of(&vec![byte; len])
@@ -30,20 +32,28 @@ fn an_extent_born_while_a_store_goes_out_is_counted_before_its_answer() {
         assert_eq!(cluster.record().await.redundancy_floor, 2);
         // Stores 1 and 3 are chosen; 1 and 2 are the bitmap replicas, so nothing else makes `redundancy_floor` smaller.
         let core = Rc::clone(&volume.core);
-        core.replica(StoreNumber(2)).unwrap().free.set(Bytes(0));
-        core.list_stores(&[StoreNumber(3)]).await.unwrap();
+        core.replicas
+            .get(StoreNumber(2))
+            .unwrap()
+            .free
+            .set(Bytes(0));
+        RecordIo::of(&core)
+            .list_stores(&[StoreNumber(3)])
+            .await
+            .unwrap();
         let slow = Faults {
             delay_least: Nanos::millis(5),
             delay_most: Nanos::millis(5),
             ..Faults::default()
         };
         meta.set_faults(slow);
-        let goes = env::spawn(async move { core.shrink_set(&[StoreNumber(3)]).await });
+        let goes =
+            env::spawn(async move { Membership::of(&core).shrink_set(&[StoreNumber(3)]).await });
         env::sleep(Nanos::millis(1)).await;
         volume.write_at(Sector(0), filled(1, 4096)).await.unwrap();
         assert!(goes.await.unwrap());
         let record = cluster.record().await;
-        let placed = volume.core.placed(0).unwrap();
+        let placed = volume.core.extents.placed(0).unwrap();
         assert!(placed.stores.borrow().contains(&StoreNumber(3)));
         if record.out.contains_key(&StoreNumber(3)) {
             assert_eq!(record.redundancy_floor, 1);

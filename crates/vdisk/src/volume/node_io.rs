@@ -18,17 +18,20 @@ use base::{Bytes, View};
 use env::sync::join_all;
 use store::Change;
 
-use super::membership::{Replica, SyncState};
-use super::{Core, VolumeError};
-use crate::map::node::{FANOUT, NODE, Place};
+use super::error::VolumeError;
+use super::record_io::RecordIo;
+use super::replica::{Replica, SyncState};
+use super::state::Core;
+use crate::map::node::{FANOUT, NODE, Place, stride};
 use crate::map::{Entry, MapError, NewNode, NodeRef, Nodes, Pending, Root, Trouble};
 use crate::names::{COPIES_MAX, Generation, NodeName, StoreNumber, Stores};
 use crate::replica::connect::ConnectionError;
 
 /// A store with less is full: 64 nodes.
-const ROOM: Bytes = Bytes::mib(1);
+pub(super) const ROOM: Bytes = Bytes::mib(1);
+
 /// Nodes read at once when a whole map is.
-const AHEAD: usize = 32;
+pub(super) const AHEAD: usize = 32;
 
 /// A volume's stores, as its map sees them.
 #[derive(Default)]
@@ -47,13 +50,13 @@ impl InStores {
 
 impl Nodes for InStores {
     fn read<'a>(&'a self, node: &'a NodeRef) -> Pending<'a, Option<View>> {
-        Box::pin(async move { self.core()?.read_node(node).await })
+        Box::pin(async move { NodeIo::of(&self.core()?).read_node(node).await })
     }
 
     fn write(&self, nodes: Vec<NewNode>) -> Pending<'_, Vec<Stores>> {
         Box::pin(async move {
             let core = self.core()?;
-            let stores = core.write_nodes(&nodes).await?;
+            let stores = NodeIo::of(&core).write_nodes(&nodes).await?;
             Ok(vec![stores; nodes.len()])
         })
     }
@@ -66,117 +69,66 @@ pub(super) struct Walked {
     pub nodes: Vec<(NodeRef, Place)>,
 }
 
-/// Nodes of the volume's maps.
-#[derive(Default)]
-pub(super) struct NodeTable(RefCell<BTreeMap<NodeName, (NodeRef, Place)>>);
-
-impl NodeTable {
-    pub fn add(&self, nodes: impl IntoIterator<Item = (NodeRef, Place)>) {
-        let nodes = nodes.into_iter();
-        (self.0.borrow_mut()).extend(nodes.map(|(node, place)| (node.name(), (node, place))));
-    }
-
-    pub fn remove<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeRef>) {
-        let mut known = self.0.borrow_mut();
-        for node in nodes {
-            known.remove(&node.name());
-        }
-    }
-
-    pub fn add_all(&self, other: &NodeTable) {
-        self.0.borrow_mut().extend(other.0.borrow().clone());
-    }
-
-    pub fn become_those_of(&self, other: NodeTable) {
-        *self.0.borrow_mut() = other.0.into_inner();
-    }
-
-    pub fn names(&self) -> BTreeSet<NodeName> {
-        self.0.borrow().keys().copied().collect()
-    }
-
-    pub fn get(&self, name: &NodeName) -> Option<NodeRef> {
-        self.0.borrow().get(name).map(|(node, _)| *node)
-    }
-
-    /// Those that a store should have.
-    pub fn on(&self, store: StoreNumber) -> Vec<NodeRef> {
-        let known = self.0.borrow();
-        let on = known
-            .values()
-            .filter(|(node, _)| node.stores.contains(store));
-        on.map(|(node, _)| *node).collect()
-    }
-
-    /// The least number of copies that any has with these stores out.
-    pub fn redundancy_floor(&self, out: &BTreeMap<StoreNumber, Generation>) -> Option<u8> {
-        let known = self.0.borrow();
-        known.values().map(|(node, _)| in_sync(node, out)).min()
-    }
-
-    pub fn any(&self, are: impl Fn(&[StoreNumber]) -> bool) -> bool {
-        let known = self.0.borrow();
-        known.values().any(|(node, _)| are(node.stores.as_slice()))
-    }
-
-    /// An extent below each that one of these stores has.
-    fn below_on(&self, stores: &BTreeSet<StoreNumber>) -> Vec<u32> {
-        let known = self.0.borrow();
-        let on = |node: &NodeRef| node.stores.iter().any(|one| stores.contains(&one));
-        let all = known.values().filter(|(node, _)| on(node));
-        all.map(|(_, place)| place.first(0) as u32).collect()
-    }
-
-    /// An extent below each that has fewer than `least`.
-    fn below_thin(&self, out: &BTreeMap<StoreNumber, Generation>, least: u8) -> Vec<u32> {
-        let known = self.0.borrow();
-        let thin = known
-            .values()
-            .filter(|(node, _)| in_sync(node, out) < least);
-        thin.map(|(_, place)| place.first(0) as u32).collect()
+impl Walked {
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.nodes.is_empty()
     }
 }
 
-fn in_sync(node: &NodeRef, out: &BTreeMap<StoreNumber, Generation>) -> u8 {
-    node.stores
-        .iter()
-        .filter(|one| !out.contains_key(one))
-        .count() as u8
+/// Reads and writes the nodes of the volume's maps.
+#[derive(Clone, Copy)]
+pub(super) struct NodeIo<'a> {
+    core: &'a Rc<Core>,
 }
 
-impl Core {
-    pub(super) fn map_error(&self, source: &MapError) -> VolumeError {
-        VolumeError::Map {
-            volume: self.id,
-            why: source.to_string(),
-        }
+impl<'a> NodeIo<'a> {
+    pub fn of(core: &'a Rc<Core>) -> NodeIo<'a> {
+        NodeIo { core }
     }
 
-    pub(super) async fn read_node(&self, node: &NodeRef) -> Result<Option<View>, Trouble> {
+    pub(super) async fn read_node(self, node: &NodeRef) -> Result<Option<View>, Trouble> {
         let mut stores: Vec<StoreNumber> = node.stores.iter().collect();
         stores.sort_by_key(|number| {
-            let replica = self.replica(*number);
+            let replica = self.core.replicas.get(*number);
             replica.map(|it| (it.sync_state.get() != SyncState::InSync, !it.info.local))
         });
         let name = node.name().to_string();
         let mut why: Option<Trouble> = None;
         for number in stores {
             let Some((replica, connection)) = self
-                .replica(number)
+                .core
+                .replicas
+                .get(number)
                 .and_then(|it| Some((it, it.connection()?)))
             else {
-                why = Some(format!("there is no link to store {}", self.label(number)).into());
+                why = Some(
+                    format!(
+                        "there is no link to store {}",
+                        self.core.replicas.label(number)
+                    )
+                    .into(),
+                );
                 continue;
             };
-            match self.within(connection.read(&name, 0, NODE as u64)).await {
+            match self
+                .core
+                .within(connection.read(&name, 0, NODE as u64))
+                .await
+            {
                 Ok(bytes) if node.is_of(&bytes) => return Ok(Some(bytes.freeze())),
                 Ok(_) => {
                     why = Some(
-                        format!("store {} has something else there", self.label(number)).into(),
+                        format!(
+                            "store {} has something else there",
+                            self.core.replicas.label(number)
+                        )
+                        .into(),
                     )
                 }
                 Err(ConnectionError::Absent(_)) => {}
-                Err(ConnectionError::Fenced { why, .. }) => return Err(self.fence(why).into()),
+                Err(ConnectionError::Fenced { why, .. }) => {
+                    return Err(self.core.fence(why).into());
+                }
                 Err(error) => {
                     if error.ends_connection() {
                         replica.lose(&connection, false);
@@ -189,24 +141,24 @@ impl Core {
     }
 
     /// Stores for nodes, the one with most room first; those that should get none last.
-    fn node_targets(&self) -> Vec<&Replica> {
+    fn node_targets(self) -> Vec<&'a Replica> {
         let fit = |it: &&Replica| {
-            let open = !self.is_cordoned(it.info.number) && it.connection().is_some();
+            let open = !self.core.replicas.is_cordoned(it.info.number) && it.connection().is_some();
             open && it.sync_state.get() == SyncState::InSync
         };
-        let mut all: Vec<&Replica> = self.replicas.values().filter(fit).collect();
+        let mut all: Vec<&Replica> = self.core.replicas.values().filter(fit).collect();
         all.sort_by_key(|it| (self.is_last_resort(it), std::cmp::Reverse(it.free.get())));
         all
     }
 
     /// Is it drained or full?
-    fn is_last_resort(&self, replica: &Replica) -> bool {
+    fn is_last_resort(self, replica: &Replica) -> bool {
         let full = replica.total.get() > Bytes(0) && replica.free.get() < ROOM;
-        full || self.is_drained(replica.info.number)
+        full || self.core.replicas.is_drained(replica.info.number)
     }
 
     /// In how many failure domains nodes would be, written now.
-    fn node_domains(&self, out: &BTreeMap<StoreNumber, Generation>) -> usize {
+    fn node_domains(self, out: &BTreeMap<StoreNumber, Generation>) -> usize {
         let targets = self.node_targets().into_iter();
         let targets: Vec<&Replica> = targets
             .filter(|it| !out.contains_key(&it.info.number))
@@ -215,11 +167,11 @@ impl Core {
             let fit = targets.iter().filter(|it| last || !self.is_last_resort(it));
             fit.map(|it| it.info.domain).collect::<BTreeSet<_>>().len()
         };
-        let copies = usize::from(self.record.borrow().0.copies);
+        let copies = usize::from(self.core.record.volume.borrow().0.copies);
         count(false).max(count(true).min(copies)).min(COPIES_MAX)
     }
 
-    async fn write_nodes(&self, nodes: &[NewNode]) -> Result<Stores, Trouble> {
+    async fn write_nodes(self, nodes: &[NewNode]) -> Result<Stores, Trouble> {
         let mut chosen: Vec<&Replica> = Vec::new();
         let mut tried = BTreeSet::new();
         let mut why: Trouble = "no store is in sync and has a link".into();
@@ -228,7 +180,7 @@ impl Core {
             for replica in self.node_targets() {
                 let mut domains = chosen.iter().chain(&next).map(|it| it.info.domain);
                 let most = match self.is_last_resort(replica) {
-                    true => usize::from(self.record.borrow().0.copies),
+                    true => usize::from(self.core.record.volume.borrow().0.copies),
                     false => COPIES_MAX,
                 };
                 let more = chosen.len() + next.len() < most;
@@ -241,7 +193,7 @@ impl Core {
                 break;
             }
             let numbers: Vec<StoreNumber> = next.iter().map(|it| it.info.number).collect();
-            self.list_stores(&numbers).await?;
+            RecordIo::of(self.core).list_stores(&numbers).await?;
             let writes = next
                 .iter()
                 .map(|replica| self.write_nodes_to(replica, nodes));
@@ -249,7 +201,9 @@ impl Core {
             for (replica, answer) in next.iter().zip(answers) {
                 match answer {
                     Ok(()) => chosen.push(replica),
-                    Err(ConnectionError::Fenced { why, .. }) => return Err(self.fence(why).into()),
+                    Err(ConnectionError::Fenced { why, .. }) => {
+                        return Err(self.core.fence(why).into());
+                    }
                     Err(error) => why = error.into(),
                 }
             }
@@ -261,7 +215,7 @@ impl Core {
     }
 
     async fn write_nodes_to(
-        &self,
+        self,
         replica: &Replica,
         nodes: &[NewNode],
     ) -> Result<(), ConnectionError> {
@@ -272,7 +226,7 @@ impl Core {
         for node in nodes {
             let name = node.name.to_string();
             let write = connection.write(&name, 0, node.bytes.clone(), Change::FUA.creating());
-            if let Err(error) = self.within(write).await {
+            if let Err(error) = self.core.within(write).await {
                 if error.ends_connection() {
                     replica.lose(&connection, error.is_indeterminate());
                 }
@@ -284,7 +238,7 @@ impl Core {
 
     /// All that a map has, but for what lies below nodes that are `known`.
     pub(super) async fn walk(
-        &self,
+        self,
         root: Root,
         known: &BTreeSet<NodeName>,
     ) -> Result<Walked, MapError> {
@@ -301,7 +255,7 @@ impl Core {
                 .into_iter()
                 .filter(|(node, _)| !known.contains(&node.name()));
             let some: Vec<(NodeRef, Place)> = some.collect();
-            let reader = self.map.reader();
+            let reader = self.core.maps.head.reader();
             let reads = some.iter().map(|(node, place)| reader.node(node, *place));
             for (node, below) in some.iter().zip(join_all(reads.collect::<Vec<_>>()).await) {
                 let (below, place) = (below?, node.1);
@@ -322,55 +276,76 @@ impl Core {
         Ok(walked)
     }
 
+    /// The nodes of a map above an extent, and what it has for it.
+    pub(super) async fn path(
+        self,
+        root: Root,
+        index: u32,
+    ) -> Result<(Vec<NodeName>, Option<Entry>), MapError> {
+        let mut names = Vec::new();
+        let mut at = root.node.map(|node| (node, root.level));
+        while let Some((node, level)) = at.filter(|(_, top)| u64::from(index) < stride(top + 1)) {
+            names.push(node.name());
+            let place = Place::of(level, index);
+            let whole = self.core.maps.head.reader().node(&node, place).await?;
+            if level == 0 {
+                return Ok((names, whole.entry(place.slot(index))));
+            }
+            let child = whole.child(place.slot(index));
+            at = child.map(|child| (child, level - 1));
+        }
+        Ok((names, None))
+    }
+
     /// Has nodes with fewer in-sync copies than `least` written anew by the next commit, if more stores would take them.
     /// Are there any?
     pub(super) async fn renew_thin_nodes(
-        &self,
+        self,
         out: &BTreeMap<StoreNumber, Generation>,
         least: u8,
     ) -> Result<bool, VolumeError> {
         let least = least.min(self.node_domains(out) as u8);
-        let thin = self.nodes.below_thin(out, least);
+        let thin = self.core.maps.nodes.below_thin(out, least);
         for index in &thin {
-            let renewed = self.map.renew(*index).await;
-            renewed.map_err(|error| self.map_error(&error))?;
+            let renewed = self.core.maps.head.renew(*index).await;
+            renewed.map_err(|error| self.core.map_error(&error))?;
         }
         Ok(!thin.is_empty())
     }
 
     /// Would as many stores take nodes as there should be copies, without drained and full ones?
-    pub(super) fn takes_nodes(&self) -> bool {
+    pub(super) fn takes_nodes(self) -> bool {
         let targets = self.node_targets().into_iter();
         let targets = targets.filter(|it| !self.is_last_resort(it));
         let domains: BTreeSet<_> = targets.map(|it| it.info.domain).collect();
-        domains.len() >= usize::from(self.record.borrow().0.copies)
+        domains.len() >= usize::from(self.core.record.volume.borrow().0.copies)
     }
 
     /// Has nodes on these stores written anew elsewhere by the next commit, if others would take as many. Are there any?
     pub(super) async fn renew_nodes_on(
-        &self,
+        self,
         stores: &BTreeSet<StoreNumber>,
     ) -> Result<bool, VolumeError> {
         if !self.takes_nodes() {
             return Ok(false);
         }
-        let below = self.nodes.below_on(stores);
+        let below = self.core.maps.nodes.below_on(stores);
         for index in &below {
-            let renewed = self.map.renew(*index).await;
-            renewed.map_err(|error| self.map_error(&error))?;
+            let renewed = self.core.maps.head.renew(*index).await;
+            renewed.map_err(|error| self.core.map_error(&error))?;
         }
         Ok(!below.is_empty())
     }
 
     /// Copies nodes that a store should have and lost.
-    pub(super) async fn resync_nodes(&self, replica: &Replica) -> Result<(), String> {
+    pub(super) async fn resync_nodes(self, replica: &Replica) -> Result<(), String> {
         let connection = replica.connection().ok_or("its link broke")?;
         let number = replica.info.number;
-        let mut nodes = self.nodes.on(number);
-        nodes.extend(self.older_images.nodes().on(number));
+        let mut nodes = self.core.maps.nodes.on(number);
+        nodes.extend(self.core.maps.older.nodes().on(number));
         for node in nodes {
             let name = node.name().to_string();
-            match self.within(connection.stat(&name)).await {
+            match self.core.within(connection.stat(&name)).await {
                 Ok(stat) if stat.size == NODE as u64 => continue,
                 Ok(_) | Err(ConnectionError::Absent(_)) => {}
                 Err(error) => return Err(error.to_string()),
@@ -379,7 +354,8 @@ impl Core {
             // Gone everywhere: it was replaced meanwhile.
             let Some(bytes) = bytes else { continue };
             let write = connection.write(&name, 0, bytes, Change::FUA.creating());
-            self.within(write)
+            self.core
+                .within(write)
                 .await
                 .map_err(|error| error.to_string())?;
         }

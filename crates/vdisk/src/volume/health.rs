@@ -1,0 +1,172 @@
+//! How a volume is, and why, for operators.
+//!
+//! Always true: the worst is said first; what is said names the stores it is about.
+
+use std::rc::Rc;
+
+use super::error::in_words;
+use super::replica::Replica;
+use super::room::Room;
+use super::state::Core;
+use super::status::{Condition, Health};
+use crate::names::StoreNumber;
+use crate::record::OnMetaLoss;
+
+/// Says how the volume is.
+#[derive(Clone, Copy)]
+pub(super) struct HealthReport<'a> {
+    core: &'a Rc<Core>,
+}
+
+impl<'a> HealthReport<'a> {
+    pub fn of(core: &'a Rc<Core>) -> HealthReport<'a> {
+        HealthReport { core }
+    }
+
+    pub(super) fn health(self) -> Health {
+        let record = self.core.record.volume.borrow().0.clone();
+        let report = |condition, why: String| Health { condition, why };
+        if let Err(error) = self.core.usable() {
+            return report(Condition::Offline, error.to_string());
+        }
+        let lease = self.health_of_lease();
+        let offline = |it: &&Health| it.condition == Condition::Offline;
+        if let Some(health) = lease.as_ref().filter(offline) {
+            return health.clone();
+        }
+        let out: Vec<StoreNumber> = record.out.keys().copied().collect();
+        let redundancy_floor = self.core.redundancy_floor(&record.out, record.copies);
+        let silent = self.silent();
+        if !silent.is_empty() && silent.len() >= usize::from(redundancy_floor) {
+            let why = format!(
+                "an extent may have only {redundancy_floor} in-sync copies, and these do not answer: {}",
+                in_words(&Room::of(self.core).out_in_words(&silent))
+            );
+            return report(Condition::Offline, why);
+        }
+        if redundancy_floor < record.min_isr {
+            let why = format!(
+                "an extent has {redundancy_floor} in-sync copies, and writes must reach {}; out: {}",
+                record.min_isr,
+                in_words(&Room::of(self.core).out_in_words(&out))
+            );
+            return report(Condition::ReadOnly, why);
+        }
+        if let Some(mut why) = Room::of(self.core).full_in_words() {
+            if !out.is_empty() {
+                why = format!(
+                    "{why}; out: {}",
+                    in_words(&Room::of(self.core).out_in_words(&out))
+                );
+            }
+            return report(Condition::Full, why);
+        }
+        let back = |number: &StoreNumber| {
+            self.core
+                .replicas
+                .get(*number)
+                .is_some_and(|it| !it.synced.borrow().is_empty())
+        };
+        if out.iter().any(back) {
+            let held = out
+                .iter()
+                .filter_map(|number| self.core.replicas.get(*number));
+            let mut held = held.filter_map(|it| it.resync_error.borrow().clone());
+            let held = held.next().map_or(String::new(), |why| format!("; {why}"));
+            let why = format!(
+                "bringing back {}{held}",
+                in_words(&Room::of(self.core).out_in_words(&out))
+            );
+            return report(Condition::Resyncing, why);
+        }
+        if !out.is_empty() || !silent.is_empty() {
+            return report(Condition::Degraded, away_in_words(self.core, &out, &silent));
+        }
+        if redundancy_floor < record.copies {
+            let copies = record.copies;
+            let why = format!("an extent has {redundancy_floor} of {copies} copies");
+            return report(Condition::Degraded, why);
+        }
+        if let Some(why) = self.lost_in_words() {
+            return report(Condition::Degraded, why);
+        }
+        lease.unwrap_or_else(|| report(Condition::Healthy, String::new()))
+    }
+
+    /// Stores that are in sync, have something of the volume, and do not answer for some time.
+    fn silent(self) -> Vec<StoreNumber> {
+        let record = self.core.record.volume.borrow();
+        let listed = record.0.stores.as_ref();
+        let uses = |it: &&Replica| {
+            let number = it.info.number;
+            listed.is_none_or(|all| all.contains(&number)) && it.is_needed()
+        };
+        let long = self.core.settings.timeout;
+        let silent =
+            |it: &&Replica| it.connection().is_none() && env::now().since(it.answered.get()) > long;
+        let all = self.core.replicas.values().filter(uses).filter(silent);
+        all.map(|it| it.info.number).collect()
+    }
+
+    /// What the lease says of the volume's health, if it says anything.
+    fn health_of_lease(self) -> Option<Health> {
+        let age = self.core.lease.age();
+        let requests = match self.core.record.volume.borrow().0.on_meta_loss {
+            OnMetaLoss::Wait => "wait until it does".to_owned(),
+            OnMetaLoss::Fail => format!("fail after {}", self.core.settings.deadline),
+        };
+        let on = self.core.record.volume.borrow().0.on_meta_loss.as_str();
+        if !self.core.lease.holds() {
+            let why = format!(
+                "the meta store has not answered for {age}, and the lease has run out: requests {requests} (on_meta_loss = {on})"
+            );
+            let condition = Condition::Offline;
+            return Some(Health { condition, why });
+        }
+        let counted = self
+            .core
+            .settings
+            .lease
+            .saturating_sub(self.core.settings.margin);
+        if age.0 < self.core.settings.lease.0 / 2 {
+            return None;
+        }
+        let why = format!(
+            "the meta store has not answered for {age}; from {} on requests {requests} (on_meta_loss = {on})",
+            counted
+        );
+        let condition = Condition::Degraded;
+        Some(Health { condition, why })
+    }
+
+    /// The first of what no in-sync copy has, in words; `None`: there is nothing.
+    fn lost_in_words(self) -> Option<String> {
+        self.core.repairing.last.borrow().lost_in_words()
+    }
+
+    /// Why a store is refused, if one is.
+    fn refused_store(self) -> Option<String> {
+        let mut replicas = self.core.replicas.values();
+        replicas.find_map(|it| {
+            let why = it.age.borrow().refused().map(str::to_owned);
+            why.filter(|_| !self.core.replicas.has_left(it.info.number))
+        })
+    }
+}
+
+/// Which stores are out or do not answer, and which were refused.
+fn away_in_words(core: &Rc<Core>, out: &[StoreNumber], silent: &[StoreNumber]) -> String {
+    let of = |what: &str, which: &[StoreNumber]| match which.is_empty() {
+        true => None,
+        false => Some(format!(
+            "{what}: {}",
+            in_words(&Room::of(core).out_in_words(which))
+        )),
+    };
+    let why = [of("out", out), of("not answering", silent)];
+    let why = why
+        .into_iter()
+        .flatten()
+        .chain(HealthReport::of(core).refused_store());
+    why.collect::<Vec<String>>().join("; ")
+}

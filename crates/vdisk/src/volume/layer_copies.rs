@@ -1,0 +1,329 @@
+//! Single copies of one layer of an extent: given, taken, put in another's place.
+//!
+//! ```text
+//! given  -> copied beside or unnamed -> whole -> in the map -> counted when a root with it is in the meta store
+//! taken  -> not counted any more -> freed with the root that leaves it out
+//! ```
+//!
+//! Always true: the extent's range is the caller's alone, until no store has a whole copy that changes do not reach.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use store::Change;
+
+use super::commit::MapIo;
+use super::copies::{Copies, Copy, CopyError, stamped, unstamped};
+use super::error::VolumeError;
+use super::extent::ExtentEntry;
+use super::membership::Membership;
+use super::record_io::RecordIo;
+use super::replica::{Leaving, Replica, SyncState};
+use super::room::Room;
+use super::state::Core;
+use crate::names::{COPIES_MAX, Generation, StoreNumber};
+use crate::replica::connect::{Connection, ConnectionError};
+
+/// Gives and takes single copies of layers.
+#[derive(Clone, Copy)]
+pub(super) struct LayerCopies<'a> {
+    core: &'a Rc<Core>,
+}
+
+impl<'a> LayerCopies<'a> {
+    pub fn of(core: &'a Rc<Core>) -> LayerCopies<'a> {
+        LayerCopies { core }
+    }
+
+    /// Gives one layer of an extent another copy. The extent's range is the caller's alone.
+    pub(super) async fn add_copy(
+        self,
+        index: u32,
+        placed: &Rc<ExtentEntry>,
+        layer: &Rc<ExtentEntry>,
+    ) -> Result<(), VolumeError> {
+        let numbers = layer.stores.borrow().clone();
+        // Where one goes away another may come.
+        let mut stay = numbers.clone();
+        stay.retain(|one| !self.core.replicas.is_drained(*one));
+        let Some(number) = Room::of(self.core).choose_one(&stay) else {
+            return Ok(());
+        };
+        let _pending = self.core.replicas.pending_placement(&[number]);
+        RecordIo::of(self.core).list_stores(&[number]).await?;
+        let replica = self
+            .core
+            .replicas
+            .get(number)
+            .expect("chosen from the members");
+        let sources: Vec<Copy<'_>> = (self.core.replicas.needed(&numbers).into_iter())
+            .filter_map(|other| Some((other, other.connection()?)))
+            .collect();
+        let (Some(connection), Some((source, _))) = (
+            replica.connection(),
+            Copies::of(self.core).source(layer, &sources).await?,
+        ) else {
+            return Ok(());
+        };
+        let named = Cell::new(false);
+        let shared = self.core.is_shared(layer);
+        let copied = make_copy(
+            self.core,
+            layer,
+            (&source, &sources),
+            &connection,
+            shared,
+            &named,
+        );
+        match copied.await {
+            Ok(()) if replica.sync_state.get() == SyncState::InSync => {
+                // A store that went out meanwhile may be in again, and had it deleted as an orphan.
+                let still = || replica.is_in_by(&connection);
+                let leaves = numbers
+                    .iter()
+                    .copied()
+                    .find(|one| self.core.replicas.is_drained(*one));
+                let named = match leaves.filter(|_| numbers.len() >= COPIES_MAX) {
+                    Some(leaves) => {
+                        let places = (number, leaves);
+                        self.take_place(index, placed, layer, places, still).await?
+                    }
+                    None => {
+                        MapIo::of(self.core)
+                            .add(index, placed, layer, number, still)
+                            .await?
+                    }
+                };
+                match named || shared {
+                    true => Ok(()),
+                    false => self.discard_copy(layer, number).await,
+                }
+            }
+            // The store left the in-sync set meanwhile: it looks through all it has when it comes back.
+            Ok(()) => Ok(()),
+            Err(
+                CopyError::From(ConnectionError::Fenced { why, .. })
+                | CopyError::To(ConnectionError::Fenced { why, .. }),
+            ) => Err(self.core.fence(why)),
+            Err(CopyError::From(error)) => {
+                tracing::debug!(volume = %self.core.id, index, store = %self.core.replicas.label(number), %error, "no further copy");
+                if error.ends_connection() {
+                    Copies::of(self.core).lose_source(&sources, &source);
+                }
+                // What is there is not whole: of no account.
+                Ok(())
+            }
+            Err(CopyError::To(error)) => {
+                tracing::debug!(volume = %self.core.id, index, store = %self.core.replicas.label(number), %error, "no further copy");
+                if error.ends_connection() {
+                    replica.lose(&connection, error.is_indeterminate());
+                }
+                match named.get() {
+                    true => self.discard_copy(layer, number).await?,
+                    // It is not whole, or as all others are: of no account.
+                    false if error.ends_connection() => {
+                        if !Membership::of(self.core).shrink_set(&[number]).await? {
+                            RecordIo::of(self.core).renew().await?;
+                        }
+                    }
+                    false => {}
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A store may have a whole copy of an extent that changes do not reach: waits until it is out or the copy gone. The
+    /// extent's range is the caller's alone.
+    async fn discard_copy(
+        self,
+        placed: &ExtentEntry,
+        number: StoreNumber,
+    ) -> Result<(), VolumeError> {
+        let replica = self
+            .core
+            .replicas
+            .get(number)
+            .expect("it was asked just now");
+        let mut tries = 0;
+        loop {
+            if let Some(connection) = replica.connection() {
+                let gone = self
+                    .core
+                    .within(connection.delete(&placed.object, Change::FUA))
+                    .await;
+                match gone {
+                    Ok(()) | Err(ConnectionError::Absent(_)) => return Ok(()),
+                    Err(ConnectionError::Fenced { why, .. }) => return Err(self.core.fence(why)),
+                    Err(error) if error.ends_connection() => {
+                        replica.lose(&connection, error.is_indeterminate());
+                    }
+                    Err(_) => {}
+                }
+            }
+            match Membership::of(self.core).shrink_set(&[number]).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => match RecordIo::of(self.core).renew().await {
+                    Err(error) if !error.passes() => return Err(error),
+                    _ => {}
+                },
+                Err(error) if !error.passes() => return Err(error),
+                Err(_) => {}
+            }
+            self.core.pause(&mut tries).await;
+        }
+    }
+
+    /// Takes a copy away that an extent has too many. Its range is the caller's alone, until a root without the copy is in
+    /// the meta store. A reader of the map must not count a copy that changes do not reach.
+    pub(super) async fn remove_copy(
+        self,
+        index: u32,
+        top: &Rc<ExtentEntry>,
+        layer: &Rc<ExtentEntry>,
+        copies: usize,
+    ) -> Result<(), VolumeError> {
+        let numbers = layer.stores.borrow().clone();
+        let replicas = || {
+            numbers
+                .iter()
+                .rev()
+                .filter_map(|one| self.core.replicas.get(*one))
+        };
+        let gone = |it: &&Replica| {
+            it.sync_state.get() == SyncState::Out || self.core.replicas.is_drained(it.info.number)
+        };
+        let in_sync = || replicas().filter(|it| it.sync_state.get() == SyncState::InSync);
+        let enough = || in_sync().count() > copies;
+        let replica = match replicas().find(gone) {
+            Some(replica) => replica,
+            None if !enough() => return Ok(()),
+            None => in_sync().next().expect("there are enough"),
+        };
+        let number = replica.info.number;
+        let _leaving = Leaving::of(replica);
+        layer.stores.borrow_mut().retain(|one| *one != number);
+        let counted = match RecordIo::of(self.core).lower_floor().await {
+            Ok(()) if replica.sync_state.get() != SyncState::Out && !enough() => Err(()),
+            Ok(()) => MapIo::of(self.core).enter(index, top).await.map_err(drop),
+            Err(error) if !error.passes() => return Err(error),
+            Err(_) => Err(()),
+        };
+        if counted.is_err() {
+            layer.stores.borrow_mut().push(number);
+            return Ok(());
+        }
+        // What it has of it is freed with the commit.
+        MapIo::of(self.core).commit_surely().await
+    }
+
+    /// Are there as many copies in sync elsewhere as there should be?
+    pub(super) fn has_enough(self, layer: &ExtentEntry) -> bool {
+        let copies = usize::from(self.core.record.volume.borrow().0.copies);
+        let stores = layer.stores.borrow();
+        let replicas = stores
+            .iter()
+            .filter(|one| !self.core.replicas.is_drained(**one));
+        let replicas = replicas.filter_map(|one| self.core.replicas.get(*one));
+        replicas
+            .filter(|it| it.sync_state.get() == SyncState::InSync)
+            .count()
+            >= copies
+    }
+
+    /// Takes the copy on one store from what the map has of a layer. The extent's range is the caller's alone, until a root
+    /// without the copy is in the meta store. A reader of the map must not count a copy that changes do not reach.
+    pub(super) async fn give_away(
+        self,
+        index: u32,
+        top: &Rc<ExtentEntry>,
+        layer: &Rc<ExtentEntry>,
+        number: StoreNumber,
+    ) -> Result<(), VolumeError> {
+        let _leaving = self.core.replicas.get(number).map(Leaving::of);
+        layer.stores.borrow_mut().retain(|one| *one != number);
+        let entered = match RecordIo::of(self.core).lower_floor().await {
+            Ok(()) if !self.has_enough(layer) => Ok(false),
+            Ok(()) => MapIo::of(self.core).enter(index, top).await.map(|()| true),
+            Err(error) => Err(error),
+        };
+        match entered {
+            Ok(true) => {}
+            Ok(false) | Err(_) => {
+                layer.stores.borrow_mut().push(number);
+                return entered.map(drop);
+            }
+        }
+        MapIo::of(self.core).commit_surely().await
+    }
+
+    /// One store takes another's place in a layer of an extent, if `still` holds when the map says so: where there are as many
+    /// copies as a map has room for, the other one must not be freed while it counts. Did it? The extent's range is the
+    /// caller's alone.
+    async fn take_place(
+        self,
+        index: u32,
+        top: &Rc<ExtentEntry>,
+        layer: &Rc<ExtentEntry>,
+        (new, gone): (StoreNumber, StoreNumber),
+        still: impl Fn() -> bool,
+    ) -> Result<bool, VolumeError> {
+        let _leaving = self.core.replicas.get(gone).map(Leaving::of);
+        let before = layer.stores.borrow().clone();
+        layer.uncommitted.borrow_mut().push(new);
+        {
+            let mut stores = layer.stores.borrow_mut();
+            stores.retain(|one| *one != gone);
+            stores.push(new);
+        }
+        let entered = match RecordIo::of(self.core).lower_floor().await {
+            Ok(()) => MapIo::of(self.core).enter_if(index, top, still).await,
+            Err(error) => Err(error),
+        };
+        match entered {
+            Ok(true) => {}
+            not => {
+                *layer.stores.borrow_mut() = before;
+                layer.uncommitted.borrow_mut().retain(|one| *one != new);
+                return match not {
+                    Err(error) if !error.passes() => Err(error),
+                    _ => Ok(false),
+                };
+            }
+        }
+        self.core.added(layer, new);
+        MapIo::of(self.core).commit_surely().await.map(|()| true)
+    }
+}
+
+/// Copies a layer to a store that lacks it. What is `shared` is not stamped anew. `named`: the copy may count from here on.
+async fn make_copy(
+    core: &Rc<Core>,
+    layer: &Rc<ExtentEntry>,
+    (source, sources): (&Rc<dyn Connection>, &[Copy<'_>]),
+    connection: &Rc<dyn Connection>,
+    shared: bool,
+    named: &Cell<bool>,
+) -> Result<(), CopyError> {
+    let object = &layer.object;
+    if shared {
+        let stat = core.within(source.stat(object)).await;
+        let stamp = stat.map_err(CopyError::From)?.stamp;
+        let change = stamped(Generation(stamp), true);
+        let put = Copies::of(core).put_beside(layer, source, sources, connection, change);
+        return put.await;
+    }
+    match core.within(connection.delete(object, unstamped())).await {
+        Ok(()) | Err(ConnectionError::Absent(_)) => {}
+        Err(error) => return Err(CopyError::To(error)),
+    }
+    // Not whole, and of no account, until it has its stamp.
+    Copies::of(core)
+        .copy_behind(object, object, source, sources, connection)
+        .await?;
+    named.set(true);
+    let stamp = stamped(core.generation(), true);
+    core.within(connection.stamp(object, stamp))
+        .await
+        .map_err(CopyError::To)
+}
