@@ -24,12 +24,12 @@ use store::Change;
 
 use super::dirty::{self, InUse};
 use super::error::VolumeError;
+#[cfg(test)]
+use super::life::Mutation;
 use super::membership::Membership;
 use super::record_io::RecordIo;
 use super::replica::{Replica, SyncState};
 use super::state::Core;
-#[cfg(test)]
-use super::state::Mutation;
 use crate::names::{EXTENT, StoreNumber};
 use crate::replica::connect::{Connection, ConnectionError};
 

@@ -17,11 +17,11 @@ use std::rc::Rc;
 
 use super::error::VolumeError;
 use super::extent::ExtentEntry;
+#[cfg(test)]
+use super::life::Mutation;
 use super::node_io::NodeIo;
 use super::record_io::RecordIo;
 use super::state::Core;
-#[cfg(test)]
-use super::state::Mutation;
 use crate::image::tree::{self as image};
 use crate::map::{Commit, Freed, Root};
 use crate::names::{COPIES_MAX, Generation, StoreNumber};

@@ -8,16 +8,16 @@ use std::rc::Rc;
 use super::copies::{Copies, ResyncError};
 use super::error::VolumeError;
 use super::extent::ExtentEntry;
-use super::node_io::NodeIo;
+use super::node_io::{NodeIo, Walked};
 use super::record_io::RecordIo;
 use super::replica::SyncState;
 use super::room::Room;
 use super::state::Core;
 use crate::image::records::AllImages;
 use crate::image::tree::ImageRecord;
-use crate::map::{Entry, Layer};
+use crate::map::{Commit, Entry, Freed, Layer, stores_of};
 use crate::meta::Revision;
-use crate::names::{Generation, StoreNumber, Stores};
+use crate::names::{Generation, ImageId, StoreNumber, Stores};
 
 pub(super) type Drained = BTreeSet<StoreNumber>;
 
@@ -227,5 +227,37 @@ impl<'a> Elsewhere<'a> {
             RecordIo::of(self.core).renew().await?;
         }
         Ok(false)
+    }
+}
+
+/// Is it a child of `top`, or a child's child, and so on?
+pub(super) fn is_below(all: &AllImages, image: &ImageRecord, top: ImageId) -> bool {
+    let mut parent = image.parent;
+    // A record that is damaged may name one twice.
+    for _ in 0..all.len() {
+        match parent {
+            Some(id) if id == top => return true,
+            Some(id) => parent = all.get(&id).and_then(|it| it.record.parent),
+            None => return false,
+        }
+    }
+    false
+}
+
+/// Which of the stores it names.
+pub(super) fn on(there: &Walked, stores: &Drained) -> Drained {
+    let entries = there.entries.iter();
+    let extents = entries.flat_map(|(_, entry)| stores_of(entry));
+    let nodes = there.nodes.iter();
+    let nodes = nodes.flat_map(|(node, _)| node.stores.as_slice().to_vec());
+    let all = extents.chain(nodes);
+    all.filter(|one| stores.contains(one)).collect()
+}
+
+/// What a commit made that no reader will look at.
+pub(super) fn written_only(commit: &Commit) -> Freed {
+    Freed {
+        nodes: commit.written.clone(),
+        extents: Vec::new(),
     }
 }

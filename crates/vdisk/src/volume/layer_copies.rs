@@ -79,21 +79,9 @@ impl<'a> LayerCopies<'a> {
             Ok(()) if replica.sync_state.get() == SyncState::InSync => {
                 // A store that went out meanwhile may be in again, and had it deleted as an orphan.
                 let still = || replica.is_in_by(&connection);
-                let leaves = numbers
-                    .iter()
-                    .copied()
-                    .find(|one| self.core.replicas.is_drained(*one));
-                let named = match leaves.filter(|_| numbers.len() >= COPIES_MAX) {
-                    Some(leaves) => {
-                        let places = (number, leaves);
-                        self.take_place(index, placed, layer, places, still).await?
-                    }
-                    None => {
-                        MapIo::of(self.core)
-                            .add(index, placed, layer, number, still)
-                            .await?
-                    }
-                };
+                let named = self
+                    .name_copy(index, placed, layer, (number, &numbers), still)
+                    .await?;
                 match named || shared {
                     true => Ok(()),
                     false => self.discard_copy(layer, number).await,
@@ -119,17 +107,43 @@ impl<'a> LayerCopies<'a> {
                     replica.lose(&connection, error.is_indeterminate());
                 }
                 match named.get() {
-                    true => self.discard_copy(layer, number).await?,
+                    true => self.discard_copy(layer, number).await,
                     // It is not whole, or as all others are: of no account.
-                    false if error.ends_connection() => {
-                        if !Membership::of(self.core).shrink_set(&[number]).await? {
-                            RecordIo::of(self.core).renew().await?;
-                        }
-                    }
-                    false => {}
+                    false if error.ends_connection() => self.give_up_on(number).await,
+                    false => Ok(()),
                 }
-                Ok(())
             }
+        }
+    }
+
+    /// The map has a whole copy from now on, in the place of one on a drained store where there is no room for more. Has it?
+    async fn name_copy(
+        self,
+        index: u32,
+        placed: &Rc<ExtentEntry>,
+        layer: &Rc<ExtentEntry>,
+        (number, before): (StoreNumber, &[StoreNumber]),
+        still: impl Fn() -> bool,
+    ) -> Result<bool, VolumeError> {
+        let mut leaves = before.iter().copied();
+        let leaves = leaves.find(|one| self.core.replicas.is_drained(*one));
+        match leaves.filter(|_| before.len() >= COPIES_MAX) {
+            Some(leaves) => {
+                let places = (number, leaves);
+                self.take_place(index, placed, layer, places, still).await
+            }
+            None => {
+                let map = MapIo::of(self.core);
+                map.add(index, placed, layer, number, still).await
+            }
+        }
+    }
+
+    /// Whether a store did something is not known: it leaves the in-sync set, or its next connection has a greater token.
+    async fn give_up_on(self, number: StoreNumber) -> Result<(), VolumeError> {
+        match Membership::of(self.core).shrink_set(&[number]).await? {
+            true => Ok(()),
+            false => RecordIo::of(self.core).renew().await,
         }
     }
 

@@ -9,11 +9,11 @@ use std::rc::Rc;
 
 use super::commit::MapIo;
 use super::error::VolumeError;
+#[cfg(test)]
+use super::life::Mutation;
 use super::node_io::NodeIo;
 use super::record_io::RecordIo;
 use super::state::Core;
-#[cfg(test)]
-use super::state::Mutation;
 use crate::names::{Generation, StoreNumber};
 use crate::record::VolumeRecord;
 use crate::replica::connect::ConnectionError;

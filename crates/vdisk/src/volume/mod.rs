@@ -9,7 +9,7 @@
 //! What all tasks share is in `state`; each job is a type that borrows it, in a file of its own. A file sees only those above it:
 //!
 //! - State: `error`, `settings`, `status`; `replica`, `replicas` the stores; `extent`, `pieces` what is where; `ranges` locks of
-//!   bytes; `users`, `usage` clients; `lease`; `dirty` bits; `node_table`, `older_images`, `commits` what maps have and need; `repairs`.
+//!   bytes; `users`, `usage` clients; `lease`, `life`, `under_way`; `dirty` bits; `node_table`, `older_images`, `commits` what maps have and need; `repairs`.
 //! - Records and stores: `record_io` swaps. `connections` to stores, `age` which were put back, `keep_lease`.
 //! - The map: `node_io` its nodes, `commit` how it becomes durable, `image_io` what older images have.
 //! - The in-sync set: `membership` which stores leave it. `bitmap_io` which extents' copies may differ after a crash. `copies` from store to
@@ -17,7 +17,7 @@
 //! - Requests: `read`; `spread` a change to all copies, `overlay` of what is shared with other images, `write` piece by piece.
 //! - Jobs: `resync` of stores that come back. `layer_copies`, `rereplicate` as many copies as configured. `elsewhere`, `relocate` older images'
 //!   maps on other stores. `drain` what leaves stores that are to be empty. `snapshot`, `resize`.
-//! - The whole: `opening` who writes, `recover` what there is, `background` tasks, `health`; `user_volume` the volume as a user has it.
+//! - The whole: `opening` who writes, `recover` what there is, `background` tasks, `health`; `device`, `user_volume` the volume as its users have it.
 //!
 //! The map is read when a volume is opened, and what was allocated since its last commit is found by listing; it is in memory
 //! while the volume is open, and committed beside reads and writes.
@@ -40,6 +40,7 @@ mod commit;
 mod commits;
 mod connections;
 mod copies;
+mod device;
 mod dirty;
 mod drain;
 mod elsewhere;
@@ -50,6 +51,7 @@ mod image_io;
 mod keep_lease;
 mod layer_copies;
 mod lease;
+mod life;
 mod membership;
 mod node_io;
 mod node_table;
@@ -79,6 +81,7 @@ mod state;
 mod status;
 #[cfg(test)]
 mod tests;
+mod under_way;
 mod usage;
 mod user_volume;
 mod users;
@@ -95,8 +98,8 @@ pub use users::User;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use base::{Buf, Bytes, Nanos, SECTOR, Sector, Span, View};
-use device::{Class, Device, DeviceError, Info, Op, Pending, WriteFlags};
+use ::device::{Device, DeviceError, Op, Pending};
+use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use store::ClientTag;
 
 use crate::meta::{LeaseId, MetaStore};
@@ -108,6 +111,9 @@ use drain::Drain;
 use extent::ExtentEntry;
 use health::HealthReport;
 use keep_lease::LeaseKeeper;
+#[cfg(test)]
+use life::Mutation;
+use life::Phase;
 use membership::Membership;
 use node_io::InStores;
 use opening::{Taken, head_of, take};
@@ -118,9 +124,7 @@ use repair::Repair;
 use replica::{Replica, SyncState};
 use resize::Resize;
 use snapshot::Snapshots;
-#[cfg(test)]
-use state::Mutation;
-use state::{Core, Phase};
+use state::Core;
 use users::UserId;
 use write::Writes;
 
@@ -429,7 +433,7 @@ impl Volume {
     fn read_as(&self, at: Sector, buf: Buf, user: UserId) -> Pending<'_, Buf> {
         let span = Span::new(at, Bytes(buf.len() as u64));
         if let Err(error) = self.info().check(Op::Read, at, span.len.0) {
-            return device::ready(Err(error));
+            return ::device::ready(Err(error));
         }
         Box::pin(async move {
             let _request = self.core.clients.usage.begin();
@@ -445,7 +449,7 @@ impl Volume {
 
     fn change(&self, op: Op, span: Span, data: Option<View>, user: UserId) -> Pending<'_, ()> {
         if let Err(error) = self.info().check(op, span.start, span.len.0) {
-            return device::ready(Err(error));
+            return ::device::ready(Err(error));
         }
         let core = Rc::clone(&self.core);
         // To its end, whether or not the caller still waits.
@@ -460,53 +464,5 @@ impl Volume {
             task.await
                 .map_err(|error| self.device_error(op, span, error))
         })
-    }
-}
-
-impl Device for Volume {
-    fn info(&self) -> Info {
-        Info {
-            name: self.name(),
-            size: self.core.size(),
-            physical_block: Bytes::kib(4),
-            max_io: Bytes::mib(32),
-            volatile_cache: false,
-            discards: true,
-            rotational: false,
-            read_only: false,
-        }
-    }
-
-    fn read(&self, at: Sector, buf: Buf, _class: Class) -> Pending<'_, Buf> {
-        self.read_as(at, buf, UserId::OWN)
-    }
-
-    fn write(&self, at: Sector, data: View, _flags: WriteFlags) -> Pending<'_, ()> {
-        let span = Span::new(at, Bytes(data.len() as u64));
-        self.change(Op::Write, span, Some(data), UserId::OWN)
-    }
-
-    fn flush(&self) -> Pending<'_, ()> {
-        Box::pin(async move {
-            let _request = self.core.clients.usage.begin();
-            let leased = self.core.leased().await;
-            leased.map_err(|error| self.device_error(Op::Flush, Span::default(), error))
-        })
-    }
-
-    fn discard(&self, span: Span) -> Pending<'_, ()> {
-        self.change(Op::Discard, span, None, UserId::OWN)
-    }
-
-    fn write_zeroes(&self, span: Span, _flags: WriteFlags) -> Pending<'_, ()> {
-        self.change(Op::WriteZeroes, span, None, UserId::OWN)
-    }
-
-    fn allocation(&self, span: Span) -> Pending<'_, Vec<(u64, bool)>> {
-        if let Err(error) = self.info().check(Op::Read, span.start, span.len.0) {
-            return device::ready(Err(error));
-        }
-        let (at, len) = (span.start.byte(), span.len.0.max(SECTOR));
-        device::ready(Ok(Reads::of(&self.core).allocation(at, len)))
     }
 }

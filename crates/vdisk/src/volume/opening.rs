@@ -49,15 +49,7 @@ pub(super) async fn take(
     let mut compares = vec![Compare::Unchanged(key.clone(), found.changed)];
     let waits = match &before.writer {
         None => false,
-        Some(old) => {
-            let held = writer_key(old.lease);
-            let ran_out = meta.get(&held).await.map_err(failed)?.is_none();
-            if ran_out {
-                // Once it is gone it does not come back.
-                compares.push(Compare::Absent(held));
-            }
-            old.waits || !ran_out || !meta.leases_are_proof()
-        }
+        Some(old) => may_answer(old, meta, &mut compares).await.map_err(failed)?,
     };
     let mut record = before.clone();
     record.older_than = None;
@@ -88,18 +80,36 @@ pub(super) async fn take(
         let why = "another node changed its record while it was opened".to_owned();
         return Err(VolumeError::Fenced { volume: id, why });
     };
-    if let Some(old) = &before.writer {
-        // The old writer learns it at once, if it reaches the meta store; in any case its lease is kept no more.
-        match meta.revoke(LeaseId(old.lease)).await {
-            Ok(()) | Err(MetaError::NoLease { .. }) => {}
-            Err(error) => return Err(failed(error)),
-        }
+    // The old writer learns it at once, if it reaches the meta store; in any case its lease is kept no more.
+    let old = before.writer.as_ref().map(|it| LeaseId(it.lease));
+    let revoked = match old {
+        Some(old) => meta.revoke(old).await,
+        None => Ok(()),
+    };
+    match revoked {
+        Ok(()) | Err(MetaError::NoLease { .. }) => {}
+        Err(error) => return Err(failed(error)),
     }
     Ok(Taken {
         record,
         revision,
         before,
     })
+}
+
+/// May the writer before still answer? If not, `compares` hold as long as that is so.
+async fn may_answer(
+    old: &Writer,
+    meta: &dyn MetaStore,
+    compares: &mut Vec<Compare>,
+) -> Result<bool, MetaError> {
+    let held = writer_key(old.lease);
+    let ran_out = meta.get(&held).await?.is_none();
+    if ran_out {
+        // Once it is gone it does not come back.
+        compares.push(Compare::Absent(held));
+    }
+    Ok(old.waits || !ran_out || !meta.leases_are_proof())
 }
 
 /// The image that the volume writes to. Only its writer gives it a root.

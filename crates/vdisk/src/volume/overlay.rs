@@ -25,6 +25,8 @@ use super::commit::MapIo;
 use super::copies::Copies;
 use super::error::VolumeError;
 use super::extent::ExtentEntry;
+#[cfg(test)]
+use super::life::Mutation;
 use super::pieces::{BLOCK, ExtentRange, touched};
 use super::read::Reads;
 use super::record_io::RecordIo;
@@ -32,8 +34,6 @@ use super::replica::Replica;
 use super::room::Room;
 use super::spread::{Spread, Tried};
 use super::state::Core;
-#[cfg(test)]
-use super::state::Mutation;
 use super::users::UserId;
 use crate::names::{EXTENT, ExtentName};
 use crate::replica::connect::{Connection, ConnectionError};
@@ -188,12 +188,9 @@ impl<'a> Overlay<'a> {
             .filter_map(|number| self.core.replicas.get(*number));
         let linked = replicas.filter_map(|it| Some((it, it.connection()?)));
         let copies: Vec<(&Replica, Rc<dyn Connection>)> = linked.collect();
-        let gone = |why: &str| {
-            self.core
-                .no_copy(index, &ConnectionError::Gone(why.to_owned()))
-        };
         if copies.len() < stores.len() {
-            return Err(gone("a link broke"));
+            let why = "a link broke".to_owned();
+            return Err(self.core.no_copy(index, &ConnectionError::Gone(why)));
         }
         let beside = Copies::of(self.core).beside(both);
         self.fill(index, both, &copies, &beside).await?;
@@ -210,24 +207,11 @@ impl<'a> Overlay<'a> {
             stamp: Some(under_way.stamp().0),
             ..Change::FUA
         };
-        let named = copies.iter().map(|(replica, connection)| {
-            let rename = connection.rename(&beside, &merged.object, true, change);
-            Copies::of(self.core).change_at(replica, connection, rename)
-        });
-        let named = join_all(named.collect::<Vec<_>>()).await;
-        let named: Result<Vec<()>, ConnectionError> = named.into_iter().collect();
-        // A store that went out meanwhile may have come back already, and had it deleted as an orphan.
-        let still = || copies.iter().all(|(it, by)| it.is_in_by(by));
-        let entered = match named {
-            Ok(_) => match MapIo::of(self.core).enter_if(index, &merged, still).await {
-                Ok(true) => Ok(()),
-                Ok(false) => Err(gone("a store went out meanwhile")),
-                Err(error) => Err(error),
-            },
-            Err(ConnectionError::Fenced { why, .. }) => return Err(self.core.fence(why)),
-            Err(error) => Err(self.core.no_copy(index, &error)),
-        };
+        let entered = self.name_merged(&merged, &copies, &beside, change).await;
         if let Err(error) = entered {
+            if matches!(error, VolumeError::Fenced { .. }) {
+                return Err(error);
+            }
             // Where it has its name it holds what both do, and no change reaches it: the next try has a later one.
             RecordIo::of(self.core)
                 .change_record(|record| Ok(record.generation <= name.born))
@@ -242,6 +226,37 @@ impl<'a> Overlay<'a> {
             .insert(index, Rc::clone(&merged));
         self.core.count(|counters| counters.merged += 1);
         Ok(merged)
+    }
+
+    /// Gives a filled object its name on these stores, and enters it in the map.
+    async fn name_merged(
+        self,
+        merged: &ExtentEntry,
+        copies: &[(&Replica, Rc<dyn Connection>)],
+        beside: &str,
+        change: Change,
+    ) -> Result<(), VolumeError> {
+        let index = merged.name.index;
+        let named = copies.iter().map(|(replica, connection)| {
+            let rename = connection.rename(beside, &merged.object, true, change);
+            Copies::of(self.core).change_at(replica, connection, rename)
+        });
+        let named = join_all(named.collect::<Vec<_>>()).await;
+        let named: Result<Vec<()>, ConnectionError> = named.into_iter().collect();
+        match named {
+            Ok(_) => {}
+            Err(ConnectionError::Fenced { why, .. }) => return Err(self.core.fence(why)),
+            Err(error) => return Err(self.core.no_copy(index, &error)),
+        }
+        // A store that went out meanwhile may have come back already, and had it deleted as an orphan.
+        let still = || copies.iter().all(|(it, by)| it.is_in_by(by));
+        match MapIo::of(self.core).enter_if(index, merged, still).await? {
+            true => Ok(()),
+            false => {
+                let why = "a store went out meanwhile".to_owned();
+                Err(self.core.no_copy(index, &ConnectionError::Gone(why)))
+            }
+        }
     }
 
     /// Fills a new object on these stores with all that an extent holds.

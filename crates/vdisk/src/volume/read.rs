@@ -16,6 +16,8 @@ use store::place_of;
 use super::connections::{Connections, reported};
 use super::error::VolumeError;
 use super::extent::ExtentEntry;
+#[cfg(test)]
+use super::life::Mutation;
 use super::pieces::{BLOCK, ExtentRange, extent_ranges, touched};
 use super::reconcile::Reconcile;
 use super::record_io::RecordIo;
@@ -23,8 +25,6 @@ use super::repair::Repair;
 use super::replica::{Replica, SyncState};
 use super::rewrite::Rewrite;
 use super::state::Core;
-#[cfg(test)]
-use super::state::Mutation;
 use super::users::UserId;
 use crate::names::{EXTENT, StoreNumber};
 use crate::replica::choice::Reported;

@@ -16,11 +16,11 @@ use base::Instant;
 use super::copies::{Copies, Copy, CopyError, stamped};
 use super::error::VolumeError;
 use super::extent::ExtentEntry;
+#[cfg(test)]
+use super::life::Mutation;
 use super::membership::Membership;
 use super::record_io::RecordIo;
 use super::state::Core;
-#[cfg(test)]
-use super::state::Mutation;
 use crate::names::{EXTENT, Generation, StoreNumber};
 use crate::replica::connect::{Connection, ConnectionError};
 
@@ -194,34 +194,20 @@ impl<'a> Reconcile<'a> {
         placed.unacknowledged.set(false);
         let mut failed = Vec::new();
         for (replica, connection) in &copies {
-            let done = match Rc::ptr_eq(connection, &source) {
-                true => Ok(()),
-                false => {
-                    let made = self.make_equal(&placed, (&source, size), &copies, connection);
-                    match made.await {
-                        Ok(()) => Ok(()),
-                        Err(CopyError::To(error)) => Err(error),
-                        // Nothing is wrong with the target: no store leaves the in-sync set for this.
-                        Err(CopyError::From(error)) if error.ends_connection() => {
-                            Copies::of(self.core).lose_source(&copies, &source);
-                            RecordIo::of(self.core).renew().await?;
-                            return Err(self.core.no_copy(index, &error));
-                        }
-                        Err(CopyError::From(error)) => Err(error),
-                    }
-                }
-            };
-            let done = match done {
-                Ok(()) => {
-                    let stamp = connection.stamp(&placed.object, stamped(under_way.stamp(), true));
-                    self.core.within(stamp).await
-                }
-                error => error,
-            };
-            match done {
+            let (from, stamp) = ((&source, size), under_way.stamp());
+            let done = self.equal_copy(&placed, from, &copies, connection, stamp);
+            match done.await {
                 Ok(()) => {}
-                Err(ConnectionError::Fenced { why, .. }) => return Err(self.core.fence(why)),
-                Err(error) => {
+                Err(CopyError::To(ConnectionError::Fenced { why, .. })) => {
+                    return Err(self.core.fence(why));
+                }
+                // Nothing is wrong with the target: no store leaves the in-sync set for this.
+                Err(CopyError::From(error)) => {
+                    Copies::of(self.core).lose_source(&copies, &source);
+                    RecordIo::of(self.core).renew().await?;
+                    return Err(self.core.no_copy(index, &error));
+                }
+                Err(CopyError::To(error)) => {
                     if error.ends_connection() {
                         replica.lose(connection, error.is_indeterminate());
                     }
@@ -245,6 +231,27 @@ impl<'a> Reconcile<'a> {
         }
         placed.blocks.forget();
         Ok(())
+    }
+
+    /// Makes one copy what `source` is, and stamps it. [`CopyError::From`]: the source's connection is of no more use.
+    async fn equal_copy(
+        self,
+        placed: &ExtentEntry,
+        source: (&Rc<dyn Connection>, u64),
+        copies: &[Copy<'_>],
+        to: &Rc<dyn Connection>,
+        stamp: Generation,
+    ) -> Result<(), CopyError> {
+        if !Rc::ptr_eq(to, source.0) {
+            match self.make_equal(placed, source, copies, to).await {
+                Err(CopyError::From(error)) if !error.ends_connection() => {
+                    return Err(CopyError::To(error));
+                }
+                other => other?,
+            }
+        }
+        let stamp = to.stamp(&placed.object, stamped(stamp, true));
+        self.core.within(stamp).await.map_err(CopyError::To)
     }
 
     /// Makes one copy of an unreconciled extent what `source` is, of that size, but for its stamp. One that is not there yet

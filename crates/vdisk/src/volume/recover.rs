@@ -130,14 +130,24 @@ impl<'a> Recovery<'a> {
         if missing.is_empty() {
             return Ok(sealed);
         }
+        self.go_on_without(&missing, before.generation).await?;
+        Ok(sealed)
+    }
+
+    /// Stores that cannot be sealed are out, `since` the generation before this opening.
+    async fn go_on_without(
+        self,
+        missing: &[StoreNumber],
+        since: Generation,
+    ) -> Result<(), VolumeError> {
         // All that was answered has the stamp of the generation before this opening at most, and they have it; what was under
         // way is unreconciled, and will be stamped anew.
         RecordIo::of(self.core)
             .change_record(|record| {
                 let mut anything = false;
-                for number in &missing {
+                for number in missing {
                     anything |= !record.out.contains_key(number);
-                    record.out.entry(*number).or_insert(before.generation);
+                    record.out.entry(*number).or_insert(since);
                 }
                 if anything {
                     record.redundancy_floor -= missing.len() as u8;
@@ -145,12 +155,12 @@ impl<'a> Recovery<'a> {
                 Ok(anything)
             })
             .await?;
-        for number in &missing {
+        for number in missing {
             if let Some(replica) = self.core.replicas.get(*number) {
                 replica.sync_state.set(SyncState::Out);
             }
         }
-        Ok(sealed)
+        Ok(())
     }
 
     /// Finds out which stores have which extent, and which extents are unreconciled.
@@ -174,31 +184,8 @@ impl<'a> Recovery<'a> {
         let mut found: BTreeMap<u32, (ExtentName, Vec<StoreNumber>)> = BTreeMap::new();
         let mut unreconciled = BTreeSet::new();
         for (number, connection) in sealed {
-            // What was named before is in the map, or of no use.
-            let mut after = Some(ExtentName::before(self.core.id, root.generation.next()));
-            loop {
-                let prefix = ExtentName::prefix(self.core.id);
-                let part = connection.list(&prefix, after.as_deref());
-                let part = self.core.within(part).await.map_err(failed)?;
-                // What was not copied to its end has the stamp 0: it does not count as a copy.
-                let ours = |stat: &&Stat| ExtentName::parse(&stat.name).is_some();
-                for part in part.objects.iter().filter(ours).filter(|it| it.stamp == 0) {
-                    let gone = self
-                        .core
-                        .within(connection.delete(&part.name, Change::default()));
-                    gone.await.map_err(failed)?;
-                }
-                let whole = part.objects.iter().filter(|stat| stat.stamp > 0);
-                for name in whole.filter_map(|stat| ExtentName::parse(&stat.name)) {
-                    if name.index < most {
-                        gather(&mut found, name, *number);
-                    }
-                }
-                match part.next {
-                    Some(next) => after = Some(next),
-                    None => break,
-                }
-            }
+            let scanned = self.scan(*number, connection, root.generation, &mut found);
+            scanned.await.map_err(failed)?;
             unreconciled.extend(
                 BitmapIo::of(self.core)
                     .bitmap(connection, most)
@@ -229,6 +216,40 @@ impl<'a> Recovery<'a> {
             })
             .await?;
         Ok(unreconciled)
+    }
+
+    /// Finds what a store has that was named after the map was committed in `root`.
+    async fn scan(
+        self,
+        number: StoreNumber,
+        connection: &Rc<dyn Connection>,
+        root: Generation,
+        found: &mut BTreeMap<u32, (ExtentName, Vec<StoreNumber>)>,
+    ) -> Result<(), ConnectionError> {
+        let most = extents(self.core.size().0);
+        let prefix = ExtentName::prefix(self.core.id);
+        // What was named before is in the map, or of no use.
+        let mut after = Some(ExtentName::before(self.core.id, root.next()));
+        loop {
+            let part = connection.list(&prefix, after.as_deref());
+            let part = self.core.within(part).await?;
+            // What was not copied to its end has the stamp 0: it does not count as a copy.
+            let ours = |stat: &&Stat| ExtentName::parse(&stat.name).is_some();
+            for part in part.objects.iter().filter(ours).filter(|it| it.stamp == 0) {
+                let gone = connection.delete(&part.name, Change::default());
+                self.core.within(gone).await?;
+            }
+            let whole = part.objects.iter().filter(|stat| stat.stamp > 0);
+            for name in whole.filter_map(|stat| ExtentName::parse(&stat.name)) {
+                if name.index < most {
+                    gather(found, name, number);
+                }
+            }
+            match part.next {
+                Some(next) => after = Some(next),
+                None => return Ok(()),
+            }
+        }
     }
 
     /// A store has a greater token than this opening: another one's, or the record is an old one.

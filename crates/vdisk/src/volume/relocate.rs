@@ -24,21 +24,21 @@ use std::rc::Rc;
 use base::Nanos;
 
 use super::commit::MapIo;
-use super::elsewhere::{Drained, Elsewhere, ImageList, Wanted};
+use super::elsewhere::{Drained, Elsewhere, ImageList, Wanted, is_below, on, written_only};
 use super::error::VolumeError;
 use super::extent::ExtentEntry;
 use super::image_io::ImageIo;
+#[cfg(test)]
+use super::life::Mutation;
 use super::node_io::{NodeIo, Walked};
 use super::record_io::RecordIo;
 use super::replicas::Freeing;
 use super::state::Core;
-#[cfg(test)]
-use super::state::Mutation;
 use crate::image::records::{AllImages, Images};
 use crate::image::tree::{self as image, ImageRecord, ImageState, NUMBERS_KEY, Versioned};
 use crate::map::{Commit, Entry, Freed, Layer, Map, Root, stores_of};
 use crate::meta::{Outcome, Revision};
-use crate::names::{COPIES_MAX, ExtentName, Generation, ImageId, StoreNumber, Stores};
+use crate::names::{COPIES_MAX, ExtentName, Generation, StoreNumber, Stores};
 use crate::record::extents;
 
 /// Extents relocated in one swap of the record: 64 MiB.
@@ -480,37 +480,5 @@ impl<'a> Relocate<'a> {
         let own = commit.replaced.nodes.iter().copied();
         alone.nodes = own.filter(|it| !nodes.contains(&it.name())).collect();
         alone
-    }
-}
-
-/// Is it a child of `top`, or a child's child, and so on?
-fn is_below(all: &AllImages, image: &ImageRecord, top: ImageId) -> bool {
-    let mut parent = image.parent;
-    // A record that is damaged may name one twice.
-    for _ in 0..all.len() {
-        match parent {
-            Some(id) if id == top => return true,
-            Some(id) => parent = all.get(&id).and_then(|it| it.record.parent),
-            None => return false,
-        }
-    }
-    false
-}
-
-/// Which of the stores it names.
-fn on(there: &Walked, stores: &Drained) -> Drained {
-    let entries = there.entries.iter();
-    let extents = entries.flat_map(|(_, entry)| stores_of(entry));
-    let nodes = there.nodes.iter();
-    let nodes = nodes.flat_map(|(node, _)| node.stores.as_slice().to_vec());
-    let all = extents.chain(nodes);
-    all.filter(|one| stores.contains(one)).collect()
-}
-
-/// What a commit made that no reader will look at.
-fn written_only(commit: &Commit) -> Freed {
-    Freed {
-        nodes: commit.written.clone(),
-        extents: Vec::new(),
     }
 }

@@ -24,6 +24,8 @@ use super::dirty;
 use super::error::VolumeError;
 use super::extent::ExtentEntry;
 use super::image_io::ImageIo;
+#[cfg(test)]
+use super::life::Mutation;
 use super::membership::Membership;
 use super::node_io::NodeIo;
 use super::pieces::ExtentRange;
@@ -32,8 +34,6 @@ use super::repairs::{Repairs, Unrepaired};
 use super::replica::{Replica, SyncState};
 use super::rewrite::{Lost, Rewrite, Rewritten, Stretch};
 use super::state::Core;
-#[cfg(test)]
-use super::state::Mutation;
 use crate::map::NodeRef;
 use crate::names::{EXTENT, ExtentName, NodeName, StoreNumber};
 use crate::replica::connect::ConnectionError;

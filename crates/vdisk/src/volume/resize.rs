@@ -11,13 +11,13 @@ use std::rc::Rc;
 
 use super::commit::MapIo;
 use super::error::VolumeError;
+#[cfg(test)]
+use super::life::Mutation;
 use super::pieces::ExtentRange;
 use super::reconcile::Reconcile;
 use super::record_io::RecordIo;
 use super::spread::Tried;
 use super::state::Core;
-#[cfg(test)]
-use super::state::Mutation;
 use super::users::UserId;
 use super::write::Writes;
 use crate::image::tree::{self as image};

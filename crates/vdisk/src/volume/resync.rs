@@ -21,14 +21,14 @@ use super::connections::Connections;
 use super::copies::{Copies, ResyncError, unstamped};
 use super::extent::ExtentEntry;
 use super::image_io::ImageIo;
+#[cfg(test)]
+use super::life::Mutation;
 use super::node_io::NodeIo;
 use super::older_images::union;
 use super::reconcile::Reconcile;
 use super::record_io::RecordIo;
 use super::replica::{Replica, SyncState};
 use super::state::Core;
-#[cfg(test)]
-use super::state::Mutation;
 use crate::names::{EXTENT, ExtentName, Generation, StoreNumber};
 use crate::replica::connect::{Connection, ConnectionError};
 

@@ -16,11 +16,11 @@ use super::bitmap_io::BitmapIo;
 use super::commit::MapIo;
 use super::error::VolumeError;
 use super::image_io::ImageIo;
+#[cfg(test)]
+use super::life::Mutation;
 use super::reconcile::Reconcile;
 use super::record_io::RecordIo;
 use super::state::Core;
-#[cfg(test)]
-use super::state::Mutation;
 use crate::image::tree::{
     self as image, ImageRecord, NUMBERS_KEY, Numbers, Versioned, image_key, snapshot_key,
 };

@@ -20,13 +20,13 @@ use super::commit::MapIo;
 use super::connections::{Connections, reported};
 use super::error::VolumeError;
 use super::extent::ExtentEntry;
+#[cfg(test)]
+use super::life::Mutation;
 use super::membership::Membership;
 use super::pieces::ExtentRange;
 use super::record_io::RecordIo;
 use super::replica::Replica;
 use super::state::Core;
-#[cfg(test)]
-use super::state::Mutation;
 use super::users::UserId;
 use crate::names::{Generation, StoreNumber};
 use crate::record::VolumeRecord;

@@ -2,16 +2,15 @@
 //!
 //! Jobs are types of their own, each in its file, that borrow it: see the module's head.
 //!
-//! Always true: once a volume is fenced or closed it stays so.
+//! Always true: nothing here waits for a store.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::{Bytes, Instant, Nanos};
-use env::sync::{Event, Semaphore};
+use env::sync::Semaphore;
 use policy::place::{Op, Request};
-use replication::stamps::{self, Stamps};
 use store::ClientTag;
 
 use super::commits::Commits;
@@ -19,6 +18,9 @@ use super::dirty::Dirty;
 use super::error::VolumeError;
 use super::extent::{ExtentEntry, ExtentTable};
 use super::lease::Lease;
+#[cfg(test)]
+use super::life::Mutation;
+use super::life::{Life, Phase};
 use super::node_table::NodeTable;
 use super::older_images::OlderImages;
 use super::ranges::Ranges;
@@ -27,6 +29,7 @@ use super::replica::{Replica, SyncState};
 use super::replicas::Replicas;
 use super::settings::{Settings, StoreInfo};
 use super::status::Counters;
+use super::under_way::{StampState, UnderWay};
 use super::usage::Usage;
 use super::users::{UserId, Users};
 use crate::image::tree::{ImageRecord, Versioned};
@@ -119,108 +122,10 @@ pub(super) struct Locks {
     pub turns: Rc<Ranges>,
 }
 
-/// Changes under way.
-pub(super) struct StampState {
-    pub now: RefCell<Stamps>,
-    /// One task stamps fences at a time.
-    pub one: Rc<Semaphore>,
-}
-
-impl Default for StampState {
-    fn default() -> StampState {
-        StampState {
-            now: RefCell::default(),
-            one: Semaphore::new(1),
-        }
-    }
-}
-
 /// Who uses the volume.
 pub(super) struct Clients {
     pub users: Users,
     pub usage: Usage,
-}
-
-/// Whether the volume is in use, and what it has done.
-pub(super) struct Life {
-    pub phase: RefCell<Phase>,
-    /// Something changed that a task may wait for.
-    pub changed: Event,
-    pub counters: Cell<Counters>,
-    #[cfg(test)]
-    pub mutated: Cell<Option<Mutation>>,
-}
-
-impl Default for Life {
-    fn default() -> Life {
-        Life {
-            phase: RefCell::new(Phase::Open),
-            changed: Event::default(),
-            counters: Cell::default(),
-            #[cfg(test)]
-            mutated: Cell::new(None),
-        }
-    }
-}
-
-/// Where the volume stands as a whole.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Phase {
-    Open,
-    Fenced(String),
-    Closed,
-}
-
-/// Mutations: mistakes that tests plant to see that the checkers catch them.
-#[cfg(test)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mutation {
-    /// A change is answered before the record says which store missed it.
-    AnswerBeforeSwap,
-    /// Reads do not wait for writes under way.
-    LooseRead,
-    /// Extents are not noted as dirty.
-    NoDirtyBit,
-    /// Stores are not sealed when a volume is opened.
-    NoSeal,
-    /// A store leaves an extent before a root without it is in the meta store.
-    NoCommit,
-    /// A write to a part of a block that an overlay lacks leaves out the rest.
-    HalfBlock,
-    /// Which blocks an overlay has is not looked for again when its copies were made equal.
-    StaleBlocks,
-    /// A snapshot is taken of unreconciled extents.
-    UnreconciledSnapshot,
-    /// A change that is tried again lets others to its range meanwhile.
-    FreeRange,
-    /// What lies behind the end stays when a volume becomes smaller.
-    KeepsBehind,
-    /// Stores that come back get what the head has, and nothing of snapshots.
-    HeadOnlyResync,
-    /// An older image's map is written anew whichever store went out meanwhile.
-    UncountedRelocation,
-    /// A damaged copy is repaired without its range: a write may come between.
-    LooseRepair,
-    /// An indeterminate change on a user's own connection does not end the volume's.
-    UntaintedByClients,
-}
-
-/// A change under way: its stamp is remembered until it is over.
-pub(super) struct UnderWay<'a> {
-    core: &'a Core,
-    change: stamps::UnderWay,
-}
-
-impl UnderWay<'_> {
-    pub fn stamp(&self) -> Generation {
-        self.change.stamp
-    }
-}
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.core.stamps.now.borrow_mut().end(self.change);
-    }
 }
 
 impl Core {
@@ -341,8 +246,7 @@ impl Core {
 
     /// A change begins: under this stamp.
     pub fn begin(&self) -> UnderWay<'_> {
-        let change = self.stamps.now.borrow_mut().begin(self.generation());
-        UnderWay { core: self, change }
+        self.stamps.begin(self.generation())
     }
 
     pub fn no_copy(&self, index: u32, why: &ConnectionError) -> VolumeError {

@@ -18,16 +18,17 @@ use super::bitmap_io::BitmapIo;
 use super::commit::MapIo;
 use super::error::VolumeError;
 use super::extent::ExtentEntry;
+#[cfg(test)]
+use super::life::Mutation;
 use super::overlay::Overlay;
 use super::pieces::{ExtentRange, extent_ranges};
+use super::ranges::RangeLock;
 use super::reconcile::Reconcile;
 use super::record_io::RecordIo;
 use super::replica::SyncState;
 use super::room::Room;
 use super::spread::{Spread, Tried};
 use super::state::Core;
-#[cfg(test)]
-use super::state::Mutation;
 use super::users::UserId;
 use crate::names::{EXTENT, ExtentName};
 use crate::replica::connect::ConnectionError;
@@ -86,20 +87,10 @@ impl<'a> Writes<'a> {
                     continue;
                 }
             }
-            // A change has an unacknowledged extent, or a block of an overlay, to itself.
             let index = piece.index;
-            let (begins, overlay) = (self.core.begins(index), self.core.extents.is_overlay(index));
-            let range = match overlay && !begins {
-                true => piece.blocks(),
-                false => piece.range(begins),
+            let Some(held) = self.lock(piece).await else {
+                continue;
             };
-            let held = self.core.locks.ranges.take(range, true).await;
-            if self.core.extents.is_unreconciled(index) || self.core.begins(index) != begins {
-                continue;
-            }
-            if self.core.extents.is_overlay(index) && !overlay && !begins {
-                continue;
-            }
             self.core.within_size(piece.range(false).end)?;
             let tried = match data.is_none() && self.core.extents.placed(index).is_none() {
                 // What was given up and never answered must not come back after that.
@@ -132,12 +123,27 @@ impl<'a> Writes<'a> {
         }
     }
 
+    /// Locks what a change of a piece needs for itself: an unacknowledged extent, or the blocks of an overlay, whole. None: another
+    /// range is needed by now, or the extent is to be reconciled first.
+    async fn lock(self, piece: ExtentRange) -> Option<RangeLock> {
+        let (core, index) = (self.core, piece.index);
+        let (begins, overlay) = (core.begins(index), core.extents.is_overlay(index));
+        let range = match overlay && !begins {
+            true => piece.blocks(),
+            false => piece.range(begins),
+        };
+        let held = core.locks.ranges.take(range, true).await;
+        let stays = !core.extents.is_unreconciled(index) && core.begins(index) == begins;
+        let became_overlay = core.extents.is_overlay(index) && !overlay && !begins;
+        (stays && !became_overlay).then_some(held)
+    }
+
     /// Waits until all changes of these bytes that came before are over, as long as a request is tried.
     async fn turn(
         self,
         piece: ExtentRange,
         deadline: Instant,
-    ) -> Result<Option<super::ranges::RangeLock>, VolumeError> {
+    ) -> Result<Option<RangeLock>, VolumeError> {
         #[cfg(test)]
         if self.core.mutated(Mutation::FreeRange) {
             return Ok(None);
