@@ -213,13 +213,8 @@ impl<'a> MapIo<'a> {
         }
         RecordIo::of(self.core)
             .change_record(|record| {
-                let redundancy_floor = self
-                    .core
-                    .redundancy_floor(&record.out, record.copies)
-                    .max(1);
-                let less = redundancy_floor < record.redundancy_floor;
-                record.redundancy_floor = record.redundancy_floor.min(redundancy_floor);
-                Ok(less)
+                let floor = self.core.redundancy_floor(&record.out, record.copies);
+                Ok(record.lower_floor(floor.max(1)))
             })
             .await
     }

@@ -8,6 +8,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use super::commit::MapIo;
+
+use replication::membership::Shrunk;
+
 use super::error::VolumeError;
 #[cfg(test)]
 use super::life::Mutation;
@@ -37,29 +40,19 @@ impl<'a> Membership<'a> {
         let skip_swap = self.core.mutated(Mutation::AnswerBeforeSwap);
         #[cfg(not(test))]
         let skip_swap = false;
-        let last_copy = Cell::new(false);
+        let shrunk = Cell::new(Shrunk::Nothing);
         let change = |record: &mut VolumeRecord| {
             let since = self.core.stamps.now.borrow().complete(record.generation);
-            let before = record.out.len();
-            let mut anything = false;
-            for number in numbers {
-                anything |= record.out.insert(*number, since).is_none_or(|before| {
-                    // It was out already: it stays so since then.
-                    record.out.insert(*number, before);
-                    false
-                });
-            }
-            let newly = record.out.len() - before;
-            let redundancy_floor = self.core.redundancy_floor_after(record, newly);
-            last_copy.set(anything && redundancy_floor == 0);
-            record.redundancy_floor = record.redundancy_floor.min(redundancy_floor);
-            Ok(anything && redundancy_floor > 0)
+            let floor =
+                |record: &VolumeRecord, newly| self.core.redundancy_floor_after(record, newly);
+            shrunk.set(record.shrink(numbers, since, floor));
+            Ok(shrunk.get() == Shrunk::Out)
         };
         match skip_swap {
             true => drop(change(&mut self.core.record.volume.borrow().0.clone())),
             false => RecordIo::of(self.core).change_record(change).await?,
         }
-        if last_copy.get() {
+        if shrunk.get() == Shrunk::LastCopy {
             return Ok(false);
         }
         for replica in numbers

@@ -207,31 +207,18 @@ impl<'a> RecordIo<'a> {
     /// Notes in the record that stores may have something of the volume, before they have: the next opening must seal them. A
     /// store that has left the cluster meanwhile is not listed any more.
     pub(super) async fn list_stores(self, numbers: &[StoreNumber]) -> Result<(), VolumeError> {
-        let lacks = |record: &VolumeRecord| {
-            let listed = record.stores.as_ref();
-            listed.is_some_and(|it| numbers.iter().any(|one| !it.contains(one)))
-        };
-        if !lacks(&self.core.record.volume.borrow().0) {
+        if self.core.record.volume.borrow().0.lists(numbers) {
             return Ok(());
         }
-        self.change_record_without(numbers, |record| {
-            let lacks = lacks(record);
-            if let Some(listed) = &mut record.stores {
-                listed.extend(numbers);
-            }
-            Ok(lacks)
-        })
-        .await
+        self.change_record_without(numbers, |record| Ok(record.list(numbers)))
+            .await
     }
 
     /// Lowers the record if something has fewer copies in sync than it says. A store that leaves the in-sync set from here
     /// on, or just did, is counted without a copy that was just taken from its extent.
     pub(super) async fn lower_floor(self) -> Result<(), VolumeError> {
         self.change_record(|record| {
-            let redundancy_floor = self.core.redundancy_floor(&record.out, record.copies);
-            let less = 0 < redundancy_floor && redundancy_floor < record.redundancy_floor;
-            record.redundancy_floor = record.redundancy_floor.min(redundancy_floor);
-            Ok(less)
+            Ok(record.lower_floor(self.core.redundancy_floor(&record.out, record.copies)))
         })
         .await
     }
@@ -239,14 +226,8 @@ impl<'a> RecordIo<'a> {
     /// Raises the record when extents have more copies in sync than it says.
     pub(super) async fn raise_floor(self) -> Result<(), VolumeError> {
         self.change_record(|record| {
-            let redundancy_floor = self.core.redundancy_floor(&record.out, record.copies);
-            let more =
-                redundancy_floor > record.redundancy_floor && self.core.maps.older.is_known();
-            if !more {
-                return Ok(false);
-            }
-            record.redundancy_floor = redundancy_floor.max(record.redundancy_floor);
-            Ok(more)
+            let floor = self.core.redundancy_floor(&record.out, record.copies);
+            Ok(self.core.maps.older.is_known() && record.raise_floor(floor))
         })
         .await
     }

@@ -143,17 +143,7 @@ impl<'a> Recovery<'a> {
         // All that was answered has the stamp of the generation before this opening at most, and they have it; what was under
         // way is unreconciled, and will be stamped anew.
         RecordIo::of(self.core)
-            .change_record(|record| {
-                let mut anything = false;
-                for number in missing {
-                    anything |= !record.out.contains_key(number);
-                    record.out.entry(*number).or_insert(since);
-                }
-                if anything {
-                    record.redundancy_floor -= missing.len() as u8;
-                }
-                Ok(anything)
-            })
+            .change_record(|record| Ok(record.go_on_without(missing, since)))
             .await?;
         for number in missing {
             if let Some(replica) = self.core.replicas.get(*number) {

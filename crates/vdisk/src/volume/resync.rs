@@ -362,13 +362,9 @@ async fn take_in(core: &Rc<Core>, replica: &Replica, tries: &mut u32) -> Result<
         let taken = RecordIo::of(core).change_record(|record| {
             // A store that missed a change while this waited its turn is out again.
             let joins = replica.sync_state.get() == SyncState::Joining;
-            let was_out = joins && record.out.remove(&replica.info.number).is_some();
-            let redundancy_floor = core.redundancy_floor(&record.out, record.copies).max(1);
-            record.redundancy_floor = match core.maps.older.is_known() {
-                true => redundancy_floor,
-                false => redundancy_floor.min(record.redundancy_floor),
-            };
-            Ok(was_out)
+            let all_known = core.maps.older.is_known();
+            let floor = |out: &_, copies| core.redundancy_floor(out, copies);
+            Ok(record.expand(replica.info.number, joins, all_known, floor))
         });
         match taken.await {
             Ok(()) => return Ok(()),
