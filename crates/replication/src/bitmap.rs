@@ -208,17 +208,18 @@ impl DirtyBitmap {
         }
     }
 
-    /// Are there too few bitmap replicas in sync, or is one drained that others could replace?
+    /// Are there too few bitmap replicas in sync, or is one drained that others could replace? `most` stores are in sync, of which `stay`
+    /// are not drained.
     pub fn lacks_replicas(
         &self,
         copies: usize,
-        in_sync: &BTreeSet<StoreNumber>,
+        (most, stay): (usize, usize),
+        is_in_sync: impl Fn(StoreNumber) -> bool,
         is_drained: impl Fn(StoreNumber) -> bool,
     ) -> bool {
-        let stay = in_sync.iter().filter(|one| !is_drained(**one)).count();
         let drained = self.replicas.iter().any(|one| is_drained(*one));
-        let own = self.replicas.iter().filter(|one| in_sync.contains(one));
-        own.count() < copies.min(in_sync.len()) || (drained && stay >= copies)
+        let own = self.replicas.iter().filter(|one| is_in_sync(**one));
+        own.count() < copies.min(most) || (drained && stay >= copies)
     }
 }
 
@@ -324,8 +325,8 @@ mod tests {
         let mut keepers = [keeper(1, 1), keeper(2, 2), keeper(3, 3)];
         keepers[0].drained = true;
         assert_eq!(bitmap.next_replicas(2, &keepers), (numbers(&[1, 2, 3]), 2));
-        let in_sync = numbers(&[1, 2, 3]).into_iter().collect();
-        assert!(bitmap.lacks_replicas(2, &in_sync, |one| one.0 == 1));
+        assert!(bitmap.lacks_replicas(2, (3, 2), |_| true, |one| one.0 == 1));
+        assert!(!bitmap.lacks_replicas(2, (2, 1), |_| true, |one| one.0 == 1));
         bitmap.set_replicas(numbers(&[1, 2, 3]));
         assert_eq!(bitmap.next_replicas(2, &keepers), (numbers(&[2, 3]), 2));
     }

@@ -220,23 +220,30 @@ impl<'a> BitmapIo<'a> {
 
     /// Chooses further bitmap replicas if too many are out, and puts there what is set.
     pub(super) async fn choose_bitmap_replicas(self) -> Result<(), VolumeError> {
-        if self.lacks_bitmap_replicas() {
+        let in_sync = |it: &&Replica| it.sync_state.get() == SyncState::InSync;
+        let stays = |it: &&Replica| !self.core.replicas.is_drained(it.info.number);
+        let all = || self.core.replicas.values().filter(in_sync);
+        let counts = (all().count(), all().filter(stays).count());
+        if self.lacks_bitmap_replicas(counts) {
             self.write_all_bits().await?;
         }
         // A drained one goes when the others have all bits.
-        match self.lacks_bitmap_replicas() {
+        match self.lacks_bitmap_replicas(counts) {
             true => self.write_all_bits().await,
             false => Ok(()),
         }
     }
 
-    fn lacks_bitmap_replicas(self) -> bool {
+    /// Of so many stores in sync, and of so many of them that are to stay.
+    fn lacks_bitmap_replicas(self, counts: (usize, usize)) -> bool {
+        let replicas = &self.core.replicas;
         let copies = usize::from(self.core.record.volume.borrow().0.copies);
-        let in_sync = |it: &&Replica| it.sync_state.get() == SyncState::InSync;
-        let in_sync = self.core.replicas.values().filter(in_sync);
-        let in_sync = in_sync.map(|it| it.info.number).collect();
+        let in_sync = |one| {
+            let replica = replicas.get(one);
+            replica.is_some_and(|it| it.sync_state.get() == SyncState::InSync)
+        };
         let bitmap = self.core.dirty.bitmap.borrow();
-        bitmap.lacks_replicas(copies, &in_sync, |one| self.core.replicas.is_drained(one))
+        bitmap.lacks_replicas(copies, counts, in_sync, |one| replicas.is_drained(one))
     }
 
     /// The extents that a store's bitmap names; of a page that cannot be read, all.

@@ -207,11 +207,8 @@ impl<'a> Overlay<'a> {
             stamp: Some(under_way.stamp().0),
             ..Change::FUA
         };
-        let entered = self.name_merged(&merged, &copies, &beside, change).await;
+        let entered = self.name_merged(&merged, &copies, &beside, change).await?;
         if let Err(error) = entered {
-            if matches!(error, VolumeError::Fenced { .. }) {
-                return Err(error);
-            }
             // Where it has its name it holds what both do, and no change reaches it: the next try has a later one.
             RecordIo::of(self.core)
                 .change_record(|record| Ok(record.generation <= name.born))
@@ -228,14 +225,14 @@ impl<'a> Overlay<'a> {
         Ok(merged)
     }
 
-    /// Gives a filled object its name on these stores, and enters it in the map.
+    /// Gives a filled object its name on these stores, and enters it in the map. The inner error: some of them may have it.
     async fn name_merged(
         self,
         merged: &ExtentEntry,
         copies: &[(&Replica, Rc<dyn Connection>)],
         beside: &str,
         change: Change,
-    ) -> Result<(), VolumeError> {
+    ) -> Result<Result<(), VolumeError>, VolumeError> {
         let index = merged.name.index;
         let named = copies.iter().map(|(replica, connection)| {
             let rename = connection.rename(beside, &merged.object, true, change);
@@ -246,17 +243,19 @@ impl<'a> Overlay<'a> {
         match named {
             Ok(_) => {}
             Err(ConnectionError::Fenced { why, .. }) => return Err(self.core.fence(why)),
-            Err(error) => return Err(self.core.no_copy(index, &error)),
+            Err(error) => return Ok(Err(self.core.no_copy(index, &error))),
         }
         // A store that went out meanwhile may have come back already, and had it deleted as an orphan.
         let still = || copies.iter().all(|(it, by)| it.is_in_by(by));
-        match MapIo::of(self.core).enter_if(index, merged, still).await? {
-            true => Ok(()),
-            false => {
+        let entered = MapIo::of(self.core).enter_if(index, merged, still);
+        Ok(match entered.await {
+            Ok(true) => Ok(()),
+            Ok(false) => {
                 let why = "a store went out meanwhile".to_owned();
                 Err(self.core.no_copy(index, &ConnectionError::Gone(why)))
             }
-        }
+            Err(error) => Err(error),
+        })
     }
 
     /// Fills a new object on these stores with all that an extent holds.
