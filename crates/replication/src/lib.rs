@@ -7,6 +7,7 @@
 //! - [`names`] numbers and the names of objects. [`record`] what all nodes agree on, [`terms`] what operators set of it.
 //! - [`lock`] who holds which bytes. [`stamps`] which changes are under way. [`age`] which stores were put back.
 //! - [`bitmap`] which extents' copies may differ after a crash. [`membership`] what the record says of stores that leave or join.
+//! - [`commit`] of the map what the meta store does not have yet.
 //!
 //! Always true: nothing here has a clock, a task, or shared state; values change by what they are told, and can be compared.
 //!
@@ -15,6 +16,7 @@
 
 pub mod age;
 pub mod bitmap;
+pub mod commit;
 pub mod lock;
 pub mod membership;
 pub mod names;

@@ -140,16 +140,26 @@ impl<'a> MapIo<'a> {
         self.count_nodes().await?;
         let since = self.swap_root(root).await?;
         self.core.maps.head.set_since(since);
-        let committed = std::mem::take(&mut *self.core.maps.commits.written.borrow_mut());
-        for (placed, store) in committed.added {
-            let mut uncommitted = placed.uncommitted.borrow_mut();
-            let at = uncommitted.iter().position(|one| *one == store);
-            uncommitted.swap_remove(at.expect("noted when it was added"));
-        }
+        self.count_committed();
         self.core.count(|counters| counters.commits += 1);
         let replaced = std::mem::take(&mut *self.core.maps.commits.deferred_frees.borrow_mut());
         self.core.maps.nodes.remove(&replaced.nodes);
         self.free(replaced.later_than(since)).await
+    }
+
+    /// What the meta store has counts from now on.
+    fn count_committed(self) {
+        let committed = self.core.maps.commits.changes.borrow_mut().committed();
+        for (name, store) in committed {
+            // What is in the table no more, counts no more.
+            let placed = self.core.extents.placed(name.index).into_iter();
+            let mut layers = placed.flat_map(|placed| placed.layers());
+            if let Some(layer) = layers.find(|layer| layer.name == name) {
+                let mut uncommitted = layer.uncommitted.borrow_mut();
+                let at = uncommitted.iter().position(|one| *one == store);
+                uncommitted.swap_remove(at.expect("noted when it was added"));
+            }
+        }
     }
 
     /// Commits until that does not fail in passing: the outcome of a failed commit is indeterminate. The caller holds the range
@@ -174,23 +184,16 @@ impl<'a> MapIo<'a> {
         let generation = Generation(self.core.generation().0 - 1);
         let begun = self.core.maps.head.begin(generation);
         let begun = begun.map_err(|error| self.core.map_error(&error))?;
-        let taken = std::mem::take(&mut *self.core.maps.commits.uncommitted.borrow_mut());
-        self.core.maps.commits.writing.borrow_mut().join(taken);
+        let changes = &self.core.maps.commits.changes;
+        changes.borrow_mut().begin();
         let written = begun.write().await;
-        let taken = std::mem::take(&mut *self.core.maps.commits.writing.borrow_mut());
+        changes.borrow_mut().end(written.is_ok());
         let Commit {
             written,
             places,
             replaced,
             ..
-        } = match written {
-            Ok(commit) => commit,
-            Err(error) => {
-                self.core.maps.commits.uncommitted.borrow_mut().join(taken);
-                return Err(self.core.map_error(&error));
-            }
-        };
-        self.core.maps.commits.written.borrow_mut().join(taken);
+        } = written.map_err(|error| self.core.map_error(&error))?;
         self.core.maps.nodes.add(written.into_iter().zip(places));
         self.core
             .maps

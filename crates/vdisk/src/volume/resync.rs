@@ -324,7 +324,7 @@ impl<'a> Resync<'a> {
         let prefix = ExtentName::prefix(self.core.id);
         let mut after = Some(ExtentName::before(
             self.core.id,
-            self.core.maps.commits.scan_floor.get().next(),
+            self.core.maps.commits.changes.borrow().scan_floor().next(),
         ));
         loop {
             let part = self

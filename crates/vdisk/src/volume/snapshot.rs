@@ -55,11 +55,8 @@ impl<'a> Snapshots<'a> {
         self.keep_head(name).await?;
         let since = self.core.record.head.borrow().record.since;
         self.core.maps.head.set_since(since);
-        self.core
-            .maps
-            .commits
-            .scan_floor
-            .set(self.core.maps.commits.scan_floor.get().max(since));
+        let changes = &self.core.maps.commits.changes;
+        changes.borrow_mut().raise_scan_floor(since);
         ImageIo::of(self.core).add_head_to_older();
         Ok(older_images)
     }

@@ -384,38 +384,26 @@ impl Core {
     }
 
     /// The map has a store that a layer got, and the meta store does not yet.
-    pub fn added(&self, layer: &Rc<ExtentEntry>, store: StoreNumber) {
-        let added = (Rc::clone(layer), store);
-        self.maps.commits.uncommitted.borrow_mut().added.push(added);
+    pub fn added(&self, layer: &ExtentEntry, store: StoreNumber) {
+        self.maps
+            .commits
+            .changes
+            .borrow_mut()
+            .add(layer.name, store);
     }
 
     pub fn forgotten(&self, index: u32) {
-        self.maps
-            .commits
-            .uncommitted
-            .borrow_mut()
-            .forgotten
-            .insert(index);
+        self.maps.commits.changes.borrow_mut().forget(index);
     }
 
     /// Is it gone, and the meta store may not know?
     pub fn is_forgotten(&self, index: u32) -> bool {
-        let all = [
-            &self.maps.commits.uncommitted,
-            &self.maps.commits.writing,
-            &self.maps.commits.written,
-        ];
-        all.iter().any(|it| it.borrow().forgotten.contains(&index))
+        self.maps.commits.changes.borrow().is_forgotten(index)
     }
 
     /// Is anything gone that the meta store may still have?
     pub fn is_anything_forgotten(&self) -> bool {
-        let all = [
-            &self.maps.commits.uncommitted,
-            &self.maps.commits.writing,
-            &self.maps.commits.written,
-        ];
-        all.iter().any(|it| !it.borrow().forgotten.is_empty())
+        self.maps.commits.changes.borrow().is_anything_forgotten()
     }
 
     /// The least number of in-sync copies of any extent or node, of older images too, with these stores out, as the next opening finds them; as many
