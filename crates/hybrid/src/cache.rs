@@ -24,22 +24,22 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use base::{
-    Buf, Bytes, Instant, Map, Nanos, Sector, View,
-    crc::{crc32c, crc32c_of_page},
-};
-use device::{Class, Device, DeviceError, DeviceExt, WriteFlags};
+use base::{Buf, Bytes, Instant, Map, Nanos, Sector, View, crc::crc32c_of_page};
+use device::{Class, Device, DeviceError, WriteFlags};
 use env::sync::{Event, Semaphore};
 use ledger::{Batch, Ledger};
 
-use crate::intents::WriteIntents;
-use crate::label::{Attachment, Label, PAGE};
-use crate::map::{Entry, FULL, PageMap, Pinned, REGION_PAGES, UNIT_PAGES, frames_for};
-use crate::pair::{Keeper, Pair};
-use crate::record::{self, Live};
-use crate::relabel::Labels;
+use crate::attach::label::{Attachment, Label, PAGE};
+use crate::attach::pair::{Keeper, Pair};
+use crate::attach::relabel::Labels;
+use crate::durable::intent::WriteIntents;
+use crate::durable::record::{self, Live};
+use crate::durable::samples::{sample_crc, sample_pages};
+use crate::index::page_map::{Entry, FULL, PageMap, Pinned, REGION_PAGES, UNIT_PAGES, frames_for};
+use crate::index::slots::{SlotAllocator, SlotRun};
+#[cfg(test)]
+use crate::mutation::Mutation;
 use crate::settings::Settings;
-use crate::slots::{SlotRun, Slots};
 use crate::slow::{Slow, Waited};
 use crate::tier;
 use crate::trouble::Trouble;
@@ -52,34 +52,6 @@ const LABEL_TRIES: u32 = 3;
 
 /// After this many failed reads the fast device is given up.
 const READ_ERRORS_MAX: u64 = 16;
-
-/// Mistakes that tests plant to see that the checkers catch them.
-#[cfg(test)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mutation {
-    /// A commit does not flush the data it names.
-    SkippedFlush,
-    /// A write past the cache does not wait for its intent.
-    LateInvalidation,
-    /// A page counts as clean before the slow device was flushed.
-    EarlyClean,
-    /// A copy of what the slow device may still lose is made without an intent.
-    UnrecordedIntent,
-    /// A region's pages are dropped on its way down before the slow device was flushed.
-    DroppedEarly,
-    /// A region counts as demoted, and its pages are forgotten, before the dirty ones are destaged.
-    RecordFirst,
-    /// A fill takes the place of what was written since it began.
-    StaleFill,
-    /// A published copy takes the place of what was written since it began.
-    StaleCopy,
-    /// The synchronization of a temporary buffer leaves a marked run out.
-    IgnoredMark,
-    /// The record of pairs does not say that data may be dirty before they are.
-    UnrecordedDirty,
-    /// An attachment before the one that the record of pairs knows is opened.
-    OlderAccepted,
-}
 
 /// Where the cache stands; see the module's arrows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,7 +109,7 @@ pub(crate) struct Cache {
     // The map and what surrounds it.
     pub label: Labels,
     pub map: RefCell<PageMap>,
-    pub slots: RefCell<Slots>,
+    pub slots: RefCell<SlotAllocator>,
     pub intents: RefCell<WriteIntents>,
     /// Fingerprints by sample number: known, or unknown.
     pub samples: RefCell<Map<u64, Option<u32>>>,
@@ -232,7 +204,7 @@ impl Cache {
             pair: ends.pair,
             label: Labels::new(Rc::clone(&fast), label),
             map: RefCell::new(map),
-            slots: RefCell::new(Slots::new(slots)),
+            slots: RefCell::new(SlotAllocator::new(slots)),
             intents: RefCell::default(),
             samples: RefCell::default(),
             touched: RefCell::default(),
@@ -1230,25 +1202,6 @@ impl Cache {
         self.samples.borrow_mut().insert(number, crc);
         self.touch_sample(number);
     }
-}
-
-/// The fingerprint of one page of the slow device.
-pub(crate) async fn sample_crc(slow: &dyn Device, page: u64) -> Result<u32, DeviceError> {
-    let at = Sector::containing(page * PAGE);
-    Ok(crc32c(&slow.read_at(at, Bytes(PAGE)).await?))
-}
-
-/// Which pages of a slow device of `pages` pages are fingerprinted: the first and last few, where file
-/// systems and partition tables keep their headers, and others evenly between.
-pub(crate) fn sample_pages(pages: u64) -> Vec<u64> {
-    let mut chosen: Vec<u64> = (0..4).chain(pages.saturating_sub(4)..pages).collect();
-    // Headers at 64 KiB (btrfs) and 1 MiB (first partitions), and the first 128 MiB group of ext4.
-    chosen.extend([16, 256, 32_768]);
-    chosen.extend((0..53).map(|part| pages / 53 * part));
-    chosen.retain(|page| *page < pages);
-    chosen.sort_unstable();
-    chosen.dedup();
-    chosen
 }
 
 /// The tasks that wait, in order.

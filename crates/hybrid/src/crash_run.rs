@@ -27,7 +27,8 @@ use policy::cache::Kind;
 use policy::tier::Parameters;
 
 use self::digests::noted::Requests;
-use crate::cache::{Cache, Mutation};
+use crate::cache::Cache;
+use crate::mutation::Mutation;
 use crate::{
     Admission, Buffer, CopyBack, Hybrid, Mode, Mover, OpenError, Settings, Tier, Ties, WriteMode,
 };

@@ -18,12 +18,13 @@ use device::{Class, DeviceError, Op, WriteFlags};
 use env::sync::join_all;
 use policy::cache::cleaner::{Cleaner, CleanerOptions, Decision, Load};
 
-use crate::cache::{Cache, Condition, count, sample_pages};
+use crate::attach::label::PAGE;
+use crate::cache::{Cache, Condition, count};
+use crate::durable::samples::sample_pages;
 use crate::engine::Inner;
-use crate::label::PAGE;
-use crate::locks::Mode;
-use crate::map::{Entry, FULL, Pinned, REGION_PAGES, UNIT_PAGES};
-use crate::read::Reader;
+use crate::engine::read::Reader;
+use crate::index::locks::Mode;
+use crate::index::page_map::{Entry, FULL, Pinned, REGION_PAGES, UNIT_PAGES};
 use crate::slow::Slow;
 
 const PAGE_LEN: usize = base::PAGE;
@@ -349,7 +350,7 @@ impl Inner {
             }
         }
         #[cfg(test)]
-        let early = cache.planted.get() == Some(crate::cache::Mutation::EarlyClean);
+        let early = cache.planted.get() == Some(crate::mutation::Mutation::EarlyClean);
         #[cfg(not(test))]
         let early = false;
         if !done.is_empty() && !early {

@@ -19,43 +19,33 @@
 //! 2. A page on the fast device is whole or not there.
 //! 3. Stale data never come back: what recovery shows stays until the next write.
 
+mod attach;
 mod cache;
-mod compare;
 #[cfg(test)]
 mod crash_run;
 mod destage;
+mod durable;
 mod engine;
-pub mod inspect;
-mod intents;
-mod label;
-mod locks;
-mod made;
-mod map;
-mod open;
-mod open_error;
-mod pair;
-mod read;
-mod record;
-mod refuse;
-mod relabel;
-pub mod rescue;
+mod index;
+#[cfg(test)]
+mod mutation;
 mod settings;
-mod slots;
 mod slow;
 mod stats;
 mod tier;
 mod trouble;
-mod write;
 
+pub use attach::error::OpenError;
+pub use attach::inspect;
+pub use attach::made::{AttachmentId, MadeIn, kept_mode};
+pub use attach::pair::{Pair, PairBook, Unwritten};
 pub use cache::Abandon;
+pub use engine::open::Ties;
+pub use engine::rescue;
 pub use engine::{Hybrid, SetError};
-pub use made::{AttachmentId, MadeIn, kept_mode};
-pub use open::Ties;
-pub use open_error::OpenError;
-pub use pair::{Pair, PairBook, Unwritten};
-pub use settings::{Admission, Energy, Settings, SettingsError, UnknownWord, WriteMode};
-pub use stats::{Health, NanosOf, Share, Status, Written};
-pub use tier::{
-    Buffer, CopyBack, Heat, HeatInterval, Mode, MoveEnd, MoveRecord, Mover, Tier, TierError,
-    TierStatus,
+pub use settings::{
+    Admission, Buffer, CopyBack, Energy, Mode, Mover, Settings, SettingsError, Tier, TierError,
+    UnknownWord, WriteMode,
 };
+pub use stats::{Health, NanosOf, Share, Status, Written};
+pub use tier::{Heat, HeatInterval, MoveEnd, MoveRecord, TierStatus};

@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 use base::{Bytes, Sector};
 use device::DeviceError;
 
-use crate::label::PAGE;
-use crate::map::PageMap;
+use crate::attach::label::PAGE;
+use crate::index::page_map::PageMap;
 
 #[derive(Default)]
 pub(crate) struct Trouble {

@@ -24,8 +24,10 @@ use super::{
     AREA_PAGES, AREAS, CLIENTS, Oracle, PLAIN, Plan, SLOW, WORK_STEPS, World, audit, check, client,
     manager, seeds, settings, until_cut,
 };
-use crate::cache::{Cache, Mutation, sample_pages};
-use crate::label::Label;
+use crate::attach::label::Label;
+use crate::cache::Cache;
+use crate::durable::samples::sample_pages;
+use crate::mutation::Mutation;
 use crate::{Hybrid, Mode, OpenError, Settings, Ties, WriteMode};
 
 /// A life whose devices answer no more ends after this long.

@@ -19,7 +19,7 @@ use super::{
     AREA_PAGES, AREAS, PLAIN, Plan, SLOW, World, audit, check, is_moving, paint, pick_span, seeds,
     until_cut,
 };
-use crate::label::Label;
+use crate::attach::label::Label;
 use crate::{Health, Hybrid, Mode, Settings, Tier, Ties, WriteMode};
 
 /// Different work, and so different steps.

@@ -17,13 +17,15 @@ use base::{Bytes, Nanos};
 use device::DeviceError;
 use policy::tier::Way;
 
+use crate::attach::label::PAGE;
 use crate::cache::{Cache, count};
 use crate::destage::Run;
 use crate::engine::Inner;
-use crate::label::PAGE;
-use crate::locks::Mode as Lock;
-use crate::map::REGION_PAGES;
-use crate::tier::{CopyBack, MoveEnd, Place};
+use crate::index::extents::Place;
+use crate::index::locks::Mode as Lock;
+use crate::index::page_map::REGION_PAGES;
+use crate::settings::CopyBack;
+use crate::tier::MoveEnd;
 
 /// Pages destaged in one round at most.
 const ROUND_PAGES: usize = 1024;
@@ -62,7 +64,7 @@ impl Inner {
     /// Drops what need not be destaged.
     fn drop_unneeded(&self, cache: &Cache, pages: Range<u64>) {
         #[cfg(test)]
-        if cache.planted(crate::cache::Mutation::RecordFirst) {
+        if cache.planted(crate::mutation::Mutation::RecordFirst) {
             return pages.for_each(|page| cache.unmap_page(page));
         }
         if self.settings.borrow().tier.copy_back != CopyBack::All {

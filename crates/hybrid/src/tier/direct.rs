@@ -22,10 +22,12 @@ use device::Class;
 use policy::tier::worth::{Costs, Waiting, Worth};
 use policy::tier::{Region, Way};
 
+use crate::attach::label::PAGE;
 use crate::cache::{Cache, count};
 use crate::engine::Inner;
-use crate::label::PAGE;
-use crate::tier::{Mode, MoveEnd, Place, Stats, Table, Touch};
+use crate::index::extents::{ExtentTable, Place};
+use crate::settings::Mode;
+use crate::tier::{MoveEnd, Stats, Touch};
 
 /// Pages copied with one request at most.
 const CHUNK_PAGES: u64 = 256;
@@ -287,7 +289,7 @@ impl Inner {
     ///
     /// Choice: hot places move on to their neighbours within minutes (AST 2.1), so where an extent has been touched once
     /// and its region is hot, more will come than were seen: these are added.
-    fn expected_reads(&self, table: &Table, stats: &Stats, extent: u32) -> f64 {
+    fn expected_reads(&self, table: &ExtentTable, stats: &Stats, extent: u32) -> f64 {
         let region = table.region_of(extent);
         match table.wants_region(region) {
             true => stats.missed_in(region) / table.extents_of(region).len() as f64,

@@ -12,11 +12,13 @@ use std::rc::Rc;
 use base::{Bytes, Nanos};
 use policy::tier::{Interval, Region, TierPolicy, Way};
 
+use crate::attach::label::PAGE;
 use crate::cache::{Cache, count};
 use crate::engine::Inner;
-use crate::label::PAGE;
-use crate::map::{Pinned, UNIT_PAGES};
-use crate::tier::{Mode, MoveEnd, Mover, Place, Tier};
+use crate::index::extents::Place;
+use crate::index::page_map::{Pinned, UNIT_PAGES};
+use crate::settings::{Mode, Mover, Tier};
+use crate::tier::MoveEnd;
 
 /// The policy that `tier` asks for; it learns its room later.
 pub(crate) fn build(tier: &Tier) -> Box<dyn TierPolicy> {

@@ -11,12 +11,13 @@ use std::rc::Rc;
 use base::Bytes;
 use policy::tier::{Region, Way};
 
+use crate::attach::label::PAGE;
 use crate::cache::{Cache, count};
 use crate::engine::Inner;
-use crate::label::PAGE;
+use crate::index::extents::{ExtentRecord, ExtentTable, Place};
 use crate::settings::Settings;
-use crate::tier::table::{ExtentRecord, Place, Table};
-use crate::tier::{Asked, Heat, Mode, MoveEnd, MoveRecord, Mover, TierStatus, interval};
+use crate::settings::{Mode, Mover};
+use crate::tier::{Asked, Heat, MoveEnd, MoveRecord, TierStatus, interval};
 
 impl Inner {
     /// After a restart: what `kept` names is fast again.
@@ -59,7 +60,7 @@ impl Inner {
         if new.mode == Mode::Cache || new.tier.extent != old.tier.extent {
             let kept: BTreeMap<u32, ExtentRecord> = tier.table.borrow().all_kept().collect();
             self.release_all(cache);
-            let fresh = Table::new(self.slow.whole_pages(), &new.tier);
+            let fresh = ExtentTable::new(self.slow.whole_pages(), &new.tier);
             tier.table.borrow_mut().regrain(fresh);
             self.restore_tier(cache, &kept);
         } else {

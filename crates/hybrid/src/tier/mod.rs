@@ -21,10 +21,8 @@ mod interval;
 mod manage;
 mod pace;
 mod published;
-mod settings;
 mod split;
 mod stats;
-mod table;
 mod view;
 
 use std::cell::{Cell, RefCell};
@@ -33,13 +31,14 @@ use std::rc::Rc;
 use env::sync::Event;
 use policy::tier::TierPolicy;
 
+use crate::index::extents::{ExtentTable, Place};
+use crate::settings::Tier;
+
 pub(crate) use demote::is_marked;
 pub(crate) use direct::Jobs;
 use pace::Pace;
 pub(crate) use published::Published;
-pub use settings::{Buffer, CopyBack, Mode, Mover, Tier, TierError};
 pub(crate) use stats::{Stats, Touch};
-pub(crate) use table::{ExtentRecord, Place, Table};
 pub use view::{Heat, HeatInterval, MoveEnd, MoveRecord, TierStatus};
 
 /// What a user asks for, and what the page map has of it.
@@ -75,7 +74,7 @@ pub(crate) struct Counters {
 
 /// All there is of one attached fast device's tier. With the mode `cache` it is empty.
 pub(crate) struct State {
-    pub table: RefCell<Table>,
+    pub table: RefCell<ExtentTable>,
     pub stats: RefCell<Stats>,
     pace: RefCell<Pace>,
     pub policy: RefCell<Box<dyn TierPolicy>>,
@@ -98,7 +97,7 @@ pub(crate) struct State {
 impl State {
     /// For a volume of `pages` whole pages, with everything on the slow device.
     pub fn new(pages: u64, tier: &Tier) -> Rc<State> {
-        let table = Table::new(pages, tier);
+        let table = ExtentTable::new(pages, tier);
         let policy = interval::build(tier);
         Rc::new(State {
             table: RefCell::new(table),
@@ -139,7 +138,7 @@ impl crate::cache::Cache {
         let mut reserved = 0;
         for extent in 0..table.extents() {
             let pages = table.pages_of(extent);
-            let held = map.pinned_of(pages.start) != crate::map::Pinned::No;
+            let held = map.pinned_of(pages.start) != crate::index::page_map::Pinned::No;
             let away = table.place(extent) != Place::Slow;
             assert_eq!(
                 held, away,

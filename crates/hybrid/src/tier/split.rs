@@ -19,10 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{Bytes, Map, Nanos};
 use policy::tier::split::{Margin, Split, SplitOptions};
 
+use crate::attach::label::PAGE;
 use crate::cache::Cache;
 use crate::engine::Inner;
-use crate::label::PAGE;
-use crate::tier::Mode;
+use crate::settings::Mode;
 
 /// Pages that the shadow samples of a cache, about.
 const SAMPLED: u64 = 4096;

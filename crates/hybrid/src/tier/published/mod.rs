@@ -49,9 +49,9 @@ use base::{Bytes, Instant};
 use env::sync::Event;
 use policy::tier::{Region, Way};
 
+use crate::attach::label::PAGE;
 use crate::cache::count;
-use crate::label::PAGE;
-use crate::slots::SlotRun;
+use crate::index::slots::SlotRun;
 use buffer::TemporaryBuffer;
 use sync::{Pace, SYNC_IOPS_MAX, Step, Sync};
 

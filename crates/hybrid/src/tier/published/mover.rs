@@ -25,14 +25,16 @@ use policy::tier::{Region, Way};
 use super::sync::{SYNC_WRITE_MAX, Step};
 use super::users::Errand;
 use super::{Copied, Phase, Published};
+use crate::attach::label::PAGE;
 use crate::cache::{Cache, Condition, count};
 use crate::destage::Run;
 use crate::engine::Inner;
-use crate::label::PAGE;
-use crate::map::{Entry, FULL, UNIT_PAGES};
-use crate::slots::SlotRun;
+use crate::index::extents::Place;
+use crate::index::page_map::{Entry, FULL, UNIT_PAGES};
+use crate::index::slots::SlotRun;
+use crate::settings::{Buffer, CopyBack, Mover};
 use crate::tier::direct::Promoted;
-use crate::tier::{Buffer, CopyBack, MoveEnd, Mover, Place, is_marked};
+use crate::tier::{MoveEnd, is_marked};
 
 const PAGE_LEN: usize = base::PAGE;
 /// What is read, then written, in one step.
@@ -360,7 +362,7 @@ impl Inner {
                     && cache.map.borrow().find(copy.page).is_none()
                     && !published.with(|moving| moving.is_touched(copy.page));
                 #[cfg(test)]
-                let stands = stands || cache.planted(crate::cache::Mutation::StaleCopy);
+                let stands = stands || cache.planted(crate::mutation::Mutation::StaleCopy);
                 match stands {
                     true => cache.map_page(copy.page, slot, false, FULL, copy.crc),
                     false => cache.give_back(&[SlotRun {
@@ -546,7 +548,7 @@ impl Inner {
     ) -> Result<(), DeviceError> {
         let _turn = cache.cleaning.acquire(1).await;
         #[cfg(test)]
-        if cache.planted(crate::cache::Mutation::DroppedEarly) {
+        if cache.planted(crate::mutation::Mutation::DroppedEarly) {
             self.note_clean(cache, all_destaged).await;
             return Ok(());
         }

@@ -21,12 +21,13 @@ use device::{Class, DeviceError, WriteFlags};
 use super::buffer::Piece;
 use super::sync::SYNC_WRITE_MAX;
 use super::{Phase, Published};
+use crate::attach::label::PAGE;
 use crate::cache::{Cache, Condition};
 use crate::engine::Inner;
-use crate::label::PAGE;
-use crate::locks::Mode as Lock;
-use crate::tier::{Asked, Place};
-use crate::write::Payload;
+use crate::engine::write::Payload;
+use crate::index::extents::Place;
+use crate::index::locks::Mode as Lock;
+use crate::tier::Asked;
 
 /// What the buffer holds of a read.
 pub(crate) struct Overlay {
@@ -231,7 +232,7 @@ impl Inner {
                 .expect("it was found in the buffer");
             #[cfg(test)]
             let skipped =
-                errand == Errand::Sync && cache.planted(crate::cache::Mutation::IgnoredMark);
+                errand == Errand::Sync && cache.planted(crate::mutation::Mutation::IgnoredMark);
             #[cfg(not(test))]
             let skipped = false;
             let was_running = cache.is_running();

@@ -7,6 +7,12 @@
 //! beside it, as tasks: committer, cleaner, clearing of intents, fills
 //! ```
 
+pub(crate) mod compare;
+pub(crate) mod open;
+pub(crate) mod read;
+pub mod rescue;
+pub(crate) mod write;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -17,13 +23,13 @@ use policy::cache::admission::{
     Admission as Reads, FlashBudget, Reads as Rule, StreamPosition, Streams,
 };
 
+use crate::attach::error::OpenError;
+use crate::attach::label::PAGE;
+use crate::attach::pair::Pair;
 use crate::cache::{Cache, Condition};
-use crate::compare::Recent;
-use crate::label::PAGE;
-use crate::locks::Locks;
-use crate::map::{REGION_PAGES, UNIT_PAGES};
-use crate::open_error::OpenError;
-use crate::pair::Pair;
+use crate::engine::compare::Recent;
+use crate::index::locks::PageLocks;
+use crate::index::page_map::{REGION_PAGES, UNIT_PAGES};
 use crate::settings::{Admission, Settings, SettingsError, WriteMode};
 use crate::slow::Slow;
 use crate::stats::{Counters, Health, NanosOf, Status};
@@ -91,7 +97,7 @@ pub(crate) struct Inner {
     // Fixed.
     pub name: String,
     pub slow: Rc<Slow>,
-    pub locks: Rc<Locks>,
+    pub locks: Rc<PageLocks>,
     // What an administrator may change.
     pub settings: RefCell<Settings>,
     pub cache: RefCell<Option<Rc<Cache>>>,

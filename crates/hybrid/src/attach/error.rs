@@ -8,7 +8,7 @@ use base::Bytes;
 use device::DeviceError;
 use ledger::LedgerError;
 
-use crate::label;
+use crate::attach::label;
 use crate::settings::SettingsError;
 
 /// Why a hybrid disk could not be made, opened or changed.

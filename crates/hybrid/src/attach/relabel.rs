@@ -21,7 +21,7 @@ use std::rc::Rc;
 use device::{Device, DeviceError, Op};
 use env::sync::Semaphore;
 
-use crate::label::{Attachment, Label};
+use crate::attach::label::{Attachment, Label};
 
 /// How a label may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

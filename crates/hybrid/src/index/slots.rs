@@ -21,7 +21,7 @@ pub(crate) struct SlotRun {
     pub count: u32,
 }
 
-pub(crate) struct Slots {
+pub(crate) struct SlotAllocator {
     /// One bit a slot, set while it is free.
     free: Vec<u64>,
     free_count: u32,
@@ -37,10 +37,10 @@ pub(crate) struct Slots {
     readers: VecDeque<(u64, u32)>,
 }
 
-impl Slots {
+impl SlotAllocator {
     /// `total` slots, all free.
-    pub fn new(total: u32) -> Slots {
-        let mut slots = Slots {
+    pub fn new(total: u32) -> SlotAllocator {
+        let mut slots = SlotAllocator {
             free: Vec::new(),
             free_count: 0,
             total: 0,
@@ -144,7 +144,7 @@ impl Slots {
         self.reclaim();
     }
 
-    /// A read of mapped slots begins; give the answer back to [`Slots::leave`].
+    /// A read of mapped slots begins; give the answer back to [`SlotAllocator::leave`].
     pub fn enter(&mut self) -> u64 {
         match self.readers.back_mut() {
             Some((epoch, count)) if *epoch == self.epoch => *count += 1,
@@ -199,7 +199,7 @@ impl Slots {
         self.total = total;
     }
 
-    /// Withdraws the free slots from `total` on from use, ahead of [`Slots::shrink`].
+    /// Withdraws the free slots from `total` on from use, ahead of [`SlotAllocator::shrink`].
     pub fn withdraw(&mut self, total: u32) {
         for slot in total..self.total {
             if self.is_free(slot) {
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn runs_come_lowest_first_and_go_round() {
-        let mut slots = Slots::new(100);
+        let mut slots = SlotAllocator::new(100);
         assert_eq!(
             slots.take_run(60),
             Some(SlotRun {
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_freed_slot_waits_for_its_commit_and_for_its_readers() {
-        let mut slots = Slots::new(1);
+        let mut slots = SlotAllocator::new(1);
         slots.take_run(1).unwrap();
         let reader = slots.enter();
         slots.release(0);
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn growing_and_shrinking_keep_count() {
-        let mut slots = Slots::new(10);
+        let mut slots = SlotAllocator::new(10);
         slots.grow(130);
         assert_eq!(slots.free_count(), 130);
         assert_eq!(slots.take_run(5), Some(SlotRun { first: 0, count: 5 }));

@@ -17,11 +17,13 @@ use base::{Buf, Bytes, Sector};
 use device::{Class, DeviceError};
 use env::sync::join_all;
 
+use crate::attach::label::PAGE;
 use crate::cache::Cache;
 use crate::engine::Inner;
-use crate::label::PAGE;
-use crate::map::{Entry, FULL};
-use crate::tier::{Asked, Mode as Use, Place};
+use crate::index::extents::Place;
+use crate::index::page_map::{Entry, FULL};
+use crate::settings::Mode as Use;
+use crate::tier::Asked;
 
 const PAGE_LEN: usize = base::PAGE;
 

@@ -23,10 +23,10 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use crate::attach::label::{Label, Unlabelled};
 #[cfg(test)]
-use crate::cache::Mutation;
-use crate::label::{Label, Unlabelled};
-use crate::tier::Mode;
+use crate::mutation::Mutation;
+use crate::settings::Mode;
 
 /// What is known of a volume's cache without looking at the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -340,7 +340,7 @@ mod tests {
     use base::Bytes;
 
     use super::*;
-    use crate::label::Attachment;
+    use crate::attach::label::Attachment;
 
     const A: u128 = 0xa;
     const B: u128 = 0xb;

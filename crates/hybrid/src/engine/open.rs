@@ -8,7 +8,7 @@
 //! close:   commit -> clean mark; dirty data stay on the fast device, and the next open finds the cache warm
 //! ```
 //!
-//! What may be done with a fast device is decided in [`crate::pair`].
+//! What may be done with a fast device is decided in [`crate::attach::pair`].
 //!
 //! Always true:
 //! 1. None of these writes the slow device but to destage its own data.
@@ -25,19 +25,21 @@ use base::{Bytes, Map, Nanos};
 use device::{Device, DeviceError};
 use ledger::{Identity, Ledger, LedgerError, Record};
 
-use crate::cache::{Abandon, Cache, Condition, Ends, sample_crc, sample_pages, spare_for};
-use crate::compare::KnownContents;
+use crate::attach::error::OpenError;
+use crate::attach::label::{Attachment, Label, PAGE, Unlabelled};
+use crate::attach::pair::{Keeper, Pair, PairBook, Refusal, Verdict, is_ours, judge, judge_both};
+use crate::attach::refuse::{loses, makes, refused};
+use crate::attach::relabel::Change;
+use crate::cache::{Abandon, Cache, Condition, Ends, spare_for};
+use crate::durable::record::{Fact, understand};
+use crate::durable::samples::{sample_crc, sample_pages};
+use crate::engine::compare::KnownContents;
 use crate::engine::{Hybrid, Inner, Recovered};
-use crate::label::{Attachment, Label, PAGE, Unlabelled};
-use crate::map::{PageMap, REGION_PAGES};
-use crate::open_error::OpenError;
-use crate::pair::{Keeper, Pair, PairBook, Refusal, Verdict, is_ours, judge, judge_both};
-use crate::record::{Fact, understand};
-use crate::refuse::{loses, makes, refused};
-use crate::relabel::Change;
+use crate::index::extents::ExtentRecord;
+use crate::index::page_map::{PageMap, REGION_PAGES};
+use crate::settings::Mode;
 use crate::settings::Settings;
 use crate::slow::Slow;
-use crate::tier::{ExtentRecord, Mode};
 
 /// How a pair is to be opened.
 #[derive(Clone, Default)]
@@ -59,7 +61,7 @@ pub struct Ties {
     pub mode: Option<Mode>,
     /// A mistake in the record of pairs, which the crash run must catch.
     #[cfg(test)]
-    pub(crate) planted: Option<crate::cache::Mutation>,
+    pub(crate) planted: Option<crate::mutation::Mutation>,
 }
 
 impl Hybrid {

@@ -21,11 +21,12 @@ use base::{Bytes, Map, Sector};
 use device::{Device, DeviceError, DeviceExt};
 use env::sync::join_all;
 
-use crate::cache::{Cache, sample_crc, sample_pages};
+use crate::attach::error::{OpenError, right_pair};
+use crate::attach::label::{Label, PAGE, PAGES_MAX};
+use crate::cache::Cache;
+use crate::durable::samples::{sample_crc, sample_pages};
 use crate::engine::Inner;
-use crate::label::{Label, PAGE};
-use crate::map::{FULL, PAGES_MAX, PageMap, REGION_PAGES};
-use crate::open_error::{OpenError, right_pair};
+use crate::index::page_map::{FULL, PageMap, REGION_PAGES};
 
 /// Fingerprints from this number on are those of a close: the rest of the number is the page.
 pub(crate) const CLOSING: u64 = 1 << 10;

@@ -47,17 +47,17 @@ struct Table {
 
 /// The pages under change.
 #[derive(Default)]
-pub(crate) struct Locks {
+pub(crate) struct PageLocks {
     table: RefCell<Table>,
 }
 
 /// Pages held; given up when dropped.
 pub(crate) struct PageLock {
-    locks: Rc<Locks>,
+    locks: Rc<PageLocks>,
     id: u64,
 }
 
-impl Locks {
+impl PageLocks {
     /// Takes `pages` in `mode` if no holder is in the way; those who only wait may themselves be waiting
     /// for what the caller is about to do, so they do not count.
     pub fn try_acquire(self: &Rc<Self>, first: u64, end: u64, mode: Mode) -> Option<PageLock> {
@@ -152,7 +152,7 @@ mod tests {
 
     fn order_of(asks: Vec<(u64, u64, Mode)>) -> Vec<usize> {
         env::Runtime::simulated(1).block_on(async move {
-            let locks = Rc::new(Locks::default());
+            let locks = Rc::new(PageLocks::default());
             let order = Rc::new(RefCell::new(Vec::new()));
             let left = Rc::new(Cell::new(asks.len()));
             let mut tasks = Vec::new();

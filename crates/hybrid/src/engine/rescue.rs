@@ -24,14 +24,14 @@ use device::{Device, DeviceExt};
 pub use ledger::Loss;
 use ledger::{Batch, Ledger, LedgerError, Owner, Record, Salvaged};
 
-use crate::cache::sample_pages;
-use crate::label::{Label, PAGE};
-use crate::map::{Entry, REGION_PAGES};
-use crate::open_error::OpenError;
-use crate::pair::{Pair, Verdict, judge};
-use crate::record::{self, Fact, understand};
-use crate::refuse::holding;
-use crate::tier::ExtentRecord;
+use crate::attach::error::OpenError;
+use crate::attach::label::{Label, PAGE};
+use crate::attach::pair::{Pair, Verdict, judge};
+use crate::attach::refuse::holding;
+use crate::durable::record::{self, Fact, understand};
+use crate::durable::samples::sample_pages;
+use crate::index::extents::ExtentRecord;
+use crate::index::page_map::{Entry, REGION_PAGES};
 
 /// Which cache is to be rescued.
 #[derive(Debug, Clone)]
@@ -314,7 +314,7 @@ pub async fn rescue(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::map::FULL;
+    use crate::index::page_map::FULL;
 
     fn entry(slot: u32) -> Option<Entry> {
         Some(Entry {

@@ -8,7 +8,7 @@ use policy::tier::schedule::{Schedule, Window, WindowError};
 use policy::tier::{Kind, ParameterError, Parameters};
 use serde::{Deserialize, Serialize};
 
-use crate::settings::UnknownWord;
+use super::UnknownWord;
 
 /// What the fast device is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]

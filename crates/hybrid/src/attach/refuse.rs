@@ -8,9 +8,9 @@
 
 use base::Bytes;
 
-use crate::label::{self, Label, Unlabelled};
-use crate::open_error::OpenError;
-use crate::pair::{Pair, Refusal};
+use crate::attach::error::OpenError;
+use crate::attach::label::{self, Label, Unlabelled};
+use crate::attach::pair::{Pair, Refusal};
 
 /// What a fast device holds, in words.
 pub(crate) fn holding(found: &Result<Label, Unlabelled>) -> String {

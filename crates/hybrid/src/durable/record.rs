@@ -12,9 +12,9 @@
 use base::{Bytes, Map};
 use ledger::{Batch, Owner, Record};
 
-use crate::intents::WriteIntents;
-use crate::map::{Entry, FULL, PageMap};
-use crate::tier::{ExtentRecord, Table};
+use crate::durable::intent::WriteIntents;
+use crate::index::extents::{ExtentRecord, ExtentTable};
+use crate::index::page_map::{Entry, FULL, PageMap};
 
 const PAGE: u64 = 0;
 const INTENT: u64 = 1;
@@ -145,7 +145,7 @@ pub(crate) struct Live<'a> {
     pub slots: u32,
     pub intents: &'a WriteIntents,
     pub samples: &'a Map<u64, Option<u32>>,
-    pub table: &'a Table,
+    pub table: &'a ExtentTable,
 }
 
 impl Owner for Live<'_> {

@@ -7,11 +7,11 @@
 
 use base::Bytes;
 
-use crate::label::{Label, PAGE, Unlabelled, choose};
-use crate::made::{MadeIn, made};
-use crate::open_error::OpenError;
-use crate::pair::{Pair, Verdict, is_ours, judge_both};
-use crate::refuse::{loses, makes, refused};
+use crate::attach::error::OpenError;
+use crate::attach::label::{Label, PAGE, Unlabelled, choose};
+use crate::attach::made::{MadeIn, made};
+use crate::attach::pair::{Pair, Verdict, is_ours, judge_both};
+use crate::attach::refuse::{loses, makes, refused};
 
 /// How much of the start is looked at: a partition table, a file system or a label shows there.
 pub const START: Bytes = Bytes::mib(1);

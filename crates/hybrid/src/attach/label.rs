@@ -19,10 +19,11 @@ use ledger::Ledger;
 use zerocopy::little_endian::{U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::map::PAGES_MAX;
-use crate::tier::Mode;
+use crate::settings::Mode;
 
 pub(crate) const PAGE: u64 = base::PAGE as u64;
+/// Page numbers are kept in 40 bits: disks up to 4 PiB.
+pub(crate) const PAGES_MAX: u64 = 1 << 40;
 const MAGIC: [u8; 8] = *b"TANADAHY";
 pub(crate) const VERSION: u32 = 2;
 /// What this version still reads: version 1 has no attachment and is never closed.

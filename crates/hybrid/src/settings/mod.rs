@@ -8,7 +8,9 @@ use device::Device;
 use policy::cache::Kind;
 use serde::{Deserialize, Serialize};
 
-use crate::tier::{Mode, Tier, TierError};
+mod tier;
+
+pub use tier::{Buffer, CopyBack, Mode, Mover, Tier, TierError};
 
 /// Where a write goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]

@@ -15,10 +15,10 @@ use std::rc::Rc;
 
 use device::{Device, DeviceError};
 
+use crate::attach::label::{Label, Unlabelled};
+use crate::attach::pair::{Pair, is_ours};
 use crate::engine::Hybrid;
-use crate::label::{Label, Unlabelled};
-use crate::pair::{Pair, is_ours};
-use crate::tier::Mode;
+use crate::settings::Mode;
 
 /// What is kept of the mode of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +127,7 @@ mod tests {
     use base::Bytes;
 
     use super::*;
-    use crate::label::Attachment;
+    use crate::attach::label::Attachment;
 
     const A: u128 = 0xa;
 

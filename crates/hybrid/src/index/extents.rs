@@ -24,9 +24,9 @@ use std::ops::Range;
 use base::{Bytes, Span};
 use policy::tier::Region;
 
-use crate::label::PAGE;
-use crate::map::UNIT_PAGES;
-use crate::tier::Tier;
+use crate::attach::label::PAGE;
+use crate::index::page_map::UNIT_PAGES;
+use crate::settings::Tier;
 
 /// Where an extent lives. One without an entry in the table lives on the slow device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ struct Extent {
 }
 
 /// Regions, extents and the room they take.
-pub(crate) struct Table {
+pub(crate) struct ExtentTable {
     // As the settings say.
     /// Pages of a region, and of an extent; powers of two.
     region: u64,
@@ -78,13 +78,13 @@ fn touched_by(span: Span, extent: u64) -> Range<u64> {
     span.start.byte() / bytes..span.end().byte().div_ceil(bytes)
 }
 
-impl Table {
+impl ExtentTable {
     /// A volume of `pages` whole pages with everything on the slow device.
-    pub fn new(pages: u64, tier: &Tier) -> Table {
+    pub fn new(pages: u64, tier: &Tier) -> ExtentTable {
         let extent = tier.extent().0 / PAGE;
         assert!(extent.is_multiple_of(UNIT_PAGES), "extents are whole MiBs");
         let ranges = |spans: &[Span]| spans.iter().map(|span| touched_by(*span, extent)).collect();
-        Table {
+        ExtentTable {
             region: tier.region.0 / PAGE,
             extent,
             pages,
@@ -106,7 +106,7 @@ impl Table {
             self.extent,
             "extents are as they were"
         );
-        let fresh = Table::new(self.pages, tier);
+        let fresh = ExtentTable::new(self.pages, tier);
         let regions_stay = fresh.region == self.region;
         self.region = fresh.region;
         self.pinned = fresh.pinned;
@@ -117,11 +117,11 @@ impl Table {
     }
 
     /// Takes the grains, pins and exclusions of `fresh`; nothing is fast any more.
-    pub fn regrain(&mut self, fresh: Table) {
+    pub fn regrain(&mut self, fresh: ExtentTable) {
         assert!(self.extents.is_empty(), "the table was cleared");
         // Records that changed before are still to be written.
         let touched = std::mem::take(&mut self.touched);
-        *self = Table { touched, ..fresh };
+        *self = ExtentTable { touched, ..fresh };
     }
 
     // --- grains -----------------------------------------------------------------------------------
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn the_last_region_and_the_last_extent_may_be_short() {
-        let table = Table::new(PAGES, &tier(1, 4));
+        let table = ExtentTable::new(PAGES, &tier(1, 4));
         assert_eq!((table.regions(), table.extents()), (3, 11));
         assert_eq!(table.pages_of(10), 2560..2688);
         assert_eq!(table.extents_of(Region(3)), 8..11);
@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn room_is_reserved_from_the_raise_until_the_extent_is_empty() {
-        let mut table = Table::new(PAGES, &tier(1, 4));
+        let mut table = ExtentTable::new(PAGES, &tier(1, 4));
         table.promote(1);
         table.promote(10);
         assert_eq!(table.reserved(), 256 + 128);
@@ -453,7 +453,7 @@ mod tests {
             barred: vec![Span::bytes(1 << 20, 1 << 20)],
             ..tier(1, 4)
         };
-        let mut table = Table::new(PAGES, &choices);
+        let mut table = ExtentTable::new(PAGES, &choices);
         assert_eq!(table.pinned(), [5]);
         table.want(Region(1), true);
         let wanted: Vec<u32> = (0..11).filter(|extent| table.wants(*extent)).collect();
@@ -466,12 +466,12 @@ mod tests {
 
     #[test]
     fn extents_come_back_in_another_size_where_all_of_them_was_fast() {
-        let mut old = Table::new(PAGES, &tier(1, 4));
+        let mut old = ExtentTable::new(PAGES, &tier(1, 4));
         for extent in [0, 1, 2, 4, 8, 9, 10] {
             old.promote(extent);
         }
         let kept: BTreeMap<u32, ExtentRecord> = old.all_kept().collect();
-        let mut new = Table::new(PAGES, &tier(2, 4));
+        let mut new = ExtentTable::new(PAGES, &tier(2, 4));
         new.restore(&kept, PAGES);
         assert_eq!(new.fast().collect::<Vec<u32>>(), [0, 4, 5]);
         assert_eq!(
@@ -485,7 +485,7 @@ mod tests {
             .map(|(extent, _)| *extent)
             .collect();
         assert_eq!(touched, [0, 1, 2, 4, 5, 8, 9, 10]);
-        let mut small = Table::new(PAGES, &tier(1, 4));
+        let mut small = ExtentTable::new(PAGES, &tier(1, 4));
         small.restore(&kept, 600);
         assert_eq!(small.fast().collect::<Vec<u32>>(), [0, 1]);
     }

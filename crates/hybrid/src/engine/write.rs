@@ -19,14 +19,16 @@ use base::{Buf, Bytes, Sector, Span, View, crc::crc32c_of_page};
 use device::{Class, DeviceError, WriteFlags};
 use env::sync::join_all;
 
+use crate::attach::label::PAGE;
 use crate::cache::{Cache, Condition};
 use crate::engine::Inner;
-use crate::label::PAGE;
-use crate::locks::Mode;
-use crate::map::{Entry, FULL};
-use crate::read::{Reader, sector_mask};
+use crate::engine::read::{Reader, sector_mask};
+use crate::index::extents::Place;
+use crate::index::locks::Mode;
+use crate::index::page_map::{Entry, FULL};
+use crate::settings::Mode as Use;
 use crate::settings::WriteMode;
-use crate::tier::{Asked, Mode as Use, Place};
+use crate::tier::Asked;
 
 const PAGE_LEN: usize = base::PAGE;
 /// Discards are carried out in pieces of 64 MiB.

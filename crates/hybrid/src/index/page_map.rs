@@ -24,10 +24,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{Instant, Map};
 use policy::cache::{Index, Kind, Replacement};
 
+use crate::attach::label::PAGES_MAX;
+
 /// Pages in a region: write intents and the cleaner's order go by 4 MiB.
 pub(crate) const REGION_PAGES: u64 = 1024;
-/// Page numbers are kept in 40 bits: disks up to 4 PiB.
-pub(crate) const PAGES_MAX: u64 = 1 << 40;
 /// Pages that are pinned together: a MiB, and no block is bigger.
 pub(crate) const UNIT_PAGES: u64 = 256;
 /// All eight sectors of a page.
