@@ -27,8 +27,10 @@ use policy::cache::Kind;
 use policy::tier::Parameters;
 
 use self::digests::noted::Requests;
-use crate::cache::Cache;
 use crate::mutation::Mutation;
+use crate::tier::Tier as TierState;
+use crate::tier::interval::{demote_region, promote_region};
+use crate::writeback::clear_intents;
 use crate::{
     Admission, Buffer, CopyBack, Hybrid, Mode, Mover, OpenError, Settings, Tier, Ties, WriteMode,
 };
@@ -413,8 +415,8 @@ async fn manager(disk: Hybrid, fast: Rc<dyn Device>, world: Rc<World>, mut rng: 
     loop {
         env::sleep(Nanos(rng.below(3_000_000))).await;
         let modes = world.plan.modes;
-        if let Some(cache) = disk.inner.live_cache().filter(|_| world.plan.has_tier()) {
-            push_regions(&disk, &cache, &mut rng);
+        if let Some(tier) = disk.engine.live_tier().filter(|_| world.plan.has_tier()) {
+            push_regions(&tier, &mut rng);
         }
         let draw = match (world.plan.management, world.plan.has_tier()) {
             (true, _) => rng.below(6),
@@ -457,8 +459,8 @@ async fn manager(disk: Hybrid, fast: Rc<dyn Device>, world: Rc<World>, mut rng: 
                 disk.set(settings).await.map_err(|error| error.to_string())
             }
             _ => {
-                if let Some(cache) = disk.inner.live_cache() {
-                    let _ = disk.inner.clear_intents(&cache, Nanos(0)).await;
+                if let Some(cache) = disk.engine.live_cache() {
+                    let _ = clear_intents(&cache, Nanos(0)).await;
                 }
                 Ok(())
             }
@@ -529,22 +531,18 @@ fn tier(rng: &mut Rng, plan: Plan) -> Tier {
 }
 
 /// Sends a region up or down, whatever the policy thinks of it.
-fn push_regions(disk: &Hybrid, cache: &Rc<Cache>, rng: &mut Rng) {
-    if !disk.inner.has_tier() {
+fn push_regions(tier: &Rc<TierState>, rng: &mut Rng) {
+    if !tier.cache.volume.has_tier() {
         return;
     }
     let area = AREAS[rng.below(AREAS.len() as u64) as usize];
     let region = {
-        let table = cache.tier.table.borrow();
+        let table = tier.cache.state.extents.borrow();
         table.region_of(table.extent_of(area))
     };
     match rng.below(3) {
-        0 => disk
-            .inner
-            .promote_region(cache, region, "torture".to_owned()),
-        1 => disk
-            .inner
-            .demote_region(cache, region, "torture".to_owned()),
+        0 => promote_region(tier, region, "torture".to_owned()),
+        1 => demote_region(tier, region, "torture".to_owned()),
         _ => {}
     }
 }
@@ -630,11 +628,12 @@ struct Survived {
 
 /// Is anything of the tier on its way up or down?
 fn is_moving(disk: &Hybrid) -> bool {
-    let Some(cache) = disk.inner.live_cache() else {
+    let Some(tier) = disk.engine.live_tier() else {
         return false;
     };
-    let demoting = cache.tier.table.borrow().demoting().next().is_some();
-    demoting || cache.tier.jobs.borrow().any() || cache.tier.published.is_moving()
+    let extents = tier.cache.state.extents.borrow();
+    let demoting = extents.demoting().next().is_some();
+    demoting || tier.jobs.borrow().any() || tier.movers.published.is_moving()
 }
 
 /// Cuts the power while a move is under way, `steps` device requests after one began. One that is over by then is let
@@ -701,13 +700,11 @@ fn run_on(runtime: &env::Runtime, plan: Plan, requests: &Rc<Requests>) -> Result
                 Some(Err(_)) if !supply.is_on() => {}
                 Some(Err(error)) => return Err(format!("cut {cuts}: cannot open: {error}")),
                 Some(Ok(disk)) => {
-                    if let Some(cache) = disk.inner.live_cache() {
-                        cache.planted.set(plan.mutation);
-                        cache
-                            .tier
-                            .published
-                            .step
-                            .set(Bytes::kib(128 << rng.below(4)));
+                    if let Some(tier) = disk.engine.live_tier() {
+                        let cache = &tier.cache;
+                        cache.volume.planted.set(plan.mutation);
+                        let step = Bytes::kib(128 << rng.below(4));
+                        tier.movers.published.step.set(step);
                         cache.check_tier();
                     }
                     let audits = env::spawn({
@@ -749,9 +746,9 @@ fn run_on(runtime: &env::Runtime, plan: Plan, requests: &Rc<Requests>) -> Result
                         supply.wait_for_cut().await;
                         in_moves += u64::from(is_moving(&disk));
                     }
-                    if let Some(cache) = disk.inner.live_cache() {
+                    if let Some(cache) = disk.engine.live_cache() {
                         cache.stop();
-                        cache.map.borrow().check();
+                        cache.state.map().check();
                         cache.check_tier();
                     }
                 }

@@ -1,41 +1,21 @@
-//! Destaging dirty data, and clearing write intents.
+//! The cleaner: when are dirty data destaged, and how much of them?
 //!
 //! ```text
-//! decide (policy) -> pick dirty pages in address order, 64 MiB at most -> read, check, merge
-//!    -> write to the slow device in address order -> flush it -> note "clean" -> commit, some time
+//! load of the slow device, share of dirty pages, their age -> policy -> hold | rounds at a rate | rounds at once
 //! ```
-//!
-//! Always true:
-//! 1. A page is noted as clean only after the slow device was flushed, and only if it was not
-//!    overwritten meanwhile.
-//! 2. A page goes to the slow device only when its map entry is durable.
-//! 3. The cleaner never waits for a lock: pages that another task has locked are left for the next round.
 
 use std::rc::Rc;
 
-use base::{Buf, Bytes, Instant, Nanos, Sector, View};
-use device::{Class, DeviceError, Op, WriteFlags};
-use env::sync::join_all;
+use base::{Bytes, Instant, Nanos};
 use policy::cache::cleaner::{Cleaner, CleanerOptions, Decision, Load};
 
 use crate::attach::label::PAGE;
-use crate::cache::{Cache, Condition, count};
-use crate::durable::samples::sample_pages;
-use crate::engine::Inner;
-use crate::engine::read::Reader;
-use crate::index::locks::Mode;
-use crate::index::page_map::{Entry, FULL, Pinned, REGION_PAGES, UNIT_PAGES};
-use crate::slow::Slow;
+use crate::cache::Cache;
+use crate::slow::SlowDevice;
+use crate::stats::Health;
+use crate::volume::Volume;
+use crate::writeback::{ROUND_PAGES, Which, clear_intents, destage_all, destage_round};
 
-const PAGE_LEN: usize = base::PAGE;
-/// Regions in one round: 64 MiB of addresses.
-const WINDOW_REGIONS: u64 = 16;
-/// A round goes on to further windows until it has found so many pages.
-const SPARSE_PAGES: usize = 512;
-/// Pages in one round at most.
-const ROUND_PAGES: usize = 4096;
-/// Slow writes under way at once; the device sorts among them.
-const DEPTH: usize = 16;
 /// A region that was not written for this long may lose its intent.
 const INTENT_REST: Nanos = Nanos::secs(2);
 /// How often intents are looked at.
@@ -53,48 +33,6 @@ const GENTLE_RATE: Bytes = Bytes::mib(4);
 /// After a failed round the cleaner rests this long.
 const FAILURE_REST: Nanos = Nanos::secs(1);
 
-/// Neighbouring dirty pages to be written with one request.
-pub(crate) struct Run {
-    pub first: u64,
-    entries: Vec<Entry>,
-}
-
-impl Run {
-    pub fn end(&self) -> u64 {
-        self.first + self.entries.len() as u64
-    }
-
-    /// Its pages and what the map had of them.
-    pub fn entries(&self) -> impl Iterator<Item = (u64, Entry)> + '_ {
-        (self.first..).zip(self.entries.iter().copied())
-    }
-
-    fn is_unchanged(&self, cache: &Cache) -> bool {
-        let map = cache.map.borrow();
-        let mut entries = self.entries();
-        entries.all(|(page, entry)| map.get(page) == Some(entry))
-    }
-
-    /// Adds `page`, which lies behind all those in `runs`; a run has at most `most` pages.
-    pub fn add(runs: &mut Vec<Run>, page: u64, entry: Entry, most: usize) {
-        match runs.last_mut() {
-            Some(run) if run.end() == page && run.entries.len() < most => run.entries.push(entry),
-            _ => runs.push(Run {
-                first: page,
-                entries: vec![entry],
-            }),
-        }
-    }
-}
-
-/// Which dirty pages a round of cleaning may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Which {
-    /// But for those of hot extents, which would be written again soon.
-    Cold,
-    All,
-}
-
 /// The share of its time that the slow device spends on users, over the last moments.
 struct Busy {
     since: Instant,
@@ -103,7 +41,7 @@ struct Busy {
 }
 
 impl Busy {
-    fn new(slow: &Slow) -> Busy {
+    fn new(slow: &SlowDevice) -> Busy {
         Busy {
             since: env::now(),
             spent: slow.foreground_busy(),
@@ -111,7 +49,7 @@ impl Busy {
         }
     }
 
-    fn share(&mut self, slow: &Slow) -> f64 {
+    fn share(&mut self, slow: &SlowDevice) -> f64 {
         let over = env::now().since(self.since);
         if over >= BUSY_OVER {
             let spent = slow.foreground_busy();
@@ -122,628 +60,206 @@ impl Busy {
     }
 }
 
-impl Inner {
-    /// The cleaner's task.
-    pub(crate) async fn destage_loop(self: Rc<Self>, cache: Rc<Cache>) {
-        let mut cleaner = Cleaner::new(self.cleaner_options());
-        let mut busy = Busy::new(&self.slow);
-        let mut cursor = 0;
-        while !cache.stopped.get() {
-            if matches!(*cache.condition.borrow(), Condition::Evacuating(_)) {
-                self.evacuate(&cache).await;
-                continue;
-            }
-            if !cache.is_running() {
-                return;
-            }
-            let options = self.cleaner_options();
-            if *cleaner.options() != options {
-                cleaner = Cleaner::new(options);
-            }
-            let which = self.which(&cache);
-            let load = self.load(&cache, &mut busy, which);
-            let pressed = cache.starving.get() > 0 || !self.settings.borrow().write.keeps_dirty();
-            let decision = match cleaner.decide(&load) {
-                Decision::Hold | Decision::Clean { .. } if pressed && load.dirty > Bytes(0) => {
-                    Decision::Urgent
-                }
-                // Beside a tier alone no page of the cache stays, and room for an extent is made of clean pages.
-                // The dirty ones are destaged at the gentle rate.
-                Decision::Hold if self.has_leftovers(&cache) || cache.wanting.get() => {
-                    Decision::Clean {
-                        bytes_per_second: GENTLE_RATE,
-                    }
-                }
-                decision => decision,
-            };
-            let changed = cache.clean_work.wait();
-            match decision {
-                Decision::Hold => {
-                    let wait = self.rest(load.dirty, &options);
-                    match wait {
-                        Some(span) => {
-                            let _ = env::timeout(span, changed).await;
-                        }
-                        None => changed.await,
-                    }
-                }
-                Decision::Clean { bytes_per_second } => {
-                    let begun = env::now();
-                    let bytes = (bytes_per_second.0 / 10).max(ROUND_BYTES_MIN);
-                    let pages = (bytes / PAGE).min(ROUND_PAGES as u64) as usize;
-                    self.round_or_rest(&cache, &mut cursor, pages, which).await;
-                    // Work done faster than the rate asks for is followed by a rest.
-                    let due = pages as f64 * PAGE as f64 / bytes_per_second.0 as f64;
-                    let took = env::now().since(begun);
-                    let pause = Nanos::from_secs_f64(due).saturating_sub(took);
-                    if pause > Nanos(0) && cache.starving.get() == 0 {
-                        env::sleep(pause.min(PAUSE_MAX)).await;
-                    }
-                }
-                Decision::Urgent => {
-                    self.round_or_rest(&cache, &mut cursor, ROUND_PAGES, which)
-                        .await;
-                }
-            }
-            self.drop_leftovers(&cache);
+/// The cleaner's task.
+pub(crate) async fn destage_loop(cache: Rc<Cache>) {
+    let mut cleaner = Cleaner::new(cleaner_options(&cache.volume));
+    let mut busy = Busy::new(&cache.volume.slow);
+    let mut cursor = 0;
+    while !cache.stopped.get() {
+        if cache.health.is(Health::Evacuating) {
+            evacuate(&cache).await;
+            continue;
         }
-    }
-
-    /// Which dirty pages are to be cleaned now?
-    ///
-    /// Choice: those of extents that are fast and wanted are written again and again, so they stay dirty until
-    /// their extent is wanted no longer, or until so much is dirty that the cleaner hurries.
-    fn which(&self, cache: &Cache) -> Which {
-        let high = u64::from(self.settings.borrow().dirty_high);
-        let map = cache.map.borrow();
-        let all = u64::from(map.dirty()) * 100 >= u64::from(cache.slots.borrow().total()) * high;
-        if all { Which::All } else { Which::Cold }
-    }
-
-    /// Are there pages of a cache though there is none any more?
-    fn has_leftovers(&self, cache: &Cache) -> bool {
-        self.settings.borrow().mode == crate::Mode::Tier && cache.map.borrow().frames() > 0
-    }
-
-    /// Beside a tier alone clean pages of the former cache are dropped.
-    fn drop_leftovers(&self, cache: &Cache) {
-        if self.has_leftovers(cache) {
-            cache.evict_clean();
-        }
-    }
-
-    fn cleaner_options(&self) -> CleanerOptions {
-        let settings = self.settings.borrow();
-        let (low, high) = (
-            f64::from(settings.dirty_low),
-            f64::from(settings.dirty_high),
-        );
-        let default = CleanerOptions::default();
-        CleanerOptions {
-            low_mark: low / 100.0,
-            high_mark: high / 100.0,
-            urgent_mark: (high + 100.0) / 200.0,
-            age_max: settings
-                .energy
-                .map_or(default.age_max, |energy| energy.age_limit),
-            energy: settings.energy.is_some(),
-            ..default
-        }
-    }
-
-    fn load(&self, cache: &Cache, busy: &mut Busy, which: Which) -> Load {
-        let map = cache.map.borrow();
-        let dirty = match which {
-            Which::All => map.dirty(),
-            Which::Cold => map.dirty() - map.hot_dirty(),
-        };
-        Load {
-            now: env::now(),
-            dirty: Bytes(u64::from(dirty) * PAGE),
-            capacity: Bytes(u64::from(cache.slots.borrow().total()) * PAGE),
-            slow_idle_since: self.slow.idle_since(),
-            slow_busy: busy.share(&self.slow),
-            dirty_since: map.oldest_dirty().filter(|_| dirty > 0),
-            standby: self.slow.asleep(),
-        }
-    }
-
-    /// How long to rest before looking again, unless something happens; `None`: for as long as nothing does.
-    fn rest(&self, dirty: Bytes, options: &CleanerOptions) -> Option<Nanos> {
-        let energy = self.settings.borrow().energy;
-        let idle = self
-            .slow
-            .idle_since()
-            .map_or(Nanos(0), |since| env::now().since(since));
-        let sleep = energy.map(|energy| {
-            if idle >= energy.standby_after {
-                self.slow.sleep_now();
-                // A read may wake it again.
-                return energy.standby_after;
-            }
-            energy
-                .standby_after
-                .saturating_sub(idle)
-                .max(Nanos::millis(1))
-        });
-        if dirty == Bytes(0) {
-            return sleep;
-        }
-        // Something may grow old, or the device idle.
-        let soon = options.idle_after.saturating_sub(idle);
-        let look = if soon > Nanos(0) { soon } else { LOOK_AGAIN };
-        Some(sleep.map_or(look, |sleep| sleep.min(look)))
-    }
-
-    async fn round_or_rest(&self, cache: &Rc<Cache>, cursor: &mut u64, pages: usize, which: Which) {
-        match self.destage_round(cache, cursor, pages, which).await {
-            Ok(0) => {
-                // Other tasks had every page locked: wait until they have gone on.
-                env::sleep(Nanos::micros(100)).await;
-            }
-            Ok(_) => {}
-            Err(error) => {
-                tracing::error!(volume = %self.name, %error, "the cleaner could not go on");
-                env::sleep(FAILURE_REST).await;
-            }
-        }
-    }
-
-    /// One round: up to `pages` dirty pages from region `cursor` on, in address order. Returns how many
-    /// are clean now.
-    pub(crate) async fn destage_round(
-        &self,
-        cache: &Rc<Cache>,
-        cursor: &mut u64,
-        pages: usize,
-        which: Which,
-    ) -> Result<usize, DeviceError> {
-        let _turn = cache.cleaning.acquire(1).await;
-        if cache.stopped.get() {
-            return Ok(0);
-        }
-        let (runs, next) = pick(cache, *cursor, pages, self.run_max(cache), which);
-        *cursor = next;
-        let cleaned = self.carry_home(cache, &runs, false).await?;
-        Ok(cleaned.len())
-    }
-
-    /// Pages in one run at most.
-    pub(crate) fn run_max(&self, cache: &Cache) -> usize {
-        self.slow.max_io().min(cache.fast_io_max()) / PAGE_LEN
-    }
-
-    /// As a round of cleaning, over `runs`; `locked`: the caller holds their pages exclusively. Returns the pages
-    /// that are clean now, or were clean and are written to the slow device all the same.
-    pub(crate) async fn destage_runs(
-        &self,
-        cache: &Rc<Cache>,
-        runs: &[Run],
-        locked: bool,
-    ) -> Result<Vec<u64>, DeviceError> {
-        let _turn = cache.cleaning.acquire(1).await;
-        if cache.stopped.get() {
-            return Ok(Vec::new());
-        }
-        self.carry_home(cache, runs, locked).await
-    }
-
-    /// Destages `runs`; the caller has the turn. Returns which pages are clean now.
-    async fn carry_home(
-        &self,
-        cache: &Rc<Cache>,
-        runs: &[Run],
-        locked: bool,
-    ) -> Result<Vec<u64>, DeviceError> {
-        // The map entry of what is destaged must be durable first. Else a crash would leave the new contents
-        // on the slow device beneath an older clean copy in the map.
-        if cache.is_running() && !runs.is_empty() {
-            cache.committed().await?;
-        }
-        let mut done: Vec<(u64, Entry)> = Vec::new();
-        let mut failed = None;
-        for batch in runs.chunks(DEPTH) {
-            let writes = batch.iter().map(|run| self.destage_run(cache, run, locked));
-            for (destaged, error) in join_all(writes).await {
-                done.extend(destaged);
-                failed = failed.or(error);
-            }
-        }
-        #[cfg(test)]
-        let early = cache.planted.get() == Some(crate::mutation::Mutation::EarlyClean);
-        #[cfg(not(test))]
-        let early = false;
-        if !done.is_empty() && !early {
-            let flushed = self.slow.flush().await;
-            if let Err(error) = flushed {
-                return Err(self.no_progress(cache, error));
-            }
-        }
-        let cleaned = self.note_clean(cache, &done).await;
-        count(&cache.counts.bytes_cleaned, cleaned.len() as u64 * PAGE);
-        count(&cache.counts.clean_batches, 1);
-        match failed {
-            Some(error) if cleaned.is_empty() => Err(self.no_progress(cache, error)),
-            _ => {
-                if !cleaned.is_empty() {
-                    *cache.clean_error.borrow_mut() = None;
-                    cache.trouble.round_worked();
-                    cache.room.notify_all();
-                }
-                Ok(cleaned)
-            }
-        }
-    }
-
-    /// The slow device has `done` for good: notes as clean what was not written meanwhile, and returns those pages.
-    pub(crate) async fn note_clean(&self, cache: &Rc<Cache>, done: &[(u64, Entry)]) -> Vec<u64> {
-        // Fingerprints first: a commit between may only see a page that is still dirty.
-        self.refresh_samples(cache, done).await;
-        let mut cleaned = Vec::new();
-        for (page, entry) in done {
-            let mut map = cache.map.borrow_mut();
-            if map.get(*page).as_ref() == Some(entry) {
-                map.set_clean(*page);
-                drop(map);
-                cache.touch(*page);
-                cleaned.push(*page);
-            }
-        }
-        cleaned
-    }
-
-    /// Writers that wait for clean pages wait in vain: wakes them with the error.
-    fn no_progress(&self, cache: &Cache, error: DeviceError) -> DeviceError {
-        *cache.clean_error.borrow_mut() = Some(error.clone());
-        cache.trouble.round_failed();
-        cache.room.notify_all();
-        error
-    }
-
-    /// Copies one run of dirty pages to the slow device. If that fails, copies page by page, so that one bad page
-    /// does not keep its neighbours. Returns the pages written and the last error. Returns no page if another task
-    /// has one locked or has changed one.
-    pub(crate) async fn destage_run(
-        &self,
-        cache: &Rc<Cache>,
-        run: &Run,
-        locked: bool,
-    ) -> (Vec<(u64, Entry)>, Option<DeviceError>) {
-        match self.try_destage(cache, run, locked).await {
-            Ok(true) => (
-                (run.first..).zip(run.entries.iter().copied()).collect(),
-                None,
-            ),
-            Ok(false) => (Vec::new(), None),
-            Err(error) if run.entries.len() == 1 => (Vec::new(), Some(error)),
-            Err(_) => {
-                let (mut destaged, mut failed) = (Vec::new(), None);
-                for (page, entry) in (run.first..).zip(&run.entries) {
-                    let single = Run {
-                        first: page,
-                        entries: vec![*entry],
-                    };
-                    match self.try_destage(cache, &single, locked).await {
-                        Ok(true) => destaged.push((page, *entry)),
-                        Ok(false) => {}
-                        Err(error) => failed = Some(error),
-                    }
-                }
-                (destaged, failed)
-            }
-        }
-    }
-
-    /// False: another task has a page locked, or has changed one.
-    async fn try_destage(
-        &self,
-        cache: &Rc<Cache>,
-        run: &Run,
-        locked: bool,
-    ) -> Result<bool, DeviceError> {
-        let held = match locked {
-            true => None,
-            false => self.locks.try_acquire(run.first, run.end(), Mode::CLEANING),
-        };
-        if held.is_none() && !locked {
-            return Ok(false);
-        }
-        let reader = Reader::enter(cache);
-        if !run.is_unchanged(cache) {
-            return Ok(false);
-        }
-        let data = self.gather(cache, run).await?;
-        drop(reader);
-        for (from, len) in kept_sectors(&run.entries) {
-            let at = Sector::containing(run.first * PAGE + from as u64);
-            let flags = WriteFlags::BACKGROUND;
-            self.slow.write(at, data.slice(from, len), flags).await?;
-        }
-        Ok(true)
-    }
-
-    /// Copies `runs` to the slow device: all of them are read before the first is written, and then they are
-    /// written at once. Leaves out runs that another task has locked or changed; returns the others.
-    pub(crate) async fn destage_together(
-        &self,
-        cache: &Rc<Cache>,
-        runs: &[Run],
-    ) -> Result<Vec<(u64, Entry)>, DeviceError> {
-        let reader = Reader::enter(cache);
-        let mut held = Vec::new();
-        let mut chosen = Vec::new();
-        for run in runs {
-            let lock = self.locks.try_acquire(run.first, run.end(), Mode::CLEANING);
-            if lock.is_some() && run.is_unchanged(cache) {
-                held.extend(lock);
-                chosen.push(run);
-            }
-        }
-        let gathered = join_all(chosen.iter().map(|run| self.gather(cache, run))).await;
-        drop(reader);
-        let mut writes = Vec::new();
-        for (run, data) in chosen.iter().zip(gathered) {
-            let data = data?;
-            for (from, len) in kept_sectors(&run.entries) {
-                let at = Sector::containing(run.first * PAGE + from as u64);
-                let data = data.slice(from, len);
-                writes.push(self.slow.write(at, data, WriteFlags::BACKGROUND));
-            }
-        }
-        let answers = join_all(writes).await;
-        answers.into_iter().collect::<Result<(), DeviceError>>()?;
-        Ok(chosen.iter().flat_map(|run| run.entries()).collect())
-    }
-
-    /// The pages of a run, read from their slots and checked.
-    async fn gather(&self, cache: &Rc<Cache>, run: &Run) -> Result<View, DeviceError> {
-        let mut rest = Buf::for_read(run.entries.len() * PAGE_LEN);
-        let mut reads = Vec::new();
-        let mut at = 0;
-        while at < run.entries.len() {
-            let slot = run.entries[at].slot;
-            let mut len = 1;
-            while at + len < run.entries.len() && run.entries[at + len].slot == slot + len as u32 {
-                len += 1;
-            }
-            let tail = rest.split_off(len * PAGE_LEN);
-            let piece = std::mem::replace(&mut rest, tail);
-            reads.push(cache.read_slots(slot, piece, Class::Background));
-            at += len;
-        }
-        let mut whole: Option<Buf> = None;
-        for piece in join_all(reads).await {
-            let piece = piece?;
-            match &mut whole {
-                None => whole = Some(piece),
-                Some(whole) => whole.join(piece),
-            }
-        }
-        Ok(whole.expect("a run holds at least one page").freeze())
-    }
-
-    /// Sampled pages that were destaged have a new fingerprint.
-    async fn refresh_samples(&self, cache: &Rc<Cache>, done: &[(u64, Entry)]) {
-        let samples = sample_pages(self.slow.whole_pages());
-        for (page, _) in done {
-            if let Ok(number) = samples.binary_search(page) {
-                cache.refresh_sample(number as u64, *page).await;
-            }
-        }
-    }
-
-    /// Destages about what is dirty now, while users go on. They may make pages dirty as fast, so this ends
-    /// after twice as many; the gate is to be closed for the rest.
-    pub(crate) async fn destage_most(&self, cache: &Rc<Cache>) -> Result<(), DeviceError> {
-        let (mut cursor, mut destaged) = (0, 0);
-        let most = 2 * cache.map.borrow().dirty() as usize;
-        while cache.map.borrow().dirty() > 0 && destaged < most {
-            match self
-                .destage_round(cache, &mut cursor, 1024, Which::All)
-                .await?
-            {
-                0 => break,
-                some => destaged += some,
-            }
-        }
-        Ok(())
-    }
-
-    /// Rounds until nothing is dirty. Without a closed gate users may make pages dirty as fast as they are
-    /// cleaned.
-    ///
-    /// # Errors
-    /// The last error, once a whole sweep over what is dirty destaged nothing.
-    pub(crate) async fn destage_all(&self, cache: &Rc<Cache>) -> Result<(), DeviceError> {
-        while cache.map.borrow().dirty() > 0 {
-            if cache.stopped.get() {
-                return Err(DeviceError::Gone {
-                    device: self.name.clone(),
-                    op: Op::Write,
-                    why: "it was shut down".to_owned(),
-                });
-            }
-            let (mut cursor, mut cleaned, mut failed) = (0, 0, None);
-            let regions = cache.map.borrow().dirty_regions(0).count();
-            for _ in 0..=regions {
-                match self
-                    .destage_round(cache, &mut cursor, ROUND_PAGES, Which::All)
-                    .await
-                {
-                    Ok(some) => cleaned += some,
-                    Err(error) => failed = Some(error),
-                }
-            }
-            match failed {
-                Some(error) if cleaned == 0 => return Err(error),
-                _ if cleaned == 0 => env::sleep(Nanos::micros(100)).await,
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// The fast device failed with dirty data on it: destages what can be read, then passes through.
-    async fn evacuate(&self, cache: &Rc<Cache>) {
-        let failing = || matches!(*cache.condition.borrow(), Condition::Evacuating(_));
-        while failing() && !cache.failing_noted.get() && cache.map.borrow().dirty() > 0 {
-            cache.room.wait().await;
-        }
-        if !failing() {
+        if !cache.is_running() {
             return;
         }
-        match self.destage_all(cache).await {
-            Ok(()) => {
-                cache
-                    .pass("the fast device failed; its dirty data were destaged")
-                    .await
-            }
-            Err(error) => cache.die(error),
+        let options = cleaner_options(&cache.volume);
+        if *cleaner.options() != options {
+            cleaner = Cleaner::new(options);
         }
-    }
-
-    // --- write intents ----------------------------------------------------------------------------
-
-    /// Clears intents of regions that have rested, every few seconds.
-    pub(crate) async fn clear_intents_loop(self: Rc<Self>, cache: Rc<Cache>) {
-        while !cache.stopped.get() {
-            env::sleep(INTENT_PERIOD).await;
-            if cache.stopped.get() || !cache.is_running() {
-                return;
+        let which = which(&cache);
+        let load = load(&cache, &mut busy, which);
+        let pressed = cache.destaging.starving.get() > 0
+            || !cache.volume.settings.borrow().write.keeps_dirty();
+        let decision = match cleaner.decide(&load) {
+            Decision::Hold | Decision::Clean { .. } if pressed && load.dirty > Bytes(0) => {
+                Decision::Urgent
             }
-            // A sleeping disk is not woken for this.
-            if self.slow.asleep() {
-                continue;
-            }
-            if let Err(error) = self.clear_intents(&cache, INTENT_REST).await {
-                tracing::warn!(volume = %self.name, %error, "marks stay set");
-            }
-        }
-    }
-
-    /// Clears the intents of regions that have rested for `rest`.
-    pub async fn clear_intents(&self, cache: &Rc<Cache>, rest: Nanos) -> Result<(), DeviceError> {
-        let _turn = cache.cleaning.acquire(1).await;
-        if cache.stopped.get() {
-            return Ok(());
-        }
-        let rested = cache.intents.borrow().rested(env::now(), rest, true);
-        if !rested.is_empty() {
-            self.slow.flush().await?;
-        }
-        // The others wait for a flush that another task asks for.
-        let flushed = self.slow.flushed_since();
-        cache.intents.borrow_mut().forget_unrecorded(flushed);
-        let samples = sample_pages(self.slow.whole_pages());
-        for (region, writes) in rested {
-            // The fingerprints of a marked region are unknown until they are read anew.
-            let (first, end) = (region * REGION_PAGES, (region + 1) * REGION_PAGES);
-            for (number, page) in samples.iter().enumerate() {
-                if (first..end).contains(page) {
-                    cache.refresh_sample(number as u64, *page).await;
+            // Beside a tier alone no page of the cache stays, and room for an extent is made of clean pages.
+            // The dirty ones are destaged at the gentle rate.
+            Decision::Hold if has_leftovers(&cache) || cache.destaging.wanting.get() => {
+                Decision::Clean {
+                    bytes_per_second: GENTLE_RATE,
                 }
             }
-            cache.intents.borrow_mut().clear(region, writes);
+            decision => decision,
+        };
+        let changed = cache.destaging.work.wait();
+        match decision {
+            Decision::Hold => {
+                let wait = rest(&cache.volume, load.dirty, &options);
+                match wait {
+                    Some(span) => {
+                        let _ = env::timeout(span, changed).await;
+                    }
+                    None => changed.await,
+                }
+            }
+            Decision::Clean { bytes_per_second } => {
+                let begun = env::now();
+                let bytes = (bytes_per_second.0 / 10).max(ROUND_BYTES_MIN);
+                let pages = (bytes / PAGE).min(ROUND_PAGES as u64) as usize;
+                round_or_rest(&cache, &mut cursor, pages, which).await;
+                // Work done faster than the rate asks for is followed by a rest.
+                let due = pages as f64 * PAGE as f64 / bytes_per_second.0 as f64;
+                let took = env::now().since(begun);
+                let pause = Nanos::from_secs_f64(due).saturating_sub(took);
+                if pause > Nanos(0) && cache.destaging.starving.get() == 0 {
+                    env::sleep(pause.min(PAUSE_MAX)).await;
+                }
+            }
+            Decision::Urgent => {
+                round_or_rest(&cache, &mut cursor, ROUND_PAGES, which).await;
+            }
         }
-        Ok(())
+        drop_leftovers(&cache);
     }
 }
 
-/// Chooses dirty pages in address order from region `cursor` on, within one window of addresses, as
-/// runs of neighbours. Returns the runs and the region to go on from.
-fn pick(
-    cache: &Rc<Cache>,
-    cursor: u64,
-    pages: usize,
-    run_max: usize,
-    which: Which,
-) -> (Vec<Run>, u64) {
-    let map = cache.map.borrow();
-    let first_region = map
-        .dirty_regions(cursor)
-        .next()
-        .or_else(|| map.dirty_regions(0).next());
-    let Some((first_region, _)) = first_region else {
-        return (Vec::new(), 0);
+/// Which dirty pages are to be cleaned now?
+///
+/// Choice: those of extents that are fast and wanted are written again and again, so they stay dirty until
+/// their extent is wanted no longer, or until so much is dirty that the cleaner hurries.
+fn which(cache: &Cache) -> Which {
+    let high = u64::from(cache.volume.settings.borrow().dirty_high);
+    let map = cache.state.map();
+    let all = u64::from(map.dirty()) * 100 >= u64::from(cache.state.slots().total()) * high;
+    if all { Which::All } else { Which::Cold }
+}
+
+/// Are there pages of a cache though there is none any more?
+fn has_leftovers(cache: &Cache) -> bool {
+    cache.volume.settings.borrow().mode == crate::Mode::Tier && cache.state.map().frames() > 0
+}
+
+/// Beside a tier alone clean pages of the former cache are dropped.
+fn drop_leftovers(cache: &Cache) {
+    if has_leftovers(cache) {
+        cache.evict_clean();
+    }
+}
+
+fn cleaner_options(volume: &Volume) -> CleanerOptions {
+    let settings = volume.settings.borrow();
+    let (low, high) = (
+        f64::from(settings.dirty_low),
+        f64::from(settings.dirty_high),
+    );
+    let default = CleanerOptions::default();
+    CleanerOptions {
+        low_mark: low / 100.0,
+        high_mark: high / 100.0,
+        urgent_mark: (high + 100.0) / 200.0,
+        age_max: settings
+            .energy
+            .map_or(default.age_max, |energy| energy.age_limit),
+        energy: settings.energy.is_some(),
+        ..default
+    }
+}
+
+fn load(cache: &Cache, busy: &mut Busy, which: Which) -> Load {
+    let map = cache.state.map();
+    let dirty = match which {
+        Which::All => map.dirty(),
+        Which::Cold => map.dirty() - map.pins().hot_dirty(),
     };
-    let mut runs: Vec<Run> = Vec::new();
-    let mut chosen = 0;
-    let mut window_end = first_region + WINDOW_REGIONS;
-    let mut next = window_end;
-    for (region, dirty) in map.dirty_regions(first_region) {
-        let units = region * REGION_PAGES..(region + 1) * REGION_PAGES;
-        let all_hot = || {
-            let mut units = units.clone().step_by(UNIT_PAGES as usize);
-            units.all(|page| map.pinned_of(page) == Pinned::Hot)
-        };
-        if which == Which::Cold && all_hot() {
+    Load {
+        now: env::now(),
+        dirty: Bytes(u64::from(dirty) * PAGE),
+        capacity: Bytes(u64::from(cache.state.slots().total()) * PAGE),
+        slow_idle_since: cache.volume.slow.idle_since(),
+        slow_busy: busy.share(&cache.volume.slow),
+        dirty_since: map.regions().oldest().filter(|_| dirty > 0),
+        standby: cache.volume.slow.asleep(),
+    }
+}
+
+/// How long to rest before looking again, unless something happens; `None`: for as long as nothing does.
+fn rest(volume: &Volume, dirty: Bytes, options: &CleanerOptions) -> Option<Nanos> {
+    let energy = volume.settings.borrow().energy;
+    let idle = volume
+        .slow
+        .idle_since()
+        .map_or(Nanos(0), |since| env::now().since(since));
+    let sleep = energy.map(|energy| {
+        if idle >= energy.standby_after {
+            volume.slow.sleep_now();
+            // A read may wake it again.
+            return energy.standby_after;
+        }
+        energy
+            .standby_after
+            .saturating_sub(idle)
+            .max(Nanos::millis(1))
+    });
+    if dirty == Bytes(0) {
+        return sleep;
+    }
+    // Something may grow old, or the device idle.
+    let soon = options.idle_after.saturating_sub(idle);
+    let look = if soon > Nanos(0) { soon } else { LOOK_AGAIN };
+    Some(sleep.map_or(look, |sleep| sleep.min(look)))
+}
+
+async fn round_or_rest(cache: &Rc<Cache>, cursor: &mut u64, pages: usize, which: Which) {
+    match destage_round(cache, cursor, pages, which).await {
+        Ok(0) => {
+            // Other tasks had every page locked: wait until they have gone on.
+            env::sleep(Nanos::micros(100)).await;
+        }
+        Ok(_) => {}
+        Err(error) => {
+            tracing::error!(volume = %cache.volume.name, %error, "the cleaner could not go on");
+            env::sleep(FAILURE_REST).await;
+        }
+    }
+}
+
+/// The fast device failed with dirty data on it: destages what can be read, then passes through.
+async fn evacuate(cache: &Rc<Cache>) {
+    let failing = || cache.health.is(Health::Evacuating);
+    while failing() && !cache.health.is_failing_noted() && cache.state.map().dirty() > 0 {
+        cache.room.wait().await;
+    }
+    if !failing() {
+        return;
+    }
+    match destage_all(cache).await {
+        Ok(()) => {
+            cache
+                .pass("the fast device failed; its dirty data were destaged")
+                .await
+        }
+        Err(error) => cache.die(error),
+    }
+}
+
+// --- write intents ----------------------------------------------------------------------------
+
+/// Clears intents of regions that have rested, every few seconds.
+pub(crate) async fn clear_intents_loop(cache: Rc<Cache>) {
+    while !cache.stopped.get() {
+        env::sleep(INTENT_PERIOD).await;
+        if cache.stopped.get() || !cache.is_running() {
+            return;
+        }
+        // A sleeping disk is not woken for this.
+        if cache.volume.slow.asleep() {
             continue;
         }
-        if region >= window_end {
-            // A full window is a round; sparse ones are worked through until there is enough to do.
-            if chosen >= pages.min(SPARSE_PAGES) {
-                break;
-            }
-            window_end = region + WINDOW_REGIONS;
-            next = window_end;
+        if let Err(error) = clear_intents(&cache, INTENT_REST).await {
+            tracing::warn!(volume = %cache.volume.name, %error, "marks stay set");
         }
-        if chosen >= pages {
-            next = region;
-            break;
-        }
-        let mut left = dirty.pages;
-        for page in region * REGION_PAGES..(region + 1) * REGION_PAGES {
-            if left == 0 {
-                break;
-            }
-            let Some(entry) = map.get(page).filter(|entry| entry.dirty) else {
-                continue;
-            };
-            left -= 1;
-            if which == Which::Cold && map.pinned_of(page) == Pinned::Hot {
-                continue;
-            }
-            chosen += 1;
-            Run::add(&mut runs, page, entry, run_max);
-        }
-    }
-    (runs, next)
-}
-
-/// Runs of valid sectors in neighbouring pages: (first byte, bytes).
-fn kept_sectors(entries: &[Entry]) -> Vec<(usize, usize)> {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    let mut add = |from: usize, len: usize| match runs.last_mut() {
-        Some((start, so_far)) if *start + *so_far == from => *so_far += len,
-        _ => runs.push((from, len)),
-    };
-    for (number, entry) in entries.iter().enumerate() {
-        if entry.mask == FULL {
-            add(number * PAGE_LEN, PAGE_LEN);
-            continue;
-        }
-        for sector in 0..8 {
-            if entry.mask >> sector & 1 == 1 {
-                add(number * PAGE_LEN + sector * 512, 512);
-            }
-        }
-    }
-    runs
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_valid_sectors_are_destaged_and_neighbours_go_together() {
-        let entry = |mask: u8| Entry {
-            slot: 0,
-            dirty: true,
-            mask,
-            crc: 0,
-        };
-        let runs = kept_sectors(&[entry(FULL), entry(0b11), entry(0b1000_0000), entry(FULL)]);
-        assert_eq!(runs, [(0, 4096 + 1024), (2 * 4096 + 3584, 512 + 4096)]);
     }
 }

@@ -21,28 +21,40 @@
 
 mod attach;
 mod cache;
+mod cached;
 #[cfg(test)]
 mod crash_run;
 mod destage;
 mod durable;
 mod engine;
+mod fast;
+mod fill;
+mod health;
+mod hold;
 mod index;
+mod interpose;
+mod moving;
 #[cfg(test)]
 mod mutation;
+mod past;
+mod payload;
+mod room;
 mod settings;
 mod slow;
 mod stats;
 mod tier;
 mod trouble;
+mod volume;
+mod writeback;
 
 pub use attach::error::OpenError;
 pub use attach::inspect;
 pub use attach::made::{AttachmentId, MadeIn, kept_mode};
 pub use attach::pair::{Pair, PairBook, Unwritten};
-pub use cache::Abandon;
-pub use engine::open::Ties;
+pub use engine::Ties;
 pub use engine::rescue;
 pub use engine::{Hybrid, SetError};
+pub use health::Abandon;
 pub use settings::{
     Admission, Buffer, CopyBack, Energy, Mode, Mover, Settings, SettingsError, Tier, TierError,
     UnknownWord, WriteMode,

@@ -8,6 +8,11 @@ use std::cell::Cell;
 use base::Nanos;
 use serde::Serialize;
 
+/// Adds `by` to what `cell` counts.
+pub(crate) fn count(cell: &Cell<u64>, by: u64) {
+    cell.set(cell.get() + by);
+}
+
 /// Requests and bytes of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Share {

@@ -18,20 +18,15 @@ use device::DeviceError;
 use crate::attach::label::PAGE;
 use crate::index::page_map::PageMap;
 
+/// Slots whose last read failed.
 #[derive(Default)]
-pub(crate) struct Trouble {
-    /// Slots whose last read failed.
-    slots: RefCell<BTreeSet<u32>>,
-    /// Rounds of cleaning that failed since the last one that cleaned something.
-    failed_rounds: Cell<u64>,
-    /// What to say of the end of the log, if it could not be read at opening.
-    end: RefCell<Option<String>>,
-}
+pub(crate) struct Unreadable(RefCell<BTreeSet<u32>>);
 
-impl Trouble {
-    /// A read of `count` slots from `first` on ended. Only the failure of a single slot shows which it is.
-    pub fn slots_read(&self, first: u32, count: u32, failed: bool) {
-        let mut slots = self.slots.borrow_mut();
+impl Unreadable {
+    /// A read of `count` slots from `first` on ended. Only the failure of a single slot shows which it is. A write that
+    /// ended well counts as a read that did.
+    pub fn read(&self, first: u32, count: u32, failed: bool) {
+        let mut slots = self.0.borrow_mut();
         if failed && count == 1 {
             slots.insert(first);
         } else if !failed && !slots.is_empty() {
@@ -39,11 +34,29 @@ impl Trouble {
         }
     }
 
-    /// `count` slots from `first` on were written.
-    pub fn slots_written(&self, first: u32, count: u32) {
-        self.slots_read(first, count, false);
+    /// Dirty pages of which the last read failed, in order.
+    pub fn dirty(&self, map: &PageMap) -> Vec<u64> {
+        let slots = self.0.borrow();
+        let found = slots.iter().filter_map(|slot| map.in_slot(*slot));
+        let mut pages: Vec<u64> = found
+            .filter(|(_, entry)| entry.dirty)
+            .map(|(page, _)| page)
+            .collect();
+        pages.sort_unstable();
+        pages
     }
+}
 
+/// What else is wrong.
+#[derive(Default)]
+pub(crate) struct Trouble {
+    /// Rounds of cleaning that failed since the last one that cleaned something.
+    failed_rounds: Cell<u64>,
+    /// What to say of the end of the log, if it could not be read at opening.
+    end: RefCell<Option<String>>,
+}
+
+impl Trouble {
     /// At opening, `bytes` at the end of the log, from `at` of `fast` on, could not be read; none: at an earlier opening, after
     /// which nothing was committed.
     pub fn end_unreadable(&self, fast: &str, at: Sector, bytes: Bytes) {
@@ -72,22 +85,15 @@ impl Trouble {
         self.failed_rounds.get()
     }
 
-    /// Dirty pages of which the last read failed, in order.
-    pub fn unreadable_dirty(&self, map: &PageMap) -> Vec<u64> {
-        let slots = self.slots.borrow();
-        let found = slots.iter().filter_map(|slot| map.in_slot(*slot));
-        let mut pages: Vec<u64> = found
-            .filter(|(_, entry)| entry.dirty)
-            .map(|(page, _)| page)
-            .collect();
-        pages.sort_unstable();
-        pages
-    }
-
-    /// Why a running cache is not healthy, if it is not. `clean_error`: what the cleaner met last.
-    pub fn words(&self, map: &PageMap, clean_error: Option<&DeviceError>) -> Option<String> {
+    /// Why a running cache is not healthy, if it is not. `pages`: dirty ones of which the last
+    /// read failed; `clean_error`: what the cleaner met last.
+    pub fn words(
+        &self,
+        map: &PageMap,
+        pages: &[u64],
+        clean_error: Option<&DeviceError>,
+    ) -> Option<String> {
         let mut why: Vec<String> = self.end.borrow().iter().cloned().collect();
-        let pages = self.unreadable_dirty(map);
         if let Some(first) = pages.first() {
             why.push(format!(
                 "{} that only the fast device has cannot be read from it, the first at byte {}: write them anew, or \
@@ -116,11 +122,11 @@ mod tests {
 
     #[test]
     fn a_slot_that_could_not_be_read_may_be_gone_with_a_smaller_cache() {
-        let trouble = Trouble::default();
+        let unreadable = Unreadable::default();
         let mut map = PageMap::new(96, Kind::Lru, 1);
-        trouble.slots_read(88, 1, true);
+        unreadable.read(88, 1, true);
         map.resize(71, Kind::Lru, 1);
-        assert!(trouble.unreadable_dirty(&map).is_empty());
-        assert_eq!(trouble.words(&map, None), None);
+        assert!(unreadable.dirty(&map).is_empty());
+        assert_eq!(Trouble::default().words(&map, &[], None), None);
     }
 }

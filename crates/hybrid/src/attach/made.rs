@@ -17,7 +17,6 @@ use device::{Device, DeviceError};
 
 use crate::attach::label::{Label, Unlabelled};
 use crate::attach::pair::{Pair, is_ours};
-use crate::engine::Hybrid;
 use crate::settings::Mode;
 
 /// What is kept of the mode of a volume.
@@ -108,18 +107,6 @@ pub struct AttachmentId {
     pub cache: u128,
     /// The number of the attachment.
     pub generation: u64,
-}
-
-impl Hybrid {
-    /// The cache that the disk has now; `None` while the slow device stands alone.
-    pub fn attachment(&self) -> Option<AttachmentId> {
-        let cache = self.inner.live_cache()?;
-        let label = cache.label.borrow();
-        Some(AttachmentId {
-            cache: label.uuid,
-            generation: label.generation,
-        })
-    }
 }
 
 #[cfg(test)]

@@ -345,14 +345,14 @@ impl Run {
         }
         drop(users);
         // What the manager began goes on.
-        while disk.inner.managing.get() && env::now() < end + LIFE_MAX && self.supply.is_on() {
+        while disk.engine.managing.get() && env::now() < end + LIFE_MAX && self.supply.is_on() {
             env::sleep(Nanos::micros(50)).await;
         }
         self.close(disk).await;
     }
 
     async fn close(&mut self, disk: &Hybrid) {
-        let cache = disk.inner.live_cache();
+        let cache = disk.engine.live_cache();
         let begun = self.world.oracle.borrow_mut().tick();
         let closing = env::spawn({
             let disk = disk.clone();
@@ -371,13 +371,13 @@ impl Run {
 
     /// A page that a later opening compares with its fingerprint.
     fn pick_compared(&mut self, cache: &Cache) -> Option<u64> {
-        let map = cache.map.borrow();
-        let samples = cache.samples.borrow();
+        let map = cache.state.map();
+        let samples = cache.state.samples.borrow();
         let pages = sample_pages(SLOW.0 / 4096);
         let known: Vec<u64> = (0u64..)
             .zip(pages)
             .filter(|(number, page)| {
-                let known = samples.get(number).copied().flatten();
+                let known = samples.known().get(number).copied().flatten();
                 known.is_some() && !map.is_dirty(*page)
             })
             .map(|(_, page)| page)
@@ -389,10 +389,11 @@ impl Run {
     async fn live(&mut self) -> Result<(), String> {
         let book = Book::new(env::rng("mishaps"));
         if let Some(disk) = self.open(&book).await? {
-            if let Some(cache) = disk.inner.live_cache() {
-                cache.planted.set(self.world.plan.mutation);
+            if let Some(tier) = disk.engine.live_tier() {
+                let cache = &tier.cache;
+                cache.volume.planted.set(self.world.plan.mutation);
                 let step = Bytes::kib(128 << self.rng.below(4));
-                cache.tier.published.step.set(step);
+                tier.movers.published.step.set(step);
                 cache.check_tier();
             }
             if self.audits(&disk).await {
@@ -403,9 +404,9 @@ impl Run {
                 "{:?} {}, {:?}",
                 status.health, status.why, status.write_mode
             ));
-            if let Some(cache) = disk.inner.live_cache() {
+            if let Some(cache) = disk.engine.live_cache() {
                 cache.stop();
-                cache.map.borrow().check();
+                cache.state.map().check();
                 cache.check_tier();
             }
         }

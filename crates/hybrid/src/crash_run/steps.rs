@@ -20,6 +20,7 @@ use super::{
     until_cut,
 };
 use crate::attach::label::Label;
+use crate::tier::interval::{demote_idle, demote_region, promote_region};
 use crate::{Health, Hybrid, Mode, Settings, Tier, Ties, WriteMode};
 
 /// Different work, and so different steps.
@@ -223,7 +224,7 @@ impl Pair {
     /// Ends the disk's background tasks.
     fn stop(&self) {
         let disk = self.disk.borrow_mut().take();
-        if let Some(cache) = disk.and_then(|disk| disk.inner.live_cache()) {
+        if let Some(cache) = disk.and_then(|disk| disk.engine.live_cache()) {
             cache.stop();
         }
     }
@@ -273,21 +274,22 @@ impl Pair {
 
 /// Sends the regions that are worked in up or down and waits for them, but not for ever: a device may fail.
 async fn move_regions(disk: &Hybrid, up: bool) {
-    let Some(cache) = disk.inner.live_cache() else {
+    let Some(tier) = disk.engine.live_tier() else {
         return;
     };
+    let cache = &tier.cache;
     for area in AREAS {
         let region = {
-            let table = cache.tier.table.borrow();
+            let table = cache.state.extents.borrow();
             table.region_of(table.extent_of(area))
         };
         match up {
-            true => disk.inner.promote_region(&cache, region, "test".to_owned()),
-            false => disk.inner.demote_region(&cache, region, "test".to_owned()),
+            true => promote_region(&tier, region, "test".to_owned()),
+            false => demote_region(&tier, region, "test".to_owned()),
         }
     }
     if !up {
-        disk.inner.demote_idle(&cache);
+        demote_idle(&tier);
     }
     for _ in 0..WAIT_MS {
         if !is_moving(disk) || !cache.is_running() {
@@ -461,8 +463,8 @@ fn leaving_write_back_may_fail_at_any_step() {
 fn evacuating_may_fail_at_any_step() {
     fail_each_step("evacuate", Stage::Cache, |pair| {
         Box::pin(async move {
-            let cache = pair.disk().inner.live_cache().expect("it is attached");
-            let slots = slots_of(&cache.label.borrow());
+            let cache = pair.disk().engine.live_cache().expect("it is attached");
+            let slots = slots_of(&cache.health.label.borrow());
             let dying = Rule::new(Injury::Error(Done::Nothing)).on(&[Op::Write]);
             pair.book.add(dying.device("fast").within(slots));
             let disk = pair.disk();

@@ -19,14 +19,16 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use base::{Instant, Nanos};
+use ledger::Cut;
 
 pub(crate) struct Intent {
     /// Is it in the ledger, or on its way there?
     pub recorded: bool,
     /// The commit that makes it durable.
-    pub commit: u64,
+    pub commit: Cut,
     pub in_flight: u32,
     /// Writes begun so far: shows whether a region rested.
     pub writes: u64,
@@ -61,7 +63,7 @@ impl WriteIntents {
     pub fn recovered(&mut self, region: u64) {
         let intent = Intent {
             recorded: true,
-            commit: 0,
+            commit: Cut::default(),
             in_flight: 0,
             writes: 0,
             last: Instant(0),
@@ -69,18 +71,24 @@ impl WriteIntents {
         self.recorded += usize::from(self.set.insert(region, intent).is_none());
     }
 
-    /// A write to `region` is about to begin; `next_commit` is the commit that will carry a new intent.
+    /// A write to `region` is about to begin; `next` is the commit that will carry a new intent.
     /// Returns the commit to wait for before the write may be sent.
-    pub fn begin(&mut self, region: u64, next_commit: u64, now: Instant) -> u64 {
+    pub fn begin(&mut self, region: u64, next: Cut, now: Instant) -> Cut {
         self.begin_unrecorded(region, now);
-        self.record(region, next_commit)
+        self.record(region, next)
+    }
+
+    /// A write to all of `regions` is about to begin. Returns the commit to wait for.
+    pub fn begin_all(&mut self, regions: RangeInclusive<u64>, next: Cut, now: Instant) -> Cut {
+        let needed = regions.map(|region| self.begin(region, next, now)).max();
+        needed.unwrap_or_default()
     }
 
     /// A write to `region` is about to begin, over pages that the durable map does not have.
     pub fn begin_unrecorded(&mut self, region: u64, now: Instant) {
         let intent = self.set.entry(region).or_insert(Intent {
             recorded: false,
-            commit: 0,
+            commit: Cut::default(),
             in_flight: 0,
             writes: 0,
             last: now,
@@ -90,15 +98,15 @@ impl WriteIntents {
         intent.last = now;
     }
 
-    /// If `region` was written lately, its intent must be in the ledger from `next_commit` on. Returns the commit
+    /// If `region` was written lately, its intent must be in the ledger from `next` on. Returns the commit
     /// that has it.
-    pub fn record(&mut self, region: u64, next_commit: u64) -> u64 {
+    pub fn record(&mut self, region: u64, next: Cut) -> Cut {
         let Some(intent) = self.set.get_mut(&region) else {
-            return 0;
+            return Cut::default();
         };
         if !intent.recorded {
             intent.recorded = true;
-            intent.commit = next_commit;
+            intent.commit = next;
             self.recorded += 1;
             self.touched.push(region);
         }
@@ -171,14 +179,18 @@ impl WriteIntents {
 mod tests {
     use super::*;
 
+    fn cut(number: u32) -> Cut {
+        (0..number).fold(Cut::default(), |cut, _| cut.next())
+    }
+
     #[test]
     fn a_region_is_marked_once_and_cleared_only_after_a_rest() {
         let mut intents = WriteIntents::default();
         let now = Instant(5);
-        assert_eq!(intents.begin(3, 8, now), 8);
+        assert_eq!(intents.begin(3, cut(8), now), cut(8));
         assert_eq!(
-            intents.begin(3, 9, now),
-            8,
+            intents.begin(3, cut(9), now),
+            cut(8),
             "the first commit carries the intent"
         );
         assert_eq!(intents.take_touched(), [(3, true)]);
@@ -190,7 +202,7 @@ mod tests {
         intents.end(3, now);
         let rested = intents.rested(now, Nanos(0), true);
         assert_eq!(rested, [(3, 2)]);
-        intents.begin(3, 9, now);
+        intents.begin(3, cut(9), now);
         assert!(!intents.clear(3, 2), "written since");
         intents.end(3, now);
         assert!(intents.clear(3, 3));
@@ -206,7 +218,7 @@ mod tests {
         intents.end(5, Instant(2));
         intents.end(6, Instant(2));
         assert!(!intents.any_touched() && !intents.has(5));
-        assert_eq!(intents.record(5, 9), 9);
+        assert_eq!(intents.record(5, cut(9)), cut(9));
         assert_eq!(
             (intents.take_touched(), intents.len()),
             (vec![(5, true)], 1)
@@ -216,8 +228,8 @@ mod tests {
         intents.forget_unrecorded(Instant(3));
         assert_eq!(intents.rested(Instant(9), Nanos(0), false), []);
         assert_eq!(
-            intents.record(6, 9),
-            0,
+            intents.record(6, cut(9)),
+            Cut::default(),
             "flushed: nothing depends on it any more"
         );
         assert!(intents.has(5));

@@ -3,3 +3,4 @@
 pub(crate) mod intent;
 pub(crate) mod record;
 pub(crate) mod samples;
+pub(crate) mod source;

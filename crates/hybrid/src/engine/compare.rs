@@ -14,7 +14,7 @@
 //! 1. Nothing is written, and a page that cannot be read is not held against the device, if half of them can.
 //! 2. A page is compared only where the slow device can hold but one contents.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use base::{Bytes, Map, Sector};
@@ -25,13 +25,11 @@ use crate::attach::error::{OpenError, right_pair};
 use crate::attach::label::{Label, PAGE, PAGES_MAX};
 use crate::cache::Cache;
 use crate::durable::samples::{sample_crc, sample_pages};
-use crate::engine::Inner;
 use crate::index::page_map::{FULL, PageMap, REGION_PAGES};
+use crate::volume::Volume;
 
 /// Fingerprints from this number on are those of a close: the rest of the number is the page.
 pub(crate) const CLOSING: u64 = 1 << 10;
-/// Pages read lately that are fingerprinted at a close.
-const RECENT: usize = 64;
 /// Clean pages of the cache that are compared after a close.
 const CLEAN: usize = 128;
 /// Reads under way at once.
@@ -41,22 +39,6 @@ const PARTITIONS: usize = 32;
 /// Where a file system's header lies from its start: ext, XFS, LVM and swap in its first page, btrfs at 64 KiB.
 const HEADERS: [u64; 2] = [0, 64 << 10];
 const SECTOR: u64 = 512;
-
-/// Pages that were read from the slow device lately.
-#[derive(Default)]
-pub(crate) struct Recent(VecDeque<u64>);
-
-impl Recent {
-    pub fn note(&mut self, page: u64) {
-        if self.0.back() == Some(&page) {
-            return;
-        }
-        if self.0.len() == RECENT {
-            self.0.pop_front();
-        }
-        self.0.push_back(page);
-    }
-}
 
 fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
     let field = bytes.get(at..at + len).unwrap_or_default();
@@ -175,126 +157,126 @@ pub(crate) struct KnownContents<'a> {
     pub of: Option<String>,
 }
 
-impl Inner {
-    /// Compares more than the sampled pages.
-    pub(crate) async fn compare_more(&self, known: &KnownContents<'_>, tally: &mut Tally) {
-        let mut expected: Vec<(u64, u32)> = Vec::new();
-        if known.closed {
-            let closing = known
-                .samples
-                .iter()
-                .filter(|(number, _)| **number >= CLOSING);
-            expected.extend(closing.filter_map(|(number, crc)| Some((number - CLOSING, (*crc)?))));
-        }
-        let most = match (known.all, known.closed) {
-            (true, _) => usize::MAX,
-            (false, true) => CLEAN,
-            (false, false) => 0,
+/// Compares more than the sampled pages.
+pub(crate) async fn compare_more(volume: &Volume, known: &KnownContents<'_>, tally: &mut Tally) {
+    let mut expected: Vec<(u64, u32)> = Vec::new();
+    if known.closed {
+        let closing = known
+            .samples
+            .iter()
+            .filter(|(number, _)| **number >= CLOSING);
+        expected.extend(closing.filter_map(|(number, crc)| Some((number - CLOSING, (*crc)?))));
+    }
+    let most = match (known.all, known.closed) {
+        (true, _) => usize::MAX,
+        (false, true) => CLEAN,
+        (false, false) => 0,
+    };
+    if most > 0 {
+        expected.extend(clean_pages(known.map, known.slots, known.intents, most));
+    }
+    expected.retain(|(page, _)| *page < volume.slow.whole_pages());
+    expected.sort_unstable();
+    expected.dedup();
+    compare(&volume.slow.device, &expected, tally).await;
+}
+
+/// Is this the slow device the cache knew? Compares fingerprints, but for pages that lie in marked regions or,
+/// unless it was closed, are dirty: there the slow device may hold either of two contents.
+async fn compare_samples(
+    volume: &Volume,
+    known: &KnownContents<'_>,
+    tally: &mut Tally,
+) -> Result<(), DeviceError> {
+    let pages = sample_pages(volume.slow.whole_pages());
+    for (number, page) in pages.iter().enumerate() {
+        let sample = known.samples.get(&(number as u64)).copied().flatten();
+        let dirty = known.map.is_dirty(*page) && !known.closed;
+        let unsettled = dirty || known.intents.contains_key(&(page / REGION_PAGES));
+        let Some(sample) = sample.filter(|_| !unsettled) else {
+            continue;
         };
-        if most > 0 {
-            expected.extend(clean_pages(known.map, known.slots, known.intents, most));
-        }
-        expected.retain(|(page, _)| *page < self.slow.whole_pages());
-        expected.sort_unstable();
-        expected.dedup();
-        compare(&self.slow.device, &expected, tally).await;
-    }
-
-    /// Is this the slow device the cache knew? Compares fingerprints, but for pages that lie in marked regions or,
-    /// unless it was closed, are dirty: there the slow device may hold either of two contents.
-    async fn compare_samples(
-        &self,
-        known: &KnownContents<'_>,
-        tally: &mut Tally,
-    ) -> Result<(), DeviceError> {
-        let pages = sample_pages(self.slow.whole_pages());
-        for (number, page) in pages.iter().enumerate() {
-            let sample = known.samples.get(&(number as u64)).copied().flatten();
-            let dirty = known.map.is_dirty(*page) && !known.closed;
-            let unsettled = dirty || known.intents.contains_key(&(page / REGION_PAGES));
-            let Some(sample) = sample.filter(|_| !unsettled) else {
-                continue;
-            };
-            match sample_crc(&*self.slow.device, *page).await {
-                Err(gone @ DeviceError::Gone { .. }) => return Err(gone),
-                found => tally.note(*page, sample, found),
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses a slow device that is not the one the cache knew, or of which too little can be read to recognize it.
-    pub(crate) async fn check_slow(
-        &self,
-        label: &Label,
-        fast: &str,
-        known: &KnownContents<'_>,
-    ) -> Result<(), OpenError> {
-        let mut tally = Tally::default();
-        self.compare_samples(known, &mut tally).await?;
-        if tally.differ.is_empty() {
-            self.compare_more(known, &mut tally).await;
-        }
-        if known.all {
-            let (pages, differ) = (tally.compared, tally.differ.len());
-            tracing::info!(volume = %self.name, pages, differ, "verified");
-        }
-        if let Some(page) = tally.differ.first() {
-            let slow = self.slow.info.name.clone();
-            let dirty = Bytes(u64::from(known.map.dirty()) * PAGE);
-            let of = known.of.as_deref();
-            return Err(OpenError::Stale {
-                cure: right_pair(&self.name, &slow, of, label.uuid, dirty),
-                fast: fast.to_owned(),
-                slow,
-                differ: tally.differ.len(),
-                compared: tally.compared,
-                at: page * PAGE,
-            });
-        }
-        if let Some(error) = tally.too_few() {
-            return Err(error.into());
-        }
-        match tally.error {
-            Some(error) if known.all => Err(OpenError::State {
-                what: "verify",
-                name: self.name.clone(),
-                why: format!(
-                    "{} of {} pages of {} that are to be compared cannot be read (the first: {error}); copy it to a \
-                     sound device, or start without verifying",
-                    tally.known - tally.compared,
-                    tally.known,
-                    self.slow.info.name
-                ),
-            }),
-            _ => Ok(()),
+        match sample_crc(&*volume.slow.device, *page).await {
+            Err(gone @ DeviceError::Gone { .. }) => return Err(gone),
+            found => tally.note(*page, sample, found),
         }
     }
+    Ok(())
+}
 
-    /// A page was read from the slow device.
-    pub(crate) fn note_slow_read(&self, page: u64) {
-        self.recent.borrow_mut().note(page);
+/// Refuses a slow device that is not the one the cache knew, or of which too little can be read to recognize it.
+pub(crate) async fn check_slow(
+    volume: &Volume,
+    label: &Label,
+    fast: &str,
+    known: &KnownContents<'_>,
+) -> Result<(), OpenError> {
+    let mut tally = Tally::default();
+    compare_samples(volume, known, &mut tally).await?;
+    if tally.differ.is_empty() {
+        compare_more(volume, known, &mut tally).await;
     }
+    if known.all {
+        let (pages, differ) = (tally.compared, tally.differ.len());
+        tracing::info!(volume = %volume.name, pages, differ, "verified");
+    }
+    if let Some(page) = tally.differ.first() {
+        let slow = volume.slow.info.name.clone();
+        let dirty = Bytes(u64::from(known.map.dirty()) * PAGE);
+        let of = known.of.as_deref();
+        return Err(OpenError::Stale {
+            cure: right_pair(&volume.name, &slow, of, label.uuid, dirty),
+            fast: fast.to_owned(),
+            slow,
+            differ: tally.differ.len(),
+            compared: tally.compared,
+            at: page * PAGE,
+        });
+    }
+    if let Some(error) = tally.too_few() {
+        return Err(error.into());
+    }
+    match tally.error {
+        Some(error) if known.all => Err(OpenError::State {
+            what: "verify",
+            name: volume.name.clone(),
+            why: format!(
+                "{} of {} pages of {} that are to be compared cannot be read (the first: {error}); copy it to a \
+                 sound device, or start without verifying",
+                tally.known - tally.compared,
+                tally.known,
+                volume.slow.info.name
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
 
-    /// Notes the fingerprints of a close: nothing is written to the slow device from here on, and it was flushed.
-    pub(crate) async fn note_closing(&self, cache: &Cache) {
-        let pages = self.slow.whole_pages();
-        let mut chosen: BTreeSet<u64> = self.recent.borrow().0.iter().copied().collect();
-        let start = Bytes((5 * PAGE).min(pages * PAGE));
-        if let Ok(start) = self.slow.device.read_at(Sector(0), start).await {
-            chosen.extend(header_pages(&start, pages));
+/// Notes the fingerprints of a close: nothing is written to the slow device from here on, and it was flushed.
+pub(crate) async fn note_closing(cache: &Cache) {
+    let pages = cache.volume.slow.whole_pages();
+    let mut chosen: BTreeSet<u64> = cache.volume.recent.borrow().pages().collect();
+    let start = Bytes((5 * PAGE).min(pages * PAGE));
+    if let Ok(start) = cache.volume.slow.device.read_at(Sector(0), start).await {
+        chosen.extend(header_pages(&start, pages));
+    }
+    chosen.retain(|page| *page < pages.min(PAGES_MAX - CLOSING));
+    let old: Vec<u64> = cache
+        .state
+        .samples
+        .borrow()
+        .known()
+        .keys()
+        .copied()
+        .collect();
+    for number in old.into_iter().filter(|number| *number >= CLOSING) {
+        if !chosen.contains(&(number - CLOSING)) {
+            cache.state.samples.borrow_mut().set(number, None);
+            cache.commit.note();
         }
-        chosen.retain(|page| *page < pages.min(PAGES_MAX - CLOSING));
-        let old: Vec<u64> = cache.samples.borrow().keys().copied().collect();
-        for number in old.into_iter().filter(|number| *number >= CLOSING) {
-            if !chosen.contains(&(number - CLOSING)) {
-                cache.samples.borrow_mut().insert(number, None);
-                cache.touch_sample(number);
-            }
-        }
-        for page in chosen {
-            cache.refresh_sample(CLOSING + page, page).await;
-        }
+    }
+    for page in chosen {
+        cache.refresh_sample(CLOSING + page, page).await;
     }
 }
 
@@ -340,13 +322,5 @@ mod tests {
             }
             assert!(header_pages(&start, 1000).iter().all(|page| *page < 1000));
         }
-    }
-
-    #[test]
-    fn the_pages_read_last_are_remembered() {
-        let mut recent = Recent::default();
-        (0..100).for_each(|page| recent.note(page));
-        recent.note(99);
-        assert_eq!((recent.0.len(), recent.0.front()), (RECENT, Some(&36)));
     }
 }

@@ -4,118 +4,55 @@
 //! request -> gate -> read: parts from fast and slow     write: cached or past     flush: commit + slow flush
 //!                     |                                   |
 //!                   cache (slots, map, ledger)          slow
-//! beside it, as tasks: committer, cleaner, clearing of intents, fills
+//! beside it, as tasks: committer, cleaner, clearing of intents, fills, the tier's
 //! ```
+//!
+//! An operation on an open disk runs as a task of its own: a caller that goes away leaves no closed gate, and no
+//! slow write under way whose pages are not locked.
 
+mod allocation;
 pub(crate) mod compare;
-pub(crate) mod open;
-pub(crate) mod read;
+mod discard;
+pub(crate) mod disk;
+mod flush;
+mod format;
+mod gate;
+pub(crate) mod manage;
+mod misses;
+mod open;
+mod parts;
+mod read;
+mod recover;
 pub mod rescue;
-pub(crate) mod write;
+mod setup;
+mod status;
+mod write;
 
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use base::{Buf, Bytes, Nanos, Sector, Span, View};
-use device::{Class, Device, DeviceError, Info, Op, Pending, Power, WriteFlags, ready};
-use env::sync::Event;
-use policy::cache::admission::{
-    Admission as Reads, FlashBudget, Reads as Rule, StreamPosition, Streams,
-};
+use base::{Buf, Bytes, Sector, Span, View};
+use device::{Class, Device, Info, Op, Pending, Power, WriteFlags, ready};
 
 use crate::attach::error::OpenError;
 use crate::attach::label::PAGE;
-use crate::attach::pair::Pair;
-use crate::cache::{Cache, Condition};
-use crate::engine::compare::Recent;
-use crate::index::locks::PageLocks;
+use crate::attach::made::AttachmentId;
 use crate::index::page_map::{REGION_PAGES, UNIT_PAGES};
-use crate::settings::{Admission, Settings, SettingsError, WriteMode};
-use crate::slow::Slow;
-use crate::stats::{Counters, Health, NanosOf, Status};
-use crate::tier::{Heat, MoveRecord, TierStatus};
-
-/// Sequential streams followed at once.
-const STREAMS: u32 = 128;
-/// Missed reads remembered: one for so many blocks of the cache, and at least so many.
-const SEEN_PART: u64 = 8;
-const SEEN_LEAST: u64 = 1024;
-
-/// Lets management operations wait until no request is under way.
-#[derive(Default)]
-struct Gate {
-    closed: Cell<bool>,
-    inside: Cell<u64>,
-    changed: Event,
-}
-
-struct Inside<'a>(&'a Gate);
-
-impl Gate {
-    async fn enter(&self) -> Inside<'_> {
-        while self.closed.get() {
-            self.changed.wait().await;
-        }
-        self.inside.set(self.inside.get() + 1);
-        Inside(self)
-    }
-
-    /// Keeps new requests waiting and waits for those under way.
-    async fn close(&self) {
-        while self.closed.replace(true) {
-            self.changed.wait().await;
-        }
-        while self.inside.get() > 0 {
-            self.changed.wait().await;
-        }
-    }
-
-    fn open(&self) {
-        self.closed.set(false);
-        self.changed.notify_all();
-    }
-}
-
-impl Drop for Inside<'_> {
-    fn drop(&mut self) {
-        self.0.inside.set(self.0.inside.get() - 1);
-        if self.0.closed.get() && self.0.inside.get() == 0 {
-            self.0.changed.notify_all();
-        }
-    }
-}
-
-/// What the last start found.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Recovered {
-    pub pages: u64,
-    pub dropped: u64,
-    pub took: Nanos,
-}
-
-pub(crate) struct Inner {
-    // Fixed.
-    pub name: String,
-    pub slow: Rc<Slow>,
-    pub locks: Rc<PageLocks>,
-    // What an administrator may change.
-    pub settings: RefCell<Settings>,
-    pub cache: RefCell<Option<Rc<Cache>>>,
-    pub why_alone: RefCell<String>,
-    pub closed: Cell<bool>,
-    gate: Gate,
-    /// Management operations go one at a time.
-    pub managing: Cell<bool>,
-    /// What a close fingerprints beside the sampled pages.
-    pub recent: RefCell<Recent>,
-    // Decisions beside the policy.
-    streams: RefCell<Streams>,
-    budget: RefCell<FlashBudget>,
-    reads: RefCell<Reads>,
-    // Counters.
-    pub counters: Counters,
-    pub recovered: Cell<Recovered>,
-}
+use crate::payload::Payload;
+use crate::settings::{Settings, WriteMode};
+use crate::slow::SlowDevice;
+use crate::stats::Status;
+use crate::tier::status::{heat, tier_status};
+use crate::tier::{Heat, MoveRecord, Tier, TierStatus};
+use allocation::allocation;
+use discard::discard;
+use disk::Engine;
+use flush::flush;
+use format::format;
+pub use manage::SetError;
+use read::read;
+pub use setup::Ties;
+use status::status;
+use write::put;
 
 /// One disk of the slow device's size and contents, with a fast device in front. Clone it freely: clones
 /// are the same disk.
@@ -124,244 +61,136 @@ pub(crate) struct Inner {
 /// See [`Hybrid::create`].
 #[derive(Clone)]
 pub struct Hybrid {
-    pub(crate) inner: Rc<Inner>,
-}
-
-impl Inner {
-    pub fn new(settings: Settings, slow: Rc<Slow>) -> Rc<Inner> {
-        let inner = Inner {
-            name: settings.name.clone(),
-            slow,
-            locks: Rc::default(),
-            streams: RefCell::new(Streams::new(STREAMS, settings.sequential_bypass)),
-            budget: RefCell::new(FlashBudget::new(settings.flash_writes_per_day, env::now())),
-            reads: RefCell::new(Reads::new(Rule::Always, 0)),
-            settings: RefCell::new(settings),
-            cache: RefCell::new(None),
-            why_alone: RefCell::new("no fast device is attached".to_owned()),
-            closed: Cell::new(false),
-            gate: Gate::default(),
-            managing: Cell::new(false),
-            recent: RefCell::default(),
-            counters: Counters::default(),
-            recovered: Cell::default(),
-        };
-        Rc::new(inner)
-    }
-
-    /// The cache as a reader or a flush sees it: none once the slow device stands alone.
-    pub fn live_cache(&self) -> Option<Rc<Cache>> {
-        let cache = self.cache.borrow();
-        let cache = cache.as_ref()?;
-        let passing = matches!(*cache.condition.borrow(), Condition::PassThrough(_));
-        (!passing).then(|| Rc::clone(cache))
-    }
-
-    /// The cache as a writer sees it: a failing one is waited for until it is something definite.
-    pub async fn write_cache(&self) -> Result<Option<Rc<Cache>>, DeviceError> {
-        let Some(cache) = self.live_cache() else {
-            return Ok(None);
-        };
-        cache.settled().await?;
-        Ok(cache.is_running().then_some(cache))
-    }
-
-    pub fn observe_stream(&self, at: u64, len: u64) -> StreamPosition {
-        self.streams.borrow_mut().see(Span::bytes(at, len))
-    }
-
-    /// May `bytes` be written to the fast device today? Takes them off the budget if so.
-    pub fn flash_budget_allows(&self, bytes: Bytes) -> bool {
-        self.budget.borrow_mut().admit(env::now(), bytes)
-    }
-
-    /// Is a read miss of block `key` worth a copy? `remembered`: the policy has seen it lately.
-    pub fn admits_read(&self, key: u64, remembered: bool) -> bool {
-        self.reads.borrow_mut().read(key, remembered)
-    }
-
-    /// Memory of missed reads, for a cache of `slots` slots.
-    pub fn remember_reads(&self, slots: u32) {
-        let settings = self.settings.borrow();
-        let rule = match settings.admission {
-            Admission::Always => Rule::Always,
-            Admission::SecondAccess => Rule::OnSecondAccess,
-        };
-        let blocks = u64::from(slots) / (settings.block.0 / PAGE);
-        let keys = (blocks / SEEN_PART).max(SEEN_LEAST) as u32;
-        *self.reads.borrow_mut() = Reads::new(rule, keys);
-    }
-
-    /// Keeps new requests waiting and waits for those under way; open with [`Inner::open_gate`].
-    pub async fn close_gate(&self) {
-        self.gate.close().await;
-    }
-
-    /// Waits until requests may go in; those that waited while the disk was shut down are refused.
-    async fn enter(&self, op: Op) -> Result<Inside<'_>, DeviceError> {
-        let inside = self.gate.enter().await;
-        if self.closed.get() {
-            return Err(self.gone(op));
-        }
-        Ok(inside)
-    }
-
-    pub fn open_gate(&self) {
-        if let Some(cache) = &*self.cache.borrow() {
-            cache.no_fills.set(false);
-        }
-        self.gate.open();
-    }
-
-    /// Takes over changed settings.
-    pub fn apply(self: &Rc<Self>, settings: Settings) {
-        let old = self.settings.replace(settings.clone());
-        if old.sequential_bypass != settings.sequential_bypass {
-            *self.streams.borrow_mut() = Streams::new(STREAMS, settings.sequential_bypass);
-        }
-        if old.flash_writes_per_day != settings.flash_writes_per_day {
-            *self.budget.borrow_mut() = FlashBudget::new(settings.flash_writes_per_day, env::now());
-        }
-        if let Some(cache) = &*self.cache.borrow() {
-            if (old.admission, old.block) != (settings.admission, settings.block) {
-                self.remember_reads(cache.slots.borrow().total());
-            }
-            if (old.policy, old.block) != (settings.policy, settings.block) {
-                let grain = settings.block.0 / PAGE;
-                cache.map.borrow_mut().set_grain(settings.policy, grain);
-                cache.set_room(cache.slots.borrow().total(), grain);
-            }
-            self.apply_tier(cache, &old);
-            cache.clean_work.notify_all();
-        }
-    }
-
-    fn gone(&self, op: Op) -> DeviceError {
-        DeviceError::Gone {
-            device: self.name.clone(),
-            op,
-            why: "it was shut down".to_owned(),
-        }
-    }
-
-    fn check(&self, op: Op, at: Sector, len: u64) -> Result<(), DeviceError> {
-        if self.closed.get() {
-            return Err(self.gone(op));
-        }
-        // The slow device has our size. Its error would name it instead of us: only then is ours made.
-        match self.slow.info.check(op, at, len) {
-            Ok(()) => Ok(()),
-            Err(_) => self.info().check(op, at, len),
-        }
-    }
-
-    fn info(&self) -> Info {
-        let slow = &self.slow.info;
-        Info {
-            name: self.name.clone(),
-            size: slow.size,
-            physical_block: Bytes(PAGE),
-            max_io: Bytes::mib(32),
-            volatile_cache: true,
-            discards: slow.discards,
-            rotational: false,
-            read_only: slow.read_only,
-        }
-    }
-
-    pub fn status(&self) -> Status {
-        let settings = self.settings.borrow();
-        let mut status = Status {
-            name: self.name.clone(),
-            write_mode: settings.write.to_string(),
-            policy: settings.policy.to_string(),
-            block_bytes: settings.block.0,
-            size_bytes: self.slow.info.size.0,
-            slow_bytes_read: self.slow.bytes_read.get(),
-            slow_bytes_written: self.slow.bytes_written.get(),
-            slow_asleep: self.slow.asleep(),
-            recovered_pages: self.recovered.get().pages,
-            recovered_dropped: self.recovered.get().dropped,
-            recovery: NanosOf(self.recovered.get().took),
-            ..Status::default()
-        };
-        self.counters.fill_in(&mut status);
-        match &*self.cache.borrow() {
-            None => {
-                status.health = Health::PassThrough;
-                status.why = self.why_alone.borrow().clone();
-            }
-            Some(cache) => cache_status(cache, &mut status),
-        }
-        if let Some(why) = self.slow.failure() {
-            status.health = Health::Failed;
-            status.why = format!("a flush of the slow device failed: {why}");
-        }
-        if self.closed.get() {
-            status.health = Health::Closed;
-        }
-        status
-    }
-}
-
-fn cache_status(cache: &Cache, status: &mut Status) {
-    (status.health, status.why) = match &*cache.condition.borrow() {
-        Condition::Running => running_health(cache),
-        Condition::Evacuating(error) => (Health::Evacuating, error.to_string()),
-        Condition::PassThrough(why) => (Health::PassThrough, why.clone()),
-        Condition::Failed(error) => (Health::Failed, error.to_string()),
-    };
-    let map = cache.map.borrow();
-    let counts = &cache.counts;
-    let ledger = cache.ledger.figures();
-    status.cache_bytes = u64::from(cache.slots.borrow().total()) * PAGE;
-    status.cached_bytes = u64::from(map.resident()) * PAGE;
-    status.dirty_bytes = u64::from(map.dirty()) * PAGE;
-    status.unreadable_dirty_bytes = cache.trouble.unreadable_dirty(&map).len() as u64 * PAGE;
-    status.clean_failures = cache.trouble.failed_rounds();
-    status.dirty_age_ns = map
-        .oldest_dirty()
-        .map_or(0, |oldest| env::now().since(oldest).0);
-    status.marked_regions = cache.intents.borrow().len() as u64;
-    let requests = &cache.tier.counts;
-    status.user_requests = requests.requests.get();
-    status.home_requests = requests.hit_requests.get();
-    status.buffer_requests = requests.buffer_requests.get();
-    status.dirty_write_requests = requests.dirty_write_requests.get();
-    status.fast_bytes_read = counts.fast_bytes_read.get();
-    status.fast_bytes_written = counts.fast_bytes_written.get();
-    status.fast_data_writes = counts.data_writes.get();
-    status.fills = counts.fills.get();
-    status.fills_dropped = counts.fills_dropped.get();
-    status.evicted = counts.evicted.get();
-    status.bytes_cleaned = counts.bytes_cleaned.get();
-    status.clean_rounds = counts.clean_batches.get();
-    status.waits_for_room = counts.waits_for_room.get();
-    status.bad_checksums = counts.bad_checksums.get();
-    status.commits = counts.commits.get();
-    status.ledger_bytes_written = ledger.bytes_written;
-    status.ledger_writes = ledger.device_writes;
-    status.ledger_used_bytes = ledger.log_used;
-    status.ledger_size_bytes = ledger.log_size;
-    status.memory_bytes = (map.memory() + cache.tier.published.memory()) as u64;
-}
-
-/// A cache that works is healthy unless something wants attention.
-fn running_health(cache: &Cache) -> (Health, String) {
-    let clean_error = cache.clean_error.borrow();
-    let words = cache
-        .trouble
-        .words(&cache.map.borrow(), clean_error.as_ref());
-    match words {
-        None => (Health::Healthy, String::new()),
-        Some(why) => (Health::Degraded, why),
-    }
+    pub(crate) engine: Rc<Engine>,
 }
 
 impl Hybrid {
+    /// Makes a hybrid disk of `slow`, whose contents stay, and `fast`, which becomes an empty cache.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing was written then, unless a device failed half-way.
+    ///
+    /// # Example
+    /// ```
+    /// use base::{Bytes, Sector, View};
+    /// use device::{Device, DeviceExt, Memory};
+    /// use hybrid::{Hybrid, Settings, Ties};
+    ///
+    /// env::Runtime::simulated(1).block_on(async {
+    ///     let slow = Memory::new("hdd0", Bytes::mib(64));
+    ///     let fast = Memory::new("ssd0", Bytes::mib(8));
+    ///     let disk = Hybrid::create(Settings::default(), slow, fast, Ties::default()).await?;
+    ///     disk.write_at(Sector(8), View::copy_of(&[7; 4096])).await?;
+    ///     disk.flush().await?;
+    ///     assert_eq!(disk.read_at(Sector(8), Bytes(4096)).await?[0], 7);
+    ///     assert_eq!(disk.status().dirty_bytes, 4096); // on the fast device only, so far
+    ///     disk.detach().await?;
+    ///     assert_eq!(disk.status().dirty_bytes, 0); // the slow device has it all
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// }).unwrap();
+    /// ```
+    pub async fn create(
+        mut settings: Settings,
+        slow: Rc<dyn Device>,
+        fast: Rc<dyn Device>,
+        ties: Ties,
+    ) -> Result<Hybrid, OpenError> {
+        settings.fit(&*fast);
+        settings.check()?;
+        let engine = Engine::new(settings, SlowDevice::new(slow));
+        format(&engine, fast, &ties).await?;
+        Ok(Hybrid { engine })
+    }
+
+    /// Opens a hybrid disk made before, warm, after a clean stop or a crash.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing was written then.
+    pub async fn open(
+        mut settings: Settings,
+        slow: Rc<dyn Device>,
+        fast: Rc<dyn Device>,
+        ties: Ties,
+    ) -> Result<Hybrid, OpenError> {
+        settings.fit(&*fast);
+        settings.check()?;
+        let engine = Engine::new(settings, SlowDevice::new(slow));
+        open::open(&engine, fast, &ties).await?;
+        Ok(Hybrid { engine })
+    }
+
+    /// Opens the pair if `fast` is its cache, and makes a cache on `fast` if it is blank or was detached.
+    ///
+    /// # Errors
+    /// [`OpenError`]; with `ties.force`, what stands in the way on `fast` is destroyed instead, unless the record
+    /// of pairs says that it may be the only copy.
+    pub async fn open_or_create(
+        mut settings: Settings,
+        slow: Rc<dyn Device>,
+        fast: Rc<dyn Device>,
+        ties: Ties,
+    ) -> Result<Hybrid, OpenError> {
+        settings.fit(&*fast);
+        settings.check()?;
+        let engine = Engine::new(settings, SlowDevice::new(slow));
+        open::open_or_create(&engine, fast, &ties).await?;
+        Ok(Hybrid { engine })
+    }
+
+    /// The slow device alone, with no cache yet; see [`Hybrid::attach`].
+    ///
+    /// # Errors
+    /// [`OpenError::Settings`].
+    pub fn alone(settings: Settings, slow: Rc<dyn Device>) -> Result<Hybrid, OpenError> {
+        settings.check()?;
+        Ok(Hybrid {
+            engine: Engine::new(settings, SlowDevice::new(slow)),
+        })
+    }
+
+    /// Puts `fast` in front of a disk that stands alone, while it is in use. An empty cache is made on it.
+    ///
+    /// # Errors
+    /// [`OpenError`]; the disk goes on alone then.
+    pub async fn attach(&self, fast: Rc<dyn Device>, ties: Ties) -> Result<(), OpenError> {
+        let engine = Rc::clone(&self.engine);
+        env::spawn(async move { manage::attach(&engine, fast, ties).await }).await
+    }
+
+    /// Destages all dirty data and lets the slow device stand alone, while the disk is in use.
+    /// Afterwards the slow device is a plain disk again.
+    ///
+    /// # Errors
+    /// [`OpenError::Device`] if data could not be destaged: the pair stays together then; or if the fast
+    /// device's label could not be written: nothing is dirty then, and the fast device is given up.
+    pub async fn detach(&self) -> Result<(), OpenError> {
+        let engine = Rc::clone(&self.engine);
+        env::spawn(async move { manage::detach(&engine).await }).await
+    }
+
+    /// Stops cleanly: everything is committed, dirty data stay on the fast device, and the next start is
+    /// warm. Requests that come later are refused.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the last commit failed; the disk is closed all the same.
+    pub async fn close(&self) -> Result<(), OpenError> {
+        let engine = Rc::clone(&self.engine);
+        env::spawn(async move { manage::close(&engine).await }).await
+    }
+
+    /// Lets the cache use `fast_bytes` of the fast device (`None`: all of it), while the disk is in use.
+    /// A smaller cache evicts what lies behind its new end; dirty data are destaged first.
+    ///
+    /// # Errors
+    /// [`OpenError::TooSmall`], or a device's error; the size stays as it was then.
+    pub async fn resize(&self, fast_bytes: Option<Bytes>) -> Result<(), OpenError> {
+        let engine = Rc::clone(&self.engine);
+        env::spawn(async move { manage::resize(&engine, fast_bytes).await }).await
+    }
+
     /// What the disk did since it was opened and where it stands.
     pub fn status(&self) -> Status {
-        self.inner.status()
+        status(&self.engine)
     }
 
     /// Where in the volume the cached data lie: it is cut in `parts` of one length, and for each the answer
@@ -385,9 +214,9 @@ impl Hybrid {
     pub fn residency(&self, parts: usize) -> Vec<Bytes> {
         const REGION: u64 = REGION_PAGES * PAGE;
         let mut residency = vec![Bytes(0); parts];
-        let regions = self.inner.slow.info.size.0.div_ceil(REGION).max(1);
-        if let Some(cache) = self.inner.live_cache() {
-            for (unit, pages) in (0u64..).zip(cache.map.borrow().residents()) {
+        let regions = self.engine.volume.slow.info.size.0.div_ceil(REGION).max(1);
+        if let Some(cache) = self.engine.live_cache() {
+            for (unit, pages) in (0u64..).zip(cache.state.map().residents()) {
                 let part = unit * UNIT_PAGES / REGION_PAGES * parts as u64 / regions;
                 residency[part as usize] += Bytes(u64::from(*pages) * PAGE);
             }
@@ -397,27 +226,28 @@ impl Hybrid {
 
     /// The last intervals of the tier's statistics; `None` without a tier.
     pub fn heat(&self) -> Option<Heat> {
-        self.inner.heat(0)
+        self.heat_from(0)
     }
 
     /// As [`Hybrid::heat`], the intervals from number `first` on.
     pub fn heat_from(&self, first: u64) -> Option<Heat> {
-        self.inner.heat(first)
+        self.tiered().map(|tier| heat(&tier, first))
     }
 
     /// The log of moves from number `after` + 1 on, oldest first, as far as it is kept.
     pub fn moves(&self, after: u64) -> Vec<MoveRecord> {
-        self.inner.moves(after)
+        let tier = self.tiered();
+        tier.map_or_else(Vec::new, |tier| tier.stats.borrow().moves(after))
     }
 
     /// Where the tier stands; `None` without a tier.
     pub fn tier(&self) -> Option<TierStatus> {
-        self.inner.tier_status()
+        self.tiered().map(|tier| tier_status(&tier))
     }
 
     /// The choices in force.
     pub fn settings(&self) -> Settings {
-        self.inner.settings.borrow().clone()
+        self.engine.volume.settings.borrow().clone()
     }
 
     /// Changes the choices: the write mode, the policy, the block size, marks, bypass, budget, energy. A
@@ -427,69 +257,8 @@ impl Hybrid {
     /// # Errors
     /// [`SetError`]; nothing changed then, but for a mode change whose cleaning failed.
     pub async fn set(&self, settings: Settings) -> Result<(), SetError> {
-        let disk = self.clone();
-        env::spawn(async move { disk.set_whole(settings).await }).await
-    }
-
-    async fn set_whole(&self, settings: Settings) -> Result<(), SetError> {
-        settings.check()?;
-        let _managing = self.manage("change the settings of")?;
-        let inner = &self.inner;
-        let old = self.settings();
-        let mut settings = Settings {
-            name: old.name.clone(),
-            fast_bytes: old.fast_bytes,
-            ..settings
-        };
-        // What was not asked for stays as it is.
-        settings.tier.extent = settings.tier.extent.or_else(|| {
-            let extent = old.tier.extent?;
-            Some(extent.min(settings.tier.region))
-        });
-        let cache = inner.live_cache();
-        if let Some(cache) = &cache {
-            inner.check_block_for(cache, settings.block)?;
-        }
-        let clean_first = old.write.keeps_dirty() && !settings.write.keeps_dirty();
-        // No move goes on under other choices than those it began with.
-        let other_moves = (settings.mode, &settings.tier) != (old.mode, &old.tier);
-        let _halt = match &cache {
-            Some(cache) if clean_first || other_moves => Some(inner.halt_moves(cache).await),
-            _ => None,
-        };
-        if let Some(cache) = cache.as_ref().filter(|_| settings.write.keeps_dirty()) {
-            let pair = cache.pair.now();
-            inner.note_pair(
-                cache,
-                Pair {
-                    dirty: true,
-                    ..pair
-                },
-            )?;
-        }
-        inner.apply(settings);
-        let Some(cache) = cache.filter(|_| clean_first) else {
-            return Ok(());
-        };
-        // Most of it while users go on; then hold them up for the rest, or it might never end.
-        inner.destage_most(&cache).await?;
-        inner.close_gate().await;
-        let answer = inner.destage_all(&cache).await;
-        if answer.is_ok() && cache.is_running() {
-            let pair = cache.pair.now();
-            // Said too much, at worst.
-            if let Err(error) = inner.note_pair(
-                &cache,
-                Pair {
-                    dirty: false,
-                    ..pair
-                },
-            ) {
-                tracing::warn!(volume = %inner.name, %error, "the record still says dirty");
-            }
-        }
-        inner.open_gate();
-        Ok(answer?)
+        let engine = Rc::clone(&self.engine);
+        env::spawn(async move { manage::set(&engine, settings).await }).await
     }
 
     /// Changes the write mode alone; see [`Hybrid::set`].
@@ -503,115 +272,105 @@ impl Hybrid {
         };
         self.set(settings).await
     }
-}
 
-/// Why a change of settings was refused or not carried through.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SetError {
-    /// The choice makes no sense.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    /// Another management operation is under way, or the choice does not fit the cache.
-    #[error(transparent)]
-    Refused(#[from] OpenError),
-    /// A device failed while dirty data were being destaged.
-    #[error("the new settings are in force, but dirty data could not all be destaged: {0}")]
-    Cleaning(#[from] DeviceError),
+    /// The tier, where there is one.
+    fn tiered(&self) -> Option<Rc<Tier>> {
+        let tier = self.engine.live_tier();
+        tier.filter(|_| self.engine.volume.has_tier())
+    }
+
+    /// The cache that the disk has now; `None` while the slow device stands alone.
+    pub fn attachment(&self) -> Option<AttachmentId> {
+        let cache = self.engine.live_cache()?;
+        let label = cache.health.label.borrow();
+        Some(AttachmentId {
+            cache: label.uuid,
+            generation: label.generation,
+        })
+    }
 }
 
 impl Device for Hybrid {
     fn info(&self) -> Info {
-        self.inner.info()
+        self.engine.info()
     }
 
     fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf> {
-        if let Err(error) = self.inner.check(Op::Read, at, buf.len() as u64) {
+        if let Err(error) = self.engine.check(Op::Read, at, buf.len() as u64) {
             return ready(Err(error));
         }
         Box::pin(async move {
-            let _inside = self.inner.enter(Op::Read).await?;
+            let _inside = self.engine.enter(Op::Read).await?;
             if buf.is_empty() {
                 return Ok(buf);
             }
-            self.inner.read(at, buf, class).await
+            read(&self.engine, at, buf, class).await
         })
     }
 
     fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
-        if let Err(error) = self.inner.check(Op::Write, at, data.len() as u64) {
+        if let Err(error) = self.engine.check(Op::Write, at, data.len() as u64) {
             return ready(Err(error));
         }
-        let inner = Rc::clone(&self.inner);
+        let engine = Rc::clone(&self.engine);
         let task = env::spawn(async move {
-            let _inside = inner.enter(Op::Write).await?;
-            Rc::clone(&inner).write(at, data, flags).await
+            let _inside = engine.enter(Op::Write).await?;
+            let range = at.byte()..at.byte() + data.len() as u64;
+            put(&engine, range, Payload::Data(data), flags).await
         });
         Box::pin(task)
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        if self.inner.closed.get() {
-            return ready(Err(self.inner.gone(Op::Flush)));
+        if self.engine.closed.get() {
+            return ready(Err(self.engine.gone(Op::Flush)));
         }
         Box::pin(async move {
-            let _inside = self.inner.enter(Op::Flush).await?;
-            self.inner.flush().await
+            let _inside = self.engine.enter(Op::Flush).await?;
+            flush(&self.engine).await
         })
     }
 
     fn discard(&self, span: Span) -> Pending<'_, ()> {
-        if let Err(error) = self.inner.check(Op::Discard, span.start, span.len.0) {
+        if let Err(error) = self.engine.check(Op::Discard, span.start, span.len.0) {
             return ready(Err(error));
         }
-        let inner = Rc::clone(&self.inner);
+        let engine = Rc::clone(&self.engine);
         let task = env::spawn(async move {
-            let _inside = inner.enter(Op::Discard).await?;
-            Rc::clone(&inner).discard(span).await
+            let _inside = engine.enter(Op::Discard).await?;
+            discard(&engine, span).await
         });
         Box::pin(task)
     }
 
     fn write_zeroes(&self, span: Span, flags: WriteFlags) -> Pending<'_, ()> {
-        if let Err(error) = self.inner.check(Op::WriteZeroes, span.start, span.len.0) {
+        if let Err(error) = self.engine.check(Op::WriteZeroes, span.start, span.len.0) {
             return ready(Err(error));
         }
-        let inner = Rc::clone(&self.inner);
+        let engine = Rc::clone(&self.engine);
         let task = env::spawn(async move {
-            let _inside = inner.enter(Op::WriteZeroes).await?;
-            Rc::clone(&inner).write_zeroes(span, flags).await
+            let _inside = engine.enter(Op::WriteZeroes).await?;
+            let range = span.start.byte()..span.end().byte();
+            put(&engine, range, Payload::Zeroes, flags).await
         });
         Box::pin(task)
     }
 
     /// As the slow device says, but a region with dirty pages holds data.
     fn allocation(&self, span: Span) -> Pending<'_, Vec<(u64, bool)>> {
-        if let Err(error) = self.inner.check(Op::Read, span.start, span.len.0) {
+        if let Err(error) = self.engine.check(Op::Read, span.start, span.len.0) {
             return ready(Err(error));
         }
         Box::pin(async move {
-            let _inside = self.inner.enter(Op::Read).await?;
-            // What is in a temporary buffer is on neither device.
-            self.inner.drain_buffer().await?;
-            let below = self.inner.slow.device.allocation(span).await?;
-            let Some(cache) = self.inner.live_cache() else {
-                return Ok(below);
-            };
-            let map = cache.map.borrow();
-            Ok(with_dirty(span.start.byte(), below, |region| {
-                map.dirty_regions(region).next().map(|(region, _)| region)
-            }))
+            let _inside = self.engine.enter(Op::Read).await?;
+            allocation(&self.engine, span).await
         })
     }
 
     fn power(&self) -> Option<Power> {
-        let slow = self.inner.slow.device.power();
-        let fast = self
-            .inner
-            .cache
-            .borrow()
-            .as_ref()
-            .and_then(|cache| cache.fast.power());
+        let slow = self.engine.volume.slow.device.power();
+        let tier = self.engine.tier();
+        let fast = tier.and_then(|tier| tier.cache.fast.device.power());
         match (slow, fast) {
             (Some(slow), Some(fast)) => Some(Power {
                 joules: slow.joules + fast.joules,
@@ -622,72 +381,10 @@ impl Device for Hybrid {
     }
 
     fn standby(&self) -> bool {
-        self.inner.slow.device.standby()
+        self.engine.volume.slow.device.standby()
     }
 
     fn in_flight(&self) -> usize {
-        self.inner.gate.inside.get() as usize
-    }
-}
-
-/// Turns holes that touch a dirty region into data there. `next_dirty(region)` returns the first dirty
-/// region from `region` on.
-fn with_dirty(
-    start: u64,
-    below: Vec<(u64, bool)>,
-    next_dirty: impl Fn(u64) -> Option<u64>,
-) -> Vec<(u64, bool)> {
-    const REGION: u64 = REGION_PAGES * PAGE;
-    let mut pieces: Vec<(u64, bool)> = Vec::new();
-    let mut push = |len: u64, data: bool| match pieces.last_mut() {
-        Some((so_far, same)) if *same == data => *so_far += len,
-        _ if len == 0 => {}
-        _ => pieces.push((len, data)),
-    };
-    let mut at = start;
-    for (len, data) in below {
-        let end = at + len;
-        if data {
-            push(len, true);
-            at = end;
-        }
-        while at < end {
-            let dirty_at = next_dirty(at / REGION).map_or(u64::MAX, |region| region * REGION);
-            let hole_end = dirty_at.clamp(at, end);
-            push(hole_end - at, false);
-            let data_end = dirty_at.saturating_add(REGION).clamp(hole_end, end);
-            push(data_end - hole_end, true);
-            at = data_end;
-        }
-    }
-    pieces
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_hole_with_dirty_data_is_data_there() {
-        const M: u64 = 1 << 20;
-        let dirty = |region: u64| [2, 3, 9].into_iter().find(|dirty| *dirty >= region);
-        // A hole of 40 MiB; regions 2, 3 (8..16 MiB) and 9 (36..40 MiB) are dirty.
-        assert_eq!(
-            with_dirty(0, vec![(40 * M, false)], dirty),
-            [
-                (8 * M, false),
-                (8 * M, true),
-                (20 * M, false),
-                (4 * M, true)
-            ]
-        );
-        assert_eq!(
-            with_dirty(10 * M, vec![(2 * M, false)], dirty),
-            [(2 * M, true)]
-        );
-        assert_eq!(
-            with_dirty(0, vec![(4 * M, true), (4 * M, false)], dirty),
-            [(4 * M, true), (4 * M, false)]
-        );
+        self.engine.inside() as usize
     }
 }

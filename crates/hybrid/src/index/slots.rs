@@ -12,7 +12,7 @@
 //!
 //! Source: DMSSD 4.2 ("lowest number first"); the commit rule is ours.
 
-use std::collections::VecDeque;
+use ledger::{Epoch, Reclaim};
 
 /// A run of neighbouring slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,14 +27,8 @@ pub(crate) struct SlotAllocator {
     free_count: u32,
     total: u32,
     cursor: u32,
-    // Freed since the last cut; freed before it, waiting for that commit.
-    released: Vec<u32>,
-    committing: Vec<u32>,
-    // Committed, waiting for readers: (epoch at which they were released, slots).
-    reclaimable: VecDeque<(u64, Vec<u32>)>,
-    epoch: u64,
-    /// Readers by epoch: (epoch, how many still read).
-    readers: VecDeque<(u64, u32)>,
+    /// Freed, and waiting for a commit or for readers.
+    reclaim: Reclaim<u32>,
 }
 
 impl SlotAllocator {
@@ -45,11 +39,7 @@ impl SlotAllocator {
             free_count: 0,
             total: 0,
             cursor: 0,
-            released: Vec::new(),
-            committing: Vec::new(),
-            reclaimable: VecDeque::new(),
-            epoch: 0,
-            readers: VecDeque::new(),
+            reclaim: Reclaim::default(),
         };
         slots.grow(total);
         slots
@@ -65,7 +55,7 @@ impl SlotAllocator {
 
     /// Freed slots that only a commit can make free again.
     pub fn awaiting_commit(&self) -> u32 {
-        (self.released.len() + self.committing.len()) as u32
+        self.reclaim.uncommitted() as u32
     }
 
     fn is_free(&self, slot: u32) -> bool {
@@ -85,8 +75,22 @@ impl SlotAllocator {
     }
 
     /// Takes this very slot (recovery).
-    pub fn take(&mut self, slot: u32) {
+    pub fn adopt(&mut self, slot: u32) {
         self.set_taken(slot);
+    }
+
+    /// Takes up to `wanted` slots; fewer, or none, if fewer are free.
+    pub fn take(&mut self, wanted: u32) -> Vec<SlotRun> {
+        let mut runs = Vec::new();
+        let mut missing = wanted;
+        while missing > 0 {
+            let Some(run) = self.take_run(missing) else {
+                break;
+            };
+            missing -= run.count;
+            runs.push(run);
+        }
+        runs
     }
 
     /// Gives back at once a slot that no durable entry ever named and no reader holds (recovery, failed writes).
@@ -95,7 +99,7 @@ impl SlotAllocator {
     }
 
     /// Takes up to `wanted` neighbouring slots; `None` if none is free.
-    pub fn take_run(&mut self, wanted: u32) -> Option<SlotRun> {
+    fn take_run(&mut self, wanted: u32) -> Option<SlotRun> {
         let first = self.next_free(self.cursor).or_else(|| self.next_free(0))?;
         let mut count = 0;
         while count < wanted && first + count < self.total && self.is_free(first + count) {
@@ -125,66 +129,34 @@ impl SlotAllocator {
     /// The map names `slot` no longer.
     pub fn release(&mut self, slot: u32) {
         debug_assert!(!self.is_free(slot));
-        self.released.push(slot);
+        self.reclaim.release(slot);
     }
 
     /// A batch of map changes is cut: what was freed until now waits for its commit.
     pub fn cut(&mut self) {
-        self.committing.append(&mut self.released);
+        self.reclaim.cut();
     }
 
     /// The batch of the last cut is durable.
-    pub fn committed(&mut self) {
-        let freed = std::mem::take(&mut self.committing);
-        if !freed.is_empty() {
-            // Readers of this epoch and before may still look at these slots; later ones cannot.
-            self.reclaimable.push_back((self.epoch, freed));
-            self.epoch += 1;
-        }
-        self.reclaim();
+    pub fn durable(&mut self) {
+        let freed = self.reclaim.durable();
+        self.set_all_free(freed);
     }
 
     /// A read of mapped slots begins; give the answer back to [`SlotAllocator::leave`].
-    pub fn enter(&mut self) -> u64 {
-        match self.readers.back_mut() {
-            Some((epoch, count)) if *epoch == self.epoch => *count += 1,
-            _ => self.readers.push_back((self.epoch, 1)),
-        }
-        self.epoch
+    pub fn enter(&mut self) -> Epoch {
+        self.reclaim.enter()
     }
 
     /// The read that entered at `epoch` is over.
-    pub fn leave(&mut self, epoch: u64) {
-        let reader = self
-            .readers
-            .iter_mut()
-            .find(|(at, _)| *at == epoch)
-            .expect("every reader that leaves has entered");
-        reader.1 -= 1;
-        if reader.1 == 0 {
-            while self.readers.front().is_some_and(|(_, count)| *count == 0) {
-                self.readers.pop_front();
-            }
-            if !self.reclaimable.is_empty() {
-                self.reclaim();
-            }
-        }
+    pub fn leave(&mut self, epoch: Epoch) {
+        let freed = self.reclaim.leave(epoch);
+        self.set_all_free(freed);
     }
 
-    fn reclaim(&mut self) {
-        let oldest = self.readers.front().map_or(u64::MAX, |(epoch, _)| *epoch);
-        while self
-            .reclaimable
-            .front()
-            .is_some_and(|(epoch, _)| *epoch < oldest)
-        {
-            let (_, freed) = self.reclaimable.pop_front().expect("seen just now");
-            for slot in freed {
-                // A shrunk cache forgets the slots behind its end.
-                if slot < self.total {
-                    self.set_free(slot);
-                }
-            }
+    fn set_all_free(&mut self, freed: Vec<u32>) {
+        for slot in freed {
+            self.set_free(slot);
         }
     }
 
@@ -213,9 +185,7 @@ impl SlotAllocator {
         self.withdraw(total);
         self.total = total;
         self.free.truncate((total as usize).div_ceil(64));
-        for list in [&mut self.released, &mut self.committing] {
-            list.retain(|slot| *slot < total);
-        }
+        self.reclaim.retain(|slot| *slot < total);
         if self.cursor >= total {
             self.cursor = 0;
         }
@@ -248,7 +218,7 @@ mod tests {
             slots.release(slot);
         }
         slots.cut();
-        slots.committed();
+        slots.durable();
         assert_eq!(slots.take_run(9), Some(SlotRun { first: 3, count: 2 }));
         assert_eq!(
             slots.take_run(9),
@@ -266,14 +236,14 @@ mod tests {
         slots.take_run(1).unwrap();
         let reader = slots.enter();
         slots.release(0);
-        slots.committed();
+        slots.durable();
         assert_eq!(
             slots.free_count(),
             0,
             "freed after the cut: the next commit counts"
         );
         slots.cut();
-        slots.committed();
+        slots.durable();
         assert_eq!(slots.free_count(), 0, "a reader is still under way");
         let late = slots.enter();
         slots.leave(reader);

@@ -17,15 +17,17 @@ use base::{Bytes, Nanos};
 use device::DeviceError;
 use policy::tier::Way;
 
+use super::flow::pace;
+use super::{MoveEnd, Tier};
 use crate::attach::label::PAGE;
-use crate::cache::{Cache, count};
-use crate::destage::Run;
-use crate::engine::Inner;
 use crate::index::extents::Place;
 use crate::index::locks::Mode as Lock;
 use crate::index::page_map::REGION_PAGES;
+#[cfg(test)]
+use crate::mutation::Mutation;
 use crate::settings::CopyBack;
-use crate::tier::MoveEnd;
+use crate::stats::count;
+use crate::writeback::{Run, destage_runs, run_max};
 
 /// Pages destaged in one round at most.
 const ROUND_PAGES: usize = 1024;
@@ -36,239 +38,233 @@ const ROUNDS_BEFORE_LOCK: u32 = 8;
 /// After a failed round.
 const FAILURE_REST: Nanos = Nanos::secs(1);
 
-impl Inner {
-    /// `extent`, which is fast, begins to be demoted.
-    pub(crate) fn demote(&self, cache: &Rc<Cache>, extent: u32) {
-        let tier = &cache.tier;
-        self.begin_demoting(cache, extent);
-        let pages = tier.table.borrow().pages_of(extent);
-        // What is longer is left to the task.
-        if pages.end - pages.start <= DROP_PAGES {
-            self.drop_unneeded(cache, pages);
-            self.note_emptied(cache, extent);
+/// `extent`, which is fast, begins to be demoted.
+pub(crate) fn demote(tier: &Rc<Tier>, extent: u32) {
+    let cache = &tier.cache;
+    begin_demoting(tier, extent);
+    let pages = cache.state.extents.borrow().pages_of(extent);
+    // What is longer is left to the task.
+    if pages.end - pages.start <= DROP_PAGES {
+        drop_unneeded(tier, pages);
+        note_emptied(tier, extent);
+    }
+    tier.movers.demote_work.notify_all();
+}
+
+/// `extent`, which is fast, is demoting from now on.
+pub(crate) fn begin_demoting(tier: &Rc<Tier>, extent: u32) {
+    let cache = &tier.cache;
+    tier.jobs.borrow_mut().forget(extent);
+    cache.state.extents.borrow_mut().demote(extent);
+    cache.commit.note();
+    tier.update_pin(extent);
+    let pages = cache.state.extents.borrow().pages_of(extent);
+    cache.cancel_copies(pages.start, pages.end);
+}
+
+/// Drops what need not be destaged.
+fn drop_unneeded(tier: &Tier, pages: Range<u64>) {
+    let cache = &tier.cache;
+    #[cfg(test)]
+    if cache.volume.planted(Mutation::RecordFirst) {
+        return pages.for_each(|page| cache.unmap_page(page));
+    }
+    if cache.volume.settings.borrow().tier.copy_back != CopyBack::All {
+        return drop_clean(tier, pages);
+    }
+    let goes = |page: &u64| {
+        let entry = cache.state.map().get(*page);
+        entry.is_some_and(|entry| !entry.dirty) && is_marked(tier, *page)
+    };
+    pages.filter(goes).for_each(|page| cache.unmap_page(page));
+}
+
+/// Calls `drop` with the pages of `extent` while it is demoting, some at a time.
+async fn by_turns(tier: &Tier, extent: u32, drop: impl Fn(Range<u64>)) {
+    let cache = &tier.cache;
+    let pages = cache.state.extents.borrow().pages_of(extent);
+    for first in pages.clone().step_by(DROP_PAGES as usize) {
+        if first > pages.start {
+            env::yield_now().await;
         }
-        tier.demote_work.notify_all();
-    }
-
-    /// `extent`, which is fast, is demoting from now on.
-    pub(crate) fn begin_demoting(&self, cache: &Rc<Cache>, extent: u32) {
-        let tier = &cache.tier;
-        self.forget_jobs(cache, extent);
-        tier.table.borrow_mut().demote(extent);
-        cache.note_extent();
-        self.update_pin(cache, extent);
-        let pages = tier.table.borrow().pages_of(extent);
-        cache.cancel_fills(pages.start, pages.end);
-    }
-
-    /// Drops what need not be destaged.
-    fn drop_unneeded(&self, cache: &Cache, pages: Range<u64>) {
-        #[cfg(test)]
-        if cache.planted(crate::mutation::Mutation::RecordFirst) {
-            return pages.for_each(|page| cache.unmap_page(page));
-        }
-        if self.settings.borrow().tier.copy_back != CopyBack::All {
-            return self.drop_clean(cache, pages);
-        }
-        let goes = |page: &u64| {
-            let entry = cache.map.borrow().get(*page);
-            entry.is_some_and(|entry| !entry.dirty) && is_marked(cache, *page)
-        };
-        pages.filter(goes).for_each(|page| cache.unmap_page(page));
-    }
-
-    /// Calls `drop` with the pages of `extent` while it is demoting, some at a time.
-    async fn by_turns(&self, cache: &Cache, extent: u32, drop: impl Fn(Range<u64>)) {
-        let pages = cache.tier.table.borrow().pages_of(extent);
-        for first in pages.clone().step_by(DROP_PAGES as usize) {
-            if first > pages.start {
-                env::yield_now().await;
-            }
-            let is_demoting = cache.tier.table.borrow().place(extent) == Place::Demoting;
-            if !is_demoting || cache.stopped.get() || !cache.is_running() {
-                return;
-            }
-            drop(first..(first + DROP_PAGES).min(pages.end));
-        }
-    }
-
-    /// Drops the clean pages of `extent`, which is demoting; where nothing is copied back, all of them.
-    pub(crate) async fn drop_all_clean(&self, cache: &Cache, extent: u32) {
-        self.by_turns(cache, extent, |pages| self.drop_clean(cache, pages))
-            .await;
-    }
-
-    fn drop_clean(&self, cache: &Cache, pages: Range<u64>) {
-        let copy_back = self.settings.borrow().tier.copy_back;
-        if cache.map.borrow().resident_in(pages.start, pages.end) == 0 {
+        let is_demoting = cache.state.extents.borrow().place(extent) == Place::Demoting;
+        if !is_demoting || cache.stopped.get() || !cache.is_running() {
             return;
         }
-        let mut dropped = 0;
-        for page in pages {
-            let entry = cache.map.borrow().get(page);
-            let goes = entry.is_some_and(|entry| !entry.dirty || copy_back == CopyBack::Nothing);
-            if goes {
-                cache.unmap_page(page);
-                dropped += PAGE;
-            }
-        }
-        count(&cache.tier.counts.bytes_dropped, dropped);
+        drop(first..(first + DROP_PAGES).min(pages.end));
     }
+}
 
-    /// If no page of the demoting `extent` is left, it is demoted. Its room is free then.
-    pub(crate) fn note_emptied(&self, cache: &Cache, extent: u32) -> bool {
-        let tier = &cache.tier;
-        let (pages, region) = {
-            let table = tier.table.borrow();
-            (table.pages_of(extent), table.region_of(extent))
-        };
-        if cache.map.borrow().resident_in(pages.start, pages.end) > 0 {
-            return false;
-        }
-        tier.table.borrow_mut().emptied(extent);
-        cache.note_extent();
-        self.update_pin(cache, extent);
-        cache.set_held_pages(tier.table.borrow().reserved());
-        tier.jobs.borrow_mut().make_hope();
-        let table = tier.table.borrow();
-        let left = table
-            .extents_of(region)
-            .any(|extent| table.place(extent) != Place::Slow && !table.wants(extent));
-        let mut stats = tier.stats.borrow_mut();
-        if !left && stats.way_of(region) == Some(Way::Down) {
-            stats.end_move(env::now(), region, MoveEnd::Done);
-        }
-        tier.promote_work.notify_all();
-        true
+/// Drops the clean pages of `extent`, which is demoting; where nothing is copied back, all of them.
+pub(crate) async fn drop_all_clean(tier: &Tier, extent: u32) {
+    by_turns(tier, extent, |pages| drop_clean(tier, pages)).await;
+}
+
+fn drop_clean(tier: &Tier, pages: Range<u64>) {
+    let cache = &tier.cache;
+    let copy_back = cache.volume.settings.borrow().tier.copy_back;
+    if cache.state.map().resident_in(pages.start, pages.end) == 0 {
+        return;
     }
+    let mut dropped = 0;
+    for page in pages {
+        let entry = cache.state.map().get(page);
+        let goes = entry.is_some_and(|entry| !entry.dirty || copy_back == CopyBack::Nothing);
+        if goes {
+            cache.unmap_page(page);
+            dropped += PAGE;
+        }
+    }
+    count(&tier.counts.bytes_dropped, dropped);
+}
 
-    /// The task that empties demoting extents.
-    pub(crate) async fn demote_loop(self: Rc<Self>, cache: Rc<Cache>) {
-        let tier = Rc::clone(&cache.tier);
-        let mut in_vain = 0;
-        while !cache.stopped.get() && cache.is_running() {
-            let work = tier.demote_work.wait();
-            let demoting: Vec<u32> = {
-                let table = tier.table.borrow();
-                // The published mover has a pace of its own.
-                let ours = |extent: &u32| {
-                    let pages = table.pages_of(*extent);
-                    !tier.published.moves(pages.start, pages.end)
-                };
-                table.demoting().filter(ours).collect()
+/// If no page of the demoting `extent` is left, it is demoted. Its room is free then.
+pub(crate) fn note_emptied(tier: &Tier, extent: u32) -> bool {
+    let cache = &tier.cache;
+    let (pages, region) = {
+        let table = cache.state.extents.borrow();
+        (table.pages_of(extent), table.region_of(extent))
+    };
+    if cache.state.map().resident_in(pages.start, pages.end) > 0 {
+        return false;
+    }
+    cache.state.extents.borrow_mut().emptied(extent);
+    cache.commit.note();
+    tier.update_pin(extent);
+    cache.room.hold(cache.state.extents.borrow().reserved());
+    tier.jobs.borrow_mut().make_hope();
+    let table = cache.state.extents.borrow();
+    let left = table
+        .extents_of(region)
+        .any(|extent| table.place(extent) != Place::Slow && !table.wants(extent));
+    let mut stats = tier.stats.borrow_mut();
+    if !left && stats.way_of(region) == Some(Way::Down) {
+        stats.end_move(env::now(), region, MoveEnd::Done);
+    }
+    tier.movers.promote_work.notify_all();
+    true
+}
+
+/// The task that empties demoting extents.
+pub(crate) async fn demote_loop(tier: Rc<Tier>) {
+    let cache = &tier.cache;
+    let mut in_vain = 0;
+    while !cache.stopped.get() && cache.is_running() {
+        let work = tier.movers.demote_work.wait();
+        let demoting: Vec<u32> = {
+            let table = cache.state.extents.borrow();
+            // The published mover has a pace of its own.
+            let ours = |extent: &u32| {
+                let pages = table.pages_of(*extent);
+                !tier.movers.published.moves(pages.start, pages.end)
             };
-            if demoting.is_empty() {
-                work.await;
+            table.demoting().filter(ours).collect()
+        };
+        if demoting.is_empty() {
+            work.await;
+            continue;
+        }
+        match demote_round(&tier, &demoting, in_vain >= ROUNDS_BEFORE_LOCK).await {
+            Ok(0) => {
+                in_vain += 1;
+                env::sleep(Nanos::millis(1)).await;
+            }
+            Ok(_) => in_vain = 0,
+            Err(error) => {
+                tracing::error!(volume = %cache.volume.name, %error, "a region could not be demoted");
+                env::sleep(FAILURE_REST).await;
+            }
+        }
+    }
+}
+
+/// One round over the demoting extents. Returns how many pages left the fast device.
+async fn demote_round(tier: &Rc<Tier>, demoting: &[u32], locked: bool) -> Result<u64, DeviceError> {
+    let cache = &tier.cache;
+    let mut gone = 0;
+    for extent in demoting {
+        if cache.state.extents.borrow().place(*extent) == Place::Demoting {
+            let before = tier.counts.bytes_dropped.get();
+            by_turns(tier, *extent, |pages| drop_unneeded(tier, pages)).await;
+            gone += (tier.counts.bytes_dropped.get() - before) / PAGE;
+            // Others had their turn meanwhile.
+            if cache.state.extents.borrow().place(*extent) == Place::Demoting {
+                gone += u64::from(note_emptied(tier, *extent));
+            }
+        }
+    }
+    let runs = pick_demoting(tier, demoting);
+    if runs.is_empty() {
+        return Ok(gone.max(1));
+    }
+    let pages: u64 = runs.iter().map(|run| run.end() - run.first).sum();
+    pace(tier, Bytes(pages * PAGE)).await;
+    // Users who write a page as fast as it is destaged would keep it for ever: they wait for this one round.
+    let mut held = Vec::new();
+    if locked {
+        for run in &runs {
+            held.push(
+                cache
+                    .volume
+                    .locks
+                    .acquire(run.first, run.end(), Lock::EXCLUSIVE)
+                    .await,
+            );
+        }
+    }
+    let done = destage_runs(cache, &runs, locked).await?;
+    for page in done {
+        let entry = cache.state.map().get(page);
+        let extent = cache.state.extents.borrow().extent_of(page);
+        let is_demoting = cache.state.extents.borrow().place(extent) == Place::Demoting;
+        if is_demoting && entry.is_some_and(|entry| !entry.dirty) {
+            cache.unmap_page(page);
+            count(&tier.counts.bytes_demoted, PAGE);
+            let region = cache.state.extents.borrow().region_of(extent);
+            tier.stats.borrow_mut().copied(region, Bytes(PAGE));
+            gone += 1;
+        }
+    }
+    for extent in demoting {
+        if cache.state.extents.borrow().place(*extent) == Place::Demoting {
+            note_emptied(tier, *extent);
+        }
+    }
+    Ok(gone)
+}
+
+/// Dirty pages of demoting extents, in address order, as runs of neighbours.
+fn pick_demoting(tier: &Tier, demoting: &[u32]) -> Vec<Run> {
+    let cache = &tier.cache;
+    let run_max = run_max(cache);
+    let all = cache.volume.settings.borrow().tier.copy_back == CopyBack::All;
+    let (map, table) = (cache.state.map(), cache.state.extents.borrow());
+    let mut runs: Vec<Run> = Vec::new();
+    let mut chosen = 0;
+    for extent in demoting {
+        let pages = table.pages_of(*extent);
+        let mut left = map.resident_in(pages.start, pages.end);
+        if table.place(*extent) != Place::Demoting {
+            continue;
+        }
+        for page in pages {
+            if left == 0 || chosen >= ROUND_PAGES {
+                break;
+            }
+            let Some(entry) = map.get(page) else { continue };
+            left -= 1;
+            if !entry.dirty && (!all || is_marked(tier, page)) {
                 continue;
             }
-            match self
-                .demote_round(&cache, &demoting, in_vain >= ROUNDS_BEFORE_LOCK)
-                .await
-            {
-                Ok(0) => {
-                    in_vain += 1;
-                    env::sleep(Nanos::millis(1)).await;
-                }
-                Ok(_) => in_vain = 0,
-                Err(error) => {
-                    tracing::error!(volume = %self.name, %error, "a region could not be demoted");
-                    env::sleep(FAILURE_REST).await;
-                }
-            }
+            chosen += 1;
+            Run::add(&mut runs, page, entry, run_max);
         }
     }
-
-    /// One round over the demoting extents. Returns how many pages left the fast device.
-    async fn demote_round(
-        &self,
-        cache: &Rc<Cache>,
-        demoting: &[u32],
-        locked: bool,
-    ) -> Result<u64, DeviceError> {
-        let tier = &cache.tier;
-        let mut gone = 0;
-        for extent in demoting {
-            if tier.table.borrow().place(*extent) == Place::Demoting {
-                let before = tier.counts.bytes_dropped.get();
-                self.by_turns(cache, *extent, |pages| self.drop_unneeded(cache, pages))
-                    .await;
-                gone += (tier.counts.bytes_dropped.get() - before) / PAGE;
-                // Others had their turn meanwhile.
-                if tier.table.borrow().place(*extent) == Place::Demoting {
-                    gone += u64::from(self.note_emptied(cache, *extent));
-                }
-            }
-        }
-        let runs = self.pick_demoting(cache, demoting);
-        if runs.is_empty() {
-            return Ok(gone.max(1));
-        }
-        let pages: u64 = runs.iter().map(|run| run.end() - run.first).sum();
-        self.pace(cache, Bytes(pages * PAGE)).await;
-        // Users who write a page as fast as it is destaged would keep it for ever: they wait for this one round.
-        let mut held = Vec::new();
-        if locked {
-            for run in &runs {
-                held.push(
-                    self.locks
-                        .acquire(run.first, run.end(), Lock::EXCLUSIVE)
-                        .await,
-                );
-            }
-        }
-        let done = self.destage_runs(cache, &runs, locked).await?;
-        for page in done {
-            let entry = cache.map.borrow().get(page);
-            let extent = tier.table.borrow().extent_of(page);
-            let is_demoting = tier.table.borrow().place(extent) == Place::Demoting;
-            if is_demoting && entry.is_some_and(|entry| !entry.dirty) {
-                cache.unmap_page(page);
-                count(&tier.counts.bytes_demoted, PAGE);
-                let region = tier.table.borrow().region_of(extent);
-                tier.stats.borrow_mut().copied(region, Bytes(PAGE));
-                gone += 1;
-            }
-        }
-        for extent in demoting {
-            if tier.table.borrow().place(*extent) == Place::Demoting {
-                self.note_emptied(cache, *extent);
-            }
-        }
-        Ok(gone)
-    }
-
-    /// Dirty pages of demoting extents, in address order, as runs of neighbours.
-    fn pick_demoting(&self, cache: &Cache, demoting: &[u32]) -> Vec<Run> {
-        let run_max = self.run_max(cache);
-        let all = self.settings.borrow().tier.copy_back == CopyBack::All;
-        let (map, table) = (cache.map.borrow(), cache.tier.table.borrow());
-        let mut runs: Vec<Run> = Vec::new();
-        let mut chosen = 0;
-        for extent in demoting {
-            let pages = table.pages_of(*extent);
-            let mut left = map.resident_in(pages.start, pages.end);
-            if table.place(*extent) != Place::Demoting {
-                continue;
-            }
-            for page in pages {
-                if left == 0 || chosen >= ROUND_PAGES {
-                    break;
-                }
-                let Some(entry) = map.get(page) else { continue };
-                left -= 1;
-                if !entry.dirty && (!all || is_marked(cache, page)) {
-                    continue;
-                }
-                chosen += 1;
-                Run::add(&mut runs, page, entry, run_max);
-            }
-        }
-        runs
-    }
+    runs
 }
 
 /// Has the region of `page` a write intent? A start drops clean pages there, and a power cut may leave a sector unreadable
 /// that is being written: a clean page that is copied back then would be lost. The slow device has it anyway.
-pub(crate) fn is_marked(cache: &Cache, page: u64) -> bool {
-    cache.intents.borrow().has(page / REGION_PAGES)
+pub(crate) fn is_marked(tier: &Tier, page: u64) -> bool {
+    tier.cache.state.intents.borrow().has(page / REGION_PAGES)
 }

@@ -11,15 +11,11 @@
 //! 2. A copy waits for its tokens and then at most as long as it would take at the floor of the rate: users who
 //!    never pause do not stop it for ever.
 
-use std::rc::Rc;
-
 use base::{Bytes, Instant, Nanos};
-use policy::tier::either::{Either, Side, Waits};
+use policy::tier::either::{Either, Waits};
 use policy::tier::flow::{Flow, FlowOptions, Sample, Tokens};
 
-use crate::cache::Cache;
-use crate::engine::Inner;
-use crate::slow::{Slow, Waited};
+use crate::slow::{SlowDevice, Waited};
 
 /// What may go at once without a pause.
 const BURST: Bytes = Bytes::mib(4);
@@ -40,8 +36,8 @@ fn options() -> FlowOptions {
 /// What flow control and the choice between the devices know.
 pub(crate) struct Pace {
     flow: Flow,
-    tokens: Tokens,
-    either: Either,
+    pub tokens: Tokens,
+    pub either: Either,
     // At the last sample.
     reads: Waited,
     written: Waited,
@@ -50,7 +46,7 @@ pub(crate) struct Pace {
     sampled: Instant,
     busy: Nanos,
     /// What is never refused now, in bytes a second.
-    floor: Bytes,
+    pub floor: Bytes,
 }
 
 impl Pace {
@@ -80,7 +76,8 @@ impl Pace {
         self.flow.unloaded()
     }
 
-    fn sample(&mut self, now: Instant, slow: &Slow, fast: Waited, moved: u64) {
+    /// At `now`: what users waited for the two devices, and what has moved.
+    pub fn sample(&mut self, now: Instant, slow: &SlowDevice, fast: Waited, moved: u64) {
         let waits = |new: Waited, old: Waited| {
             let requests = new.requests - old.requests;
             Waits {
@@ -117,57 +114,5 @@ impl Pace {
         self.either.sample(on_fast, reads);
         (self.reads, self.written) = (slow_reads, slow_written);
         (self.fast, self.moved) = (fast, moved);
-    }
-}
-
-impl Inner {
-    /// The task that looks at waits.
-    pub(crate) async fn pace_loop(self: Rc<Self>, cache: Rc<Cache>) {
-        let tier = Rc::clone(&cache.tier);
-        while !cache.stopped.get() && cache.is_running() {
-            let changed = tier.changed.wait();
-            if !self.has_tier() {
-                changed.await;
-                continue;
-            }
-            env::sleep(FlowOptions::SAMPLE).await;
-            tier.pace.borrow_mut().sample(
-                env::now(),
-                &self.slow,
-                cache.waited(),
-                tier.counts.bytes_moved.get(),
-            );
-        }
-    }
-
-    /// Waits until `bytes` may be moved.
-    pub(crate) async fn pace(&self, cache: &Rc<Cache>, bytes: Bytes) {
-        let tier = &cache.tier;
-        if self.settings.borrow().tier.flow_control {
-            loop {
-                let wait = tier.pace.borrow().tokens.wait(env::now(), bytes);
-                if wait.0 == 0 || cache.stopped.get() {
-                    break;
-                }
-                // The rate may rise meanwhile.
-                env::sleep(wait.min(FlowOptions::SAMPLE)).await;
-            }
-            tier.pace.borrow_mut().tokens.take(env::now(), bytes);
-            let floor = tier.pace.borrow().floor;
-            let timeout = bytes.0 as f64 / floor.0 as f64;
-            let timeout = Nanos::from_secs_f64(timeout);
-            let _ = env::timeout(timeout, self.slow.quiet()).await;
-        }
-        let moved = &tier.counts.bytes_moved;
-        moved.set(moved.get() + bytes.0);
-    }
-
-    /// Should the next read of data that both devices have go to the slow one?
-    pub(crate) fn reads_slow(&self, cache: &Cache) -> bool {
-        let asked = {
-            let settings = self.settings.borrow();
-            settings.mode.has_tier() && settings.tier.either
-        };
-        asked && cache.tier.pace.borrow_mut().either.next() == Side::Slow
     }
 }

@@ -20,9 +20,6 @@ use base::{Bytes, Map, Nanos};
 use policy::tier::split::{Margin, Split, SplitOptions};
 
 use crate::attach::label::PAGE;
-use crate::cache::Cache;
-use crate::engine::Inner;
-use crate::settings::Mode;
 
 /// Pages that the shadow samples of a cache, about.
 const SAMPLED: u64 = 4096;
@@ -145,6 +142,49 @@ impl Boundary {
         self.split.as_ref().expect("made just now").tier()
     }
 
+    /// Pages of the tier, of `all` that both share.
+    pub fn room(&mut self, all: u64) -> u64 {
+        self.tier(Bytes(all * PAGE)).0 / PAGE
+    }
+
+    /// A request that is the cache's, for `pages` pages from `first` on.
+    pub fn note_use(&mut self, first: u64, pages: u64) {
+        self.shadow.touch(first, pages);
+    }
+
+    /// At the end of an interval of length `over`: moves the boundary. The cache may hold `cache_pages` now, an extent
+    /// has `extent_pages`, and `fast` are those that are fast; `heat` gives requests a second to an extent.
+    pub fn sample(
+        &mut self,
+        over: Nanos,
+        cache_pages: u64,
+        extent_pages: u64,
+        fast: impl Iterator<Item = u32>,
+        heat: impl Fn(u32) -> f64,
+    ) {
+        let margin = margin_of(self.whole);
+        let gib = margin.0 as f64 / GIB;
+        let beside = Margin {
+            more: self.shadow.take(BEYOND, over) / gib,
+            less: self.shadow.take(TAIL, over) / gib,
+        };
+        self.shadow.set_room(cache_pages, margin.0 / PAGE);
+        let refused = std::mem::take(&mut self.refused);
+        let extents = (margin.0 / PAGE / extent_pages).max(1) as usize;
+        let mut hot: Vec<f64> = refused.into_iter().map(&heat).collect();
+        hot.sort_by(|a, b| b.total_cmp(a));
+        let mut cold: Vec<f64> = fast.map(heat).collect();
+        cold.sort_by(f64::total_cmp);
+        let per_gib = |heats: &[f64]| heats.iter().take(extents).sum::<f64>() / gib;
+        let above = Margin {
+            more: per_gib(&hot),
+            less: per_gib(&cold),
+        };
+        if let Some(split) = &mut self.split {
+            split.sample(beside, above);
+        }
+    }
+
     /// `extent` found no room.
     pub fn refuse(&mut self, extent: u32) {
         if self.refused.len() < REFUSED_MAX {
@@ -156,66 +196,6 @@ impl Boundary {
 /// So much of `whole` is weighed at each margin.
 fn margin_of(whole: Bytes) -> Bytes {
     Bytes((whole.0 / 16).clamp(PAGE, 1 << 30))
-}
-
-impl Inner {
-    /// Is the boundary between tier and cache ours to move?
-    pub(crate) fn splits(&self) -> bool {
-        let settings = self.settings.borrow();
-        settings.mode == Mode::Both && settings.tier.share.is_none()
-    }
-
-    /// Pages of the tier, of `all` that both share.
-    pub(crate) fn split_room(&self, cache: &Cache, all: u64) -> u64 {
-        let mut boundary = cache.tier.boundary.borrow_mut();
-        boundary.tier(Bytes(all * PAGE)).0 / PAGE
-    }
-
-    /// A request that is the cache's.
-    pub(crate) fn note_cache_use(&self, cache: &Cache, first: u64, pages: u64) {
-        if self.splits() {
-            let mut boundary = cache.tier.boundary.borrow_mut();
-            boundary.shadow.touch(first, pages);
-        }
-    }
-
-    /// At the end of an interval of length `over`: moves the boundary.
-    pub(crate) fn move_boundary(&self, cache: &Cache, over: Nanos) {
-        if !self.splits() {
-            return;
-        }
-        let tier = &cache.tier;
-        let mut boundary = tier.boundary.borrow_mut();
-        let whole = boundary.whole;
-        let margin = margin_of(whole);
-        let gib = margin.0 as f64 / GIB;
-        let shadow = &mut boundary.shadow;
-        let beside = Margin {
-            more: shadow.take(BEYOND, over) / gib,
-            less: shadow.take(TAIL, over) / gib,
-        };
-        shadow.set_room(cache.cache_pages(), margin.0 / PAGE);
-        let refused = std::mem::take(&mut boundary.refused);
-        let stats = tier.stats.borrow();
-        let extents = (margin.0 / PAGE / tier.table.borrow().extent_pages()).max(1) as usize;
-        let mut hot: Vec<f64> = refused.iter().map(|extent| stats.heat(*extent)).collect();
-        hot.sort_by(|a, b| b.total_cmp(a));
-        let mut cold: Vec<f64> = tier
-            .table
-            .borrow()
-            .fast()
-            .map(|extent| stats.heat(extent))
-            .collect();
-        cold.sort_by(f64::total_cmp);
-        let per_gib = |heats: &[f64]| heats.iter().take(extents).sum::<f64>() / gib;
-        let above = Margin {
-            more: per_gib(&hot),
-            less: per_gib(&cold),
-        };
-        if let Some(split) = &mut boundary.split {
-            split.sample(beside, above);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -37,23 +37,25 @@
 //! 2. A sector is marked only while its newest contents are in the buffer and nowhere else.
 
 mod buffer;
-mod mover;
+mod queue;
 mod sync;
-mod users;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::ops::Range;
 
-use base::{Bytes, Instant};
-use env::sync::Event;
-use policy::tier::{Region, Way};
+use base::{Bytes, Instant, Nanos, View};
+use policy::tier::Region;
 
 use crate::attach::label::PAGE;
-use crate::cache::count;
+use crate::index::page_map::{Entry, FULL};
 use crate::index::slots::SlotRun;
-use buffer::TemporaryBuffer;
-use sync::{Pace, SYNC_IOPS_MAX, Step, Sync};
+use crate::interpose::Overlay;
+use crate::payload::Payload;
+use crate::stats::count;
+use buffer::{Piece, TemporaryBuffer};
+pub(crate) use queue::MoveQueue;
+use sync::{Pace, SYNC_IOPS_MAX, Sync};
+pub(crate) use sync::{SYNC_WRITE_MAX, Step};
 
 /// Where the moving region stands; see the module's arrows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,31 +66,55 @@ pub(crate) enum Phase {
     SyncingDown,
 }
 
+/// What is read, then written, in one step.
+const STEP: Bytes = Bytes::mib(2);
+
+/// For whom is a marked run written out?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Errand {
+    /// The synchronization's: it is the next one.
+    Sync,
+    /// A flush, or the end of a move before its time.
+    Drain,
+}
+
 /// A page copied upwards that no reader sees yet.
 #[derive(Debug, Clone, Copy)]
-struct Copied {
-    page: u64,
+pub(crate) struct Copied {
+    pub page: u64,
     /// `None`: the page was written since, and the slot is free again.
-    slot: Option<u32>,
-    crc: u32,
+    pub slot: Option<u32>,
+    pub crc: u32,
 }
 
 /// The region that moves.
-struct Moving {
+pub(crate) struct Moving {
     // Fixed.
-    region: Region,
+    pub region: Region,
     pages: Range<u64>,
     // As the move goes on.
-    phase: Phase,
+    pub phase: Phase,
     /// `None`: the page map is the buffer.
-    buffer: Option<TemporaryBuffer>,
+    pub buffer: Option<TemporaryBuffer>,
     sync: Sync,
     /// The move ends: the buffer takes nothing more.
-    closing: bool,
+    pub closing: bool,
     /// In the order they were copied: ascending.
-    copied: Vec<Copied>,
+    pub copied: Vec<Copied>,
     /// Pages written or forgotten since the move began: one bit each.
     touched: Vec<u64>,
+}
+
+impl Copied {
+    /// As the map is to have it: clean and whole.
+    pub fn entry(&self, slot: u32) -> Entry {
+        Entry {
+            slot,
+            dirty: false,
+            mask: FULL,
+            crc: self.crc,
+        }
+    }
 }
 
 impl Moving {
@@ -111,7 +137,7 @@ impl Moving {
     }
 
     /// The slots of copies of pages `first..end`, which are never shown.
-    fn take_copies(&mut self, first: u64, end: u64) -> Vec<SlotRun> {
+    pub fn take_copies(&mut self, first: u64, end: u64) -> Vec<SlotRun> {
         let from = self.copied.partition_point(|copy| copy.page < first);
         let copies = self.copied[from..].iter_mut();
         let copies = copies.take_while(|copy| copy.page < end);
@@ -120,7 +146,7 @@ impl Moving {
     }
 
     /// Keeps copies that were just made, in address order; returns the slots of those that are out of date already.
-    fn keep_copies(&mut self, copied: Vec<Copied>) -> Vec<SlotRun> {
+    pub fn keep_copies(&mut self, copied: Vec<Copied>) -> Vec<SlotRun> {
         let mut out_of_date = Vec::new();
         for copy in copied {
             match copy.slot {
@@ -133,29 +159,20 @@ impl Moving {
         out_of_date
     }
 
-    fn is_touched(&self, page: u64) -> bool {
+    pub fn is_touched(&self, page: u64) -> bool {
         let at = page - self.pages.start;
         self.touched[(at / 64) as usize] >> (at % 64) & 1 == 1
     }
 }
 
-/// The queue of decisions and the region that moves.
+/// The region that moves.
 pub(crate) struct Published {
-    queue: RefCell<VecDeque<(Region, Way)>>,
-    /// What is being carried out.
-    current: Cell<Option<(Region, Way)>>,
     moving: RefCell<Option<Moving>>,
     /// Pages of the moving region, for a quick look; empty while none moves.
     area: Cell<(u64, u64)>,
     /// What is copied in one step; tests take less.
     pub step: Cell<Bytes>,
     pace: Cell<Pace>,
-    /// Management wants no move under way.
-    halts: Cell<u32>,
-    /// A decision came, or moves may go on.
-    work: Event,
-    /// A move ended.
-    ended: Event,
     /// Writes of the synchronization since the fast device was attached.
     pub sync_writes: Cell<u64>,
 }
@@ -163,48 +180,16 @@ pub(crate) struct Published {
 impl Default for Published {
     fn default() -> Published {
         Published {
-            queue: RefCell::default(),
-            current: Cell::new(None),
             moving: RefCell::default(),
             area: Cell::new((0, 0)),
-            step: Cell::new(mover::STEP),
+            step: Cell::new(STEP),
             pace: Cell::new(Pace::new(SYNC_IOPS_MAX)),
-            halts: Cell::new(0),
-            work: Event::default(),
-            ended: Event::default(),
             sync_writes: Cell::new(0),
         }
     }
 }
 
 impl Published {
-    /// `region` is to move, after those decided before; nothing new if that is the last that was decided of it.
-    pub fn decide(&self, region: Region, way: Way) {
-        if self.last_decided(region) != Some(way) {
-            self.queue.borrow_mut().push_back((region, way));
-            self.work.notify_all();
-        }
-    }
-
-    /// Where `region` is going in the end, if it moves or is to move.
-    pub fn last_decided(&self, region: Region) -> Option<Way> {
-        let queue = self.queue.borrow();
-        let queued = queue.iter().rev().find(|(other, _)| *other == region);
-        let current = self.current.get().filter(|(other, _)| *other == region);
-        queued.copied().or(current).map(|(_, way)| way)
-    }
-
-    /// Nothing is to move any more but what moves already.
-    pub fn forget_queue(&self) {
-        self.queue.borrow_mut().clear();
-    }
-
-    /// Wakes the mover: the cache's condition changed.
-    pub fn wake(&self) {
-        self.work.notify_all();
-        self.ended.notify_all();
-    }
-
     /// Bytes of memory of the buffer.
     pub fn memory(&self) -> usize {
         let moving = self.moving.borrow();
@@ -244,15 +229,11 @@ impl Published {
         moving.take_copies(first, end)
     }
 
-    fn is_halted(&self) -> bool {
-        self.halts.get() > 0
-    }
-
-    fn with<T>(&self, look: impl FnOnce(&mut Moving) -> T) -> T {
+    pub fn with<T>(&self, look: impl FnOnce(&mut Moving) -> T) -> T {
         look(self.moving.borrow_mut().as_mut().expect("a region moves"))
     }
 
-    fn begin(&self, region: Region, pages: Range<u64>, phase: Phase, in_memory: bool) {
+    pub fn begin(&self, region: Region, pages: Range<u64>, phase: Phase, in_memory: bool) {
         let len = pages.end - pages.start;
         let moving = Moving {
             region,
@@ -269,11 +250,11 @@ impl Published {
         self.area.set((pages.start, pages.end));
     }
 
-    fn enter(&self, phase: Phase) {
+    pub fn enter(&self, phase: Phase) {
         self.with(|moving| moving.phase = phase);
     }
 
-    fn end(&self) {
+    pub fn end(&self) {
         let moving = self.moving.borrow_mut().take().expect("a region moves");
         let marked = moving.buffer.map_or(Bytes(0), |buffer| buffer.marked());
         assert_eq!(marked, Bytes(0), "what users wrote is where it belongs");
@@ -284,7 +265,7 @@ impl Published {
     // --- the buffer -------------------------------------------------------------------------------
 
     /// Calls `act` with the buffer in memory and the sectors of it that `bytes` names, if it has any.
-    fn buffered<T>(
+    pub fn buffered<T>(
         &self,
         bytes: &Range<u64>,
         act: impl FnOnce(&mut TemporaryBuffer, Range<u64>) -> T,
@@ -299,7 +280,7 @@ impl Published {
     }
 
     /// The first marked run of the buffer from byte `from` of the volume on, in bytes of the volume.
-    fn next_marked(&self, from: u64, most: u64) -> Option<Range<u64>> {
+    pub fn next_marked(&self, from: u64, most: u64) -> Option<Range<u64>> {
         let moving = self.moving.borrow();
         let moving = moving.as_ref()?;
         let base = moving.bytes().start;
@@ -321,7 +302,7 @@ impl Published {
     }
 
     /// What users wrote since the move began is given up.
-    fn forget_buffer(&self) {
+    pub fn forget_buffer(&self) {
         self.with(|moving| {
             let sectors = (moving.pages.end - moving.pages.start) * PAGE / base::SECTOR;
             if let Some(buffer) = &mut moving.buffer {
@@ -330,8 +311,14 @@ impl Published {
         });
     }
 
+    /// What `bytes` hold, all of which are marked.
+    pub fn contents(&self, bytes: &Range<u64>) -> View {
+        let contents = self.buffered(bytes, |buffer, sectors| buffer.contents(sectors));
+        contents.expect("it was found in the buffer")
+    }
+
     /// The next step of the synchronization; runs are in bytes of the volume.
-    fn next_step(&self, now: Instant) -> Step {
+    pub fn next_step(&self, now: Instant) -> Step {
         self.with(|moving| {
             let base = moving.bytes().start;
             let Some(buffer) = &moving.buffer else {
@@ -346,11 +333,144 @@ impl Published {
         })
     }
 
+    /// How long until the next write of the synchronization may begin.
+    pub fn wait(&self, now: Instant) -> Nanos {
+        self.pace.get().wait(now)
+    }
+
     /// A write of the synchronization begins.
-    fn take_turn(&self, now: Instant) {
+    pub fn take_turn(&self, now: Instant) {
         let mut pace = self.pace.get();
         pace.take(now);
         self.pace.set(pace);
         count(&self.sync_writes, 1);
+    }
+
+    // --- users ------------------------------------------------------------------------------------
+
+    /// What the buffer holds of `range` (bytes of the volume); `None`: nothing.
+    pub fn overlay(&self, range: &Range<u64>) -> Option<Overlay> {
+        if !self.moves(range.start / PAGE, range.end.div_ceil(PAGE)) {
+            return None;
+        }
+        let inside = self.moving.borrow().as_ref()?.part(range);
+        let len = (range.end - range.start) as usize;
+        let offset = (inside.start - range.start) as usize;
+        self.buffered(range, |buffer, sectors| {
+            if !buffer.touches(sectors.clone()) {
+                return None;
+            }
+            let first = sectors.start;
+            let place = |sector: u64| offset + ((sector - first) * base::SECTOR) as usize;
+            let behind = (inside.end - range.start) as usize;
+            let mut held = Vec::new();
+            let mut gaps: Vec<Range<usize>> = Vec::new();
+            gaps.push(0..offset);
+            for piece in buffer.pieces(sectors) {
+                match piece {
+                    Piece::Buffered(part, view) => held.push((place(part.start), view)),
+                    Piece::Beneath(part) => gaps.push(place(part.start)..place(part.end)),
+                }
+            }
+            gaps.push(behind..len);
+            gaps.retain(|gap| !gap.is_empty());
+            let beneath = match (gaps.first(), gaps.last()) {
+                (Some(first), Some(last)) => first.start..last.end,
+                _ => 0..0,
+            };
+            Some(Overlay { held, beneath })
+        })
+        .flatten()
+    }
+
+    /// Is a request for `range` served by the buffer? `resident`: the page map has all of it.
+    pub fn serves(&self, range: &Range<u64>, write: bool, resident: bool) -> bool {
+        let (first, end) = (range.start / PAGE, range.end.div_ceil(PAGE));
+        if !self.moves(first, end) {
+            return false;
+        }
+        let moving = self.moving.borrow();
+        let Some(moving) = moving.as_ref() else {
+            return false;
+        };
+        let part = moving.part(range);
+        let base = moving.bytes().start;
+        let sectors = (part.start - base) / base::SECTOR..(part.end - base) / base::SECTOR;
+        match (&moving.buffer, write) {
+            (Some(_), true) if moving.closing => false,
+            (Some(_), true) => part == *range && moving.sync.cut(sectors.clone()).above == sectors,
+            (Some(buffer), false) => part == *range && buffer.covers(sectors),
+            (None, true) => true,
+            (None, false) => resident && moving.phase == Phase::CopyingUp,
+        }
+    }
+
+    /// The part of a write of `range` that goes to the buffer; the caller holds its pages.
+    fn part_for_buffer(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        if !self.moves(range.start / PAGE, range.end.div_ceil(PAGE)) {
+            return None;
+        }
+        let moving = self.moving.borrow();
+        let moving = moving.as_ref()?;
+        if moving.buffer.is_none() || moving.closing {
+            return None;
+        }
+        let base = moving.bytes().start;
+        let part = moving.part(range);
+        let sectors = (part.start - base) / base::SECTOR..(part.end - base) / base::SECTOR;
+        let cut = moving.sync.cut(sectors);
+        assert!(
+            cut.under_way.is_empty(),
+            "the pages of a write under way are held"
+        );
+        let above = base + cut.above.start * base::SECTOR..base + cut.above.end * base::SECTOR;
+        (!above.is_empty()).then_some(above)
+    }
+
+    /// Takes what belongs in the buffer of a write of `payload` to `range`; returns what does not. The caller
+    /// holds the pages.
+    pub fn take_write(&self, range: Range<u64>, payload: &Payload) -> Vec<Range<u64>> {
+        let Some(part) = self.part_for_buffer(&range) else {
+            return vec![range];
+        };
+        let within = part.start - range.start..part.end - range.start;
+        self.buffered(&part, |buffer, sectors| match payload.slice(within) {
+            Payload::Data(view) => buffer.write(sectors.start, &view),
+            Payload::Zeroes => buffer.write_zeroes(sectors),
+        });
+        let rest = [range.start..part.start, part.end..range.end];
+        rest.into_iter().filter(|range| !range.is_empty()).collect()
+    }
+
+    // --- what is written out ----------------------------------------------------------------------
+
+    /// What of `run`, whose pages the caller holds, is to be written out now.
+    pub fn begin_errand(&self, run: &Range<u64>, errand: Errand) -> Option<Range<u64>> {
+        // All of the pages that are held: a page that was written as a whole meanwhile goes as a whole.
+        let run = run.start / PAGE * PAGE..run.end.next_multiple_of(PAGE);
+        match errand {
+            Errand::Drain => {
+                let part = self.next_marked(run.start, run.end - run.start)?;
+                (part.start < run.end).then(|| part.start..part.end.min(run.end))
+            }
+            Errand::Sync => self.with(|moving| {
+                let base = moving.bytes().start;
+                let sectors = (run.start - base) / base::SECTOR..(run.end - base) / base::SECTOR;
+                let part = moving.sync.begin(moving.buffer.as_ref()?, &sectors)?;
+                Some(base + part.start * base::SECTOR..base + part.end * base::SECTOR)
+            }),
+        }
+    }
+
+    pub fn end_errand(&self, part: &Range<u64>, errand: Errand, done: bool) {
+        match (errand, done) {
+            (Errand::Drain, true) => self.written_elsewhere(part.clone()),
+            (Errand::Drain, false) => {}
+            (Errand::Sync, true) => self.with(|moving| {
+                let buffer = moving.buffer.as_mut().expect("it was synchronized");
+                moving.sync.written(buffer);
+            }),
+            (Errand::Sync, false) => self.with(|moving| moving.sync.failed()),
+        }
     }
 }

@@ -173,7 +173,7 @@ impl Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tier::published::buffer::Piece;
+    use crate::moving::buffer::Piece;
     use base::View;
     use proptest::prelude::*;
 

@@ -1,0 +1,60 @@
+//! Where the tier stands, gathered for people.
+
+use base::Bytes;
+
+use super::Tier;
+use super::view::{Heat, TierStatus};
+use crate::attach::label::PAGE;
+
+/// See [`crate::Hybrid::heat`].
+pub(crate) fn heat(tier: &Tier, first: u64) -> Heat {
+    let cache = &tier.cache;
+    let (table, stats) = (cache.state.extents.borrow(), tier.stats.borrow());
+    Heat {
+        region: table.region_bytes(),
+        regions: table.regions(),
+        intervals: stats
+            .intervals()
+            .filter(|interval| interval.number >= first)
+            .cloned()
+            .collect(),
+    }
+}
+
+/// See [`crate::Hybrid::tier`].
+pub(crate) fn tier_status(tier: &Tier) -> TierStatus {
+    let cache = &tier.cache;
+    let (table, stats, map) = (
+        cache.state.extents.borrow(),
+        tier.stats.borrow(),
+        cache.state.map(),
+    );
+    let counts = &tier.counts;
+    let flow = cache.volume.settings.borrow().tier.flow_control;
+    let candidates = stats
+        .intervals()
+        .last()
+        .map_or(0, |last| last.candidates.len());
+    TierStatus {
+        region_bytes: table.region_bytes().0,
+        extent_bytes: Bytes(table.extent_pages() * PAGE).0,
+        regions: table.regions(),
+        regions_up: table.regions_up().len() as u32,
+        room_bytes: tier.room() * PAGE,
+        held_bytes: u64::from(map.pins().resident()) * PAGE,
+        held_dirty_bytes: u64::from(map.pins().dirty()) * PAGE,
+        intervals: stats.number(),
+        candidates: candidates as u32,
+        moves_under_way: stats.pending() as u32,
+        moves_up: counts.moves_up.get(),
+        moves_down: counts.moves_down.get(),
+        moves_cancelled: counts.cancelled.get(),
+        moves_failed: counts.failed.get(),
+        bytes_up: counts.bytes_promoted.get(),
+        bytes_down: counts.bytes_demoted.get(),
+        bytes_dropped: counts.bytes_dropped.get(),
+        requests_up: counts.tier_requests.get(),
+        flow_bytes_per_second: flow.then(|| tier.pace.borrow().rate().0 as f64),
+        sync_writes: tier.movers.published.sync_writes.get(),
+    }
+}

@@ -1,0 +1,115 @@
+//! What one hybrid disk has whether or not a fast device is attached.
+
+#[cfg(test)]
+use std::cell::Cell;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use base::{Bytes, Span};
+use policy::cache::admission::{
+    Admission as Reads, FlashBudget, Reads as Rule, StreamPosition, Streams,
+};
+
+use crate::attach::label::PAGE;
+use crate::durable::samples::Recent;
+use crate::index::locks::PageLocks;
+#[cfg(test)]
+use crate::mutation::Mutation;
+use crate::settings::{Admission, Settings};
+use crate::slow::SlowDevice;
+use crate::stats::Counters;
+
+/// Sequential streams followed at once.
+const STREAMS: u32 = 128;
+/// Missed reads remembered: one for so many blocks of the cache, and at least so many.
+const SEEN_PART: u64 = 8;
+const SEEN_LEAST: u64 = 1024;
+
+/// A volume: its slow device, its choices, and what is decided beside the policy.
+pub(crate) struct Volume {
+    pub name: String,
+    pub slow: SlowDevice,
+    pub locks: Rc<PageLocks>,
+    /// What an administrator may change.
+    pub settings: RefCell<Settings>,
+    /// What a close fingerprints beside the sampled pages.
+    pub recent: RefCell<Recent>,
+    pub counters: Counters,
+    streams: RefCell<Streams>,
+    budget: RefCell<FlashBudget>,
+    reads: RefCell<Reads>,
+    #[cfg(test)]
+    pub planted: Rc<Cell<Option<Mutation>>>,
+}
+
+impl Volume {
+    pub fn new(settings: Settings, slow: SlowDevice) -> Rc<Volume> {
+        Rc::new(Volume {
+            name: settings.name.clone(),
+            slow,
+            locks: Rc::default(),
+            streams: RefCell::new(Streams::new(STREAMS, settings.sequential_bypass)),
+            budget: RefCell::new(FlashBudget::new(settings.flash_writes_per_day, env::now())),
+            reads: RefCell::new(Reads::new(Rule::Always, 0)),
+            settings: RefCell::new(settings),
+            recent: RefCell::default(),
+            counters: Counters::default(),
+            #[cfg(test)]
+            planted: Rc::default(),
+        })
+    }
+
+    /// Does a test have it make this mistake?
+    #[cfg(test)]
+    pub fn planted(&self, mutation: Mutation) -> bool {
+        self.planted.get() == Some(mutation)
+    }
+
+    /// Whole pages of the volume; what is behind the last is never cached.
+    pub fn whole_pages(&self) -> u64 {
+        self.slow.whole_pages()
+    }
+
+    /// Is there a tier?
+    pub fn has_tier(&self) -> bool {
+        self.settings.borrow().mode.has_tier()
+    }
+
+    pub fn observe_stream(&self, at: u64, len: u64) -> StreamPosition {
+        self.streams.borrow_mut().see(Span::bytes(at, len))
+    }
+
+    /// May `bytes` be written to the fast device today? Takes them off the budget if so.
+    pub fn flash_budget_allows(&self, bytes: Bytes) -> bool {
+        self.budget.borrow_mut().admit(env::now(), bytes)
+    }
+
+    /// Is a read miss of block `key` worth a copy? `remembered`: the policy has seen it lately.
+    pub fn admits_read(&self, key: u64, remembered: bool) -> bool {
+        self.reads.borrow_mut().read(key, remembered)
+    }
+
+    /// Memory of missed reads, for a cache of `slots` slots.
+    pub fn remember_reads(&self, slots: u32) {
+        let settings = self.settings.borrow();
+        let rule = match settings.admission {
+            Admission::Always => Rule::Always,
+            Admission::SecondAccess => Rule::OnSecondAccess,
+        };
+        let blocks = u64::from(slots) / (settings.block.0 / PAGE);
+        let keys = (blocks / SEEN_PART).max(SEEN_LEAST) as u32;
+        *self.reads.borrow_mut() = Reads::new(rule, keys);
+    }
+
+    /// Takes over changed settings; returns the old ones.
+    pub fn apply(&self, settings: &Settings) -> Settings {
+        let old = self.settings.replace(settings.clone());
+        if old.sequential_bypass != settings.sequential_bypass {
+            *self.streams.borrow_mut() = Streams::new(STREAMS, settings.sequential_bypass);
+        }
+        if old.flash_writes_per_day != settings.flash_writes_per_day {
+            *self.budget.borrow_mut() = FlashBudget::new(settings.flash_writes_per_day, env::now());
+        }
+        old
+    }
+}
