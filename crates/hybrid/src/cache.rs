@@ -194,8 +194,8 @@ impl Cache {
     pub async fn commit_loop(self: Rc<Self>, commit_after: Nanos) {
         while self.commit.due(commit_after).await {
             if !self.is_running() {
+                // The round carries nothing then, and forgets what was pending.
                 self.end_commits();
-                continue;
             }
             match self.commit.round(&self.state).await {
                 Ok(false) => {
@@ -234,7 +234,7 @@ impl Cache {
         self.changed();
     }
 
-    /// Wakes whoever waits for something of this cache.
+    /// Wakes all tasks that wait for something of this cache.
     fn changed(&self) {
         match self.is_running() {
             true => self.commit.wake(),

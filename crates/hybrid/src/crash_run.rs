@@ -538,7 +538,7 @@ fn push_regions(tier: &Rc<TierState>, rng: &mut Rng) {
     let area = AREAS[rng.below(AREAS.len() as u64) as usize];
     let region = {
         let table = tier.cache.state.extents.borrow();
-        table.region_of(table.extent_of(area))
+        table.grains.region_of(table.grains.extent_of(area))
     };
     match rng.below(3) {
         0 => promote_region(tier, region, "torture".to_owned()),

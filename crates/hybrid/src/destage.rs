@@ -79,21 +79,7 @@ pub(crate) async fn destage_loop(cache: Rc<Cache>) {
         }
         let which = which(&cache);
         let load = load(&cache, &mut busy, which);
-        let pressed = cache.destaging.starving.get() > 0
-            || !cache.volume.settings.borrow().write.keeps_dirty();
-        let decision = match cleaner.decide(&load) {
-            Decision::Hold | Decision::Clean { .. } if pressed && load.dirty > Bytes(0) => {
-                Decision::Urgent
-            }
-            // Beside a tier alone no page of the cache stays, and room for an extent is made of clean pages.
-            // The dirty ones are destaged at the gentle rate.
-            Decision::Hold if has_leftovers(&cache) || cache.destaging.wanting.get() => {
-                Decision::Clean {
-                    bytes_per_second: GENTLE_RATE,
-                }
-            }
-            decision => decision,
-        };
+        let decision = pressed(&cache, cleaner.decide(&load), load.dirty);
         let changed = cache.destaging.work.wait();
         match decision {
             Decision::Hold => {
@@ -106,23 +92,44 @@ pub(crate) async fn destage_loop(cache: Rc<Cache>) {
                 }
             }
             Decision::Clean { bytes_per_second } => {
-                let begun = env::now();
-                let bytes = (bytes_per_second.0 / 10).max(ROUND_BYTES_MIN);
-                let pages = (bytes / PAGE).min(ROUND_PAGES as u64) as usize;
-                round_or_rest(&cache, &mut cursor, pages, which).await;
-                // Work done faster than the rate asks for is followed by a rest.
-                let due = pages as f64 * PAGE as f64 / bytes_per_second.0 as f64;
-                let took = env::now().since(begun);
-                let pause = Nanos::from_secs_f64(due).saturating_sub(took);
-                if pause > Nanos(0) && cache.destaging.starving.get() == 0 {
-                    env::sleep(pause.min(PAUSE_MAX)).await;
-                }
+                gentle_round(&cache, &mut cursor, bytes_per_second, which).await;
             }
             Decision::Urgent => {
                 round_or_rest(&cache, &mut cursor, ROUND_PAGES, which).await;
             }
         }
         drop_leftovers(&cache);
+    }
+}
+
+/// What the policy decided, but for what cannot wait: `dirty` bytes are there.
+fn pressed(cache: &Cache, decision: Decision, dirty: Bytes) -> Decision {
+    let starving = cache.destaging.starving.get() > 0;
+    let pressed = starving || !cache.volume.settings.borrow().write.keeps_dirty();
+    match decision {
+        Decision::Hold | Decision::Clean { .. } if pressed && dirty > Bytes(0) => Decision::Urgent,
+        // Beside a tier alone no page of the cache stays, and room for an extent is made of clean pages.
+        // The dirty ones are destaged at the gentle rate.
+        Decision::Hold if has_leftovers(cache) || cache.destaging.wanting.get() => {
+            Decision::Clean {
+                bytes_per_second: GENTLE_RATE,
+            }
+        }
+        decision => decision,
+    }
+}
+
+/// One round at a rate: work done faster is followed by a rest.
+async fn gentle_round(cache: &Rc<Cache>, cursor: &mut u64, rate: Bytes, which: Which) {
+    let begun = env::now();
+    let bytes = (rate.0 / 10).max(ROUND_BYTES_MIN);
+    let pages = (bytes / PAGE).min(ROUND_PAGES as u64) as usize;
+    round_or_rest(cache, cursor, pages, which).await;
+    let due = pages as f64 * PAGE as f64 / rate.0 as f64;
+    let took = env::now().since(begun);
+    let pause = Nanos::from_secs_f64(due).saturating_sub(took);
+    if pause > Nanos(0) && cache.destaging.starving.get() == 0 {
+        env::sleep(pause.min(PAUSE_MAX)).await;
     }
 }
 

@@ -52,6 +52,6 @@ pub(crate) trait Interpose {
     /// Bytes of memory of what it holds.
     fn memory(&self) -> usize;
 
-    /// The cache's condition or the choices changed: whoever waits looks again.
+    /// The cache's condition or the choices changed: tasks that wait look again.
     fn wake(&self);
 }

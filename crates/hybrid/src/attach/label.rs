@@ -87,6 +87,15 @@ pub(crate) struct Label {
     pub mode: Option<Mode>,
 }
 
+/// Where on the fast device ledger and slots lie, in bytes.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct RawPlace {
+    ledger_start: U64,
+    ledger_len: U64,
+    slots_start: U64,
+}
+
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Raw {
@@ -101,9 +110,7 @@ struct Raw {
     slots_max: U32,
     name_len: U32,
     slow_size: U64,
-    ledger_start: U64,
-    ledger_len: U64,
-    slots_start: U64,
+    place: RawPlace,
     name: [u8; 64],
     generation: U64,
     closed: U32,
@@ -222,9 +229,11 @@ impl Label {
             slots_max: self.slots_max.into(),
             name_len: (self.name.len() as u32).into(),
             slow_size: self.slow_size.0.into(),
-            ledger_start: self.ledger.start.byte().into(),
-            ledger_len: self.ledger.len.0.into(),
-            slots_start: self.slots_start.into(),
+            place: RawPlace {
+                ledger_start: self.ledger.start.byte().into(),
+                ledger_len: self.ledger.len.0.into(),
+                slots_start: self.slots_start.into(),
+            },
             name,
             generation: self.generation.into(),
             closed: u32::from(self.closed).into(),
@@ -271,8 +280,8 @@ impl Label {
             uuid: raw.uuid.get(),
             attachment,
             slow_size: Bytes(raw.slow_size.get()),
-            ledger: Span::bytes(raw.ledger_start.get(), raw.ledger_len.get()),
-            slots_start: raw.slots_start.get(),
+            ledger: Span::bytes(raw.place.ledger_start.get(), raw.place.ledger_len.get()),
+            slots_start: raw.place.slots_start.get(),
             slots: raw.slots.get(),
             slots_max: raw.slots_max.get(),
             name: name.to_owned(),

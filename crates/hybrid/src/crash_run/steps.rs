@@ -281,7 +281,7 @@ async fn move_regions(disk: &Hybrid, up: bool) {
     for area in AREAS {
         let region = {
             let table = cache.state.extents.borrow();
-            table.region_of(table.extent_of(area))
+            table.grains.region_of(table.grains.extent_of(area))
         };
         match up {
             true => promote_region(&tier, region, "test".to_owned()),

@@ -37,7 +37,7 @@ pub(crate) struct Source {
 impl Source {
     pub fn new(index: Index, extents: ExtentTable) -> Source {
         Source {
-            sample_pages: sample_pages(extents.pages()),
+            sample_pages: sample_pages(extents.grains.pages()),
             index: RefCell::new(index),
             intents: RefCell::default(),
             samples: RefCell::default(),
@@ -49,7 +49,7 @@ impl Source {
     /// Where the extent of `page` lives.
     pub fn place(&self, page: u64) -> Place {
         let table = self.extents.borrow();
-        table.place(table.extent_of(page))
+        table.place(table.grains.extent_of(page))
     }
 
     /// The pages that are fingerprinted, ascending.

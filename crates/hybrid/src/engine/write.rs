@@ -87,6 +87,7 @@ async fn put_with(
     let len = range.end - range.start;
     let big_zeroes = matches!(payload, Payload::Zeroes) && len > ZEROES;
     let cached = mode.keeps_dirty() && !bypass && !big_zeroes;
+    let through = mode == WriteMode::Through && !bypass;
     // The incomplete page at the end of a slow device of odd size is never cached.
     let cacheable = cache.volume.slow.whole_pages() * PAGE;
     let split = range.end.min(cacheable).max(range.start);
@@ -95,7 +96,6 @@ async fn put_with(
         let piece = payload.slice(tail.start - range.start..len);
         cache.volume.slow.put(tail, &piece, flags).await?;
     }
-    let any_body = !body.is_empty();
     for (piece, place) in by_place(cache, body) {
         let part = payload.slice(piece.start - range.start..piece.end - range.start);
         let cached = match place {
@@ -105,10 +105,8 @@ async fn put_with(
             Some(Place::Demoting) => false,
             Some(Place::Slow) => cached && !alone,
         };
-        let cached = cached
-            && cache
-                .volume
-                .flash_budget_allows(Bytes(piece.end - piece.start));
+        let bytes = Bytes(piece.end - piece.start);
+        let cached = cached && cache.volume.flash_budget_allows(bytes);
         let (first, end) = (piece.start / PAGE, piece.end.div_ceil(PAGE));
         let lock = match cached {
             true => Mode::CACHE_WRITE,
@@ -123,14 +121,14 @@ async fn put_with(
                 put_cached(cache, rest.clone(), &part).await?;
             } else {
                 put_past(cache, rest.clone(), &part, flags).await?;
-                if mode == WriteMode::Through && !bypass {
+                if through {
                     copy_through(cache, rest.clone(), &part);
                 }
             }
             cache.mover.written(rest);
         }
     }
-    if flags.fua && any_body {
+    if flags.fua && split > range.start {
         cache.committed().await?;
     }
     Ok(())
@@ -145,12 +143,12 @@ fn by_place(cache: &Cache, range: Range<u64>) -> Vec<(Range<u64>, Option<Place>)
         return vec![(range, None)];
     }
     let table = cache.state.extents.borrow();
-    let extent_bytes = table.extent_pages() * PAGE;
+    let extent_bytes = table.grains.extent_pages() * PAGE;
     let mut pieces: Vec<(Range<u64>, Option<Place>)> = Vec::new();
     let mut byte = range.start;
     while byte < range.end {
         let upto = ((byte / extent_bytes + 1) * extent_bytes).min(range.end);
-        let place = Some(table.place(table.extent_of(byte / PAGE)));
+        let place = Some(table.place(table.grains.extent_of(byte / PAGE)));
         match pieces.last_mut() {
             Some((piece, same)) if *same == place => piece.end = upto,
             _ => pieces.push((byte..upto, place)),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::Instant;
 
-use super::page_map::REGION_PAGES;
+use super::grains::REGION_PAGES;
 
 /// Dirty pages of one 4 MiB region.
 #[derive(Debug, Clone, Copy, Default)]

@@ -5,7 +5,7 @@
 use base::Map;
 use policy::cache::Index;
 
-use super::page_map::FULL;
+use super::grains::FULL;
 use crate::attach::label::PAGES_MAX;
 
 const USED: u8 = 1;

@@ -53,79 +53,17 @@ struct Extent {
     place: Place,
 }
 
-/// Regions, extents and the room they take.
-pub(crate) struct ExtentTable {
-    // As the settings say.
+/// How a volume is cut in regions and extents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Grains {
     /// Pages of a region, and of an extent; powers of two.
     region: u64,
     extent: u64,
     /// Whole pages of the volume.
     pages: u64,
-    pinned: Vec<Range<u64>>,
-    excluded: Vec<Range<u64>>,
-    // As things are.
-    extents: BTreeMap<u32, Extent>,
-    /// Those that are demoting: few of many.
-    demoting: BTreeSet<u32>,
-    wanted: BTreeSet<Region>,
-    reserved: u64,
-    touched: Vec<u32>,
 }
 
-/// The extents that `span` touches.
-fn touched_by(span: Span, extent: u64) -> Range<u64> {
-    let bytes = extent * PAGE;
-    span.start.byte() / bytes..span.end().byte().div_ceil(bytes)
-}
-
-impl ExtentTable {
-    /// A volume of `pages` whole pages with everything on the slow device.
-    pub fn new(pages: u64, tier: &Tier) -> ExtentTable {
-        let extent = tier.extent().0 / PAGE;
-        assert!(extent.is_multiple_of(UNIT_PAGES), "extents are whole MiBs");
-        let ranges = |spans: &[Span]| spans.iter().map(|span| touched_by(*span, extent)).collect();
-        ExtentTable {
-            region: tier.region.0 / PAGE,
-            extent,
-            pages,
-            pinned: ranges(&tier.pinned),
-            excluded: ranges(&tier.barred),
-            extents: BTreeMap::new(),
-            demoting: BTreeSet::new(),
-            wanted: BTreeSet::new(),
-            reserved: 0,
-            touched: Vec::new(),
-        }
-    }
-
-    /// Other pins and exclusions, or another region over the same extents. What is fast stays fast; the caller
-    /// demotes what is excluded now.
-    pub fn set(&mut self, tier: &Tier) {
-        assert_eq!(
-            tier.extent().0 / PAGE,
-            self.extent,
-            "extents are as they were"
-        );
-        let fresh = ExtentTable::new(self.pages, tier);
-        let regions_stay = fresh.region == self.region;
-        self.region = fresh.region;
-        self.pinned = fresh.pinned;
-        self.excluded = fresh.excluded;
-        if !regions_stay {
-            self.wanted = self.promoted_regions();
-        }
-    }
-
-    /// Takes the grains, pins and exclusions of `fresh`; nothing is fast any more.
-    pub fn regrain(&mut self, fresh: ExtentTable) {
-        assert!(self.extents.is_empty(), "the table was cleared");
-        // Records that changed before are still to be written.
-        let touched = std::mem::take(&mut self.touched);
-        *self = ExtentTable { touched, ..fresh };
-    }
-
-    // --- grains -----------------------------------------------------------------------------------
-
+impl Grains {
     /// Whole pages of the volume.
     pub fn pages(&self) -> u64 {
         self.pages
@@ -183,6 +121,76 @@ impl ExtentTable {
         let end = (first + per_region).min(u64::from(self.extents()));
         first as u32..end as u32
     }
+}
+
+/// Regions, extents and the room they take.
+pub(crate) struct ExtentTable {
+    // As the settings say.
+    pub grains: Grains,
+    pinned: Vec<Range<u64>>,
+    excluded: Vec<Range<u64>>,
+    // As things are.
+    extents: BTreeMap<u32, Extent>,
+    /// Those that are demoting: few of many.
+    demoting: BTreeSet<u32>,
+    wanted: BTreeSet<Region>,
+    reserved: u64,
+    touched: Vec<u32>,
+}
+
+/// The extents that `span` touches.
+fn touched_by(span: Span, extent: u64) -> Range<u64> {
+    let bytes = extent * PAGE;
+    span.start.byte() / bytes..span.end().byte().div_ceil(bytes)
+}
+
+impl ExtentTable {
+    /// A volume of `pages` whole pages with everything on the slow device.
+    pub fn new(pages: u64, tier: &Tier) -> ExtentTable {
+        let extent = tier.extent().0 / PAGE;
+        assert!(extent.is_multiple_of(UNIT_PAGES), "extents are whole MiBs");
+        let ranges = |spans: &[Span]| spans.iter().map(|span| touched_by(*span, extent)).collect();
+        ExtentTable {
+            grains: Grains {
+                region: tier.region.0 / PAGE,
+                extent,
+                pages,
+            },
+            pinned: ranges(&tier.pinned),
+            excluded: ranges(&tier.barred),
+            extents: BTreeMap::new(),
+            demoting: BTreeSet::new(),
+            wanted: BTreeSet::new(),
+            reserved: 0,
+            touched: Vec::new(),
+        }
+    }
+
+    /// Other pins and exclusions, or another region over the same extents. What is fast stays fast; the caller
+    /// demotes what is excluded now.
+    pub fn set(&mut self, tier: &Tier) {
+        assert_eq!(
+            tier.extent().0 / PAGE,
+            self.grains.extent,
+            "extents are as they were"
+        );
+        let fresh = ExtentTable::new(self.grains.pages, tier);
+        let regions_stay = fresh.grains.region == self.grains.region;
+        self.grains.region = fresh.grains.region;
+        self.pinned = fresh.pinned;
+        self.excluded = fresh.excluded;
+        if !regions_stay {
+            self.wanted = self.promoted_regions();
+        }
+    }
+
+    /// Takes the grains, pins and exclusions of `fresh`; nothing is fast any more.
+    pub fn regrain(&mut self, fresh: ExtentTable) {
+        assert!(self.extents.is_empty(), "the table was cleared");
+        // Records that changed before are still to be written.
+        let touched = std::mem::take(&mut self.touched);
+        *self = ExtentTable { touched, ..fresh };
+    }
 
     // --- what is where ----------------------------------------------------------------------------
 
@@ -211,7 +219,10 @@ impl ExtentTable {
 
     /// Regions with an extent that is fast, ascending.
     pub fn regions_up(&self) -> Vec<Region> {
-        let mut regions: Vec<Region> = self.fast().map(|extent| self.region_of(extent)).collect();
+        let mut regions: Vec<Region> = self
+            .fast()
+            .map(|extent| self.grains.region_of(extent))
+            .collect();
         regions.dedup();
         regions
     }
@@ -220,7 +231,7 @@ impl ExtentTable {
     fn promoted_regions(&self) -> BTreeSet<Region> {
         self.fast()
             .filter(|extent| !self.is_pinned(*extent))
-            .map(|extent| self.region_of(extent))
+            .map(|extent| self.grains.region_of(extent))
             .collect()
     }
 
@@ -238,7 +249,7 @@ impl ExtentTable {
 
     /// Extents an administrator pinned, ascending.
     pub fn pinned(&self) -> Vec<u32> {
-        let end = u64::from(self.extents());
+        let end = u64::from(self.grains.extents());
         let pinned = self.pinned.iter().cloned().flatten();
         let mut pinned: Vec<u32> = pinned
             .filter(|extent| *extent < end)
@@ -252,7 +263,7 @@ impl ExtentTable {
     /// Should `extent` be fast?
     pub fn wants(&self, extent: u32) -> bool {
         self.is_pinned(extent)
-            || self.wanted.contains(&self.region_of(extent)) && !self.is_excluded(extent)
+            || self.wanted.contains(&self.grains.region_of(extent)) && !self.is_excluded(extent)
     }
 
     /// Has the policy promoted `region`?
@@ -284,7 +295,7 @@ impl ExtentTable {
     /// `extent` lives on the fast device from now on; its room is reserved.
     pub fn promote(&mut self, extent: u32) {
         assert!(!self.is_excluded(extent), "extent {extent} is excluded");
-        let pages = self.pages_of(extent);
+        let pages = self.grains.pages_of(extent);
         match self.extents.insert(extent, Extent { place: Place::Fast }) {
             None => self.reserved += pages.end - pages.start,
             Some(was) => {
@@ -313,7 +324,7 @@ impl ExtentTable {
     pub fn emptied(&mut self, extent: u32) {
         let gone = self.extents.remove(&extent).map(|extent| extent.place);
         assert_eq!(gone, Some(Place::Demoting), "extent {extent} was demoting");
-        let pages = self.pages_of(extent);
+        let pages = self.grains.pages_of(extent);
         self.reserved -= pages.end - pages.start;
         self.demoting.remove(&extent);
         self.touched.push(extent);
@@ -351,7 +362,7 @@ impl ExtentTable {
     fn kept(&self, extent: u32) -> Option<ExtentRecord> {
         self.extents.get(&extent).map(|entry| ExtentRecord {
             demoting: entry.place == Place::Demoting,
-            shift: self.extent.trailing_zeros() as u8,
+            shift: self.grains.extent.trailing_zeros() as u8,
         })
     }
 
@@ -374,7 +385,7 @@ impl ExtentTable {
         let mut up: Vec<Range<u64>> = Vec::new();
         for (number, kept) in kept.iter().filter(|(_, kept)| !kept.demoting) {
             let first = u64::from(*number) << kept.shift;
-            let end = (first + (1 << kept.shift)).min(self.pages);
+            let end = (first + (1 << kept.shift)).min(self.grains.pages);
             match up.last_mut() {
                 Some(last) if last.end == first => last.end = end,
                 _ if first < end => up.push(first..end),
@@ -382,10 +393,10 @@ impl ExtentTable {
             }
         }
         for range in up {
-            let first = range.start.div_ceil(self.extent) as u32;
+            let first = range.start.div_ceil(self.grains.extent) as u32;
             let mut extent = first;
-            while extent < self.extents() {
-                let pages = self.pages_of(extent);
+            while extent < self.grains.extents() {
+                let pages = self.grains.pages_of(extent);
                 if pages.end > range.end {
                     break;
                 }
@@ -418,10 +429,10 @@ mod tests {
     #[test]
     fn the_last_region_and_the_last_extent_may_be_short() {
         let table = ExtentTable::new(PAGES, &tier(1, 4));
-        assert_eq!((table.regions(), table.extents()), (3, 11));
-        assert_eq!(table.pages_of(10), 2560..2688);
-        assert_eq!(table.extents_of(Region(3)), 8..11);
-        assert_eq!(table.region_of(10), Region(3));
+        assert_eq!((table.grains.regions(), table.grains.extents()), (3, 11));
+        assert_eq!(table.grains.pages_of(10), 2560..2688);
+        assert_eq!(table.grains.extents_of(Region(3)), 8..11);
+        assert_eq!(table.grains.region_of(10), Region(3));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which pages are being copied to the fast device, and does their copy still count?
 //!
-//! A write of a page, or its removal, makes the copy void: whoever copies asks with its token before it maps the page.
+//! A write of a page, or its removal, makes the copy void: the task that copies asks with its token before it maps the page.
 
 use std::cell::{Cell, RefCell};
 

@@ -10,6 +10,7 @@ pub(crate) mod entries;
 pub(crate) mod extents;
 pub(crate) mod fills;
 mod frames;
+mod grains;
 pub(crate) mod locks;
 pub(crate) mod page_map;
 mod pins;

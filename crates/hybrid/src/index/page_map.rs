@@ -23,16 +23,10 @@ use super::dirty::DirtyRegions;
 use super::entries::Entries;
 pub(crate) use super::entries::Entry;
 use super::frames::Frames;
+pub(crate) use super::grains::{FULL, REGION_PAGES, UNIT_PAGES};
 pub(crate) use super::pins::Pinned;
 use super::pins::Pins;
 use super::residents::Residents;
-
-/// Pages in a region: write intents and the cleaner's order go by 4 MiB.
-pub(crate) const REGION_PAGES: u64 = 1024;
-/// Pages that are pinned together: a MiB, and no block is bigger.
-pub(crate) const UNIT_PAGES: u64 = 256;
-/// All eight sectors of a page.
-pub(crate) const FULL: u8 = 0xff;
 
 /// The map of one fast device.
 pub(crate) struct PageMap {

@@ -3,7 +3,7 @@
 //! A whole MiB can be *pinned* (its extent lives on the fast device): its pages are none of the policy's business, so
 //! they are never evicted and take no block frame. 1 byte for each MiB up to the last one that ever was.
 
-use super::page_map::UNIT_PAGES;
+use super::grains::UNIT_PAGES;
 
 /// What becomes of the pages of one MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

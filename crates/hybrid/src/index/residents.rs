@@ -1,6 +1,6 @@
 //! How many pages of each MiB of the volume are resident? 2 bytes for each up to the last one that ever had any.
 
-use super::page_map::UNIT_PAGES;
+use super::grains::UNIT_PAGES;
 
 #[derive(Default)]
 pub(crate) struct Residents {

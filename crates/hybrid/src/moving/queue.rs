@@ -91,7 +91,7 @@ impl MoveQueue {
         self.ended.wait()
     }
 
-    /// Whoever waits is to look again.
+    /// Tasks that wait are to look again.
     pub fn wake(&self) {
         self.work.notify_all();
         self.ended.notify_all();

@@ -68,14 +68,14 @@ pub(crate) fn copy_missing(tier: &Tier, extent: u32) {
 fn waiting(tier: &Tier, extent: u32) -> Option<Waiting> {
     let cache = &tier.cache;
     let (table, stats) = (cache.state.extents.borrow(), tier.stats.borrow());
-    let pages = table.pages_of(extent);
+    let pages = table.grains.pages_of(extent);
     let resident = cache.state.map().resident_in(pages.start, pages.end);
     let missing = (pages.end - pages.start).saturating_sub(resident);
     (missing > 0).then(|| Waiting {
         extent,
         missing: Bytes(missing * PAGE),
         reads: stats.missed(extent) + expected_reads(&table, &stats, extent),
-        rest: stats.rest(table.region_of(extent)),
+        rest: stats.rest(table.grains.region_of(extent)),
     })
 }
 
@@ -84,9 +84,9 @@ fn waiting(tier: &Tier, extent: u32) -> Option<Waiting> {
 /// Choice: hot places move on to their neighbours within minutes (AST 2.1), so where an extent has been touched once
 /// and its region is hot, more will come than were seen: these are added.
 fn expected_reads(table: &ExtentTable, stats: &Stats, extent: u32) -> f64 {
-    let region = table.region_of(extent);
+    let region = table.grains.region_of(extent);
     match table.wants_region(region) {
-        true => stats.missed_in(region) / table.extents_of(region).len() as f64,
+        true => stats.missed_in(region) / table.grains.extents_of(region).len() as f64,
         false => 0.0,
     }
 }
@@ -125,7 +125,7 @@ pub(crate) fn review_copies(tier: &Rc<Tier>) {
             .is_some_and(|waiting| Worth::default().has_cooled(&costs, &waiting));
         if cooled && !cache.state.extents.borrow().is_pinned(extent) {
             tier.jobs.borrow_mut().copies.remove(&extent);
-            let region = cache.state.extents.borrow().region_of(extent);
+            let region = cache.state.extents.borrow().grains.region_of(extent);
             let mut stats = tier.stats.borrow_mut();
             stats.give_up(region, MoveEnd::Cancelled);
         }
@@ -172,7 +172,7 @@ fn next_chunk(tier: &Tier) -> Option<(u32, Range<u64>)> {
         match look_for_chunk(tier)? {
             Look::Chunk(extent, pages) => return Some((extent, pages)),
             Look::Finished(extent) => {
-                let region = cache.state.extents.borrow().region_of(extent);
+                let region = cache.state.extents.borrow().grains.region_of(extent);
                 settle_move(tier, region);
             }
         }
@@ -184,22 +184,14 @@ fn look_for_chunk(tier: &Tier) -> Option<Look> {
     let mut jobs = tier.jobs.borrow_mut();
     let (table, stats) = (cache.state.extents.borrow(), tier.stats.borrow());
     loop {
-        if jobs.order.is_empty() {
-            let mut order: Vec<(f64, u32)> = jobs
-                .copies
-                .keys()
-                .map(|extent| (stats.heat(*extent), *extent))
-                .collect();
-            order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-            jobs.order = order.into_iter().map(|(_, extent)| extent).collect();
-        }
+        jobs.put_in_order(|extent| stats.heat(extent));
         let extent = *jobs.order.front()?;
         let Some(done) = jobs.copies.get(&extent).copied() else {
             jobs.order.pop_front();
             continue;
         };
-        let pages = table.pages_of(extent);
-        let part_len = part_pages(table.extent_pages());
+        let pages = table.grains.pages_of(extent);
+        let part_len = part_pages(table.grains.extent_pages());
         let parts = (pages.end - pages.start).div_ceil(part_len);
         let all = if parts >= 64 {
             u64::MAX
@@ -221,17 +213,11 @@ fn look_for_chunk(tier: &Tier) -> Option<Look> {
         let part = u64::from((if touched != 0 { touched } else { left }).trailing_zeros());
         let first = pages.start + part * part_len;
         let end = (first + part_len).min(pages.end);
-        // Neighbouring parts go along while they fit one request.
-        let mut upto = end;
-        let mut next = part + 1;
-        while touched == 0 && next < parts && left >> next & 1 == 1 {
-            let more = (upto + part_len).min(pages.end);
-            if more - first > CHUNK_PAGES {
-                break;
-            }
-            upto = more;
-            next += 1;
-        }
+        let alone = touched != 0;
+        let (upto, next) = match alone {
+            true => (end, part + 1),
+            false => with_neighbours(&pages, part_len, left, part),
+        };
         match (first..upto).find(|page| map.find(*page).is_none()) {
             None => {
                 let entry = jobs.copies.get_mut(&extent).expect("looked up above");
@@ -246,6 +232,24 @@ fn look_for_chunk(tier: &Tier) -> Option<Look> {
     }
 }
 
+/// Neighbouring parts that are `left` go along with `part` while they fit one request. Returns where they end, in pages,
+/// and the first part behind them.
+fn with_neighbours(pages: &Range<u64>, part_len: u64, left: u64, part: u64) -> (u64, u64) {
+    let parts = (pages.end - pages.start).div_ceil(part_len);
+    let first = pages.start + part * part_len;
+    let mut upto = (first + part_len).min(pages.end);
+    let mut next = part + 1;
+    while next < parts && left >> next & 1 == 1 {
+        let more = (upto + part_len).min(pages.end);
+        if more - first > CHUNK_PAGES {
+            break;
+        }
+        upto = more;
+        next += 1;
+    }
+    (upto, next)
+}
+
 /// If nothing more is to be promoted or copied for `region`, its way up is over.
 fn settle_move(tier: &Tier, region: Region) {
     let cache = &tier.cache;
@@ -256,6 +260,7 @@ fn settle_move(tier: &Tier, region: Region) {
     let pending = {
         let (table, jobs) = (cache.state.extents.borrow(), tier.jobs.borrow());
         table
+            .grains
             .extents_of(region)
             .any(|extent| jobs.copies.contains_key(&extent) || jobs.waiting.contains(&extent))
     };
@@ -317,12 +322,12 @@ async fn copy_chunk(tier: &Rc<Tier>, extent: u32, pages: Range<u64>) -> bool {
     if !answer {
         // What cannot be read stays where it is.
         tier.jobs.borrow_mut().copies.remove(&extent);
-        let region = cache.state.extents.borrow().region_of(extent);
+        let region = cache.state.extents.borrow().grains.region_of(extent);
         tier.stats.borrow_mut().give_up(region, MoveEnd::Failed);
         return false;
     }
     count(&tier.counts.bytes_promoted, copied * PAGE);
-    let region = cache.state.extents.borrow().region_of(extent);
+    let region = cache.state.extents.borrow().grains.region_of(extent);
     tier.stats.borrow_mut().copied(region, Bytes(copied * PAGE));
     copied > 0
 }

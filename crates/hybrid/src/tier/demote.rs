@@ -42,7 +42,7 @@ const FAILURE_REST: Nanos = Nanos::secs(1);
 pub(crate) fn demote(tier: &Rc<Tier>, extent: u32) {
     let cache = &tier.cache;
     begin_demoting(tier, extent);
-    let pages = cache.state.extents.borrow().pages_of(extent);
+    let pages = cache.state.extents.borrow().grains.pages_of(extent);
     // What is longer is left to the task.
     if pages.end - pages.start <= DROP_PAGES {
         drop_unneeded(tier, pages);
@@ -58,7 +58,7 @@ pub(crate) fn begin_demoting(tier: &Rc<Tier>, extent: u32) {
     cache.state.extents.borrow_mut().demote(extent);
     cache.commit.note();
     tier.update_pin(extent);
-    let pages = cache.state.extents.borrow().pages_of(extent);
+    let pages = cache.state.extents.borrow().grains.pages_of(extent);
     cache.cancel_copies(pages.start, pages.end);
 }
 
@@ -82,7 +82,7 @@ fn drop_unneeded(tier: &Tier, pages: Range<u64>) {
 /// Calls `drop` with the pages of `extent` while it is demoting, some at a time.
 async fn by_turns(tier: &Tier, extent: u32, drop: impl Fn(Range<u64>)) {
     let cache = &tier.cache;
-    let pages = cache.state.extents.borrow().pages_of(extent);
+    let pages = cache.state.extents.borrow().grains.pages_of(extent);
     for first in pages.clone().step_by(DROP_PAGES as usize) {
         if first > pages.start {
             env::yield_now().await;
@@ -123,7 +123,10 @@ pub(crate) fn note_emptied(tier: &Tier, extent: u32) -> bool {
     let cache = &tier.cache;
     let (pages, region) = {
         let table = cache.state.extents.borrow();
-        (table.pages_of(extent), table.region_of(extent))
+        (
+            table.grains.pages_of(extent),
+            table.grains.region_of(extent),
+        )
     };
     if cache.state.map().resident_in(pages.start, pages.end) > 0 {
         return false;
@@ -135,6 +138,7 @@ pub(crate) fn note_emptied(tier: &Tier, extent: u32) -> bool {
     tier.jobs.borrow_mut().make_hope();
     let table = cache.state.extents.borrow();
     let left = table
+        .grains
         .extents_of(region)
         .any(|extent| table.place(extent) != Place::Slow && !table.wants(extent));
     let mut stats = tier.stats.borrow_mut();
@@ -155,7 +159,7 @@ pub(crate) async fn demote_loop(tier: Rc<Tier>) {
             let table = cache.state.extents.borrow();
             // The published mover has a pace of its own.
             let ours = |extent: &u32| {
-                let pages = table.pages_of(*extent);
+                let pages = table.grains.pages_of(*extent);
                 !tier.movers.published.moves(pages.start, pages.end)
             };
             table.demoting().filter(ours).collect()
@@ -215,12 +219,12 @@ async fn demote_round(tier: &Rc<Tier>, demoting: &[u32], locked: bool) -> Result
     let done = destage_runs(cache, &runs, locked).await?;
     for page in done {
         let entry = cache.state.map().get(page);
-        let extent = cache.state.extents.borrow().extent_of(page);
+        let extent = cache.state.extents.borrow().grains.extent_of(page);
         let is_demoting = cache.state.extents.borrow().place(extent) == Place::Demoting;
         if is_demoting && entry.is_some_and(|entry| !entry.dirty) {
             cache.unmap_page(page);
             count(&tier.counts.bytes_demoted, PAGE);
-            let region = cache.state.extents.borrow().region_of(extent);
+            let region = cache.state.extents.borrow().grains.region_of(extent);
             tier.stats.borrow_mut().copied(region, Bytes(PAGE));
             gone += 1;
         }
@@ -242,7 +246,7 @@ fn pick_demoting(tier: &Tier, demoting: &[u32]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut chosen = 0;
     for extent in demoting {
-        let pages = table.pages_of(*extent);
+        let pages = table.grains.pages_of(*extent);
         let mut left = map.resident_in(pages.start, pages.end);
         if table.place(*extent) != Place::Demoting {
             continue;

@@ -39,7 +39,7 @@ pub(super) async fn move_down(tier: &Rc<Tier>, region: Region) -> Ended {
     if cache.state.extents.borrow().wants_region(region) || !any {
         return Ended::Dropped;
     }
-    let pages = cache.state.extents.borrow().pages_of_region(region);
+    let pages = cache.state.extents.borrow().grains.pages_of_region(region);
     let copy_back = cache.volume.settings.borrow().tier.copy_back;
     let in_memory = buffer_in_memory(tier);
     published.begin(region, pages.clone(), Phase::CopyingDown, in_memory);
@@ -79,7 +79,7 @@ pub(super) async fn move_down(tier: &Rc<Tier>, region: Region) -> Ended {
 fn sinking_part(tier: &Tier, region: Region) -> Vec<u32> {
     let cache = &tier.cache;
     let table = cache.state.extents.borrow();
-    let extents = table.extents_of(region);
+    let extents = table.grains.extents_of(region);
     extents
         .filter(|extent| table.place(*extent) != Place::Slow && !table.is_pinned(*extent))
         .collect()
@@ -177,7 +177,7 @@ async fn synchronize_down(tier: &Rc<Tier>, region: Region) {
     if cache.volume.settings.borrow().tier.copy_back == CopyBack::Nothing {
         tier.movers.published.forget_buffer();
     }
-    let pages = cache.state.extents.borrow().pages_of_region(region);
+    let pages = cache.state.extents.borrow().grains.pages_of_region(region);
     let mut cursor = pages.start;
     loop {
         // What users write goes on to the buffer above the position.
@@ -239,7 +239,7 @@ fn next_dirty(tier: &Tier, pages: Range<u64>, from: u64) -> Option<Run> {
     let mut unit = from / UNIT_PAGES * UNIT_PAGES;
     while unit < pages.end && runs.len() < 2 {
         let end = unit + UNIT_PAGES;
-        let is_demoting = table.place(table.extent_of(unit)) == Place::Demoting;
+        let is_demoting = table.place(table.grains.extent_of(unit)) == Place::Demoting;
         if is_demoting && map.resident_in(unit, end) > 0 {
             for page in unit.max(from)..end.min(pages.end) {
                 if let Some(entry) = map.get(page).filter(|entry| entry.dirty) {

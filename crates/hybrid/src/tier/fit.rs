@@ -131,7 +131,7 @@ pub(crate) fn fit_tier(tier: &Rc<Tier>) {
     }
     let wanted: Vec<Region> = cache.state.extents.borrow().wanted().collect();
     for region in wanted {
-        let extents = cache.state.extents.borrow().extents_of(region);
+        let extents = cache.state.extents.borrow().grains.extents_of(region);
         let mover = cache.volume.settings.borrow().tier.mover;
         match mover {
             Mover::Direct => promote_some(tier, extents),
@@ -143,10 +143,11 @@ pub(crate) fn fit_tier(tier: &Rc<Tier>) {
         let table = cache.state.extents.borrow();
         // Where extents go up one by one a region takes what it needs, and no more is known beforehand; and
         // a boundary that follows the demand has to see it.
-        let whole = table.one_grain() || !cache.volume.settings.borrow().tier.break_even;
+        let whole = table.grains.one_grain() || !cache.volume.settings.borrow().tier.break_even;
         match whole && !tier.splits() {
-            true => (room / (table.region_bytes().0 / PAGE)).min(u64::from(table.regions())) as u32,
-            false => table.regions(),
+            true => (room / (table.grains.region_bytes().0 / PAGE))
+                .min(u64::from(table.grains.regions())) as u32,
+            false => table.grains.regions(),
         }
     };
     tier.policy.borrow_mut().set_room(regions);
@@ -158,7 +159,7 @@ pub(crate) fn shed(tier: &Rc<Tier>) {
     let room = tier.room();
     let mut staying = {
         let table = cache.state.extents.borrow();
-        let up = table.fast().map(|extent| table.pages_of(extent));
+        let up = table.fast().map(|extent| table.grains.pages_of(extent));
         up.map(|pages| pages.end - pages.start).sum::<u64>()
     };
     if staying <= room {
@@ -168,7 +169,7 @@ pub(crate) fn shed(tier: &Rc<Tier>) {
         if staying <= room {
             break;
         }
-        let pages = cache.state.extents.borrow().pages_of(extent);
+        let pages = cache.state.extents.borrow().grains.pages_of(extent);
         staying -= pages.end - pages.start;
         demote(tier, extent);
         not_promoted(tier, extent);

@@ -94,7 +94,7 @@ pub(crate) fn demote_idle(tier: &Rc<Tier>) {
     for extent in idle {
         match mover {
             Mover::Published => {
-                let region = cache.state.extents.borrow().region_of(extent);
+                let region = cache.state.extents.borrow().grains.region_of(extent);
                 tier.movers.queue.decide(region, Way::Down);
             }
             Mover::Direct if lazy => {}
@@ -108,11 +108,14 @@ pub(crate) fn promote_region(tier: &Rc<Tier>, region: Region, why: String) {
     let cache = &tier.cache;
     cache.state.extents.borrow_mut().want(region, true);
     count(&tier.counts.moves_up, 1);
-    let (now, region_len) = (env::now(), cache.state.extents.borrow().region_bytes());
+    let (now, region_len) = (
+        env::now(),
+        cache.state.extents.borrow().grains.region_bytes(),
+    );
     tier.stats
         .borrow_mut()
         .begin_move(now, (region, region_len), Way::Up, why);
-    let extents = cache.state.extents.borrow().extents_of(region);
+    let extents = cache.state.extents.borrow().grains.extents_of(region);
     for extent in extents.clone() {
         if cache.state.extents.borrow().place(extent) == Place::Fast {
             tier.update_pin(extent);
@@ -133,11 +136,14 @@ pub(crate) fn demote_region(tier: &Rc<Tier>, region: Region, why: String) {
     count(&tier.counts.moves_down, 1);
     let given_up = tier.stats.borrow_mut().way_of(region) == Some(Way::Up);
     count(&tier.counts.cancelled, u64::from(given_up));
-    let (now, region_len) = (env::now(), cache.state.extents.borrow().region_bytes());
+    let (now, region_len) = (
+        env::now(),
+        cache.state.extents.borrow().grains.region_bytes(),
+    );
     tier.stats
         .borrow_mut()
         .begin_move(now, (region, region_len), Way::Down, why);
-    let extents = cache.state.extents.borrow().extents_of(region);
+    let extents = cache.state.extents.borrow().grains.extents_of(region);
     let mut any = false;
     for extent in extents {
         tier.jobs.borrow_mut().forget(extent);
@@ -154,7 +160,7 @@ pub(crate) fn demote_region(tier: &Rc<Tier>, region: Region, why: String) {
 /// Bytes of each region on the fast device, regions without left out.
 fn resident(tier: &Tier) -> Vec<(Region, Bytes)> {
     let cache = &tier.cache;
-    let units = cache.state.extents.borrow().region_bytes().0 / (UNIT_PAGES * PAGE);
+    let units = cache.state.extents.borrow().grains.region_bytes().0 / (UNIT_PAGES * PAGE);
     let map = cache.state.map();
     let sums = map.residents().chunks(units as usize).map(|chunk| {
         let pages: u64 = chunk.iter().map(|count| u64::from(*count)).sum();
@@ -178,7 +184,7 @@ fn move_boundary(tier: &Tier, over: Nanos) {
     boundary.sample(
         over,
         cache_pages,
-        table.extent_pages(),
+        table.grains.extent_pages(),
         table.fast(),
         |extent| stats.heat(extent),
     );

@@ -38,6 +38,17 @@ impl Jobs {
         self.leave_line(extent);
     }
 
+    /// Puts what is to be copied in a new order, the hottest first, where the old one is worked through.
+    pub fn put_in_order(&mut self, heat: impl Fn(u32) -> f64) {
+        if !self.order.is_empty() {
+            return;
+        }
+        let extents = self.copies.keys().copied();
+        let mut order: Vec<(f64, u32)> = extents.map(|extent| (heat(extent), extent)).collect();
+        order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        self.order = order.into_iter().map(|(_, extent)| extent).collect();
+    }
+
     /// There may be room again.
     pub fn make_hope(&mut self) {
         self.full = false;

@@ -188,7 +188,7 @@ impl Tier {
     /// Where the extent of `page` lives.
     pub fn place(&self, page: u64) -> Place {
         let table = self.cache.state.extents.borrow();
-        table.place(table.extent_of(page))
+        table.place(table.grains.extent_of(page))
     }
 
     /// Pages that extents may take at most.
@@ -239,7 +239,10 @@ impl Tier {
             return;
         }
         let table = self.cache.state.extents.borrow();
-        let (pages, region) = (table.pages_of(extent), table.region_of(extent));
+        let (pages, region) = (
+            table.grains.pages_of(extent),
+            table.grains.region_of(extent),
+        );
         let resident = self.cache.state.map().resident_in(pages.start, pages.end);
         if table.wants_region(region) && resident < pages.end - pages.start {
             self.movers.queue.decide(region, Way::Up);
@@ -257,7 +260,7 @@ impl Tier {
                 Place::Fast if published || table.wants(extent) => Pinned::Hot,
                 Place::Fast | Place::Demoting => Pinned::Cold,
             };
-            (table.pages_of(extent), pinned)
+            (table.grains.pages_of(extent), pinned)
         };
         let mut map = self.cache.state.map_mut();
         map.set_pinned(pages.start, pages.end, pinned);
@@ -312,8 +315,8 @@ impl Cache {
     pub(crate) fn check_tier(&self) {
         let (table, map) = (self.state.extents.borrow(), self.state.map());
         let mut reserved = 0;
-        for extent in 0..table.extents() {
-            let pages = table.pages_of(extent);
+        for extent in 0..table.grains.extents() {
+            let pages = table.grains.pages_of(extent);
             let held = map.pins().of(pages.start) != Pinned::No;
             let away = table.place(extent) != Place::Slow;
             assert_eq!(

@@ -47,8 +47,8 @@ pub(crate) enum Promoted {
 /// Raises the extents of a region as the settings say: all of them, or those that are warm.
 pub(crate) fn promote_some(tier: &Rc<Tier>, extents: Range<u32>) {
     let cache = &tier.cache;
-    let all =
-        cache.state.extents.borrow().one_grain() || !cache.volume.settings.borrow().tier.break_even;
+    let all = cache.state.extents.borrow().grains.one_grain()
+        || !cache.volume.settings.borrow().tier.break_even;
     let mut chosen: Vec<(f64, u32)> = {
         let (table, stats) = (cache.state.extents.borrow(), tier.stats.borrow());
         extents
@@ -98,7 +98,7 @@ pub(crate) fn promote_alone(tier: &Rc<Tier>, extent: u32) -> Promoted {
         let table = cache.state.extents.borrow();
         (
             table.place(extent),
-            table.pages_of(extent),
+            table.grains.pages_of(extent),
             table.reserved(),
         )
     };
@@ -169,10 +169,11 @@ pub(crate) async fn promote_loop(tier: Rc<Tier>) {
 /// There is no room for `extent`: if nothing of its region is fast, the policy hears of it.
 pub(crate) fn not_promoted(tier: &Tier, extent: u32) {
     let cache = &tier.cache;
-    let region = cache.state.extents.borrow().region_of(extent);
+    let region = cache.state.extents.borrow().grains.region_of(extent);
     let any_up = {
         let table = cache.state.extents.borrow();
         table
+            .grains
             .extents_of(region)
             .any(|extent| table.place(extent) != Place::Slow)
     };
@@ -191,12 +192,12 @@ fn make_tier_room(tier: &Rc<Tier>, extent: u32) -> bool {
     let cache = &tier.cache;
     let (needed, room) = {
         let table = cache.state.extents.borrow();
-        let pages = table.pages_of(extent);
+        let pages = table.grains.pages_of(extent);
         (pages.end - pages.start, tier.room())
     };
     let (demoting, reserved, pinned, heat) = {
         let (table, stats) = (cache.state.extents.borrow(), tier.stats.borrow());
-        let demoting = table.demoting().map(|extent| table.pages_of(extent));
+        let demoting = table.demoting().map(|extent| table.grains.pages_of(extent));
         (
             demoting.map(|pages| pages.end - pages.start).sum::<u64>(),
             table.reserved(),
@@ -226,7 +227,7 @@ fn make_tier_room(tier: &Rc<Tier>, extent: u32) -> bool {
         if !may {
             continue;
         }
-        let pages = cache.state.extents.borrow().pages_of(other);
+        let pages = cache.state.extents.borrow().grains.pages_of(other);
         leaving += pages.end - pages.start;
         demote(tier, other);
     }

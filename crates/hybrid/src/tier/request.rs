@@ -54,9 +54,9 @@ pub(crate) fn note_request(tier: &Rc<Tier>, range: Range<u64>, asked: Asked) {
     let buffered = tier.movers.published.serves(&range, write, resident);
     let up = {
         let table = cache.state.extents.borrow();
-        let end = range.end.div_ceil(PAGE).min(table.pages());
+        let end = range.end.div_ceil(PAGE).min(table.grains.pages());
         let last = end.max(range.start / PAGE + 1) - 1;
-        let mut extents = table.extent_of(range.start / PAGE)..=table.extent_of(last);
+        let mut extents = table.grains.extent_of(range.start / PAGE)..=table.grains.extent_of(last);
         extents.all(|extent| table.place(extent) == Place::Fast)
     };
     count(&counts.tier_requests, u64::from(up));
@@ -79,20 +79,20 @@ pub(crate) fn touch_tier(tier: &Rc<Tier>, range: Range<u64>, write: bool, missed
     let (touch, first, last) = {
         let table = cache.state.extents.borrow();
         let page = range.start / PAGE;
-        if page >= table.pages() {
+        if page >= table.grains.pages() {
             return;
         }
-        let extent = table.extent_of(page);
-        let part = page % table.extent_pages() / part_pages(table.extent_pages());
+        let extent = table.grains.extent_of(page);
+        let part = page % table.grains.extent_pages() / part_pages(table.grains.extent_pages());
         let touch = Touch {
             extent,
             part: part as u32,
-            region: table.region_of(extent),
+            region: table.grains.region_of(extent),
             write,
             missed,
         };
-        let last = ((range.end - 1) / PAGE).min(table.pages() - 1);
-        (touch, extent, table.extent_of(last))
+        let last = ((range.end - 1) / PAGE).min(table.grains.pages() - 1);
+        (touch, extent, table.grains.extent_of(last))
     };
     tier.stats.borrow_mut().note(touch);
     for extent in first..=last {

@@ -11,8 +11,8 @@ pub(crate) fn heat(tier: &Tier, first: u64) -> Heat {
     let cache = &tier.cache;
     let (table, stats) = (cache.state.extents.borrow(), tier.stats.borrow());
     Heat {
-        region: table.region_bytes(),
-        regions: table.regions(),
+        region: table.grains.region_bytes(),
+        regions: table.grains.regions(),
         intervals: stats
             .intervals()
             .filter(|interval| interval.number >= first)
@@ -36,9 +36,9 @@ pub(crate) fn tier_status(tier: &Tier) -> TierStatus {
         .last()
         .map_or(0, |last| last.candidates.len());
     TierStatus {
-        region_bytes: table.region_bytes().0,
-        extent_bytes: Bytes(table.extent_pages() * PAGE).0,
-        regions: table.regions(),
+        region_bytes: table.grains.region_bytes().0,
+        extent_bytes: Bytes(table.grains.extent_pages() * PAGE).0,
+        regions: table.grains.regions(),
         regions_up: table.regions_up().len() as u32,
         room_bytes: tier.room() * PAGE,
         held_bytes: u64::from(map.pins().resident()) * PAGE,

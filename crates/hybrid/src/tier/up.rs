@@ -49,7 +49,7 @@ pub(super) async fn move_up(tier: &Rc<Tier>, region: Region) -> Ended {
             false => Ended::Again,
         };
     }
-    let pages = cache.state.extents.borrow().pages_of_region(region);
+    let pages = cache.state.extents.borrow().grains.pages_of_region(region);
     published.begin(
         region,
         pages.clone(),
@@ -82,9 +82,12 @@ async fn promote_whole(tier: &Rc<Tier>, region: Region) -> bool {
     let (extents, missing) = {
         let table = table.borrow();
         let may = |extent: &u32| !table.is_excluded(*extent);
-        let extents: Vec<u32> = table.extents_of(region).filter(may).collect();
+        let extents: Vec<u32> = table.grains.extents_of(region).filter(may).collect();
         let slow = |extent: &&u32| table.place(**extent) == Place::Slow;
-        let pages = extents.iter().filter(slow).map(|it| table.pages_of(*it));
+        let pages = extents
+            .iter()
+            .filter(slow)
+            .map(|it| table.grains.pages_of(*it));
         let missing: u64 = pages.map(|pages| pages.end - pages.start).sum();
         (extents, missing)
     };
@@ -131,15 +134,7 @@ fn no_room(tier: &Tier, region: Region) {
 async fn copy_up(tier: &Rc<Tier>, pages: Range<u64>) {
     let cache = &tier.cache;
     let published = &tier.movers.published;
-    let missing: Vec<u64> = {
-        let (map, table) = (cache.state.map(), cache.state.extents.borrow());
-        // Excluded extents are no part of what was promoted.
-        let up = pages.filter(|page| table.place(table.extent_of(*page)) == Place::Fast);
-        let missing = up.filter(|page| map.find(*page).is_none());
-        missing
-            .filter(|page| !published.with(|moving| moving.is_touched(*page)))
-            .collect()
-    };
+    let missing = missing_of(tier, pages);
     let (Some(first), Some(last)) = (missing.first(), missing.last()) else {
         return;
     };
@@ -153,39 +148,24 @@ async fn copy_up(tier: &Rc<Tier>, pages: Range<u64>) {
         }
     };
     let runs = slots_for_copy(tier, missing.len() as u32).await;
-    let mut writes = Vec::new();
-    let mut copied = Vec::new();
-    let mut places = runs.iter().flat_map(|run| run.first..run.first + run.count);
-    let mut run: Option<(u32, u64, usize)> = None;
-    let piece = |first_slot: u32, page: u64, count: usize| {
-        let from = ((page - first) * PAGE) as usize;
-        cache.write_slots(
-            first_slot,
-            data.slice(from, count * PAGE_LEN),
-            Class::Background,
-        )
-    };
-    for (page, slot) in missing.iter().copied().zip(&mut places) {
-        let from = ((page - first) * PAGE) as usize;
-        let crc = crc32c_of_page(&data[from..from + PAGE_LEN], data.is_known_zero());
-        copied.push(Copied {
-            page,
-            slot: Some(slot),
-            crc,
-        });
-        run = match run {
-            Some((at, start, count))
-                if at + count as u32 == slot && start + count as u64 == page =>
-            {
-                Some((at, start, count + 1))
+    let places = runs.iter().flat_map(|run| run.first..run.first + run.count);
+    let pairs: Vec<(u64, u32)> = missing.iter().copied().zip(places).collect();
+    let from = |page: u64| ((page - first) * PAGE) as usize;
+    let copied: Vec<Copied> = pairs
+        .iter()
+        .map(|(page, slot)| {
+            let contents = &data[from(*page)..from(*page) + PAGE_LEN];
+            Copied {
+                page: *page,
+                slot: Some(*slot),
+                crc: crc32c_of_page(contents, data.is_known_zero()),
             }
-            other => {
-                writes.extend(other.map(|(at, start, count)| piece(at, start, count)));
-                Some((slot, page, 1))
-            }
-        };
-    }
-    writes.extend(run.map(|(at, start, count)| piece(at, start, count)));
+        })
+        .collect();
+    let writes = together(&pairs).into_iter().map(|(page, slot, count)| {
+        let piece = data.slice(from(page), count * PAGE_LEN);
+        cache.write_slots(slot, piece, Class::Background)
+    });
     let failed = join_all(writes).await.into_iter().find_map(Result::err);
     if let Some(error) = failed {
         // The slots may hold anything; they stay taken, and the fast device is out.
@@ -198,6 +178,34 @@ async fn copy_up(tier: &Rc<Tier>, pages: Range<u64>) {
     tier.stats.borrow_mut().copied(region, Bytes(bytes));
     let out_of_date = published.with(|moving| moving.keep_copies(copied));
     cache.give_back(&out_of_date);
+}
+
+/// Those of `pages` that are to be copied: fast, not there, and not written since the move began.
+fn missing_of(tier: &Tier, pages: Range<u64>) -> Vec<u64> {
+    let published = &tier.movers.published;
+    let (map, table) = (tier.cache.state.map(), tier.cache.state.extents.borrow());
+    // Excluded extents are no part of what was promoted.
+    let up = pages.filter(|page| table.place(table.grains.extent_of(*page)) == Place::Fast);
+    let missing = up.filter(|page| map.find(*page).is_none());
+    missing
+        .filter(|page| !published.with(|moving| moving.is_touched(*page)))
+        .collect()
+}
+
+/// Pages and their slots as runs of neighbours in both: (page, slot, how many).
+fn together(pairs: &[(u64, u32)]) -> Vec<(u64, u32, usize)> {
+    let mut runs: Vec<(u64, u32, usize)> = Vec::new();
+    for (page, slot) in pairs {
+        match runs.last_mut() {
+            Some((first, at, count))
+                if *at + *count as u32 == *slot && *first + *count as u64 == *page =>
+            {
+                *count += 1;
+            }
+            _ => runs.push((*page, *slot, 1)),
+        }
+    }
+    runs
 }
 
 /// Pages `first..end` of the slow device.
