@@ -24,35 +24,23 @@
 //! 5. A sector reads as an error only if an operation on it was unflushed at a power cut, and only until the next
 //!    operation on it completes.
 
+mod state;
+mod supply;
+mod survival;
+
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Nanos, PAGE, SECTOR, Sector, Span, View};
 use env::Rng;
-use env::sync::Event;
 
+pub use self::supply::PowerSupply;
+pub use self::survival::Survival;
+
+use self::state::{Change, State};
+use self::survival::{landed, replay};
 use crate::memory::{Chunks, Waiting};
 use crate::{Class, Device, DeviceError, Info, Op, Pending, WriteFlags, ready};
-
-/// Which unflushed operations a power cut leaves behind. Operations in flight count as unflushed.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub enum Survival {
-    /// Anything: each crash draws how likely survival is, each operation whether it survives whole,
-    /// not at all, or torn between two sectors.
-    #[default]
-    Any,
-    /// Every operation survives whole.
-    All,
-    /// None survives.
-    Nothing,
-    /// Every other operation survives whole, beginning with the first.
-    Alternating,
-    /// Each operation survives whole with this probability.
-    Operations(f64),
-    /// Each sector of each operation survives with this probability.
-    Sectors(f64),
-}
 
 /// What a device answers once its power is off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,156 +64,18 @@ pub enum Discarded {
     Either,
 }
 
-/// The power of one or more [`Crash`] devices, and the count of their operations.
-///
-/// # Example
-/// ```
-/// use base::{Bytes, Sector, View};
-/// use device::crash::{Crash, PowerSupply};
-/// use device::{DeviceError, DeviceExt};
-/// let supply = PowerSupply::new();
-/// let slow = Crash::on(&supply, "slow", Bytes::mib(16), env::Rng::from_seed(1));
-/// let fast = Crash::on(&supply, "fast", Bytes::mib(16), env::Rng::from_seed(2));
-/// supply.cut_at(1); // operation 0 completes, operation 1 is under way when the power goes
-/// env::Runtime::simulated(1).block_on(async move {
-///     let data = View::copy_of(&[1; 512]);
-///     assert_eq!(fast.write_at(Sector(0), data.clone()).await, Ok(()));
-///     let cut = slow.write_at(Sector(0), data).await;
-///     assert!(matches!(cut, Err(DeviceError::Gone { .. })));
-///     let fast = fast.restart(env::Rng::from_seed(3));
-///     let sector = fast.read_at(Sector(0), Bytes(512)).await.unwrap();
-///     assert!(sector[0] <= 1); // it was never flushed
-/// });
-/// ```
-#[derive(Default)]
-pub struct PowerSupply {
-    steps: Cell<u64>,
-    cut_at: Cell<Option<u64>>,
-    off: Cell<bool>,
-    went_off: Event,
-}
-
-impl PowerSupply {
-    /// Power that is on.
-    pub fn new() -> Rc<PowerSupply> {
-        Rc::default()
-    }
-
-    /// Operations begun so far on all devices, reads and flushes included.
-    pub fn steps(&self) -> u64 {
-        self.steps.get()
-    }
-
-    /// Cuts the power while operation number `step` (from 0, over all devices) is under way: it does
-    /// not complete, but may have happened in part. A step that is past cuts at the next operation.
-    pub fn cut_at(&self, step: u64) {
-        self.cut_at.set(Some(step));
-    }
-
-    /// Cuts the power now.
-    pub fn cut_now(&self) {
-        self.off.set(true);
-        self.went_off.notify_all();
-    }
-
-    /// Is the power on?
-    pub fn is_on(&self) -> bool {
-        !self.off.get()
-    }
-
-    /// Waits until the power is off.
-    pub async fn wait_for_cut(&self) {
-        while self.is_on() {
-            self.went_off.wait().await;
-        }
-    }
-
-    /// Counts an operation of something else that this power feeds, such as a file beside the devices. False if the
-    /// power is off, or goes off while the operation is under way: it may have happened then.
-    pub fn operate(&self) -> bool {
-        if self.is_on() {
-            self.step();
-        }
-        self.is_on()
-    }
-
-    /// Counts one operation; the power may go off while it is under way.
-    fn step(&self) {
-        let step = self.steps.get();
-        self.steps.set(step + 1);
-        if self.cut_at.get().is_some_and(|cut| cut <= step) {
-            self.cut_now();
-        }
-    }
-}
-
-/// One operation that changes contents.
-#[derive(Clone)]
-struct Change {
-    span: Span,
-    /// None: zeroes.
-    data: Option<View>,
-    /// Survives any crash (FUA).
-    durable: bool,
-}
-
-impl Change {
-    fn apply(&self, contents: &mut Chunks) {
-        self.apply_part(contents, 0, self.span.len.sectors());
-    }
-
-    /// The operation on `sectors` of its sectors from the `first` one on, volatile.
-    fn part(&self, first: u64, sectors: u64) -> Change {
-        let (from, len) = ((first * SECTOR) as usize, (sectors * SECTOR) as usize);
-        Change {
-            span: Span::new(Sector(self.span.start.0 + first), Bytes(sectors * SECTOR)),
-            data: self.data.as_ref().map(|data| data.slice(from, len)),
-            durable: false,
-        }
-    }
-
-    /// Applies `sectors` sectors from the `first` one of the operation.
-    fn apply_part(&self, contents: &mut Chunks, first: u64, sectors: u64) {
-        let at = self.span.start.byte() + first * SECTOR;
-        let from = (first * SECTOR) as usize;
-        let len = sectors * SECTOR;
-        match &self.data {
-            Some(data) => contents.write(at, &data[from..from + len as usize]),
-            None => contents.zero(at, len),
-        }
-    }
-}
-
-struct State {
-    /// What survives for certain; unflushed operations are not in it.
-    durable: Chunks,
-    /// What a read sees.
-    visible: Chunks,
-    /// Completed since the head was flushed, in order of completion.
-    log: VecDeque<Change>,
-    /// The number of the first operation in `log`, counted from the start.
-    log_start: u64,
-    /// Begun and not completed; the key only distinguishes them.
-    in_flight: Vec<(u64, Change)>,
-    next_key: u64,
-    /// Sectors that read as errors until they are written.
-    unreadable: BTreeSet<u64>,
-    rng: Rng,
-}
-
-impl State {
-    fn new(contents: Chunks, rng: Rng) -> State {
-        State {
-            durable: contents.clone(),
-            visible: contents,
-            log: VecDeque::new(),
-            log_start: 0,
-            in_flight: Vec::new(),
-            next_key: 0,
-            unreadable: BTreeSet::new(),
-            rng,
-        }
-    }
+/// What a test may change.
+#[derive(Clone, Copy, Default)]
+struct Settings {
+    /// The least and the most an operation takes.
+    delay: (Nanos, Nanos),
+    survival: Survival,
+    /// How likely an operation that a power cut hits leaves unreadable sectors.
+    unreadable: f64,
+    after_cut: AfterCut,
+    discarded: Discarded,
+    flush_lies: bool,
+    fua_lies: bool,
 }
 
 /// A device in memory with a volatile write cache that can lose power. See the module's head.
@@ -233,22 +83,11 @@ pub struct Crash {
     // Fixed at open.
     info: Info,
     supply: Rc<PowerSupply>,
-    // Settings a test may change.
-    delay: Cell<(Nanos, Nanos)>,
-    survival: Cell<Survival>,
-    /// How likely an operation that a power cut hits leaves unreadable sectors.
-    unreadable: Cell<f64>,
-    after_cut: Cell<AfterCut>,
-    discarded: Cell<Discarded>,
-    flush_lies: Cell<bool>,
-    fua_lies: Cell<bool>,
+    settings: Cell<Settings>,
     // Per request.
     waiting: Cell<usize>,
     state: RefCell<State>,
 }
-
-/// A volatile cache holds at most this many unflushed operations; the oldest are then written behind.
-const CACHE_OPERATIONS_MAX: usize = 1 << 16;
 
 impl Crash {
     /// A device of `size` bytes (rounded down to whole sectors) that reads as zeroes, on a power supply
@@ -282,53 +121,53 @@ impl Crash {
         Crash {
             info,
             supply: Rc::clone(supply),
-            delay: Cell::default(),
-            survival: Cell::default(),
-            unreadable: Cell::default(),
-            after_cut: Cell::default(),
-            discarded: Cell::default(),
-            flush_lies: Cell::default(),
-            fua_lies: Cell::default(),
+            settings: Cell::default(),
             waiting: Cell::default(),
             state: RefCell::new(state),
         }
     }
 
+    fn change_settings(&self, change: impl FnOnce(&mut Settings)) {
+        let mut settings = self.settings.get();
+        change(&mut settings);
+        self.settings.set(settings);
+    }
+
     /// From now on each operation takes a time drawn from `least..=most`; zero and zero: none.
     pub fn set_delay(&self, least: Nanos, most: Nanos) {
         assert!(least <= most, "the least delay is above the most");
-        self.delay.set((least, most));
+        self.change_settings(|it| it.delay = (least, most));
     }
 
     /// Which unflushed operations the next cut leaves behind.
     pub fn set_survival(&self, survival: Survival) {
-        self.survival.set(survival);
+        self.change_settings(|it| it.survival = survival);
     }
 
     /// Each operation that is unflushed at a power cut leaves some sectors that read as errors with this
     /// probability: their old contents are gone, the new ones are not there. At first 0.
     pub fn set_unreadable(&self, likely: f64) {
-        self.unreadable.set(likely);
+        self.change_settings(|it| it.unreadable = likely);
     }
 
     /// What to answer once the power is off.
     pub fn set_after_cut(&self, after_cut: AfterCut) {
-        self.after_cut.set(after_cut);
+        self.change_settings(|it| it.after_cut = after_cut);
     }
 
     /// What discarded sectors read as.
     pub fn set_discarded(&self, discarded: Discarded) {
-        self.discarded.set(discarded);
+        self.change_settings(|it| it.discarded = discarded);
     }
 
     /// A planted bug: a flush answers without making anything durable.
     pub fn lie_about_flush(&self, lie: bool) {
-        self.flush_lies.set(lie);
+        self.change_settings(|it| it.flush_lies = lie);
     }
 
     /// A planted bug: a write with FUA is as volatile as any other.
     pub fn lie_about_fua(&self, lie: bool) {
-        self.fua_lies.set(lie);
+        self.change_settings(|it| it.fua_lies = lie);
     }
 
     /// The power supply, to share with other devices.
@@ -403,7 +242,18 @@ impl Crash {
             self.supply.cut_now();
         }
         let mut contents = self.state.borrow().durable.clone();
-        let unreadable = self.replay(&mut contents, &mut rng);
+        let Settings {
+            survival,
+            unreadable: spoiled,
+            ..
+        } = self.settings.get();
+        let unreadable = replay(
+            &self.state.borrow(),
+            survival,
+            spoiled,
+            &mut contents,
+            &mut rng,
+        );
         let mut state = State::new(contents, rng);
         state.unreadable = unreadable;
         self.next_life(supply, state)
@@ -417,18 +267,7 @@ impl Crash {
             self.supply.cut_now();
         }
         let before = self.state.borrow();
-        let mut in_flight: Vec<&Change> =
-            before.in_flight.iter().map(|(_, change)| change).collect();
-        shuffle(&mut in_flight, &mut rng);
-        let mut landed = Vec::new();
-        for change in in_flight {
-            let sectors = change.span.len.sectors();
-            match rng.below(5) {
-                0 | 1 => landed.push(change.part(0, sectors)),
-                2 => landed.push(change.part(0, rng.below(sectors + 1))),
-                _ => {}
-            }
-        }
+        let landed = landed(&before, &mut rng);
         let mut state = State::new(before.durable.clone(), rng);
         state.visible = before.visible.clone();
         state.log = before.log.clone();
@@ -443,63 +282,8 @@ impl Crash {
     /// A device with this one's settings.
     fn next_life(&self, supply: &Rc<PowerSupply>, state: State) -> Rc<Crash> {
         let after = Crash::with(self.info.clone(), supply, state);
-        after.delay.set(self.delay.get());
-        after.survival.set(self.survival.get());
-        after.unreadable.set(self.unreadable.get());
-        after.after_cut.set(self.after_cut.get());
-        after.discarded.set(self.discarded.get());
-        after.flush_lies.set(self.flush_lies.get());
-        after.fua_lies.set(self.fua_lies.get());
+        after.settings.set(self.settings.get());
         Rc::new(after)
-    }
-
-    /// Applies what survives of the unflushed operations; returns the sectors that cannot be read afterwards.
-    fn replay(&self, contents: &mut Chunks, rng: &mut Rng) -> BTreeSet<u64> {
-        let state = self.state.borrow();
-        let mut unreadable = state.unreadable.clone();
-        // Operations in flight have no order among themselves. They go last: one that landed before a
-        // completed one of the same sector shows as "did not survive".
-        let mut unordered: Vec<&Change> =
-            state.in_flight.iter().map(|(_, change)| change).collect();
-        shuffle(&mut unordered, rng);
-        let likely = match self.survival.get() {
-            // Draw the two ends often: most bugs show when almost all or almost nothing survives.
-            Survival::Any => [0.0, 0.05, 0.5, 0.95, 1.0][rng.below(5) as usize],
-            Survival::Operations(likely) | Survival::Sectors(likely) => likely,
-            Survival::All => 1.0,
-            Survival::Nothing | Survival::Alternating => 0.0,
-        };
-        let mut order = 0_u64;
-        let completed = state.log.iter().map(|change| (change, change.durable));
-        // FUA in flight promises nothing yet.
-        let begun = unordered.into_iter().map(|change| (change, false));
-        for (change, durable) in completed.chain(begun) {
-            if durable {
-                change.apply(contents);
-                heal(&mut unreadable, change.span);
-                continue;
-            }
-            order += 1;
-            if self.unreadable.get() > 0.0 {
-                heal(&mut unreadable, change.span);
-                if rng.chance(self.unreadable.get()) {
-                    spoil(&mut unreadable, change.span, rng);
-                }
-            }
-            match self.survival.get() {
-                Survival::All => change.apply(contents),
-                Survival::Nothing => {}
-                Survival::Alternating if order % 2 == 1 => change.apply(contents),
-                Survival::Alternating => {}
-                Survival::Operations(_) if rng.chance(likely) => change.apply(contents),
-                Survival::Operations(_) => {}
-                Survival::Sectors(_) => apply_some_sectors(change, contents, likely, rng),
-                Survival::Any if rng.chance(0.2) => tear(change, contents, rng),
-                Survival::Any if rng.chance(likely) => change.apply(contents),
-                Survival::Any => {}
-            }
-        }
-        unreadable
     }
 
     fn expect_within(&self, at: Sector, len: u64) {
@@ -510,7 +294,7 @@ impl Crash {
 
     /// How long the operation that begins now takes.
     fn draw_delay(&self) -> Nanos {
-        let (least, most) = self.delay.get();
+        let (least, most) = self.settings.get().delay;
         if most == Nanos(0) {
             return Nanos(0);
         }
@@ -528,7 +312,7 @@ impl Crash {
 
     /// The answer of an operation the power cut overtook.
     fn overtaken<'a, T: 'a>(&self, op: Op) -> Pending<'a, T> {
-        match self.after_cut.get() {
+        match self.settings.get().after_cut {
             AfterCut::Gone => ready(Err(self.gone(op))),
             AfterCut::Silence => Box::pin(std::future::pending()),
         }
@@ -607,7 +391,7 @@ impl Crash {
     }
 
     fn promises_fua(&self, flags: WriteFlags) -> bool {
-        flags.fua && !self.fua_lies.get()
+        flags.fua && !self.settings.get().fua_lies
     }
 }
 
@@ -620,10 +404,7 @@ struct InFlight<'a> {
 
 impl<'a> InFlight<'a> {
     fn begin(device: &'a Crash, change: Change) -> InFlight<'a> {
-        let mut state = device.state.borrow_mut();
-        let key = state.next_key;
-        state.next_key += 1;
-        state.in_flight.push((key, change));
+        let key = device.state.borrow_mut().begin(change);
         InFlight { device, key }
     }
 }
@@ -633,85 +414,7 @@ impl Drop for InFlight<'_> {
         if !self.device.supply.is_on() {
             return;
         }
-        let mut state = self.device.state.borrow_mut();
-        let place = state.in_flight.iter().position(|(key, _)| *key == self.key);
-        let place = place.expect("only this guard takes it out");
-        let (_, change) = state.in_flight.swap_remove(place);
-        state.complete(change);
-    }
-}
-
-impl State {
-    fn complete(&mut self, change: Change) {
-        change.apply(&mut self.visible);
-        heal(&mut self.unreadable, change.span);
-        self.log.push_back(change);
-        if self.log.len() > CACHE_OPERATIONS_MAX {
-            self.settle(self.log_start + 1);
-        }
-        // A durable head needs no flush to settle.
-        while self.log.front().is_some_and(|change| change.durable) {
-            self.settle(self.log_start + 1);
-        }
-    }
-
-    /// The number the next completed operation will have.
-    fn log_end(&self) -> u64 {
-        self.log_start + self.log.len() as u64
-    }
-
-    /// Makes operations below `end` durable.
-    fn settle(&mut self, end: u64) {
-        while self.log_start < end
-            && let Some(change) = self.log.pop_front()
-        {
-            self.log_start += 1;
-            change.apply(&mut self.durable);
-        }
-    }
-}
-
-/// The sectors of `span` were written: they can be read.
-fn heal(unreadable: &mut BTreeSet<u64>, span: Span) {
-    if !unreadable.is_empty() {
-        unreadable.retain(|sector| !(span.start.0..span.end().0).contains(sector));
-    }
-}
-
-/// Some neighbouring sectors of `span`, at most a page of them, cannot be read.
-fn spoil(unreadable: &mut BTreeSet<u64>, span: Span, rng: &mut Rng) {
-    let sectors = span.len.sectors();
-    if sectors == 0 {
-        return;
-    }
-    let first = rng.below(sectors);
-    let count = 1 + rng.below((sectors - first).min(PAGE as u64 / SECTOR));
-    let first = span.start.0 + first;
-    unreadable.extend(first..first + count);
-}
-
-fn shuffle<T>(items: &mut [T], rng: &mut Rng) {
-    for last in (1..items.len()).rev() {
-        items.swap(last, rng.below(last as u64 + 1) as usize);
-    }
-}
-
-fn apply_some_sectors(change: &Change, contents: &mut Chunks, likely: f64, rng: &mut Rng) {
-    for sector in 0..change.span.len.sectors() {
-        if rng.chance(likely) {
-            change.apply_part(contents, sector, 1);
-        }
-    }
-}
-
-/// A head, a tail or scattered sectors of the operation survive.
-fn tear(change: &Change, contents: &mut Chunks, rng: &mut Rng) {
-    let sectors = change.span.len.sectors();
-    let cut = rng.below(sectors + 1);
-    match rng.below(3) {
-        0 => change.apply_part(contents, 0, cut),
-        1 => change.apply_part(contents, cut, sectors - cut),
-        _ => apply_some_sectors(change, contents, 0.5, rng),
+        self.device.state.borrow_mut().land(self.key);
     }
 }
 
@@ -756,7 +459,7 @@ impl Device for Crash {
             Span::default(),
             || self.state.borrow().log_end(),
             |end| {
-                if !self.flush_lies.get() {
+                if !self.settings.get().flush_lies {
                     self.state.borrow_mut().settle(end);
                 }
             },
@@ -764,7 +467,7 @@ impl Device for Crash {
     }
 
     fn discard(&self, span: Span) -> Pending<'_, ()> {
-        let zeroes = match self.discarded.get() {
+        let zeroes = match self.settings.get().discarded {
             Discarded::Zeroes => true,
             Discarded::Unchanged => false,
             Discarded::Either => self.state.borrow_mut().rng.chance(0.5),
