@@ -1,0 +1,447 @@
+//! What does a device do all day? Counts, bytes and latencies by operation and class.
+//!
+//! ```text
+//! request -> begin: in flight + 1 -> the device below -> end: count, bytes, latency, in flight - 1
+//!                                                             snapshot -> Snapshot
+//! ```
+//!
+//! Latency runs from the call to the answer, so it includes time the request waited in the device.
+//!
+//! Always true:
+//! 1. `requests` counts answers, good and bad; `errors` the bad ones among them. `bytes` counts good ones.
+//! 2. A request whose caller did not wait for its end is counted as `abandoned` and nowhere else.
+//! 3. A quantile is at most 1/16 above the true one, and never above the largest value seen.
+
+mod histogram;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use base::{Buf, Instant, Nanos, Sector, Span, View};
+use serde::Serialize;
+
+pub use self::histogram::{Histogram, Latency};
+
+use crate::{Class, Device, Info, Op, Pending, Power, WriteFlags};
+
+const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
+const CLASSES: [Class; 3] = Class::KINDS;
+
+/// What was asked of a device in one operation and class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OpSnapshot {
+    /// The operation, as it reads in errors.
+    pub op: String,
+    /// The class; flushes and discards count as foreground.
+    pub class: String,
+    /// Answers, good and bad.
+    pub requests: u64,
+    /// Bytes of good answers.
+    pub bytes: u64,
+    /// Bad answers.
+    pub errors: u64,
+    /// Requests whose caller went away before the answer.
+    pub abandoned: u64,
+    /// From the call to the answer, good and bad.
+    pub latency: Latency,
+}
+
+/// Everything a [`Meter`] knows, since it was made.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Snapshot {
+    /// The device's name.
+    pub device: String,
+    /// How long it was watched.
+    pub over_ns: u64,
+    /// Requests begun and not ended.
+    pub in_flight: u64,
+    /// The sum over time of requests in flight: divided by `over_ns`, the mean queue depth; two
+    /// snapshots give the mean between them. At most `u64::MAX`; [`Counters`] has no such bound.
+    pub depth_time_ns: u64,
+    /// Time with at least one request in flight.
+    pub busy_ns: u64,
+    /// The most requests in flight at once.
+    pub deepest: u64,
+    /// Operations and classes that were asked for, reads first.
+    pub operations: Vec<OpSnapshot>,
+}
+
+impl Snapshot {
+    /// The figures of one operation and class, if it was ever asked for.
+    pub fn of(&self, op: Op, class: Class) -> Option<&OpSnapshot> {
+        let (op, class) = (op.to_string(), class.to_string());
+        self.operations
+            .iter()
+            .find(|figures| figures.op == op && figures.class == class)
+    }
+
+    /// The mean number of requests in flight since the meter was made.
+    pub fn mean_depth(&self) -> f64 {
+        if self.over_ns == 0 {
+            return 0.0;
+        }
+        self.depth_time_ns as f64 / self.over_ns as f64
+    }
+}
+
+/// The counters of a [`Meter`] alone: cheap to take often. The difference of two is what happened between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// How long the device was watched.
+    pub over: Nanos,
+    /// The sum over time of requests in flight, in nanoseconds: more than a [`Nanos`] holds when thousands are in
+    /// flight for days.
+    pub depth_time: u128,
+    /// Time with at least one request in flight.
+    pub busy: Nanos,
+    /// The most requests in flight at once, since the meter was made or [`Meter::forget_deepest`] was called.
+    pub deepest: u64,
+    rows: [OpCounters; OPS.len() * CLASSES.len()],
+}
+
+/// One operation and class of [`Counters`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OpCounters {
+    /// Answers, good and bad.
+    pub requests: u64,
+    /// Bytes of good answers.
+    pub bytes: u64,
+}
+
+impl Counters {
+    /// What was asked in one operation and class.
+    pub fn of(&self, op: Op, class: Class) -> OpCounters {
+        self.rows[row_of(op, class)]
+    }
+
+    /// What was asked in one operation, all classes together.
+    pub fn all(&self, op: Op) -> OpCounters {
+        CLASSES
+            .iter()
+            .map(|class| self.of(op, *class))
+            .fold(OpCounters::default(), |sum, row| OpCounters {
+                requests: sum.requests + row.requests,
+                bytes: sum.bytes + row.bytes,
+            })
+    }
+
+    /// What happened since `earlier`; `deepest` is this one's own.
+    pub fn since(&self, earlier: &Counters) -> Counters {
+        let mut since = *self;
+        since.over = self.over - earlier.over;
+        since.depth_time = self.depth_time - earlier.depth_time;
+        since.busy = self.busy - earlier.busy;
+        for (row, before) in since.rows.iter_mut().zip(&earlier.rows) {
+            row.requests -= before.requests;
+            row.bytes -= before.bytes;
+        }
+        since
+    }
+}
+
+/// One operation and class.
+#[derive(Default)]
+struct Row {
+    bytes: u64,
+    errors: u64,
+    abandoned: u64,
+    latency: Histogram,
+}
+
+/// A device that keeps figures of the one below. See the module's head.
+///
+/// # Example
+/// ```
+/// use base::{Bytes, Sector};
+/// use device::{Class, DeviceExt, Memory, Meter, Op};
+/// env::Runtime::simulated(1).block_on(async {
+///     let meter = Meter::new(Memory::new("disk", Bytes::mib(1)));
+///     meter.read_at(Sector(0), Bytes(4096)).await.unwrap();
+///     let figures = meter.snapshot();
+///     let reads = figures.of(Op::Read, Class::Foreground).unwrap();
+///     assert_eq!((reads.requests, reads.bytes), (1, 4096));
+/// });
+/// ```
+pub struct Meter {
+    // Fixed.
+    inner: Rc<dyn Device>,
+    since: Instant,
+    // Per request.
+    rows: RefCell<Vec<Option<Row>>>,
+    in_flight: Cell<u64>,
+    depth_time: Cell<u128>,
+    busy: Cell<u64>,
+    deepest: Cell<u64>,
+    /// Up to here `depth_time` and `busy` are counted.
+    counted_to: Cell<Instant>,
+}
+
+impl Meter {
+    /// Watches `inner` from now on. To be called inside a runtime, whose clock it reads.
+    pub fn new(inner: Rc<dyn Device>) -> Rc<Meter> {
+        let now = env::now();
+        Rc::new(Meter {
+            inner,
+            since: now,
+            rows: RefCell::new((0..OPS.len() * CLASSES.len()).map(|_| None).collect()),
+            in_flight: Cell::new(0),
+            depth_time: Cell::new(0),
+            busy: Cell::new(0),
+            deepest: Cell::new(0),
+            counted_to: Cell::new(now),
+        })
+    }
+
+    /// The figures up to now.
+    pub fn snapshot(&self) -> Snapshot {
+        let now = env::now();
+        self.count_depth(now);
+        let rows = self.rows.borrow();
+        let kinds = OPS
+            .iter()
+            .flat_map(|op| CLASSES.iter().map(move |class| (op, class)));
+        let operations = kinds.zip(rows.iter()).filter_map(|((op, class), row)| {
+            row.as_ref().map(|row| OpSnapshot {
+                op: op.to_string(),
+                class: class.to_string(),
+                requests: row.latency.count(),
+                bytes: row.bytes,
+                errors: row.errors,
+                abandoned: row.abandoned,
+                latency: Latency::from(&row.latency),
+            })
+        });
+        Snapshot {
+            device: self.inner.info().name,
+            over_ns: now.since(self.since).0,
+            in_flight: self.in_flight.get(),
+            depth_time_ns: u64::try_from(self.depth_time.get()).unwrap_or(u64::MAX),
+            busy_ns: self.busy.get(),
+            deepest: self.deepest.get(),
+            operations: operations.collect(),
+        }
+    }
+
+    /// The counters up to now.
+    pub fn counters(&self) -> Counters {
+        let now = env::now();
+        self.count_depth(now);
+        let mut counters = Counters {
+            over: now.since(self.since),
+            depth_time: self.depth_time.get(),
+            busy: Nanos(self.busy.get()),
+            deepest: self.deepest.get(),
+            ..Counters::default()
+        };
+        for (total, row) in counters.rows.iter_mut().zip(self.rows.borrow().iter()) {
+            if let Some(row) = row {
+                (total.requests, total.bytes) = (row.latency.count(), row.bytes);
+            }
+        }
+        counters
+    }
+
+    /// From now on `deepest` counts what is in flight now and later.
+    pub fn forget_deepest(&self) {
+        self.deepest.set(self.in_flight.get());
+    }
+
+    /// The latencies of one operation and class so far.
+    pub fn latency(&self, op: Op, class: Class) -> Histogram {
+        let rows = self.rows.borrow();
+        let row = rows[row_of(op, class)].as_ref();
+        row.map_or_else(Histogram::default, |row| row.latency.clone())
+    }
+
+    fn count_depth(&self, now: Instant) {
+        let depth = self.in_flight.get();
+        if depth > 0 {
+            let span = now.since(self.counted_to.get()).0;
+            let time = u128::from(depth) * u128::from(span);
+            self.depth_time.set(self.depth_time.get() + time);
+            self.busy.set(self.busy.get() + span);
+        }
+        self.counted_to.set(now);
+    }
+
+    /// Watches one request. `work` begins it.
+    fn watch<'a, T: 'a>(
+        &'a self,
+        op: Op,
+        class: Class,
+        bytes: u64,
+        work: impl FnOnce(&'a dyn Device) -> Pending<'a, T>,
+    ) -> Pending<'a, T> {
+        let mut watch = Watch::begin(self, row_of(op, class), bytes);
+        let work = work(&*self.inner);
+        Box::pin(async move {
+            let answer = work.await;
+            watch.end = Some(answer.is_ok());
+            drop(watch);
+            answer
+        })
+    }
+}
+
+fn row_of(op: Op, class: Class) -> usize {
+    op as usize * CLASSES.len() + class.kind()
+}
+
+/// One request in flight; writes its figures down when it drops.
+struct Watch<'a> {
+    meter: &'a Meter,
+    row: usize,
+    bytes: u64,
+    start: Instant,
+    /// Was the answer good? None: there is none yet.
+    end: Option<bool>,
+}
+
+impl<'a> Watch<'a> {
+    fn begin(meter: &'a Meter, row: usize, bytes: u64) -> Watch<'a> {
+        let start = env::now();
+        meter.count_depth(start);
+        let depth = meter.in_flight.get() + 1;
+        meter.in_flight.set(depth);
+        meter.deepest.set(meter.deepest.get().max(depth));
+        Watch {
+            meter,
+            row,
+            bytes,
+            start,
+            end: None,
+        }
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        let mut rows = self.meter.rows.borrow_mut();
+        let row = rows[self.row].get_or_insert_default();
+        let Some(good) = self.end else {
+            // Perhaps the runtime is gone, and its clock with it: the depth falls as of the last count.
+            row.abandoned += 1;
+            self.meter.in_flight.set(self.meter.in_flight.get() - 1);
+            return;
+        };
+        let now = env::now();
+        self.meter.count_depth(now);
+        self.meter.in_flight.set(self.meter.in_flight.get() - 1);
+        if good {
+            row.bytes += self.bytes;
+        } else {
+            row.errors += 1;
+        }
+        row.latency.record(now.since(self.start));
+    }
+}
+
+impl Device for Meter {
+    fn info(&self) -> Info {
+        self.inner.info()
+    }
+
+    fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf> {
+        let bytes = buf.len() as u64;
+        self.watch(Op::Read, class, bytes, move |device| {
+            device.read(at, buf, class)
+        })
+    }
+
+    fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
+        let bytes = data.len() as u64;
+        self.watch(Op::Write, flags.class, bytes, move |device| {
+            device.write(at, data, flags)
+        })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        self.watch(Op::Flush, Class::Foreground, 0, |device| device.flush())
+    }
+
+    fn discard(&self, span: Span) -> Pending<'_, ()> {
+        self.watch(Op::Discard, Class::Foreground, span.len.0, move |device| {
+            device.discard(span)
+        })
+    }
+
+    fn write_zeroes(&self, span: Span, flags: WriteFlags) -> Pending<'_, ()> {
+        self.watch(Op::WriteZeroes, flags.class, span.len.0, move |device| {
+            device.write_zeroes(span, flags)
+        })
+    }
+
+    fn allocation(&self, span: Span) -> Pending<'_, Vec<(u64, bool)>> {
+        self.inner.allocation(span)
+    }
+
+    fn power(&self) -> Option<Power> {
+        self.inner.power()
+    }
+
+    fn standby(&self) -> bool {
+        self.inner.standby()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight.get() as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_are_the_figures_in_short() {
+        use crate::{DeviceExt, Memory};
+        use base::Bytes;
+        env::Runtime::simulated(1).block_on(async {
+            let memory = Memory::new("disk", Bytes::mib(1));
+            memory.set_latency(Nanos::micros(10));
+            let meter = Meter::new(memory);
+            meter.read_at(Sector(0), Bytes(4096)).await.unwrap();
+            let before = meter.counters();
+            let reads = (0..3).map(|n| meter.read_at(Sector(8 * n), Bytes(4096)));
+            for answer in env::sync::join_all(reads).await {
+                answer.unwrap();
+            }
+            let since = meter.counters().since(&before);
+            let reads = since.all(Op::Read);
+            assert_eq!((reads.requests, reads.bytes), (3, 3 * 4096));
+            assert_eq!(since.all(Op::Write), OpCounters::default());
+            assert_eq!(since.deepest, 3);
+            assert_eq!(since.depth_time, 30_000);
+            assert_eq!(
+                (since.busy, since.over),
+                (Nanos::micros(10), Nanos::micros(10))
+            );
+            assert_eq!(meter.snapshot().deepest, 3);
+            meter.forget_deepest();
+            assert_eq!(meter.counters().deepest, 0);
+        });
+    }
+
+    #[test]
+    fn a_deep_queue_over_days_is_counted_to_the_end() {
+        use crate::Memory;
+        use base::Bytes;
+        env::Runtime::simulated(1).block_on(async {
+            let meter = Meter::new(Memory::new("disk", Bytes::mib(1)));
+            meter.in_flight.set(65_536);
+            let days = Nanos::secs(10 * 86_400);
+            env::sleep(days).await;
+            assert_eq!(meter.counters().depth_time, 65_536 * u128::from(days.0));
+            assert_eq!(meter.snapshot().depth_time_ns, u64::MAX);
+        });
+    }
+
+    #[test]
+    fn rows_are_in_the_order_of_the_tables() {
+        for (op_index, op) in OPS.into_iter().enumerate() {
+            for (class_index, class) in CLASSES.into_iter().enumerate() {
+                assert_eq!(row_of(op, class), op_index * CLASSES.len() + class_index);
+            }
+        }
+    }
+}
