@@ -165,12 +165,12 @@ fn seeks_take_what_the_sheet_says_at_any_size() {
         let sheet = sheet(model);
         for size in [None, Some(Bytes::gib(24)), Some(Bytes::gib(2000))] {
             for (op, state, three) in [
-                (Op::Read, State::SeekRead, sheet.read_seek_ms),
-                (Op::Write, State::SeekWrite, sheet.write_seek_ms),
+                (Op::Read, State::SeekRead, sheet.mechanics.read_seek_ms),
+                (Op::Write, State::SeekWrite, sheet.mechanics.write_seek_ms),
             ] {
                 let uncached = |spec: &mut Spec| {
                     if let Kind::Hdd(hdd) = &mut spec.kind {
-                        hdd.write_cache = false;
+                        hdd.buffers.write_cache = false;
                     }
                 };
                 let fresh = || Bench::tuned(model, size, uncached);
@@ -182,7 +182,7 @@ fn seeks_take_what_the_sheet_says_at_any_size() {
                         bench.alone(op, at, 4096);
                     }
                     let count = places.len() as f64 - 1.0;
-                    (bench.state(state) - before) / count - sheet.overhead_ms
+                    (bench.state(state) - before) / count - sheet.commands.overhead_ms
                 };
                 let mut bench = fresh();
                 let places: Vec<u64> = (0..4000).map(|_| bench.anywhere()).collect();
@@ -211,17 +211,17 @@ fn sequential_runs_keep_the_media_rate_at_the_edges() {
         let sheet = sheet(model);
         let mut bench = Bench::new(model, None);
         let outer = bench.sequence(Op::Read, 0, 1 << 20, 300, Nanos(0));
-        within(0.05, outer, sheet.outer_mb_s, "outer rate");
+        within(0.05, outer, sheet.mechanics.outer_mb_s, "outer rate");
         let from = bench.sectors - (400 << 11);
         let inner = bench.sequence(Op::Read, from, 1 << 20, 300, Nanos(0));
-        within(0.05, inner, sheet.inner_mb_s, "inner rate");
+        within(0.05, inner, sheet.mechanics.inner_mb_s, "inner rate");
     }
 }
 
 #[test]
 fn reading_on_by_itself_a_disk_loses_no_turn_between_small_requests() {
     for model in DISKS {
-        let rate = sheet(model).outer_mb_s;
+        let rate = sheet(model).mechanics.outer_mb_s;
         let mut bench = Bench::new(model, None);
         let found = bench.sequence(Op::Read, 0, 64 << 10, 2000, Nanos(0));
         within(0.05, found, rate, "64 KiB, no pause");
@@ -250,7 +250,7 @@ fn small_sequential_writes_gather_in_the_cache_without_it_each_loses_a_turn() {
     for model in ["hdd-7200-sata", "hdd-5400-mobile"] {
         let mut bench = Bench::new(model, None);
         let found = bench.sequence(Op::Write, 0, 64 << 10, 4000, Nanos(0));
-        let rate = sheet(model).outer_mb_s;
+        let rate = sheet(model).mechanics.outer_mb_s;
         assert!(found > 0.9 * rate, "{found:.1} of {rate} MB/s");
     }
     let mut bench = Bench::new("hdd-10k-sas", None);
@@ -276,11 +276,13 @@ fn a_lone_random_read_takes_overhead_seek_half_a_turn_and_its_transfer() {
         let sheet = sheet(model);
         let mut bench = Bench::new(model, None);
         let (_, mean) = bench.random(Op::Read, 1, 4000);
-        let turn = 60_000.0 / sheet.rpm;
+        let turn = 60_000.0 / sheet.mechanics.rpm;
         let seek = bench.state(State::SeekRead) / 4001.0; // with the overhead
-        let transfer = 4096.0 / (sheet.outer_mb_s + sheet.inner_mb_s) * 2.0 / 1e3;
+        let transfer =
+            4096.0 / (sheet.mechanics.outer_mb_s + sheet.mechanics.inner_mb_s) * 2.0 / 1e3;
         within(0.02, mean, seek + turn / 2.0 + transfer, "by its parts");
-        let published = sheet.overhead_ms + sheet.read_seek_ms[1] + turn / 2.0 + transfer;
+        let published =
+            sheet.commands.overhead_ms + sheet.mechanics.read_seek_ms[1] + turn / 2.0 + transfer;
         within(0.10, mean, published, "by the sheet");
     }
 }

@@ -1,4 +1,4 @@
-//! What does a device do all day? Counts, bytes and latencies by operation and class.
+//! A device that counts: requests, bytes and latencies of the device below, by operation and class.
 //!
 //! ```text
 //! request -> begin: in flight + 1 -> the device below -> end: count, bytes, latency, in flight - 1

@@ -17,8 +17,10 @@ use std::rc::Rc;
 use base::{Buf, Bytes, Instant, Nanos, Sector, View};
 use serde::Serialize;
 
-use super::disk::{ModelDisk, Store};
-use super::spec::{Spec, SpecError};
+use super::disk::ModelDisk;
+use super::error::SpecError;
+use super::spec::Spec;
+use super::store::Store;
 use crate::{Class, Device, DeviceError, WriteFlags};
 
 /// What to measure, and for how long.
@@ -361,7 +363,18 @@ async fn one(
         }
         _ => None,
     };
-    let mut latencies = std::mem::take(&mut *shared.latencies.borrow_mut());
+    let latencies = std::mem::take(&mut *shared.latencies.borrow_mut());
+    Ok(measured(&shared, depth, latencies, spent, watts))
+}
+
+/// The figures of a case whose requests took these `latencies`, in ns, and `spent` together.
+fn measured(
+    shared: &Shared,
+    depth: usize,
+    mut latencies: Vec<u64>,
+    spent: Nanos,
+    watts: Option<f64>,
+) -> Measured {
     latencies.sort_unstable();
     let requests = latencies.len() as u64;
     let seconds = spent.secs_f64().max(1e-9);
@@ -369,19 +382,20 @@ async fn one(
         let index = (latencies.len() as f64 * share) as usize;
         latencies[index.min(latencies.len() - 1)] as f64 / 1e3
     };
-    Ok(Measured {
-        pattern,
-        block_bytes: block.0,
+    let block_bytes = shared.block.0;
+    Measured {
+        pattern: shared.pattern,
+        block_bytes,
         depth,
         requests,
         seconds,
-        mb_per_s: requests as f64 * block.0 as f64 / seconds / 1e6,
+        mb_per_s: requests as f64 * block_bytes as f64 / seconds / 1e6,
         iops: requests as f64 / seconds,
         latency_us_mean: latencies.iter().sum::<u64>() as f64 / requests as f64 / 1e3,
         latency_us_p50: of(0.50),
         latency_us_p99: of(0.99),
         watts,
-    })
+    }
 }
 
 /// Keeps one request under way until the case is over.

@@ -25,29 +25,11 @@ use std::task::{Context, Poll, Waker};
 
 use base::{Buf, Bytes, Instant, Nanos, Sector, Span, View};
 
-use super::ftl::Work;
-use super::power::Spent;
-use super::spec::{Kind, Spec, SpecError};
-use super::timing::{Request, Timing};
-use crate::{Class, Device, DeviceError, Info, Memory, Op, Pending, Power, WriteFlags, ready};
-
-/// Where a modelled device keeps its data.
-#[derive(Clone, Default)]
-pub enum Store {
-    /// In memory, as much as is written.
-    #[default]
-    Memory,
-    /// Nowhere: reads give zeroes. For simulations too large to hold.
-    None,
-    /// On another device: a sparse file in real time, a crash or fault device in tests.
-    Device(Rc<dyn Device>),
-}
-
-impl From<Rc<dyn Device>> for Store {
-    fn from(device: Rc<dyn Device>) -> Store {
-        Store::Device(device)
-    }
-}
+use super::error::SpecError;
+use super::spec::{Kind, Spec};
+use super::store::{Action, Answer, Begun, Data, Store};
+use super::timing::{Request, Spent, Timing, Work};
+use crate::{Class, Device, Info, Op, Pending, Power, WriteFlags, ready};
 
 /// A modelled device. See the module's head.
 ///
@@ -71,25 +53,6 @@ impl From<Rc<dyn Device>> for Store {
 pub struct ModelDisk {
     inner: Rc<Inner>,
 }
-
-enum Data {
-    Memory(Rc<Memory>),
-    None,
-    Device(Rc<dyn Device>),
-}
-
-/// What the store has to do for a request.
-enum Action {
-    Read(Sector, Buf, Class),
-    Write(Sector, View, WriteFlags),
-    Zero(Span, WriteFlags),
-    Discard(Span),
-    Flush,
-    /// Nothing: the request is a matter of time alone.
-    Nothing,
-}
-
-type Answer = Result<Option<Buf>, DeviceError>;
 
 #[derive(Default)]
 struct Slot {
@@ -137,24 +100,10 @@ impl ModelDisk {
     ) -> Result<Rc<ModelDisk>, SpecError> {
         let core = spec.timing(size, seed)?;
         let size = size.unwrap_or(spec.size);
-        let (data, max_io) = match store {
-            Store::Memory => (Data::Memory(Memory::new(name, size)), spec.max_io),
-            Store::None => (Data::None, spec.max_io),
-            Store::Device(device) => {
-                let below = device.info();
-                if below.size < size {
-                    return Err(SpecError::Size {
-                        model: spec.name.clone(),
-                        asked: size,
-                        why: format!("its store {} holds only {}", below.name, below.size),
-                    });
-                }
-                (Data::Device(device), spec.max_io.min(below.max_io))
-            }
-        };
+        let (data, max_io) = Data::of(store, name, spec, size)?;
         let (volatile_cache, discards, rotational) = match &spec.kind {
-            Kind::Hdd(hdd) => (hdd.write_cache, false, true),
-            Kind::Ssd(ssd) => (!ssd.power_loss_protection, true, false),
+            Kind::Hdd(hdd) => (hdd.buffers.write_cache, false, true),
+            Kind::Ssd(ssd) => (!ssd.buffer.power_loss_protection, true, false),
             Kind::Constant(_) => (false, false, false),
         };
         Ok(Rc::new(ModelDisk {
@@ -262,24 +211,9 @@ impl Inner {
     fn start(self: &Rc<Inner>, index: usize) {
         let action = self.slots.borrow_mut()[index].action.take();
         let Some(action) = action else { return };
-        match (&self.data, action) {
-            (_, Action::Nothing) => self.answer(index, Ok(None)),
-            (Data::None, Action::Read(_, mut buf, _)) => {
-                buf.zero();
-                self.answer(index, Ok(Some(buf)));
-            }
-            (Data::None, _) => self.answer(index, Ok(None)),
-            (Data::Memory(memory), action) => {
-                let store: Rc<dyn Device> = Rc::<Memory>::clone(memory);
-                let mut doing = Box::pin(carry_out(store, action));
-                // Memory without a latency never waits: its future is ready when it is made.
-                match doing.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                    Poll::Ready(answer) => self.answer(index, answer),
-                    Poll::Pending => unreachable!("memory answers at once"),
-                }
-            }
-            (Data::Device(device), action) => {
-                let doing = carry_out(Rc::clone(device), action);
+        match self.data.begin(action) {
+            Begun::Done(answer) => self.answer(index, answer),
+            Begun::Waits(doing) => {
                 let inner = Rc::clone(self);
                 drop(env::spawn(async move {
                     let answer = doing.await;
@@ -357,17 +291,6 @@ impl Inner {
         if early && let Some(waker) = self.pump_waker.borrow().as_ref() {
             waker.wake_by_ref();
         }
-    }
-}
-
-async fn carry_out(store: Rc<dyn Device>, action: Action) -> Answer {
-    match action {
-        Action::Read(at, buf, class) => store.read(at, buf, class).await.map(Some),
-        Action::Write(at, data, flags) => store.write(at, data, flags).await.map(|()| None),
-        Action::Zero(span, flags) => store.write_zeroes(span, flags).await.map(|()| None),
-        Action::Discard(span) => store.discard(span).await.map(|()| None),
-        Action::Flush => store.flush().await.map(|()| None),
-        Action::Nothing => Ok(None),
     }
 }
 

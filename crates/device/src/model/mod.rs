@@ -16,27 +16,26 @@
 //! 2. A model decides when; the data store decides what. Neither knows the other.
 
 pub mod bench;
-mod constant;
+mod check;
 mod disk;
-mod ftl;
-mod hdd;
-mod power;
+mod error;
+mod figures;
 mod spec;
-mod ssd;
+mod store;
 mod timing;
 
 use serde::Serialize;
 
-pub use constant::ConstantModel;
-pub use disk::{ModelDisk, Store};
-pub use ftl::{Found, Ftl, Row, Shape, Step, Work};
-pub use hdd::{Geometry, HddModel, SeekCurve};
-pub use power::{PowerMeter, Spent, State};
-pub use spec::{
-    ConstantSpec, Figure, HddSpec, IdleStep, Kind, PowerSpec, Spec, SpecError, SsdSpec,
+pub use disk::ModelDisk;
+pub use error::SpecError;
+pub use figures::Figure;
+pub use spec::{Kind, Spec};
+pub use store::Store;
+pub use timing::{
+    Buffers, ConstantModel, ConstantSpec, Done, FlashSpec, Found, Ftl, Geometry, HddCommands,
+    HddModel, HddSpec, HostSide, IdleStep, Mechanics, PowerMeter, PowerSpec, Request, Row,
+    SeekCurve, Shape, Spent, SsdModel, SsdSpec, State, Step, Timing, Work, WriteBuffer,
 };
-pub use ssd::SsdModel;
-pub use timing::{Done, Request, Timing};
 
 /// A model of the catalogue, for people and for `--json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]

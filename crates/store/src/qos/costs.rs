@@ -18,29 +18,30 @@ pub fn of_model(spec: &Spec) -> Costs {
     let time = |us: f64| Nanos((us * 1e3) as u64);
     match &spec.kind {
         Kind::Hdd(disk) => {
-            let half_turn_us = 30e6 / disk.rpm;
+            let half_turn_us = 30e6 / disk.mechanics.rpm;
             let cost = |seek_ms: f64| Cost {
-                fixed: time(disk.overhead_ms * 1e3),
+                fixed: time(disk.commands.overhead_ms * 1e3),
                 jump: time(seek_ms * 1e3 + half_turn_us),
-                rate: rate(disk.inner_mb_s),
+                rate: rate(disk.mechanics.inner_mb_s),
             };
             Costs {
-                read: cost(disk.read_seek_ms[1]),
-                write: cost(disk.write_seek_ms[1]),
+                read: cost(disk.mechanics.read_seek_ms[1]),
+                write: cost(disk.mechanics.write_seek_ms[1]),
             }
         }
         Kind::Ssd(ssd) => {
             let cost = |extra_us: f64, mb| Cost {
-                fixed: time(ssd.command_us + extra_us),
+                fixed: time(ssd.host.command_us + extra_us),
                 jump: Nanos(0),
                 rate: rate(mb),
             };
             // Each page is programmed into some die; what all dies take together may be less than the interface.
-            let dies = (ssd.channels * ssd.chips * ssd.dies * ssd.planes) as f64;
-            let flash_mb = dies * ssd.page_size.0 as f64 / ssd.program_us.max(1.0);
+            let dies =
+                (ssd.flash.channels * ssd.flash.chips * ssd.flash.dies * ssd.flash.planes) as f64;
+            let flash_mb = dies * ssd.flash.page_size.0 as f64 / ssd.flash.program_us.max(1.0);
             Costs {
-                read: cost(ssd.read_extra_us, ssd.read_mb_s),
-                write: cost(ssd.write_extra_us, ssd.write_mb_s.min(flash_mb)),
+                read: cost(ssd.host.read_extra_us, ssd.host.read_mb_s),
+                write: cost(ssd.host.write_extra_us, ssd.host.write_mb_s.min(flash_mb)),
             }
         }
         Kind::Constant(constant) => {

@@ -395,69 +395,87 @@ impl Ftl {
             here.victim = victim.map(|block| (block, 0));
             here.barren = victim.is_none();
         }
-        let Some((victim, mut slot)) = self.dies[die as usize].victim else {
+        let Some((victim, from)) = self.dies[die as usize].victim else {
             return step;
         };
-        let mut last_row = u32::MAX;
-        while slot < self.block_units() {
-            if self.dies[die as usize].blocks[victim as usize].valid == 0 {
-                slot = self.block_units();
-                break;
-            }
-            let owner = match &self.dies[die as usize].blocks[victim as usize].owners {
-                Some(owners) => owners[slot as usize],
-                None => NOBODY,
-            };
-            if owner != NOBODY {
-                if !self.open_collector(die) {
-                    break;
-                }
-                self.release(owner);
-                let block = self.dies[die as usize]
-                    .collector
-                    .expect("just opened")
-                    .block;
-                let to = self.dies[die as usize].blocks[block as usize].filled;
-                self.settle(owner, die, block, to);
-                // The unit is in flash in its old place until the row is programmed: readable as before.
-                step.moved += 1;
-                let row = slot / self.shape.row_units;
-                if row != last_row {
-                    last_row = row;
-                    step.rows_read += 1;
-                }
-                if (to + 1).is_multiple_of(self.shape.row_units) {
-                    step.programs = true;
-                    self.work.programmed_units += u64::from(self.shape.row_units);
-                    self.programmed(die, block);
-                    if to + 1 == self.block_units() {
-                        self.dies[die as usize].collector = None;
-                    }
-                    slot += 1;
-                    break;
-                }
-            }
-            slot += 1;
-        }
+        let slot = self.empty_row(die, victim, from, &mut step);
         self.work.moved_units += u64::from(step.moved);
         if slot == self.block_units() {
             self.dies[die as usize].victim = None;
             step.erases = true;
-            self.work.erases += 1;
-            let block = &mut self.dies[die as usize].blocks[victim as usize];
-            assert_eq!(
-                block.valid, 0,
-                "a block is erased when nothing valid is left"
-            );
-            block.owners = None;
-            block.filled = 0;
-            block.programmed = 0;
-            block.erases += 1;
-            self.dies[die as usize].free.push_back(victim);
+            self.erase(die, victim);
         } else {
             self.dies[die as usize].victim = Some((victim, slot));
         }
         step
+    }
+
+    /// Moves valid units out of `victim`, from a slot on, until a row of the collector is full or nothing valid is
+    /// left; returns the slot to go on from.
+    fn empty_row(&mut self, die: u32, victim: u32, from: u32, step: &mut Step) -> u32 {
+        let mut last_row = u32::MAX;
+        for slot in from..self.block_units() {
+            let block = &self.dies[die as usize].blocks[victim as usize];
+            if block.valid == 0 {
+                return self.block_units();
+            }
+            let owner = match &block.owners {
+                Some(owners) => owners[slot as usize],
+                None => NOBODY,
+            };
+            if owner == NOBODY {
+                continue;
+            }
+            if !self.open_collector(die) {
+                return slot;
+            }
+            let row = slot / self.shape.row_units;
+            if row != last_row {
+                last_row = row;
+                step.rows_read += 1;
+            }
+            step.moved += 1;
+            if self.collect_unit(die, owner) {
+                step.programs = true;
+                return slot + 1;
+            }
+        }
+        self.block_units()
+    }
+
+    /// Moves one unit to the die's collector; true if that filled a row. The unit is in flash in its old place until
+    /// the row is programmed: readable as before.
+    #[inline]
+    fn collect_unit(&mut self, die: u32, unit: u32) -> bool {
+        self.release(unit);
+        let here = &self.dies[die as usize];
+        let block = here.collector.expect("just opened").block;
+        let to = here.blocks[block as usize].filled;
+        self.settle(unit, die, block, to);
+        let full = (to + 1).is_multiple_of(self.shape.row_units);
+        if full {
+            self.work.programmed_units += u64::from(self.shape.row_units);
+            self.programmed(die, block);
+            if to + 1 == self.block_units() {
+                self.dies[die as usize].collector = None;
+            }
+        }
+        full
+    }
+
+    /// Erases a block with nothing valid left.
+    fn erase(&mut self, die: u32, index: u32) {
+        self.work.erases += 1;
+        let block = &mut self.dies[die as usize].blocks[index as usize];
+        assert_eq!(
+            block.valid, 0,
+            "a block is erased when nothing valid is left"
+        );
+        block.owners = None;
+        block.filled = 0;
+        block.programmed = 0;
+        block.erases += 1;
+        self.dies[die as usize].free.push_back(index);
     }
 
     fn open_collector(&mut self, die: u32) -> bool {

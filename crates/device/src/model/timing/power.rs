@@ -13,7 +13,7 @@
 use base::{Instant, Nanos};
 use serde::Serialize;
 
-use super::spec::PowerSpec;
+use super::parameters::PowerSpec;
 
 /// What a device spent in one power state.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

@@ -15,9 +15,9 @@ use std::collections::BinaryHeap;
 
 use base::{Instant, Nanos};
 
+use super::parameters::{ConstantSpec, PowerSpec};
 use super::power::{PowerMeter, State};
-use super::spec::{ConstantSpec, PowerSpec};
-use super::timing::{Done, Request, Timing};
+use super::{Done, Request, Timing};
 use crate::api::Op;
 
 /// The timing core of a memory-like device.

@@ -19,19 +19,26 @@
 //! 2. A flush completes after every row that held acknowledged data has been programmed.
 //! 3. A write is acknowledged only once all of it has room in the buffer.
 
+mod buffer;
+mod controller;
+mod flash;
+mod ftl;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use base::{Bytes, Instant, Nanos, Span};
 
-use super::ftl::{Found, Ftl, Row, Shape, Step, Work};
+pub use self::ftl::{Found, Ftl, Row, Shape, Step, Work};
+
+use self::buffer::{Buffer, Stalled};
+use self::controller::Controller;
+use self::flash::{Flash, Operation, Program, Turn};
+use super::parameters::{FlashSpec, PowerSpec, SsdSpec};
 use super::power::{PowerMeter, State};
-use super::spec::{PowerSpec, SsdSpec};
-use super::timing::{Done, Request, Timing};
+use super::{Done, Request, Timing};
 use crate::api::Op;
 
-/// How often reads may take a die before a program that waits for it.
-const PASSED_OVER_MAX: u32 = 8;
 /// Blocks per die below which blocks shrink rather than become fewer.
 const BLOCKS_MIN: u64 = 64;
 
@@ -45,30 +52,26 @@ enum Event {
     Done(u64),
 }
 
-#[derive(Clone, Copy)]
-struct Program {
-    row: Row,
-    /// The flush period it belongs to.
-    period: u64,
-    /// When its data are in the buffer.
-    ready: Instant,
-}
-
+/// What will happen, by time, then by order of announcement.
 #[derive(Default)]
-struct Die {
-    /// Reads and programs hold it until then.
-    free: Instant,
-    programs: VecDeque<Program>,
-    under_way: Option<Operation>,
-    /// Is an event for it in the queue?
-    awaited: bool,
-    passed_over: u32,
-    collected_last: bool,
+struct Events {
+    queue: BinaryHeap<Reverse<(Instant, u64, Event)>>,
+    sequence: u64,
 }
 
-enum Operation {
-    Program(Program),
-    Collect,
+impl Events {
+    #[inline]
+    fn at(&mut self, when: Instant, event: Event) {
+        self.queue.push(Reverse((when, self.sequence, event)));
+        self.sequence += 1;
+    }
+
+    #[inline]
+    fn next(&self) -> Option<(Instant, Event)> {
+        self.queue
+            .peek()
+            .map(|&Reverse((at, _, event))| (at, event))
+    }
 }
 
 /// A read whose first row is on its way.
@@ -79,60 +82,53 @@ struct Arriving {
     last_row: Instant,
 }
 
-/// A write that waits for room in the buffer.
-struct Stalled {
-    request: Request,
-    /// Units still to be placed.
-    units: std::ops::Range<u32>,
-    data: Instant,
+/// The reads whose first row is on its way, by number.
+#[derive(Default)]
+struct Arrivals {
+    slots: Vec<Arriving>,
+    free: Vec<u32>,
 }
 
-struct Flush {
-    id: u64,
-    period: u64,
-    earliest: Instant,
+impl Arrivals {
+    #[inline]
+    fn put(&mut self, arriving: Arriving) -> u32 {
+        match self.free.pop() {
+            Some(index) => {
+                self.slots[index as usize] = arriving;
+                index
+            }
+            None => {
+                self.slots.push(arriving);
+                (self.slots.len() - 1) as u32
+            }
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, index: u32) -> Arriving {
+        self.free.push(index);
+        self.slots[index as usize]
+    }
 }
 
 /// The timing core of a flash device.
 pub struct SsdModel {
     // fixed
+    /// Bytes of a unit of the mapping.
     unit: u64,
-    row_bytes: u64,
-    channels: u32,
-    sense: Nanos,
-    program: Nanos,
-    erase: Nanos,
-    channel_nanos: f64,
-    read_nanos: f64,
-    write_nanos: f64,
-    command: Nanos,
-    read_gap: Nanos,
-    write_gap: Nanos,
-    read_extra: Nanos,
-    write_extra: Nanos,
     depth: usize,
-    buffer_units: u64,
-    volatile: bool,
 
+    // where requests pass
+    controller: Controller,
     ftl: Ftl,
-    dies: Vec<Die>,
-    channel_free: Vec<Instant>,
-    controller_free: Instant,
-    read_bus_free: Instant,
-    write_bus_free: Instant,
-    buffered: u64,
-    stalled: VecDeque<Stalled>,
-    /// Rows not yet programmed, by flush period; the first one is number `first_period`.
-    periods: VecDeque<u64>,
-    first_period: u64,
-    flushes: Vec<Flush>,
+    flash: Flash,
+    buffer: Buffer,
 
-    arriving: Vec<Arriving>,
-    arriving_free: Vec<u32>,
+    // what is under way
+    arrivals: Arrivals,
     under_way: usize,
     outside: VecDeque<Request>,
-    events: BinaryHeap<Reverse<(Instant, u64, Event)>>,
-    sequence: u64,
+    events: Events,
     done: VecDeque<Done>,
     now: Instant,
     meter: PowerMeter,
@@ -142,67 +138,48 @@ fn micros(us: f64) -> Nanos {
     Nanos((us * 1e3).round() as u64)
 }
 
+/// How a device of `size` is laid out.
+fn shape(spec: &FlashSpec, model_size: Bytes, size: Bytes) -> Shape {
+    let unit = spec.mapping_size.0;
+    let (row_bytes, dies) = (spec.row_bytes(), spec.all_dies());
+    let share = spec.raw_size.0 as f64 / model_size.0 as f64;
+    let rows_needed = (size.0 as f64 * share / (row_bytes * dies) as f64).ceil() as u64;
+    let mut rows = spec.block_pages;
+    while rows > 4 && rows_needed / rows < BLOCKS_MIN {
+        rows /= 2;
+    }
+    // Two blocks are always open and one is kept: a very small device gets a little more flash.
+    let row_units = row_bytes / unit;
+    let least = size.0.div_ceil(unit).div_ceil(dies * rows * row_units) + 4;
+    let blocks = rows_needed.div_ceil(rows).max(least);
+    let low = (blocks as f64 * spec.collect_below_percent / 100.0).floor() as u64;
+    Shape {
+        units: size.0.div_ceil(unit) as u32,
+        dies: dies as u32,
+        blocks: blocks as u32,
+        rows: rows as u32,
+        row_units: row_units as u32,
+        low: low.max(2) as u32,
+    }
+}
+
 impl SsdModel {
     /// A fresh device of `size` made of the model in `spec` (whose own size is `model_size`), idle at
     /// moment zero. What was never written reads as if it had been written once in sequence.
     pub fn new(spec: &SsdSpec, power: &PowerSpec, model_size: Bytes, size: Bytes) -> SsdModel {
-        let unit = spec.mapping_size.0;
-        let row_bytes = spec.page_size.0 * spec.planes;
-        let dies = spec.channels * spec.chips * spec.dies;
-        let share = spec.raw_size.0 as f64 / model_size.0 as f64;
-        let rows_needed = (size.0 as f64 * share / (row_bytes * dies) as f64).ceil() as u64;
-        let mut rows = spec.block_pages;
-        while rows > 4 && rows_needed / rows < BLOCKS_MIN {
-            rows /= 2;
-        }
-        // Two blocks are always open and one is kept: a very small device gets a little more flash.
-        let row_units = row_bytes / unit;
-        let least = size.0.div_ceil(unit).div_ceil(dies * rows * row_units) + 4;
-        let blocks = rows_needed.div_ceil(rows).max(least);
-        let low = (blocks as f64 * spec.collect_below_percent / 100.0).floor() as u64;
-        let shape = Shape {
-            units: size.0.div_ceil(unit) as u32,
-            dies: dies as u32,
-            blocks: blocks as u32,
-            rows: rows as u32,
-            row_units: row_units as u32,
-            low: low.max(2) as u32,
-        };
+        let unit = spec.flash.mapping_size.0;
+        let buffer = &spec.buffer;
         SsdModel {
             unit,
-            row_bytes,
-            channels: spec.channels as u32,
-            sense: micros(spec.read_us),
-            program: micros(spec.program_us),
-            erase: micros(spec.erase_us),
-            channel_nanos: 1e3 / spec.channel_mb_s,
-            read_nanos: 1e3 / spec.read_mb_s,
-            write_nanos: 1e3 / spec.write_mb_s,
-            command: micros(spec.command_us),
-            read_gap: micros(spec.read_gap_us),
-            write_gap: micros(spec.write_gap_us),
-            read_extra: micros(spec.read_extra_us),
-            write_extra: micros(spec.write_extra_us),
-            depth: spec.queue_depth as usize,
-            buffer_units: spec.buffer_size.0 / unit,
-            volatile: !spec.power_loss_protection,
-            ftl: Ftl::new(shape),
-            dies: (0..dies).map(|_| Die::default()).collect(),
-            channel_free: vec![Instant(0); spec.channels as usize],
-            controller_free: Instant(0),
-            read_bus_free: Instant(0),
-            write_bus_free: Instant(0),
-            buffered: 0,
-            stalled: VecDeque::new(),
-            periods: VecDeque::from([0]),
-            first_period: 0,
-            flushes: Vec::new(),
-            arriving: Vec::new(),
-            arriving_free: Vec::new(),
+            depth: spec.host.queue_depth as usize,
+            controller: Controller::new(&spec.host),
+            ftl: Ftl::new(shape(&spec.flash, model_size, size)),
+            flash: Flash::new(&spec.flash),
+            buffer: Buffer::new(buffer.buffer_size.0 / unit, !buffer.power_loss_protection),
+            arrivals: Arrivals::default(),
             under_way: 0,
             outside: VecDeque::new(),
-            events: BinaryHeap::new(),
-            sequence: 0,
+            events: Events::default(),
             done: VecDeque::new(),
             now: Instant(0),
             meter: PowerMeter::new(power, Instant(0)),
@@ -231,13 +208,8 @@ impl SsdModel {
         }
     }
 
-    fn at(&mut self, when: Instant, event: Event) {
-        self.events.push(Reverse((when, self.sequence, event)));
-        self.sequence += 1;
-    }
-
     fn complete(&mut self, id: u64, at: Instant) {
-        self.at(at, Event::Done(id));
+        self.events.at(at, Event::Done(id));
     }
 
     /// The units a span touches.
@@ -246,57 +218,35 @@ impl SsdModel {
         (from / self.unit) as u32..to.div_ceil(self.unit) as u32
     }
 
-    /// The controller takes a command up; returns when the flash or the bus hears of it.
-    fn command(&mut self, ready: Instant, gap: Nanos) -> Instant {
-        let start = ready.max(self.controller_free);
-        self.controller_free = start + gap;
-        start + self.command
-    }
-
     fn admit(&mut self, request: Request, ready: Instant) {
         self.under_way += 1;
+        if request.op == Op::Read {
+            self.read(request, ready);
+            return;
+        }
+        let commanded = self.controller.take_change(ready);
         match request.op {
-            Op::Read => self.read(request, ready),
-            Op::Write => {
-                let commanded = self.command(ready, self.write_gap);
-                let moved = (request.span.len.0 as f64 * self.write_nanos) as u64;
-                let data = commanded.max(self.write_bus_free) + Nanos(moved);
-                self.write_bus_free = data;
+            Op::Read | Op::Write => {
+                let data = self.controller.data_in(commanded, request.span.len.0);
                 self.write(request, data);
             }
             Op::Discard | Op::WriteZeroes => {
                 // Zeroes are a mapping without a place, like a discard; both are metadata.
-                let commanded = self.command(ready, self.write_gap);
                 let span = request.span;
                 let inner = span.start.byte().div_ceil(self.unit)..span.end().byte() / self.unit;
                 for unit in inner {
                     self.ftl.discard(unit as u32);
                 }
-                self.complete(request.id, commanded + self.write_extra);
+                self.complete(request.id, self.controller.changed(commanded));
             }
-            Op::Flush => {
-                let commanded = self.command(ready, self.write_gap);
-                self.flush(request.id, commanded);
-            }
+            Op::Flush => self.flush(request.id, commanded),
         }
     }
 
     // --- reads ---------------------------------------------------------------------------------
 
-    /// Senses the row that holds `bytes` of what is read; returns when they are in the controller.
-    fn sense(&mut self, die: u32, bytes: u64, commanded: Instant) -> Instant {
-        let here = &mut self.dies[die as usize];
-        let sensed = commanded.max(here.free) + self.sense;
-        here.free = sensed;
-        let channel = &mut self.channel_free[(die % self.channels) as usize];
-        let start = sensed.max(*channel);
-        let end = start + Nanos((bytes as f64 * self.channel_nanos) as u64);
-        *channel = end;
-        end
-    }
-
     fn read(&mut self, request: Request, ready: Instant) {
-        let commanded = self.command(ready, self.read_gap);
+        let commanded = self.controller.take_read(ready);
         let span = request.span;
         let (mut first, mut last) = (None::<Instant>, commanded);
         let mut run: Option<(u32, u64, u64)> = None;
@@ -310,7 +260,7 @@ impl SsdModel {
                 Some((_, same, bytes)) if *same == row => *bytes += to - from,
                 _ => {
                     if let Some((die, _, bytes)) = run.replace((die, row, to - from)) {
-                        let end = self.sense(die, bytes, commanded);
+                        let end = self.flash.sense(die, bytes, commanded);
                         first = Some(first.map_or(end, |first| first.min(end)));
                         last = last.max(end);
                     }
@@ -318,27 +268,18 @@ impl SsdModel {
             }
         }
         if let Some((die, _, bytes)) = run {
-            let end = self.sense(die, bytes, commanded);
+            let end = self.flash.sense(die, bytes, commanded);
             first = Some(first.map_or(end, |first| first.min(end)));
             last = last.max(end);
         }
-        let arriving = Arriving {
+        let index = self.arrivals.put(Arriving {
             id: request.id,
             bytes: span.len.0,
             last_row: last,
-        };
-        let index = match self.arriving_free.pop() {
-            Some(index) => {
-                self.arriving[index as usize] = arriving;
-                index
-            }
-            None => {
-                self.arriving.push(arriving);
-                (self.arriving.len() - 1) as u32
-            }
-        };
+        });
         self.meter.busy(State::Read, last);
-        self.at(first.unwrap_or(commanded), Event::Arrived(index));
+        self.events
+            .at(first.unwrap_or(commanded), Event::Arrived(index));
     }
 
     /// Data of a read have begun to arrive: they cross the interface as they come.
@@ -347,13 +288,9 @@ impl SsdModel {
             id,
             bytes,
             last_row,
-        } = self.arriving[index as usize];
-        self.arriving_free.push(index);
-        let crossing = Nanos((bytes as f64 * self.read_nanos) as u64);
-        let tail = (bytes.min(self.row_bytes) as f64 * self.read_nanos) as u64;
-        let start = self.now.max(self.read_bus_free);
-        self.read_bus_free = start + crossing;
-        let end = (start + crossing).max(last_row + Nanos(tail)) + self.read_extra;
+        } = self.arrivals.take(index);
+        let tail = bytes.min(self.flash.row_bytes());
+        let end = self.controller.data_out(self.now, bytes, last_row, tail);
         self.meter.busy(State::Read, end);
         self.complete(id, end);
     }
@@ -375,7 +312,7 @@ impl SsdModel {
                 continue;
             }
             if let Found::Flash { die, .. } = self.ftl.find(unit) {
-                data = self.sense(die, self.unit, data);
+                data = self.flash.sense(die, self.unit, data);
             }
         }
         let mut stalled = Stalled {
@@ -383,8 +320,8 @@ impl SsdModel {
             units,
             data,
         };
-        if !self.stalled.is_empty() || !self.place(&mut stalled) {
-            self.stalled.push_back(stalled);
+        if self.buffer.has_stalled() || !self.place(&mut stalled) {
+            self.buffer.stall(stalled);
         }
     }
 
@@ -392,11 +329,11 @@ impl SsdModel {
     fn place(&mut self, write: &mut Stalled) -> bool {
         let ready = write.data.max(self.now);
         while let Some(unit) = write.units.clone().next() {
-            if self.buffered >= self.buffer_units {
+            if self.buffer.is_full() {
                 return false;
             }
             let Some((took, row)) = self.ftl.write(unit) else {
-                for die in 0..self.dies.len() as u32 {
+                for die in 0..self.ftl.shape().dies {
                     if self.ftl.wants_collection(die) {
                         self.stir(die, self.now);
                     }
@@ -404,14 +341,14 @@ impl SsdModel {
                 return false;
             };
             write.units.start += 1;
-            self.buffered += u64::from(took);
+            self.buffer.add(u64::from(took));
             if let Some(row) = row {
                 self.queue_row(row, ready);
             }
         }
-        let at = ready + self.write_extra;
+        let at = self.controller.changed(ready);
         self.meter.busy(State::Write, at);
-        if write.request.fua && self.volatile {
+        if write.request.fua && self.buffer.is_volatile() {
             self.flush(write.request.id, at);
         } else {
             self.complete(write.request.id, at);
@@ -420,21 +357,16 @@ impl SsdModel {
     }
 
     fn queue_row(&mut self, row: Row, ready: Instant) {
-        let period = self.first_period + self.periods.len() as u64 - 1;
-        if let Some(open) = self.periods.back_mut() {
-            *open += 1;
-        }
-        self.dies[row.die as usize]
-            .programs
-            .push_back(Program { row, period, ready });
+        let period = self.buffer.row();
+        self.flash.queue(Program { row, period, ready });
         self.stir(row.die, ready);
     }
 
     /// Writes that wait for room try again, first come, first served.
     fn unstall(&mut self) {
-        while let Some(mut first) = self.stalled.pop_front() {
+        while let Some(mut first) = self.buffer.next_stalled() {
             if !self.place(&mut first) {
-                self.stalled.push_front(first);
+                self.buffer.stall_again(first);
                 return;
             }
         }
@@ -442,37 +374,22 @@ impl SsdModel {
 
     /// A flush closes a period: it completes when all rows of this one and the ones before are in flash.
     fn flush(&mut self, id: u64, earliest: Instant) {
-        if !self.volatile {
+        if !self.buffer.is_volatile() {
             self.complete(id, earliest);
             return;
         }
         if let Some(row) = self.ftl.pad() {
             self.queue_row(row, earliest);
         }
-        let period = self.first_period + self.periods.len() as u64 - 1;
-        self.periods.push_back(0);
-        self.flushes.push(Flush {
-            id,
-            period,
-            earliest,
-        });
-        self.close_periods();
+        self.buffer.flush(id, earliest);
+        self.settle_flushes();
     }
 
-    fn close_periods(&mut self) {
-        while self.periods.len() > 1 && self.periods[0] == 0 {
-            self.periods.pop_front();
-            self.first_period += 1;
-        }
+    /// Completes the flushes that wait for nothing any more.
+    fn settle_flushes(&mut self) {
         let mut index = 0;
-        while index < self.flushes.len() {
-            if self.flushes[index].period >= self.first_period {
-                index += 1;
-                continue;
-            }
-            let flush = self.flushes.remove(index);
-            let at = flush.earliest.max(self.now);
-            self.complete(flush.id, at);
+        while let Some(flush) = self.buffer.take_flush(&mut index) {
+            self.complete(flush.id, flush.earliest.max(self.now));
         }
     }
 
@@ -480,65 +397,43 @@ impl SsdModel {
 
     /// Makes sure that a die with work looks at it when it is free.
     fn stir(&mut self, die: u32, not_before: Instant) {
-        let here = &mut self.dies[die as usize];
-        if here.awaited {
-            return;
+        if let Some(when) = self.flash.stir(die, not_before.max(self.now)) {
+            self.events.at(when, Event::Die(die));
         }
-        here.awaited = true;
-        let when = here.free.max(not_before).max(self.now);
-        self.at(when, Event::Die(die));
     }
 
     fn die_event(&mut self, die: u32) {
-        self.dies[die as usize].awaited = false;
-        match self.dies[die as usize].under_way.take() {
+        match self.flash.woken(die) {
             Some(Operation::Program(program)) => {
-                self.ftl.programmed(die, program.row.block);
-                self.buffered -= u64::from(program.row.units);
-                self.periods[(program.period - self.first_period) as usize] -= 1;
-                self.close_periods();
+                let Row { block, units, .. } = program.row;
+                self.ftl.programmed(die, block);
+                self.buffer.programmed(program.period, units);
+                self.settle_flushes();
                 self.unstall();
             }
             Some(Operation::Collect) => self.unstall(),
             None => {}
         }
-        if !self.dies[die as usize].awaited {
+        if !self.flash.is_awaited(die) {
             self.start_on(die);
         }
     }
 
     /// Starts the next program or collection of a die that does neither.
     fn start_on(&mut self, die: u32) {
-        let here = &self.dies[die as usize];
-        let host = here.programs.front().map(|program| program.ready);
-        let needs = self.ftl.wants_collection(die);
-        if host.is_none() && !needs {
-            return;
+        let ftl = &self.ftl;
+        let needs = ftl.wants_collection(die);
+        let starved = || ftl.is_starved(die);
+        match self.flash.turn(die, self.now, needs, starved) {
+            Turn::Rest => {}
+            Turn::Wait => self.stir(die, self.now),
+            Turn::Collect => self.start_collection(die),
+            Turn::Program => {
+                if let Some((program, end)) = self.flash.next_program(die, self.now) {
+                    self.run(die, end, Operation::Program(program));
+                }
+            }
         }
-        if here.free > self.now && here.passed_over < PASSED_OVER_MAX {
-            self.dies[die as usize].passed_over += 1;
-            self.stir(die, self.now);
-            return;
-        }
-        let starved = self.ftl.is_starved(die);
-        let collect = needs && (host.is_none() || starved || !here.collected_last);
-        let here = &mut self.dies[die as usize];
-        here.passed_over = 0;
-        here.collected_last = collect;
-        if collect {
-            self.start_collection(die);
-            return;
-        }
-        let Some(program) = self.dies[die as usize].programs.pop_front() else {
-            return;
-        };
-        let row_time = Nanos((self.row_bytes as f64 * self.channel_nanos) as u64);
-        let channel = (die % self.channels) as usize;
-        let start = program.ready.max(self.now);
-        let start = start.max(self.dies[die as usize].free);
-        let moved = start.max(self.channel_free[channel]) + row_time;
-        self.channel_free[channel] = moved;
-        self.run(die, moved + self.program, Operation::Program(program));
     }
 
     fn start_collection(&mut self, die: u32) {
@@ -548,31 +443,14 @@ impl SsdModel {
             self.start_on(die);
             return;
         }
-        let moved = (u64::from(step.moved) * self.unit) as f64 * self.channel_nanos;
-        let channel = (die % self.channels) as usize;
-        let start = self.now.max(self.dies[die as usize].free);
-        let mut end = start + Nanos(self.sense.0 * u64::from(step.rows_read));
-        if step.moved > 0 {
-            // Out to the controller for error correction and back in.
-            end = end.max(self.channel_free[channel]) + Nanos(2 * moved as u64);
-            self.channel_free[channel] = end;
-        }
-        if step.programs {
-            end = end + self.program;
-        }
-        if step.erases {
-            end = end + self.erase;
-        }
+        let end = self.flash.collected(die, &step, self.unit, self.now);
         self.run(die, end, Operation::Collect);
     }
 
     fn run(&mut self, die: u32, end: Instant, operation: Operation) {
         self.meter.busy(State::Write, end);
-        let here = &mut self.dies[die as usize];
-        here.free = end;
-        here.under_way = Some(operation);
-        here.awaited = true;
-        self.at(end, Event::Die(die));
+        self.flash.run(die, end, operation);
+        self.events.at(end, Event::Die(die));
     }
 
     fn finish(&mut self, id: u64, at: Instant) {
@@ -596,17 +474,17 @@ impl Timing for SsdModel {
     }
 
     fn next(&self) -> Option<Instant> {
-        let event = self.events.peek().map(|Reverse((at, _, _))| *at);
+        let event = self.events.next().map(|(at, _)| at);
         let done = self.done.front().map(|done| done.at);
         [event, done].into_iter().flatten().min()
     }
 
     fn advance(&mut self, now: Instant) {
-        while let Some(&Reverse((at, _, event))) = self.events.peek() {
+        while let Some((at, event)) = self.events.next() {
             if at > now {
                 break;
             }
-            self.events.pop();
+            self.events.queue.pop();
             self.now = self.now.max(at);
             self.meter.settle(self.now);
             match event {

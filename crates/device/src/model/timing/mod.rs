@@ -10,10 +10,23 @@
 //!    was due, so a core driven late completes at the same moments.
 //! 3. Every request completes exactly once.
 
+mod constant;
+mod hdd;
+mod parameters;
+mod power;
+mod ssd;
+
 use base::{Instant, Span};
 
-use super::ftl::Work;
-use super::power::PowerMeter;
+pub use self::constant::ConstantModel;
+pub use self::hdd::{Geometry, HddModel, SeekCurve};
+pub use self::parameters::{
+    Buffers, ConstantSpec, FlashSpec, HddCommands, HddSpec, HostSide, IdleStep, Mechanics,
+    PowerSpec, SsdSpec, WriteBuffer,
+};
+pub use self::power::{PowerMeter, Spent, State};
+pub use self::ssd::{Found, Ftl, Row, Shape, SsdModel, Step, Work};
+
 use crate::api::Op;
 
 /// One request to a timing core.
