@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::Poll;
 
-use crate::catch::Catch;
+use crate::executor::catch::Catch;
 use crate::executor::with_current;
 
 /// What a panic said.

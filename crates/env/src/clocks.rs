@@ -24,13 +24,6 @@ pub struct Clocks {
     pub wall: Nanos,
 }
 
-/// What the clocks of a simulated host show beyond the one its timers go by.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Ahead {
-    pub boot: Nanos,
-    pub wall: Nanos,
-}
-
 impl Clocks {
     fn apart(&self) -> i128 {
         i128::from(self.wall.0) - i128::from(self.boot.0)

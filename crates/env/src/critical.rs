@@ -15,7 +15,7 @@
 use std::cell::{Ref, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
 
-use crate::catch::Catch;
+use crate::executor::catch::Catch;
 use crate::executor::try_current;
 
 /// Shared state is being changed until this is dropped.

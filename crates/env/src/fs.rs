@@ -19,7 +19,8 @@ use std::rc::Rc;
 use base::{Buf, Bytes, View};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 
-use crate::real::{Operation, Outcome, start};
+use crate::executor::start;
+use crate::real::{Operation, Outcome};
 
 /// Whether a file's data go around the page cache (`O_DIRECT`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -18,7 +18,6 @@
 //!    nanoseconds; [`Runtime::trace_hash`] shows it.
 //! 3. A task runs on the thread that spawned it.
 
-mod catch;
 mod caught;
 mod chance;
 mod clocks;
@@ -30,7 +29,6 @@ pub mod net;
 mod real;
 pub mod sync;
 mod time;
-mod timers;
 
 pub use caught::{Panicked, catch_panics, caught};
 pub use chance::{Rng, rng, secret};

@@ -1,31 +1,12 @@
 //! Time: sleeping, deadlines, and the virtual clock.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use base::{Instant, Nanos};
 
-use crate::executor::{now, try_current, with_current};
-use crate::timers::TimerId;
-
-/// Virtual time: stands still while a task can run, then jumps to the next timer.
-#[derive(Default)]
-pub(crate) struct VirtualClock {
-    now: Cell<Instant>,
-}
-
-impl VirtualClock {
-    pub(crate) fn now(&self) -> Instant {
-        self.now.get()
-    }
-
-    /// Never goes back.
-    pub(crate) fn advance_to(&self, moment: Instant) {
-        self.now.set(moment.max(self.now.get()));
-    }
-}
+use crate::executor::{TimerId, now, try_current, with_current};
 
 /// Waits for a moment; see [`sleep_until`].
 pub struct Sleep {

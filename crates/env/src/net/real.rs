@@ -29,8 +29,8 @@ use rustix::net::{
 };
 
 use super::{Address, Origin, aborted};
-use crate::executor::with_current;
-use crate::real::{Completion, Message, Operation, Outcome, start};
+use crate::executor::{start, with_current};
+use crate::real::{Completion, Message, Operation, Outcome};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;

@@ -13,25 +13,29 @@
 
 #![allow(unsafe_code)] // The kernel reads and writes memory behind the compiler's back; see the rules.
 
+mod operation;
 mod pool;
 mod ring;
+mod slots;
 pub(crate) mod wake;
 
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use base::{Buf, Instant, Nanos, View};
+use base::{Instant, Nanos};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::executor::with_current;
+pub(crate) use operation::{Message, Operation};
+
 use pool::Pool;
 use ring::Ring;
+use slots::{Slots, State};
 use wake::Wake;
 
 /// When to use threads instead of io_uring.
@@ -85,216 +89,6 @@ pub(crate) fn system_seed() -> io::Result<u64> {
     io::Read::read_exact(&mut &file, &mut bytes)?;
     Ok(u64::from_ne_bytes(bytes))
 }
-
-// --- operations -------------------------------------------------------------------------------------
-
-/// What the kernel shall do, with all it needs. Comes back with the result.
-pub(crate) enum Operation {
-    /// Nothing: a way there and back.
-    Nop,
-    /// Fills `buf[filled..]` from byte `at + filled`.
-    Read {
-        file: Rc<OwnedFd>,
-        buf: Buf,
-        filled: usize,
-        at: u64,
-    },
-    /// Writes `data[written..]` at byte `at + written`.
-    Write {
-        file: Rc<OwnedFd>,
-        data: View,
-        written: usize,
-        at: u64,
-        dsync: bool,
-    },
-    /// fdatasync(2).
-    Sync { file: Rc<OwnedFd> },
-    /// fallocate(2).
-    Allocate {
-        file: Rc<OwnedFd>,
-        mode: i32,
-        at: u64,
-        len: u64,
-    },
-    /// The BLKDISCARD ioctl.
-    Discard {
-        file: Rc<OwnedFd>,
-        at: u64,
-        len: u64,
-    },
-    /// Receives into `buf[filled..]`; until full if `whole`.
-    Receive {
-        socket: Rc<OwnedFd>,
-        buf: Buf,
-        filled: usize,
-        whole: bool,
-    },
-    /// Sends the rest of a message.
-    Send {
-        socket: Rc<OwnedFd>,
-        message: Box<Message>,
-    },
-    /// Waits until the socket can be read or written, as `events` says.
-    Ready {
-        socket: Rc<OwnedFd>,
-        events: PollFlags,
-    },
-}
-
-impl Operation {
-    /// Could it wait for a peer for ever? Then a dropped future cancels it.
-    fn waits_for_a_peer(&self) -> bool {
-        matches!(
-            self,
-            Operation::Receive { .. } | Operation::Send { .. } | Operation::Ready { .. }
-        )
-    }
-}
-
-/// Pieces to send in order, with the kernel's view of what is left of them.
-pub(crate) struct Message {
-    header: libc::msghdr,
-    rest: Vec<libc::iovec>,
-    /// First entry of `rest` not yet sent.
-    next: usize,
-    /// Keeps the memory `rest` points into.
-    _pieces: Vec<View>,
-}
-
-/// Most pieces one sendmsg takes (IOV_MAX).
-const PIECES_MAX: usize = 1024;
-
-impl Message {
-    pub(crate) fn new(pieces: Vec<View>) -> Message {
-        let rest = pieces
-            .iter()
-            .filter(|piece| !piece.is_empty())
-            .map(|piece| libc::iovec {
-                iov_base: piece.address().cast_mut().cast(),
-                iov_len: piece.len(),
-            })
-            .collect();
-        Message {
-            // SAFETY: all zeros is a valid msghdr: no name, no pieces, no control data.
-            header: unsafe { std::mem::zeroed() },
-            rest,
-            next: 0,
-            _pieces: pieces,
-        }
-    }
-
-    pub(crate) fn is_sent(&self) -> bool {
-        self.next == self.rest.len()
-    }
-
-    /// The kernel's header of what is left; valid while `self` stays where it is and unchanged.
-    fn header(&mut self) -> *const libc::msghdr {
-        let rest = &mut self.rest[self.next..];
-        self.header.msg_iov = rest.as_mut_ptr();
-        self.header.msg_iovlen = rest.len().min(PIECES_MAX);
-        &self.header
-    }
-
-    /// `sent` bytes more have gone.
-    pub(crate) fn advance(&mut self, mut sent: usize) {
-        while let Some(piece) = self.rest.get_mut(self.next) {
-            if sent < piece.iov_len {
-                // SAFETY: stays within the piece, since fewer bytes than it has are gone.
-                piece.iov_base = unsafe { piece.iov_base.cast::<u8>().add(sent) }.cast();
-                piece.iov_len -= sent;
-                return;
-            }
-            sent -= piece.iov_len;
-            self.next += 1;
-        }
-    }
-
-    /// Sends what the socket takes now; `WouldBlock` if nothing.
-    pub(crate) fn try_send(&mut self, socket: &OwnedFd) -> io::Result<usize> {
-        let header = self.header();
-        // SAFETY: the header points to pieces that `self` keeps.
-        let sent = unsafe {
-            libc::sendmsg(
-                socket.as_raw_fd(),
-                header,
-                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
-            )
-        };
-        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
-    }
-}
-
-// --- slots ------------------------------------------------------------------------------------------
-
-enum State {
-    Waiting(Option<Waker>),
-    Ended(i32),
-    /// Its future is gone.
-    Orphaned,
-}
-
-struct Slot {
-    /// Distinguishes operations that use one slot after another.
-    serial: u32,
-    operation: Operation,
-    state: State,
-}
-
-impl Slot {
-    /// The operation's name in the ring. Were it the index alone, a late cancellation could hit the
-    /// slot's next operation.
-    fn name(&self, index: u32) -> u64 {
-        (u64::from(self.serial) << 32) | u64::from(index)
-    }
-}
-
-/// Operations under way, by slot. A slot may move while its operation is under way: the kernel holds
-/// pointers only to buffers and boxed messages.
-#[derive(Default)]
-struct Slots {
-    all: Vec<Option<Slot>>,
-    free: Vec<u32>,
-    serial: u32,
-    /// Operations that have not ended.
-    under_way: usize,
-}
-
-impl Slots {
-    fn insert(&mut self, operation: Operation) -> u32 {
-        self.serial = self.serial.wrapping_add(1);
-        let slot = Some(Slot {
-            serial: self.serial,
-            operation,
-            state: State::Waiting(None),
-        });
-        self.under_way += 1;
-        match self.free.pop() {
-            Some(index) => {
-                self.all[index as usize] = slot;
-                index
-            }
-            None => {
-                self.all.push(slot);
-                u32::try_from(self.all.len() - 1).expect("fewer than 2^32 operations")
-            }
-        }
-    }
-
-    fn get(&mut self, index: u32) -> &mut Slot {
-        self.all[index as usize]
-            .as_mut()
-            .expect("a slot lives until its operation has ended and been taken")
-    }
-
-    fn remove(&mut self, index: u32) -> Slot {
-        self.free.push(index);
-        self.all[index as usize]
-            .take()
-            .expect("a slot is removed once")
-    }
-}
-
-// --- the reactor ------------------------------------------------------------------------------------
 
 /// See the module's head. One per real runtime, on its thread.
 pub(crate) struct Reactor {
@@ -523,8 +317,6 @@ impl Drop for Reactor {
     }
 }
 
-// --- completions ------------------------------------------------------------------------------------
-
 /// An operation under way. Dropped early, the operation is cancelled if it waits for a peer, and runs
 /// to its end unseen otherwise.
 pub(crate) struct Completion {
@@ -585,15 +377,4 @@ impl Drop for Completion {
         // With no borrow held.
         drop(slot);
     }
-}
-
-/// Starts `operation` on this thread's runtime.
-pub(crate) fn start(operation: Operation) -> io::Result<Completion> {
-    with_current(|core| match core.reactor() {
-        Some(reactor) => reactor.start(operation),
-        None => Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "a real file or socket was used in a simulated runtime, which has none",
-        )),
-    })
 }
