@@ -5,5 +5,6 @@
 
 pub mod cache;
 pub mod place;
+mod rate;
 pub mod share;
 pub mod tier;

@@ -32,6 +32,7 @@ mod kind;
 mod local_first;
 mod md_raid1;
 mod measure;
+mod options;
 mod outstanding;
 mod queue;
 mod queue_cost;
@@ -43,6 +44,7 @@ mod term;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod view;
 
 use std::fmt;
 
@@ -52,12 +54,13 @@ pub use c3::C3;
 pub use kind::{Kind, Options, UnknownKind, build};
 pub use local_first::LocalFirst;
 pub use md_raid1::MdRaid1;
+pub use options::{HedgeDisks, HedgeOptions, PowerOfChoices, TanadaOptions, YieldOptions};
 pub use outstanding::LeastOutstanding;
 pub use queue::{DiskQueue, QueueFull, QueueOptions};
 pub use queue_cost::{Oracle, QueueCost};
 pub use queued_amount::QueuedAmount;
 pub use suspicion::EjectOptions;
-pub use tanada::{HedgeDisks, HedgeOptions, PowerOfChoices, Tanada, TanadaOptions, YieldOptions};
+pub use tanada::Tanada;
 pub use term::{Penalties, PerByte, Permille, Tail, Weights, term};
 pub use turns::{Random, RoundRobin};
 

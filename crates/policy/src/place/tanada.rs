@@ -28,188 +28,14 @@ use base::{Bytes, Instant, Nanos};
 
 use super::c3::C3;
 use super::chance::Chance;
-use super::disks::{Disks, Flights};
+use super::disks::Disks;
+use super::options::{HedgeDisks, TanadaOptions};
 use super::spread::{cheapest, first_apart, with_room};
-use super::suspicion::Suspicion;
+use super::view::{Flight, QueueEstimate, View};
 use super::{
-    Candidate, Class, DiskId, EjectOptions, Op, Penalties, Permille, PlaceError, ReplicaPolicy,
-    Reply, Request, Sent, State, Tail, Target, Ticket, Weights,
+    Candidate, Class, DiskId, Op, Penalties, Permille, PlaceError, ReplicaPolicy, Reply, Request,
+    Sent, State, Tail, Target, Ticket, Weights,
 };
-
-/// The parts of the stronger policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TanadaOptions {
-    /// Take the states that come with answers?
-    pub piggyback: bool,
-    /// Count what waits as device time (q = 1, less what is done) and not as the published cost'?
-    pub device_time: bool,
-    /// Add own requests the state does not know yet, and their end as h'?
-    pub own: bool,
-    /// Expect a disk that is late with an own request to need as long again?
-    pub late: bool,
-    /// Measure the hop to each disk and add it?
-    pub net: bool,
-    /// In this time 63 % of a state give way to the mean; `None`: states do not age.
-    pub ageing: Option<Nanos>,
-    /// In this time 63 % of what is known of the clients there is forgotten; `None`: nothing is.
-    pub class_memory: Option<Nanos>,
-    /// Does a seek count as behind the foremost class of a disk, and not only as behind the last request?
-    pub presence: bool,
-    /// h' counts so long; `None`: always.
-    pub fresh: Option<Nanos>,
-    /// A client that was alone at a block's disks so long ago at most disturbs no other. It uses them all as
-    /// [`C3`] does; `None`: it goes by their cost, too.
-    pub alone: Option<Nanos>,
-    /// Small reads leave the emptier disks to larger ones.
-    pub yielding: Option<YieldOptions>,
-    /// Scores within this of the least are alike, and chance decides; `None`: the first of the least.
-    pub epsilon: Option<Permille>,
-    /// New copies go to the best of a few; `None`: of all, without regard to room and headroom.
-    pub choices: Option<PowerOfChoices>,
-    /// Late reads are sent a second time.
-    pub hedge: Option<HedgeOptions>,
-    /// Disks that do not do what they should are avoided.
-    pub eject: Option<EjectOptions>,
-}
-
-/// Placement by power of d choices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PowerOfChoices {
-    /// d: so many disks are drawn; at least as many as copies.
-    pub drawn: u32,
-    /// What a full disk costs more than an empty one.
-    pub full: Nanos,
-    /// What a disk whose whole time is reserved costs more.
-    pub reserved: Nanos,
-}
-
-/// Small reads leave the emptier disks to larger ones.
-///
-/// At the emptier of two disks a read of 1 MiB and one of 4 KiB gain the same milliseconds, and the small ones come more
-/// often. So a small read takes the fullest disk at which it is answered about as soon as others of its kind, and the
-/// emptiest only if it would be late elsewhere: its tail stays short.
-///
-/// Choice: the paper's clients all take the least. Preferred clients do not yield, nor does any to those of low class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct YieldOptions {
-    /// A read is small if what waits at the disks is so many times as long, on the average.
-    pub smaller: u32,
-    /// It is late so many deviations above what small reads cost where they cost least, on the average.
-    pub deviations: Permille,
-}
-
-impl Default for YieldOptions {
-    /// A quarter of the mean; 1.2 deviations.
-    fn default() -> Self {
-        YieldOptions {
-            smaller: 4,
-            deviations: Permille(1_200),
-        }
-    }
-}
-
-/// Which disks' late reads are sent a second time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HedgeDisks {
-    /// Flash and faster.
-    Flash,
-    /// All.
-    All,
-}
-
-/// Hedged reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HedgeOptions {
-    /// Which.
-    pub disks: HedgeDisks,
-    /// Not before this.
-    pub after_min: Nanos,
-    /// And not before so many times the prediction.
-    pub factor: Permille,
-    /// At most this part of all reads.
-    pub budget: Permille,
-    /// So many may be saved up.
-    pub burst: u32,
-}
-
-impl Default for HedgeOptions {
-    /// Flash, after 4 ms and three times the prediction, at most one of twenty, at most 16 in a row.
-    fn default() -> Self {
-        HedgeOptions {
-            disks: HedgeDisks::Flash,
-            after_min: Nanos::millis(4),
-            factor: Permille(3_000),
-            budget: Permille(50),
-            burst: 16,
-        }
-    }
-}
-
-impl Default for TanadaOptions {
-    /// Everything on.
-    fn default() -> Self {
-        TanadaOptions {
-            piggyback: true,
-            device_time: true,
-            own: true,
-            late: true,
-            net: true,
-            ageing: Some(Nanos::millis(200)),
-            class_memory: Some(Nanos::secs(1)),
-            presence: true,
-            fresh: Some(Nanos::millis(20)),
-            alone: Some(Nanos::secs(1)),
-            yielding: Some(YieldOptions::default()),
-            epsilon: Some(Permille(50)),
-            choices: Some(PowerOfChoices {
-                drawn: 6,
-                full: Nanos::millis(20),
-                reserved: Nanos::millis(20),
-            }),
-            hedge: Some(HedgeOptions::default()),
-            eject: Some(EjectOptions::default()),
-        }
-    }
-}
-
-impl TanadaOptions {
-    /// Everything off: the published method.
-    pub const fn published() -> TanadaOptions {
-        TanadaOptions {
-            piggyback: false,
-            device_time: false,
-            own: false,
-            late: false,
-            net: false,
-            ageing: None,
-            class_memory: None,
-            presence: false,
-            fresh: None,
-            alone: None,
-            yielding: None,
-            epsilon: None,
-            choices: None,
-            hedge: None,
-            eject: None,
-        }
-    }
-}
-
-/// One own request under way.
-#[derive(Debug, Clone)]
-struct Flight {
-    sent: Instant,
-    /// What it adds to the disk's queue.
-    cost: Nanos,
-    /// When an answer was expected.
-    predicted: Nanos,
-    /// Of the transfer, what the way takes.
-    way: Nanos,
-    request: Request,
-    rotating: bool,
-    /// It is a second, or has one.
-    hedged: bool,
-}
 
 /// What something costs on the average, and how far from that as a rule; nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -227,131 +53,6 @@ impl Usual {
         *mean += Tanada::NEWEST * off;
         self.deviation += Tanada::NEWEST * (off.abs() - self.deviation);
         Nanos((*mean + deviations.as_f64() * self.deviation).round() as u64)
-    }
-}
-
-/// What is known of one disk.
-#[derive(Debug, Clone, Default)]
-struct View {
-    state: Option<State>,
-    /// The hop there and back, in nanoseconds.
-    net: Option<f64>,
-    under_way: Flights<Flight>,
-    /// When the last own request went out, and the tail behind it.
-    own_tail: Option<(Instant, Tail)>,
-    /// Requests that were given up late, none having been answered since.
-    silence: Option<Silence>,
-    suspicion: Suspicion,
-}
-
-/// A disk that let requests be given up late.
-#[derive(Debug, Clone, Copy)]
-struct Silence {
-    /// When the first of them went out, and when its answer was expected after that.
-    since: Instant,
-    predicted: Nanos,
-    /// When the last was given up, and until when the disk is not to be tried again.
-    noted: Instant,
-    until: Instant,
-}
-
-impl View {
-    const NEWEST: f64 = 0.125;
-
-    fn net(&self) -> Nanos {
-        Nanos(self.net.unwrap_or(0.0).round() as u64)
-    }
-
-    /// What went out then has come to the disk after `state` was taken.
-    fn unknown_to(&self, state: &State, sent: Instant) -> bool {
-        sent + self.net() / 2 >= state.at
-    }
-
-    fn take_state(&mut self, state: &State) {
-        if self.state.is_none_or(|known| known.at <= state.at) {
-            self.state = Some(state.bounded());
-            self.silence = self.silence.filter(|it| state.at <= it.noted);
-        }
-    }
-
-    /// How long the disk may need before it answers, since it is late: as long again.
-    fn late(&self, now: Instant) -> Nanos {
-        let of = |since, predicted| now.since(since).saturating_sub(predicted);
-        match (self.under_way.iter().next(), self.silence) {
-            (None, None) => Nanos(0),
-            (Some(oldest), None) => of(oldest.sent, oldest.predicted),
-            (Some(oldest), Some(it)) if oldest.sent < it.since => of(oldest.sent, oldest.predicted),
-            (Some(_), Some(it)) => of(it.since, it.predicted),
-            (None, Some(it)) => it.until.since(now),
-        }
-    }
-
-    /// `flight` was given up. If it was late, the disk is tried again only after as long as it has been silent.
-    fn given_up(&mut self, now: Instant, flight: &Flight) {
-        if now.since(flight.sent) <= flight.predicted {
-            return;
-        }
-        let (since, predicted) = match self.silence {
-            Some(it) if it.since < flight.sent => (it.since, it.predicted),
-            _ => (flight.sent, flight.predicted),
-        };
-        self.silence = Some(Silence {
-            since,
-            predicted,
-            noted: now,
-            until: now + now.since(since).saturating_sub(predicted),
-        });
-    }
-
-    /// The oldest request under way is much later than it should be.
-    fn overdue(&self, now: Instant, options: &EjectOptions) -> bool {
-        let oldest = self.under_way.iter().next();
-        oldest.is_some_and(|it| now.since(it.sent) > options.overdue.max(it.predicted * 8))
-    }
-}
-
-/// How a disk's queue is seen at this moment.
-struct QueueEstimate {
-    weights: Weights,
-    /// W.
-    waiting: Nanos,
-    tail: Tail,
-    /// Is `tail.end` fresh enough to count?
-    end_known: bool,
-    /// The highest class there.
-    foremost: Option<Class>,
-    /// How far the clients seen there still count: 1 just now, 0 long ago.
-    memory: f64,
-    net: Nanos,
-}
-
-impl QueueEstimate {
-    /// W + c_new + net.
-    fn score(&self, request: &Request, on: &Candidate) -> Nanos {
-        let transfer = self.weights.per_byte(on.local).times(request.bytes);
-        let seeks = match self.end_known {
-            true => self.tail.seeks(request, on.at),
-            false => 1,
-        };
-        let q = self.remembered(self.weigh(request));
-        self.waiting + transfer + q.of(self.weights.seek) * seeks + self.net
-    }
-
-    fn weigh(&self, request: &Request) -> Permille {
-        let q = request.penalties.weigh(self.tail.last, request.origin);
-        match self.foremost > Some(request.origin.class) {
-            true => q.max(request.penalties.from_higher),
-            false => q,
-        }
-    }
-
-    fn remembered(&self, q: Permille) -> Permille {
-        if self.memory >= 1.0 {
-            return q;
-        }
-        let whole = f64::from(Permille::WHOLE.0);
-        let q = whole + (f64::from(q.0) - whole) * self.memory;
-        Permille(q.round() as u32)
     }
 }
 
@@ -410,7 +111,7 @@ impl Tanada {
             },
         };
         let mut seen = match self.options.own {
-            true => with_own(seen, view, &state),
+            true => seen.with_own(view, &state),
             false => seen,
         };
         if self.options.late {
@@ -547,26 +248,6 @@ impl Tanada {
 /// What is left of one after `age`, if in `tau` 63 % go.
 fn kept(age: Nanos, tau: Nanos) -> f64 {
     (-(age.0 as f64) / tau.0.max(1) as f64).exp()
-}
-
-/// With own requests the state does not know of, and their end.
-fn with_own(mut seen: QueueEstimate, view: &View, state: &State) -> QueueEstimate {
-    let unknown = view
-        .under_way
-        .iter()
-        .filter(|it| view.unknown_to(state, it.sent));
-    let own: Nanos = unknown.map(|it| it.cost).sum();
-    seen.waiting += own;
-    if let Some((sent, tail)) = view.own_tail
-        && view.unknown_to(state, sent)
-    {
-        seen.tail = tail;
-        seen.end_known = true;
-        if seen.foremost.is_none() {
-            seen.memory = 1.0;
-        }
-    }
-    seen
 }
 
 impl ReplicaPolicy for Tanada {

@@ -23,7 +23,7 @@ use std::fmt;
 use base::{Bytes, Nanos};
 
 use super::{At, Class, Origin, Request};
-use crate::share::BytesPerSec;
+use crate::rate::BytesPerSec;
 
 /// No cost nor time is longer than this: sums of them stay far from overflow.
 pub(super) const LONGEST: Nanos = Nanos::secs(3_600);

@@ -33,6 +33,9 @@ use std::fmt;
 
 use base::{Bytes, Nanos};
 
+pub use super::demand::Demand;
+
+use super::demand::Open;
 use super::{
     BytesPerSec, Contract, Costs, Direction, Headroom, Mix, Probability, Second, Share, Slot,
     Space, SpaceError,
@@ -61,39 +64,6 @@ pub struct Booking {
     pub contract: Contract,
     /// How far it has come.
     pub state: State,
-}
-
-/// What is promised at one time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Demand {
-    /// Sum of read rates.
-    pub reads: BytesPerSec,
-    /// Sum of write rates.
-    pub writes: BytesPerSec,
-    /// Reservations.
-    pub sessions: u32,
-    /// The shortest window among them.
-    pub window: Option<Nanos>,
-    /// The surest among them.
-    pub probability: Option<Probability>,
-}
-
-impl Demand {
-    /// With one more.
-    pub fn with(mut self, contract: &Contract) -> Demand {
-        let rate = match contract.direction {
-            Direction::Read => &mut self.reads,
-            Direction::Write => &mut self.writes,
-        };
-        rate.0 = rate.0.saturating_add(contract.rate.0);
-        self.sessions += 1;
-        self.window = Some(
-            self.window
-                .map_or(contract.window, |it| it.min(contract.window)),
-        );
-        self.probability = self.probability.max(Some(contract.probability));
-        self
-    }
 }
 
 /// A stretch of time in which nothing begins or ends.
@@ -517,49 +487,5 @@ impl Calendar {
             }
         }
         (low > 0).then_some(BytesPerSec(low))
-    }
-}
-
-/// The contracts open at one edge of the sweep.
-#[derive(Default)]
-struct Open {
-    demand: Demand,
-    windows: BTreeMap<Nanos, u32>,
-    probabilities: BTreeMap<Probability, u32>,
-}
-
-impl Open {
-    fn add(&mut self, contract: &Contract) {
-        self.demand = self.demand.with(contract);
-        *self.windows.entry(contract.window).or_default() += 1;
-        *self.probabilities.entry(contract.probability).or_default() += 1;
-    }
-
-    fn remove(&mut self, contract: &Contract) {
-        match contract.direction {
-            Direction::Read => self.demand.reads.0 -= contract.rate.0,
-            Direction::Write => self.demand.writes.0 -= contract.rate.0,
-        }
-        self.demand.sessions -= 1;
-        forget(&mut self.windows, contract.window);
-        forget(&mut self.probabilities, contract.probability);
-    }
-
-    fn demand(&self) -> Demand {
-        Demand {
-            window: self.windows.keys().next().copied(),
-            probability: self.probabilities.keys().next_back().copied(),
-            ..self.demand
-        }
-    }
-}
-
-/// One less of `key`.
-fn forget<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
-    if let Some(count) = counts.get_mut(&key) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(&key);
-        }
     }
 }

@@ -160,6 +160,20 @@ pub(super) struct Done {
     pub entitlement: Nanos,
 }
 
+/// The window of one session that runs now.
+#[derive(Debug, Clone, Default)]
+struct Running {
+    /// `None` before the first request.
+    from: Option<Instant>,
+    counted_to: Instant,
+    got: Bytes,
+    charged: Nanos,
+    idle: Nanos,
+    held_back: Nanos,
+    largest: Bytes,
+    done_before: Done,
+}
+
 /// The window of one session that runs now, and the sum of those before.
 #[derive(Debug, Clone)]
 pub(super) struct Meter {
@@ -175,15 +189,7 @@ pub(super) struct Meter {
     // What it asked for and has not got.
     outstanding: Bytes,
     queued: Bytes,
-    // This window; `None` before the first request.
-    from: Option<Instant>,
-    counted_to: Instant,
-    got: Bytes,
-    charged: Nanos,
-    idle: Nanos,
-    held_back: Nanos,
-    largest: Bytes,
-    done_before: Done,
+    running: Running,
 }
 
 /// One or more windows that ended in the same way.
@@ -209,14 +215,7 @@ impl Meter {
             windows: Windows::default(),
             outstanding: Bytes(0),
             queued: Bytes(0),
-            from: None,
-            counted_to: Instant(0),
-            got: Bytes(0),
-            charged: Nanos(0),
-            idle: Nanos(0),
-            held_back: Nanos(0),
-            largest: Bytes(0),
-            done_before: Done::default(),
+            running: Running::default(),
         }
     }
 
@@ -234,12 +233,12 @@ impl Meter {
 
     /// `bytes` were asked for. Roll first.
     pub(super) fn asked(&mut self, now: Instant, bytes: Bytes, done: Done) {
-        if self.from.is_none() {
+        if self.running.from.is_none() {
             self.begin(now, done);
         }
         self.outstanding += bytes;
         self.queued += bytes;
-        self.largest = self.largest.max(bytes);
+        self.running.largest = self.running.largest.max(bytes);
     }
 
     /// `bytes` went to the device. Roll first.
@@ -250,10 +249,10 @@ impl Meter {
     /// The device is done with `bytes`, of which `got` arrived. Roll first.
     pub(super) fn answered(&mut self, bytes: Bytes, got: Bytes, charge: Nanos, last: bool) {
         self.outstanding -= bytes;
-        self.got += got;
+        self.running.got += got;
         self.delivered += got;
         if got.0 > 0 {
-            self.charged += charge;
+            self.running.charged += charge;
             self.requests += u64::from(last);
         }
     }
@@ -261,7 +260,7 @@ impl Meter {
     /// Moves the meter to `now`; returns the windows that ended and were violated.
     pub(super) fn roll(&mut self, now: Instant, done: Done) -> Vec<Ended> {
         let mut ended = Vec::new();
-        let Some(from) = self.from else {
+        let Some(from) = self.running.from else {
             return ended;
         };
         let over = now.since(from).0 / self.window.0;
@@ -285,7 +284,7 @@ impl Meter {
         };
         let mut sums = self.windows;
         if self.promised.0 > 0 {
-            end(cause, from, 1, self.got, &mut sums);
+            end(cause, from, 1, self.running.got, &mut sums);
             if over > 1 {
                 // Nothing happened in the windows between: asked for and not got, or not asked for.
                 let cause = if self.outstanding.0 == 0 {
@@ -304,45 +303,46 @@ impl Meter {
     }
 
     fn begin(&mut self, from: Instant, done: Done) {
-        self.from = Some(from);
-        self.counted_to = from;
-        self.got = Bytes(0);
-        self.charged = Nanos(0);
-        self.idle = Nanos(0);
-        self.held_back = Nanos(0);
-        self.largest = Bytes(0);
-        self.done_before = done;
+        self.running = Running {
+            from: Some(from),
+            counted_to: from,
+            done_before: done,
+            ..Running::default()
+        };
     }
 
     fn count_to(&mut self, now: Instant) {
-        let passed = now.since(self.counted_to);
+        let passed = now.since(self.running.counted_to);
         if self.outstanding.0 == 0 {
-            self.idle += passed;
+            self.running.idle += passed;
         }
         if self.queued.0 > 0 {
-            self.held_back += passed;
+            self.running.held_back += passed;
         }
-        self.counted_to = now;
+        self.running.counted_to = now;
     }
 
     /// How the window that ends now went; `None`: kept.
     fn judge(&self, done: Done) -> Option<Cause> {
-        if self.got >= self.promised.within(self.window) {
+        if self.running.got >= self.promised.within(self.window) {
             return None;
         }
         // A request under way at either end of a spell of demand may be counted outside of it. Gaps
         // between one request and the next are no spells.
         let few = Nanos(self.window.0 / 16);
-        let grace = if self.idle > few {
-            self.largest
+        let grace = if self.running.idle > few {
+            self.running.largest
         } else {
             Bytes(0)
         };
-        let demanding = self.window.saturating_sub(self.idle);
-        let asked_less = self.idle.0 > 0 && self.got + grace >= self.promised.within(demanding);
+        let demanding = self.window.saturating_sub(self.running.idle);
+        let asked_less =
+            self.running.idle.0 > 0 && self.running.got + grace >= self.promised.within(demanding);
         let time_promised = self.share.0 as u128 * self.window.0 as u128 / 1_000_000_000;
-        let got_its_time = u128::from(self.charged.0) >= time_promised;
-        let one_by_one = self.held_back <= few && self.largest < self.unit && self.got.0 > 0;
+        let got_its_time = u128::from(self.running.charged.0) >= time_promised;
+        let one_by_one = self.running.held_back <= few
+            && self.running.largest < self.unit
+            && self.running.got.0 > 0;
         if asked_less || got_its_time || one_by_one {
             return Some(Cause::NoDemand);
         }
@@ -350,10 +350,10 @@ impl Meter {
     }
 
     fn blame(&self, done: Done) -> Cause {
-        let work = done.work.saturating_sub(self.done_before.work);
+        let work = done.work.saturating_sub(self.running.done_before.work);
         let entitlement = done
             .entitlement
-            .saturating_sub(self.done_before.entitlement);
+            .saturating_sub(self.running.done_before.entitlement);
         if work < entitlement {
             Cause::Capacity
         } else {

@@ -27,13 +27,14 @@ pub mod calendar;
 pub mod capacity;
 mod contract;
 mod cost;
+mod demand;
 mod depth;
+mod drift;
 mod fifo;
 mod figures;
 mod headroom;
 mod kind;
 mod load;
-mod rate;
 mod rounds;
 mod sessions;
 mod space;
@@ -53,7 +54,6 @@ pub use figures::{Cause, Event, SessionCounters, Shed, Windows};
 pub use headroom::{Headroom, Mix, Point};
 pub use kind::{Kind, Options, UnknownKind, build};
 pub use load::{load, total_of};
-pub use rate::{BytesPerSec, RateError};
 pub use rounds::{Round, Rounds, RoundsOptions};
 pub use sessions::{Limits, Totals};
 pub use space::{Space, SpaceError};
@@ -61,6 +61,7 @@ pub use split::{ShareError, share_round, split_memory};
 pub use tags::{Tags, TagsOptions};
 
 pub use crate::place::Class as Priority;
+pub use crate::rate::{BytesPerSec, RateError};
 
 /// A session at one device's queue. Numbers rise in the order of opening and never come again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

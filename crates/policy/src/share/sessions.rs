@@ -113,8 +113,30 @@ pub(super) struct Sessions<S> {
     asking: Share,
     counted_to: Instant,
     totals: Totals,
-    events: VecDeque<Event>,
-    events_lost: u64,
+    events: EventLog,
+}
+
+/// Events until they are taken; the oldest go first where there are too many.
+#[derive(Debug, Clone, Default)]
+struct EventLog {
+    kept: VecDeque<Event>,
+    lost: u64,
+}
+
+impl EventLog {
+    fn note(&mut self, event: Event, most: usize) {
+        if self.kept.len() >= most {
+            self.kept.pop_front();
+            self.lost += 1;
+        }
+        self.kept.push_back(event);
+    }
+
+    fn take(&mut self) -> Vec<Event> {
+        let lost = std::mem::take(&mut self.lost);
+        let lost = (lost > 0).then_some(Event::Lost(lost));
+        lost.into_iter().chain(self.kept.drain(..)).collect()
+    }
 }
 
 impl<S> Sessions<S> {
@@ -135,8 +157,7 @@ impl<S> Sessions<S> {
             asking: Share::NONE,
             counted_to: Instant(0),
             totals: Totals::default(),
-            events: VecDeque::new(),
-            events_lost: 0,
+            events: EventLog::default(),
         }
     }
 
@@ -394,17 +415,11 @@ impl<S> Sessions<S> {
     }
 
     pub fn note(&mut self, event: Event) {
-        if self.events.len() >= self.limits.events_max {
-            self.events.pop_front();
-            self.events_lost += 1;
-        }
-        self.events.push_back(event);
+        self.events.note(event, self.limits.events_max);
     }
 
     pub fn take_events(&mut self) -> Vec<Event> {
-        let lost = std::mem::take(&mut self.events_lost);
-        let lost = (lost > 0).then_some(Event::Lost(lost));
-        lost.into_iter().chain(self.events.drain(..)).collect()
+        self.events.take()
     }
 
     /// Counts the entitlement until now.
