@@ -12,7 +12,7 @@
 use base::Nanos;
 use env::Rng;
 
-use super::chance;
+use super::chance::{self, Burst};
 
 /// The moment at hand, and where in a burst it is.
 #[derive(Debug, Clone, Default)]
@@ -58,5 +58,52 @@ impl Clock {
     pub(super) fn send(&mut self) {
         self.sent += 1;
         self.left -= 1;
+    }
+}
+
+/// Requests of a burst follow each other ten times as fast as the mean rate, at least every 100 us.
+fn spacing(iops: f64) -> Nanos {
+    Nanos(((1e9 / iops / 10.0) as u64).min(100_000))
+}
+
+/// Bursts at one mean rate, to the end of the trace.
+pub(super) struct Arrivals {
+    // fixed
+    iops: f64,
+    burst: Burst,
+    spacing: Nanos,
+    // as time goes
+    clock: Clock,
+    times: Rng,
+}
+
+impl Arrivals {
+    /// `iops` requests per second, `burst` of them in a burst, on the average.
+    pub(super) fn new(iops: f64, burst: f64, times: Rng) -> Arrivals {
+        Arrivals {
+            iops,
+            burst: Burst::new(burst),
+            spacing: spacing(iops),
+            clock: Clock::default(),
+            times,
+        }
+    }
+
+    /// Goes on to the next request.
+    #[inline]
+    pub(super) fn step(&mut self) {
+        if self.clock.is_over() {
+            self.clock.next_burst(&mut self.times, self.iops);
+            self.clock.begin(self.burst.draw(&mut self.times));
+        } else {
+            self.clock.step(&mut self.times, self.spacing);
+        }
+        self.clock.send();
+    }
+
+    /// Now.
+    #[inline]
+    pub(super) fn now(&self) -> Nanos {
+        self.clock.now()
     }
 }

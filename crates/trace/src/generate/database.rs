@@ -21,11 +21,11 @@ use std::collections::BTreeSet;
 use base::{Bytes, Nanos};
 use env::Rng;
 
-use super::chance::{self, Burst, Scatter, Zipf};
-use super::clock::Clock;
-use super::plain::spacing;
+use super::chance::{self, Scatter, Zipf};
+use super::clock::Arrivals;
+use super::profile::Profile;
 use super::settings::Settings;
-use super::{Profile, Source};
+use super::source::Source;
 use crate::{Op, Request};
 
 const LOG_UNIT: u64 = 4 << 10;
@@ -37,9 +37,6 @@ const DIRTY_MAX: usize = 65_536;
 /// The database workload.
 pub(super) struct Database {
     // fixed
-    iops: f64,
-    burst: Burst,
-    spacing: Nanos,
     reads: f64,
     page: u64,
     zipf: Zipf,
@@ -47,8 +44,7 @@ pub(super) struct Database {
     log: std::ops::Range<u64>,
     period: Nanos,
     // as time goes
-    clock: Clock,
-    times: Rng,
+    arrivals: Arrivals,
     places: Rng,
     log_next: u64,
     commits: u64,
@@ -70,17 +66,17 @@ impl Database {
         let pages = log_from / page;
         let seed = settings.seed;
         Database {
-            iops: settings.iops_of(),
-            burst: Burst::new(settings.burst_of()),
-            spacing: spacing(settings.iops_of()),
             reads: settings.read_share_of(Profile::Db),
             page,
             zipf: Zipf::new(pages, settings.theta_of()),
             scatter: Scatter::new(pages, chance::mix(seed)),
             log: log_from..size / LOG_UNIT * LOG_UNIT,
             period: settings.checkpoint_of(),
-            clock: Clock::default(),
-            times: chance::stream(seed, "db times"),
+            arrivals: Arrivals::new(
+                settings.iops_of(),
+                settings.burst_of(),
+                chance::stream(seed, "db times"),
+            ),
             places: chance::stream(seed, "db places"),
             log_next: log_from,
             commits: 0,
@@ -98,7 +94,7 @@ impl Database {
 
     fn request(&self, op: Op, offset: u64, size: u64) -> Option<Request> {
         Some(Request {
-            at: self.clock.now(),
+            at: self.arrivals.now(),
             offset: Bytes(offset),
             size: Bytes(size),
             device: 0,
@@ -127,21 +123,15 @@ impl Source for Database {
         if std::mem::take(&mut self.flush) {
             return self.request(Op::Flush, 0, 0);
         }
-        if self.clock.is_over() {
-            self.clock.next_burst(&mut self.times, self.iops);
-            self.clock.begin(self.burst.draw(&mut self.times));
-        } else {
-            self.clock.step(&mut self.times, self.spacing);
-        }
-        self.clock.send();
+        self.arrivals.step();
         if self.places.chance(self.reads) {
             let page = self.page();
             return self.request(Op::Read, page * self.page, self.page);
         }
-        let is_due = self.clock.now() >= self.due || self.dirty.len() >= DIRTY_MAX;
+        let is_due = self.arrivals.now() >= self.due || self.dirty.len() >= DIRTY_MAX;
         if self.writing.is_empty() && is_due {
             self.writing = std::mem::take(&mut self.dirty);
-            self.due = self.clock.now() + self.period;
+            self.due = self.arrivals.now() + self.period;
         }
         self.log_turn = !self.log_turn;
         // With no room for more dirty pages the log waits for the checkpoint.

@@ -27,6 +27,7 @@ mod plan;
 mod profile;
 mod settings;
 mod shapes;
+mod source;
 #[cfg(test)]
 mod tests;
 mod tiering;
@@ -38,13 +39,12 @@ pub use settings::{GenerateError, Part, Settings};
 
 use base::Nanos;
 
-use crate::{BATCH, Request, Requests, TraceError};
+use self::database::Database;
+use self::plain::Plain;
+use self::source::Source;
+use self::tiering::Tiering;
 
-/// Hands out requests one by one, in order of time.
-trait Source: Send {
-    /// The next one; `None` at the end.
-    fn next(&mut self) -> Option<Request>;
-}
+use crate::{BATCH, Request, Requests, TraceError};
 
 /// A generated trace.
 ///
@@ -81,7 +81,7 @@ impl Generator {
         let until = settings.span_of(profile);
         Ok(Generator {
             profile,
-            source: profile.source(settings),
+            source: source(profile, settings),
             left: settings.requests_of(profile),
             until,
             at: Nanos(0),
@@ -136,6 +136,19 @@ impl Requests for Generator {
             }
         }
         Ok(!batch.is_empty())
+    }
+}
+
+/// What a profile is made by.
+fn source(profile: Profile, settings: &Settings) -> Box<dyn Source> {
+    match (profile.shape(), profile) {
+        (Some(shape), _) => Box::new(Tiering::new(
+            shape,
+            settings.seed,
+            settings.part.unwrap_or_default(),
+        )),
+        (None, Profile::Db) => Box::new(Database::new(settings)),
+        (None, _) => Box::new(Plain::new(profile, settings)),
     }
 }
 

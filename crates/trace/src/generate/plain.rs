@@ -10,19 +10,15 @@
 //! 16 MiB, all read or all written, and then to the next file, elsewhere in its part of the volume; a
 //! `sequential` one never jumps but from the end of its part to the beginning.
 
-use base::{Bytes, Nanos};
+use base::Bytes;
 use env::Rng;
 
-use super::chance::{self, Burst, Scatter, Zipf};
-use super::clock::Clock;
+use super::chance::{self, Scatter, Zipf};
+use super::clock::Arrivals;
+use super::profile::Profile;
 use super::settings::Settings;
-use super::{Profile, Source};
+use super::source::Source;
 use crate::{Op, Request};
-
-/// Requests of a burst follow each other ten times as fast as the mean rate, at least every 100 us.
-pub(super) fn spacing(iops: f64) -> Nanos {
-    Nanos(((1e9 / iops / 10.0) as u64).min(100_000))
-}
 
 /// Random requests of `mixed`: KiB, and of sixteen so many.
 const SIZES: [(u64, u64); 4] = [(4, 8), (8, 3), (16, 3), (64, 2)];
@@ -77,9 +73,6 @@ struct Stream {
 /// One of the plain workloads.
 pub(super) struct Plain {
     // fixed
-    iops: f64,
-    burst: Burst,
-    spacing: Nanos,
     reads: f64,
     random: Vec<(u64, Bytes, Random)>,
     stream_share: f64,
@@ -87,8 +80,7 @@ pub(super) struct Plain {
     files: bool,
     // as time goes
     streams: Vec<Stream>,
-    clock: Clock,
-    times: Rng,
+    arrivals: Arrivals,
     places: Rng,
 }
 
@@ -132,17 +124,17 @@ impl Plain {
             op: Op::Read,
         };
         Plain {
-            iops: settings.iops_of(),
-            burst: Burst::new(settings.burst_of()),
-            spacing: spacing(settings.iops_of()),
             reads: settings.read_share_of(profile),
             random,
             stream_share,
             stream_block,
             files: profile == Profile::Mixed,
             streams: (0..count).map(stream).collect(),
-            clock: Clock::default(),
-            times: chance::stream(seed, &format!("{profile} times")),
+            arrivals: Arrivals::new(
+                settings.iops_of(),
+                settings.burst_of(),
+                chance::stream(seed, &format!("{profile} times")),
+            ),
             places: chance::stream(seed, &format!("{profile} places")),
         }
     }
@@ -196,13 +188,7 @@ impl Plain {
 
 impl Source for Plain {
     fn next(&mut self) -> Option<Request> {
-        if self.clock.is_over() {
-            self.clock.next_burst(&mut self.times, self.iops);
-            self.clock.begin(self.burst.draw(&mut self.times));
-        } else {
-            self.clock.step(&mut self.times, self.spacing);
-        }
-        self.clock.send();
+        self.arrivals.step();
         let streams = self.random.is_empty()
             || (!self.streams.is_empty() && self.places.chance(self.stream_share));
         let (offset, size, op) = match streams {
@@ -210,7 +196,7 @@ impl Source for Plain {
             false => self.at_random(),
         };
         Some(Request {
-            at: self.clock.now(),
+            at: self.arrivals.now(),
             offset,
             size,
             device: 0,

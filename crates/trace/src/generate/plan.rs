@@ -25,7 +25,7 @@ use base::Nanos;
 use env::Rng;
 
 use super::chance::{self, Strata};
-use super::tiering::Shape;
+use super::shapes::Shape;
 
 /// The size of a region: the published sub-LUN.
 pub const REGION: u64 = 1 << 30;
@@ -231,7 +231,7 @@ fn next_spot(
         }
         None => new_place(shape, draws, tracks, avoided, begin_at, regions),
     };
-    let (slow, fast) = (shape.drift_mib.0 << 20, shape.drift_mib.1 << 20);
+    let (slow, fast) = (shape.front.drift_mib.0 << 20, shape.front.drift_mib.1 << 20);
     let drift = slow + draws.rng.below(fast - slow + 1);
     // At the one end or at the other.
     let length = u64::from(regions) * REGION;

@@ -3,12 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::Source;
-use super::database::Database;
-use super::plain::Plain;
-use super::settings::Settings;
-use super::shapes::{SRC1_0, SRC1_1};
-use super::tiering::{Shape, Tiering};
+use super::shapes::{SRC1_0, SRC1_1, Shape};
 
 /// A workload that can be generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -91,18 +86,6 @@ impl Profile {
             Profile::Src1_0 => Some(&SRC1_0),
             Profile::Src1_1 => Some(&SRC1_1),
             _ => None,
-        }
-    }
-
-    pub(super) fn source(self, settings: &Settings) -> Box<dyn Source> {
-        match (self.shape(), self) {
-            (Some(shape), _) => Box::new(Tiering::new(
-                shape,
-                settings.seed,
-                settings.part.unwrap_or_default(),
-            )),
-            (None, Profile::Db) => Box::new(Database::new(settings)),
-            (None, _) => Box::new(Plain::new(self, settings)),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use base::{Bytes, Nanos};
 
-use super::Profile;
+use super::profile::Profile;
 
 /// Which windows of a tiering workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -165,6 +165,36 @@ impl Settings {
     /// # Errors
     /// [`GenerateError`]: a setting that the profile has not, or beyond its range.
     pub(super) fn check(&self, profile: Profile) -> Result<(), GenerateError> {
+        self.check_known(profile)?;
+        let number =
+            |setting, value: Option<f64>, low, high| within(profile, setting, value, low, high);
+        number("iops", self.iops, 0.001, 1e8)?;
+        number("burst", self.burst, 1.0, 1e6)?;
+        number("read-share", self.read_share, 0.0, 1.0)?;
+        number("theta", self.theta, 0.0, 10.0)?;
+        number("stream-share", self.stream_share, 0.0, 1.0)?;
+        number("streams", self.streams.map(f64::from), 1.0, 65_536.0)?;
+        let seconds = self.checkpoint.map(Nanos::secs_f64);
+        number("checkpoint", seconds, 0.001, 1e6)?;
+        if let Some(block) = self.block.filter(|block| !block.is_multiple_of(512)) {
+            return Err(GenerateError::Sectors { block });
+        }
+        within(profile, "block", self.block, Bytes(512), Bytes::mib(64))?;
+        // Room for 16 requests, in each stream's part of the volume and in a database's log.
+        let block = self.block_of(profile).0;
+        let streams = u64::from(self.streams_of(profile));
+        let least = match profile {
+            Profile::Sequential => 16 * streams * block,
+            Profile::Mixed => 16 * streams * block.max(128 << 10),
+            Profile::Db => 256 * block.max(16 << 10),
+            _ => 16 * block,
+        };
+        let size = Some(self.size_of());
+        within(profile, "size", size, Bytes(least), Bytes(1 << 62))
+    }
+
+    /// Is nothing set that the profile has not?
+    fn check_known(&self, profile: Profile) -> Result<(), GenerateError> {
         let set = [
             ("part", self.part.is_some()),
             ("size", self.size.is_some()),
@@ -178,62 +208,18 @@ impl Settings {
             ("checkpoint", self.checkpoint.is_some()),
         ];
         let known = Settings::of(profile);
-        for (setting, is_set) in set {
-            if is_set && !known.contains(&setting) {
-                return Err(GenerateError::NotThere {
-                    profile,
-                    setting,
-                    has: ["seed", "requests", "for"]
-                        .iter()
-                        .chain(known)
-                        .copied()
-                        .collect::<Vec<_>>()
-                        .join(", "),
-                });
-            }
-        }
-        let number = |setting, value: Option<f64>, low: f64, high: f64| match value {
-            Some(value) if !(low..=high).contains(&value) => Err(GenerateError::Bounds {
-                profile,
-                setting,
-                value: value.to_string(),
-                low: low.to_string(),
-                high: high.to_string(),
-            }),
-            _ => Ok(()),
+        let mut unknown = set
+            .iter()
+            .filter(|(setting, is_set)| *is_set && !known.contains(setting));
+        let Some((setting, _)) = unknown.next() else {
+            return Ok(());
         };
-        number("iops", self.iops, 0.001, 1e8)?;
-        number("burst", self.burst, 1.0, 1e6)?;
-        number("read-share", self.read_share, 0.0, 1.0)?;
-        number("theta", self.theta, 0.0, 10.0)?;
-        number("stream-share", self.stream_share, 0.0, 1.0)?;
-        number("streams", self.streams.map(f64::from), 1.0, 65_536.0)?;
-        let seconds = self.checkpoint.map(Nanos::secs_f64);
-        number("checkpoint", seconds, 0.001, 1e6)?;
-        if let Some(block) = self.block.filter(|block| !block.is_multiple_of(512)) {
-            return Err(GenerateError::Sectors { block });
-        }
-        let bytes = |setting, value: Option<Bytes>, low: Bytes, high: Bytes| match value {
-            Some(value) if !(low..=high).contains(&value) => Err(GenerateError::Bounds {
-                profile,
-                setting,
-                value: value.to_string(),
-                low: low.to_string(),
-                high: high.to_string(),
-            }),
-            _ => Ok(()),
-        };
-        bytes("block", self.block, Bytes(512), Bytes::mib(64))?;
-        // Room for 16 requests, in each stream's part of the volume and in a database's log.
-        let block = self.block_of(profile).0;
-        let streams = u64::from(self.streams_of(profile));
-        let least = match profile {
-            Profile::Sequential => 16 * streams * block,
-            Profile::Mixed => 16 * streams * block.max(128 << 10),
-            Profile::Db => 256 * block.max(16 << 10),
-            _ => 16 * block,
-        };
-        bytes("size", Some(self.size_of()), Bytes(least), Bytes(1 << 62))
+        let has = ["seed", "requests", "for"].iter().chain(known).copied();
+        Err(GenerateError::NotThere {
+            profile,
+            setting,
+            has: has.collect::<Vec<_>>().join(", "),
+        })
     }
 
     pub(super) fn requests_of(&self, profile: Profile) -> u64 {
@@ -302,5 +288,26 @@ impl Settings {
 
     pub(super) fn checkpoint_of(&self) -> Nanos {
         self.checkpoint.unwrap_or(Nanos::secs(60))
+    }
+}
+
+/// # Errors
+/// [`GenerateError::Bounds`], if it is set and out of bounds.
+fn within<T: PartialOrd + fmt::Display>(
+    profile: Profile,
+    setting: &'static str,
+    value: Option<T>,
+    low: T,
+    high: T,
+) -> Result<(), GenerateError> {
+    match value {
+        Some(value) if !(&low..=&high).contains(&&value) => Err(GenerateError::Bounds {
+            profile,
+            setting,
+            value: value.to_string(),
+            low: low.to_string(),
+            high: high.to_string(),
+        }),
+        _ => Ok(()),
     }
 }

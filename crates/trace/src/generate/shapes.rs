@@ -30,26 +30,107 @@
 
 use base::Nanos;
 
-use super::tiering::{Layout, Shape};
+/// Each page of the volume is cut into slots of this size.
+pub(super) const SLOT: u64 = 64 << 10;
+
+/// What may lie in a slot.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Layout {
+    /// The size of each request in KiB.
+    pub kib: u64,
+    /// How many requests make a piece, one behind the other.
+    pub run: u64,
+    /// Of 256 slots so many look like this.
+    pub slots: u64,
+}
+
+impl Layout {
+    /// How many pieces a slot has.
+    pub(super) fn pieces(&self) -> u64 {
+        SLOT / (self.kib << 10) / self.run
+    }
+}
+
+/// What makes a tiering workload; shares are fractions of all requests.
+#[derive(Debug)]
+pub(super) struct Shape {
+    /// The name of its random streams.
+    pub streams: &'static str,
+    /// The volume, in regions.
+    pub regions: u32,
+    /// The length of a window.
+    pub minutes: u64,
+    /// How many requests come, and how.
+    pub load: Load,
+    /// Shares of the tracks; the rest is background, anywhere on the volume.
+    pub tracks: &'static [f64],
+    /// From this minute to that this share of the tracks' requests goes anywhere but to the places that
+    /// were hot in the window before.
+    pub scattered: (u64, u64, f64),
+    /// Of a track's requests, those that come back to one of the pieces visited last ...
+    pub rereferenced: f64,
+    /// ... of which there are so many.
+    pub remembered: usize,
+    /// Where around it a track's requests go.
+    pub front: Front,
+    /// Share of hot spots where one was before in the same window (those of the repeated opening apart).
+    pub returns: f64,
+    /// The last minutes repeat the first so many.
+    pub repeated_minutes: u64,
+    /// What lies in slots.
+    pub layouts: &'static [Layout],
+}
+
+/// How many requests come, and how.
+#[derive(Debug)]
+pub(super) struct Load {
+    /// Mean requests per second.
+    pub iops: f64,
+    /// Share of reads.
+    pub reads: f64,
+    /// Mean requests in a burst of reads.
+    pub read_burst: f64,
+    /// Mean requests in a burst of writes.
+    pub write_burst: f64,
+    /// Mean time between two requests of a burst.
+    pub spacing: Nanos,
+}
+
+/// The front of a track: where in a hot spot its requests go.
+#[derive(Debug)]
+pub(super) struct Front {
+    /// Of a track's requests, those that go anywhere around the front ...
+    pub around: f64,
+    /// ... up to so many pages away.
+    pub around_pages: u64,
+    /// The width of the front.
+    pub pages: u64,
+    /// How far a front drifts in a minute, least and most, in MiB.
+    pub drift_mib: (u64, u64),
+}
 
 /// Source control, write-heavy: minutes 1920-2020 of the paper's trace.
 pub(super) static SRC1_0: Shape = Shape {
     streams: "src1-0 b",
     regions: 293,
     minutes: 100,
-    iops: 450.0,
-    reads: 0.11,
-    read_burst: 2.0,
-    write_burst: 250.0,
-    spacing: Nanos::micros(50),
+    load: Load {
+        iops: 450.0,
+        reads: 0.11,
+        read_burst: 2.0,
+        write_burst: 250.0,
+        spacing: Nanos::micros(50),
+    },
     tracks: &[0.64, 0.24],
     scattered: (42, 70, 0.39),
     rereferenced: 0.0,
     remembered: 16_384,
-    around: 0.045,
-    around_pages: 16,
-    front_pages: 6,
-    drift_mib: (1_024, 2_048),
+    front: Front {
+        around: 0.045,
+        around_pages: 16,
+        pages: 6,
+        drift_mib: (1_024, 2_048),
+    },
     returns: 0.2,
     repeated_minutes: 13,
     layouts: &[
@@ -86,19 +167,23 @@ pub(super) static SRC1_1: Shape = Shape {
     streams: "src1-1 e",
     regions: 293,
     minutes: 120,
-    iops: 320.0,
-    reads: 0.99,
-    read_burst: 4.0,
-    write_burst: 4.0,
-    spacing: Nanos::micros(150),
+    load: Load {
+        iops: 320.0,
+        reads: 0.99,
+        read_burst: 4.0,
+        write_burst: 4.0,
+        spacing: Nanos::micros(150),
+    },
     tracks: &[0.68, 0.20],
     scattered: (0, 0, 0.0),
     rereferenced: 0.402,
     remembered: 16_384,
-    around: 0.06,
-    around_pages: 16,
-    front_pages: 4,
-    drift_mib: (1_024, 2_048),
+    front: Front {
+        around: 0.06,
+        around_pages: 16,
+        pages: 4,
+        drift_mib: (1_024, 2_048),
+    },
     returns: 0.3,
     repeated_minutes: 0,
     layouts: &[

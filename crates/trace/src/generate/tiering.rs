@@ -21,14 +21,14 @@
 use base::{Bytes, Nanos};
 use env::Rng;
 
-use super::Source;
 use super::chance::{self, Burst, Scatter};
 use super::clock::Clock;
 use super::plan::{HotSpot, Plan, REGION};
 use super::settings::Part;
+use super::shapes::{Layout, SLOT, Shape};
+use super::source::Source;
 use crate::{Op, Request};
 
-const SLOT: u64 = 64 << 10;
 const PAGE: u64 = 64 << 20;
 const SLOTS_PER_PAGE: u64 = PAGE / SLOT;
 /// Pieces a slot is numbered in; most have fewer.
@@ -38,68 +38,6 @@ const PAGES_PER_REGION: u64 = REGION / PAGE;
 const MINUTE: Nanos = Nanos::secs(60);
 /// Load of a minute relative to the mean, least and most.
 const LOADS: (f64, f64) = (0.8, 1.2);
-
-/// What may lie in a slot.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Layout {
-    /// The size of each request in KiB.
-    pub kib: u64,
-    /// How many requests make a piece, one behind the other.
-    pub run: u64,
-    /// Of 256 slots so many look like this.
-    pub slots: u64,
-}
-
-impl Layout {
-    /// How many pieces a slot has.
-    fn pieces(&self) -> u64 {
-        SLOT / (self.kib << 10) / self.run
-    }
-}
-
-/// What makes a tiering workload; shares are fractions of all requests.
-#[derive(Debug)]
-pub(super) struct Shape {
-    /// The name of its random streams.
-    pub streams: &'static str,
-    /// The volume, in regions.
-    pub regions: u32,
-    /// The length of a window.
-    pub minutes: u64,
-    /// Mean requests per second.
-    pub iops: f64,
-    /// Share of reads.
-    pub reads: f64,
-    /// Mean requests in a burst of reads.
-    pub read_burst: f64,
-    /// Mean requests in a burst of writes.
-    pub write_burst: f64,
-    /// Mean time between two requests of a burst.
-    pub spacing: Nanos,
-    /// Shares of the tracks; the rest is background, anywhere on the volume.
-    pub tracks: &'static [f64],
-    /// From this minute to that this share of the tracks' requests goes anywhere but to the places that
-    /// were hot in the window before.
-    pub scattered: (u64, u64, f64),
-    /// Of a track's requests, those that come back to one of the pieces visited last ...
-    pub rereferenced: f64,
-    /// ... of which there are so many.
-    pub remembered: usize,
-    /// Of a track's requests, those that go anywhere around the front ...
-    pub around: f64,
-    /// ... up to so many pages away.
-    pub around_pages: u64,
-    /// The width of the front.
-    pub front_pages: u64,
-    /// How far a front drifts in a minute, least and most, in MiB.
-    pub drift_mib: (u64, u64),
-    /// Share of hot spots where one was before in the same window (those of the repeated opening apart).
-    pub returns: f64,
-    /// The last minutes repeat the first so many.
-    pub repeated_minutes: u64,
-    /// What lies in slots.
-    pub layouts: &'static [Layout],
-}
 
 /// A track at work.
 struct Track {
@@ -170,8 +108,8 @@ impl Window {
         let layouts = layouts.collect();
         assert_eq!(bound, 256, "every slot has a layout");
         // Of all bursts so many read that of all requests the promised share does.
-        let read = shape.reads / shape.read_burst;
-        let write = (1.0 - shape.reads) / shape.write_burst;
+        let read = shape.load.reads / shape.load.read_burst;
+        let write = (1.0 - shape.load.reads) / shape.load.write_burst;
         let track = |spots| Track {
             spots,
             at: 0,
@@ -187,7 +125,10 @@ impl Window {
                 .map(u64::from)
                 .collect(),
             read_bursts: read / (read + write),
-            bursts: [Burst::new(shape.read_burst), Burst::new(shape.write_burst)],
+            bursts: [
+                Burst::new(shape.load.read_burst),
+                Burst::new(shape.load.write_burst),
+            ],
             tracks: plan.tracks.into_iter().map(track).collect(),
             taken: vec![0; shape.regions as usize * PAGES_PER_REGION as usize],
             clock: Clock::default(),
@@ -207,7 +148,7 @@ impl Window {
     }
 
     fn next_burst(&mut self) {
-        let rate = self.shape.iops * self.loads[self.minute() as usize];
+        let rate = self.shape.load.iops * self.loads[self.minute() as usize];
         self.clock.next_burst(&mut self.times, rate);
         let is_read = self.times.chance(self.read_bursts);
         self.op = if is_read { Op::Read } else { Op::Write };
@@ -270,11 +211,11 @@ impl Window {
         }
         let spot = track.spots[track.at];
         let front = spot.front(now) / PAGE;
-        let piece = match kind >= 1.0 - self.shape.around {
+        let piece = match kind >= 1.0 - self.shape.front.around {
             true => around(self.shape, front, &mut self.places),
             false => {
                 let end = u64::from(spot.span().end) * PAGES_PER_REGION;
-                let page = front + self.places.below(self.shape.front_pages);
+                let page = front + self.places.below(self.shape.front.pages);
                 self.untouched(page.min(end - 1))
             }
         };
@@ -325,8 +266,8 @@ impl Window {
 /// Any piece not too far from the front.
 fn around(shape: &Shape, front: u64, places: &mut Rng) -> u64 {
     let pages = u64::from(shape.regions) * PAGES_PER_REGION;
-    let low = front.saturating_sub(shape.around_pages);
-    let high = (front + shape.around_pages).min(pages - 1);
+    let low = front.saturating_sub(shape.front.around_pages);
+    let high = (front + shape.front.around_pages).min(pages - 1);
     let page = low + places.below(high - low + 1);
     page * PIECES_PER_PAGE + places.below(PIECES_PER_PAGE)
 }
@@ -336,7 +277,7 @@ impl Source for Window {
         if self.clock.is_over() {
             self.next_burst();
         } else {
-            self.clock.step(&mut self.times, self.shape.spacing);
+            self.clock.step(&mut self.times, self.shape.load.spacing);
         }
         if self.clock.now().0 >= self.shape.minutes * MINUTE.0 {
             return None;

@@ -10,7 +10,7 @@
 
 use serde::Serialize;
 
-use super::{percent, rounded};
+use super::round::{percent, rounded};
 
 /// Streams followed per device.
 const STREAMS: usize = 32;

@@ -24,7 +24,8 @@ use std::collections::{BTreeMap, VecDeque};
 use base::{Map, Set};
 use serde::Serialize;
 
-use super::{GIB, rounded};
+use super::areas::{AreaFigures, Areas};
+use super::round::rounded;
 
 /// Counts kept of windows not judged yet (8 bytes each); beyond that the oldest are judged by the number of
 /// regions known so far.
@@ -125,6 +126,25 @@ pub struct Concentration {
     pub top_regions: u64,
     /// How many regions are the hottest 10 %.
     pub top10pct_regions: u64,
+    /// What the hottest regions of a window take.
+    #[serde(flatten)]
+    pub top: TopShares,
+    /// How long regions are hot.
+    #[serde(flatten)]
+    pub runs: HotRuns,
+    /// Where regions are hot.
+    #[serde(flatten)]
+    pub hot: HotRegions,
+    /// Areas: hot neighbours taken together.
+    pub areas: AreaFigures,
+    /// Whether every window was judged by the final number of regions; not so only if the pending counts
+    /// outgrew their bound before the highest address appeared.
+    pub exact: bool,
+}
+
+/// What the hottest regions of a window take.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct TopShares {
     /// Share of the I/O in the window's hottest 1 % of regions, mean.
     pub top1pct_share_mean: Option<f64>,
     /// The same in the median window.
@@ -139,6 +159,11 @@ pub struct Concentration {
     pub top10pct_share_p50: Option<f64>,
     /// Share of the I/O in the window's 20 hottest regions, mean.
     pub top20_share_mean: Option<f64>,
+}
+
+/// For how many windows in a row regions are hot.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct HotRuns {
     /// Of the I/O to hot regions, the share in regions hot for 3 or more windows in a row.
     pub hot_io_in_runs_ge3: Option<f64>,
     /// The same for 10 or more windows.
@@ -151,6 +176,11 @@ pub struct Concentration {
     pub hot_runs_ge3: Option<f64>,
     /// Of the runs, the share that lasts 10 or more windows.
     pub hot_runs_ge10: Option<f64>,
+}
+
+/// Which regions are hot, and do they come back?
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct HotRegions {
     /// Regions that were hot at least once.
     pub hot_regions: u64,
     /// Of these, the share that was hot, cooled, and was hot again.
@@ -161,66 +191,6 @@ pub struct Concentration {
     pub hot_starts_revisit: Option<f64>,
     /// Of these, the share next to a region that was hot in the window before.
     pub hot_starts_adjacent: Option<f64>,
-    /// Areas: hot neighbours taken together.
-    pub areas: AreaFigures,
-    /// Whether every window was judged by the final number of regions; not so only if the pending counts
-    /// outgrew their bound before the highest address appeared.
-    pub exact: bool,
-}
-
-/// The figures of areas: groups of neighbouring regions that each take at least twice the mean I/O.
-///
-/// Source: AST 2.1 (83 % last 3 minutes or more, about half 10 or more, about 30 % recur, 6 GB on average
-/// and 90 % below 12 GB, in the trace it cites).
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct AreaFigures {
-    /// Concentrations: areas, each counted once for its whole life.
-    pub concentrations: u64,
-    /// Share of the I/O of busy windows that went to areas.
-    pub io_share: Option<f64>,
-    /// Windows a concentration lasts, on average.
-    pub life_mean: Option<f64>,
-    /// Windows the median concentration lasts.
-    pub life_p50: Option<u64>,
-    /// Share of the concentrations that last 3 or more windows.
-    pub lasting_ge3: Option<f64>,
-    /// Share of the concentrations that last 10 or more windows.
-    pub lasting_ge10: Option<f64>,
-    /// Of the regions of concentrations that began after the first window with one, the share that had
-    /// been in one before.
-    pub recurring: Option<f64>,
-    /// Size of an area in a window, mean, in GiB.
-    pub size_mean_gib: Option<f64>,
-    /// 90 % of the areas are no bigger, in GiB.
-    pub size_p90_gib: Option<f64>,
-}
-
-/// The areas of the windows so far.
-#[derive(Debug, Default)]
-struct Areas {
-    before: Vec<Area>,
-    window: Option<u64>,
-    first: Option<u64>,
-    next_id: u64,
-    /// Areas by size in regions.
-    sizes: BTreeMap<u64, u64>,
-    /// Concentrations that are over, by the windows they lasted.
-    lives: BTreeMap<u64, u64>,
-    seen: Set<Place>,
-    starting: u64,
-    recurring: u64,
-    requests: u64,
-    requests_in: u64,
-}
-
-/// Neighbouring hot regions of one window.
-#[derive(Debug, Clone, Copy)]
-struct Area {
-    first: Place,
-    last: u64,
-    /// The first window of the concentration it belongs to; with `id` its name.
-    born: u64,
-    id: u64,
 }
 
 impl Windows {
@@ -374,6 +344,20 @@ impl Judged {
         for spot in self.spots.values() {
             self.runs.close(spot);
         }
+        let figures = Concentration {
+            windows_busy: self.windows.len() as u64,
+            top_regions: top1 as u64,
+            top10pct_regions: top10 as u64,
+            top: self.top_shares(),
+            runs: self.runs.figures(),
+            hot: self.hot_regions(),
+            areas,
+            exact,
+        };
+        (figures, self.windows)
+    }
+
+    fn top_shares(&self) -> TopShares {
         let all: u64 = self.windows.iter().map(|window| window.requests).sum();
         let mean = |share: fn(&WindowShare) -> f64| {
             let sum = |window: &WindowShare| share(window) * window.requests as f64;
@@ -388,13 +372,7 @@ impl Judged {
             shares
         };
         let (top1_shares, top10_shares) = (ordered(|w| w.top1), ordered(|w| w.top10));
-        let again = self.spots.values().filter(|spot| spot.starts > 1).count() as u64;
-        let hot_regions = self.spots.len() as u64;
-        let runs = &self.runs;
-        let figures = Concentration {
-            windows_busy: self.windows.len() as u64,
-            top_regions: top1 as u64,
-            top10pct_regions: top10 as u64,
+        TopShares {
             top1pct_share_mean: mean(|window| window.top1),
             top1pct_share_p50: median(&top1_shares),
             top1pct_share_min: top1_shares.first().map(|&share| rounded(share, 3)),
@@ -402,21 +380,19 @@ impl Judged {
             top10pct_share_mean: mean(|window| window.top10),
             top10pct_share_p50: median(&top10_shares),
             top20_share_mean: ratio(self.top20, all as f64),
-            hot_io_in_runs_ge3: of(runs.requests_ge3, runs.requests),
-            hot_io_in_runs_ge10: of(runs.requests_ge10, runs.requests),
-            hot_runs: runs.runs,
-            hot_run_mean: of(runs.windows, runs.runs),
-            hot_runs_ge3: of(runs.ge3, runs.runs),
-            hot_runs_ge10: of(runs.ge10, runs.runs),
+        }
+    }
+
+    fn hot_regions(&self) -> HotRegions {
+        let again = self.spots.values().filter(|spot| spot.starts > 1).count() as u64;
+        let hot_regions = self.spots.len() as u64;
+        HotRegions {
             hot_regions,
             hot_regions_again: of(again, hot_regions),
             hot_starts: self.starts,
             hot_starts_revisit: of(self.revisits, self.starts),
             hot_starts_adjacent: of(self.adjacent, self.starts),
-            areas,
-            exact,
-        };
-        (figures, self.windows)
+        }
     }
 }
 
@@ -432,6 +408,17 @@ impl Spot {
 }
 
 impl Runs {
+    fn figures(&self) -> HotRuns {
+        HotRuns {
+            hot_io_in_runs_ge3: of(self.requests_ge3, self.requests),
+            hot_io_in_runs_ge10: of(self.requests_ge10, self.requests),
+            hot_runs: self.runs,
+            hot_run_mean: of(self.windows, self.runs),
+            hot_runs_ge3: of(self.ge3, self.runs),
+            hot_runs_ge10: of(self.ge10, self.runs),
+        }
+    }
+
     fn close(&mut self, spot: &Spot) {
         let (ge3, ge10) = (u64::from(spot.length >= 3), u64::from(spot.length >= 10));
         self.runs += 1;
@@ -444,91 +431,8 @@ impl Runs {
     }
 }
 
-impl Areas {
-    /// Takes in the regions of a window with at least twice the mean.
-    fn put(&mut self, window: u64, requests: u64, hot: &[(Place, u32)]) {
-        self.requests += requests;
-        self.requests_in += hot.iter().map(|(_, n)| u64::from(*n)).sum::<u64>();
-        if self.window.is_none_or(|before| before + 1 != window) {
-            self.end_all_but(&[]);
-        }
-        let mut places: Vec<Place> = hot.iter().map(|(place, _)| *place).collect();
-        places.sort_unstable();
-        let are_neighbours =
-            |a: &Place, b: &Place| a.device == b.device && a.region + 1 == b.region;
-        let mut now: Vec<Area> = Vec::new();
-        let mut earlier = self.before.as_slice();
-        for group in places.chunk_by(are_neighbours) {
-            let (first, last) = (group[0], group[group.len() - 1]);
-            *self.sizes.entry(group.len() as u64).or_insert(0) += 1;
-            // Both lists are in order: what ended below this group is below all that follow.
-            let below = |area: &Area| (area.first.device, area.last) < (first.device, first.region);
-            earlier = &earlier[earlier.partition_point(below)..];
-            let shares_a_region = |area: &&Area| area.first <= last;
-            let eldest = earlier.iter().take_while(shares_a_region);
-            let eldest = eldest.map(|area| (area.born, area.id)).min();
-            let (born, id) = eldest.unwrap_or_else(|| {
-                self.next_id += 1;
-                (window, self.next_id)
-            });
-            if eldest.is_none() && self.first.is_some_and(|first| window > first) {
-                self.starting += group.len() as u64;
-                let seen = group.iter().filter(|place| self.seen.contains(place));
-                self.recurring += seen.count() as u64;
-            }
-            now.push(Area {
-                first,
-                last: last.region,
-                born,
-                id,
-            });
-        }
-        if !places.is_empty() {
-            self.first.get_or_insert(window);
-        }
-        self.seen.extend(places);
-        self.end_all_but(&now);
-        (self.before, self.window) = (now, Some(window));
-    }
-
-    /// Ends the concentrations that none of `now` belongs to.
-    fn end_all_but(&mut self, now: &[Area]) {
-        let mut living: Vec<u64> = now.iter().map(|area| area.id).collect();
-        living.sort_unstable();
-        let mut ended = std::mem::take(&mut self.before);
-        ended.sort_unstable_by_key(|area| area.id);
-        ended.dedup_by_key(|area| area.id);
-        let Some(window) = self.window else { return };
-        for area in ended {
-            if living.binary_search(&area.id).is_err() {
-                *self.lives.entry(window - area.born + 1).or_insert(0) += 1;
-            }
-        }
-    }
-
-    fn finish(mut self, region_bytes: u64) -> AreaFigures {
-        self.end_all_but(&[]);
-        let concentrations: u64 = self.lives.values().sum();
-        let lasting = |windows: u64| self.lives.range(windows..).map(|(_, n)| n).sum::<u64>();
-        let sum = |of: &BTreeMap<u64, u64>| of.iter().map(|(value, n)| value * n).sum::<u64>();
-        let areas: u64 = self.sizes.values().sum();
-        let gib = |regions: f64| rounded(regions * region_bytes as f64 / GIB, 3);
-        AreaFigures {
-            concentrations,
-            io_share: of(self.requests_in, self.requests),
-            life_mean: of(sum(&self.lives), concentrations),
-            life_p50: percentile(&self.lives, 50),
-            lasting_ge3: of(lasting(3), concentrations),
-            lasting_ge10: of(lasting(10), concentrations),
-            recurring: of(self.recurring, self.starting),
-            size_mean_gib: (areas > 0).then(|| gib(sum(&self.sizes) as f64 / areas as f64)),
-            size_p90_gib: percentile(&self.sizes, 90).map(|regions| gib(regions as f64)),
-        }
-    }
-}
-
 /// `part / whole` to three digits; `None` of nothing.
-fn of(part: u64, whole: u64) -> Option<f64> {
+pub(super) fn of(part: u64, whole: u64) -> Option<f64> {
     ratio(part as f64, whole as f64)
 }
 
@@ -548,7 +452,7 @@ fn median(values: &[f64]) -> Option<f64> {
 }
 
 /// Nearest rank among (value, times).
-fn percentile(values: &BTreeMap<u64, u64>, percent: u64) -> Option<u64> {
+pub(super) fn percentile(values: &BTreeMap<u64, u64>, percent: u64) -> Option<u64> {
     let all: u64 = values.values().sum();
     let rank = (all as u128 * u128::from(percent)).div_ceil(100) as u64;
     let mut below = 0;
@@ -584,24 +488,24 @@ mod tests {
         let windows: &[(u64, &[u64])] = &[(0, &[7]), (1, &[7]), (2, &[7]), (3, &[8]), (4, &[7])];
         let figures = judge(windows, 100);
         assert_eq!(figures.top_regions, 1);
-        assert_eq!((figures.hot_runs, figures.hot_regions), (3, 2));
-        assert_eq!(figures.hot_io_in_runs_ge3, Some(0.6));
-        assert_eq!(figures.hot_runs_ge3, Some(0.333));
-        assert_eq!(figures.hot_starts, 2);
-        assert_eq!(figures.hot_starts_revisit, Some(0.5));
-        assert_eq!(figures.hot_starts_adjacent, Some(1.0));
-        assert_eq!(figures.hot_regions_again, Some(0.5));
-        assert_eq!(figures.top1pct_share_mean, Some(0.714));
+        assert_eq!((figures.runs.hot_runs, figures.hot.hot_regions), (3, 2));
+        assert_eq!(figures.runs.hot_io_in_runs_ge3, Some(0.6));
+        assert_eq!(figures.runs.hot_runs_ge3, Some(0.333));
+        assert_eq!(figures.hot.hot_starts, 2);
+        assert_eq!(figures.hot.hot_starts_revisit, Some(0.5));
+        assert_eq!(figures.hot.hot_starts_adjacent, Some(1.0));
+        assert_eq!(figures.hot.hot_regions_again, Some(0.5));
+        assert_eq!(figures.top.top1pct_share_mean, Some(0.714));
     }
 
     #[test]
     fn a_quiet_window_ends_every_run() {
         let figures = judge(&[(0, &[7]), (1, &[7]), (3, &[7])], 100);
         assert_eq!(
-            (figures.hot_runs, figures.hot_io_in_runs_ge3),
+            (figures.runs.hot_runs, figures.runs.hot_io_in_runs_ge3),
             (2, Some(0.0))
         );
-        assert_eq!(figures.hot_starts_adjacent, Some(0.0));
+        assert_eq!(figures.hot.hot_starts_adjacent, Some(0.0));
         assert_eq!(figures.areas.concentrations, 2);
         assert_eq!(figures.areas.recurring, Some(1.0));
     }
@@ -664,12 +568,15 @@ mod tests {
         all.put(0, counts, 10);
         let (figures, windows) = all.finish(500, 1 << 30);
         assert_eq!(
-            (figures.top_regions, figures.top1pct_share_mean),
+            (figures.top_regions, figures.top.top1pct_share_mean),
             (5, Some(0.5))
         );
         assert_eq!((windows[0].top1, windows[0].top10), (0.5, 1.0));
         // All alike: nothing takes twice the mean.
-        assert_eq!((figures.hot_regions, figures.areas.concentrations), (0, 0));
+        assert_eq!(
+            (figures.hot.hot_regions, figures.areas.concentrations),
+            (0, 0)
+        );
         assert!(figures.exact);
     }
 }

@@ -6,7 +6,7 @@
 use base::Map;
 use serde::Serialize;
 
-use super::{percent, rounded};
+use super::round::{percent, rounded};
 
 /// Multiples of a sector up to 4 MiB are counted in an array.
 const USUAL_MAX: u64 = 4 << 20;

@@ -40,35 +40,52 @@ fn a_small_trace_by_hand() {
         },
     );
     assert_eq!(
-        (result.requests, result.span_s, result.devices),
+        (
+            result.totals.requests,
+            result.totals.span_s,
+            result.totals.devices
+        ),
         (6, 120.0, 2)
     );
     assert_eq!(
-        (result.read_pct, result.read_bytes_pct, result.mean_size),
+        (
+            result.totals.read_pct,
+            result.totals.read_bytes_pct,
+            result.totals.mean_size
+        ),
         (50.0, 92.31, 3328)
     );
-    assert_eq!((result.regions_touched, result.regions_total), (3, 6 + 2));
     assert_eq!(
-        (result.max_offset_gib, result.touched_1mib_gib),
+        (result.extent.regions_touched, result.extent.regions_total),
+        (3, 6 + 2)
+    );
+    assert_eq!(
+        (result.extent.max_offset_gib, result.extent.touched_1mib_gib),
         (6.0, 0.003)
     );
-    assert_eq!(result.footprint.pages_gib, rounded(5.0 * 4096.0 / GIB, 6));
     assert_eq!(
-        (result.iops_mean, result.iops_peak_minute),
+        result.extent.footprint.pages_gib,
+        rounded(5.0 * 4096.0 / GIB, 6)
+    );
+    assert_eq!(
+        (result.rates.iops_mean, result.rates.iops_peak_minute),
         (Some(0.05), Some(0.05))
     );
-    assert_eq!(result.iops_per_minute, [3, 2, 1]);
-    assert_eq!(result.bytes_per_second_peak_minute, Some(213.0));
+    assert_eq!(result.minutes.iops_per_minute, [3, 2, 1]);
+    assert_eq!(result.rates.bytes_per_second_peak_minute, Some(213.0));
     assert_eq!(
-        (result.aligned_4kib_pct, result.offset_aligned_4kib_pct),
+        (
+            result.alignment.aligned_4kib_pct,
+            result.alignment.offset_aligned_4kib_pct
+        ),
         (50.0, 75.0)
     );
-    let order = result.sequentiality.expect("reads and writes");
+    let order = result.order.sequentiality.expect("reads and writes");
     assert_eq!(
         (order.sequential_pct, order.runs, order.run_max),
         (25.0, 3, 2)
     );
-    let gaps = result.interarrival.expect("several requests");
+    let gaps = result.order.interarrival.expect("several requests");
     assert_eq!((gaps.mean_ms, gaps.max_ms), (24_000.0, 58_000.0));
     // Gaps 10, 20, 31, 1, 58 s: mean 24, standard deviation 19.73.
     assert_eq!(gaps.cv, Some(0.822));
@@ -85,8 +102,8 @@ fn a_small_trace_by_hand() {
         (result.per_window.windows_busy, result.windows[0].requests),
         (1, 3)
     );
-    assert_eq!(result.per_window.top1pct_share_mean, Some(0.667));
-    assert_eq!(result.whole_trace_top1pct_share, Some(0.5));
+    assert_eq!(result.per_window.top.top1pct_share_mean, Some(0.667));
+    assert_eq!(result.hottest.whole_trace_top1pct_share, Some(0.5));
 }
 
 #[test]
@@ -99,7 +116,10 @@ fn times_that_run_backwards_count_as_at_the_last_moment() {
         ],
         Options::default(),
     );
-    assert_eq!((result.span_s, result.iops_per_minute), (100.0, vec![1, 2]));
+    assert_eq!(
+        (result.totals.span_s, result.minutes.iops_per_minute),
+        (100.0, vec![1, 2])
+    );
 }
 
 #[test]
@@ -116,8 +136,11 @@ fn the_far_end_of_addresses_and_time_is_no_trouble() {
             min_io: 1,
         },
     );
-    assert_eq!((result.requests, result.regions_touched), (4, 2));
-    assert!(result.heat.rows.len() <= 256 && result.iops_per_minute.len() <= 1 << 16);
+    assert_eq!(
+        (result.totals.requests, result.extent.regions_touched),
+        (4, 2)
+    );
+    assert!(result.heat.rows.len() <= 256 && result.minutes.iops_per_minute.len() <= 1 << 16);
     let json = serde_json::to_string(&result).expect("serializes");
     assert!(json.len() < 1 << 20, "{}", json.len());
 }
@@ -268,18 +291,18 @@ proptest! {
         prop_assert_eq!(&result, &summary(&requests, options));
         let figures = &result.per_window;
         let found = BTreeMap::from([
-            ("regions_total", Some(result.regions_total as f64)),
+            ("regions_total", Some(result.extent.regions_total as f64)),
             ("windows_busy", Some(figures.windows_busy as f64)),
-            ("top1", figures.top1pct_share_mean),
-            ("hot_regions", Some(figures.hot_regions as f64)),
-            ("io3", figures.hot_io_in_runs_ge3),
-            ("revisit", figures.hot_starts_revisit),
-            ("adjacent", figures.hot_starts_adjacent),
+            ("top1", figures.top.top1pct_share_mean),
+            ("hot_regions", Some(figures.hot.hot_regions as f64)),
+            ("io3", figures.runs.hot_io_in_runs_ge3),
+            ("revisit", figures.hot.hot_starts_revisit),
+            ("adjacent", figures.hot.hot_starts_adjacent),
         ]);
         prop_assert_eq!(found, plain(&requests, options));
-        let sum: u64 = result.iops_per_minute.iter().sum();
-        prop_assert_eq!(sum, result.requests);
+        let sum: u64 = result.minutes.iops_per_minute.iter().sum();
+        prop_assert_eq!(sum, result.totals.requests);
         let drawn: u32 = result.heat.rows.iter().flat_map(|row| &row.counts).sum();
-        prop_assert_eq!(u64::from(drawn), result.requests);
+        prop_assert_eq!(u64::from(drawn), result.totals.requests);
     }
 }

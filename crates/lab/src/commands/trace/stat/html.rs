@@ -41,19 +41,22 @@ pub fn html(all: &[Looked], command: &str) -> String {
 
 fn large(summary: &Summary) -> Facts {
     let mut facts = Facts::new()
-        .fact("requests", Unit::Number.show(summary.requests as f64))
-        .fact("span", page::span(summary.span_s))
-        .fact("reads", format!("{:.1} %", summary.read_pct))
+        .fact(
+            "requests",
+            Unit::Number.show(summary.totals.requests as f64),
+        )
+        .fact("span", page::span(summary.totals.span_s))
+        .fact("reads", format!("{:.1} %", summary.totals.read_pct))
         .fact(
             "footprint",
-            Unit::Bytes.show(summary.footprint.pages_gib * f64::from(1 << 30)),
+            Unit::Bytes.show(summary.extent.footprint.pages_gib * f64::from(1 << 30)),
         );
-    if let Some(iops) = summary.iops_mean {
+    if let Some(iops) = summary.rates.iops_mean {
         facts = facts.fact("mean", format!("{iops} IOPS"));
     }
     facts.fact(
         "I/O in the hottest 1 %, per window",
-        page::percent(summary.per_window.top1pct_share_mean),
+        page::percent(summary.per_window.top.top1pct_share_mean),
     )
 }
 
@@ -80,15 +83,15 @@ fn side_by_side(all: &[Looked]) -> Table {
         };
         table = table.row([
             Cell::from(one.file.as_str()),
-            Cell::from(summary.requests),
-            Cell::of(summary.span_s, &Unit::Seconds),
-            share(Some(summary.read_pct / 100.0)),
-            Cell::of(summary.mean_size as f64, &Unit::Bytes),
+            Cell::from(summary.totals.requests),
+            Cell::of(summary.totals.span_s, &Unit::Seconds),
+            share(Some(summary.totals.read_pct / 100.0)),
+            Cell::of(summary.totals.mean_size as f64, &Unit::Bytes),
             summary
                 .iops_mean
                 .map_or_else(Cell::none, |iops| Cell::of(iops, &Unit::PerSecond)),
             Cell::of(
-                summary.footprint.pages_gib * f64::from(1 << 30),
+                summary.extent.footprint.pages_gib * f64::from(1 << 30),
                 &Unit::Bytes,
             ),
             share(
@@ -97,7 +100,7 @@ fn side_by_side(all: &[Looked]) -> Table {
                     .as_ref()
                     .map(|order| order.streams_pct / 100.0),
             ),
-            share(summary.per_window.top1pct_share_mean),
+            share(summary.per_window.top.top1pct_share_mean),
         ]);
     }
     table
@@ -137,10 +140,10 @@ fn sections(one: &Looked, prefix: &str) -> Vec<Section> {
     }
     let about = format!(
         "Regions of {}, windows of {} s; {} windows have {} or more reads and writes.",
-        size(summary.region_bytes),
-        summary.window_s,
+        size(summary.asked.region_bytes),
+        summary.asked.window_s,
         summary.per_window.windows_busy,
-        summary.min_io
+        summary.asked.min_io
     );
     let mut concentration = titled("Concentration").text(about).put(shares).put(hot);
     if !summary.windows.is_empty() {
@@ -219,7 +222,7 @@ fn maps(one: &Looked) -> Vec<HeatMap> {
                         .collect()
                 })
                 .collect();
-            let title = match summary.devices {
+            let title = match summary.totals.devices {
                 1 => "Where the I/O begins".to_owned(),
                 _ => format!("Where the I/O of device {} begins", disk.device),
             };
@@ -239,7 +242,7 @@ fn maps(one: &Looked) -> Vec<HeatMap> {
 fn per_window(summary: &Summary) -> Chart {
     let curve = |name: &str, share: fn(&trace::stat::WindowShare) -> f64| {
         let points = summary.windows.iter();
-        let points = points.map(|one| (one.window as f64 * summary.window_s, share(one)));
+        let points = points.map(|one| (one.window as f64 * summary.asked.window_s, share(one)));
         Series::new(name, points)
     };
     Chart::new(

@@ -22,7 +22,7 @@ pub fn page(one: &Looked, width: usize) -> String {
     }
     page.push_str(&format!("\nSizes\n{}", sizes(summary, width)));
     page.push_str(&format!("\n{}", concentration(summary, width)));
-    if summary.devices > 1 {
+    if summary.totals.devices > 1 {
         page.push_str(&format!("\nDevices\n{}", devices(one)));
     }
     page.push_str(&format!("\n{}", load(summary, width)));
@@ -38,14 +38,17 @@ pub fn facts(one: &Looked) -> Vec<(&'static str, String)> {
         "requests",
         format!(
             "{} in {} on {}",
-            summary.requests,
-            span(summary.span_s),
-            several(summary.devices, "device")
+            summary.totals.requests,
+            span(summary.totals.span_s),
+            several(summary.totals.devices, "device")
         ),
     )];
     let mut mix = format!(
         "{} reads ({} % of I/O, {} % of bytes), {} writes",
-        ops.read.requests, summary.read_pct, summary.read_bytes_pct, ops.write.requests
+        ops.read.requests,
+        summary.totals.read_pct,
+        summary.totals.read_bytes_pct,
+        ops.write.requests
     );
     for (op, name) in [(ops.discard, "discards"), (ops.flush, "flushes")] {
         if op.requests > 0 {
@@ -53,16 +56,16 @@ pub fn facts(one: &Looked) -> Vec<(&'static str, String)> {
         }
     }
     facts.push(("mix", mix));
-    if let (Some(mean), Some(peak)) = (summary.iops_mean, summary.iops_peak_minute) {
+    if let (Some(mean), Some(peak)) = (summary.rates.iops_mean, summary.rates.iops_peak_minute) {
         let text = format!(
             "{mean} IOPS on average, {peak} in the busiest minute, {} in the busiest second",
-            summary.iops_peak_second
+            summary.rates.iops_peak_second
         );
         facts.push(("load", text));
     }
     if let (Some(mean), Some(peak)) = (
-        summary.bytes_per_second_mean,
-        summary.bytes_per_second_peak_minute,
+        summary.rates.bytes_per_second_mean,
+        summary.rates.bytes_per_second_peak_minute,
     ) {
         let text = format!(
             "{} MB/s on average, {} in the busiest minute",
@@ -71,7 +74,7 @@ pub fn facts(one: &Looked) -> Vec<(&'static str, String)> {
         );
         facts.push(("bandwidth", text));
     }
-    if let Some(gaps) = &summary.interarrival {
+    if let Some(gaps) = &summary.order.interarrival {
         let mut text = format!(
             "{} ms on average, median {}, 99 % up to {}, longest {}",
             gaps.mean_ms, gaps.p50_ms, gaps.p99_ms, gaps.max_ms
@@ -83,10 +86,10 @@ pub fn facts(one: &Looked) -> Vec<(&'static str, String)> {
     }
     let text = format!(
         "{} GiB to the highest byte, {} GiB between lowest and highest",
-        summary.max_offset_gib, summary.address_span_gib
+        summary.extent.max_offset_gib, summary.extent.address_span_gib
     );
     facts.push(("addresses", text));
-    let print = &summary.footprint;
+    let print = &summary.extent.footprint;
     let text = format!(
         "{}{:.3} GiB in pages of 4 KiB ({:.3} read, {:.3} written), {} GiB in MiB; {} of {} regions",
         if print.exact { "" } else { "at least " },
@@ -94,16 +97,16 @@ pub fn facts(one: &Looked) -> Vec<(&'static str, String)> {
         print.read_gib,
         print.written_gib,
         print.mib_gib,
-        summary.regions_touched,
-        summary.regions_total
+        summary.extent.regions_touched,
+        summary.extent.regions_total
     );
     facts.push(("footprint", text));
     let text = format!(
         "{} % of I/O begins and ends on 4 KiB, {} % begins there",
-        summary.aligned_4kib_pct, summary.offset_aligned_4kib_pct
+        summary.alignment.aligned_4kib_pct, summary.alignment.offset_aligned_4kib_pct
     );
     facts.push(("alignment", text));
-    if let Some(order) = &summary.sequentiality {
+    if let Some(order) = &summary.order.sequentiality {
         let text = format!(
             "{} % start where the last one ended, {} % where one of 32 streams did; runs of {} \
              on average, {} at most",
@@ -212,43 +215,43 @@ pub fn hottest(summary: &Summary) -> Vec<Vec<String>> {
         row(
             "1 %",
             windows.top_regions,
-            summary.whole_trace_top1pct_share,
-            windows.top1pct_share_mean,
-            windows.top1pct_share_p50,
+            summary.hottest.whole_trace_top1pct_share,
+            windows.top.top1pct_share_mean,
+            windows.top.top1pct_share_p50,
         ),
         row(
             "10 %",
             windows.top10pct_regions,
-            summary.whole_trace_top10pct_share,
-            windows.top10pct_share_mean,
-            windows.top10pct_share_p50,
+            summary.hottest.whole_trace_top10pct_share,
+            windows.top.top10pct_share_mean,
+            windows.top.top10pct_share_p50,
         ),
-        row("20 regions", 0, None, windows.top20_share_mean, None),
+        row("20 regions", 0, None, windows.top.top20_share_mean, None),
     ]
 }
 
 /// The life of hot spots.
 pub fn hot_spots(windows: &Concentration) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
-    if windows.hot_regions > 0 {
+    if windows.hot.hot_regions > 0 {
         let runs = format!(
             "{} in {}; runs of {} windows on average, {} last 3 or more, {} 10 or more ({} and {} of \
              their I/O)",
-            several(windows.hot_regions, "region"),
-            several(windows.hot_runs, "run"),
-            windows.hot_run_mean.unwrap_or(0.0),
-            percent(windows.hot_runs_ge3),
-            percent(windows.hot_runs_ge10),
-            percent(windows.hot_io_in_runs_ge3),
-            percent(windows.hot_io_in_runs_ge10),
+            several(windows.hot.hot_regions, "region"),
+            several(windows.runs.hot_runs, "run"),
+            windows.runs.hot_run_mean.unwrap_or(0.0),
+            percent(windows.runs.hot_runs_ge3),
+            percent(windows.runs.hot_runs_ge10),
+            percent(windows.runs.hot_io_in_runs_ge3),
+            percent(windows.runs.hot_io_in_runs_ge10),
         );
         facts.push(("hot", runs));
         let back = format!(
             "{} of {} begin where one was before, {} next to one; {} of the regions come back",
-            percent(windows.hot_starts_revisit),
-            several(windows.hot_starts, "later run"),
-            percent(windows.hot_starts_adjacent),
-            percent(windows.hot_regions_again),
+            percent(windows.hot.hot_starts_revisit),
+            several(windows.hot.hot_starts, "later run"),
+            percent(windows.hot.hot_starts_adjacent),
+            percent(windows.hot.hot_regions_again),
         );
         facts.push(("recurrence", back));
     }
@@ -274,14 +277,14 @@ fn concentration(summary: &Summary, width: usize) -> String {
     let windows = &summary.per_window;
     let mut text = format!(
         "Concentration: regions of {}, {} busy {} of {} s\n",
-        size(summary.region_bytes),
+        size(summary.asked.region_bytes),
         windows.windows_busy,
         if windows.windows_busy == 1 {
             "window"
         } else {
             "windows"
         },
-        summary.window_s
+        summary.asked.window_s
     );
     let head = ["SHARE OF I/O", "WHOLE TRACE", "WINDOWS, MEAN", "MEDIAN"];
     text.push_str(&table(&head, &hottest(summary)));
@@ -326,7 +329,7 @@ pub fn devices(one: &Looked) -> String {
         "HIGHEST",
     ];
     let mut text = table(&head, &rows);
-    let more = one.summary.devices as usize - rows.len();
+    let more = one.summary.totals.devices as usize - rows.len();
     if more > 0 {
         text.push_str(&format!("and {more} more\n"));
     }
@@ -335,9 +338,9 @@ pub fn devices(one: &Looked) -> String {
 
 /// Requests per second: (seconds per value, values).
 pub fn iops(summary: &Summary) -> (f64, Vec<f64>) {
-    if summary.iops_per_minute.len() >= MINUTES_MIN {
-        let seconds = summary.minute_s as f64;
-        let values = summary.iops_per_minute.iter();
+    if summary.minutes.iops_per_minute.len() >= MINUTES_MIN {
+        let seconds = summary.minutes.minute_s as f64;
+        let values = summary.minutes.iops_per_minute.iter();
         return (seconds, values.map(|&n| n as f64 / seconds).collect());
     }
     let seconds = summary.series.bar_ms as f64 / 1e3;
