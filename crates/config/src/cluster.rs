@@ -160,15 +160,15 @@ pub(super) fn read_cluster(
     let meta = meta?;
     let mut domains = Map::default();
     for store in stores.iter_mut().filter(|it| chosen.contains(&it.name)) {
-        if store.node_key_file == node_key_file_of(data_dir, &store.name) {
-            store.node_key_file.clone_from(&key_file);
+        if store.access.node_key_file == node_key_file_of(data_dir, &store.name) {
+            store.access.node_key_file.clone_from(&key_file);
         }
         // In a cluster of one node disks fail one by one; of several, nodes do.
         let usual = match meta {
             MetaConfig::Redb(_) => &store.name,
             MetaConfig::Etcd(_) => &node,
         };
-        let own = store.domain.clone();
+        let own = store.place.domain.clone();
         let common = domain.as_ref().map(|at| at.value.clone());
         let domain = own.or(common).unwrap_or_else(|| usual.clone());
         domains.insert(store.name.clone(), domain);
@@ -382,7 +382,7 @@ fn check_reach(keys: &Keys<'_, '_>, store: &StoreConfig, meta: &MetaConfig) {
     let MetaConfig::Etcd(_) = meta else { return };
     let everywhere =
         |address: &Address| matches!(address, Address::Tcp(it) if it.ip().is_unspecified());
-    if store.advertise.is_none() && store.listen.first().is_some_and(everywhere) {
+    if store.place.advertise.is_none() && store.listen.first().is_some_and(everywhere) {
         let what = format!(
             "the store \"{}\" listens on all addresses, and other nodes need one of them: write advertise = \
              \"HOST:PORT\" into its [[store]]",

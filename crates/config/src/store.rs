@@ -45,10 +45,8 @@ pub struct StoreConfig {
     pub unit: Bytes,
     /// Make a store of a blank device.
     pub create: bool,
-    /// What the device is assumed to do until it is calibrated; `None`: as its model says, or a careful guess.
-    pub read_speed: Option<BytesPerSec>,
-    /// As `read_speed`, of writes.
-    pub write_speed: Option<BytesPerSec>,
+    /// What the device is assumed to do until it is calibrated.
+    pub assumed: Assumed,
     /// How fast all data are read to be checked; `None`: only when asked.
     pub scrub: Option<BytesPerSec>,
     /// Background work gets at least and at most this much; `None`: a twentieth and a half of the device.
@@ -57,6 +55,24 @@ pub struct StoreConfig {
     pub discard: bool,
     /// All buffers of its clients together.
     pub memory: Bytes,
+    /// Who may come in.
+    pub access: Access,
+    /// In a cluster: how it is seen there.
+    pub place: Place,
+}
+
+/// What a device is assumed to do; `None`: as its model says, or a careful guess.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Assumed {
+    /// Of reads.
+    pub read_speed: Option<BytesPerSec>,
+    /// Of writes.
+    pub write_speed: Option<BytesPerSec>,
+}
+
+/// Who may come in at a store's addresses.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Access {
     /// How far the clock of the machine that signs a token may be off.
     pub clock_skew: Nanos,
     /// The key by which other nodes come in.
@@ -65,9 +81,14 @@ pub struct StoreConfig {
     pub unauthenticated: bool,
     /// Listen where other machines reach it, though nothing is encrypted or signed on the way.
     pub insecure: bool,
-    /// In a cluster: where other nodes reach it, if not at its first address.
+}
+
+/// How other nodes of a cluster see a store.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Place {
+    /// Where other nodes reach it, if not at its first address.
     pub advertise: Option<Address>,
-    /// In a cluster: what it fails together with.
+    /// What it fails together with.
     pub domain: Option<String>,
 }
 
@@ -179,24 +200,30 @@ pub(super) fn read_store(
     }
     let name = name?;
     Some(StoreConfig {
-        node_key_file: node_key_file.unwrap_or_else(|| node_key_file_of(data_dir, &name)),
+        access: Access {
+            clock_skew: clock_skew.map_or(CLOCK_SKEW, |at| at.value),
+            node_key_file: node_key_file.unwrap_or_else(|| node_key_file_of(data_dir, &name)),
+            unauthenticated: is_open,
+            insecure,
+        },
         name,
         device: device?,
         listen: listen.value,
         scheduler: scheduler.map_or(Kind::default(), |at| at.value),
         unit: unit.map_or(Bytes::mib(1), |at| at.value),
         create,
-        read_speed: read_speed.map(|at| at.value),
-        write_speed: write_speed.map(|at| at.value),
+        assumed: Assumed {
+            read_speed: read_speed.map(|at| at.value),
+            write_speed: write_speed.map(|at| at.value),
+        },
         scrub: scrub.and_then(|at| at.value),
         background,
         discard,
         memory: memory.map_or(MEMORY, |at| at.value),
-        clock_skew: clock_skew.map_or(CLOCK_SKEW, |at| at.value),
-        unauthenticated: is_open,
-        insecure,
-        advertise: advertise.map(|at| at.value),
-        domain: domain.map(|at| at.value),
+        place: Place {
+            advertise: advertise.map(|at| at.value),
+            domain: domain.map(|at| at.value),
+        },
     })
 }
 

@@ -368,20 +368,20 @@ fn a_store_says_where_it_stands_and_who_may_come_in() {
     assert_eq!((usual.unit, usual.memory), (Bytes::mib(1), store::MEMORY));
     assert_eq!((usual.scrub, usual.create), (None, false));
     assert_eq!(
-        usual.node_key_file,
+        usual.access.node_key_file,
         Path::new("tanada-data/keys/s0.node"),
         "keys are kept with the data"
     );
     let all = &config.stores[1];
     assert_eq!(all.scheduler.name(), "rounds-join");
     assert_eq!(all.listen.len(), 2);
-    assert!(all.create && all.unauthenticated);
+    assert!(all.create && all.access.unauthenticated);
     assert!(usual.discard && !all.discard);
     assert_eq!(all.scrub.unwrap().to_string(), "20 MB/s");
     assert_eq!(all.background.floor.unwrap().to_string(), "1 MB/s");
     assert_eq!(all.background.ceiling.unwrap().to_string(), "9 MB/s");
-    assert_eq!(all.clock_skew, Nanos::secs(60));
-    assert_eq!(all.node_key_file, Path::new("k"));
+    assert_eq!(all.access.clock_skew, Nanos::secs(60));
+    assert_eq!(all.access.node_key_file, Path::new("k"));
 }
 
 #[test]

@@ -370,7 +370,12 @@ fn registration(
     store: &Rc<OpenStore>,
 ) -> anyhow::Result<NewStore> {
     let name = &store.config.name;
-    let advertised = store.config.advertise.as_ref().or(store.addresses.first());
+    let advertised = store
+        .config
+        .place
+        .advertise
+        .as_ref()
+        .or(store.addresses.first());
     let address = advertised.with_context(|| format!("store {name} listens nowhere"))?;
     Ok(NewStore {
         name: name.parse()?,

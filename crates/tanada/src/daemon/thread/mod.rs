@@ -160,8 +160,8 @@ impl DataThread {
                 .map(|store| StartedStore {
                     name: store.config.name.clone(),
                     listen: store.addresses.clone(),
-                    unauthenticated: store.config.unauthenticated,
-                    insecure: store.config.insecure,
+                    unauthenticated: store.config.access.unauthenticated,
+                    insecure: store.config.access.insecure,
                     bytes: store.node.store().space().total.0,
                 })
                 .collect(),

@@ -77,10 +77,10 @@ impl OpenStore {
         let rotating = device.info().rotational;
         let signing_key = signing_key_of(data_dir, &config.name);
         let mut options = ManagerOptions::new(costs, secrets::read_or_make(&signing_key)?);
-        options.node_key = Some(secrets::read_or_make(&config.node_key_file)?);
-        options.unauthenticated = config.unauthenticated;
+        options.node_key = Some(secrets::read_or_make(&config.access.node_key_file)?);
+        options.unauthenticated = config.access.unauthenticated;
         options.memory = config.memory;
-        options.skew = config.clock_skew.0.div_ceil(Nanos::secs(1).0);
+        options.skew = config.access.clock_skew.0.div_ceil(Nanos::secs(1).0);
         // One scrub at a time: this module's.
         options.scrub = None;
         options.queue.kind = config.scheduler;
@@ -149,7 +149,7 @@ impl OpenStore {
             name: self.config.name.clone(),
             device: self.config.device.clone(),
             listen: self.addresses.iter().map(Address::to_string).collect(),
-            unauthenticated: self.config.unauthenticated,
+            unauthenticated: self.config.access.unauthenticated,
             unit_bytes: space.unit.0,
             page_bytes: space.page.0,
             table_bytes: space.table.0,
@@ -374,8 +374,8 @@ pub fn assumed_costs(
     rotational: bool,
 ) -> Costs {
     let mut costs = of_device(&config.device, devices, hybrids).unwrap_or(guess(rotational));
-    costs.read.rate = config.read_speed.unwrap_or(costs.read.rate);
-    costs.write.rate = config.write_speed.unwrap_or(costs.write.rate);
+    costs.read.rate = config.assumed.read_speed.unwrap_or(costs.read.rate);
+    costs.write.rate = config.assumed.write_speed.unwrap_or(costs.write.rate);
     costs
 }
 
