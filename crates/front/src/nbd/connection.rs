@@ -67,22 +67,46 @@ pub(super) struct Connection {
     share: Rc<Semaphore>,
     // Once.
     shelf: RefCell<Option<Rc<Shelf>>>,
+    flags: Flags,
+    // Per request.
+    counters: LiveCounters,
+    holding: Holding,
+    workers: RefCell<Workers>,
+    outgoing: Outbox<Reply>,
+    /// Draining has begun, or its last request is done.
+    drained: Event,
+}
+
+/// What happens to a connection once.
+#[derive(Default)]
+struct Flags {
     encrypted: Cell<bool>,
     draining: Cell<bool>,
     cut: Cell<bool>,
     /// Sending failed: replies go nowhere from now on.
     deaf: Cell<bool>,
-    // Per request.
-    counters: LiveCounters,
-    /// Requests not answered, refused ones among them, and the bytes they hold.
-    held_requests: Cell<usize>,
-    held_bytes: Cell<u64>,
-    workers: RefCell<Workers>,
-    outgoing: Outbox<Reply>,
-    /// Something held was freed.
+}
+
+/// Requests not answered, refused ones among them, and the bytes they hold.
+#[derive(Default)]
+struct Holding {
+    requests: Cell<usize>,
+    bytes: Cell<u64>,
+    /// Something was freed.
     room: Event,
-    /// Draining has begun, or its last request is done.
-    drained: Event,
+}
+
+impl Holding {
+    fn take(&self, bytes: u64) {
+        self.requests.set(self.requests.get() + 1);
+        self.bytes.set(self.bytes.get() + bytes);
+    }
+
+    fn free(&self, bytes: u64) {
+        self.requests.set(self.requests.get() - 1);
+        self.bytes.set(self.bytes.get() - bytes);
+        self.room.notify_all();
+    }
 }
 
 /// A request on its way to a device.
@@ -103,14 +127,7 @@ struct RequestPermit {
 
 impl Drop for RequestPermit {
     fn drop(&mut self) {
-        let connection = &self.connection;
-        connection
-            .held_requests
-            .set(connection.held_requests.get() - 1);
-        connection
-            .held_bytes
-            .set(connection.held_bytes.get() - self.bytes);
-        connection.room.notify_all();
+        self.connection.holding.free(self.bytes);
     }
 }
 
@@ -161,7 +178,7 @@ impl Member for Connection {
     }
 
     fn is_cut(&self) -> bool {
-        self.cut.get()
+        self.flags.cut.get()
     }
 
     fn origin(&self) -> Origin {
@@ -170,13 +187,13 @@ impl Member for Connection {
 
     fn cut(&self, why: &'static str) {
         tracing::warn!(peer = self.peer, why, "cut");
-        self.cut.set(true);
+        self.flags.cut.set(true);
         self.stream.abort();
     }
 
     /// From now on requests are refused; once none is in flight the connection ends.
     fn drain(&self) {
-        self.draining.set(true);
+        self.flags.draining.set(true);
         self.drained.notify_all();
     }
 }
@@ -198,16 +215,11 @@ impl Connection {
             sending: TransferTimeout::new(limits.stall, rate),
             share,
             shelf: RefCell::default(),
-            encrypted: Cell::default(),
-            draining: Cell::default(),
-            cut: Cell::default(),
-            deaf: Cell::default(),
+            flags: Flags::default(),
             counters: LiveCounters::default(),
-            held_requests: Cell::default(),
-            held_bytes: Cell::default(),
+            holding: Holding::default(),
             workers: RefCell::default(),
             outgoing: Outbox::default(),
-            room: Event::default(),
             drained: Event::default(),
         })
     }
@@ -228,9 +240,9 @@ impl Connection {
                 .borrow()
                 .as_ref()
                 .map(|shelf| shelf.export.name.clone()),
-            tls: self.encrypted.get(),
+            tls: self.flags.encrypted.get(),
             age: env::now().since(self.since),
-            held_bytes: self.held_bytes.get(),
+            held_bytes: self.holding.bytes.get(),
             counts: self.counters.counts(),
         }
     }
@@ -247,7 +259,7 @@ impl Connection {
             Err(late) => {
                 server.negotiation_failed();
                 tracing::debug!(peer = self.peer, %late, "negotiation cut");
-                self.cut.set(true);
+                self.flags.cut.set(true);
                 self.stream.abort();
             }
         }
@@ -315,7 +327,7 @@ impl Connection {
                     prepared.allow(allowed);
                     inbox = receiving(&wire);
                     negotiation.tls_started();
-                    self.encrypted.set(true);
+                    self.flags.encrypted.set(true);
                 }
                 Step::Enter(agreement) => {
                     let shelf = shelf.expect("an export just offered is there");
@@ -357,7 +369,7 @@ impl Connection {
         tracing::info!(
             peer = self.peer,
             export = agreement.offer.name,
-            tls = self.encrypted.get(),
+            tls = self.flags.encrypted.get(),
             "client connected"
         );
         let structured = agreement.structured;
@@ -371,8 +383,8 @@ impl Connection {
         };
         self.reading.end();
         self.close_workers();
-        while self.held_requests.get() > 0 {
-            self.room.wait().await;
+        while self.holding.requests.get() > 0 {
+            self.holding.room.wait().await;
         }
         self.outgoing.close();
         writer.await;
@@ -386,7 +398,7 @@ impl Connection {
                 tracing::warn!(peer = self.peer, why, "client broke the protocol");
             }
         }
-        if !self.deaf.get() && !lost {
+        if !self.flags.deaf.get() && !lost {
             let goodbye = async {
                 wire.finish().await;
                 // Closing with bytes unread would make the kernel throw away our last replies.
@@ -405,7 +417,7 @@ impl Connection {
     }
 
     async fn wait_drained(&self) -> End {
-        while !self.draining.get() || self.counters.counts().in_flight > 0 {
+        while !self.flags.draining.get() || self.counters.counts().in_flight > 0 {
             self.drained.wait().await;
         }
         End::Drained
@@ -435,7 +447,7 @@ impl Connection {
             };
             let judged = match proto::judge(&request, &terms) {
                 Ok(Command::Disconnect) => return End::Left,
-                Ok(_) if self.draining.get() => {
+                Ok(_) if self.flags.draining.get() => {
                     Err((Errno::Shutdown, "the server is shutting down".to_owned()))
                 }
                 Ok(command) => Ok(command),
@@ -493,21 +505,20 @@ impl Connection {
     async fn admit(self: &Rc<Self>, server: &Server, bytes: u64) -> RequestPermit {
         let limits = &server.limits;
         let full = || {
-            let held = self.held_requests.get();
+            let held = self.holding.requests.get();
             held >= limits.requests_per_connection
-                || (held > 0 && self.held_bytes.get() + bytes > limits.bytes_per_connection.0)
+                || (held > 0 && self.holding.bytes.get() + bytes > limits.bytes_per_connection.0)
         };
         while full() {
-            self.room.wait().await;
+            self.holding.room.wait().await;
         }
-        self.held_requests.set(self.held_requests.get() + 1);
-        self.held_bytes.set(self.held_bytes.get() + bytes);
+        self.holding.take(bytes);
         let mut held = RequestPermit {
             connection: Rc::clone(self),
             bytes,
             pool: None,
         };
-        if self.held_bytes.get() > limits.allowance.0 {
+        if self.holding.bytes.get() > limits.allowance.0 {
             // In this order: a connection that waits for its own host's share keeps nothing from others.
             let share = self.share.acquire(bytes).await;
             held.pool = Some((share, server.pool.acquire(bytes).await));
@@ -518,7 +529,7 @@ impl Connection {
     fn answered(&self, shelf: &Shelf, failed: bool) {
         self.counters.answered(failed);
         shelf.counters.answered(failed);
-        if self.draining.get() && self.counters.counts().in_flight == 0 {
+        if self.flags.draining.get() && self.counters.counts().in_flight == 0 {
             self.drained.notify_all();
         }
     }
@@ -601,7 +612,7 @@ impl Connection {
     // --- writer -------------------------------------------------------------------------------------
 
     fn reply(&self, reply: Reply) {
-        if !self.deaf.get() {
+        if !self.flags.deaf.get() {
             self.outgoing.push(reply);
         }
     }
@@ -631,7 +642,7 @@ impl Connection {
             self.sending.end();
             if let Err(error) = sent {
                 tracing::debug!(peer = self.peer, %error, "replies cannot be sent");
-                self.deaf.set(true);
+                self.flags.deaf.set(true);
                 self.stream.abort();
                 self.outgoing.clear();
             }
