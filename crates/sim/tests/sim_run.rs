@@ -74,17 +74,20 @@ fn the_cloudphysics_trace_runs_on_whole_stacks() {
     let fast = go(&cached, open_loop);
     let mean = |outcome: &Outcome| outcome.response("all").unwrap().mean_us;
     for outcome in [&slow, &fast] {
-        assert_eq!(outcome.requests, 113_872);
-        assert_eq!((outcome.reads * 10_000).div_ceil(outcome.requests), 4_126);
-        assert!(
-            (7200.0..7205.0).contains(&outcome.seconds),
-            "{}",
-            outcome.seconds
+        assert_eq!(outcome.counts.requests, 113_872);
+        assert_eq!(
+            (outcome.counts.reads * 10_000).div_ceil(outcome.counts.requests),
+            4_126
         );
-        assert_eq!(outcome.left_out.sum(), 0);
+        assert!(
+            (7200.0..7205.0).contains(&outcome.speed.seconds),
+            "{}",
+            outcome.speed.seconds
+        );
+        assert_eq!(outcome.counts.left_out.sum(), 0);
         assert!((72..=360).contains(&outcome.series.points.len()));
     }
-    assert_eq!(slow.read_bytes, fast.read_bytes);
+    assert_eq!(slow.counts.read_bytes, fast.counts.read_bytes);
     assert!(
         mean(&fast) < mean(&slow),
         "{} against {} us",
@@ -92,14 +95,14 @@ fn the_cloudphysics_trace_runs_on_whole_stacks() {
         mean(&slow)
     );
     let cache = &fast.caches[0];
-    assert_eq!(cache.hit_bytes + cache.miss_bytes, fast.read_bytes);
+    assert_eq!(cache.hit_bytes + cache.miss_bytes, fast.counts.read_bytes);
     assert_eq!(cache.status.bad_checksums, 0);
     assert!(cache.hit_share.unwrap() > 0.1);
 
     // As fast as possible, twice.
     let closed = Pace::Closed { depth: 16 };
     let first = go(&cached, closed);
-    assert!(first.seconds < 7200.0 / 10.0);
+    assert!(first.speed.seconds < 7200.0 / 10.0);
     let json = |outcome: &Outcome| serde_json::to_string(outcome).unwrap();
     assert_eq!(json(&first), json(&go(&cached, closed)));
 }

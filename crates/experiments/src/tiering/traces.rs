@@ -165,14 +165,14 @@ fn one(
     };
     let mut pace = Pace::Open { speed: 1.0 };
     let mut disk = replayed(&stacks[0], "hdd-only", pace)?;
-    let closed = disk.backlog.late > 0 || disk.devices[0].utilisation >= BUSY;
+    let closed = disk.speed.backlog.late > 0 || disk.devices[0].utilisation >= BUSY;
     if closed {
         pace = Pace::Closed { depth: DEPTH };
         disk = replayed(&stacks[0], "hdd-only", pace)?;
     }
     let ours = replayed(&stacks[1], "tanada", pace)?;
     Ok(Some(Compared {
-        requests: disk.requests,
+        requests: disk.counts.requests,
         closed,
         disk_ms: times(&disk),
         ours_ms: times(&ours),

@@ -62,7 +62,7 @@ pub(super) fn slow_requests(outcome: &Outcome) -> u64 {
 pub(super) fn flash_per_day(outcome: &Outcome) -> f64 {
     let cache = outcome.caches.iter().find(|cache| cache.name == VOLUME);
     let flash = cache.map_or(0, |cache| cache.flash_data_bytes + cache.flash_ledger_bytes);
-    flash as f64 / days((outcome.trace_seconds * 1e9) as u64)
+    flash as f64 / days((outcome.speed.trace_seconds * 1e9) as u64)
 }
 
 impl Engine<'_> {
@@ -92,7 +92,7 @@ impl Engine<'_> {
             read_us_mean,
             write_us_mean,
             slow_requests: slow_requests(&outcome),
-            watts: outcome.watts,
+            watts: outcome.energy.watts,
         })
     }
 
@@ -163,7 +163,7 @@ impl Engine<'_> {
             slow_requests_saved: 1.0 - slow_requests as f64 / (alone.slow_requests as f64).max(1.0),
             flash_bytes_per_day: per_day,
             device_writes_per_day: per_day / one.size_bytes.max(self.options.fast.size.0) as f64,
-            watts: outcome.watts,
+            watts: outcome.energy.watts,
             ..one.clone()
         })
     }

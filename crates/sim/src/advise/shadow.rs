@@ -119,12 +119,9 @@ pub struct Findings {
     pub rate: f64,
     /// Pages touched outside long streams, estimated, in bytes.
     pub footprint_bytes: u64,
-    /// The volume's policy.
-    pub policy: String,
-    /// Its write mode.
-    pub write: String,
-    /// Which reads come in.
-    pub admission: String,
+    /// How the volume's cache is run.
+    #[serde(flatten)]
+    pub cache: CacheMode,
     /// The present size of the cache.
     pub present_bytes: u64,
     /// A quarter, a half, once, twice and four times the present size.
@@ -137,6 +134,17 @@ pub struct Findings {
     pub reasons: Vec<String>,
     /// Memory the shadow holds.
     pub memory_bytes: u64,
+}
+
+/// How a cache is run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CacheMode {
+    /// Its policy.
+    pub policy: String,
+    /// Its write mode.
+    pub write: String,
+    /// Which reads come in.
+    pub admission: String,
 }
 
 impl Findings {
@@ -295,9 +303,11 @@ impl Shadow {
             sampled: counters.sampled,
             rate: self.rate,
             footprint_bytes: touched as u64,
-            policy: self.options.policy.to_string(),
-            write: self.options.mode.write.to_string(),
-            admission: self.options.mode.admission.to_string(),
+            cache: CacheMode {
+                policy: self.options.policy.to_string(),
+                write: self.options.mode.write.to_string(),
+                admission: self.options.mode.admission.to_string(),
+            },
             present_bytes: self.options.cache.0,
             lru: points.collect(),
             sizes,

@@ -171,12 +171,13 @@ fn figures(rows: &[Row]) -> Table {
             Cell::from(row.misses),
             Cell::of(row.miss_ratio, &Shown::Share),
             Cell::of(row.byte_miss_ratio, &Shown::Share),
-            row.trace_request_miss_ratio
+            row.trace
+                .trace_request_miss_ratio
                 .map_or_else(Cell::none, |r| Cell::of(r, &Shown::Share)),
-            row.promotions.map_or_else(Cell::none, Cell::from),
-            bytes(row.flash_bytes_written),
-            bytes(row.slow_bytes_read),
-            bytes(row.slow_bytes_written),
+            row.traffic.promotions.map_or_else(Cell::none, Cell::from),
+            bytes(row.traffic.flash_bytes_written),
+            bytes(row.traffic.slow_bytes_read),
+            bytes(row.traffic.slow_bytes_written),
         ]);
     }
     table

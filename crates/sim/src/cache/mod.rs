@@ -34,7 +34,9 @@ pub(crate) use cell::{Step, Watch, simulate_watched};
 pub use compact::{Access, Builder, Compact, LoadError, Ops, Unit, UnknownUnit};
 pub use curve::{Curve, Part, Point, Shape, exact_lru};
 pub use html::page;
-pub use plan::{Curves, Method, NamedCurve, Plan, Row, SHARES, UnknownMethod};
+pub use plan::{
+    Curves, Method, NamedCurve, Plan, Row, SHARES, TraceRequests, Traffic, UnknownMethod,
+};
 pub(crate) use shards::mix;
 pub use shards::{Sample, Shards};
 pub use size::{Size, SizeError};

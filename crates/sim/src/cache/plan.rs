@@ -104,12 +104,34 @@ pub struct Row {
     pub bytes: u64,
     /// Those in objects not in the cache.
     pub missed_bytes: u64,
+    /// The same of the lines of the trace.
+    #[serde(flatten)]
+    pub trace: TraceRequests,
+    /// What is moved.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+    /// The write mode.
+    pub write: String,
+    /// The admission rule.
+    pub admission: String,
+    /// `simulated`, or what [`NamedCurve::origin`] says.
+    pub figures: String,
+}
+
+/// Requests of a trace, and those that missed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TraceRequests {
     /// Requests of the trace.
     pub trace_requests: u64,
     /// Those of which at least one object missed; unknown on an estimated curve.
     pub trace_request_misses: Option<u64>,
     /// Their share.
     pub trace_request_miss_ratio: Option<f64>,
+}
+
+/// What a cache moves.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Traffic {
     /// Objects brought into the cache.
     pub promotions: Option<u64>,
     /// Bytes written to the fast device; the bound decides about misses alone.
@@ -118,12 +140,6 @@ pub struct Row {
     pub slow_bytes_read: Option<u64>,
     /// Bytes written to the slow device.
     pub slow_bytes_written: Option<u64>,
-    /// The write mode.
-    pub write: String,
-    /// The admission rule.
-    pub admission: String,
-    /// `simulated`, or what [`NamedCurve::origin`] says.
-    pub figures: String,
 }
 
 /// What is to be compared.
@@ -186,9 +202,18 @@ impl Plan {
                     miss_ratio: least.miss_ratio(),
                     byte_miss_ratio: ratio(least.missed_bytes, least.bytes),
                     missed_bytes: least.missed_bytes,
-                    trace_request_misses: Some(least.missed_requests),
-                    trace_request_miss_ratio: Some(ratio(least.missed_requests, least.requests)),
-                    promotions: Some(least.promotions),
+                    trace: TraceRequests {
+                        trace_request_misses: Some(least.missed_requests),
+                        trace_request_miss_ratio: Some(ratio(
+                            least.missed_requests,
+                            least.requests,
+                        )),
+                        ..row.trace
+                    },
+                    traffic: Traffic {
+                        promotions: Some(least.promotions),
+                        ..Traffic::default()
+                    },
                     ..row
                 };
             }
@@ -201,12 +226,17 @@ impl Plan {
             miss_ratio: counters.miss_ratio(),
             byte_miss_ratio: counters.byte_miss_ratio(),
             missed_bytes: counters.missed_bytes,
-            trace_request_misses: Some(counters.missed_reads + counters.missed_writes),
-            trace_request_miss_ratio: Some(counters.request_miss_ratio()),
-            promotions: Some(counters.promotions),
-            flash_bytes_written: Some(counters.flash_bytes_written),
-            slow_bytes_read: Some(counters.slow_bytes_read),
-            slow_bytes_written: Some(counters.slow_bytes_written),
+            trace: TraceRequests {
+                trace_request_misses: Some(counters.missed_reads + counters.missed_writes),
+                trace_request_miss_ratio: Some(counters.request_miss_ratio()),
+                ..row.trace
+            },
+            traffic: Traffic {
+                promotions: Some(counters.promotions),
+                flash_bytes_written: Some(counters.flash_bytes_written),
+                slow_bytes_read: Some(counters.slow_bytes_read),
+                slow_bytes_written: Some(counters.slow_bytes_written),
+            },
             ..row
         }
     }
@@ -233,13 +263,12 @@ fn row(trace: &Compact, method: Method, size: String, objects: u64, mode: Mode) 
         objects,
         bytes: trace.bytes(),
         missed_bytes: 0,
-        trace_requests: trace.requests(),
-        trace_request_misses: None,
-        trace_request_miss_ratio: None,
-        promotions: None,
-        flash_bytes_written: None,
-        slow_bytes_read: None,
-        slow_bytes_written: None,
+        trace: TraceRequests {
+            trace_requests: trace.requests(),
+            trace_request_misses: None,
+            trace_request_miss_ratio: None,
+        },
+        traffic: Traffic::default(),
         write: mode.write.to_string(),
         admission: mode.admission.to_string(),
         figures: "simulated".to_owned(),

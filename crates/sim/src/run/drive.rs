@@ -14,44 +14,21 @@
 //! 2. There is at most one herald; there is one while fewer than `under_way_max` requests are under way.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 
-use base::{Buf, Bytes, Instant, Nanos, Span, View};
-use device::meter::Counters;
-use device::{Class, Device, DeviceError, Power, WriteFlags};
-use env::sync::{Event, join_all};
-use hybrid::Status;
+use base::{Bytes, Instant, Nanos, Span};
+use device::DeviceError;
+use env::sync::Event;
 
-use super::build::{Built, Watched, build};
+use super::build::{Built, build};
+use super::feed::{Chunks, FEED_LOW, Feed};
 use super::layout::{Layout, LayoutError, Placed, Reason};
-use super::outcome::{
-    Backlog, CacheOutcome, ClassBytes, DeviceOutcome, FlashWork, LeftOut, Moved, Outcome,
-};
-use super::tally::{DeviceBin, REGIONS, Reading, Tally};
+use super::measure::{Depth, Snapshot, cache_outcome, device_outcome, per_second};
+use super::outcome::{Backlog, Counts, DeviceOutcome, Energy, LeftOut, Outcome, Setup, Speed};
+use super::send::Sender;
+use super::tally::{REGIONS, Reading, Tally};
 use super::{LONGEST, Pace, Replay, RunError, Stack, WarmUp, Watch};
 use trace::{Op, Request, Requests};
-
-/// The feed is filled up to this ...
-const FEED_FULL: usize = 16_384;
-/// ... when it has fallen to this.
-const FEED_LOW: usize = 8_192;
-/// The longest piece that is sent at once.
-const PIECE: usize = 1 << 20;
-/// Pieces of one request under way at once.
-const PIECES: usize = 32;
-
-/// Requests of the trace on their way to the workers.
-#[derive(Default)]
-struct Feed {
-    queue: RefCell<VecDeque<Request>>,
-    /// The trace has no more.
-    ended: Cell<bool>,
-    /// There is little left.
-    hungry: Event,
-    /// There is more again, or no more will come.
-    fed: Event,
-}
 
 /// What is sent.
 struct Job {
@@ -62,77 +39,64 @@ struct Job {
     measured: bool,
 }
 
-/// Requests under way on the volume, over time.
-#[derive(Default)]
-struct Depth {
-    now: Cell<u64>,
-    deepest: Cell<u64>,
-    /// Nanoseconds times requests.
-    time: Cell<u128>,
-    counted_to: Cell<Instant>,
-}
-
-impl Depth {
-    fn count(&self, now: Instant) {
-        let span = now.since(self.counted_to.replace(now)).0;
-        let time = u128::from(self.now.get()) * u128::from(span);
-        self.time.set(self.time.get() + time);
-    }
-
-    fn step(&self, now: Instant, by: i64) {
-        self.count(now);
-        let depth = self
-            .now
-            .get()
-            .checked_add_signed(by)
-            .expect("what ends has begun");
-        self.now.set(depth);
-        self.deepest.set(self.deepest.get().max(depth));
-    }
-}
-
-/// What counters said at one moment.
-struct Snapshot {
-    counters: Vec<Counters>,
-    powers: Vec<Power>,
-    statuses: Vec<Status>,
-    depth_time: u128,
-}
-
 struct Driver {
     // Fixed.
     built: Built,
     size: Bytes,
-    piece: usize,
-    zeroes: View,
+    sender: Sender,
     replay: Replay,
     watch: Rc<dyn Watch>,
     feed: Feed,
+    origin: Instant,
     // What has been taken.
     layout: RefCell<Layout>,
-    origin: Instant,
-    /// When the first request of the trace that was taken came, in the trace.
-    first: Cell<Option<Nanos>>,
-    /// When the first measured one did, and the last.
-    measured_from: Cell<Option<Nanos>>,
-    measured_to: Cell<Nanos>,
-    taken: Cell<u64>,
-    warm_up_requests: Cell<u64>,
-    left_out: Cell<LeftOut>,
+    taken: Cell<Taken>,
     // What is under way.
-    workers: Cell<usize>,
-    herald: Cell<bool>,
+    crew: Crew,
     depth: Depth,
-    /// Requests sent late, the sum of their nanoseconds, and the most.
-    late: Cell<(u64, u128, Nanos)>,
     trouble: RefCell<Option<Trouble>>,
-    done: Event,
     // What is counted.
-    tally: RefCell<Option<Tally>>,
-    base: RefCell<Option<Snapshot>>,
+    late: Cell<Late>,
+    counted: RefCell<Option<Counted>>,
+}
+
+/// What has been taken of the trace.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    /// When the first request that was taken came, in the trace.
+    first: Option<Nanos>,
+    /// When the first measured one did, and the last.
+    measured_from: Option<Nanos>,
+    measured_to: Nanos,
+    requests: u64,
+    warm_up_requests: u64,
+    left_out: LeftOut,
+}
+
+/// Who sends.
+#[derive(Default)]
+struct Crew {
+    workers: Cell<usize>,
+    /// Is one the herald?
+    herald: Cell<bool>,
+    /// No worker is left.
+    done: Event,
+}
+
+/// Requests sent late, the sum of their nanoseconds, and the most.
+#[derive(Clone, Copy, Default)]
+struct Late {
+    requests: u64,
+    sum: u128,
+    most: Nanos,
+}
+
+/// What is counted from the end of the warm-up on.
+struct Counted {
+    tally: Tally,
+    base: Snapshot,
     /// As of the last boundary.
-    last: RefCell<Option<Snapshot>>,
-    last_answer: Cell<Instant>,
+    last: Snapshot,
 }
 
 /// Why workers stopped.
@@ -174,158 +138,71 @@ pub(super) fn run(
             driver.hungry_or_done().await;
         });
     }
-    match driver.trouble.take() {
-        Some(Trouble::Layout(source)) => {
-            return Err(RunError::Layout {
-                stack: stack.name.clone(),
-                source: Box::new(trace.whole_extent(source, &driver)),
-            });
-        }
-        Some(Trouble::TooLong { at, due }) => {
-            return Err(RunError::TooLong {
-                stack: stack.name.clone(),
-                at,
-                due,
-            });
-        }
-        Some(Trouble::Device(source)) => {
-            return Err(RunError::Device {
-                stack: stack.name.clone(),
-                source: Box::new(source),
-            });
-        }
-        None => {}
+    if let Some(trouble) = driver.trouble.take() {
+        return Err(refusal(stack, trouble, &mut trace, &driver));
     }
     progress(trace.taken);
     let finishing = Rc::clone(&driver);
     let outcome = runtime.block_on(async move { finishing.outcome() });
     outcome.map(|mut outcome| {
-        outcome.stack.clone_from(&stack.name);
-        outcome.volume.clone_from(&stack.volume);
+        let setup = &mut outcome.setup;
+        setup.stack.clone_from(&stack.name);
+        setup.volume.clone_from(&stack.volume);
+        setup.trace_hash = format!("{:016x}", runtime.trace_hash());
         outcome.config.clone_from(&stack.config);
-        outcome.trace_hash = format!("{:016x}", runtime.trace_hash());
         outcome
     })
 }
 
-/// The trace, filled into the feed in portions that do not depend on how it comes.
-struct Chunks<'a> {
-    requests: &'a mut dyn Requests,
-    batch: Vec<Request>,
-    at: usize,
-    taken: u64,
-    limit: u64,
-}
-
-impl<'a> Chunks<'a> {
-    fn new(requests: &'a mut dyn Requests, limit: Option<u64>) -> Chunks<'a> {
-        Chunks {
-            requests,
-            batch: Vec::new(),
-            at: 0,
-            taken: 0,
-            limit: limit.unwrap_or(u64::MAX),
-        }
-    }
-
-    /// Fills the queue; may more come?
-    fn fill(&mut self, queue: &mut VecDeque<Request>) -> Result<bool, RunError> {
-        while queue.len() < FEED_FULL {
-            if self.at == self.batch.len() {
-                self.at = 0;
-                if self.taken == self.limit || !self.requests.next_batch(&mut self.batch)? {
-                    self.batch.clear();
-                    return Ok(false);
-                }
-            }
-            let left = usize::try_from(self.limit - self.taken).unwrap_or(usize::MAX);
-            let count = (self.batch.len() - self.at)
-                .min(FEED_FULL - queue.len())
-                .min(left);
-            queue.extend(&self.batch[self.at..self.at + count]);
-            self.at += count;
-            self.taken += count as u64;
-            if self.taken == self.limit {
-                return Ok(false);
+/// Why a run ended early, for its caller.
+fn refusal(stack: &Stack, trouble: Trouble, trace: &mut Chunks<'_>, driver: &Driver) -> RunError {
+    let stack = stack.name.clone();
+    match trouble {
+        Trouble::Layout(source) => {
+            let mut layout = driver.layout.borrow_mut();
+            let mut queue = driver.feed.queue.borrow_mut();
+            let source = trace.whole_extent(source, &mut layout, &mut queue);
+            RunError::Layout {
+                stack,
+                source: Box::new(source),
             }
         }
-        Ok(true)
-    }
-
-    /// Reads the rest of the trace, so that an error names the size that would do for all of it.
-    fn whole_extent(&mut self, error: LayoutError, driver: &Driver) -> LayoutError {
-        let LayoutError::Beyond {
-            mut reaches,
-            volume,
-            mut needed,
-        } = error
-        else {
-            return error;
-        };
-        let mut layout = driver.layout.borrow_mut();
-        let mut rest: Vec<Request> = driver.feed.queue.borrow_mut().drain(..).collect();
-        rest.extend(&self.batch[self.at..]);
-        loop {
-            for request in &rest {
-                // What else is wrong with the trace is not asked any more.
-                if let Err(LayoutError::Beyond {
-                    reaches: also,
-                    needed: room,
-                    ..
-                }) = layout.place(request, volume)
-                {
-                    reaches = reaches.max(also);
-                    needed = needed.max(room);
-                }
-            }
-            if !matches!(self.requests.next_batch(&mut rest), Ok(true)) {
-                break;
-            }
-        }
-        LayoutError::Beyond {
-            reaches,
-            volume,
-            needed,
-        }
+        Trouble::TooLong { at, due } => RunError::TooLong { stack, at, due },
+        Trouble::Device(source) => RunError::Device {
+            stack,
+            source: Box::new(source),
+        },
     }
 }
 
 impl Driver {
     fn new(built: Built, replay: Replay, watch: Rc<dyn Watch>) -> Rc<Driver> {
-        let info = built.volume.info();
-        let now = env::now();
         Rc::new(Driver {
-            size: info.size,
-            piece: info.max_io.usize().min(PIECE),
-            zeroes: Buf::zeroed(PIECE).freeze(),
+            size: built.volume.info().size,
+            sender: Sender::new(Rc::clone(&built.volume)),
             layout: RefCell::new(replay.layout.clone()),
             built,
             replay,
             watch,
             feed: Feed::default(),
-            origin: now,
-            first: Cell::new(None),
-            measured_from: Cell::default(),
-            measured_to: Cell::default(),
-            taken: Cell::new(0),
-            warm_up_requests: Cell::new(0),
-            left_out: Cell::default(),
-            workers: Cell::new(0),
-            herald: Cell::new(false),
+            origin: env::now(),
+            taken: Cell::default(),
+            crew: Crew::default(),
             depth: Depth::default(),
-            late: Cell::default(),
             trouble: RefCell::new(None),
-            done: Event::default(),
-            tally: RefCell::new(None),
-            base: RefCell::new(None),
-            last: RefCell::new(None),
-            last_answer: Cell::new(now),
+            late: Cell::default(),
+            counted: RefCell::new(None),
         })
     }
 
+    fn update_taken(&self, change: impl FnOnce(&mut Taken)) {
+        let mut taken = self.taken.get();
+        change(&mut taken);
+        self.taken.set(taken);
+    }
     fn stopped(&self) -> bool {
         let dry = self.feed.ended.get() && self.feed.queue.borrow().is_empty();
-        (dry || self.trouble.borrow().is_some()) && self.workers.get() == 0
+        (dry || self.trouble.borrow().is_some()) && self.crew.workers.get() == 0
     }
 
     /// Sends the first workers off.
@@ -341,35 +218,35 @@ impl Driver {
     }
 
     fn hire(self: &Rc<Driver>) {
-        self.workers.set(self.workers.get() + 1);
+        self.crew.workers.set(self.crew.workers.get() + 1);
         let driver = Rc::clone(self);
         match self.replay.pace {
             Pace::Closed { .. } => drop(env::spawn(driver.closed_worker())),
             Pace::Open { speed } => {
-                self.herald.set(true);
+                self.crew.herald.set(true);
                 drop(env::spawn(driver.open_worker(speed)));
             }
         }
     }
 
     fn dismissed(&self) {
-        self.workers.set(self.workers.get() - 1);
-        if self.workers.get() == 0 {
-            self.done.notify_all();
+        self.crew.workers.set(self.crew.workers.get() - 1);
+        if self.crew.workers.get() == 0 {
+            self.crew.done.notify_all();
         }
     }
 
     /// Waits until the feed should be filled up, or all is over.
     async fn hungry_or_done(&self) {
         loop {
-            if self.workers.get() == 0 {
+            if self.crew.workers.get() == 0 {
                 return;
             }
             if !self.feed.ended.get() && self.feed.queue.borrow().len() <= FEED_LOW {
                 return;
             }
             if self.feed.ended.get() {
-                self.done.wait().await;
+                self.crew.done.wait().await;
             } else {
                 self.feed.hungry.wait().await;
             }
@@ -398,7 +275,7 @@ impl Driver {
                 continue;
             };
             if job.due.since(self.origin) > LONGEST {
-                let at = at(self.first.get().unwrap_or_default());
+                let at = at(self.taken.get().first.unwrap_or_default());
                 let due = at.secs_f64() / speed;
                 self.fail(Trouble::TooLong { at, due });
                 continue;
@@ -406,17 +283,17 @@ impl Driver {
             if job.due > env::now() {
                 env::sleep_until(job.due).await;
             }
-            self.herald.set(false);
-            if self.workers.get() < self.replay.under_way_max {
+            self.crew.herald.set(false);
+            if self.crew.workers.get() < self.replay.under_way_max {
                 self.hire();
             }
             self.arrive(&job);
             self.serve(job).await;
-            if self.herald.replace(true) {
+            if self.crew.herald.replace(true) {
                 return self.dismissed();
             }
         }
-        self.herald.set(false);
+        self.crew.herald.set(false);
         self.dismissed();
     }
 
@@ -455,13 +332,11 @@ impl Driver {
             Ok(Placed::At(span)) => span,
             Ok(Placed::Nowhere) => Span::default(),
             Ok(Placed::LeftOut(reason)) => {
-                let mut left_out = self.left_out.get();
-                match reason {
-                    Reason::Beyond => left_out.beyond += 1,
-                    Reason::OtherDevice => left_out.other_devices += 1,
-                    Reason::NoBytes => left_out.no_bytes += 1,
-                }
-                self.left_out.set(left_out);
+                self.update_taken(|taken| match reason {
+                    Reason::Beyond => taken.left_out.beyond += 1,
+                    Reason::OtherDevice => taken.left_out.other_devices += 1,
+                    Reason::NoBytes => taken.left_out.no_bytes += 1,
+                });
                 return None;
             }
             Err(error) => {
@@ -469,23 +344,21 @@ impl Driver {
                 return None;
             }
         };
-        let first = self.first.get().unwrap_or(request.at);
-        self.first.set(Some(first));
-        let due = due(first);
-        let taken = self.taken.get();
-        self.taken.set(taken + 1);
+        let mut taken = self.taken.get();
+        let due = due(*taken.first.get_or_insert(request.at));
         let warm = match self.replay.warm_up {
             WarmUp::None => false,
-            WarmUp::Requests(count) => taken < count,
+            WarmUp::Requests(count) => taken.requests < count,
             WarmUp::For(span) => due < self.origin + span,
         };
+        taken.requests += 1;
         if warm {
-            self.warm_up_requests.set(self.warm_up_requests.get() + 1);
+            taken.warm_up_requests += 1;
         } else {
-            let from = self.measured_from.get().unwrap_or(request.at);
-            self.measured_from.set(Some(from));
-            self.measured_to.set(request.at);
+            taken.measured_from.get_or_insert(request.at);
+            taken.measured_to = request.at;
         }
+        self.taken.set(taken);
         Some(Job {
             op: request.op,
             span,
@@ -498,86 +371,42 @@ impl Driver {
     fn arrive(self: &Rc<Driver>, job: &Job) {
         let now = env::now();
         if job.measured {
-            if self.tally.borrow().is_none() {
+            if self.counted.borrow().is_none() {
                 self.measure(now);
             }
             let late = now.since(job.due);
             if late > Nanos(0) {
-                let (count, sum, max) = self.late.get();
-                self.late
-                    .set((count + 1, sum + u128::from(late.0), max.max(late)));
+                let before = self.late.get();
+                self.late.set(Late {
+                    requests: before.requests + 1,
+                    sum: before.sum + u128::from(late.0),
+                    most: before.most.max(late),
+                });
             }
             let at = (job.op != Op::Flush).then(|| job.span.start.byte());
-            if let Some(tally) = &mut *self.tally.borrow_mut() {
-                tally.arrived(at, late);
+            if let Some(counted) = &mut *self.counted.borrow_mut() {
+                counted.tally.arrived(at, late);
             }
         }
         self.depth.step(now, 1);
     }
 
     async fn serve(&self, job: Job) {
-        let answer = self.carry_out(&job).await;
+        let answer = self.sender.carry_out(job.op, job.span).await;
         let now = env::now();
         self.depth.step(now, -1);
         match answer {
             Err(error) => self.fail(Trouble::Device(error)),
             Ok(()) if job.measured => {
-                self.last_answer.set(now);
                 let due = job.due.since(self.origin);
                 self.watch.answered(due, now.since(job.due));
-                if let Some(tally) = &mut *self.tally.borrow_mut() {
-                    tally.answered(job.op, job.span.len.0, now.since(job.due));
+                if let Some(counted) = &mut *self.counted.borrow_mut() {
+                    let took = now.since(job.due);
+                    counted.tally.answered(job.op, job.span.len.0, took);
                 }
             }
             Ok(()) => {}
         }
-    }
-
-    async fn carry_out(&self, job: &Job) -> Result<(), DeviceError> {
-        let volume = &self.built.volume;
-        let len = job.span.len.usize();
-        match job.op {
-            Op::Read if len <= self.piece => {
-                let buf = Buf::for_read(len);
-                volume
-                    .read(job.span.start, buf, Class::Foreground)
-                    .await
-                    .map(drop)
-            }
-            Op::Write if len <= self.piece => {
-                let data = self.zeroes.slice(0, len);
-                volume
-                    .write(job.span.start, data, WriteFlags::default())
-                    .await
-            }
-            Op::Read | Op::Write => self.in_pieces(job).await,
-            Op::Discard => volume.discard(job.span).await,
-            Op::Flush => volume.flush().await,
-        }
-    }
-
-    /// A long request, as a kernel would send it.
-    async fn in_pieces(&self, job: &Job) -> Result<(), DeviceError> {
-        let (mut from, end) = (job.span.start.byte(), job.span.end().byte());
-        while from < end {
-            let mut pieces = Vec::new();
-            while from < end && pieces.len() < PIECES {
-                let len = (end - from).min(self.piece as u64);
-                let op = job.op;
-                let piece = Job {
-                    op,
-                    span: Span::bytes(from, len),
-                    ..*job
-                };
-                from += len;
-                pieces.push(async move { Box::pin(self.carry_out(&piece)).await });
-            }
-            join_all(pieces)
-                .await
-                .into_iter()
-                .collect::<Result<(), _>>()?;
-        }
-        Ok(())
     }
 
     fn fail(&self, trouble: Trouble) {
@@ -595,17 +424,19 @@ impl Driver {
         }
         self.depth.count(now);
         self.depth.deepest.set(self.depth.now.get());
-        *self.base.borrow_mut() = Some(self.snapshot());
-        *self.last.borrow_mut() = Some(self.snapshot());
         let tally = Tally::new(now, self.replay.interval, self.replay.heat, self.size);
-        *self.tally.borrow_mut() = Some(tally);
+        *self.counted.borrow_mut() = Some(Counted {
+            tally,
+            base: self.snapshot(),
+            last: self.snapshot(),
+        });
         drop(env::spawn(Rc::clone(self).watch()));
     }
 
     /// Ends one bin after the other.
     async fn watch(self: Rc<Driver>) {
         loop {
-            let boundary = self.tally.borrow().as_ref().and_then(Tally::boundary);
+            let boundary = (self.counted.borrow().as_ref()).and_then(|it| it.tally.boundary());
             let Some(boundary) = boundary else {
                 return;
             };
@@ -615,81 +446,48 @@ impl Driver {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let now = env::now();
-        self.depth.count(now);
-        let devices = &self.built.devices;
-        let power = |device: &Watched| device.model.power().expect("a model knows its power");
-        Snapshot {
-            counters: devices.iter().map(|it| it.meter.counters()).collect(),
-            powers: devices.iter().map(power).collect(),
-            statuses: self
-                .built
-                .hybrids
-                .iter()
-                .map(|(_, hybrid)| hybrid.status())
-                .collect(),
-            depth_time: self.depth.time.get(),
-        }
+        self.depth.count(env::now());
+        Snapshot::of(&self.built, self.depth.time.get())
     }
 
     fn close_bin(&self) {
-        let (Some(last), now) = (self.last.replace(None), env::now()) else {
+        let next = self.snapshot();
+        let mut counted = self.counted.borrow_mut();
+        let Some(Counted { tally, last, .. }) = &mut *counted else {
             return;
         };
-        let next = self.snapshot();
-        let devices = (0..next.counters.len()).map(|index| {
-            let since = next.counters[index].since(&last.counters[index]);
-            DeviceBin {
-                read: since.all(device::Op::Read).bytes,
-                written: since.all(device::Op::Write).bytes,
-                depth_time: since.depth_time,
-                busy: since.busy,
-                joules: next.powers[index].joules - last.powers[index].joules,
-            }
-        });
-        let hits = |snapshot: &Snapshot| match self.top_status(snapshot) {
-            Some(status) => (fast_bytes(status), slow_bytes(status)),
-            None => (0, 0),
+        let (before, after) = (last.hits(&self.built), next.hits(&self.built));
+        let reading = Reading {
+            devices: next.bins_since(last),
+            depth_time: next.depth_time - last.depth_time,
+            hit_bytes: after.0 - before.0,
+            miss_bytes: after.1 - before.1,
+            dirty: Bytes(next.statuses.iter().map(|status| status.dirty_bytes).sum()),
+            resident: self.resident(),
         };
-        let (before, after) = (hits(&last), hits(&next));
-        let resident = match (&self.built.top, self.replay.heat) {
+        tally.close(env::now(), reading);
+        *last = next;
+    }
+
+    /// The share of each region on the fast device, where it is asked for.
+    fn resident(&self) -> Vec<f32> {
+        match (&self.built.top, self.replay.heat) {
             (Some(hybrid), true) => {
                 let region = self.size.0.div_ceil(REGIONS as u64).max(1) as f64;
                 let share = |bytes: Bytes| (bytes.0 as f64 / region).min(1.0) as f32;
                 hybrid.residency(REGIONS).into_iter().map(share).collect()
             }
             _ => Vec::new(),
-        };
-        let reading = Reading {
-            devices: devices.collect(),
-            depth_time: next.depth_time - last.depth_time,
-            hit_bytes: after.0 - before.0,
-            miss_bytes: after.1 - before.1,
-            dirty: Bytes(next.statuses.iter().map(|status| status.dirty_bytes).sum()),
-            resident,
-        };
-        if let Some(tally) = &mut *self.tally.borrow_mut() {
-            tally.close(now, reading);
         }
-        *self.last.borrow_mut() = Some(next);
-    }
-
-    /// The status of the hybrid that is the volume.
-    fn top_status<'s>(&self, snapshot: &'s Snapshot) -> Option<&'s Status> {
-        let top = self.built.top.as_ref()?;
-        let mut named = self.built.hybrids.iter().zip(&snapshot.statuses);
-        named
-            .find(|((_, hybrid), _)| Rc::ptr_eq(hybrid, top))
-            .map(|(_, status)| status)
     }
 
     /// Everything, once no worker is left.
     fn outcome(&self) -> Result<Outcome, RunError> {
-        let left_out = self.left_out.get();
-        if self.tally.borrow().is_none() {
-            return Err(match self.warm_up_requests.get() {
+        if self.counted.borrow().is_none() {
+            let taken = self.taken.get();
+            return Err(match taken.warm_up_requests {
                 0 => RunError::Empty {
-                    left_out: left_out.sum(),
+                    left_out: taken.left_out.sum(),
                 },
                 requests => RunError::OnlyWarmUp { requests },
             });
@@ -697,32 +495,38 @@ impl Driver {
         self.close_bin();
         self.watch.end();
         let end = self.snapshot();
-        let base = self
-            .base
-            .replace(None)
-            .expect("taken when the measurement began");
-        let tally = self.tally.replace(None).expect("looked at above");
-        let measured = env::now().since(tally.begun());
-        let seconds = measured.secs_f64();
-        let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
-        let devices: Vec<DeviceOutcome> = (0..self.built.devices.len())
-            .map(|index| self.device_outcome(index, &base, &end, seconds))
+        let Counted { tally, base, .. } = self.counted.take().expect("looked at above");
+        let seconds = env::now().since(tally.begun()).secs_f64();
+        let counts = self.counts(&tally);
+        let depth_time = end.depth_time - base.depth_time;
+        let devices = self.built.devices.iter().enumerate();
+        let devices: Vec<DeviceOutcome> = devices
+            .map(|(index, device)| device_outcome(device, index, &base, &end, seconds))
             .collect();
-        let caches = self
-            .built
-            .hybrids
-            .iter()
-            .zip(&base.statuses)
-            .zip(end.statuses);
-        let caches: Vec<CacheOutcome> = caches
-            .map(|(((name, _), before), status)| cache_outcome(name, before, status))
-            .collect();
-        let requests = [Op::Read, Op::Write, Op::Discard, Op::Flush].map(|op| tally.requests(op));
-        let [reads, writes, discards, flushes] = requests;
-        let moved = tally.bytes(Op::Read) + tally.bytes(Op::Write);
+        let hybrids = self.built.hybrids.iter();
+        let caches = hybrids.zip(&base.statuses).zip(end.statuses);
         let joules = devices.iter().map(|device| device.joules).sum();
-        let (late, late_sum, late_max) = self.late.get();
         Ok(Outcome {
+            setup: self.setup(),
+            speed: self.speed(&tally, &counts, seconds, depth_time),
+            counts,
+            energy: Energy {
+                joules,
+                watts: per_second(joules, seconds),
+                spin_ups: devices.iter().map(|device| device.spin_ups).sum(),
+            },
+            devices,
+            caches: caches
+                .map(|(((name, _), before), status)| cache_outcome(name, before, status))
+                .collect(),
+            series: tally.series(self.built.top.is_some()),
+            heat: tally.into_heat(),
+            config: String::new(),
+        })
+    }
+
+    fn setup(&self) -> Setup {
+        Setup {
             stack: String::new(),
             volume: String::new(),
             volume_bytes: self.size.0,
@@ -732,6 +536,14 @@ impl Driver {
             limit: self.replay.limit,
             seed: self.replay.seed,
             trace_hash: String::new(),
+        }
+    }
+
+    fn counts(&self, tally: &Tally) -> Counts {
+        let taken = self.taken.get();
+        let requests = [Op::Read, Op::Write, Op::Discard, Op::Flush].map(|op| tally.requests(op));
+        let [reads, writes, discards, flushes] = requests;
+        Counts {
             requests: requests.iter().sum(),
             reads,
             writes,
@@ -740,131 +552,29 @@ impl Driver {
             read_bytes: tally.bytes(Op::Read),
             written_bytes: tally.bytes(Op::Write),
             discarded_bytes: tally.bytes(Op::Discard),
-            warm_up_requests: self.warm_up_requests.get(),
-            left_out,
+            warm_up_requests: taken.warm_up_requests,
+            left_out: taken.left_out,
+        }
+    }
+
+    fn speed(&self, tally: &Tally, counts: &Counts, seconds: f64, depth_time: u128) -> Speed {
+        let (taken, late) = (self.taken.get(), self.late.get());
+        let from = taken.measured_from.unwrap_or_default();
+        let moved = counts.read_bytes + counts.written_bytes;
+        Speed {
             seconds,
-            trace_seconds: self
-                .measured_to
-                .get()
-                .saturating_sub(self.measured_from.get().unwrap_or_default())
-                .secs_f64(),
-            iops: per_second(requests.iter().sum::<u64>() as f64),
-            bytes_per_second: per_second(moved as f64),
+            trace_seconds: taken.measured_to.saturating_sub(from).secs_f64(),
+            iops: per_second(counts.requests as f64, seconds),
+            bytes_per_second: per_second(moved as f64, seconds),
             responses: tally.responses(),
-            queue_depth_mean: per_second((end.depth_time - base.depth_time) as f64 / 1e9),
+            queue_depth_mean: per_second(depth_time as f64 / 1e9, seconds),
             queue_depth_max: self.depth.deepest.get(),
             backlog: Backlog {
                 under_way_max: self.replay.under_way_max as u64,
-                late,
-                late_mean_s: late_sum as f64 / 1e9 / late.max(1) as f64,
-                late_max_s: late_max.secs_f64(),
+                late: late.requests,
+                late_mean_s: late.sum as f64 / 1e9 / late.requests.max(1) as f64,
+                late_max_s: late.most.secs_f64(),
             },
-            joules,
-            watts: per_second(joules),
-            spin_ups: devices.iter().map(|device| device.spin_ups).sum(),
-            devices,
-            caches,
-            series: tally.series(self.built.top.is_some()),
-            heat: tally.into_heat(),
-            config: String::new(),
-        })
-    }
-
-    fn device_outcome(
-        &self,
-        index: usize,
-        base: &Snapshot,
-        end: &Snapshot,
-        seconds: f64,
-    ) -> DeviceOutcome {
-        let device = &self.built.devices[index];
-        let since = end.counters[index].since(&base.counters[index]);
-        let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
-        let joules = end.powers[index].joules - base.powers[index].joules;
-        DeviceOutcome {
-            name: device.name.clone(),
-            model: device.spec_name.clone(),
-            size_bytes: device.size.0,
-            read: moved(&since, device::Op::Read),
-            written: moved(&since, device::Op::Write),
-            flushes: since.all(device::Op::Flush).requests,
-            queue_depth_mean: per_second(since.depth_time as f64 / 1e9),
-            queue_depth_max: since.deepest,
-            utilisation: per_second(since.busy.secs_f64()),
-            joules,
-            watts: per_second(joules),
-            spin_ups: end.powers[index].spin_ups - base.powers[index].spin_ups,
-            states: device.model.spent(),
-            flash: device.model.flash_work().map(FlashWork::from),
         }
-    }
-}
-
-fn moved(since: &Counters, op: device::Op) -> Moved {
-    let class = |class| since.of(op, class).bytes;
-    let all = since.all(op);
-    Moved {
-        requests: all.requests,
-        bytes: all.bytes,
-        by_class: ClassBytes {
-            foreground: class(Class::Foreground),
-            metadata: class(Class::Metadata),
-            background: class(Class::Background),
-        },
-    }
-}
-
-fn fast_bytes(status: &Status) -> u64 {
-    status.random_reads.bytes_fast + status.sequential_reads.bytes_fast
-}
-
-fn slow_bytes(status: &Status) -> u64 {
-    status.random_reads.bytes_slow + status.sequential_reads.bytes_slow
-}
-
-fn cache_outcome(name: &str, before: &Status, status: Status) -> CacheOutcome {
-    let hit_bytes = fast_bytes(&status) - fast_bytes(before);
-    let miss_bytes = slow_bytes(&status) - slow_bytes(before);
-    let share = |part: u64, all: u64| (all > 0).then(|| part as f64 / all as f64);
-    let requests = |status: &Status| {
-        let shares = [status.random_reads, status.sequential_reads];
-        let fast: u64 = shares.iter().map(|share| share.requests_fast).sum();
-        let other: u64 = shares
-            .iter()
-            .map(|share| share.requests_slow + share.requests_both)
-            .sum();
-        (fast, fast + other)
-    };
-    let ((fast, all), (fast_before, all_before)) = (requests(&status), requests(before));
-    let pages = |now: u64, then: u64| (now - then) * base::PAGE as u64;
-    CacheOutcome {
-        name: name.to_owned(),
-        hit_bytes,
-        miss_bytes,
-        hit_share: share(hit_bytes, hit_bytes + miss_bytes),
-        request_hit_share: share(fast - fast_before, all - all_before),
-        promoted_bytes: pages(status.fills, before.fills),
-        evicted_bytes: pages(status.evicted, before.evicted),
-        flash_data_bytes: status.fast_bytes_written - before.fast_bytes_written,
-        flash_ledger_bytes: status.ledger_bytes_written - before.ledger_bytes_written,
-        written_back_bytes: status.bytes_cleaned - before.bytes_cleaned,
-        dirty_bytes: status.dirty_bytes,
-        cached_bytes: status.cached_bytes,
-        room_bytes: status.cache_bytes,
-        status,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_deepest_queue_is_counted_over_days() {
-        let depth = Depth::default();
-        depth.step(Instant(0), 65_536);
-        let days = Instant(0) + Nanos::secs(10 * 86_400);
-        depth.step(days, -65_536);
-        assert_eq!(depth.time.get(), 65_536 * u128::from(days.0));
     }
 }

@@ -25,8 +25,11 @@
 
 mod build;
 mod drive;
+mod feed;
 mod layout;
+mod measure;
 mod outcome;
+mod send;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -47,8 +50,8 @@ pub use tally::Distribution;
 
 pub use layout::{Extent, Fit, Layout, LayoutError, Survey};
 pub use outcome::{
-    Backlog, Bin, CacheOutcome, ClassBytes, DeviceOutcome, DevicePoint, FlashWork, Heat, LeftOut,
-    Moved, Outcome, Point, Response, Series,
+    Backlog, Bin, CacheOutcome, ClassBytes, Counts, DeviceOutcome, DevicePoint, Energy, FlashWork,
+    Heat, LeftOut, Moved, Outcome, Point, Response, Series, Setup, Speed,
 };
 
 /// What is put under the trace: models, what is made of them, and which of it the trace is replayed on.

@@ -10,6 +10,33 @@ use super::{Fit, Pace, WarmUp};
 /// One stack under one trace. Serialized, it is the same text for the same stack, trace, pace and seed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
+    /// What was run.
+    #[serde(flatten)]
+    pub setup: Setup,
+    /// How many requests there were.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// How fast they were answered.
+    #[serde(flatten)]
+    pub speed: Speed,
+    /// Every device, in the order of the configuration.
+    pub devices: Vec<DeviceOutcome>,
+    /// Every hybrid, in the order of the configuration.
+    pub caches: Vec<CacheOutcome>,
+    /// What the devices drew.
+    #[serde(flatten)]
+    pub energy: Energy,
+    /// Over time.
+    pub series: Series,
+    /// Regions of the volume over time, if wanted.
+    pub heat: Option<Heat>,
+    /// The configuration, to repeat it.
+    pub config: String,
+}
+
+/// What was run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Setup {
     /// The stack's name.
     pub stack: String,
     /// What the trace was replayed on.
@@ -28,7 +55,11 @@ pub struct Outcome {
     pub seed: u64,
     /// A digest of every step of the simulation: equal for equal runs of one program.
     pub trace_hash: String,
+}
 
+/// How many requests there were, and of how many bytes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Counts {
     /// Requests measured.
     pub requests: u64,
     /// Reads among them.
@@ -49,6 +80,11 @@ pub struct Outcome {
     pub warm_up_requests: u64,
     /// Requests of the trace that were not replayed.
     pub left_out: LeftOut,
+}
+
+/// How fast requests were answered.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Speed {
     /// Virtual time from the end of the warm-up to the last answer.
     pub seconds: f64,
     /// What the measured part of the trace covers, as recorded; 0 in a closed loop means nothing.
@@ -65,24 +101,17 @@ pub struct Outcome {
     pub queue_depth_max: u64,
     /// How late an open loop ran.
     pub backlog: Backlog,
+}
 
-    /// Every device, in the order of the configuration.
-    pub devices: Vec<DeviceOutcome>,
-    /// Every hybrid, in the order of the configuration.
-    pub caches: Vec<CacheOutcome>,
+/// What all devices drew.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Energy {
     /// Energy of all devices.
     pub joules: f64,
     /// Their mean power.
     pub watts: f64,
     /// How often spindles were spun up.
     pub spin_ups: u64,
-
-    /// Over time.
-    pub series: Series,
-    /// Regions of the volume over time, if wanted.
-    pub heat: Option<Heat>,
-    /// The configuration, to repeat it.
-    pub config: String,
 }
 
 /// Response times of one operation (`all`: of every one), in microseconds.
@@ -331,7 +360,10 @@ pub struct Bin {
 impl Outcome {
     /// The response times of `op` (`all`, `read`, ...), if there was such a request.
     pub fn response(&self, op: &str) -> Option<&Response> {
-        self.responses.iter().find(|response| response.op == op)
+        self.speed
+            .responses
+            .iter()
+            .find(|response| response.op == op)
     }
 
     /// Bytes that all devices read and wrote.

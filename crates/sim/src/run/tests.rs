@@ -143,20 +143,20 @@ fn the_outcome_adds_up_and_agrees_with_what_the_engine_says_itself() {
             of.map(|request| request.size.0).sum()
         };
         assert_eq!(
-            (outcome.reads, outcome.writes),
+            (outcome.counts.reads, outcome.counts.writes),
             (count(Op::Read), count(Op::Write))
         );
-        assert_eq!((outcome.discards, outcome.flushes), (1, 1));
-        assert_eq!(outcome.requests, trace.len() as u64);
-        assert_eq!(outcome.read_bytes, bytes(Op::Read));
-        assert_eq!(outcome.written_bytes, bytes(Op::Write));
-        let by_op: u64 = outcome.responses[1..]
+        assert_eq!((outcome.counts.discards, outcome.counts.flushes), (1, 1));
+        assert_eq!(outcome.counts.requests, trace.len() as u64);
+        assert_eq!(outcome.counts.read_bytes, bytes(Op::Read));
+        assert_eq!(outcome.counts.written_bytes, bytes(Op::Write));
+        let by_op: u64 = outcome.speed.responses[1..]
             .iter()
             .map(|response| response.requests)
             .sum();
         assert_eq!(
-            (outcome.responses[0].requests, by_op),
-            (outcome.requests, outcome.requests)
+            (outcome.speed.responses[0].requests, by_op),
+            (outcome.counts.requests, outcome.counts.requests)
         );
 
         let status = &outcome.caches[0].status;
@@ -165,21 +165,21 @@ fn the_outcome_adds_up_and_agrees_with_what_the_engine_says_itself() {
             .iter()
             .map(|share| share.requests_fast + share.requests_slow + share.requests_both)
             .sum();
-        assert_eq!(reads, outcome.reads);
+        assert_eq!(reads, outcome.counts.reads);
         let read: u64 = shares
             .iter()
             .map(|share| share.bytes_fast + share.bytes_slow)
             .sum();
-        assert_eq!(read, outcome.read_bytes);
+        assert_eq!(read, outcome.counts.read_bytes);
         assert_eq!(
             read,
             outcome.caches[0].hit_bytes + outcome.caches[0].miss_bytes
         );
         let writes = status.random_writes.requests + status.sequential_writes.requests;
-        assert_eq!(writes, outcome.writes);
+        assert_eq!(writes, outcome.counts.writes);
         assert_eq!(
             status.random_writes.bytes + status.sequential_writes.bytes,
-            outcome.written_bytes
+            outcome.counts.written_bytes
         );
         assert_eq!(status.bad_checksums, 0);
         assert!(status.fast_bytes_read > 0 && status.fast_bytes_written > 0);
@@ -201,17 +201,17 @@ fn the_outcome_adds_up_and_agrees_with_what_the_engine_says_itself() {
             classes.foreground + classes.metadata + classes.background,
             ssd.written.bytes
         );
-        assert_eq!(outcome.joules, hdd.joules + ssd.joules);
+        assert_eq!(outcome.energy.joules, hdd.joules + ssd.joules);
 
         // Over time it adds up to the same.
         let points = &outcome.series.points;
         assert_eq!(
             points.iter().map(|point| point.requests).sum::<u64>(),
-            outcome.requests
+            outcome.counts.requests
         );
         assert_eq!(
             points.iter().map(|point| point.read_bytes).sum::<u64>(),
-            outcome.read_bytes
+            outcome.counts.read_bytes
         );
         let of = |index: usize| -> u64 {
             let each = points.iter().map(|point| point.devices[index]);
@@ -221,9 +221,9 @@ fn the_outcome_adds_up_and_agrees_with_what_the_engine_says_itself() {
         assert_eq!(of(0), hdd.read.bytes + hdd.written.bytes);
         assert_eq!(of(1), ssd.read.bytes + ssd.written.bytes);
         let seconds: f64 = points.iter().map(|point| point.seconds).sum();
-        assert!((seconds - outcome.seconds).abs() < 1e-6);
+        assert!((seconds - outcome.speed.seconds).abs() < 1e-6);
         let joules: f64 = points.iter().map(|point| point.watts * point.seconds).sum();
-        assert!((joules / outcome.joules - 1.0).abs() < 1e-9);
+        assert!((joules / outcome.energy.joules - 1.0).abs() < 1e-9);
         assert_eq!(
             points.last().unwrap().dirty_bytes,
             outcome.caches[0].dirty_bytes
@@ -235,7 +235,7 @@ fn the_outcome_adds_up_and_agrees_with_what_the_engine_says_itself() {
             .flat_map(|bin| &bin.requests)
             .map(|n| u64::from(*n))
             .sum();
-        assert_eq!(came, outcome.requests - 1, "a flush has no place");
+        assert_eq!(came, outcome.counts.requests - 1, "a flush has no place");
         let resident = heat
             .bins
             .last()
@@ -268,15 +268,17 @@ fn a_disk_alone_takes_the_time_its_data_sheet_says() {
         ..Replay::default()
     };
     let outcome = run(&stack, &mut given(&trace), &replay).unwrap();
-    let promised = sheet.read_seek_ms[1] + 60_000.0 / sheet.rpm / 2.0 + sheet.overhead_ms;
+    let promised = sheet.mechanics.read_seek_ms[1]
+        + 60_000.0 / sheet.mechanics.rpm / 2.0
+        + sheet.commands.overhead_ms;
     let ours = outcome.response("read").unwrap().mean_us / 1e3;
     assert!(
         (ours / promised - 1.0).abs() < 0.03,
         "{ours} ms for {promised} ms"
     );
-    assert_eq!(outcome.queue_depth_max, 1);
+    assert_eq!(outcome.speed.queue_depth_max, 1);
     assert!((outcome.devices[0].utilisation - 1.0).abs() < 0.01);
-    assert!((outcome.seconds * 1e3 / 4_000.0 / ours - 1.0).abs() < 0.001);
+    assert!((outcome.speed.seconds * 1e3 / 4_000.0 / ours - 1.0).abs() < 0.001);
     assert_eq!(outcome.devices[0].queue_depth_max, 1);
     assert!(outcome.caches.is_empty() && outcome.heat.is_none());
 }
@@ -293,10 +295,10 @@ fn a_cache_makes_a_hot_trace_faster_and_says_by_what() {
     .unwrap();
     assert!(fast.caches[0].hit_share.unwrap() > 0.5);
     assert!(
-        fast.seconds < bare.seconds / 2.0,
+        fast.speed.seconds < bare.speed.seconds / 2.0,
         "{} against {}",
-        fast.seconds,
-        bare.seconds
+        fast.speed.seconds,
+        bare.speed.seconds
     );
     let p50 = |outcome: &Outcome| outcome.response("read").unwrap().p50_us;
     assert!(p50(&fast) < p50(&bare) / 4.0);
@@ -317,9 +319,9 @@ fn an_open_loop_takes_the_time_of_the_trace_over_its_speed() {
             ..Replay::default()
         };
         let outcome = run(&disk(), &mut given(&trace), &replay).unwrap();
-        assert_eq!(outcome.backlog.late, 0);
-        assert!((outcome.trace_seconds - 499.0 * 0.05).abs() < 1e-9);
-        outcome.seconds
+        assert_eq!(outcome.speed.backlog.late, 0);
+        assert!((outcome.speed.trace_seconds - 499.0 * 0.05).abs() < 1e-9);
+        outcome.speed.seconds
     };
     for speed in [0.5, 1.0, 2.0] {
         let expected = 499.0 * 0.05 / speed;
@@ -343,13 +345,13 @@ fn a_disk_that_cannot_keep_up_has_long_response_times_and_a_bounded_queue() {
         ..Replay::default()
     };
     let outcome = run(&disk(), &mut given(&trace), &replay).unwrap();
-    assert_eq!(outcome.requests, 2_000);
-    assert_eq!(outcome.queue_depth_max, 16);
-    let backlog = outcome.backlog;
+    assert_eq!(outcome.counts.requests, 2_000);
+    assert_eq!(outcome.speed.queue_depth_max, 16);
+    let backlog = outcome.speed.backlog;
     assert!(backlog.late > 1_900, "{backlog:?}");
     // The last one should have come at 2 s and was answered at the end.
     let all = outcome.response("all").unwrap();
-    let last = (outcome.seconds - 1.999) * 1e6;
+    let last = (outcome.speed.seconds - 1.999) * 1e6;
     assert!(
         (all.max_us / last - 1.0).abs() < 0.1,
         "{} us for {last} us",
@@ -362,8 +364,8 @@ fn a_disk_that_cannot_keep_up_has_long_response_times_and_a_bounded_queue() {
         ..Replay::default()
     };
     let free = run(&disk(), &mut given(&trace), &unbounded).unwrap();
-    assert_eq!(free.backlog.late, 0);
-    assert!(free.queue_depth_max > 1_000);
+    assert_eq!(free.speed.backlog.late, 0);
+    assert!(free.speed.queue_depth_max > 1_000);
 }
 
 #[test]
@@ -382,21 +384,24 @@ fn the_warm_up_is_done_and_not_counted() {
     for warm_up in [WarmUp::Requests(2_000), WarmUp::For(Nanos::secs(40))] {
         let warm = with(warm_up, None).unwrap();
         assert_eq!(
-            (warm.warm_up_requests, warm.requests),
+            (warm.counts.warm_up_requests, warm.counts.requests),
             (2_000, 1_000),
             "{warm_up:?}"
         );
         assert!(warm.caches[0].hit_share > all.caches[0].hit_share);
         assert_eq!(
             warm.caches[0].hit_bytes + warm.caches[0].miss_bytes,
-            warm.read_bytes
+            warm.counts.read_bytes
         );
-        assert!((warm.trace_seconds - 999.0 * 0.02).abs() < 1e-9);
-        assert!((warm.seconds - warm.trace_seconds).abs() < 0.2);
+        assert!((warm.speed.trace_seconds - 999.0 * 0.02).abs() < 1e-9);
+        assert!((warm.speed.seconds - warm.speed.trace_seconds).abs() < 0.2);
     }
-    assert_eq!(with(WarmUp::None, Some(700)).unwrap().requests, 700);
+    assert_eq!(with(WarmUp::None, Some(700)).unwrap().counts.requests, 700);
     assert_eq!(
-        with(WarmUp::Requests(500), Some(700)).unwrap().requests,
+        with(WarmUp::Requests(500), Some(700))
+            .unwrap()
+            .counts
+            .requests,
         200
     );
     let nothing = with(WarmUp::Requests(5_000), None).unwrap_err().to_string();
@@ -411,9 +416,12 @@ fn long_requests_go_in_pieces_and_odd_ones_in_whole_sectors() {
         request(Nanos::secs(2), Op::Read, 4096, 0),
     ];
     let outcome = run(&disk(), &mut given(&trace), &Replay::default()).unwrap();
-    assert_eq!((outcome.requests, outcome.left_out.no_bytes), (2, 1));
     assert_eq!(
-        (outcome.read_bytes, outcome.written_bytes),
+        (outcome.counts.requests, outcome.counts.left_out.no_bytes),
+        (2, 1)
+    );
+    assert_eq!(
+        (outcome.counts.read_bytes, outcome.counts.written_bytes),
         (40 << 20, 1024)
     );
     assert_eq!(outcome.devices[0].read.requests, 40);
@@ -445,6 +453,7 @@ fn a_trace_beyond_the_volume_is_refused_with_how_far_it_goes() {
     assert_eq!(
         run(&larger, &mut given(&trace), &Replay::default())
             .unwrap()
+            .counts
             .requests,
         30
     );
@@ -455,7 +464,7 @@ fn a_trace_beyond_the_volume_is_refused_with_how_far_it_goes() {
         };
         let outcome = run(&disk(), &mut given(&trace), &replay).unwrap();
         assert_eq!(
-            (outcome.requests, outcome.left_out.beyond),
+            (outcome.counts.requests, outcome.counts.left_out.beyond),
             (30 - beyond, beyond),
             "{fit:?}"
         );
@@ -485,9 +494,9 @@ fn a_hybrid_may_stand_on_a_hybrid() {
     let trace = hot_and_cold(1_000, 8, Nanos(0));
     let outcome = run(&stack, &mut given(&trace), &closed()).unwrap();
     assert_eq!(outcome.caches.len(), 2);
-    assert_eq!(outcome.volume, "upper");
+    assert_eq!(outcome.setup.volume, "upper");
     assert!(outcome.caches[1].hit_share.unwrap() > 0.0);
-    assert_eq!(outcome.volume_bytes, 5 << 30);
+    assert_eq!(outcome.setup.volume_bytes, 5 << 30);
 
     stack.hybrids[1].fast = "nowhere".to_owned();
     let refusal = run(&stack, &mut given(&trace), &closed()).unwrap_err();
@@ -518,15 +527,15 @@ fn a_stripe_shares_the_work_of_its_devices_and_lists_each() {
     let alone = run(&disk(), &mut given(&trace), &closed()).unwrap();
     let striped = run(&stack, &mut given(&trace), &closed()).unwrap();
     assert_eq!(
-        (striped.devices.len(), striped.volume.as_str()),
+        (striped.devices.len(), striped.setup.volume.as_str()),
         (4, "raid")
     );
     let bytes: u64 = striped.devices.iter().map(|device| device.read.bytes).sum();
-    assert_eq!(bytes, striped.read_bytes);
+    assert_eq!(bytes, striped.counts.read_bytes);
     for device in &striped.devices {
         assert!((0.15..0.35).contains(&(device.read.bytes as f64 / bytes as f64)));
     }
-    let faster = alone.seconds / striped.seconds;
+    let faster = alone.speed.seconds / striped.speed.seconds;
     assert!((1.5..4.0).contains(&faster), "{faster}");
 
     stack.grow(Bytes::gib(5));
@@ -557,6 +566,7 @@ fn a_request_due_after_the_longest_run_is_refused_with_what_would_help() {
     assert_eq!(
         run(&disk(), &mut given(&trace), &closed())
             .unwrap()
+            .counts
             .requests,
         2
     );
@@ -571,14 +581,14 @@ fn a_request_due_after_the_longest_run_is_refused_with_what_would_help() {
         };
         run(&disk(), &mut given(&trace), &replay)
     };
-    assert_eq!(at(1e6, far).unwrap().requests, 2);
+    assert_eq!(at(1e6, far).unwrap().counts.requests, 2);
     assert!(matches!(
         at(1e-300, Nanos::secs(1)),
         Err(RunError::TooLong { .. })
     ));
     let nearly = at(1.0, Nanos::secs(99 * 365 * 86_400)).unwrap();
     assert!(nearly.series.points.len() <= 360);
-    assert!((nearly.seconds / 86_400.0 - 99.0 * 365.0).abs() < 1.0);
+    assert!((nearly.speed.seconds / 86_400.0 - 99.0 * 365.0).abs() < 1.0);
 }
 
 #[test]

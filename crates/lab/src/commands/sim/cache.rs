@@ -227,7 +227,11 @@ fn text(trace: &Compact, rows: &[Row], curves: &[NamedCurve]) -> String {
             false,
         ));
         text.push_str("\nWritten to the fast device\n");
-        let written = |row: &Row| row.flash_bytes_written.map_or_else(|| "-".to_owned(), size);
+        let written = |row: &Row| {
+            row.traffic
+                .flash_bytes_written
+                .map_or_else(|| "-".to_owned(), size)
+        };
         text.push_str(&matrix(rows, written, false));
     }
     if !curves.is_empty() {

@@ -401,7 +401,7 @@ fn row(
         slow_requests_saved: 1.0 - saved,
         flash_bytes_per_day: per_day,
         device_writes_per_day: per_day / size.max(engine.options.fast.size).0 as f64,
-        watts: outcome.watts,
+        watts: outcome.energy.watts,
     })
 }
 

@@ -533,11 +533,11 @@ pub fn comparison(outcomes: &[Outcome]) -> Vec<(&'static str, Vec<Line>)> {
     groups.push((
         "work",
         vec![
-            line("requests", |o| count(o.requests as f64)),
-            line("time", |o| long(o.seconds)),
-            line("requests/s", |o| count(o.iops)),
+            line("requests", |o| count(o.counts.requests as f64)),
+            line("time", |o| long(o.speed.seconds)),
+            line("requests/s", |o| count(o.speed.iops)),
             line("data/s", |o| {
-                format!("{}/s", Bytes(o.bytes_per_second as u64))
+                format!("{}/s", Bytes(o.speed.bytes_per_second as u64))
             }),
         ],
     ));
@@ -546,7 +546,7 @@ pub fn comparison(outcomes: &[Outcome]) -> Vec<(&'static str, Vec<Line>)> {
         let there = outcomes.iter().filter_map(|outcome| outcome.response(op));
         let there: Vec<u64> = there.map(|response| response.requests).collect();
         // All are of one kind: once is enough.
-        let only = op != "all" && outcomes.iter().all(|o| o.responses.len() == 2);
+        let only = op != "all" && outcomes.iter().all(|o| o.speed.responses.len() == 2);
         if there.is_empty() || only {
             continue;
         }
@@ -575,8 +575,10 @@ pub fn comparison(outcomes: &[Outcome]) -> Vec<(&'static str, Vec<Line>)> {
         groups.push(("cache", cache_lines()));
     }
     let mut devices = vec![
-        line("queue, mean", |o| format!("{:.1}", o.queue_depth_mean)),
-        line("queue, most", |o| count(o.queue_depth_max as f64)),
+        line("queue, mean", |o| {
+            format!("{:.1}", o.speed.queue_depth_mean)
+        }),
+        line("queue, most", |o| count(o.speed.queue_depth_max as f64)),
     ];
     let mut names: Vec<&str> = Vec::new();
     for device in outcomes.iter().flat_map(|outcome| &outcome.devices) {
@@ -591,18 +593,20 @@ pub fn comparison(outcomes: &[Outcome]) -> Vec<(&'static str, Vec<Line>)> {
     groups.push((
         "energy",
         vec![
-            line("energy", |o| joules(o.joules)),
-            line("power", |o| format!("{:.2} W", o.watts)),
-            line("spin-ups", |o| count(o.spin_ups as f64)),
+            line("energy", |o| joules(o.energy.joules)),
+            line("power", |o| format!("{:.2} W", o.energy.watts)),
+            line("spin-ups", |o| count(o.energy.spin_ups as f64)),
         ],
     ));
-    let late = outcomes.iter().any(|outcome| outcome.backlog.late > 0);
+    let late = outcomes
+        .iter()
+        .any(|outcome| outcome.speed.backlog.late > 0);
     if late {
         groups.push((
             "backlog",
             vec![
-                line("sent late", |o| count(o.backlog.late as f64)),
-                line("latest by", |o| long(o.backlog.late_max_s)),
+                line("sent late", |o| count(o.speed.backlog.late as f64)),
+                line("latest by", |o| long(o.speed.backlog.late_max_s)),
             ],
         ));
     }
@@ -613,7 +617,7 @@ fn cache_lines() -> Vec<Line> {
     let of = |what, says: fn(&sim::run::CacheOutcome) -> String| {
         line(what, move |o: &Outcome| {
             // The volume itself, where hybrids stand on hybrids.
-            let cache = o.caches.iter().find(|cache| cache.name == o.volume);
+            let cache = o.caches.iter().find(|cache| cache.name == o.setup.volume);
             cache.map_or_else(|| "-".to_owned(), says)
         })
     };
@@ -654,18 +658,18 @@ fn device_lines(name: &str) -> Vec<Line> {
 
 /// What was replayed, and how, in one line.
 pub fn lead(outcome: &Outcome, trace: &str) -> String {
-    let pace = match outcome.pace {
+    let pace = match outcome.setup.pace {
         Pace::Open { speed } => format!("at {speed}x its speed"),
         Pace::Closed { depth } => format!("{depth} at a time"),
     };
-    let warm_up = match outcome.warm_up_requests {
+    let warm_up = match outcome.counts.warm_up_requests {
         0 => String::new(),
         requests => format!(" after {} of warm-up", count(requests as f64)),
     };
     format!(
         "{trace}: {} requests{warm_up}, {pace}; modelled devices, virtual time, seed {}",
-        count(outcome.requests as f64),
-        outcome.seed
+        count(outcome.counts.requests as f64),
+        outcome.setup.seed
     )
 }
 
@@ -673,18 +677,18 @@ pub fn lead(outcome: &Outcome, trace: &str) -> String {
 pub fn remarks(outcomes: &[Outcome]) -> Vec<String> {
     let mut remarks = Vec::new();
     for outcome in outcomes {
-        let backlog = outcome.backlog;
-        if backlog.late > 0 && matches!(outcome.pace, Pace::Open { .. }) {
+        let backlog = outcome.speed.backlog;
+        if backlog.late > 0 && matches!(outcome.setup.pace, Pace::Open { .. }) {
             remarks.push(format!(
                 "{}: did not keep up: {} requests were sent late, by {} at most, because {} were under way; \
                  response times count from when each should have come",
-                outcome.stack,
+                outcome.setup.stack,
                 count(backlog.late as f64),
                 long(backlog.late_max_s),
                 backlog.under_way_max
             ));
         }
-        let left_out = outcome.left_out;
+        let left_out = outcome.counts.left_out;
         let reasons = [
             (left_out.beyond, "beyond the end of the volume"),
             (left_out.no_bytes, "of no bytes"),
@@ -694,7 +698,7 @@ pub fn remarks(outcomes: &[Outcome]) -> Vec<String> {
                 let requests = count(requests as f64);
                 remarks.push(format!(
                     "{}: {requests} requests {why} were left out",
-                    outcome.stack
+                    outcome.setup.stack
                 ));
             }
         }
@@ -705,7 +709,7 @@ pub fn remarks(outcomes: &[Outcome]) -> Vec<String> {
 fn text(outcomes: &[Outcome], trace: &str) -> String {
     let mut text = format!("{}\n\n", lead(&outcomes[0], trace));
     let mut head = vec![""];
-    head.extend(outcomes.iter().map(|outcome| outcome.stack.as_str()));
+    head.extend(outcomes.iter().map(|outcome| outcome.setup.stack.as_str()));
     let mut rows = Vec::new();
     for (group, lines) in comparison(outcomes) {
         let mut title = vec![String::new(); head.len()];

@@ -9,11 +9,11 @@ use crate::commands::sim::run::{Source, comparison, lead, long, remarks};
 pub fn page(outcomes: &[Outcome], trace: &Source, command: &str) -> String {
     let first = &outcomes[0];
     let mut facts = Facts::new()
-        .fact("requests", Unit::Number.show(first.requests as f64))
-        .fact("trace", long(first.trace_seconds));
+        .fact("requests", Unit::Number.show(first.counts.requests as f64))
+        .fact("trace", long(first.speed.trace_seconds));
     for outcome in outcomes {
         let mean = outcome.response("all").map_or(0.0, |all| all.mean_us / 1e6);
-        let name = format!("mean response, {}", outcome.stack);
+        let name = format!("mean response, {}", outcome.setup.stack);
         facts = facts.fact(name, Unit::Seconds.show(mean));
     }
     let mut page = Page::new("A trace on modelled storage")
@@ -39,7 +39,7 @@ pub fn page(outcomes: &[Outcome], trace: &Source, command: &str) -> String {
 
 fn summary(outcomes: &[Outcome]) -> Section {
     let mut head = vec![String::new()];
-    head.extend(outcomes.iter().map(|outcome| outcome.stack.clone()));
+    head.extend(outcomes.iter().map(|outcome| outcome.setup.stack.clone()));
     let mut section = Section::new("Side by side");
     for (group, lines) in comparison(outcomes) {
         let mut table = Table::new(group, head.clone()).fixed();
@@ -61,7 +61,9 @@ fn summary(outcomes: &[Outcome]) -> Section {
 
 fn distributions(outcomes: &[Outcome]) -> Section {
     let mut section = Section::new("Response times");
-    let single = outcomes.iter().all(|outcome| outcome.responses.len() == 2);
+    let single = outcomes
+        .iter()
+        .all(|outcome| outcome.speed.responses.len() == 2);
     for op in ["all", "read", "write"] {
         if op != "all" && single {
             continue;
@@ -78,7 +80,7 @@ fn distributions(outcomes: &[Outcome]) -> Section {
         for outcome in outcomes {
             if let Some(response) = outcome.response(op) {
                 let points = response.cdf.iter().map(|(us, share)| (us / 1e6, *share));
-                chart = chart.series(Series::new(&outcome.stack, points).steps());
+                chart = chart.series(Series::new(&outcome.setup.stack, points).steps());
                 any = true;
             }
         }
@@ -106,7 +108,7 @@ fn curves(
             .collect();
         any |= points.iter().any(|(_, y)| y.is_finite());
         // Also one that says nothing here: each stack has its colour in all charts.
-        chart = chart.series(Series::new(&outcome.stack, points));
+        chart = chart.series(Series::new(&outcome.setup.stack, points));
     }
     any.then_some(chart)
 }
@@ -158,7 +160,9 @@ fn caches(outcomes: &[Outcome]) -> bool {
 }
 
 fn late(outcomes: &[Outcome]) -> bool {
-    outcomes.iter().any(|outcome| outcome.backlog.late > 0)
+    outcomes
+        .iter()
+        .any(|outcome| outcome.speed.backlog.late > 0)
 }
 
 /// The devices of one stack of several, over time.
@@ -182,7 +186,7 @@ fn devices(outcome: &Outcome) -> Option<Section> {
             false => 0.0,
         }
     }
-    let section = Section::new(format!("Devices of {}", outcome.stack))
+    let section = Section::new(format!("Devices of {}", outcome.setup.stack))
         .put(chart("Read", Unit::BytesPerSecond, |point, index| {
             rate(point, point.devices[index].read_bytes)
         }))
@@ -217,7 +221,7 @@ fn map(outcome: &Outcome, heat: &Heat) -> HeatMap {
     let height = heat.bins.first().map_or(0, |bin| bin.requests.len()) as f64;
     let span = outcome.series.interval_ns as f64 / 1e9 * heat.bins.len() as f64;
     let map = HeatMap::new(
-        format!("Requests by region, {}", outcome.stack),
+        format!("Requests by region, {}", outcome.setup.stack),
         "requests",
         (Axis::new("time", Unit::Seconds), 0.0, span),
         (
@@ -246,12 +250,12 @@ fn repeat(outcomes: &[Outcome], trace: &Source, command: &str) -> Section {
         long(survey.span.secs_f64())
     );
     let mut repeat = Repeat::new(command)
-        .seed(outcomes[0].seed)
+        .seed(outcomes[0].setup.seed)
         .input(trace.name(), identity);
     for outcome in outcomes {
         let name = format!(
             "{} (steps of the simulation: {})",
-            outcome.stack, outcome.trace_hash
+            outcome.setup.stack, outcome.setup.trace_hash
         );
         repeat = repeat.configuration(name, outcome.config.clone());
     }

@@ -112,7 +112,7 @@ fn a_text_of_a_configuration_is_run_as_it_is() {
     let run =
         |text: &str| run_config_text(text, "a", None, &source, Fit::Refuse, &replay, &mut |_| {});
     let lru = run(CACHE).unwrap();
-    assert_eq!((lru.requests, lru.writes), (600, 200));
+    assert_eq!((lru.counts.requests, lru.counts.writes), (600, 200));
     assert_eq!(lru.caches[0].status.policy, "lru");
     assert_eq!(
         serde_json::to_string(&lru).unwrap(),
@@ -124,7 +124,7 @@ fn a_text_of_a_configuration_is_run_as_it_is() {
     assert!(refused.to_string().contains("--fit grow"), "{refused}");
     let grown =
         run_config_text(&small, "a", None, &source, Fit::Grow, &replay, &mut |_| {}).unwrap();
-    assert_eq!(grown.volume_bytes, 194 << 20);
+    assert_eq!(grown.setup.volume_bytes, 194 << 20);
 }
 
 #[test]

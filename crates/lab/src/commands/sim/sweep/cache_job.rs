@@ -96,11 +96,11 @@ impl CacheJob {
         put("miss_ratio", row.miss_ratio.into());
         put("byte_miss_ratio", row.byte_miss_ratio.into());
         for (name, count) in [
-            ("flash_bytes_written", row.flash_bytes_written),
-            ("slow_bytes_read", row.slow_bytes_read),
-            ("slow_bytes_written", row.slow_bytes_written),
-            ("promotions", row.promotions),
-            ("trace_request_misses", row.trace_request_misses),
+            ("flash_bytes_written", row.traffic.flash_bytes_written),
+            ("slow_bytes_read", row.traffic.slow_bytes_read),
+            ("slow_bytes_written", row.traffic.slow_bytes_written),
+            ("promotions", row.traffic.promotions),
+            ("trace_request_misses", row.trace.trace_request_misses),
         ] {
             if let Some(count) = count {
                 put(name, count.into());
@@ -112,7 +112,7 @@ impl CacheJob {
             ("bytes", row.bytes),
             ("missed_bytes", row.missed_bytes),
             ("objects", row.objects),
-            ("trace_requests", row.trace_requests),
+            ("trace_requests", row.trace.trace_requests),
         ] {
             put(name, count.into());
         }

@@ -124,7 +124,7 @@ fn row(outcome: &Outcome) -> Row {
         put("all_mean_us".to_owned(), all.mean_us.into());
         put("all_p99_us".to_owned(), all.p99_us.into());
     }
-    put("iops".to_owned(), outcome.iops.into());
+    put("iops".to_owned(), outcome.speed.iops.into());
     for cache in &outcome.caches {
         // Unknown without reads.
         for (name, share) in [
@@ -136,8 +136,8 @@ fn row(outcome: &Outcome) -> Row {
             }
         }
     }
-    put("watts".to_owned(), outcome.watts.into());
-    for response in &outcome.responses {
+    put("watts".to_owned(), outcome.energy.watts.into());
+    for response in &outcome.speed.responses {
         let op = &response.op;
         for (name, value) in [
             ("mean", response.mean_us),
@@ -156,22 +156,22 @@ fn row(outcome: &Outcome) -> Row {
         put(format!("{op}_requests"), response.requests.into());
     }
     for (name, value) in [
-        ("read_bytes", outcome.read_bytes),
-        ("written_bytes", outcome.written_bytes),
-        ("warm_up_requests", outcome.warm_up_requests),
-        ("left_out_requests", outcome.left_out.sum()),
-        ("late_requests", outcome.backlog.late),
-        ("queue_depth_max", outcome.queue_depth_max),
-        ("spin_ups", outcome.spin_ups),
+        ("read_bytes", outcome.counts.read_bytes),
+        ("written_bytes", outcome.counts.written_bytes),
+        ("warm_up_requests", outcome.counts.warm_up_requests),
+        ("left_out_requests", outcome.counts.left_out.sum()),
+        ("late_requests", outcome.speed.backlog.late),
+        ("queue_depth_max", outcome.speed.queue_depth_max),
+        ("spin_ups", outcome.energy.spin_ups),
     ] {
         put(name.to_owned(), value.into());
     }
     for (name, value) in [
-        ("seconds", outcome.seconds),
-        ("bytes_per_second", outcome.bytes_per_second),
-        ("queue_depth_mean", outcome.queue_depth_mean),
-        ("late_max_seconds", outcome.backlog.late_max_s),
-        ("joules", outcome.joules),
+        ("seconds", outcome.speed.seconds),
+        ("bytes_per_second", outcome.speed.bytes_per_second),
+        ("queue_depth_mean", outcome.speed.queue_depth_mean),
+        ("late_max_seconds", outcome.speed.backlog.late_max_s),
+        ("joules", outcome.energy.joules),
     ] {
         put(name.to_owned(), value.into());
     }
@@ -196,6 +196,9 @@ fn row(outcome: &Outcome) -> Row {
         put(name("written_back_bytes"), cache.written_back_bytes.into());
         put(name("dirty_bytes"), cache.dirty_bytes.into());
     }
-    put("trace_hash".to_owned(), outcome.trace_hash.as_str().into());
+    put(
+        "trace_hash".to_owned(),
+        outcome.setup.trace_hash.as_str().into(),
+    );
     row
 }

@@ -88,6 +88,7 @@ fn side_by_side(all: &[Looked]) -> Table {
             share(Some(summary.totals.read_pct / 100.0)),
             Cell::of(summary.totals.mean_size as f64, &Unit::Bytes),
             summary
+                .rates
                 .iops_mean
                 .map_or_else(Cell::none, |iops| Cell::of(iops, &Unit::PerSecond)),
             Cell::of(
@@ -96,6 +97,7 @@ fn side_by_side(all: &[Looked]) -> Table {
             ),
             share(
                 summary
+                    .order
                     .sequentiality
                     .as_ref()
                     .map(|order| order.streams_pct / 100.0),
