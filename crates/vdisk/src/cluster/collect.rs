@@ -15,23 +15,24 @@ use std::rc::Rc;
 
 use base::{Nanos, View};
 use env::net::message::either;
+use env::sync::Semaphore;
 use store::Change;
 
-use super::opened::InUse;
-use super::{Cluster, ClusterError};
-use crate::image::audit::{Loss, Report};
+use super::ClusterError;
+use super::node::Node;
+use crate::image::audit::Report;
 use crate::image::collect::Collector;
 use crate::image::records::ImagesError;
 use crate::image::tree::{ImageRecord, ImageState};
+use crate::map::cache::Cache;
 use crate::map::node::NODE;
 use crate::map::objects::Objects;
 use crate::map::reader::Reader;
 use crate::map::{NewNode, NodeRef, Nodes, Pending, Trouble};
 use crate::meta::{Compare, LeaseId, MetaError, Op, Revision};
 use crate::names::{ImageId, StoreNumber, Stores};
-use crate::record::{Name, RecordError};
+use crate::record::RecordError;
 use crate::replica::connect::{Connection, ConnectionError, Connector};
-use crate::volume::{Condition, Health, Repairs};
 
 const WHO: &str = "collector";
 const EPOCH: &str = "collector-epoch";
@@ -210,59 +211,6 @@ impl Nodes for Objective {
     }
 }
 
-/// What was found and done about one volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Repaired {
-    /// How it is now.
-    pub health: Health,
-    /// In-sync copies that extents of the head lack.
-    pub missing_copies: u64,
-    /// What became of the damage that stores know of.
-    pub damage: Repairs,
-    /// What its engine has done since the volume was opened.
-    pub counters: crate::volume::Counters,
-    /// Of what its images need: copies that are not there.
-    pub losses: Vec<Loss>,
-    /// Stores of which nothing is known.
-    pub unknown: Vec<StoreNumber>,
-    /// Objects that no image refers to, of all volumes; freed if that was asked.
-    pub leaks: usize,
-}
-
-/// A repair without a limit of its own waits so long at most.
-const REPAIR_MAX: Nanos = Nanos::secs(300);
-/// And no longer than this while nothing changes: more than a store may take to answer, and than an engine rests between two
-/// tries to do without a store that is gone.
-const NO_CHANGE_MAX: Nanos = Nanos::secs(30);
-/// Between two looks at how far it is.
-const REPAIR_LOOK: Nanos = Nanos::millis(500);
-
-/// Waits until a volume is healthy, for good of no use, or gets no further.
-async fn wait_until_whole(in_use: &InUse, timeout: Option<Nanos>) {
-    let volume = in_use.volume();
-    let until = env::now() + timeout.unwrap_or(REPAIR_MAX);
-    let mut last = None;
-    let mut changed = env::now();
-    loop {
-        let health = volume.health();
-        let over = match health.condition {
-            Condition::Healthy => true,
-            // It may have no lease for a moment.
-            Condition::Offline => in_use.is_over().await,
-            _ => false,
-        };
-        let now = (volume.missing_copies(), volume.counters(), health.why);
-        if last.as_ref() != Some(&now) {
-            (last, changed) = (Some(now), env::now());
-        }
-        let stands_still = timeout.is_none() && env::now().since(changed) >= NO_CHANGE_MAX;
-        if over || stands_still || env::now() >= until {
-            return;
-        }
-        env::sleep(REPAIR_LOOK).await;
-    }
-}
-
 /// May the collector do something for it?
 fn is_deleted(image: &ImageRecord) -> bool {
     match image.state {
@@ -272,7 +220,23 @@ fn is_deleted(image: &ImageRecord) -> bool {
     }
 }
 
-impl Cluster {
+/// The collector, when it is this node's turn.
+pub struct Collecting {
+    node: Rc<Node>,
+    /// Nodes of maps that are being freed or audited.
+    cache: Rc<Cache>,
+    one: Rc<Semaphore>,
+}
+
+impl Collecting {
+    pub(super) fn new(node: &Rc<Node>) -> Rc<Collecting> {
+        Rc::new(Collecting {
+            node: Rc::clone(node),
+            cache: Cache::new(node.settings.cache),
+            one: Semaphore::new(1),
+        })
+    }
+
     /// Frees what deleted images alone had. What stores that do not answer have waits for the next call.
     ///
     /// # Errors
@@ -292,43 +256,8 @@ impl Cluster {
             .await
     }
 
-    /// Opens a volume, repairs what its stores know to be damaged, waits until its copies are equal and complete, and looks
-    /// whether all are there. It waits at most `timeout`; without one, as long as copies are made, or some seconds more.
-    ///
-    /// # Errors
-    /// [`ClusterError`] if it cannot be opened, or the stores not be looked through.
-    pub async fn repair(
-        &self,
-        name: &Name,
-        timeout: Option<Nanos>,
-        free: bool,
-    ) -> Result<Repaired, ClusterError> {
-        self.unseal(self.find(name).await?).await?;
-        let (in_use, id) = self.in_use(name).await?;
-        let volume = in_use.volume();
-        wait_until_whole(&in_use, timeout).await;
-        let damage = volume.repair_damage().await;
-        let health = volume.health();
-        let missing_copies = volume.missing_copies();
-        let report = self.audit(free).await?;
-        let images = self.images.all().await?;
-        let own = |loss: &Loss| {
-            let image = images.get(&loss.image);
-            image.is_some_and(|image| image.record.volume == id)
-        };
-        Ok(Repaired {
-            health,
-            missing_copies,
-            damage,
-            counters: in_use.volume().counters(),
-            losses: report.losses.into_iter().filter(own).collect(),
-            unknown: report.unknown,
-            leaks: report.leaks.len() + report.scraps.len(),
-        })
-    }
-
     pub(super) async fn collect_now_and_then(&self) {
-        let images = match self.images.all().await {
+        let images = match self.node.meta.images.all().await {
             Ok(images) => images,
             Err(error) => return tracing::debug!(%error, "the images were not read"),
         };
@@ -373,11 +302,11 @@ impl Cluster {
         &self,
         work: impl AsyncFnOnce(&Collector, &Objective) -> Result<T, ImagesError>,
     ) -> Result<T, ClusterError> {
-        let _one = self.collecting.acquire(1).await;
+        let _one = self.one.acquire(1).await;
         let (lease, token) = self.become_collector().await?;
-        let stores = self.stores().await?;
+        let stores = self.node.stores.all().await?;
         let connectors = stores.values().map(|(record, _)| {
-            let (connector, _) = self.ways.way(record);
+            let (connector, _) = self.node.stores.way(record);
             (record.number, connector)
         });
         let labels = stores.values();
@@ -386,18 +315,18 @@ impl Cluster {
             connectors: connectors.collect(),
             labels: labels.collect(),
             token,
-            timeout: self.settings.timeout,
+            timeout: self.node.settings.timeout,
             connections: RefCell::default(),
         });
         let collector = Collector {
-            images: self.images.clone(),
+            images: self.node.meta.images.clone(),
             reader: Reader::new(objects.clone(), Rc::clone(&self.cache)),
             objects: Rc::clone(&objects) as Rc<dyn Objects>,
         };
         let working = async { Ok(work(&collector, &objects).await?) };
         let done = either(working, self.keep_collecting(lease)).await;
         // The lease expires.
-        let _ = self.images.meta.revoke(lease).await;
+        let _ = self.node.meta.images.meta.revoke(lease).await;
         done
     }
 
@@ -405,12 +334,12 @@ impl Cluster {
     async fn keep_collecting<T>(&self, lease: LeaseId) -> Result<T, ClusterError> {
         let mut kept = env::now();
         loop {
-            env::sleep(Nanos(self.settings.lease.0 / 4)).await;
+            env::sleep(Nanos(self.node.settings.lease.0 / 4)).await;
             let asked = env::now();
-            match self.images.meta.keep(lease).await {
+            match self.node.meta.images.meta.keep(lease).await {
                 Ok(_) => kept = asked,
                 Err(error @ MetaError::NoLease { .. }) => return Err(error.into()),
-                Err(error) if env::now().since(kept) >= self.settings.lease => {
+                Err(error) if env::now().since(kept) >= self.node.settings.lease => {
                     return Err(error.into());
                 }
                 Err(_) => {}
@@ -419,7 +348,7 @@ impl Cluster {
     }
 
     async fn become_collector(&self) -> Result<(LeaseId, u64), ClusterError> {
-        let meta = &self.images.meta;
+        let meta = &self.node.meta.images.meta;
         if let Some(who) = meta.get(WHO).await? {
             let node = String::from_utf8_lossy(&who.value).into_owned();
             return Err(ClusterError::Collecting { node });
@@ -433,8 +362,8 @@ impl Cluster {
                 .ok_or_else(|| RecordError::malformed(EPOCH, "it is no number"))?,
         };
         let next = epoch + 1;
-        let lease = meta.lease(self.settings.lease).await?;
-        let node = self.node().as_str().as_bytes().to_vec();
+        let lease = meta.lease(self.node.settings.lease).await?;
+        let node = self.node.name().as_str().as_bytes().to_vec();
         let compares = vec![
             Compare::Absent(WHO.to_owned()),
             Compare::Unchanged(EPOCH.to_owned(), found.map_or(Revision(0), |it| it.changed)),
@@ -451,7 +380,7 @@ impl Cluster {
                 lease: None,
             },
         ];
-        match self.txn(compares, ops).await {
+        match self.node.meta.txn(compares, ops).await {
             Ok(()) => Ok((lease, next)),
             Err(error) => {
                 let _ = meta.revoke(lease).await;

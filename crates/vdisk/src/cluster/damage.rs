@@ -10,15 +10,17 @@
 //! 2. No volume is opened for it while one of its stores in sync is down: opening would remove it from the in-sync set.
 //! 3. A volume with damage that cannot be repaired is opened for it no more than every ten minutes, one that has none every six hours.
 
-use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use base::{Bytes, Nanos};
+use base::{Bytes, Instant, Nanos};
 
+use super::ClusterError;
 use super::idle::missing;
-use super::opened::Slot;
-use super::{Cluster, ClusterError};
+use super::node::Node;
+use super::opened::Openings;
+use super::slots::Slot;
 use crate::image::records::AllImages;
 use crate::image::tree::{ImageRecord, Versioned};
 use crate::names::{ExtentName, NodeName, VolumeId};
@@ -32,8 +34,24 @@ const AGAIN: Nanos = Nanos::secs(600);
 /// And of one that turned out to have none of it.
 const AGAIN_WITHOUT: Nanos = Nanos::secs(6 * 3600);
 
-impl Cluster {
-    pub(super) async fn repair_now_and_then(&self) {
+/// What repairs it.
+pub(super) struct ClosedDamage {
+    node: Rc<Node>,
+    openings: Rc<Openings>,
+    /// Volumes with damage that could not be repaired, and until when they are left alone.
+    damaged: RefCell<BTreeMap<VolumeId, Instant>>,
+}
+
+impl ClosedDamage {
+    pub fn new(node: &Rc<Node>, openings: &Rc<Openings>) -> ClosedDamage {
+        ClosedDamage {
+            node: Rc::clone(node),
+            openings: Rc::clone(openings),
+            damaged: RefCell::default(),
+        }
+    }
+
+    pub async fn repair_now_and_then(&self) {
         if let Err(error) = self.repair_closed().await {
             tracing::debug!(%error, "damage of closed volumes is not repaired yet");
         }
@@ -44,9 +62,12 @@ impl Cluster {
         if owners.is_empty() {
             return Ok(());
         }
-        let (images, held) = (self.images.all().await?, self.held().await?);
-        let (stores, up) = (self.stores().await?, self.up().await?);
-        let records = self.records().await?;
+        let (images, held) = (
+            self.node.meta.images.all().await?,
+            self.node.meta.held().await?,
+        );
+        let (stores, up) = (self.node.stores.all().await?, self.node.stores.up().await?);
+        let records = self.node.meta.volumes().await?;
         // What a deleted volume left to its clones: which of them has it only their maps say.
         let is_live = |id| {
             let known: Option<&Versioned<VolumeRecord>> = records.get(id);
@@ -55,7 +76,7 @@ impl Cluster {
         let inherited = !owners.iter().all(is_live);
         for record in records.values().map(|known| &known.record) {
             let elsewhere = record.writer.as_ref().filter(|it| {
-                it.node != self.node().as_str() && held.contains(&writer_key(it.lease))
+                it.node != self.node.name().as_str() && held.contains(&writer_key(it.lease))
             });
             let has = inherited || has_any_of(record, &owners, &images);
             let has = has && record.state == VolumeState::Live;
@@ -65,7 +86,7 @@ impl Cluster {
                 let until = damaged.get(&record.id);
                 until.is_some_and(|until| env::now() < *until)
             };
-            let closed = elsewhere.is_none() && self.slot(record.id).is_none();
+            let closed = elsewhere.is_none() && self.node.slots.get(record.id).is_none();
             if has && complete && closed && !left_alone {
                 self.repair_one(record.id, &record.name).await;
             }
@@ -76,8 +97,10 @@ impl Cluster {
     /// Volumes that allocated what is damaged on this node's stores.
     async fn damaged_here(&self) -> BTreeSet<VolumeId> {
         let connectors: Vec<Rc<dyn Connector>> = {
-            let known = self.known.borrow();
-            let ways = known.values().map(|(record, _)| self.ways.way(record));
+            let known = self.node.stores.known();
+            let ways = known
+                .values()
+                .map(|(record, _)| self.node.stores.way(record));
             ways.filter(|(_, local)| *local)
                 .map(|(connector, _)| connector)
                 .collect()
@@ -90,7 +113,7 @@ impl Cluster {
                 all.extend(connection.damage("m/").await?);
                 Ok::<_, crate::replica::connect::ConnectionError>(all)
             };
-            match env::timeout(self.settings.timeout, asked).await {
+            match env::timeout(self.node.settings.timeout, asked).await {
                 Ok(Ok(all)) => owners.extend(all.iter().filter_map(|it| owner(&it.object))),
                 Ok(Err(error)) => tracing::debug!(%error, "a store does not say what is damaged"),
                 Err(late) => tracing::debug!(%late, "a store does not say what is damaged"),
@@ -104,7 +127,7 @@ impl Cluster {
         let until = env::now() + AGAIN;
         self.damaged.borrow_mut().insert(id, until);
         let found = Cell::new(false);
-        let visited = self.visit(id, async |slot: &Slot| {
+        let visited = self.openings.visit(id, async |slot: &Slot| {
             let repairs = slot.volume().repair_damage().await;
             // The engine began when it was opened.
             let repaired = Bytes(slot.volume().counters().repaired_bytes);

@@ -8,15 +8,19 @@
 //! How far it is, the volumes' records say: each lists the stores that may have something of it. So it goes on after any crash,
 //! on whatever node is up then.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
-use base::Nanos;
+use base::{Instant, Nanos};
 
+use super::ClusterError;
 use super::idle::LOOK;
-use super::opened::Slot;
-use super::seen::Records;
+use super::left::Left as LeftOpen;
+use super::node::Node;
+use super::opened::Openings;
+use super::slots::Slot;
 use super::stores::{StoreState, lists};
-use super::{Cluster, ClusterError};
 use crate::names::{StoreNumber, VolumeId};
 use crate::record::{Name, VolumeRecord, VolumeState, writer_key};
 use crate::volume::Left;
@@ -33,47 +37,26 @@ pub struct Progress {
     pub here: Left,
 }
 
-impl Cluster {
-    /// Stores that get nothing new: drained ones, and those that left while volumes had them.
-    pub(super) fn drained(&self) -> BTreeSet<StoreNumber> {
-        let draining = self.shared.draining.borrow();
-        draining
-            .iter()
-            .map(|disk| StoreNumber(disk.0 as u16))
-            .collect()
-    }
+/// What empties them.
+pub(super) struct Drains {
+    node: Rc<Node>,
+    openings: Rc<Openings>,
+    left: Rc<LeftOpen>,
+    /// Closed volumes that could not be emptied of drained stores, and until when they are left alone.
+    stuck: RefCell<BTreeMap<VolumeId, Instant>>,
+}
 
-    /// How far each of these stores is.
-    ///
-    /// # Errors
-    /// [`ClusterError::Meta`], [`ClusterError::Record`].
-    pub async fn progress(&self, stores: &[StoreNumber]) -> Result<Vec<Progress>, ClusterError> {
-        match stores.is_empty() {
-            true => Ok(Vec::new()),
-            false => Ok(self.progress_of(&self.read_records().await?, stores)),
+impl Drains {
+    pub fn new(node: &Rc<Node>, openings: &Rc<Openings>, left: &Rc<LeftOpen>) -> Drains {
+        Drains {
+            node: Rc::clone(node),
+            openings: Rc::clone(openings),
+            left: Rc::clone(left),
+            stuck: RefCell::default(),
         }
     }
 
-    /// How far each of these stores is by these records.
-    pub fn progress_of(&self, records: &Records, stores: &[StoreNumber]) -> Vec<Progress> {
-        let of = |store: &StoreNumber| {
-            let volumes = records.volumes.values().map(|it| &it.record);
-            let listing = volumes.filter(|it| lists(it, *store));
-            let mut here = Left::default();
-            for slot in self.open.borrow().values() {
-                let left = slot.volume().left_on(*store);
-                here.extents += left.extents;
-                here.nodes += left.nodes;
-            }
-            Progress {
-                volumes: listing.map(|it| it.name.clone()).collect(),
-                here,
-            }
-        };
-        stores.iter().map(of).collect()
-    }
-
-    pub(super) async fn drain_now_and_then(&self) {
+    pub async fn drain_now_and_then(&self) {
         if let Err(error) = self.drain_closed().await {
             tracing::debug!(%error, "drained stores are not empty yet");
         }
@@ -83,39 +66,39 @@ impl Cluster {
     /// are left to it for minutes, as where idle volumes are kept well.
     async fn drain_closed(&self) -> Result<(), ClusterError> {
         let drained: BTreeSet<StoreNumber> = {
-            let known = self.known.borrow();
+            let known = self.node.stores.known();
             let all = known.values().map(|(record, _)| record);
             let all = all.filter(|record| record.state == StoreState::Draining);
             all.map(|record| record.number).collect()
         };
         let alive = match drained.is_empty() {
             true => return Ok(()),
-            false => self.alive().await?,
+            false => self.node.stores.alive().await?,
         };
         if alive
             .first()
-            .is_none_or(|first| first != self.node().as_str())
+            .is_none_or(|first| first != self.node.name().as_str())
         {
             return Ok(());
         }
-        let held = self.held().await?;
-        let records = self.records().await?;
+        let held = self.node.meta.held().await?;
+        let records = self.node.meta.volumes().await?;
         self.left.looked(records.values(), &held);
         for known in records.into_values() {
-            let settled = self.left.is_free(&known, self.node().as_str());
+            let settled = self.left.is_free(&known, self.node.name().as_str());
             let record = known.record;
             if record.state != VolumeState::Live {
                 continue;
             }
             let elsewhere = record.writer.as_ref();
             // What this node itself left before it was started again is for it to settle.
-            let elsewhere = elsewhere.filter(|it| it.node != self.node().as_str());
+            let elsewhere = elsewhere.filter(|it| it.node != self.node.name().as_str());
             let elsewhere = elsewhere.filter(|it| held.contains(&writer_key(it.lease)));
             let elsewhere = elsewhere.is_some() || !settled;
             if !has_any(&record, &drained) || elsewhere || self.is_left_alone(record.id) {
                 continue;
             }
-            if self.slot(record.id).is_none() {
+            if self.node.slots.get(record.id).is_none() {
                 self.empty_closed(&record, &drained).await;
             }
         }
@@ -129,13 +112,15 @@ impl Cluster {
 
     /// Has a volume open for a while, and its engine empty the stores.
     async fn empty_closed(&self, record: &VolumeRecord, drained: &BTreeSet<StoreNumber>) {
-        let visited = self.visit(record.id, async |slot| empties(slot, drained).await);
+        let visited = self
+            .openings
+            .visit(record.id, async |slot| empties(slot, drained).await);
         let moved = visited.await.unwrap_or_else(|error| {
             tracing::debug!(volume = %record.name, %error, "it is not emptied");
             false
         });
         if !moved {
-            let until = env::now() + self.settings.collect_every;
+            let until = env::now() + self.node.settings.collect_every;
             self.stuck.borrow_mut().insert(record.id, until);
         }
     }

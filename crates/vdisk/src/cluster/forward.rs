@@ -9,12 +9,16 @@
 //! 1. What is asked is done at most once, and by the node that is asked alone: it has deleted the question first.
 //! 2. An asker that withdraws its question knows that it was not done; else it says that it may have been.
 
+use std::rc::Rc;
+
 use base::Nanos;
 use serde::{Deserialize, Serialize};
 
+use super::ClusterError;
+use super::local::LocalVolumes;
+use super::node::Node;
 use super::set::Setting;
-use super::volumes::Overview;
-use super::{Cluster, ClusterError};
+
 use crate::meta::{Compare, LeaseId, Op, Outcome, whole_range};
 use crate::names::{StoreNumber, VolumeId, hex};
 use crate::record::{Fairness, Name, OnMetaLoss, PriorityClass, read};
@@ -110,37 +114,45 @@ fn encoded(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).expect("a record is plain data")
 }
 
-impl Cluster {
-    /// The other node that is up and has the volume open.
-    async fn owner_of(&self, id: VolumeId) -> Result<Option<String>, ClusterError> {
-        let record = self.images.volume(id).await?.record;
-        let own = self.settings.node.as_str();
-        let Some(writer) = record.writer.filter(|it| it.node != own) else {
-            return Ok(None);
-        };
-        let holds = self.images.holds(&writer).await?;
-        Ok(holds.then_some(writer.node))
+/// What this node asks of others, and they of it.
+pub(super) struct Forward {
+    node: Rc<Node>,
+    local: Rc<LocalVolumes>,
+}
+
+impl Forward {
+    pub fn new(node: &Rc<Node>, local: &Rc<LocalVolumes>) -> Rc<Forward> {
+        Rc::new(Forward {
+            node: Rc::clone(node),
+            local: Rc::clone(local),
+        })
     }
 
-    /// Has the node that has the volume open do it; `None`: no other node has it, so it is to be done here.
+    /// The other node that is up and has the volume open.
+    async fn owner_of(&self, id: VolumeId) -> Result<Option<String>, ClusterError> {
+        let writer = self.node.meta.other_writer(id).await?;
+        Ok(writer.map(|(_, writer)| writer.node))
+    }
+
+    /// Has the node that has the volume open do it; `false`: no other node has it, so it is to be done here.
     ///
     /// # Errors
     /// [`ClusterError::Refused`] with what that node said; [`ClusterError::NoAnswer`] or [`ClusterError::Unheard`] if it may have
     /// been done.
-    pub(super) async fn forward(
+    pub async fn forward(
         &self,
         name: &Name,
         id: VolumeId,
         request: Request,
-    ) -> Result<Option<Overview>, ClusterError> {
+    ) -> Result<bool, ClusterError> {
         while let Some(node) = self.owner_of(id).await? {
             match self.ask(&node, id, name, &request).await? {
-                Asked::Done => return Ok(Some(self.overview(name).await?)),
+                Asked::Done => return Ok(true),
                 // It closed the volume meanwhile, or is gone.
                 Asked::Withdrawn => {}
             }
         }
-        Ok(None)
+        Ok(false)
     }
 
     async fn ask(
@@ -150,12 +162,12 @@ impl Cluster {
         name: &Name,
         request: &Request,
     ) -> Result<Asked, ClusterError> {
-        let meta = &self.images.meta;
+        let meta = &self.node.meta.images.meta;
         let mut rng = env::rng("ask");
-        let unique = format!("{}-{:016x}", self.node(), rng.bits());
+        let unique = format!("{}-{:016x}", self.node.name(), rng.bits());
         let ask = AskRecord {
             version: VERSION,
-            from: self.node().to_string(),
+            from: self.node.name().to_string(),
             to: node.to_owned(),
             request: request.clone(),
         };
@@ -201,7 +213,7 @@ impl Cluster {
             value,
             lease: Some(lease),
         };
-        self.txn(compares, vec![put]).await
+        self.node.meta.txn(compares, vec![put]).await
     }
 
     /// Waits for the answer, as long as the node has the volume or has taken the question.
@@ -212,7 +224,7 @@ impl Cluster {
         name: &Name,
         unique: &str,
     ) -> Result<Asked, ClusterError> {
-        let meta = &self.images.meta;
+        let meta = &self.node.meta.images.meta;
         let key = format!("{ANSWERS}{unique}");
         let begun = env::now();
         let (until, mut taken) = (begun + TIMEOUT, false);
@@ -254,7 +266,7 @@ impl Cluster {
         let key = format!("{ASKS}{id}/{unique}");
         let compares = vec![Compare::Present(key.clone())];
         let ops = vec![Op::Delete { key }];
-        match self.images.meta.txn(compares, ops).await? {
+        match self.node.meta.images.meta.txn(compares, ops).await? {
             Outcome::Done(_) => Ok(true),
             Outcome::Refused(_) => Ok(false),
         }
@@ -263,30 +275,33 @@ impl Cluster {
     // --- the owner ----------------------------------------------------------------------------------
 
     /// Does what other nodes ask of volumes that are open here.
-    pub(super) async fn answer_others(&self) -> Result<(), ClusterError> {
-        if self.open.borrow().is_empty() {
+    pub async fn answer_others(self: &Rc<Self>) -> Result<(), ClusterError> {
+        if self.node.slots.is_empty() {
             return Ok(());
         }
-        let (entries, _) = whole_range(&*self.images.meta, ASKS).await?;
+        let (entries, _) = whole_range(&*self.node.meta.images.meta, ASKS).await?;
         for entry in entries {
             let Some((id, unique)) = parsed(&entry.key) else {
                 continue;
             };
             let is_own = read::<AskRecord>(&entry.key, &entry.value);
-            let is_own = is_own.map_or(true, |ask| ask.to == self.node().as_str());
-            if !is_own || self.slot(id).is_none() {
+            let is_own = is_own.map_or(true, |ask| ask.to == self.node.name().as_str());
+            if !is_own || self.node.slots.get(id).is_none() {
                 continue;
             }
             let compares = vec![Compare::Unchanged(entry.key.clone(), entry.changed)];
             let key = entry.key.clone();
-            let taken = self.images.meta.txn(compares, vec![Op::Delete { key }]);
+            let taken = self
+                .node
+                .meta
+                .images
+                .meta
+                .txn(compares, vec![Op::Delete { key }]);
             if !matches!(taken.await?, Outcome::Done(_)) {
                 continue;
             }
             let (unique, value) = (unique.to_owned(), entry.value);
-            let Some(own) = self.own.upgrade() else {
-                return Ok(());
-            };
+            let own = Rc::clone(self);
             env::spawn(async move { own.answer(id, &unique, &value).await });
         }
         Ok(())
@@ -305,7 +320,7 @@ impl Cluster {
             refused: done.err().map(|error| error.to_string()),
         };
         let sent = async {
-            let meta = &self.images.meta;
+            let meta = &self.node.meta.images.meta;
             let lease = meta.lease(KEPT).await?;
             let put = Op::Put {
                 key: format!("{ANSWERS}{unique}"),
@@ -320,10 +335,10 @@ impl Cluster {
     }
 
     async fn do_here(&self, id: VolumeId, request: &Request) -> Result<(), ClusterError> {
-        let name = self.images.volume(id).await?.record.name;
+        let name = self.node.meta.images.volume(id).await?.record.name;
         match request.clone() {
-            Request::Snapshot { name: snapshot } => self.snapshot_here(id, &name, &snapshot).await,
-            Request::Resize { size, shrink } => self.resize_here(id, &name, size, shrink).await,
+            Request::Snapshot { name: snapshot } => self.local.snapshot(id, &name, &snapshot).await,
+            Request::Resize { size, shrink } => self.local.resize(id, &name, size, shrink).await,
             Request::Set {
                 priority,
                 fairness,
@@ -338,9 +353,9 @@ impl Cluster {
                     holder: holder.map(|it| Some(it).filter(|it| !it.is_empty())),
                     on_meta_loss,
                 };
-                self.set_here(id, &setting).await
+                self.local.set(id, &setting).await
             }
-            Request::GiveUp { store } => self.give_up_here(&name, StoreNumber(store)).await,
+            Request::GiveUp { store } => self.local.give_up(&name, StoreNumber(store)).await,
         }
     }
 }

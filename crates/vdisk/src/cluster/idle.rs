@@ -21,10 +21,13 @@ use std::rc::Rc;
 use base::{Instant, Nanos};
 use env::sync::Semaphore;
 
-use super::opened::Slot;
+use super::ClusterError;
+use super::left::Left;
+use super::node::Node;
+use super::opened::Openings;
+use super::slots::Slot;
 use super::stores::{AllStores, StoreState};
 use super::up::Up;
-use super::{Cluster, ClusterError};
 use crate::image::tree::Versioned;
 use crate::names::{Generation, StoreNumber, VolumeId};
 use crate::record::{VolumeRecord, VolumeState, writer_key};
@@ -55,8 +58,8 @@ pub(super) enum Gain {
     Replicated,
 }
 
-/// What this node does about idle volumes.
-pub(super) struct Idle {
+/// Which idle volumes are looked after, and which are left alone.
+struct Idle {
     places: Rc<Semaphore>,
     open: Rc<Semaphore>,
     under_way: RefCell<BTreeSet<VolumeId>>,
@@ -194,8 +197,25 @@ fn is_well(volume: &Volume, stores: &AllStores) -> bool {
         && volume.health().condition == Condition::Healthy
 }
 
-impl Cluster {
-    pub(super) async fn keep_idle_well(&self) {
+/// What keeps them well.
+pub(super) struct IdleVolumes {
+    node: Rc<Node>,
+    openings: Rc<Openings>,
+    left: Rc<Left>,
+    idle: Idle,
+}
+
+impl IdleVolumes {
+    pub fn new(node: &Rc<Node>, openings: &Rc<Openings>, left: &Rc<Left>) -> Rc<IdleVolumes> {
+        Rc::new(IdleVolumes {
+            node: Rc::clone(node),
+            openings: Rc::clone(openings),
+            left: Rc::clone(left),
+            idle: Idle::default(),
+        })
+    }
+
+    pub async fn keep_idle_well(self: &Rc<Self>) {
         if let Err(error) = self.look_for_idle().await {
             self.left.forget();
             tracing::debug!(%error, "idle volumes were not looked at");
@@ -203,11 +223,11 @@ impl Cluster {
     }
 
     /// Begins with the idle volumes whose turn it is on this node.
-    async fn look_for_idle(&self) -> Result<(), ClusterError> {
-        let (stores, up) = (self.stores().await?, self.up().await?);
+    async fn look_for_idle(self: &Rc<Self>) -> Result<(), ClusterError> {
+        let (stores, up) = (self.node.stores.all().await?, self.node.stores.up().await?);
         self.idle.changed(&stores, &up);
-        let held = self.held().await?;
-        let records = self.records().await?;
+        let held = self.node.meta.held().await?;
+        let records = self.node.meta.volumes().await?;
         self.left.looked(records.values(), &held);
         for known in records.values() {
             let record = &known.record;
@@ -231,31 +251,35 @@ impl Cluster {
         up: &Up,
         held: &BTreeSet<String>,
     ) -> Option<Gain> {
-        let (record, node) = (&known.record, self.node().as_str());
+        let (record, node) = (&known.record, self.node.name().as_str());
         let Generation(tries) = record.generation;
         let turn = up.turn(draw(record.id, tries));
         let writer = record.writer.as_ref();
         let written = writer.is_some_and(|it| held.contains(&writer_key(it.lease)));
         let ours = turn == Some(node) || writer.is_some_and(|it| it.node == node);
-        let free = !written && self.slot(record.id).is_none() && self.left.is_free(known, node);
+        let free =
+            !written && self.node.slots.get(record.id).is_none() && self.left.is_free(known, node);
         let gain = || gain(record, stores, up);
         (ours && free).then(gain).flatten()
     }
 
     /// Opens a volume until it is well, if it still gains by that. May others try at once?
     async fn make_well(&self, id: VolumeId) -> Result<bool, ClusterError> {
-        let (stores, up) = (self.stores().await?, self.up().await?);
-        let (held, known) = (self.held().await?, self.images.volume(id).await?);
+        let (stores, up) = (self.node.stores.all().await?, self.node.stores.up().await?);
+        let (held, known) = (
+            self.node.meta.held().await?,
+            self.node.meta.images.volume(id).await?,
+        );
         if self.gain_here(&known, &stores, &up, &held).is_none() {
             return Ok(true);
         }
-        self.visit(id, async |slot| self.watch(slot).await).await
+        self.openings
+            .visit(id, async |slot| self.watch(slot).await)
+            .await
     }
 
-    fn begin_with(&self, id: VolumeId) {
-        let Some(own) = self.own.upgrade() else {
-            return;
-        };
+    fn begin_with(self: &Rc<Self>, id: VolumeId) {
+        let own = Rc::clone(self);
         self.idle.under_way.borrow_mut().insert(id);
         env::spawn(async move {
             let place = own.idle.places.acquire(1).await;
@@ -286,10 +310,10 @@ impl Cluster {
         let volume = slot.volume();
         let mut last = (progress(volume), env::now());
         loop {
-            if slot.users() > 0 || slot.is_given_up() || self.stopping.get() {
+            if slot.users() > 0 || slot.is_given_up() || self.openings.is_stopping() {
                 return true;
             }
-            let well = is_well(volume, &self.known.borrow());
+            let well = is_well(volume, &self.node.stores.known());
             if well {
                 return true;
             }
@@ -301,46 +325,6 @@ impl Cluster {
                 return false;
             }
             env::sleep(LOOK).await;
-        }
-    }
-
-    /// Opens a volume that no node has open, without a user, has `work` done, and closes it, unless it has users by then. Answers
-    /// what `work` does; `true` if it is open already.
-    pub(super) async fn visit(
-        &self,
-        id: VolumeId,
-        work: impl AsyncFnOnce(&Slot) -> bool,
-    ) -> Result<bool, ClusterError> {
-        let slot = {
-            let _alone = self.alone(id).await;
-            if self.slot(id).is_some() || self.is_open_elsewhere(id).await? {
-                return Ok(true);
-            }
-            let _in_use = self.open_alone(id).await?;
-            let slot = self.slot(id).expect("just opened");
-            slot.visited.set(true);
-            slot
-        };
-        let answer = work(&slot).await;
-        slot.visited.set(false);
-        let _alone = self.alone(id).await;
-        let still = self.slot(id).is_some_and(|it| Rc::ptr_eq(&it, &slot));
-        if still
-            && slot.users() == 0
-            && let Err(error) = self.close_slot(&slot).await
-        {
-            tracing::debug!(volume = %slot.name(), %error, "closed, and not all is settled");
-        }
-        Ok(answer)
-    }
-
-    /// Has another node a volume open, or is it being deleted?
-    async fn is_open_elsewhere(&self, id: VolumeId) -> Result<bool, ClusterError> {
-        let record = self.images.volume(id).await?.record;
-        let own = self.node().as_str();
-        match record.writer.filter(|it| it.node != own) {
-            Some(writer) => Ok(self.images.holds(&writer).await?),
-            None => Ok(record.state != VolumeState::Live),
         }
     }
 }
@@ -368,7 +352,7 @@ mod tests {
                 number: None,
             };
             let number = StoreNumber(number);
-            let record = crate::cluster::StoreRecord::new(&new, number, StoreState::Active);
+            let record = crate::cluster::stores::StoreRecord::new(&new, number, StoreState::Active);
             (number, (record, Revision(1)))
         };
         (1..=4).map(record).collect()

@@ -1,97 +1,28 @@
-//! Volumes in use on this node: one engine each, shared by all their users.
+//! Volumes come into use on this node, and go out of use.
 //!
 //! ```text
 //! open -> another node has it, and its lease lasts? wait a little -> engine -> InUse, counted -> no user for some seconds -> closed
 //! ```
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use base::{Instant, Nanos};
-use device::{Device, DeviceError};
+use base::Nanos;
 use policy::place::{ClientId, Origin, Penalties, Permille};
 use store::ClientTag;
 
-use super::stores::{AllStores, domains};
-use super::{Cluster, ClusterError};
-use crate::meta::whole_range;
+use super::ClusterError;
+use super::node::Node;
+use super::shared::Shared;
+use super::slots::{InUse, Slot};
+use super::wants::Claims;
 use crate::names::VolumeId;
-use crate::record::{Fairness, Name, PriorityClass, VolumeRecord, WRITERS};
+use crate::record::{Fairness, Name, PriorityClass, VolumeRecord, VolumeState};
 use crate::replica::choice::Choice;
-use crate::volume::{self, StoreInfo, User, UserVolume, Volume, VolumeError};
+use crate::volume::{self, User, UserVolume, Volume, VolumeError};
 
-/// How long an engine may take to say that it is over.
-const OVER: Nanos = Nanos::millis(500);
-
-/// A volume that is open here.
-pub(super) struct Slot {
-    id: VolumeId,
-    volume: Rc<Volume>,
-    users: Cell<u64>,
-    /// Since when no client uses it.
-    idle_since: Cell<Instant>,
-    /// It is open without a user, to be made well.
-    pub(super) visited: Cell<bool>,
-    /// Another node wants it, and gets it.
-    pub(super) wanted: Cell<bool>,
-    /// The number of the want that was refused last.
-    pub(super) answered: Cell<u64>,
-}
-
-impl Slot {
-    pub fn id(&self) -> VolumeId {
-        self.id
-    }
-
-    pub fn name(&self) -> Name {
-        self.volume.record().name
-    }
-
-    pub fn volume(&self) -> &Rc<Volume> {
-        &self.volume
-    }
-
-    pub fn users(&self) -> u64 {
-        self.users.get()
-    }
-
-    pub fn is_idle(&self, after: Nanos) -> bool {
-        let unused = self.users.get() == 0 && !self.visited.get();
-        unused && env::now().since(self.idle_since.get()) >= after
-    }
-
-    /// Is it of no more use to background work that has it open?
-    pub fn is_given_up(&self) -> bool {
-        self.wanted.get() || !self.volume.is_open()
-    }
-
-    /// Has another writer taken it, so that this one is of no more use?
-    async fn is_over(&self) -> bool {
-        let flushed = env::timeout(OVER, self.volume.flush()).await;
-        matches!(flushed, Ok(Err(DeviceError::Gone { .. })))
-    }
-}
-
-/// A volume in use on this node; given back when it is dropped.
-pub struct InUse(Rc<Slot>);
-
-impl InUse {
-    fn new(slot: &Rc<Slot>) -> InUse {
-        slot.users.set(slot.users.get() + 1);
-        InUse(Rc::clone(slot))
-    }
-
-    /// The engine; a `Device`.
-    pub fn volume(&self) -> &Rc<Volume> {
-        &self.0.volume
-    }
-
-    /// Has another writer taken it?
-    pub async fn is_over(&self) -> bool {
-        self.0.is_over().await
-    }
-}
+/// The clients here have so long to come after a volume was taken over.
+const KEPT: Nanos = Nanos::secs(60);
 
 /// What an export's clients are beside others, where that is not as the volume says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -121,27 +52,41 @@ fn client_of(volume: VolumeId, export: &str) -> ClientId {
     ClientId(u64::from(name) << 32 | u64::from(volume.0))
 }
 
-impl Drop for InUse {
-    fn drop(&mut self) {
-        let slot = &self.0;
-        slot.users.set(slot.users.get() - 1);
-        slot.idle_since.set(env::now());
-    }
+/// What opens volumes here and closes them.
+pub struct Openings {
+    node: Rc<Node>,
+    shared: Shared,
+    pub(super) claims: Claims,
+    stopping: Cell<bool>,
 }
 
-impl Cluster {
+impl Openings {
+    pub(super) fn new(node: &Rc<Node>, shared: Shared) -> Rc<Openings> {
+        Rc::new(Openings {
+            node: Rc::clone(node),
+            shared,
+            claims: Claims::new(node.meta.clone(), node.settings.handover),
+            stopping: Cell::new(false),
+        })
+    }
+
+    /// Is nothing opened here any more?
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
     /// Opens a volume, or joins the users that it has here already.
     ///
     /// # Errors
     /// [`ClusterError::NoVolume`]; [`ClusterError::Elsewhere`] if another node that is up has it; [`ClusterError::Volume`] if
     /// it cannot be opened now.
-    pub async fn open(&self, name: &Name) -> Result<InUse, ClusterError> {
-        let own = self.own.upgrade().ok_or(ClusterError::Stopping)?;
+    pub async fn open(self: &Rc<Self>, name: &Name) -> Result<InUse, ClusterError> {
+        let own = Rc::clone(self);
         let name = name.clone();
         // To its end, whether or not the caller still waits: what was taken is let go in good order then.
         let opening = async move {
-            let id = own.find(&name).await?;
-            let _alone = own.alone(id).await;
+            let id = own.node.meta.find(&name).await?;
+            let _alone = own.node.slots.alone(id).await;
             own.open_alone(id).await
         };
         env::spawn(opening).await
@@ -151,16 +96,16 @@ impl Cluster {
     /// others, on all nodes the same by the export's name.
     ///
     /// # Errors
-    /// As for [`Cluster::open`].
+    /// As for [`Openings::open`].
     pub async fn open_as(
-        &self,
+        self: &Rc<Self>,
         name: &Name,
         export: &str,
         terms: &Terms,
     ) -> Result<(InUse, Rc<UserVolume>), ClusterError> {
         let in_use = self.open(name).await?;
         let user = User {
-            client: client_of(in_use.0.id, export),
+            client: client_of(in_use.id(), export),
             class: terms.priority.map(Into::into),
             other: terms.fairness.map(permille),
         };
@@ -173,36 +118,57 @@ impl Cluster {
         if self.stopping.get() {
             return Err(ClusterError::Stopping);
         }
-        if let Some(slot) = self.slot(id) {
+        if let Some(slot) = self.node.slots.get(id) {
             if !slot.is_over().await {
                 return Ok(InUse::new(&slot));
             }
-            self.open.borrow_mut().remove(&id);
+            self.node.slots.remove(&slot);
         }
-        self.wait_for_others("open", id).await?;
-        let stores = self.stores().await?;
-        let volume = self.images.volume(id).await?;
+        self.claims.wait_for_others("open", id).await?;
+        let stores = self.node.stores.all().await?;
+        let volume = self.node.meta.images.volume(id).await?;
         let settings = self.settings_for(&volume.record);
-        let store_infos = self.store_infos(&stores);
+        let store_infos = self.node.stores.infos(&stores);
         let choice = Choice::new(self.shared.part());
-        let meta = Rc::clone(&self.images.meta);
+        let meta = Rc::clone(&self.node.meta.images.meta);
         let volume = Volume::open(id, meta, choice, store_infos, settings).await?;
         tracing::info!(volume = %volume.record().name, "opened");
-        let slot = Rc::new(Slot {
-            id,
-            volume,
-            users: Cell::new(0),
-            idle_since: Cell::new(env::now()),
-            visited: Cell::new(false),
-            wanted: Cell::new(false),
-            answered: Cell::new(0),
-        });
-        self.open.borrow_mut().insert(id, Rc::clone(&slot));
+        let slot = Slot::new(id, volume);
+        self.node.slots.insert(&slot);
         Ok(InUse::new(&slot))
     }
 
-    pub(super) fn slot(&self, id: VolumeId) -> Option<Rc<Slot>> {
-        self.open.borrow().get(&id).cloned()
+    /// A volume in use for one job, and its number.
+    pub(super) async fn in_use(
+        self: &Rc<Self>,
+        name: &Name,
+    ) -> Result<(InUse, VolumeId), ClusterError> {
+        let id = self.node.meta.find(name).await?;
+        Ok((self.open(name).await?, id))
+    }
+
+    /// Takes a volume over from another node whose clients of it sent nothing for `idle`, and keeps it open here for a minute.
+    ///
+    /// # Errors
+    /// [`ClusterError::Elsewhere`] if they did; as for [`Openings::open`].
+    pub async fn take_over(self: &Rc<Self>, name: &Name, idle: Nanos) -> Result<(), ClusterError> {
+        let id = self.node.meta.find(name).await?;
+        let _alone = self.node.slots.alone(id).await;
+        if self.node.meta.other_writer(id).await?.is_some() {
+            self.claims.claim("take over", id, Some(idle)).await?;
+        }
+        let in_use = self.open_alone(id).await?;
+        env::spawn(async move {
+            env::sleep(KEPT).await;
+            drop(in_use);
+        });
+        Ok(())
+    }
+
+    /// The volumes that are open here, with their engines' counters.
+    pub fn open_volumes(&self) -> Vec<Rc<Volume>> {
+        let open = self.node.slots.all();
+        open.iter().map(|slot| Rc::clone(slot.volume())).collect()
     }
 
     fn settings_for(&self, volume: &VolumeRecord) -> volume::Settings {
@@ -210,14 +176,14 @@ impl Cluster {
         volume::Settings {
             origin,
             penalties,
-            drained: self.drained(),
-            ..self.settings.volume.clone()
+            drained: self.node.stores.drained(),
+            ..self.node.settings.volume.clone()
         }
     }
 
     /// Whose a volume's own requests are.
     pub(super) fn caller_of(&self, volume: &VolumeRecord) -> ClientTag {
-        let usual = self.settings.volume.penalties;
+        let usual = self.node.settings.volume.penalties;
         ClientTag {
             origin: Origin {
                 client: ClientId(u64::from(volume.id.0)),
@@ -230,35 +196,10 @@ impl Cluster {
         }
     }
 
-    pub(super) fn store_infos(&self, stores: &AllStores) -> Vec<StoreInfo> {
-        let domains = domains(stores);
-        let info = |(record, _): &(super::StoreRecord, _)| {
-            let (connector, local) = self.ways.way(record);
-            StoreInfo {
-                number: record.number,
-                name: record.name.to_string(),
-                domain: domains[&record.domain],
-                local,
-                rotating: record.rotating,
-                connector,
-            }
-        };
-        stores.values().map(info).collect()
-    }
-
-    /// All leases of writers that last.
-    pub(super) async fn held(&self) -> Result<BTreeSet<String>, ClusterError> {
-        let (entries, _) = whole_range(&*self.images.meta, WRITERS).await?;
-        Ok(entries.into_iter().map(|it| it.key).collect())
-    }
-
     /// Closes a volume here, and forgets it.
-    pub(super) async fn close_slot(&self, slot: &Rc<Slot>) -> Result<(), VolumeError> {
-        let closed = slot.volume.close().await;
-        let mut open = self.open.borrow_mut();
-        if open.get(&slot.id).is_some_and(|it| Rc::ptr_eq(it, slot)) {
-            open.remove(&slot.id);
-        }
+    pub(super) async fn close(&self, slot: &Rc<Slot>) -> Result<(), VolumeError> {
+        let closed = slot.volume().close().await;
+        self.node.slots.remove(slot);
         tracing::info!(volume = %slot.name(), "closed");
         match closed {
             // Another writer has it.
@@ -274,16 +215,25 @@ impl Cluster {
         asked: &'static str,
         id: VolumeId,
     ) -> Result<(), ClusterError> {
-        let in_use = match self.slot(id) {
+        let in_use = match self.node.slots.get(id) {
             Some(slot) => slot,
             None => {
-                if self.images.volume(id).await?.record.writer.is_none() {
+                if self
+                    .node
+                    .meta
+                    .images
+                    .volume(id)
+                    .await?
+                    .record
+                    .writer
+                    .is_none()
+                {
                     return Ok(());
                 }
-                self.wait_for_others(asked, id).await?;
+                self.claims.wait_for_others(asked, id).await?;
                 // Its writer is gone: one opening completes what it left.
                 self.open_alone(id).await?;
-                self.slot(id).expect("just opened")
+                self.node.slots.get(id).expect("just opened")
             }
         };
         if in_use.users() > 0 {
@@ -293,6 +243,78 @@ impl Cluster {
                 users: in_use.users(),
             });
         }
-        Ok(self.close_slot(&in_use).await?)
+        Ok(self.close(&in_use).await?)
+    }
+
+    /// Opens a volume that no node has open, without a user, has `work` done, and closes it, unless it has users by then. Answers
+    /// what `work` does; `true` if it is open already.
+    pub(super) async fn visit(
+        &self,
+        id: VolumeId,
+        work: impl AsyncFnOnce(&Slot) -> bool,
+    ) -> Result<bool, ClusterError> {
+        let slot = {
+            let _alone = self.node.slots.alone(id).await;
+            if self.node.slots.get(id).is_some() || self.is_open_elsewhere(id).await? {
+                return Ok(true);
+            }
+            let _in_use = self.open_alone(id).await?;
+            let slot = self.node.slots.get(id).expect("just opened");
+            slot.visited.set(true);
+            slot
+        };
+        let answer = work(&slot).await;
+        slot.visited.set(false);
+        let _alone = self.node.slots.alone(id).await;
+        let still = self
+            .node
+            .slots
+            .get(id)
+            .is_some_and(|it| Rc::ptr_eq(&it, &slot));
+        if still
+            && slot.users() == 0
+            && let Err(error) = self.close(&slot).await
+        {
+            tracing::debug!(volume = %slot.name(), %error, "closed, and not all is settled");
+        }
+        Ok(answer)
+    }
+
+    /// Has another node a volume open, or is it being deleted?
+    async fn is_open_elsewhere(&self, id: VolumeId) -> Result<bool, ClusterError> {
+        let record = self.node.meta.images.volume(id).await?.record;
+        let own = self.node.name().as_str();
+        match record.writer.filter(|it| it.node != own) {
+            Some(writer) => Ok(self.node.meta.images.holds(&writer).await?),
+            None => Ok(record.state != VolumeState::Live),
+        }
+    }
+
+    /// Closes volumes that no client uses any more.
+    pub(super) async fn close_idle(&self) {
+        let after = self.node.settings.close_after;
+        let idle = self.node.slots.all().into_iter();
+        let idle: Vec<Rc<Slot>> = idle.filter(|it| it.is_idle(after)).collect();
+        for slot in idle {
+            let _alone = self.node.slots.alone(slot.id()).await;
+            if slot.is_idle(after)
+                && let Err(error) = self.close(&slot).await
+            {
+                tracing::warn!(volume = %slot.name(), %error, "closed, and something is left unreconciled");
+            }
+        }
+    }
+
+    /// Closes all volumes and opens none any more; what went wrong.
+    pub(super) async fn stop(&self) -> Vec<String> {
+        self.stopping.set(true);
+        let mut troubles = Vec::new();
+        for slot in self.node.slots.all() {
+            let _alone = self.node.slots.alone(slot.id()).await;
+            if let Err(error) = self.close(&slot).await {
+                troubles.push(format!("volume {}: {error}", slot.name()));
+            }
+        }
+        troubles
     }
 }

@@ -9,19 +9,35 @@
 //! 1. A fence that a writer of the volume may have sealed stays: a record that is older than its stores is refused as before.
 //! 2. The volume is not opened before the fences beyond reason are gone from all of its stores.
 
-use super::collect::{FENCE_OF, Objective};
+use std::rc::Rc;
+
+use super::ClusterError;
+use super::collect::{Collecting, FENCE_OF, Objective};
+use super::node::Node;
 use super::stores::lists;
-use super::{Cluster, ClusterError};
 use crate::image::records::ImagesError;
 use crate::meta::{Compare, Op, Outcome, Revision};
 use crate::names::{StoreNumber, VolumeId};
 use crate::record::{VolumeRecord, volume_key};
 
-impl Cluster {
+/// What puts them right.
+pub(super) struct Unsealing {
+    node: Rc<Node>,
+    collecting: Rc<Collecting>,
+}
+
+impl Unsealing {
+    pub fn new(node: &Rc<Node>, collecting: &Rc<Collecting>) -> Unsealing {
+        Unsealing {
+            node: Rc::clone(node),
+            collecting: Rc::clone(collecting),
+        }
+    }
+
     /// Puts the stores of a volume right that is not opened because one is sealed beyond reason. Nothing where that is not so.
-    pub(super) async fn unseal(&self, id: VolumeId) -> Result<(), ClusterError> {
-        let _alone = self.alone(id).await;
-        let known = self.images.volume(id).await?;
+    pub async fn unseal(&self, id: VolumeId) -> Result<(), ClusterError> {
+        let _alone = self.node.slots.alone(id).await;
+        let known = self.node.meta.images.volume(id).await?;
         let (mut record, changed) = (known.record, known.changed.expect("it was read"));
         let beyond = record
             .older_than
@@ -29,7 +45,7 @@ impl Cluster {
         if !beyond {
             return Ok(());
         }
-        let stores = self.stores().await?;
+        let stores = self.node.stores.all().await?;
         let there: Vec<StoreNumber> = stores.keys().copied().collect();
         let refused = |record: &VolumeRecord, (store, why): (StoreNumber, String)| {
             ClusterError::NotUnsealed {
@@ -38,14 +54,16 @@ impl Cluster {
                 why,
             }
         };
-        let found =
-            self.as_collector_of(async |objects| Ok(beyond_reason(objects, &record, &there).await));
+        let found = self
+            .collecting
+            .as_collector_of(async |objects| Ok(beyond_reason(objects, &record, &there).await));
         let beyond = found.await?.map_err(|why| refused(&record, why))?;
         // The next fence there is a later object: what is known of this one goes before it does.
         record.seen.retain(|store, _| !beyond.contains(store));
         let revision = self.write_record(&record, changed).await?;
-        let lowered =
-            self.as_collector_of(async |objects| Ok(lower(objects, &record, &beyond).await));
+        let lowered = self
+            .collecting
+            .as_collector_of(async |objects| Ok(lower(objects, &record, &beyond).await));
         lowered.await?.map_err(|why| refused(&record, why))?;
         record.older_than = None;
         self.write_record(&record, revision).await?;
@@ -66,7 +84,7 @@ impl Cluster {
             lease: None,
         };
         let compares = vec![Compare::Unchanged(key.clone(), since)];
-        match self.images.meta.txn(compares, vec![put]).await? {
+        match self.node.meta.images.meta.txn(compares, vec![put]).await? {
             Outcome::Done(revision) => Ok(revision),
             Outcome::Refused(_) => Err(ImagesError::Conflict(key).into()),
         }

@@ -5,18 +5,24 @@
 //!                       else -> the last ones, and for how long it has been silent; engines of this node say how their volumes are now
 //! ```
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
-use base::{Instant, Nanos};
+use base::Nanos;
 
-use super::stores::AllStores;
+use super::ClusterError;
+use super::drain::Progress;
+use super::node::Node;
+use super::overview::{Overview, Use, closed_health, origin, snapshots_of, without_meta};
+use super::records::AllVolumes;
+use super::stores::{AllStores, StoreRecord, lists};
 use super::up::Up;
-use super::volumes::{AllVolumes, Overview, Use};
-use super::{Cluster, ClusterError};
 use crate::image::records::AllImages;
 use crate::meta::MetaError;
-use crate::volume::{Condition, Health};
+use crate::names::StoreNumber;
+use crate::record::{Name, VolumeRecord, VolumeState, writer_key};
+use crate::volume::{Health, Left};
 
 /// A look waits so long for the meta store.
 const LOOKS: Nanos = Nanos::secs(1);
@@ -38,57 +44,39 @@ pub struct Records {
     pub silent: Option<Nanos>,
 }
 
-/// When the meta store answered last.
-pub(super) struct Answers {
-    last: Cell<Option<Instant>>,
-    begun: Cell<Option<Instant>>,
+/// What this node sees.
+pub struct View {
+    node: Rc<Node>,
+    /// What the meta store said last.
+    last: RefCell<Records>,
 }
 
-impl Answers {
-    pub fn new() -> Answers {
-        Answers {
-            last: Cell::new(None),
-            begun: Cell::new(None),
-        }
+impl View {
+    pub(super) fn new(node: &Rc<Node>) -> Rc<View> {
+        Rc::new(View {
+            node: Rc::clone(node),
+            last: RefCell::default(),
+        })
     }
 
-    /// It answered just now.
-    pub fn heard(&self) {
-        self.last.set(Some(env::now()));
-    }
-
-    /// It was asked.
-    pub fn asked(&self) {
-        if self.begun.get().is_none() {
-            self.begun.set(Some(env::now()));
-        }
-    }
-
-    fn since(&self) -> Nanos {
-        let since = self.last.get().or(self.begun.get());
-        since.map_or(Nanos(0), |it| env::now().since(it))
-    }
-}
-
-impl Cluster {
     /// For how long the meta store has not answered, where that is long.
     pub fn meta_silent(&self) -> Option<Nanos> {
-        Some(self.answers.since()).filter(|it| *it >= SILENT)
+        Some(self.node.lease.answers.since()).filter(|it| *it >= SILENT)
     }
 
     /// All records, from the meta store.
-    pub(super) async fn read_records(&self) -> Result<Records, ClusterError> {
-        self.answers.asked();
+    async fn read_records(&self) -> Result<Records, ClusterError> {
+        self.node.lease.answers.asked();
         let records = Records {
-            volumes: self.records().await?,
-            images: self.images.all().await?,
-            stores: self.stores().await?,
-            up: self.up().await?,
-            held: self.held().await?,
+            volumes: self.node.meta.volumes().await?,
+            images: self.node.meta.images.all().await?,
+            stores: self.node.stores.all().await?,
+            up: self.node.stores.up().await?,
+            held: self.node.meta.held().await?,
             silent: None,
         };
-        self.answers.heard();
-        *self.last_records.borrow_mut() = records.clone();
+        self.node.lease.answers.heard();
+        *self.last.borrow_mut() = records.clone();
         Ok(records)
     }
 
@@ -107,15 +95,15 @@ impl Cluster {
                 Ok(answer) => return answer,
             }
         }
-        let mut last = self.last_records.borrow().clone();
-        last.silent = Some(self.answers.since());
+        let mut last = self.last.borrow().clone();
+        last.silent = Some(self.node.lease.answers.since());
         Ok(last)
     }
 
-    /// All volumes, by name, as far as they are known: as [`Cluster::list`] while the meta store answers.
+    /// All volumes, by name, as far as they are known: as [`View::list`] while the meta store answers.
     ///
     /// # Errors
-    /// As for [`Cluster::seen_records`].
+    /// As for [`View::seen_records`].
     pub async fn seen(&self) -> Result<Vec<Overview>, ClusterError> {
         let records = self.seen_records().await?;
         let mut all = self.overviews(&records);
@@ -126,27 +114,117 @@ impl Cluster {
         }
         Ok(all)
     }
-}
 
-/// How a volume is, by what was known before the meta store fell silent.
-fn without_meta(used: &Use, before: &Health, silent: Nanos) -> Health {
-    let (condition, why) = match used {
-        // Its engine says so itself.
-        Use::Here(_) => return before.clone(),
-        Use::Closed => (
-            Condition::Offline,
-            format!("the meta store has not answered for {silent}: it cannot be opened"),
-        ),
-        Use::Node(node) => (
-            before.condition,
-            format!(
-                "the meta store has not answered for {silent}: how it is on {node} now is not known here"
-            ),
-        ),
-    };
-    let condition = match condition {
-        Condition::Healthy => Condition::Degraded,
-        other => other,
-    };
-    Health { condition, why }
+    /// A volume's record, and its size in bytes; asks for nothing else.
+    ///
+    /// # Errors
+    /// [`ClusterError::NoVolume`], [`ClusterError::Meta`], [`ClusterError::Record`].
+    pub async fn look(&self, name: &Name) -> Result<(VolumeRecord, u64), ClusterError> {
+        let id = self.node.meta.find(name).await?;
+        let record = self.node.meta.images.volume(id).await?.record;
+        let head = self.node.meta.images.image(record.head).await?;
+        Ok((record, head.record.size))
+    }
+
+    /// All volumes, by name.
+    ///
+    /// # Errors
+    /// [`ClusterError::Meta`], [`ClusterError::Record`].
+    pub async fn list(&self) -> Result<Vec<Overview>, ClusterError> {
+        let records = self.read_records().await?;
+        Ok(self.overviews(&records))
+    }
+
+    /// The volumes in these records, by name.
+    fn overviews(&self, records: &Records) -> Vec<Overview> {
+        let (volumes, images) = (&records.volumes, &records.images);
+        let stores = records.stores.values().map(|(store, _)| store);
+        let down = stores.filter(|it| records.up.serves(it) == Some(false));
+        let down: Vec<_> = down.cloned().collect();
+        let live = volumes.values().map(|known| &known.record);
+        let live = live.filter(|record| record.state == VolumeState::Live);
+        let mut all: Vec<Overview> = live
+            .map(|record| {
+                let used = self.used(record, &records.held);
+                Overview {
+                    size: images.get(&record.head).map_or(0, |it| it.record.size),
+                    from: origin(record, volumes, images),
+                    snapshots: snapshots_of(record, volumes, images),
+                    health: self.health(record, &used, &down),
+                    used,
+                    record: record.clone(),
+                }
+            })
+            .collect();
+        all.sort_by(|a, b| a.record.name.cmp(&b.record.name));
+        all
+    }
+
+    /// One volume.
+    ///
+    /// # Errors
+    /// [`ClusterError::NoVolume`], and as for [`View::list`].
+    pub async fn overview(&self, name: &Name) -> Result<Overview, ClusterError> {
+        let id = self.node.meta.find(name).await?;
+        let all = self.list().await?;
+        let known = all.iter().map(|it| it.record.name.clone()).collect();
+        let found = all.into_iter().find(|it| it.record.id == id);
+        found.ok_or(ClusterError::NoVolume {
+            name: name.clone(),
+            known,
+        })
+    }
+
+    fn used(&self, record: &VolumeRecord, held: &BTreeSet<String>) -> Use {
+        if let Some(slot) = self.node.slots.get(record.id) {
+            return Use::Here(slot.users());
+        }
+        match &record.writer {
+            Some(writer)
+                if writer.node != self.node.name().as_str()
+                    && held.contains(&writer_key(writer.lease)) =>
+            {
+                Use::Node(writer.node.clone())
+            }
+            _ => Use::Closed,
+        }
+    }
+
+    /// From its engine where it is open here, else from its record.
+    fn health(&self, record: &VolumeRecord, used: &Use, down: &[StoreRecord]) -> Health {
+        match (used, self.node.slots.get(record.id)) {
+            (Use::Here(_), Some(slot)) => slot.volume().health(),
+            _ => closed_health(record, down, |it| self.node.stores.label(it)),
+        }
+    }
+
+    /// How far each of these stores is.
+    ///
+    /// # Errors
+    /// [`ClusterError::Meta`], [`ClusterError::Record`].
+    pub async fn progress(&self, stores: &[StoreNumber]) -> Result<Vec<Progress>, ClusterError> {
+        match stores.is_empty() {
+            true => Ok(Vec::new()),
+            false => Ok(self.progress_of(&self.read_records().await?, stores)),
+        }
+    }
+
+    /// How far each of these stores is by these records.
+    pub fn progress_of(&self, records: &Records, stores: &[StoreNumber]) -> Vec<Progress> {
+        let of = |store: &StoreNumber| {
+            let volumes = records.volumes.values().map(|it| &it.record);
+            let listing = volumes.filter(|it| lists(it, *store));
+            let mut here = Left::default();
+            for slot in self.node.slots.all() {
+                let left = slot.volume().left_on(*store);
+                here.extents += left.extents;
+                here.nodes += left.nodes;
+            }
+            Progress {
+                volumes: listing.map(|it| it.name.clone()).collect(),
+                here,
+            }
+        };
+        stores.iter().map(of).collect()
+    }
 }

@@ -20,16 +20,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use policy::place::DomainId;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use policy::place::{DiskId, DomainId};
 use serde::{Deserialize, Serialize};
 
+use super::ClusterError;
+use super::records::MetaRecords;
+use super::shared::Shared;
+use super::slots::Slots;
 use super::up::Up;
-use super::volumes::AllVolumes;
-use super::{Cluster, ClusterError};
-use crate::image::records::ImagesError;
-use crate::meta::{Compare, Op, Outcome, Revision, whole_range};
+use super::ways::Ways;
+use crate::meta::{Compare, Op, Revision, whole_range};
 use crate::names::StoreNumber;
-use crate::record::{Name, RecordError, VolumeRecord, gone_key, read};
+use crate::record::{Name, RecordError, VolumeRecord, read};
+use crate::replica::connect::Connector;
+use crate::volume::StoreInfo;
 
 const VERSION: u32 = 1;
 const STORES: &str = "store/";
@@ -90,7 +97,7 @@ pub struct NewStore {
     pub domain: Name,
     /// Does it have heads to move?
     pub rotating: bool,
-    /// Does its node keep a lease while it is up, as a [`Cluster`] does? A bare store's does not.
+    /// Does its node keep a lease while it is up, as a [`Cluster`](super::Cluster) does? A bare store's does not.
     pub leased: bool,
     /// Its number; `None`: the next one.
     pub number: Option<StoreNumber>,
@@ -99,16 +106,17 @@ pub struct NewStore {
 /// All stores, with the revisions of their records.
 pub type AllStores = BTreeMap<StoreNumber, (StoreRecord, Revision)>;
 
-fn key(number: StoreNumber) -> String {
+/// The key of a store's record.
+pub(super) fn key(number: StoreNumber) -> String {
     format!("{STORES}{:05}", number.0)
 }
 
-fn name_key(name: &Name) -> String {
+pub(super) fn name_key(name: &Name) -> String {
     format!("store-name/{name}")
 }
 
 /// The key that says that a store was given up as lost, by its identity.
-fn lost_key(uuid: &str) -> String {
+pub(super) fn lost_key(uuid: &str) -> String {
     format!("lost/{uuid}")
 }
 
@@ -117,7 +125,7 @@ pub(super) fn alive_key(node: &str) -> String {
     format!("{ALIVE}{node}")
 }
 
-fn put(key: String, value: Vec<u8>) -> Op {
+pub(super) fn put(key: String, value: Vec<u8>) -> Op {
     Op::Put {
         key,
         value,
@@ -185,41 +193,54 @@ pub(super) fn lists(record: &VolumeRecord, store: StoreNumber) -> bool {
     listed.is_none_or(|all| all.contains(&store))
 }
 
-/// Refuses to forget a store that is gone, while a volume counts it as in sync.
-fn check_lost(volumes: &AllVolumes, store: &StoreRecord) -> Result<(), ClusterError> {
-    let counts = |record: &&VolumeRecord| {
-        lists(record, store.number) && !record.out.contains_key(&store.number)
+/// The number of a new store, where `next` is the least that was never given.
+fn number_for(new: &NewStore, next: u32) -> Result<StoreNumber, ClusterError> {
+    let taken = |number| ClusterError::NumberTaken {
+        name: new.name.clone(),
+        number,
+        next,
     };
-    match volumes.values().map(|it| &it.record).find(counts) {
-        None => Ok(()),
-        Some(record) => Err(ClusterError::StillInSync {
-            name: store.name.clone(),
-            volume: record.name.clone(),
-        }),
+    match new.number {
+        Some(asked) if u32::from(asked.0) < next => Err(taken(asked)),
+        Some(asked) => Ok(asked),
+        None => match u16::try_from(next) {
+            Ok(number) => Ok(StoreNumber(number)),
+            Err(_) => Err(taken(StoreNumber(u16::MAX))),
+        },
     }
 }
 
-/// Refuses to forget a store on which a volume has something.
-fn check_left(volumes: &AllVolumes, store: &StoreRecord) -> Result<(), ClusterError> {
-    let left = volumes.values().map(|it| &it.record);
-    let mut left = left.filter(|record| lists(record, store.number));
-    match left.next() {
-        None => Ok(()),
-        Some(record) => Err(ClusterError::NotEmpty {
-            name: store.name.clone(),
-            volume: record.name.clone(),
-            others: left.count(),
-        }),
-    }
+/// The stores of the cluster, and what this node knew of them last.
+pub struct StoreTable {
+    meta: MetaRecords,
+    slots: Rc<Slots>,
+    shared: Shared,
+    ways: Rc<dyn Ways>,
+    known: RefCell<AllStores>,
 }
 
-impl Cluster {
+impl StoreTable {
+    pub(super) fn new(
+        meta: MetaRecords,
+        slots: Rc<Slots>,
+        shared: Shared,
+        ways: Rc<dyn Ways>,
+    ) -> StoreTable {
+        StoreTable {
+            meta,
+            slots,
+            shared,
+            ways,
+            known: RefCell::default(),
+        }
+    }
+
     /// All stores.
     ///
     /// # Errors
     /// [`ClusterError::Meta`], [`ClusterError::Record`].
-    pub async fn stores(&self) -> Result<AllStores, ClusterError> {
-        let (entries, _) = whole_range(&*self.images.meta, STORES).await?;
+    pub async fn all(&self) -> Result<AllStores, ClusterError> {
+        let (entries, _) = whole_range(&*self.meta.images.meta, STORES).await?;
         let mut stores = AllStores::new();
         for entry in entries {
             let record = StoreRecord::decode(&entry.value)?;
@@ -230,8 +251,81 @@ impl Cluster {
             }
             stores.insert(record.number, (record, entry.changed));
         }
-        self.learn_stores(&stores);
+        self.learn(&stores);
         Ok(stores)
+    }
+
+    /// Open volumes and the policy hear what is new.
+    fn learn(&self, stores: &AllStores) {
+        let takes = |disk: &DiskId| {
+            let of = |(record, _): &(StoreRecord, _)| {
+                record.state == StoreState::Active && u32::from(record.number.0) == disk.0
+            };
+            stores.values().any(of)
+        };
+        // A volume that is open knows those that have left, too.
+        let mut known = self.known.borrow_mut();
+        let all = known.keys().chain(stores.keys());
+        let all: Vec<DiskId> = all.map(|number| DiskId(u32::from(number.0))).collect();
+        let mut draining = self.shared.draining.borrow_mut();
+        draining.extend(all);
+        draining.retain(|disk| !takes(disk));
+        known.clone_from(stores);
+        drop((known, draining));
+        let drained = self.drained();
+        for slot in self.slots.all() {
+            slot.volume().add_stores(self.infos(stores));
+            slot.volume().drain(drained.clone());
+        }
+    }
+
+    /// The stores as they were looked up last.
+    pub fn known_stores(&self) -> Vec<StoreRecord> {
+        let known = self.known.borrow();
+        known.values().map(|(record, _)| record.clone()).collect()
+    }
+
+    /// What a store is called.
+    pub fn label(&self, number: StoreNumber) -> String {
+        match self.known.borrow().get(&number) {
+            Some((record, _)) => record.name.to_string(),
+            None => format!("number {number} (not in the cluster any more)"),
+        }
+    }
+
+    /// The stores as they were looked up last, with the revisions of their records.
+    pub(super) fn known(&self) -> std::cell::Ref<'_, AllStores> {
+        self.known.borrow()
+    }
+
+    /// The way to a store, and whether it is in this very process.
+    pub(super) fn way(&self, store: &StoreRecord) -> (Rc<dyn Connector>, bool) {
+        self.ways.way(store)
+    }
+
+    /// Stores that get nothing new: drained ones, and those that left while volumes had them.
+    pub(super) fn drained(&self) -> BTreeSet<StoreNumber> {
+        let draining = self.shared.draining.borrow();
+        draining
+            .iter()
+            .map(|disk| StoreNumber(disk.0 as u16))
+            .collect()
+    }
+
+    pub(super) fn infos(&self, stores: &AllStores) -> Vec<StoreInfo> {
+        let domains = domains(stores);
+        let info = |(record, _): &(StoreRecord, _)| {
+            let (connector, local) = self.ways.way(record);
+            StoreInfo {
+                number: record.number,
+                name: record.name.to_string(),
+                domain: domains[&record.domain],
+                local,
+                rotating: record.rotating,
+                connector,
+            }
+        };
+        stores.values().map(info).collect()
     }
 
     /// Nodes that are up, as far as they keep a lease.
@@ -247,7 +341,7 @@ impl Cluster {
     /// # Errors
     /// [`ClusterError::Meta`].
     pub async fn up(&self) -> Result<Up, ClusterError> {
-        let (entries, _) = whole_range(&*self.images.meta, ALIVE).await?;
+        let (entries, _) = whole_range(&*self.meta.images.meta, ALIVE).await?;
         let mut up = Up::default();
         for entry in entries {
             if let Some(node) = entry.key.strip_prefix(ALIVE) {
@@ -262,11 +356,11 @@ impl Cluster {
     /// # Errors
     /// [`ClusterError::StoreTaken`], [`ClusterError::NumberTaken`], [`ClusterError::WasLost`], [`ClusterError::Meta`].
     pub async fn register(&self, new: &NewStore) -> Result<StoreRecord, ClusterError> {
-        self.again(async || self.try_register(new).await).await
+        self.meta.again(async || self.try_register(new).await).await
     }
 
     async fn try_register(&self, new: &NewStore) -> Result<StoreRecord, ClusterError> {
-        let stores = self.stores().await?;
+        let stores = self.all().await?;
         let uuid = format!("{:032x}", new.uuid);
         let same_name = |record: &&StoreRecord| record.name == new.name && record.uuid != uuid;
         if let Some(other) = stores.values().map(|(record, _)| record).find(same_name) {
@@ -276,28 +370,43 @@ impl Cluster {
                 node: other.node.clone(),
             });
         }
-        let known = stores.values().find(|(record, _)| record.uuid == uuid);
-        if let Some((old, revision)) = known {
-            let record = StoreRecord::new(new, old.number, old.state);
-            if record == *old {
-                return Ok(record);
-            }
-            let mut compares = vec![Compare::Unchanged(key(old.number), *revision)];
-            let mut ops = vec![put(key(old.number), record.encode())];
-            if old.name != record.name {
-                compares.push(Compare::Absent(name_key(&record.name)));
-                ops.push(put(name_key(&record.name), old.number.0.to_string().into()));
-                ops.push(Op::Delete {
-                    key: name_key(&old.name),
-                });
-            }
-            self.txn(compares, ops).await?;
+        match stores.values().find(|(record, _)| record.uuid == uuid) {
+            Some((old, revision)) => self.renew(new, old, *revision).await,
+            None => self.take_in(new, &uuid).await,
+        }
+    }
+
+    /// Notes what is new about a store that is known.
+    async fn renew(
+        &self,
+        new: &NewStore,
+        old: &StoreRecord,
+        revision: Revision,
+    ) -> Result<StoreRecord, ClusterError> {
+        let record = StoreRecord::new(new, old.number, old.state);
+        if record == *old {
             return Ok(record);
         }
-        if self.images.meta.get(&lost_key(&uuid)).await?.is_some() {
+        let mut compares = vec![Compare::Unchanged(key(old.number), revision)];
+        let mut ops = vec![put(key(old.number), record.encode())];
+        if old.name != record.name {
+            compares.push(Compare::Absent(name_key(&record.name)));
+            ops.push(put(name_key(&record.name), old.number.0.to_string().into()));
+            ops.push(Op::Delete {
+                key: name_key(&old.name),
+            });
+        }
+        self.meta.txn(compares, ops).await?;
+        Ok(record)
+    }
+
+    /// Gives a store that was not known the number it asks for, or the next one.
+    async fn take_in(&self, new: &NewStore, uuid: &str) -> Result<StoreRecord, ClusterError> {
+        let meta = &self.meta.images.meta;
+        if meta.get(&lost_key(uuid)).await?.is_some() {
             return Err(ClusterError::WasLost(new.name.clone()));
         }
-        let found = self.images.meta.get(NEXT).await?;
+        let found = meta.get(NEXT).await?;
         let next = match &found {
             Some(entry) => std::str::from_utf8(&entry.value)
                 .ok()
@@ -305,24 +414,14 @@ impl Cluster {
                 .ok_or_else(|| RecordError::malformed(NEXT, "it is no number"))?,
             None => 1,
         };
-        let taken = |number| ClusterError::NumberTaken {
-            name: new.name.clone(),
-            number,
-            next,
-        };
-        let last = StoreNumber(u16::MAX);
-        let number = match new.number {
-            Some(asked) if u32::from(asked.0) < next => return Err(taken(asked)),
-            Some(asked) => asked,
-            None => StoreNumber(u16::try_from(next).map_err(|_| taken(last))?),
-        };
+        let number = number_for(new, next)?;
         let record = StoreRecord::new(new, number, StoreState::Active);
         let unchanged = found.map_or(Revision(0), |entry| entry.changed);
         let compares = vec![
             Compare::Unchanged(NEXT.to_owned(), unchanged),
             Compare::Absent(key(number)),
             Compare::Absent(name_key(&new.name)),
-            Compare::Absent(lost_key(&uuid)),
+            Compare::Absent(lost_key(uuid)),
         ];
         let next = u32::from(number.0) + 1;
         let ops = vec![
@@ -330,13 +429,14 @@ impl Cluster {
             put(key(number), record.encode()),
             put(name_key(&new.name), number.0.to_string().into()),
         ];
-        self.txn(compares, ops).await?;
+        self.meta.txn(compares, ops).await?;
         tracing::info!(store = %record.name, %number, node = %record.node, "a store joined the cluster");
         Ok(record)
     }
 
-    async fn find_store(&self, name: &Name) -> Result<(AllStores, StoreNumber), ClusterError> {
-        let stores = self.stores().await?;
+    /// All stores, and the number of one of them.
+    pub(super) async fn find(&self, name: &Name) -> Result<(AllStores, StoreNumber), ClusterError> {
+        let stores = self.all().await?;
         let found = stores.values().find(|(record, _)| record.name == *name);
         match found.map(|(record, _)| record.number) {
             Some(number) => Ok((stores, number)),
@@ -344,123 +444,6 @@ impl Cluster {
                 name: name.clone(),
                 known: stores.values().map(|(it, _)| it.name.clone()).collect(),
             }),
-        }
-    }
-
-    /// Lets no new data go to a store, and what is there leave; or lets them go there again.
-    ///
-    /// # Errors
-    /// [`ClusterError::NoStore`]; [`ClusterError::TooFewDomains`] if volumes could not be written any more.
-    pub async fn set_state(
-        &self,
-        name: &Name,
-        state: StoreState,
-    ) -> Result<StoreRecord, ClusterError> {
-        let record = self.again(async || {
-            let (stores, number) = self.find_store(name).await?;
-            if state == StoreState::Draining {
-                let domains = active_domains(&stores, Some(number));
-                let volumes = self.records().await?;
-                let copies = volumes.values().map(|it| it.record.copies).max();
-                let copies = copies.unwrap_or(1);
-                if domains < usize::from(copies) {
-                    return Err(ClusterError::TooFewDomains { copies, domains });
-                }
-            }
-            let (old, revision) = &stores[&number];
-            let record = StoreRecord {
-                state,
-                ..old.clone()
-            };
-            if record != *old {
-                let compares = vec![Compare::Unchanged(key(number), *revision)];
-                let mut ops = vec![put(key(number), record.encode())];
-                if state == StoreState::Active {
-                    // It may be noted again, though another node was about to forget it.
-                    let key = gone_key(number);
-                    ops.push(Op::Delete { key });
-                }
-                self.txn(compares, ops).await?;
-            }
-            Ok(record)
-        });
-        let record = record.await?;
-        self.stores().await?;
-        Ok(record)
-    }
-
-    /// Forgets a store: one that was drained and that no volume has anything on, or, with `lost`, one that is gone for good and
-    /// that no volume counts on. Volumes that count on it go on without it, if they can.
-    ///
-    /// # Errors
-    /// [`ClusterError::NoStore`], [`ClusterError::Active`], [`ClusterError::NotEmpty`], [`ClusterError::StillInSync`].
-    pub async fn remove_store(&self, name: &Name, lost: bool) -> Result<(), ClusterError> {
-        if lost {
-            let (_, number) = self.find_store(name).await?;
-            self.give_up(number).await?;
-        }
-        let removed = self.again(async || {
-            let (stores, number) = self.find_store(name).await?;
-            let (record, revision) = &stores[&number];
-            if !lost && record.state == StoreState::Active {
-                return Err(ClusterError::Active(name.clone()));
-            }
-            let volumes = self.records().await?;
-            match lost {
-                true => check_lost(&volumes, record)?,
-                false => {
-                    check_left(&volumes, record)?;
-                    self.shut(record, *revision).await?;
-                }
-            }
-            let compares = vec![Compare::Unchanged(key(number), *revision)];
-            let mut ops = vec![
-                Op::Delete { key: key(number) },
-                Op::Delete {
-                    key: name_key(name),
-                },
-                // A writer that has not heard of it yet does not put anything there.
-                put(gone_key(number), record.uuid.clone().into_bytes()),
-            ];
-            if lost {
-                // Should it turn up again, what it has is out of date.
-                let name = name.as_str().as_bytes().to_vec();
-                ops.push(put(lost_key(&record.uuid), name));
-            }
-            self.txn(compares, ops).await
-        });
-        removed.await?;
-        self.stores().await?;
-        Ok(())
-    }
-
-    /// Lets no volume note a drained store any more, however many there are: a node that has one open may have been about to.
-    /// Then looks at them again.
-    async fn shut(&self, record: &StoreRecord, revision: Revision) -> Result<(), ClusterError> {
-        let compares = || vec![Compare::Unchanged(key(record.number), revision)];
-        let gone = put(gone_key(record.number), record.uuid.clone().into_bytes());
-        self.txn(compares(), vec![gone]).await?;
-        let left = check_left(&self.records().await?, record);
-        if left.is_err() {
-            let key = gone_key(record.number);
-            self.txn(compares(), vec![Op::Delete { key }]).await?;
-        }
-        left
-    }
-
-    /// One transaction.
-    pub(super) async fn txn(
-        &self,
-        compares: Vec<Compare>,
-        ops: Vec<Op>,
-    ) -> Result<(), ClusterError> {
-        let keys = ops.iter().map(|op| match op {
-            Op::Put { key, .. } | Op::Delete { key } => key.clone(),
-        });
-        let keys: Vec<String> = keys.collect();
-        match self.images.meta.txn(compares, ops).await? {
-            Outcome::Done(_) => Ok(()),
-            Outcome::Refused(_) => Err(ImagesError::Conflict(keys.join(", ")).into()),
         }
     }
 }

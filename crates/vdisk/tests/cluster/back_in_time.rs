@@ -44,14 +44,14 @@ async fn start_on(places: &Places, called: &str, contents: &[Buf]) {
 
 /// Writes to a volume, which is closed then.
 async fn written(cluster: &Cluster, called: &str, byte: u8) {
-    let in_use = cluster.open(&name(called)).await.unwrap();
+    let in_use = cluster.openings.open(&name(called)).await.unwrap();
     write(in_use.volume(), 0, byte).await;
     drop(in_use);
     env::sleep(Nanos::secs(10)).await;
 }
 
 async fn has_all(cluster: &Cluster, called: &str, byte: u8) {
-    let in_use = cluster.open(&name(called)).await.unwrap();
+    let in_use = cluster.openings.open(&name(called)).await.unwrap();
     for _ in 0..20 {
         assert_eq!(read(in_use.volume(), 0).await, byte);
     }
@@ -62,7 +62,7 @@ fn a_store_that_was_put_back_is_taken_out_by_the_commands_that_it_names() {
     env::Runtime::simulated(401).block_on(async {
         let (_meta_store, places, cluster) = two_stores().await;
         for called in ["vm1", "vm2"] {
-            cluster.create(&vm(called)).await.unwrap();
+            cluster.volumes.create(&vm(called)).await.unwrap();
             written(&cluster, called, 1).await;
         }
         let disk = Rc::clone(&places.0.borrow()["b"].disk);
@@ -72,7 +72,7 @@ fn a_store_that_was_put_back_is_taken_out_by_the_commands_that_it_names() {
         }
         start_on(&places, "b", &old).await;
         has_all(&cluster, "vm1", 2).await;
-        let seen = cluster.overview(&name("vm1")).await.unwrap();
+        let seen = cluster.view.overview(&name("vm1")).await.unwrap();
         assert_eq!(seen.health.condition, Condition::Degraded);
         let why = &seen.health.why;
         assert!(
@@ -81,10 +81,13 @@ fn a_store_that_was_put_back_is_taken_out_by_the_commands_that_it_names() {
         );
         assert!(why.contains("`tanada node remove b --lost`"), "{why}");
         // A volume that was not opened since counts it as in sync, and goes on without it.
-        cluster.remove_store(&name("b"), true).await.unwrap();
+        cluster.membership.remove(&name("b"), true).await.unwrap();
         // As it is it does not come back.
         let uuid = places.0.borrow()["b"].node.uuid();
-        let again = cluster.register(&registration("b", uuid, "db")).await;
+        let again = cluster
+            .stores
+            .register(&registration("b", uuid, "db"))
+            .await;
         let refused = again.map(drop).unwrap_err().to_string();
         assert!(refused.contains("it was removed as lost"), "{refused}");
         assert!(
@@ -95,6 +98,7 @@ fn a_store_that_was_put_back_is_taken_out_by_the_commands_that_it_names() {
         places.add(&cluster, "b", "db").await;
         for called in ["vm1", "vm2"] {
             let repaired = cluster
+                .repairs
                 .repair(&name(called), Some(Nanos::secs(60)), false)
                 .await;
             let repaired = repaired.unwrap();
@@ -118,7 +122,7 @@ fn a_store_that_was_put_back_is_taken_out_by_the_commands_that_it_names() {
 fn a_store_put_back_is_used_again_when_its_newer_disk_returns() {
     env::Runtime::simulated(402).block_on(async {
         let (_meta_store, places, cluster) = two_stores().await;
-        cluster.create(&vm("vm1")).await.unwrap();
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
         written(&cluster, "vm1", 1).await;
         let disk = Rc::clone(&places.0.borrow()["b"].disk);
         let old = contents(&disk).await;
@@ -128,6 +132,7 @@ fn a_store_put_back_is_used_again_when_its_newer_disk_returns() {
         written(&cluster, "vm1", 3).await;
         start_on(&places, "b", &newer).await;
         let repaired = cluster
+            .repairs
             .repair(&name("vm1"), Some(Nanos::secs(60)), false)
             .await;
         assert_eq!(repaired.unwrap().health.condition, Condition::Healthy);

@@ -1,7 +1,7 @@
 //! What goes wrong with stores, and what is done about it where no node has a volume open.
 
 use store::BadBlock;
-use vdisk::cluster::volumes::Overview;
+use vdisk::cluster::overview::Overview;
 
 use super::*;
 
@@ -34,13 +34,13 @@ fn bad(place: &Place) -> Vec<BadBlock> {
 
 /// A closed volume of 64 pages with this in them.
 async fn closed_volume(cluster: &Cluster, called: &str, byte: u8) {
-    cluster.create(&vm(called)).await.unwrap();
-    let in_use = cluster.open(&name(called)).await.unwrap();
+    cluster.volumes.create(&vm(called)).await.unwrap();
+    let in_use = cluster.openings.open(&name(called)).await.unwrap();
     let data = View::copy_of(&[byte; 64 * 4096]);
     in_use.volume().write_at(Sector(0), data).await.unwrap();
     drop(in_use);
     env::sleep(Nanos::secs(10)).await;
-    let seen = cluster.overview(&name(called)).await.unwrap();
+    let seen = cluster.view.overview(&name(called)).await.unwrap();
     assert_eq!(seen.used, Use::Closed);
 }
 
@@ -56,7 +56,11 @@ fn a_repair_writes_what_a_scrub_found_anew_and_names_what_no_copy_has() {
         let all: Vec<usize> = (0..64).collect();
         spoil(&a, 0x5a, &all).await;
         spoil(&b, 0x5a, &[7]).await;
-        let repaired = cluster.repair(&name("vm1"), None, false).await.unwrap();
+        let repaired = cluster
+            .repairs
+            .repair(&name("vm1"), None, false)
+            .await
+            .unwrap();
         assert_eq!(repaired.counters.repaired_bytes, 63 * 4096);
         let left = repaired.damage.left;
         assert_eq!(left.len(), 2, "{left:?}");
@@ -83,7 +87,7 @@ fn damage_of_a_closed_volume_is_repaired_in_the_background() {
         spoil(&a, 0x5a, &[0, 1, 2, 63]).await;
         env::sleep(Nanos::secs(30)).await;
         assert!(bad(&a).is_empty(), "{:?}", bad(&a));
-        let seen = cluster.overview(&name("vm1")).await.unwrap();
+        let seen = cluster.view.overview(&name("vm1")).await.unwrap();
         assert_eq!(seen.used, Use::Closed);
     });
 }
@@ -93,14 +97,23 @@ fn damage_of_what_a_clone_has_of_a_deleted_volume_is_repaired() {
     env::Runtime::simulated(73).block_on(async {
         let (_meta_store, places, cluster) = two_stores().await;
         closed_volume(&cluster, "vm1", 0x5a).await;
-        cluster.snapshot(&name("vm1"), &name("s")).await.unwrap();
-        let (of, snapshot, new) = (name("vm1"), name("s"), name("vm2"));
-        cluster.clone_volume(&of, &snapshot, &new).await.unwrap();
         cluster
+            .volumes
+            .snapshot(&name("vm1"), &name("s"))
+            .await
+            .unwrap();
+        let (of, snapshot, new) = (name("vm1"), name("s"), name("vm2"));
+        cluster
+            .volumes
+            .clone_volume(&of, &snapshot, &new)
+            .await
+            .unwrap();
+        cluster
+            .volumes
             .remove_snapshot(&name("vm1"), &name("s"))
             .await
             .unwrap();
-        cluster.remove(&name("vm1")).await.unwrap();
+        cluster.volumes.remove(&name("vm1")).await.unwrap();
         env::sleep(Nanos::secs(20)).await;
         let a = Rc::clone(&places.0.borrow()["a"]);
         spoil(&a, 0x5a, &[0, 1, 2, 63]).await;
@@ -116,7 +129,11 @@ fn a_repair_without_the_dead_store_says_so_within_seconds() {
         closed_volume(&cluster, "vm1", 1).await;
         places.0.borrow()["b"].down.set(true);
         let before = env::now();
-        let repaired = cluster.repair(&name("vm1"), None, false).await.unwrap();
+        let repaired = cluster
+            .repairs
+            .repair(&name("vm1"), None, false)
+            .await
+            .unwrap();
         let took = env::now().since(before);
         assert!(took < Nanos::secs(60), "{took}");
         assert_eq!(repaired.health.condition, Condition::Degraded);
@@ -137,11 +154,15 @@ fn a_dead_store_is_removed_as_lost_though_its_volumes_are_closed() {
         closed_volume(&cluster, "vm2", 2).await;
         places.add(&cluster, "c", "dc").await;
         places.0.borrow()["b"].down.set(true);
-        cluster.remove_store(&name("b"), true).await.unwrap();
-        let repaired = cluster.repair(&name("vm1"), None, false).await.unwrap();
+        cluster.membership.remove(&name("b"), true).await.unwrap();
+        let repaired = cluster
+            .repairs
+            .repair(&name("vm1"), None, false)
+            .await
+            .unwrap();
         let why = repaired.health.why;
         assert_eq!(repaired.health.condition, Condition::Healthy, "{why}");
-        let in_use = cluster.open(&name("vm2")).await.unwrap();
+        let in_use = cluster.openings.open(&name("vm2")).await.unwrap();
         assert_eq!(read(in_use.volume(), 0).await, 2);
     });
 }
@@ -153,9 +174,9 @@ fn a_store_that_answers_is_not_removed_as_lost() {
         places.add(&cluster, "c", "dc").await;
         closed_volume(&cluster, "vm1", 1).await;
         let has = if places.extents("a") > 0 { "a" } else { "b" };
-        let refused = error_text(cluster.remove_store(&name(has), true).await);
+        let refused = error_text(cluster.membership.remove(&name(has), true).await);
         assert!(refused.contains("answers still"), "{refused}");
-        let seen = cluster.overview(&name("vm1")).await.unwrap();
+        let seen = cluster.view.overview(&name("vm1")).await.unwrap();
         assert!(seen.record.out.is_empty());
     });
 }
@@ -166,22 +187,22 @@ fn a_node_asks_the_one_that_has_a_volume_open() {
         let (meta_store, places, owner) = two_stores().await;
         let asker = super::cluster("n2", meta_store.client(), &places);
         asker.start();
-        owner.create(&vm("vm1")).await.unwrap();
-        let in_use = owner.open(&name("vm1")).await.unwrap();
+        owner.volumes.create(&vm("vm1")).await.unwrap();
+        let in_use = owner.openings.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 1).await;
         let before = env::now();
-        let now = asker.snapshot(&name("vm1"), &name("s")).await.unwrap();
+        let now = asker.volumes.snapshot(&name("vm1"), &name("s")).await.unwrap();
         assert_eq!(now.snapshots.len(), 1);
         assert_eq!(now.used, Use::Node("n1".to_owned()));
-        let now = asker.resize(&name("vm1"), 2 * SIZE, false).await.unwrap();
+        let now = asker.volumes.resize(&name("vm1"), 2 * SIZE, false).await.unwrap();
         assert_eq!(now.size, 2 * SIZE);
         assert!(env::now().since(before) < Nanos::secs(5));
         assert_eq!(in_use.volume().info().size, Bytes(2 * SIZE));
         // What is refused there is refused here, in its words.
-        let refused = error_text(asker.snapshot(&name("vm1"), &name("s")).await);
+        let refused = error_text(asker.volumes.snapshot(&name("vm1"), &name("s")).await);
         let expected = "node n1, which has the volume open: volume vm1 has a snapshot s already; choose another name, or delete it";
         assert_eq!(refused, expected);
-        let refused = error_text(asker.resize(&name("vm1"), SIZE, false).await);
+        let refused = error_text(asker.volumes.resize(&name("vm1"), SIZE, false).await);
         assert!(refused.contains("node n1") && refused.contains("--shrink"), "{refused}");
         // Nothing is left of it.
         let left = vdisk::meta::whole_range(&*meta_store.client(), "a").await.unwrap().0;
@@ -197,8 +218,8 @@ fn a_volume_that_is_closed_while_its_owner_is_asked_is_changed_by_who_asked() {
         let meta = meta_store.client();
         let asker = super::cluster("n2", meta.clone(), &places);
         asker.start();
-        owner.create(&vm("vm1")).await.unwrap();
-        let in_use = owner.open(&name("vm1")).await.unwrap();
+        owner.volumes.create(&vm("vm1")).await.unwrap();
+        let in_use = owner.openings.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 1).await;
         let asking = asked(&asker);
         until_asked(&meta).await;
@@ -207,7 +228,7 @@ fn a_volume_that_is_closed_while_its_owner_is_asked_is_changed_by_who_asked() {
         owner.stop().await;
         let now = asking.await.unwrap();
         assert_eq!(now.snapshots.len(), 1);
-        let used = asker.overview(&name("vm1")).await.unwrap().used;
+        let used = asker.view.overview(&name("vm1")).await.unwrap().used;
         assert_eq!(used, Use::Here(0), "it was opened by who asked");
         assert_eq!(questions(&meta).await, 0, "it was withdrawn");
     });
@@ -216,7 +237,7 @@ fn a_volume_that_is_closed_while_its_owner_is_asked_is_changed_by_who_asked() {
 /// Another node than the owner is asked for a snapshot.
 fn asked(asker: &Rc<Cluster>) -> env::Task<Result<Overview, ClusterError>> {
     let asker = Rc::clone(asker);
-    env::spawn(async move { asker.snapshot(&name("vm1"), &name("s")).await })
+    env::spawn(async move { asker.volumes.snapshot(&name("vm1"), &name("s")).await })
 }
 
 async fn questions(meta: &MemoryMetaClient) -> usize {
@@ -237,8 +258,8 @@ fn a_forwarded_request_without_an_answer_names_the_request_and_the_node() {
         let meta = meta_store.client();
         let asker = super::cluster("n2", meta.clone(), &places);
         asker.start();
-        owner.create(&vm("vm1")).await.unwrap();
-        let in_use = owner.open(&name("vm1")).await.unwrap();
+        owner.volumes.create(&vm("vm1")).await.unwrap();
+        let in_use = owner.openings.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 1).await;
         let asking = asked(&asker);
         until_asked(&meta).await;
@@ -267,6 +288,7 @@ fn an_empty_meta_store_beside_stores_with_volumes_is_a_warning() {
         for (called, domain) in [("a", "da"), ("b", "db")] {
             let uuid = places.0.borrow()[called].node.uuid();
             after
+                .stores
                 .register(&registration(called, uuid, domain))
                 .await
                 .unwrap();
@@ -286,8 +308,8 @@ fn a_backup_of_the_meta_store_serves_its_volumes_when_the_file_is_lost() {
         let redb = Redb::open(&path).unwrap();
         let before = super::cluster("n1", redb.handle().client(), &places);
         places.add(&before, "a", "da").await;
-        before.create(&vm("vm1")).await.unwrap();
-        let in_use = before.open(&name("vm1")).await.unwrap();
+        before.volumes.create(&vm("vm1")).await.unwrap();
+        let in_use = before.openings.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 4096, 9).await;
         drop(in_use);
         assert!(before.stop().await.is_empty());
@@ -299,7 +321,7 @@ fn a_backup_of_the_meta_store_serves_its_volumes_when_the_file_is_lost() {
         let redb = Redb::open(&path).unwrap();
         let after = super::cluster("n1", redb.handle().client(), &places);
         assert_eq!(after.forgotten_volumes().await.unwrap(), None);
-        let in_use = after.open(&name("vm1")).await.unwrap();
+        let in_use = after.openings.open(&name("vm1")).await.unwrap();
         assert_eq!(read(in_use.volume(), 4096).await, 9);
         drop(in_use);
         assert!(after.stop().await.is_empty());

@@ -21,7 +21,10 @@ fn all_of(places: &Places, called: &str) -> usize {
 }
 
 async fn drain(cluster: &Cluster, store: &str) {
-    let drained = cluster.set_state(&name(store), StoreState::Draining).await;
+    let drained = cluster
+        .membership
+        .set_state(&name(store), StoreState::Draining)
+        .await;
     drained.unwrap();
 }
 
@@ -29,7 +32,7 @@ async fn drain(cluster: &Cluster, store: &str) {
 async fn emptied(cluster: &Cluster, number: u16) {
     let deadline = env::now() + Nanos::secs(900);
     loop {
-        let progress = cluster.progress(&[StoreNumber(number)]).await.unwrap();
+        let progress = cluster.view.progress(&[StoreNumber(number)]).await.unwrap();
         if progress[0].volumes.is_empty() {
             return;
         }
@@ -82,22 +85,22 @@ impl Writer {
 fn a_drained_store_is_emptied_under_a_writer_leaves_and_nothing_misses_it() {
     env::Runtime::simulated(21).block_on(async {
         let (_meta_store, places, cluster) = three_stores().await;
-        cluster.create(&vm("vm1")).await.unwrap();
-        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
+        let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
         let (writer, task) = Writer::start(Rc::clone(in_use.volume()), 1);
         env::sleep(Nanos::secs(5)).await;
         let before = ["a", "b", "c"].map(|it| places.extents(it));
         assert_eq!(before.iter().sum::<usize>(), 6);
         // One of those that have something.
         let (gone, number) = if before[0] > 0 { ("a", 1) } else { ("b", 2) };
-        let early = error_text(cluster.remove_store(&name(gone), false).await);
+        let early = error_text(cluster.membership.remove(&name(gone), false).await);
         assert!(early.contains("drain it first"), "{early}");
         drain(&cluster, gone).await;
-        let early = error_text(cluster.remove_store(&name(gone), false).await);
+        let early = error_text(cluster.membership.remove(&name(gone), false).await);
         assert!(early.contains("volume vm1 has something there"), "{early}");
         emptied(&cluster, number).await;
         assert_eq!(all_of(&places, gone), 0, "{gone}");
-        cluster.remove_store(&name(gone), false).await.unwrap();
+        cluster.membership.remove(&name(gone), false).await.unwrap();
         places.0.borrow()[gone].down.set(true);
         env::sleep(Nanos::secs(5)).await;
         assert_eq!(in_use.volume().health().condition, Condition::Healthy);
@@ -106,7 +109,7 @@ fn a_drained_store_is_emptied_under_a_writer_leaves_and_nothing_misses_it() {
         writer.check(in_use.volume()).await;
         drop(in_use);
         env::sleep(Nanos::secs(10)).await;
-        let again = cluster.open(&name("vm1")).await.unwrap();
+        let again = cluster.openings.open(&name("vm1")).await.unwrap();
         writer.check(again.volume()).await;
         assert_eq!(again.volume().health().condition, Condition::Healthy);
         assert_eq!(all_of(&places, gone), 0, "{gone}");
@@ -124,8 +127,8 @@ fn what_a_node_that_died_was_moving_is_moved_on_by_another_or_by_itself() {
                     .disk
                     .set_latency(Nanos::micros(300));
             }
-            first.create(&vm("vm1")).await.unwrap();
-            let in_use = first.open(&name("vm1")).await.unwrap();
+            first.volumes.create(&vm("vm1")).await.unwrap();
+            let in_use = first.openings.open(&name("vm1")).await.unwrap();
             let (writer, task) = Writer::start(Rc::clone(in_use.volume()), seed);
             env::sleep(Nanos::secs(5)).await;
             let gone = if places.extents("a") > 0 { "a" } else { "b" };
@@ -133,7 +136,7 @@ fn what_a_node_that_died_was_moving_is_moved_on_by_another_or_by_itself() {
             let before = places.extents(gone) as u64;
             drain(&first, gone).await;
             env::sleep(Nanos::millis(after)).await;
-            let progress = first.progress(&[StoreNumber(number)]).await.unwrap();
+            let progress = first.view.progress(&[StoreNumber(number)]).await.unwrap();
             let left = progress[0].here.extents;
             // Its end, without a word.
             drop(cancel(task));
@@ -147,12 +150,12 @@ fn what_a_node_that_died_was_moving_is_moved_on_by_another_or_by_itself() {
             second.start();
             // No client uses the volume: a node that is up opens it, as soon as the other is seen to be gone.
             emptied(&second, number).await;
-            second.remove_store(&name(gone), false).await.unwrap();
+            second.membership.remove(&name(gone), false).await.unwrap();
             places.0.borrow()[gone].down.set(true);
             env::sleep(Nanos::secs(15)).await;
-            let seen = second.overview(&name("vm1")).await.unwrap();
+            let seen = second.view.overview(&name("vm1")).await.unwrap();
             assert_eq!(seen.used, Use::Closed, "it is closed again");
-            let again = second.open(&name("vm1")).await.unwrap();
+            let again = second.openings.open(&name("vm1")).await.unwrap();
             writer.check(again.volume()).await;
             assert_eq!(again.volume().health().condition, Condition::Healthy);
             assert_eq!(all_of(&places, gone), 0, "{gone} after {after} ms");
@@ -171,21 +174,30 @@ fn snapshots_and_clones_leave_a_drained_store_without_leftovers() {
     env::Runtime::simulated(41).block_on(async {
         let (_meta_store, places, cluster) = three_stores().await;
         let (vm1, vm2) = (name("vm1"), name("vm2"));
-        cluster.create(&vm("vm1")).await.unwrap();
-        let in_use = cluster.open(&vm1).await.unwrap();
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
+        let in_use = cluster.openings.open(&vm1).await.unwrap();
         for extent in 0..3 {
             write(in_use.volume(), extent << 22, 1).await;
         }
-        cluster.snapshot(&vm1, &name("monday")).await.unwrap();
+        cluster
+            .volumes
+            .snapshot(&vm1, &name("monday"))
+            .await
+            .unwrap();
         write(in_use.volume(), 1 << 22, 2).await;
-        cluster.snapshot(&vm1, &name("tuesday")).await.unwrap();
+        cluster
+            .volumes
+            .snapshot(&vm1, &name("tuesday"))
+            .await
+            .unwrap();
         write(in_use.volume(), 2 << 22, 3).await;
         drop(in_use);
         cluster
+            .volumes
             .clone_volume(&vm1, &name("monday"), &vm2)
             .await
             .unwrap();
-        let clone = cluster.open(&vm2).await.unwrap();
+        let clone = cluster.openings.open(&vm2).await.unwrap();
         write(clone.volume(), 0, 4).await;
         drop(clone);
         env::sleep(Nanos::secs(10)).await;
@@ -196,7 +208,7 @@ fn snapshots_and_clones_leave_a_drained_store_without_leftovers() {
             }
             drain(&cluster, gone).await;
             emptied(&cluster, number).await;
-            cluster.remove_store(&name(gone), false).await.unwrap();
+            cluster.membership.remove(&name(gone), false).await.unwrap();
             // Extents that the clone has too are not freed there: its writer may be copying them back.
             let left = places.extents(gone);
             assert_eq!(all_of(&places, gone), left, "{gone}");
@@ -214,12 +226,15 @@ fn snapshots_and_clones_leave_a_drained_store_without_leftovers() {
                 None => volume.clone(),
                 Some(snapshot) => {
                     let clone = name("look");
-                    let made = cluster.clone_volume(volume, &name(snapshot), &clone).await;
+                    let made = cluster
+                        .volumes
+                        .clone_volume(volume, &name(snapshot), &clone)
+                        .await;
                     made.unwrap();
                     clone
                 }
             };
-            let in_use = cluster.open(&looked).await.unwrap();
+            let in_use = cluster.openings.open(&looked).await.unwrap();
             for (extent, byte) in bytes.into_iter().enumerate() {
                 let found = read(in_use.volume(), (extent as u64) << 22).await;
                 assert_eq!(found, byte, "{volume} {snapshot:?} {extent}");
@@ -227,24 +242,25 @@ fn snapshots_and_clones_leave_a_drained_store_without_leftovers() {
             assert_eq!(in_use.volume().health().condition, Condition::Healthy);
             drop(in_use);
             if snapshot.is_some() {
-                cluster.remove(&looked).await.unwrap();
+                cluster.volumes.remove(&looked).await.unwrap();
             }
         }
-        let report = cluster.audit(false).await.unwrap();
+        let report = cluster.collecting.audit(false).await.unwrap();
         assert!(
             report.losses.is_empty() && report.unknown.is_empty(),
             "{report:?}"
         );
         for snapshot in ["monday", "tuesday"] {
             cluster
+                .volumes
                 .remove_snapshot(&vm1, &name(snapshot))
                 .await
                 .unwrap();
         }
-        cluster.remove(&vm1).await.unwrap();
-        cluster.remove(&vm2).await.unwrap();
+        cluster.volumes.remove(&vm1).await.unwrap();
+        cluster.volumes.remove(&vm2).await.unwrap();
         env::sleep(Nanos::secs(20)).await;
-        cluster.audit(true).await.unwrap();
+        cluster.collecting.audit(true).await.unwrap();
         assert_eq!((places.objects("c"), places.objects("d")), (0, 0));
     });
 }
@@ -252,23 +268,26 @@ fn snapshots_and_clones_leave_a_drained_store_without_leftovers() {
 /// A volume with a snapshot whose map was written anew when store a was drained; the head was not committed after that.
 async fn a_moved_snapshot() -> (Rc<MemoryMetaStore>, Rc<Places>, Rc<Cluster>) {
     let (meta_store, places, cluster) = three_stores().await;
-    cluster.create(&vm("vm1")).await.unwrap();
-    let in_use = cluster.open(&name("vm1")).await.unwrap();
+    cluster.volumes.create(&vm("vm1")).await.unwrap();
+    let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
     for extent in 0..3 {
         write(in_use.volume(), extent << 22, 1).await;
     }
-    let snapshot = cluster.snapshot(&name("vm1"), &name("monday")).await;
+    let snapshot = cluster
+        .volumes
+        .snapshot(&name("vm1"), &name("monday"))
+        .await;
     snapshot.unwrap();
     write(in_use.volume(), 0, 2).await;
     drop(in_use);
     drain(&cluster, "a").await;
     emptied(&cluster, 1).await;
-    cluster.remove_store(&name("a"), false).await.unwrap();
+    cluster.membership.remove(&name("a"), false).await.unwrap();
     (meta_store, places, cluster)
 }
 
 async fn reads_as(cluster: &Cluster, volume: &str, bytes: [u8; 3]) {
-    let in_use = cluster.open(&name(volume)).await.unwrap();
+    let in_use = cluster.openings.open(&name(volume)).await.unwrap();
     for (extent, byte) in bytes.into_iter().enumerate() {
         let found = read(in_use.volume(), (extent as u64) << 22).await;
         assert_eq!(found, byte, "{volume} {extent}");
@@ -283,13 +302,17 @@ async fn a_large_snapshot() -> (Rc<MemoryMetaStore>, Rc<Places>, Rc<Cluster>) {
         size: 30 << 22,
         ..vm("vm1")
     };
-    cluster.create(&large).await.unwrap();
-    let in_use = cluster.open(&vm1).await.unwrap();
+    cluster.volumes.create(&large).await.unwrap();
+    let in_use = cluster.openings.open(&vm1).await.unwrap();
     for extent in 0..30 {
         write(in_use.volume(), extent << 22, 1 + extent as u8).await;
     }
-    cluster.snapshot(&vm1, &name("monday")).await.unwrap();
-    cluster.resize(&vm1, 1 << 22, true).await.unwrap();
+    cluster
+        .volumes
+        .snapshot(&vm1, &name("monday"))
+        .await
+        .unwrap();
+    cluster.volumes.resize(&vm1, 1 << 22, true).await.unwrap();
     drop(in_use);
     env::sleep(Nanos::secs(10)).await;
     places.add(&cluster, "c", "dc").await;
@@ -320,17 +343,20 @@ fn what_a_snapshot_has_leaves_though_one_writer_after_the_other_dies() {
             "{midway:?}"
         );
         emptied(&last, 1).await;
-        last.remove_store(&name("a"), false).await.unwrap();
+        last.membership.remove(&name("a"), false).await.unwrap();
         places.0.borrow()["a"].down.set(true);
         let (vm1, look) = (name("vm1"), name("look"));
-        let made = last.clone_volume(&vm1, &name("monday"), &look).await;
+        let made = last
+            .volumes
+            .clone_volume(&vm1, &name("monday"), &look)
+            .await;
         made.unwrap();
-        let in_use = last.open(&look).await.unwrap();
+        let in_use = last.openings.open(&look).await.unwrap();
         for extent in 0..30 {
             let found = read(in_use.volume(), extent << 22).await;
             assert_eq!(found, 1 + extent as u8, "{extent}");
         }
-        let report = last.audit(false).await.unwrap();
+        let report = last.collecting.audit(false).await.unwrap();
         assert!(
             report.losses.is_empty() && report.gone.is_empty(),
             "{report:?}"
@@ -343,34 +369,41 @@ fn a_deleted_volume_two_clones_share_keeps_a_store_until_one_is_gone() {
     env::Runtime::simulated(48).block_on(async {
         let (_meta_store, _places, cluster) = three_stores().await;
         let (vm1, monday) = (name("vm1"), name("monday"));
-        cluster.create(&vm("vm1")).await.unwrap();
-        let in_use = cluster.open(&vm1).await.unwrap();
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
+        let in_use = cluster.openings.open(&vm1).await.unwrap();
         for extent in 0..3 {
             write(in_use.volume(), extent << 22, 1).await;
         }
-        cluster.snapshot(&vm1, &monday).await.unwrap();
+        cluster.volumes.snapshot(&vm1, &monday).await.unwrap();
         drop(in_use);
         for clone in ["vm2", "vm3"] {
-            let made = cluster.clone_volume(&vm1, &monday, &name(clone)).await;
+            let made = cluster
+                .volumes
+                .clone_volume(&vm1, &monday, &name(clone))
+                .await;
             made.unwrap();
         }
         env::sleep(Nanos::secs(10)).await;
-        cluster.remove_snapshot(&vm1, &monday).await.unwrap();
-        cluster.remove(&vm1).await.unwrap();
+        cluster
+            .volumes
+            .remove_snapshot(&vm1, &monday)
+            .await
+            .unwrap();
+        cluster.volumes.remove(&vm1).await.unwrap();
         env::sleep(Nanos::secs(20)).await;
         // Nodes of a map go to three stores.
         drain(&cluster, "a").await;
         env::sleep(Nanos::secs(60)).await;
-        let progress = cluster.progress(&[StoreNumber(1)]).await.unwrap();
+        let progress = cluster.view.progress(&[StoreNumber(1)]).await.unwrap();
         assert_eq!(progress[0].volumes, [vm1]);
-        let removed = cluster.remove_store(&name("a"), false).await;
+        let removed = cluster.membership.remove(&name("a"), false).await;
         assert!(error_text(removed).contains("vm1"));
-        cluster.remove(&name("vm2")).await.unwrap();
+        cluster.volumes.remove(&name("vm2")).await.unwrap();
         emptied(&cluster, 1).await;
-        cluster.remove_store(&name("a"), false).await.unwrap();
+        cluster.membership.remove(&name("a"), false).await.unwrap();
         env::sleep(Nanos::secs(20)).await;
         reads_as(&cluster, "vm3", [1, 1, 1]).await;
-        let report = cluster.audit(false).await.unwrap();
+        let report = cluster.collecting.audit(false).await.unwrap();
         assert!(
             report.losses.is_empty() && report.gone.is_empty(),
             "{report:?}"
@@ -387,8 +420,8 @@ fn snapshots_of_a_closed_volume_leave_a_slow_store_part_by_part() {
         emptied(&cluster, 1).await;
         assert_eq!(all_of(&places, "a"), 0);
         assert_eq!(places.extents("c"), 30);
-        cluster.remove_store(&name("a"), false).await.unwrap();
-        let report = cluster.audit(false).await.unwrap();
+        cluster.membership.remove(&name("a"), false).await.unwrap();
+        let report = cluster.collecting.audit(false).await.unwrap();
         assert!(
             report.losses.is_empty() && report.extra.is_empty(),
             "{report:?}"
@@ -401,17 +434,21 @@ fn a_volume_goes_back_to_a_snapshot_that_left_a_drained_store() {
     env::Runtime::simulated(44).block_on(async {
         let (_meta_store, places, cluster) = a_moved_snapshot().await;
         let (vm1, monday) = (name("vm1"), name("monday"));
-        cluster.rollback(&vm1, &monday).await.unwrap();
+        cluster.volumes.rollback(&vm1, &monday).await.unwrap();
         // What the head that was had is freed meanwhile.
         env::sleep(Nanos::secs(20)).await;
         reads_as(&cluster, "vm1", [1, 1, 1]).await;
-        let report = cluster.audit(false).await.unwrap();
+        let report = cluster.collecting.audit(false).await.unwrap();
         assert!(
             report.losses.is_empty() && report.leaks.is_empty(),
             "{report:?}"
         );
-        cluster.remove_snapshot(&vm1, &monday).await.unwrap();
-        cluster.remove(&vm1).await.unwrap();
+        cluster
+            .volumes
+            .remove_snapshot(&vm1, &monday)
+            .await
+            .unwrap();
+        cluster.volumes.remove(&vm1).await.unwrap();
         env::sleep(Nanos::secs(20)).await;
         assert_eq!((places.objects("b"), places.objects("c")), (0, 0));
     });
@@ -422,17 +459,25 @@ fn a_clone_of_a_relocated_snapshot_outlives_snapshot_and_volume() {
     env::Runtime::simulated(45).block_on(async {
         let (_meta_store, places, cluster) = a_moved_snapshot().await;
         let (vm1, vm2, monday) = (name("vm1"), name("vm2"), name("monday"));
-        cluster.clone_volume(&vm1, &monday, &vm2).await.unwrap();
-        cluster.remove_snapshot(&vm1, &monday).await.unwrap();
-        cluster.remove(&vm1).await.unwrap();
+        cluster
+            .volumes
+            .clone_volume(&vm1, &monday, &vm2)
+            .await
+            .unwrap();
+        cluster
+            .volumes
+            .remove_snapshot(&vm1, &monday)
+            .await
+            .unwrap();
+        cluster.volumes.remove(&vm1).await.unwrap();
         env::sleep(Nanos::secs(20)).await;
         reads_as(&cluster, "vm2", [1, 1, 1]).await;
-        let report = cluster.audit(false).await.unwrap();
+        let report = cluster.collecting.audit(false).await.unwrap();
         assert!(
             report.losses.is_empty() && report.leaks.is_empty(),
             "{report:?}"
         );
-        cluster.remove(&vm2).await.unwrap();
+        cluster.volumes.remove(&vm2).await.unwrap();
         env::sleep(Nanos::secs(20)).await;
         assert_eq!((places.objects("b"), places.objects("c")), (0, 0));
     });
@@ -442,8 +487,8 @@ fn a_clone_of_a_relocated_snapshot_outlives_snapshot_and_volume() {
 fn a_store_that_is_gone_for_good_is_made_up_for_on_the_others() {
     env::Runtime::simulated(51).block_on(async {
         let (_meta_store, places, cluster) = three_stores().await;
-        cluster.create(&vm("vm1")).await.unwrap();
-        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
+        let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
         for extent in 0..3 {
             write(in_use.volume(), extent << 22, 5).await;
         }
@@ -451,11 +496,11 @@ fn a_store_that_is_gone_for_good_is_made_up_for_on_the_others() {
         places.0.borrow()[gone].down.set(true);
         drop(in_use);
         env::sleep(Nanos::secs(10)).await;
-        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
         for extent in 0..3 {
             write(in_use.volume(), extent << 22, 6).await;
         }
-        cluster.remove_store(&name(gone), true).await.unwrap();
+        cluster.membership.remove(&name(gone), true).await.unwrap();
         env::sleep(Nanos::secs(30)).await;
         for extent in 0..3 {
             assert_eq!(read(in_use.volume(), extent << 22).await, 6);
@@ -463,6 +508,7 @@ fn a_store_that_is_gone_for_good_is_made_up_for_on_the_others() {
         drop(in_use);
         env::sleep(Nanos::secs(10)).await;
         let repaired = cluster
+            .repairs
             .repair(&name("vm1"), Some(Nanos::secs(60)), false)
             .await
             .unwrap();
@@ -491,6 +537,7 @@ async fn noted_after(wait: Nanos) -> (bool, bool) {
     let mut last = None;
     for nth in 0..102 {
         let made = first
+            .volumes
             .create(&vm(&format!("vm{nth}")))
             .await
             .unwrap()
@@ -520,7 +567,7 @@ async fn noted_after(wait: Nanos) -> (bool, bool) {
         ..Faults::default()
     });
     let second = cluster("n2", slow, &places);
-    let removing = env::spawn(async move { second.remove_store(&name("c"), false).await });
+    let removing = env::spawn(async move { second.membership.remove(&name("c"), false).await });
     env::sleep(wait).await;
     let known = images.volume(last.unwrap()).await.unwrap();
     let mut record = known.record;

@@ -25,7 +25,7 @@ fn set_down(places: &Places, called: &str, down: bool) {
 /// Three extents, while one store is away; then no client has it open.
 async fn written_without(places: &Places, cluster: &Cluster, away: &str) {
     set_down(places, away, true);
-    let in_use = cluster.open(&name("vm1")).await.unwrap();
+    let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
     for extent in 0..3 {
         write(in_use.volume(), extent << 22, 5).await;
     }
@@ -34,12 +34,12 @@ async fn written_without(places: &Places, cluster: &Cluster, away: &str) {
 }
 
 async fn is_thin(cluster: &Cluster) -> bool {
-    let seen = cluster.overview(&name("vm1")).await.unwrap();
+    let seen = cluster.view.overview(&name("vm1")).await.unwrap();
     seen.record.redundancy_floor == 1 && seen.health.condition != Condition::Healthy
 }
 
 async fn is_well_and_closed(cluster: &Cluster) {
-    let seen = cluster.overview(&name("vm1")).await.unwrap();
+    let seen = cluster.view.overview(&name("vm1")).await.unwrap();
     let found = (
         &seen.used,
         seen.health.condition,
@@ -52,7 +52,7 @@ async fn is_well_and_closed(cluster: &Cluster) {
 fn an_idle_volume_is_resynced_when_a_store_comes_back() {
     env::Runtime::simulated(101).block_on(async {
         let (_meta_store, places, cluster) = two_stores_with(OFTEN).await;
-        cluster.create(&vm("vm1")).await.unwrap();
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
         written_without(&places, &cluster, "b").await;
         assert!(is_thin(&cluster).await);
         set_down(&places, "b", false);
@@ -61,7 +61,7 @@ fn an_idle_volume_is_resynced_when_a_store_comes_back() {
         assert_eq!(places.extents("b"), 3);
         // The other one is lost: all is there.
         set_down(&places, "a", true);
-        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
         assert_eq!(read(in_use.volume(), 2 << 22).await, 5);
     });
 }
@@ -70,16 +70,16 @@ fn an_idle_volume_is_resynced_when_a_store_comes_back() {
 fn an_idle_volume_gets_new_copies_when_a_store_is_removed_as_lost() {
     env::Runtime::simulated(102).block_on(async {
         let (_meta_store, places, cluster) = two_stores_with(OFTEN).await;
-        cluster.create(&vm("vm1")).await.unwrap();
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
         written_without(&places, &cluster, "b").await;
         places.add(&cluster, "c", "dc").await;
-        cluster.remove_store(&name("b"), true).await.unwrap();
+        cluster.membership.remove(&name("b"), true).await.unwrap();
         // The opening that saw the store leave, a minute, and one that never knew it.
         env::sleep(Nanos::secs(180)).await;
         is_well_and_closed(&cluster).await;
         assert_eq!(places.extents("c"), 3);
         set_down(&places, "a", true);
-        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
         assert_eq!(read(in_use.volume(), 2 << 22).await, 5);
     });
 }
@@ -88,10 +88,10 @@ fn an_idle_volume_gets_new_copies_when_a_store_is_removed_as_lost() {
 fn a_volume_that_a_crashed_node_had_open_is_settled_and_closed() {
     env::Runtime::simulated(103).block_on(async {
         let (meta_store, places, first) = two_stores_with(OFTEN).await;
-        first.create(&vm("vm1")).await.unwrap();
+        first.volumes.create(&vm("vm1")).await.unwrap();
         let second = second_node(&meta_store, &places, OFTEN).await;
         let taken = sim::on_host(HOME, async move {
-            let taken = second.open(&name("vm1")).await.unwrap();
+            let taken = second.openings.open(&name("vm1")).await.unwrap();
             write(taken.volume(), 0, 6).await;
             taken
         });
@@ -99,10 +99,10 @@ fn a_volume_that_a_crashed_node_had_open_is_settled_and_closed() {
         sim::crash_host(HOME);
         // It may as well be cut off from the meta store alone.
         env::sleep(Nanos::secs(590)).await;
-        let seen = first.overview(&name("vm1")).await.unwrap();
+        let seen = first.view.overview(&name("vm1")).await.unwrap();
         assert!(seen.record.writer.is_some(), "{seen:?}");
         env::sleep(Nanos::secs(60)).await;
-        let seen = first.overview(&name("vm1")).await.unwrap();
+        let seen = first.view.overview(&name("vm1")).await.unwrap();
         assert_eq!((seen.used, seen.record.writer), (Use::Closed, None));
         drop(taken);
     });
@@ -112,8 +112,8 @@ fn a_volume_that_a_crashed_node_had_open_is_settled_and_closed() {
 fn an_idle_volume_is_not_opened_while_a_store_that_has_all_of_it_is_down() {
     env::Runtime::simulated(104).block_on(async {
         let (meta_store, places, first) = two_stores_with(OFTEN).await;
-        first.create(&vm("vm1")).await.unwrap();
-        let in_use = first.open(&name("vm1")).await.unwrap();
+        first.volumes.create(&vm("vm1")).await.unwrap();
+        let in_use = first.openings.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 6).await;
         drop(in_use);
         env::sleep(Nanos::secs(10)).await;
@@ -122,13 +122,13 @@ fn an_idle_volume_is_not_opened_while_a_store_that_has_all_of_it_is_down() {
             node: name("n9"),
             ..registration("b", places.0.borrow()["b"].node.uuid(), "db")
         };
-        first.register(&moved).await.unwrap();
+        first.stores.register(&moved).await.unwrap();
         set_down(&places, "b", true);
         let second = second_node(&meta_store, &places, OFTEN).await;
-        let generation = |it: &vdisk::cluster::volumes::Overview| it.record.generation;
-        let before = first.overview(&name("vm1")).await.unwrap();
+        let generation = |it: &vdisk::cluster::overview::Overview| it.record.generation;
+        let before = first.view.overview(&name("vm1")).await.unwrap();
         env::sleep(Nanos::secs(120)).await;
-        let after = second.overview(&name("vm1")).await.unwrap();
+        let after = second.view.overview(&name("vm1")).await.unwrap();
         assert_eq!(generation(&after), generation(&before));
         assert_eq!(after.health.condition, Condition::Degraded);
     });
@@ -138,14 +138,14 @@ fn an_idle_volume_is_not_opened_while_a_store_that_has_all_of_it_is_down() {
 fn a_client_elsewhere_gets_an_idle_volume_at_once_during_its_resync() {
     env::Runtime::simulated(105).block_on(async {
         let (meta_store, places, first) = two_stores_with(OFTEN).await;
-        first.create(&vm("vm1")).await.unwrap();
+        first.volumes.create(&vm("vm1")).await.unwrap();
         written_without(&places, &first, "b").await;
         let second = second_node(&meta_store, &places, OFTEN).await;
         places.0.borrow()["b"].disk.set_latency(Nanos::millis(300));
         set_down(&places, "b", false);
         let mut waited = 0;
         let node = loop {
-            let seen = first.overview(&name("vm1")).await.unwrap();
+            let seen = first.view.overview(&name("vm1")).await.unwrap();
             if let Some(writer) = seen.record.writer {
                 break writer.node;
             }
@@ -156,7 +156,7 @@ fn a_client_elsewhere_gets_an_idle_volume_at_once_during_its_resync() {
         env::sleep(Nanos::secs(1)).await;
         let other = if node == "n1" { &second } else { &first };
         let begun = env::now();
-        let in_use = other.open(&name("vm1")).await.unwrap();
+        let in_use = other.openings.open(&name("vm1")).await.unwrap();
         let took = env::now().since(begun);
         assert!(took < Nanos::secs(9), "{took}");
         assert_eq!(read(in_use.volume(), 0).await, 5);
@@ -167,13 +167,13 @@ fn a_client_elsewhere_gets_an_idle_volume_at_once_during_its_resync() {
 fn a_refused_opening_is_fast_and_says_who_has_the_volume_and_how_it_is_used() {
     env::Runtime::simulated(106).block_on(async {
         let (meta_store, places, first) = two_stores_with(NEVER).await;
-        first.create(&vm("vm1")).await.unwrap();
+        first.volumes.create(&vm("vm1")).await.unwrap();
         let second = second_node(&meta_store, &places, NEVER).await;
-        let in_use = first.open(&name("vm1")).await.unwrap();
+        let in_use = first.openings.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 6).await;
         env::sleep(Nanos::secs(20)).await;
         let begun = env::now();
-        let refused = error_text(second.open(&name("vm1")).await);
+        let refused = error_text(second.openings.open(&name("vm1")).await);
         let took = env::now().since(begun);
         assert!(took < Nanos::secs(2), "{took}");
         assert!(
@@ -185,7 +185,7 @@ fn a_refused_opening_is_fast_and_says_who_has_the_volume_and_how_it_is_used() {
         drop(in_use);
         // It stays open here for some seconds, and is wanted there.
         let begun = env::now();
-        let taken = second.open(&name("vm1")).await.unwrap();
+        let taken = second.openings.open(&name("vm1")).await.unwrap();
         let took = env::now().since(begun);
         assert!(took < Nanos::secs(2), "{took}");
         assert_eq!(read(taken.volume(), 0).await, 6);
@@ -196,27 +196,27 @@ fn a_refused_opening_is_fast_and_says_who_has_the_volume_and_how_it_is_used() {
 fn a_volume_is_taken_over_from_clients_that_are_idle_and_from_no_others() {
     env::Runtime::simulated(107).block_on(async {
         let (meta_store, places, first) = two_stores_with(NEVER).await;
-        first.create(&vm("vm1")).await.unwrap();
+        first.volumes.create(&vm("vm1")).await.unwrap();
         let second = second_node(&meta_store, &places, NEVER).await;
-        let in_use = first.open(&name("vm1")).await.unwrap();
+        let in_use = first.openings.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 6).await;
         env::sleep(Nanos::secs(10)).await;
         let idle = Nanos::secs(30);
-        let refused = error_text(second.take_over(&name("vm1"), idle).await);
+        let refused = error_text(second.openings.take_over(&name("vm1"), idle).await);
         assert!(refused.contains("node n1 has it open"), "{refused}");
         write(in_use.volume(), 0, 7).await;
         env::sleep(Nanos::secs(31)).await;
-        second.take_over(&name("vm1"), idle).await.unwrap();
-        let seen = first.overview(&name("vm1")).await.unwrap();
+        second.openings.take_over(&name("vm1"), idle).await.unwrap();
+        let seen = first.view.overview(&name("vm1")).await.unwrap();
         assert_eq!(seen.used, Use::Node("n2".to_owned()));
         let gone = in_use
             .volume()
             .write_at(Sector(0), View::copy_of(&[1; 512]));
         assert!(gone.await.is_err());
         // It waits for its client there, also when the one here comes again.
-        let refused = error_text(first.open(&name("vm1")).await);
+        let refused = error_text(first.openings.open(&name("vm1")).await);
         assert!(refused.contains("node n2 has it open"), "{refused}");
-        let taken = second.open(&name("vm1")).await.unwrap();
+        let taken = second.openings.open(&name("vm1")).await.unwrap();
         assert_eq!(read(taken.volume(), 0).await, 7);
     });
 }
@@ -225,8 +225,8 @@ fn a_volume_is_taken_over_from_clients_that_are_idle_and_from_no_others() {
 fn an_opening_that_failed_keeps_no_other_node_waiting() {
     env::Runtime::simulated(108).block_on(async {
         let (meta_store, places, first) = two_stores_with(NEVER).await;
-        first.create(&vm("vm1")).await.unwrap();
-        let in_use = first.open(&name("vm1")).await.unwrap();
+        first.volumes.create(&vm("vm1")).await.unwrap();
+        let in_use = first.openings.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 6).await;
         drop(in_use);
         env::sleep(Nanos::secs(10)).await;
@@ -234,13 +234,13 @@ fn an_opening_that_failed_keeps_no_other_node_waiting() {
         for store in ["a", "b"] {
             set_down(&places, store, true);
         }
-        let refused = error_text(first.open(&name("vm1")).await);
+        let refused = error_text(first.openings.open(&name("vm1")).await);
         assert!(refused.contains("cannot be sealed"), "{refused}");
         for store in ["a", "b"] {
             set_down(&places, store, false);
         }
         let begun = env::now();
-        second.open(&name("vm1")).await.unwrap();
+        second.openings.open(&name("vm1")).await.unwrap();
         let took = env::now().since(begun);
         assert!(took < Nanos::secs(1), "{took}");
     });
@@ -251,11 +251,11 @@ fn a_node_that_alone_loses_the_meta_store_keeps_its_volume_waiting() {
     for outage in [20, 300] {
         env::Runtime::simulated(109).block_on(async move {
             let (meta_store, places, first) = two_stores_with(OFTEN).await;
-            first.create(&vm("vm1")).await.unwrap();
+            first.volumes.create(&vm("vm1")).await.unwrap();
             let meta = meta_store.client();
             let second = cluster_with("n2", meta.clone(), &places, OFTEN);
             second.start();
-            let in_use = second.open(&name("vm1")).await.unwrap();
+            let in_use = second.openings.open(&name("vm1")).await.unwrap();
             write(in_use.volume(), 0, 6).await;
             refuse(&meta, true);
             env::sleep(Nanos::secs(15)).await;
@@ -273,13 +273,13 @@ fn a_node_that_alone_loses_the_meta_store_keeps_its_volume_waiting() {
 fn a_want_that_could_not_be_taken_back_ends_though_its_node_stays_up() {
     env::Runtime::simulated(110).block_on(async {
         let (meta_store, places, first) = two_stores_with(NEVER).await;
-        first.create(&vm("vm1")).await.unwrap();
+        first.volumes.create(&vm("vm1")).await.unwrap();
         let meta = meta_store.client();
         let second = cluster_with("n2", meta.clone(), &places, NEVER);
         second.start();
-        let _in_use = first.open(&name("vm1")).await.unwrap();
+        let _in_use = first.openings.open(&name("vm1")).await.unwrap();
         let own = Rc::clone(&second);
-        let opening = env::spawn(async move { own.open(&name("vm1")).await.is_err() });
+        let opening = env::spawn(async move { own.openings.open(&name("vm1")).await.is_err() });
         env::sleep(Nanos::millis(100)).await;
         let wants = async || {
             meta_store
@@ -294,7 +294,7 @@ fn a_want_that_could_not_be_taken_back_ends_though_its_node_stays_up() {
         assert!(opening.await);
         refuse(&meta, false);
         env::sleep(Nanos::secs(20)).await;
-        assert!(second.alive().await.unwrap().contains("n2"));
+        assert!(second.stores.alive().await.unwrap().contains("n2"));
         assert_eq!(wants().await, []);
     });
 }
@@ -308,9 +308,9 @@ async fn is_taken_from_a_client_that_came_back(looks_after: Nanos, comes_after: 
     first.start();
     places.add(&first, "a", "da").await;
     places.add(&first, "b", "db").await;
-    first.create(&vm("vm1")).await.unwrap();
+    first.volumes.create(&vm("vm1")).await.unwrap();
     let second = second_node(&meta_store, &places, NEVER).await;
-    let in_use = first.open(&name("vm1")).await.unwrap();
+    let in_use = first.openings.open(&name("vm1")).await.unwrap();
     write(in_use.volume(), 0, 6).await;
     env::sleep(Nanos::secs(31)).await;
     meta.set_faults(Faults {
@@ -320,13 +320,20 @@ async fn is_taken_from_a_client_that_came_back(looks_after: Nanos, comes_after: 
     });
     let other = Rc::clone(&second);
     let taken = env::spawn(async move {
-        let taken = other.take_over(&name("vm1"), Nanos::secs(30)).await;
+        let taken = other
+            .openings
+            .take_over(&name("vm1"), Nanos::secs(30))
+            .await;
         taken.is_ok()
     });
     let own = Rc::clone(&first);
     let looking = env::spawn(async move {
         env::sleep(looks_after).await;
-        drop(own.repair(&name("vm1"), Some(Nanos(0)), false).await);
+        drop(
+            own.repairs
+                .repair(&name("vm1"), Some(Nanos(0)), false)
+                .await,
+        );
     });
     env::sleep(comes_after).await;
     let data = View::copy_of(&[7; 4096]);
@@ -355,13 +362,14 @@ fn volumes_that_take_long_keep_no_other_from_being_made_well() {
         for called in ["vm1", "vm2", "vm3", "vm4", "vm5"] {
             let size = 2500 << 20;
             cluster
+                .volumes
                 .create(&NewVolume { size, ..vm(called) })
                 .await
                 .unwrap();
         }
         set_down(&places, "b", true);
         for called in ["vm1", "vm2", "vm3", "vm4", "vm5"] {
-            let in_use = cluster.open(&name(called)).await.unwrap();
+            let in_use = cluster.openings.open(&name(called)).await.unwrap();
             let extents = if called == "vm5" { 1 } else { 600 };
             for extent in 0..extents {
                 write(in_use.volume(), extent << 22, 5).await;
@@ -372,7 +380,7 @@ fn volumes_that_take_long_keep_no_other_from_being_made_well() {
         set_down(&places, "b", false);
         env::sleep(Nanos::secs(500)).await;
         let copies = async |called: &str| {
-            let seen = cluster.overview(&name(called)).await.unwrap();
+            let seen = cluster.view.overview(&name(called)).await.unwrap();
             seen.record.redundancy_floor
         };
         assert_eq!(copies("vm1").await, 1, "it takes long");
@@ -388,11 +396,11 @@ fn a_volume_that_was_made_well_while_it_waited_for_its_turn_is_not_opened() {
         for called in all {
             let size = 400 << 20;
             let new = NewVolume { size, ..vm(called) };
-            cluster.create(&new).await.unwrap();
+            cluster.volumes.create(&new).await.unwrap();
         }
         set_down(&places, "b", true);
         for called in all {
-            let in_use = cluster.open(&name(called)).await.unwrap();
+            let in_use = cluster.openings.open(&name(called)).await.unwrap();
             let extents = if called == "vm5" { 1 } else { 90 };
             for extent in 0..extents {
                 write(in_use.volume(), extent << 22, 5).await;
@@ -403,7 +411,7 @@ fn a_volume_that_was_made_well_while_it_waited_for_its_turn_is_not_opened() {
         set_down(&places, "b", false);
         // Four have a place; the fifth is made well by its client.
         env::sleep(Nanos::secs(11)).await;
-        let in_use = cluster.open(&name("vm5")).await.unwrap();
+        let in_use = cluster.openings.open(&name("vm5")).await.unwrap();
         let well = async || in_use.volume().health().condition == Condition::Healthy;
         for _ in 0..600 {
             if well().await {
@@ -414,10 +422,10 @@ fn a_volume_that_was_made_well_while_it_waited_for_its_turn_is_not_opened() {
         assert!(well().await);
         drop(in_use);
         env::sleep(Nanos::secs(30)).await;
-        let before = cluster.overview(&name("vm5")).await.unwrap();
+        let before = cluster.view.overview(&name("vm5")).await.unwrap();
         assert_eq!(before.used, Use::Closed);
         env::sleep(Nanos::secs(400)).await;
-        let after = cluster.overview(&name("vm5")).await.unwrap();
+        let after = cluster.view.overview(&name("vm5")).await.unwrap();
         assert_eq!(after.record.generation, before.record.generation);
     });
 }
@@ -427,7 +435,7 @@ fn a_node_that_cannot_reach_the_stores_keeps_no_other_from_an_idle_volume() {
     for seed in 114..118 {
         env::Runtime::simulated(seed).block_on(async {
             let (meta_store, places, first) = two_stores_with(NEVER).await;
-            first.create(&vm("vm1")).await.unwrap();
+            first.volumes.create(&vm("vm1")).await.unwrap();
             written_without(&places, &first, "b").await;
             first.stop().await;
             set_down(&places, "b", false);

@@ -21,8 +21,9 @@ use store::qos::manager::{Manager, ManagerOptions};
 use store::{Change, Store};
 
 use vdisk::StoreNumber;
+use vdisk::cluster::overview::Use;
 use vdisk::cluster::stores::{NewStore, StoreRecord, StoreState};
-use vdisk::cluster::volumes::{NewVolume, Use};
+use vdisk::cluster::volumes::NewVolume;
 use vdisk::cluster::{Cluster, ClusterError, Settings, Ways};
 use vdisk::meta::{Faults, LeaseId, MemoryMetaClient, MemoryMetaStore, MetaStore, Op, Redb};
 use vdisk::record::{Fairness, Name, OnMetaLoss, PriorityClass};
@@ -101,7 +102,7 @@ impl Places {
         };
         let node = Manager::open(disk.clone(), options).await.unwrap();
         let new = registration(called, node.uuid(), domain);
-        let record = cluster.register(&new).await.unwrap();
+        let record = cluster.stores.register(&new).await.unwrap();
         let place = Place {
             number: record.number,
             node,
@@ -227,51 +228,67 @@ fn a_volume_is_made_seen_renamed_grown_and_removed_and_its_room_comes_back() {
             holder: Some("ann".to_owned()),
             ..vm("vm1")
         };
-        let made = cluster.create(&new).await.unwrap();
+        let made = cluster.volumes.create(&new).await.unwrap();
         assert_eq!((made.record.copies, made.record.min_isr), (2, 1));
         assert_eq!(made.record.priority, PriorityClass::High);
         assert_eq!(made.record.fairness.map(Fairness::permille), Some(2_500));
         assert_eq!(made.record.reservation.as_deref(), Some("ann"));
         assert_eq!((made.size, made.used), (SIZE, Use::Closed));
-        assert!(error_text(cluster.create(&new).await).contains("there is a volume vm1 already"));
-        let missing = error_text(cluster.overview(&name("vm2")).await);
+        assert!(
+            error_text(cluster.volumes.create(&new).await)
+                .contains("there is a volume vm1 already")
+        );
+        let missing = error_text(cluster.view.overview(&name("vm2")).await);
         assert_eq!(missing, "there is no volume vm2; there are vm1");
 
-        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 7).await;
         write(in_use.volume(), SIZE - 4096, 8).await;
         assert_eq!((places.extents("a"), places.extents("b")), (2, 2));
-        let refused = error_text(cluster.rename(&name("vm1"), &name("vm2")).await);
+        let refused = error_text(cluster.volumes.rename(&name("vm1"), &name("vm2")).await);
         assert!(refused.contains("in use here (1 users)"), "{refused}");
-        let larger = cluster.resize(&name("vm1"), 2 * SIZE, false).await;
+        let larger = cluster.volumes.resize(&name("vm1"), 2 * SIZE, false).await;
         let larger = larger.unwrap();
         assert_eq!((larger.size, larger.used), (2 * SIZE, Use::Here(1)));
         write(in_use.volume(), SIZE + 4096, 9).await;
-        let refused = error_text(cluster.resize(&name("vm1"), SIZE, false).await);
+        let refused = error_text(cluster.volumes.resize(&name("vm1"), SIZE, false).await);
         assert!(
             refused.contains("24.0 MiB, and 12.0 MiB are less"),
             "{refused}"
         );
         assert_eq!(read(in_use.volume(), SIZE + 4096).await, 9);
-        cluster.resize(&name("vm1"), SIZE, true).await.unwrap();
-        cluster.resize(&name("vm1"), 2 * SIZE, false).await.unwrap();
+        cluster
+            .volumes
+            .resize(&name("vm1"), SIZE, true)
+            .await
+            .unwrap();
+        cluster
+            .volumes
+            .resize(&name("vm1"), 2 * SIZE, false)
+            .await
+            .unwrap();
         assert_eq!(read(in_use.volume(), SIZE + 4096).await, 0);
-        let refused = error_text(cluster.resize(&name("vm1"), 1000, true).await);
+        let refused = error_text(cluster.volumes.resize(&name("vm1"), 1000, true).await);
         assert!(refused.contains("no whole number"), "{refused}");
         drop(in_use);
-        cluster.rename(&name("vm1"), &name("vm2")).await.unwrap();
-        let in_use = cluster.open(&name("vm2")).await.unwrap();
+        cluster
+            .volumes
+            .rename(&name("vm1"), &name("vm2"))
+            .await
+            .unwrap();
+        let in_use = cluster.openings.open(&name("vm2")).await.unwrap();
         assert_eq!(in_use.volume().info().size, Bytes(2 * SIZE));
         assert_eq!(read(in_use.volume(), SIZE - 4096).await, 8);
         assert_eq!(read(in_use.volume(), SIZE).await, 0);
         assert!(
-            error_text(cluster.remove(&name("vm2")).await).contains("cannot remove volume vm2")
+            error_text(cluster.volumes.remove(&name("vm2")).await)
+                .contains("cannot remove volume vm2")
         );
         drop(in_use);
 
-        cluster.remove(&name("vm2")).await.unwrap();
-        assert!(cluster.list().await.unwrap().is_empty());
-        cluster.create(&vm("vm2")).await.unwrap();
+        cluster.volumes.remove(&name("vm2")).await.unwrap();
+        assert!(cluster.view.list().await.unwrap().is_empty());
+        cluster.volumes.create(&vm("vm2")).await.unwrap();
         env::sleep(Nanos::secs(10)).await;
         assert_eq!((places.objects("a"), places.objects("b")), (0, 0));
     });
@@ -281,19 +298,19 @@ fn a_volume_is_made_seen_renamed_grown_and_removed_and_its_room_comes_back() {
 fn users_share_one_engine_and_it_is_closed_seconds_after_the_last_one_left() {
     env::Runtime::simulated(2).block_on(async {
         let (_meta_store, _places, cluster) = two_stores().await;
-        cluster.create(&vm("vm1")).await.unwrap();
-        let opened = cluster.open(&name("vm1")).await.unwrap();
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
+        let opened = cluster.openings.open(&name("vm1")).await.unwrap();
         // From the first moment on.
         assert_eq!(opened.volume().health().condition, Condition::Healthy);
         drop(opened);
-        let opened = [0; 3].map(|_| async { cluster.open(&name("vm1")).await.unwrap() });
+        let opened = [0; 3].map(|_| async { cluster.openings.open(&name("vm1")).await.unwrap() });
         let mut users = env::sync::join_all(opened).await;
         assert!(
             users
                 .iter()
                 .all(|it| Rc::ptr_eq(it.volume(), users[0].volume()))
         );
-        let seen = async || cluster.overview(&name("vm1")).await.unwrap();
+        let seen = async || cluster.view.overview(&name("vm1")).await.unwrap();
         assert_eq!(seen().await.used, Use::Here(3));
         users.truncate(1);
         env::sleep(Nanos::secs(60)).await;
@@ -313,18 +330,18 @@ fn a_volume_is_taken_from_a_node_that_is_gone_and_not_from_one_that_is_up() {
         let (meta_store, places, first) = two_stores().await;
         let second = cluster("n2", meta_store.client(), &places);
         sim::on_host(HOME, async { second.start() }).await;
-        first.create(&vm("vm1")).await.unwrap();
-        let in_use = first.open(&name("vm1")).await.unwrap();
+        first.volumes.create(&vm("vm1")).await.unwrap();
+        let in_use = first.openings.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 5).await;
-        let refused = error_text(second.open(&name("vm1")).await);
+        let refused = error_text(second.openings.open(&name("vm1")).await);
         assert!(refused.contains("node n1 has it open"), "{refused}");
-        let seen = second.overview(&name("vm1")).await.unwrap();
+        let seen = second.view.overview(&name("vm1")).await.unwrap();
         assert_eq!(seen.used, Use::Node("n1".to_owned()));
-        assert!(error_text(second.remove(&name("vm1")).await).contains("node n1"));
+        assert!(error_text(second.volumes.remove(&name("vm1")).await).contains("node n1"));
         // One that is about to close it is waited for.
         drop(in_use);
         let taken = sim::on_host(HOME, async move {
-            let taken = second.open(&name("vm1")).await.unwrap();
+            let taken = second.openings.open(&name("vm1")).await.unwrap();
             assert_eq!(read(taken.volume(), 0).await, 5);
             write(taken.volume(), 0, 6).await;
             taken
@@ -334,7 +351,7 @@ fn a_volume_is_taken_from_a_node_that_is_gone_and_not_from_one_that_is_up() {
         sim::crash_host(HOME);
         env::sleep(Nanos::secs(15)).await;
         let begun = env::now();
-        let back = first.open(&name("vm1")).await.unwrap();
+        let back = first.openings.open(&name("vm1")).await.unwrap();
         assert!(env::now().since(begun) < Nanos::secs(1));
         assert_eq!(read(back.volume(), 0).await, 6);
         let gone = taken.volume().write_at(Sector(0), View::copy_of(&[1; 512]));
@@ -346,11 +363,11 @@ fn a_volume_is_taken_from_a_node_that_is_gone_and_not_from_one_that_is_up() {
 fn a_restarted_nodes_open_volume_is_taken_when_its_lease_has_run_out() {
     env::Runtime::simulated(13).block_on(async {
         let (meta_store, places, first) = two_stores().await;
-        first.create(&vm("vm1")).await.unwrap();
+        first.volumes.create(&vm("vm1")).await.unwrap();
         let before = sim::on_host(HOME, async {
             let before = cluster("n2", meta_store.client(), &places);
             before.start();
-            let taken = before.open(&name("vm1")).await.unwrap();
+            let taken = before.openings.open(&name("vm1")).await.unwrap();
             write(taken.volume(), 0, 5).await;
             (before, taken)
         });
@@ -359,13 +376,13 @@ fn a_restarted_nodes_open_volume_is_taken_when_its_lease_has_run_out() {
         // It is up again, and no client uses the volume there.
         let again = cluster("n2", meta_store.client(), &places);
         again.start();
-        let refused = error_text(first.open(&name("vm1")).await);
+        let refused = error_text(first.openings.open(&name("vm1")).await);
         assert!(refused.contains("node n2 has it open"), "{refused}");
         env::sleep(Nanos::secs(5)).await;
-        assert!(first.alive().await.unwrap().contains("n2"));
-        let seen = first.overview(&name("vm1")).await.unwrap();
+        assert!(first.stores.alive().await.unwrap().contains("n2"));
+        let seen = first.view.overview(&name("vm1")).await.unwrap();
         assert_eq!(seen.used, Use::Closed);
-        let taken = first.open(&name("vm1")).await.unwrap();
+        let taken = first.openings.open(&name("vm1")).await.unwrap();
         assert_eq!(read(taken.volume(), 0).await, 5);
         drop(before);
     });
@@ -375,9 +392,9 @@ fn a_restarted_nodes_open_volume_is_taken_when_its_lease_has_run_out() {
 fn a_volume_in_use_takes_a_store_that_joins_the_cluster() {
     env::Runtime::simulated(14).block_on(async {
         let (_, places, cluster) = two_stores().await;
-        cluster.create(&vm("vm1")).await.unwrap();
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
         places.0.borrow()["b"].down.set(true);
-        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
         for at in [0, 4 << 20, 8 << 20] {
             write(in_use.volume(), at, 5).await;
         }
@@ -393,10 +410,10 @@ fn a_volume_in_use_takes_a_store_that_joins_the_cluster() {
 fn a_volume_in_use_finds_a_store_whose_node_came_back_at_another_address() {
     env::Runtime::simulated(86).block_on(async {
         let (_meta_store, places, cluster) = two_stores().await;
-        cluster.create(&vm("vm1")).await.unwrap();
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
         let moved = Rc::clone(&places.0.borrow()["b"]);
         *moved.address.borrow_mut() = "unix:elsewhere".to_owned();
-        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 5).await;
         env::sleep(Nanos::secs(20)).await;
         assert_eq!(in_use.volume().health().condition, Condition::Degraded);
@@ -404,7 +421,7 @@ fn a_volume_in_use_finds_a_store_whose_node_came_back_at_another_address() {
             address: "unix:elsewhere".to_owned(),
             ..registration("b", moved.node.uuid(), "db")
         };
-        cluster.register(&new).await.unwrap();
+        cluster.stores.register(&new).await.unwrap();
         env::sleep(Nanos::secs(20)).await;
         assert_eq!(in_use.volume().health().condition, Condition::Healthy);
         assert_eq!((places.extents("a"), places.extents("b")), (1, 1));
@@ -415,27 +432,31 @@ fn a_volume_in_use_finds_a_store_whose_node_came_back_at_another_address() {
 fn a_store_is_known_by_its_identity_and_its_number_is_never_given_again() {
     env::Runtime::simulated(4).block_on(async {
         let (_meta_store, places, cluster) = two_stores().await;
-        let other = error_text(cluster.register(&registration("a", 99, "da")).await);
+        let other = error_text(cluster.stores.register(&registration("a", 99, "da")).await);
         assert!(other.contains("another store of that name"), "{other}");
         let uuid = places.0.borrow()["b"].node.uuid();
         let moved = cluster
+            .stores
             .register(&registration("b", uuid, "dc"))
             .await
             .unwrap();
         assert_eq!((moved.number, moved.domain), (StoreNumber(2), name("dc")));
-        let early = error_text(cluster.remove_store(&name("b"), false).await);
+        let early = error_text(cluster.membership.remove(&name("b"), false).await);
         assert!(early.contains("drain it first"), "{early}");
-        let drained = cluster.set_state(&name("b"), StoreState::Draining).await;
+        let drained = cluster
+            .membership
+            .set_state(&name("b"), StoreState::Draining)
+            .await;
         assert_eq!(drained.unwrap().state, StoreState::Draining);
-        cluster.remove_store(&name("b"), false).await.unwrap();
+        cluster.membership.remove(&name("b"), false).await.unwrap();
         let again = places.add(&cluster, "c", "dc").await;
         assert_eq!(again.number, StoreNumber(3));
         let mut early = registration("d", 5, "dd");
         early.number = Some(StoreNumber(2));
-        let refused = error_text(cluster.register(&early).await);
+        let refused = error_text(cluster.stores.register(&early).await);
         assert!(refused.contains("numbers below 4"), "{refused}");
         early.number = Some(StoreNumber(40));
-        let taken = cluster.register(&early).await.unwrap();
+        let taken = cluster.stores.register(&early).await.unwrap();
         assert_eq!(taken.number, StoreNumber(40));
     });
 }
@@ -444,13 +465,19 @@ fn a_store_is_known_by_its_identity_and_its_number_is_never_given_again() {
 fn a_drained_store_gets_nothing_new_and_a_store_in_use_is_not_removed() {
     env::Runtime::simulated(5).block_on(async {
         let (_meta_store, places, cluster) = two_stores().await;
-        cluster.create(&vm("vm1")).await.unwrap();
-        let refused = error_text(cluster.set_state(&name("a"), StoreState::Draining).await);
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
+        let refused = error_text(
+            cluster
+                .membership
+                .set_state(&name("a"), StoreState::Draining)
+                .await,
+        );
         assert!(refused.contains("1 failure domains"), "{refused}");
         places.add(&cluster, "c", "dc").await;
-        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
         // While it is in use.
         cluster
+            .membership
             .set_state(&name("a"), StoreState::Draining)
             .await
             .unwrap();
@@ -459,9 +486,9 @@ fn a_drained_store_gets_nothing_new_and_a_store_in_use_is_not_removed() {
         }
         let found = ["a", "b", "c"].map(|it| places.extents(it));
         assert_eq!(found, [0, 3, 3]);
-        let refused = error_text(cluster.remove_store(&name("b"), false).await);
+        let refused = error_text(cluster.membership.remove(&name("b"), false).await);
         assert!(refused.contains("drain it first"), "{refused}");
-        let refused = error_text(cluster.remove_store(&name("b"), true).await);
+        let refused = error_text(cluster.membership.remove(&name("b"), true).await);
         assert!(
             refused.contains("volume vm1 counts it as in sync"),
             "{refused}"
@@ -470,8 +497,13 @@ fn a_drained_store_gets_nothing_new_and_a_store_in_use_is_not_removed() {
         env::sleep(Nanos::secs(10)).await;
         // Nor nodes of the map, nor bits.
         assert_eq!(places.objects("a") + places.count("a", "d/"), 0);
-        cluster.remove_store(&name("a"), false).await.unwrap();
-        let gone = error_text(cluster.set_state(&name("a"), StoreState::Active).await);
+        cluster.membership.remove(&name("a"), false).await.unwrap();
+        let gone = error_text(
+            cluster
+                .membership
+                .set_state(&name("a"), StoreState::Active)
+                .await,
+        );
         assert_eq!(gone, "there is no store a; there are b, c");
     });
 }
@@ -482,7 +514,8 @@ fn of_two_nodes_that_make_one_name_at_once_one_is_refused() {
         let (meta_store, places, first) = two_stores().await;
         let second = cluster("n2", meta_store.client(), &places);
         let (one, other) = (vm("vm1"), vm("vm1"));
-        let both = env::sync::join_all([first.create(&one), second.create(&other)]).await;
+        let both =
+            env::sync::join_all([first.volumes.create(&one), second.volumes.create(&other)]).await;
         let made = both.iter().filter(|it| it.is_ok()).count();
         assert_eq!(made, 1);
         let refused = both.into_iter().find_map(Result::err).unwrap();
@@ -490,8 +523,8 @@ fn of_two_nodes_that_make_one_name_at_once_one_is_refused() {
         // Different names pass, whichever node was first with the numbers.
         let names: Vec<NewVolume> = (0..8).map(|n| vm(&format!("x{n}"))).collect();
         let made = names.iter().enumerate().map(|(n, it)| match n % 2 {
-            0 => first.create(it),
-            _ => second.create(it),
+            0 => first.volumes.create(it),
+            _ => second.volumes.create(it),
         });
         for made in env::sync::join_all(made.collect::<Vec<_>>()).await {
             made.unwrap();
@@ -504,8 +537,8 @@ fn what_volumes_leave_behind_beside_their_maps_is_found_and_freed() {
     env::Runtime::simulated(15).block_on(async {
         let (_, places, cluster) = two_stores().await;
         for called in ["gone", "stays"] {
-            cluster.create(&vm(called)).await.unwrap();
-            let in_use = cluster.open(&name(called)).await.unwrap();
+            cluster.volumes.create(&vm(called)).await.unwrap();
+            let in_use = cluster.openings.open(&name(called)).await.unwrap();
             write(in_use.volume(), 0, 5).await;
         }
         env::sleep(Nanos::secs(20)).await;
@@ -523,10 +556,10 @@ fn what_volumes_leave_behind_beside_their_maps_is_found_and_freed() {
                 made.await.unwrap();
             }
         }
-        let in_use = cluster.open(&name("stays")).await.unwrap();
-        assert!(cluster.remove(&name("gone")).await.is_ok());
-        cluster.collect().await.unwrap();
-        let report = cluster.audit(true).await.unwrap();
+        let in_use = cluster.openings.open(&name("stays")).await.unwrap();
+        assert!(cluster.volumes.remove(&name("gone")).await.is_ok());
+        cluster.collecting.collect().await.unwrap();
+        let report = cluster.collecting.audit(true).await.unwrap();
         let scraps: Vec<_> = report.scraps.iter().filter(|(at, _)| at.0 == 1).collect();
         assert_eq!(scraps.len(), 4, "{scraps:?}");
         let left = names();
@@ -538,9 +571,17 @@ fn what_volumes_leave_behind_beside_their_maps_is_found_and_freed() {
         assert!(left.iter().any(|it| it.ends_with(".t")), "{left:?}");
         drop(in_use);
         env::sleep(Nanos::secs(10)).await;
-        assert!(!cluster.audit(true).await.unwrap().scraps.is_empty());
+        assert!(
+            !cluster
+                .collecting
+                .audit(true)
+                .await
+                .unwrap()
+                .scraps
+                .is_empty()
+        );
         assert!(!names().iter().any(|it| it.ends_with(".t")));
-        let in_use = cluster.open(&name("stays")).await.unwrap();
+        let in_use = cluster.openings.open(&name("stays")).await.unwrap();
         assert_eq!(read(in_use.volume(), 0).await, 5);
     });
 }
@@ -557,11 +598,11 @@ fn one_node_at_a_time_looks_through_the_stores() {
             lease: Some(lease),
         };
         meta.txn(Vec::new(), vec![other]).await.unwrap();
-        let refused = error_text(cluster.audit(false).await);
+        let refused = error_text(cluster.collecting.audit(false).await);
         assert!(refused.starts_with("node n9 looks through"), "{refused}");
         env::sleep(Nanos::secs(6)).await;
-        cluster.audit(false).await.unwrap();
-        cluster.audit(false).await.unwrap();
+        cluster.collecting.audit(false).await.unwrap();
+        cluster.collecting.audit(false).await.unwrap();
     });
 }
 
@@ -569,24 +610,25 @@ fn one_node_at_a_time_looks_through_the_stores() {
 fn a_store_that_was_away_is_reported_and_repair_waits_for_its_resync() {
     env::Runtime::simulated(8).block_on(async {
         let (_meta_store, places, cluster) = two_stores().await;
-        cluster.create(&vm("vm1")).await.unwrap();
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
         let away = Rc::clone(&places.0.borrow()["b"]);
         away.down.set(true);
-        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 3).await;
-        let seen = cluster.overview(&name("vm1")).await.unwrap();
+        let seen = cluster.view.overview(&name("vm1")).await.unwrap();
         assert_eq!(seen.health.condition, Condition::Degraded);
         assert!(seen.health.why.contains("store b"), "{}", seen.health.why);
         drop(in_use);
         env::sleep(Nanos::secs(10)).await;
         // Its record says the same when no node has it open.
-        let seen = cluster.overview(&name("vm1")).await.unwrap();
+        let seen = cluster.view.overview(&name("vm1")).await.unwrap();
         assert_eq!(
             (seen.used, seen.health.condition),
             (Use::Closed, Condition::Degraded)
         );
         away.down.set(false);
         let repaired = cluster
+            .repairs
             .repair(&name("vm1"), Some(Nanos::secs(60)), false)
             .await
             .unwrap();
@@ -607,8 +649,8 @@ async fn timed(volume: &Volume) -> Nanos {
 fn what_a_store_says_of_its_queue_unasked_decides_which_copy_is_read() {
     env::Runtime::simulated(11).block_on(async {
         let (_meta_store, places, cluster) = two_stores().await;
-        cluster.create(&vm("vm1")).await.unwrap();
-        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
+        let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 3).await;
         for (called, latency) in [("a", 2), ("b", 3)] {
             let latency = Nanos::millis(latency);
@@ -619,15 +661,17 @@ fn what_a_store_says_of_its_queue_unasked_decides_which_copy_is_read() {
             env::sleep(Nanos::secs(5)).await;
             let mut state = State::idle(Weights::default());
             state.at = env::now();
-            cluster.heard(StoreNumber(idle), &state);
+            cluster.reports.heard(StoreNumber(idle), &state);
             state.requests = 50;
             (state.cost, state.work) = (Nanos::millis(500), Nanos::millis(500));
-            cluster.heard(StoreNumber(busy), &state);
+            cluster.reports.heard(StoreNumber(busy), &state);
             assert_eq!(timed(in_use.volume()).await, Nanos::millis(took));
         }
-        assert_eq!(cluster.heard_of(StoreNumber(1)).unwrap().states, 3);
-        cluster.heard(StoreNumber(9), &State::idle(Weights::default()));
-        assert_eq!(cluster.heard_of(StoreNumber(9)), None);
+        assert_eq!(cluster.reports.heard_of(StoreNumber(1)).unwrap().states, 3);
+        cluster
+            .reports
+            .heard(StoreNumber(9), &State::idle(Weights::default()));
+        assert_eq!(cluster.reports.heard_of(StoreNumber(9)), None);
     });
 }
 
@@ -644,17 +688,17 @@ fn a_cluster_of_one_node_keeps_its_volumes_in_a_file() {
             let cluster = cluster("n1", handle.client(), &places);
             if round == 0 {
                 places.add(&cluster, "a", "da").await;
-                let made = cluster.create(&vm("vm1")).await.unwrap();
+                let made = cluster.volumes.create(&vm("vm1")).await.unwrap();
                 // All in one failure domain.
                 assert_eq!(made.record.copies, 1);
-                let in_use = cluster.open(&name("vm1")).await.unwrap();
+                let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
                 write(in_use.volume(), 4096, 9).await;
                 assert_eq!(read(in_use.volume(), 4096).await, 9);
                 drop(in_use);
             }
-            let all = cluster.list().await.unwrap();
+            let all = cluster.view.list().await.unwrap();
             assert_eq!((all.len(), all[0].size), (1, SIZE));
-            assert_eq!(cluster.stores().await.unwrap().len(), 1);
+            assert_eq!(cluster.stores.all().await.unwrap().len(), 1);
             assert!(cluster.stop().await.is_empty());
         });
     }
@@ -671,8 +715,8 @@ fn a_node_alone_with_its_file_does_not_wait_after_a_crash() {
         let places = Rc::new(Places::default());
         let before = cluster("n1", handle.client(), &places);
         places.add(&before, "a", "da").await;
-        before.create(&vm("vm1")).await.unwrap();
-        let in_use = before.open(&name("vm1")).await.unwrap();
+        before.volumes.create(&vm("vm1")).await.unwrap();
+        let in_use = before.openings.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 4096, 9).await;
         // The records as the crash of the process leaves them; the stores were elsewhere.
         std::fs::copy(&path, &crashed).unwrap();
@@ -683,7 +727,7 @@ fn a_node_alone_with_its_file_does_not_wait_after_a_crash() {
         let writers = meta.range("writer/", None, 10).await.unwrap();
         assert!(writers.entries.is_empty(), "{writers:?}");
         let after = cluster("n1", meta, &places);
-        let in_use = after.open(&name("vm1")).await.unwrap();
+        let in_use = after.openings.open(&name("vm1")).await.unwrap();
         assert_eq!(read(in_use.volume(), 4096).await, 9);
         write(in_use.volume(), 4096, 8).await;
         assert_eq!(read(in_use.volume(), 4096).await, 8);
@@ -696,58 +740,75 @@ fn a_node_alone_with_its_file_does_not_wait_after_a_crash() {
 fn a_clone_has_what_its_snapshot_had_and_a_rollback_brings_it_back() {
     env::Runtime::simulated(9).block_on(async {
         let (_meta_store, places, cluster) = two_stores().await;
-        cluster.create(&vm("vm1")).await.unwrap();
-        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
+        let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
         write(in_use.volume(), 0, 1).await;
         write(in_use.volume(), 8 << 20, 2).await;
         let taken = cluster
+            .volumes
             .snapshot(&name("vm1"), &name("monday"))
             .await
             .unwrap();
         assert_eq!(taken.snapshots[0].name, name("monday"));
-        let again = error_text(cluster.snapshot(&name("vm1"), &name("monday")).await);
+        let again = error_text(
+            cluster
+                .volumes
+                .snapshot(&name("vm1"), &name("monday"))
+                .await,
+        );
         assert!(again.contains("has a snapshot monday already"), "{again}");
         write(in_use.volume(), 0, 3).await;
         let (vm1, vm2) = (name("vm1"), name("vm2"));
-        let cloned = cluster.clone_volume(&vm1, &name("monday"), &vm2).await;
+        let cloned = cluster
+            .volumes
+            .clone_volume(&vm1, &name("monday"), &vm2)
+            .await;
         assert_eq!(cloned.unwrap().from.as_deref(), Some("vm1@monday"));
         let missing = error_text(
             cluster
+                .volumes
                 .clone_volume(&vm1, &name("sunday"), &name("vm3"))
                 .await,
         );
         assert_eq!(missing, "volume vm1 has no snapshot sunday; it has monday");
-        let clone = cluster.open(&name("vm2")).await.unwrap();
+        let clone = cluster.openings.open(&name("vm2")).await.unwrap();
         assert_eq!(read(clone.volume(), 0).await, 1);
         write(clone.volume(), 8 << 20, 4).await;
         assert_eq!(read(clone.volume(), 8 << 20).await, 4);
         assert_eq!(read(in_use.volume(), 8 << 20).await, 2);
         assert_eq!(read(in_use.volume(), 0).await, 3);
-        let busy = error_text(cluster.rollback(&name("vm1"), &name("monday")).await);
+        let busy = error_text(
+            cluster
+                .volumes
+                .rollback(&name("vm1"), &name("monday"))
+                .await,
+        );
         assert!(busy.contains("cannot roll back volume vm1"), "{busy}");
         drop(in_use);
         cluster
+            .volumes
             .rollback(&name("vm1"), &name("monday"))
             .await
             .unwrap();
-        let back = cluster.open(&name("vm1")).await.unwrap();
+        let back = cluster.openings.open(&name("vm1")).await.unwrap();
         assert_eq!(read(back.volume(), 0).await, 1);
         assert_eq!(read(back.volume(), 8 << 20).await, 2);
         drop((back, clone));
 
-        let kept = error_text(cluster.remove(&name("vm1")).await);
+        let kept = error_text(cluster.volumes.remove(&name("vm1")).await);
         assert!(kept.contains("it has 1 snapshots"), "{kept}");
         cluster
+            .volumes
             .remove_snapshot(&name("vm1"), &name("monday"))
             .await
             .unwrap();
-        cluster.remove(&name("vm1")).await.unwrap();
+        cluster.volumes.remove(&name("vm1")).await.unwrap();
         env::sleep(Nanos::secs(10)).await;
-        let clone = cluster.open(&name("vm2")).await.unwrap();
+        let clone = cluster.openings.open(&name("vm2")).await.unwrap();
         assert_eq!(read(clone.volume(), 0).await, 1);
         assert_eq!(read(clone.volume(), 8 << 20).await, 4);
         drop(clone);
-        cluster.remove(&name("vm2")).await.unwrap();
+        cluster.volumes.remove(&name("vm2")).await.unwrap();
         env::sleep(Nanos::secs(10)).await;
         assert_eq!((places.objects("a"), places.objects("b")), (0, 0));
     });

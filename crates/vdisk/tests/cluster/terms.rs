@@ -101,8 +101,8 @@ fn class_and_fairness_of_a_volume_and_of_its_exports_reach_the_policy() {
             fairness: fairness("4"),
             ..vm("vm1")
         };
-        cluster.create(&new).await.unwrap();
-        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        cluster.volumes.create(&new).await.unwrap();
+        let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
         let own = in_use.volume();
         write(own, 0, 7).await;
         let client = ClientId(u64::from(own.record().id.0));
@@ -124,7 +124,11 @@ fn class_and_fairness_of_a_volume_and_of_its_exports_reach_the_policy() {
                 priority,
                 fairness: fair,
             };
-            let (_in_use, seen) = cluster.open_as(&name("vm1"), export, &terms).await.unwrap();
+            let (_in_use, seen) = cluster
+                .openings
+                .open_as(&name("vm1"), export, &terms)
+                .await
+                .unwrap();
             let (client, class, other) = of_a_read(&*seen, &heard).await;
             assert_eq!((class, other.0), expected, "{export}");
             // A client beside all others, and on every node the same.
@@ -146,15 +150,15 @@ fn delivered(places: &Places, priority: &str) -> u64 {
 fn settings_of_an_open_volume_apply_at_once_and_exports_keep_their_own() {
     env::Runtime::simulated(82).block_on(async {
         let (_meta_store, places, cluster, heard) = noting().await;
-        cluster.create(&vm("vm1")).await.unwrap();
-        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
+        let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
         let own = in_use.volume();
         write(own, 0, 7).await;
         let terms = Terms {
             priority: None,
             fairness: fairness("2"),
         };
-        let export = cluster.open_as(&name("vm1"), "a", &terms).await;
+        let export = cluster.openings.open_as(&name("vm1"), "a", &terms).await;
         let (_more, seen) = export.unwrap();
         let (_, class, other) = of_a_read(&**own, &heard).await;
         assert_eq!((class, other.0), (Class::Normal, 1_000));
@@ -164,7 +168,7 @@ fn settings_of_an_open_volume_apply_at_once_and_exports_keep_their_own() {
             fairness: fairness("4"),
             ..Setting::default()
         };
-        let now = cluster.set(&name("vm1"), &setting).await.unwrap();
+        let now = cluster.volumes.set(&name("vm1"), &setting).await.unwrap();
         assert_eq!(now.record.priority, PriorityClass::High);
         let (_, class, other) = of_a_read(&**own, &heard).await;
         assert_eq!((class, other.0), (Class::High, 4_000));
@@ -208,13 +212,13 @@ fn a_volume_in_use_attaches_and_leaves_its_holders_reservation() {
             let held = node.hold(&wanted, None, soon).await.unwrap();
             node.commit(held).await.unwrap();
         }
-        cluster.create(&vm("vm1")).await.unwrap();
-        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
+        let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
         let terms = Terms {
             priority: Some(PriorityClass::Low),
             fairness: None,
         };
-        let export = cluster.open_as(&name("vm1"), "a", &terms).await;
+        let export = cluster.openings.open_as(&name("vm1"), "a", &terms).await;
         let (_more, seen) = export.unwrap();
         write(in_use.volume(), 0, 7).await;
         let mut got = Vec::new();
@@ -229,7 +233,7 @@ fn a_volume_in_use_attaches_and_leaves_its_holders_reservation() {
                 holder: Some(holder),
                 ..Setting::default()
             };
-            cluster.set(&name("vm1"), &setting).await.unwrap();
+            cluster.volumes.set(&name("vm1"), &setting).await.unwrap();
         }
         for _ in 0..10 {
             read(in_use.volume(), 0).await;
@@ -246,9 +250,9 @@ fn a_volume_in_use_attaches_and_leaves_its_holders_reservation() {
 fn min_isr_is_set_while_a_store_is_out_and_the_record_still_has_it_out() {
     env::Runtime::simulated(83).block_on(async {
         let (_meta_store, places, cluster) = two_stores().await;
-        cluster.create(&vm("vm1")).await.unwrap();
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
         places.0.borrow()["b"].down.set(true);
-        let in_use = cluster.open(&name("vm1")).await.unwrap();
+        let in_use = cluster.openings.open(&name("vm1")).await.unwrap();
         let own = in_use.volume();
         write(own, 0, 7).await;
         let out = own.record().out;
@@ -257,17 +261,17 @@ fn min_isr_is_set_while_a_store_is_out_and_the_record_still_has_it_out() {
             min_isr: Some(copies),
             ..Setting::default()
         };
-        let now = cluster.set(&name("vm1"), &least(2)).await.unwrap();
+        let now = cluster.volumes.set(&name("vm1"), &least(2)).await.unwrap();
         assert_eq!((now.record.min_isr, &now.record.out), (2, &out));
         assert_eq!(now.health.condition, Condition::ReadOnly);
         let refused = own.write_at(Sector(0), View::copy_of(&[8; 4096])).await;
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("it asks for at least 2"), "{refused}");
         assert_eq!(read(own, 0).await, 7);
-        cluster.set(&name("vm1"), &least(1)).await.unwrap();
+        cluster.volumes.set(&name("vm1"), &least(1)).await.unwrap();
         write(own, 0, 9).await;
         for wrong in [0, 3] {
-            let error_text = error_text(cluster.set(&name("vm1"), &least(wrong)).await);
+            let error_text = error_text(cluster.volumes.set(&name("vm1"), &least(wrong)).await);
             let expected = format!(
                 "writes of volume vm1 cannot reach {wrong} copies: it has 2; ask for 1 to 2"
             );
@@ -283,7 +287,7 @@ fn settings_apply_while_no_node_or_another_one_has_the_volume() {
         let (meta_store, places, cluster) = two_stores().await;
         let other = super::cluster("n2", meta_store.client(), &places);
         other.start();
-        cluster.create(&vm("vm1")).await.unwrap();
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
         let holder = |holder: Option<&str>| Setting {
             holder: Some(holder.map(str::to_owned)),
             ..Setting::default()
@@ -293,6 +297,7 @@ fn settings_apply_while_no_node_or_another_one_has_the_volume() {
             place.down.set(true);
         }
         let now = cluster
+            .volumes
             .set(&name("vm1"), &holder(Some("ann")))
             .await
             .unwrap();
@@ -303,9 +308,13 @@ fn settings_apply_while_no_node_or_another_one_has_the_volume() {
         for place in places.0.borrow().values() {
             place.down.set(false);
         }
-        let there = other.open(&name("vm1")).await.unwrap();
+        let there = other.openings.open(&name("vm1")).await.unwrap();
         write(there.volume(), 0, 1).await;
-        let now = cluster.set(&name("vm1"), &holder(None)).await.unwrap();
+        let now = cluster
+            .volumes
+            .set(&name("vm1"), &holder(None))
+            .await
+            .unwrap();
         assert_eq!(now.used, Use::Node("n2".to_owned()));
         assert_eq!(there.volume().record().reservation, None);
         // There it is set beside all that its writer changes meanwhile.
@@ -317,9 +326,17 @@ fn settings_apply_while_no_node_or_another_one_has_the_volume() {
         };
         let setting = async {
             for _ in 0..10 {
-                other.set(&name("vm1"), &holder(None)).await.unwrap();
+                other
+                    .volumes
+                    .set(&name("vm1"), &holder(None))
+                    .await
+                    .unwrap();
                 env::sleep(Nanos::millis(250)).await;
-                other.set(&name("vm1"), &holder(Some("bob"))).await.unwrap();
+                other
+                    .volumes
+                    .set(&name("vm1"), &holder(Some("bob")))
+                    .await
+                    .unwrap();
             }
         };
         let writing: std::pin::Pin<Box<dyn Future<Output = ()>>> = Box::pin(writing);
@@ -328,12 +345,12 @@ fn settings_apply_while_no_node_or_another_one_has_the_volume() {
         drop(there);
         env::sleep(Nanos::secs(10)).await;
         // All is in the record that the next writer reads.
-        let here = cluster.open(&name("vm1")).await.unwrap();
+        let here = cluster.openings.open(&name("vm1")).await.unwrap();
         assert_eq!(here.volume().record().reservation.as_deref(), Some("bob"));
         for at in 0..3 {
             assert_eq!(read(here.volume(), at * (4 << 20)).await, 2);
         }
-        let missing = error_text(cluster.set(&name("vm2"), &holder(None)).await);
+        let missing = error_text(cluster.volumes.set(&name("vm2"), &holder(None)).await);
         assert_eq!(missing, "there is no volume vm2; there are vm1");
     });
 }

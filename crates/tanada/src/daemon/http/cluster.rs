@@ -15,9 +15,10 @@ use base::Nanos;
 use config::export;
 use tokio::sync::oneshot;
 use vdisk::cluster::heard::Heard;
+use vdisk::cluster::overview::{Overview, Use, condition_name};
 use vdisk::cluster::set::Setting;
 use vdisk::cluster::stores::{NewStore, StoreRecord, StoreState};
-use vdisk::cluster::volumes::{NewVolume, Overview, Use, condition_name};
+use vdisk::cluster::volumes::NewVolume;
 use vdisk::cluster::{Cluster, ClusterError};
 use vdisk::image::records::ImagesError;
 use vdisk::image::tree::ImageError;
@@ -193,12 +194,12 @@ impl Control {
 }
 
 fn silent_seconds(open: &OpenCluster) -> Option<f64> {
-    let silent = open.cluster.meta_silent();
+    let silent = open.cluster.view.meta_silent();
     silent.map(|it| it.0 as f64 / 1e9)
 }
 
 async fn disks(open: &OpenCluster) -> Result<Vec<Disk>, ClusterError> {
-    let all = open.cluster.seen().await?;
+    let all = open.cluster.view.seen().await?;
     Ok(all.iter().map(|it| disk(open, it)).collect())
 }
 
@@ -210,7 +211,7 @@ fn disk(open: &OpenCluster, of: &Overview) -> Disk {
         Use::Here(_) => Some(open.config.node.clone()),
         Use::Node(node) => Some(node.clone()),
     };
-    let snapshot = |it: &cluster::volumes::Snapshot| Snapshot {
+    let snapshot = |it: &cluster::overview::Snapshot| Snapshot {
         name: it.name.to_string(),
         size_bytes: it.size,
         clones: it.clones.iter().map(Name::to_string).collect(),
@@ -239,7 +240,7 @@ fn disk(open: &OpenCluster, of: &Overview) -> Disk {
             .iter()
             .map(|(store, since)| Out {
                 store: store.0,
-                name: open.cluster.store_label(*store),
+                name: open.cluster.stores.label(*store),
                 since_generation: since.0,
             })
             .collect(),
@@ -293,7 +294,7 @@ pub async fn create_disk(
         holder: ask.holder,
         on_meta_loss: on_meta_loss(ask.on_meta_loss.as_deref())?.unwrap_or_default(),
     };
-    let made = control.answer_disk(async move |cluster| cluster.create(&new).await);
+    let made = control.answer_disk(async move |cluster| cluster.volumes.create(&new).await);
     made.await
 }
 
@@ -307,7 +308,7 @@ pub async fn get_disk(
 ) -> Answer<Disk> {
     let name = called(&name)?;
     let found = control.answer_disk(async move |cluster| {
-        let all = cluster.seen().await?;
+        let all = cluster.view.seen().await?;
         let known = all.iter().map(|it| it.record.name.clone()).collect();
         let found = all.into_iter().find(|it| it.record.name == name);
         found.ok_or(ClusterError::NoVolume { name, known })
@@ -332,8 +333,8 @@ pub async fn take_over(
     let name = called(&name)?;
     let idle = Nanos::secs(ask.idle_seconds.unwrap_or(IDLE_SECONDS).clamp(5, 24 * 3600));
     let taken = control.answer_disk(async move |cluster| {
-        cluster.take_over(&name, idle).await?;
-        cluster.overview(&name).await
+        cluster.openings.take_over(&name, idle).await?;
+        cluster.view.overview(&name).await
     });
     taken.await
 }
@@ -358,16 +359,16 @@ pub async fn change_disk(
     let setting = ask.setting()?;
     let changed = control.answer_disk(async move |cluster| {
         if !setting.is_empty() {
-            cluster.set(&name, &setting).await?;
+            cluster.volumes.set(&name, &setting).await?;
         }
         if let Some(size) = ask.size_bytes {
-            cluster.resize(&name, size, ask.shrink).await?;
+            cluster.volumes.resize(&name, size, ask.shrink).await?;
         }
         if let Some(new) = new {
-            cluster.rename(&name, &new).await?;
+            cluster.volumes.rename(&name, &new).await?;
             name = new;
         }
-        cluster.overview(&name).await
+        cluster.view.overview(&name).await
     });
     changed.await
 }
@@ -383,7 +384,7 @@ pub async fn remove_disk(
     Path(name): Path<String>,
 ) -> Answer<Done> {
     let name = called(&name)?;
-    let removed = control.at_cluster(async move |open| open.cluster.remove(&name).await);
+    let removed = control.at_cluster(async move |open| open.cluster.volumes.remove(&name).await);
     removed.await.map(|()| DONE)
 }
 
@@ -402,7 +403,8 @@ pub async fn take_snapshot(
 ) -> Answer<Disk> {
     let ask: Called = body(&headers, &text, r#"{"name": "monday"}"#)?;
     let (name, snapshot) = (called(&name)?, called(&ask.name)?);
-    let taken = control.answer_disk(async move |cluster| cluster.snapshot(&name, &snapshot).await);
+    let taken =
+        control.answer_disk(async move |cluster| cluster.volumes.snapshot(&name, &snapshot).await);
     taken.await
 }
 
@@ -421,8 +423,9 @@ pub async fn clone_snapshot(
 ) -> Answer<Disk> {
     let ask: Called = body(&headers, &text, r#"{"name": "vm2"}"#)?;
     let (name, snapshot, new) = (called(&name)?, called(&snapshot)?, called(&ask.name)?);
-    let cloned = control
-        .answer_disk(async move |cluster| cluster.clone_volume(&name, &snapshot, &new).await);
+    let cloned = control.answer_disk(async move |cluster| {
+        cluster.volumes.clone_volume(&name, &snapshot, &new).await
+    });
     cloned.await
 }
 
@@ -438,7 +441,8 @@ pub async fn roll_back(
     Path((name, snapshot)): Path<(String, String)>,
 ) -> Answer<Disk> {
     let (name, snapshot) = (called(&name)?, called(&snapshot)?);
-    let back = control.answer_disk(async move |cluster| cluster.rollback(&name, &snapshot).await);
+    let back =
+        control.answer_disk(async move |cluster| cluster.volumes.rollback(&name, &snapshot).await);
     back.await
 }
 
@@ -452,8 +456,8 @@ pub async fn remove_snapshot(
     Path((name, snapshot)): Path<(String, String)>,
 ) -> Answer<Done> {
     let (name, snapshot) = (called(&name)?, called(&snapshot)?);
-    let removed =
-        control.at_cluster(async move |open| open.cluster.remove_snapshot(&name, &snapshot).await);
+    let removed = control
+        .at_cluster(async move |open| open.cluster.volumes.remove_snapshot(&name, &snapshot).await);
     removed.await.map(|()| DONE)
 }
 
@@ -475,9 +479,13 @@ pub async fn repair_disk(
     let timeout = ask.timeout_seconds;
     let timeout = timeout.map(|it| Nanos::secs(it.min(24 * 3600)));
     let repaired = control.at_cluster(async move |open| {
-        let found = open.cluster.repair(&name, timeout, ask.free).await?;
-        let now = open.cluster.overview(&name).await?;
-        let label = |store| open.cluster.store_label(store);
+        let found = open
+            .cluster
+            .repairs
+            .repair(&name, timeout, ask.free)
+            .await?;
+        let now = open.cluster.view.overview(&name).await?;
+        let label = |store| open.cluster.stores.label(store);
         let volume = Disk {
             health: condition_name(found.health.condition).to_owned(),
             why: found.health.why.clone(),
@@ -563,13 +571,13 @@ pub async fn get_cluster(State(control): State<Arc<Control>>) -> Answer<Here> {
 }
 
 async fn stores(open: &OpenCluster) -> Result<Vec<ClusterStore>, ClusterError> {
-    let seen = open.cluster.seen_records().await?;
+    let seen = open.cluster.view.seen_records().await?;
     let records = seen.stores.values().map(|(record, _)| record);
     let drained = records
         .clone()
         .filter(|it| it.state == StoreState::Draining);
     let drained: Vec<StoreNumber> = drained.map(|record| record.number).collect();
-    let progress = open.cluster.progress_of(&seen, &drained);
+    let progress = open.cluster.view.progress_of(&seen, &drained);
     let of = |record: &StoreRecord| {
         let up = seen.up.serves(record).filter(|_| seen.silent.is_none());
         let all = drained.iter().zip(&progress);
@@ -579,7 +587,7 @@ async fn stores(open: &OpenCluster) -> Result<Vec<ClusterStore>, ClusterError> {
         ClusterStore {
             volumes_left: left.map(|(_, it)| it.volumes.iter().map(Name::to_string).collect()),
             extents_left_here: left.map_or(0, |(_, it)| it.here.extents),
-            ..store(record, up, open.cluster.heard_of(record.number))
+            ..store(record, up, open.cluster.reports.heard_of(record.number))
         }
     };
     Ok(records.map(of).collect())
@@ -619,7 +627,7 @@ pub async fn add_store(
         number: ask.number.map(StoreNumber),
     };
     let added = control.at_cluster(async move |open| {
-        let record = open.cluster.register(&new).await?;
+        let record = open.cluster.stores.register(&new).await?;
         Ok(store(&record, None, None))
     });
     added.await.map(Json)
@@ -648,7 +656,7 @@ pub async fn change_store(
         }
     };
     let changed = control.at_cluster(async move |open| {
-        let record = open.cluster.set_state(&name, state).await?;
+        let record = open.cluster.membership.set_state(&name, state).await?;
         Ok(store(&record, None, None))
     });
     changed.await.map(Json)
@@ -666,7 +674,7 @@ pub async fn remove_store(
     let Query(ask) =
         query.map_err(|error| unprocessable(error.body_text(), "the key is lost=true"))?;
     let removed =
-        control.at_cluster(async move |open| open.cluster.remove_store(&name, ask.lost).await);
+        control.at_cluster(async move |open| open.cluster.membership.remove(&name, ask.lost).await);
     removed.await.map(|()| DONE)
 }
 

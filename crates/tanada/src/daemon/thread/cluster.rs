@@ -205,7 +205,7 @@ impl OpenCluster {
     async fn register(&self) -> Result<(), ClusterError> {
         let waiting = self.waiting.borrow().clone();
         for (new, before) in waiting {
-            let registered = self.cluster.register(&new).await;
+            let registered = self.cluster.stores.register(&new).await;
             let mut waiting = self.waiting.borrow_mut();
             let at = waiting.iter().position(|(it, _)| it.uuid == new.uuid);
             let Some(at) = at else { continue };
@@ -296,7 +296,7 @@ impl OpenCluster {
     /// What comes back of this node's own says nothing: they are looked at directly.
     fn heard(&self, store: StoreNumber, state: &State) {
         if !self.announcing.borrow().contains(&store) {
-            self.cluster.heard(store, state);
+            self.cluster.reports.heard(store, state);
         }
     }
 
@@ -414,7 +414,7 @@ impl Supply for Volumes {
             let Ok(name) = name.parse::<Name>() else {
                 return Ok(None);
             };
-            match self.0.open(&name).await {
+            match self.0.openings.open(&name).await {
                 Ok(in_use) => {
                     let device: Rc<dyn Device> = in_use.volume().clone();
                     Ok(Some(Supplied {
@@ -436,7 +436,7 @@ impl Supply for Volumes {
 
     fn list(&self) -> Soon<'_, Vec<(String, String)>> {
         Box::pin(async {
-            match self.0.seen().await {
+            match self.0.view.seen().await {
                 Ok(all) => {
                     let names = all.into_iter().map(|it| it.record.name.to_string());
                     names.map(|name| (name, String::new())).collect()

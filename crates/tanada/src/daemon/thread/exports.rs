@@ -17,7 +17,8 @@ use config::{ExportConfig, VolumeConfig};
 use device::Device;
 use env::net::Address;
 use front::nbd::{Account, Soon, Supplied, Supply};
-use vdisk::cluster::opened::{InUse, Terms};
+use vdisk::cluster::opened::Terms;
+use vdisk::cluster::slots::InUse;
 use vdisk::cluster::{Cluster, ClusterError};
 use vdisk::record::Fairness;
 
@@ -97,7 +98,7 @@ impl VolumeExport {
     }
 
     async fn look(&self) {
-        let looked = self.cluster.look(&self.volume.name).await;
+        let looked = self.cluster.view.look(&self.volume.name).await;
         let mut state = self.state.borrow_mut();
         match looked {
             Ok((record, size)) => {
@@ -119,10 +120,13 @@ impl VolumeExport {
         let terms = &self.volume.terms;
         let opened = match terms.are_the_volumes() {
             false => {
-                let opened = cluster.open_as(volume, &self.config.name, terms).await;
+                let opened = cluster
+                    .openings
+                    .open_as(volume, &self.config.name, terms)
+                    .await;
                 opened.map(|(in_use, state)| (in_use, state as Rc<dyn Device>))
             }
-            true => cluster.open(volume).await.map(|in_use| {
+            true => cluster.openings.open(volume).await.map(|in_use| {
                 let device = Rc::clone(in_use.volume()) as _;
                 (in_use, device)
             }),

@@ -1,0 +1,156 @@
+//! Which volumes are open on this node, and who uses them?
+//!
+//! Always true:
+//! 1. A volume has one engine here at most, and one operation on it as a whole runs at a time.
+//! 2. A slot counts its users: what is dropped is given back.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use base::{Instant, Nanos};
+use device::{Device, DeviceError};
+use env::sync::{Permit, Semaphore};
+
+use crate::names::VolumeId;
+use crate::record::Name;
+use crate::volume::Volume;
+
+/// How long an engine may take to say that it is over.
+const OVER: Nanos = Nanos::millis(500);
+
+/// A volume that is open here.
+pub(super) struct Slot {
+    id: VolumeId,
+    volume: Rc<Volume>,
+    users: Cell<u64>,
+    /// Since when no client uses it.
+    idle_since: Cell<Instant>,
+    /// It is open without a user, to be made well.
+    pub visited: Cell<bool>,
+    /// Another node wants it, and gets it.
+    pub wanted: Cell<bool>,
+    /// The number of the want that was refused last.
+    pub answered: Cell<u64>,
+}
+
+/// All volumes that are open here.
+#[derive(Default)]
+pub(super) struct Slots {
+    open: RefCell<BTreeMap<VolumeId, Rc<Slot>>>,
+    /// One operation on a volume as a whole at a time.
+    alone: RefCell<BTreeMap<VolumeId, Rc<Semaphore>>>,
+}
+
+/// A volume in use on this node; given back when it is dropped.
+pub struct InUse(Rc<Slot>);
+
+impl Slot {
+    pub fn new(id: VolumeId, volume: Rc<Volume>) -> Rc<Slot> {
+        Rc::new(Slot {
+            id,
+            volume,
+            users: Cell::new(0),
+            idle_since: Cell::new(env::now()),
+            visited: Cell::new(false),
+            wanted: Cell::new(false),
+            answered: Cell::new(0),
+        })
+    }
+
+    pub fn id(&self) -> VolumeId {
+        self.id
+    }
+
+    pub fn name(&self) -> Name {
+        self.volume.record().name
+    }
+
+    pub fn volume(&self) -> &Rc<Volume> {
+        &self.volume
+    }
+
+    pub fn users(&self) -> u64 {
+        self.users.get()
+    }
+
+    pub fn is_idle(&self, after: Nanos) -> bool {
+        let unused = self.users.get() == 0 && !self.visited.get();
+        unused && env::now().since(self.idle_since.get()) >= after
+    }
+
+    /// Is it of no more use to background work that has it open?
+    pub fn is_given_up(&self) -> bool {
+        self.wanted.get() || !self.volume.is_open()
+    }
+
+    /// Has another writer taken it, so that this one is of no more use?
+    pub async fn is_over(&self) -> bool {
+        let flushed = env::timeout(OVER, self.volume.flush()).await;
+        matches!(flushed, Ok(Err(DeviceError::Gone { .. })))
+    }
+}
+
+impl Slots {
+    pub fn get(&self, id: VolumeId) -> Option<Rc<Slot>> {
+        self.open.borrow().get(&id).cloned()
+    }
+
+    pub fn all(&self) -> Vec<Rc<Slot>> {
+        self.open.borrow().values().cloned().collect()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.open.borrow().is_empty()
+    }
+
+    pub fn insert(&self, slot: &Rc<Slot>) {
+        self.open.borrow_mut().insert(slot.id, Rc::clone(slot));
+    }
+
+    /// Forgets a slot; another one of the same volume stays.
+    pub fn remove(&self, slot: &Rc<Slot>) {
+        let mut open = self.open.borrow_mut();
+        if open.get(&slot.id).is_some_and(|it| Rc::ptr_eq(it, slot)) {
+            open.remove(&slot.id);
+        }
+    }
+
+    /// Leave to do something with a volume as a whole.
+    pub async fn alone(&self, id: VolumeId) -> Permit {
+        let one = {
+            let mut alone = self.alone.borrow_mut();
+            Rc::clone(alone.entry(id).or_insert_with(|| Semaphore::new(1)))
+        };
+        one.acquire(1).await
+    }
+}
+
+impl InUse {
+    pub(super) fn new(slot: &Rc<Slot>) -> InUse {
+        slot.users.set(slot.users.get() + 1);
+        InUse(Rc::clone(slot))
+    }
+
+    pub(super) fn id(&self) -> VolumeId {
+        self.0.id
+    }
+
+    /// The engine; a `Device`.
+    pub fn volume(&self) -> &Rc<Volume> {
+        &self.0.volume
+    }
+
+    /// Has another writer taken it?
+    pub async fn is_over(&self) -> bool {
+        self.0.is_over().await
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        let slot = &self.0;
+        slot.users.set(slot.users.get() - 1);
+        slot.idle_since.set(env::now());
+    }
+}
