@@ -8,68 +8,15 @@
 //! The paper prints its times and energies as bar charts without figures; what its text states is in
 //! `experiments/cache/published_*.csv`.
 //!
-//! Always true:
-//! 1. Ratios are taken seed by seed: both sides had the same file in the same place.
-//! 2. Every published direction and figure has its rows, whether ours agrees or not.
+//! Always true: every published direction and figure has its rows, whether ours agrees or not.
 
+use super::spread::{Spread, metric_of, of, ratio, row};
 use super::*;
 
 /// What the paper's text says of directions, line by line.
 const DIRECTIONS: &str = include_str!("../../../../experiments/cache/published_directions.csv");
 /// What it says in figures.
 const FIGURES: &str = include_str!("../../../../experiments/cache/published_figures.csv");
-
-/// A mean with its spread.
-#[derive(Debug, Clone, Copy)]
-struct Spread {
-    mean: f64,
-    low: f64,
-    high: f64,
-}
-
-impl Spread {
-    fn of(values: impl IntoIterator<Item = f64>) -> Spread {
-        let values: Vec<f64> = values.into_iter().collect();
-        assert!(!values.is_empty(), "there is at least one seed");
-        Spread {
-            mean: values.iter().sum::<f64>() / values.len() as f64,
-            low: values.iter().copied().fold(f64::INFINITY, f64::min),
-            high: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-        }
-    }
-}
-
-fn row(table: &str, case: &str, method: &str, metric: &str, unit: &str, spread: Spread) -> Row {
-    Row::modelled(LISTING.name, table, case, method, metric, unit)
-        .measured(Some(spread.mean))
-        .between(Some(spread.low), Some(spread.high))
-}
-
-fn metric_of(sample: &Sample, metric: &str) -> f64 {
-    match metric {
-        "seconds" => sample.seconds,
-        "watts" => sample.watts(),
-        "joules" => sample.joules,
-        other => unreachable!("no metric {other}"),
-    }
-}
-
-impl Measured {
-    fn of(&self, case: &'static str, method: &'static str) -> &[Sample] {
-        &self.main[&(case, method)]
-    }
-
-    /// `metric` of one (case, method) divided by that of another, seed by seed.
-    fn ratio(
-        &self,
-        metric: &str,
-        (case, method): (&'static str, &'static str),
-        (other_case, other): (&'static str, &'static str),
-    ) -> Spread {
-        let pairs = self.of(case, method).iter().zip(self.of(other_case, other));
-        Spread::of(pairs.map(|(a, b)| metric_of(a, metric) / metric_of(b, metric)))
-    }
-}
 
 // --- the main table -------------------------------------------------------------------------------
 
@@ -78,7 +25,7 @@ pub(super) fn main_table(measured: &Measured, options: Options) -> Vec<Row> {
     let mut rows = Vec::new();
     for case in CASES {
         for setup in &METHODS {
-            let samples = measured.of(case, setup.method);
+            let samples = of(measured, case, setup.method);
             let seconds = Spread::of(samples.iter().map(|sample| sample.seconds));
             let joules = Spread::of(samples.iter().map(|sample| sample.joules));
             let watts = Spread {
@@ -186,7 +133,7 @@ pub(super) fn directions(measured: &Measured) -> Vec<Row> {
                 continue;
             }
             for method in [published, ours_of(published)] {
-                let ratio = measured.ratio(metric, (case, method), (case, bare));
+                let ratio = ratio(measured, metric, (case, method), (case, bare));
                 let shown = format!("{metric} against {bare}");
                 let row = row("directions", case, method, &shown, "ratio", ratio);
                 rows.push(if method == published {
@@ -260,7 +207,7 @@ fn figure_rows(
     section: &str,
 ) -> Vec<Row> {
     let saved = |metric, case, method, bare| {
-        let ratio = measured.ratio(metric, (case, method), (case, bare));
+        let ratio = ratio(measured, metric, (case, method), (case, bare));
         Spread {
             mean: (1.0 - ratio.mean) * 100.0,
             low: (1.0 - ratio.high) * 100.0,
@@ -322,12 +269,17 @@ fn figure_rows(
             "rewrite"
         };
         for method in both {
-            let spread = measured.ratio("seconds", (case, method), (case, "ssd"));
+            let spread = ratio(measured, "seconds", (case, method), (case, "ssd"));
             add(case, method, "seconds against ssd", "ratio", spread, "");
         }
     } else if figure.starts_with("first random read") {
         for method in ["dmssd-3.5", "tanada-3.5"] {
-            let spread = measured.ratio("seconds", ("random", method), ("random", "hdd-3.5"));
+            let spread = ratio(
+                measured,
+                "seconds",
+                ("random", method),
+                ("random", "hdd-3.5"),
+            );
             add(
                 "random",
                 method,
@@ -339,7 +291,7 @@ fn figure_rows(
         }
     } else if figure.starts_with("random reread") {
         for method in both {
-            let samples = measured.of("random-reread", method);
+            let samples = of(measured, "random-reread", method);
             let spread = Spread::of(samples.iter().map(|sample| sample.seconds));
             add("random-reread", method, "seconds", "s", spread, "");
         }
@@ -384,7 +336,7 @@ fn power_below(measured: &Measured) -> Spread {
     Spread::of(systems.into_iter().flat_map(|method| {
         let rereads = usize::from(method.starts_with("dmssd"));
         pairs[..=rereads].iter().map(move |(random, read)| {
-            let ratio = measured.ratio("watts", (random, method), (read, method));
+            let ratio = ratio(measured, "watts", (random, method), (read, method));
             (1.0 - ratio.mean) * 100.0
         })
     }))
@@ -400,7 +352,7 @@ pub(super) fn against_published(measured: &Measured) -> Vec<Row> {
             let ours = ours_of(published);
             for other in [published, bare] {
                 for metric in ["seconds", "joules"] {
-                    let ratio = measured.ratio(metric, (case, ours), (case, other));
+                    let ratio = ratio(measured, metric, (case, ours), (case, other));
                     let shown = format!("{metric} against {other}");
                     let verdict = match ratio.mean {
                         less if less < 0.995 => "less",
@@ -464,7 +416,7 @@ pub(super) fn destage(measured: &Measured, options: Options) -> Vec<Row> {
                     .noted(format!("{LATER}{short}")),
             );
         }
-        let pairs = measured.of(case, method).iter().zip(destages);
+        let pairs = of(measured, case, method).iter().zip(destages);
         let both = Spread::of(pairs.map(|(rewrite, destage)| rewrite.then(*destage).joules));
         rows.push(
             row("bring home", case, method, "joules of both", "J", both).noted(format!(

@@ -14,6 +14,7 @@
 
 mod bed;
 mod compare;
+mod spread;
 mod work;
 
 use std::collections::BTreeMap;

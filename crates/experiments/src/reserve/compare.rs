@@ -9,7 +9,7 @@ use policy::share::violations::Window;
 use report::{Row, Value};
 
 use super::needed::{ACCESSES, SECOND, TARGETS, case};
-use super::row;
+use super::plan::row;
 
 /// Tables in the order in which they are shown.
 pub(super) fn place(table: &str) -> usize {

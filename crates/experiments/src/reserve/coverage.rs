@@ -21,8 +21,8 @@ use store::qos::calibrate::{self, Answer, Ground, Surface};
 use store::qos::queue::{Queue, QueueOptions};
 
 use super::bed::{self, Client, IO, Method, by_equation};
+use super::plan::{Base, Found, Job, Plan, row};
 use super::vertex::{Times, Vertex};
-use super::{Base, Found, Job, Plan, row};
 
 /// What is promised.
 const P99: Probability = Probability::percent(99);

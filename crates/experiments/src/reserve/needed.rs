@@ -17,8 +17,8 @@ use policy::share::{BytesPerSec, Direction, load};
 
 use super::bed::{IO, Method, by_equation, run, share};
 use super::page::Curve;
+use super::plan::{Base, Found, Job, Plan, mb, row};
 use super::vertex::Times;
-use super::{Base, Found, Job, Plan, mb, row};
 
 /// Concurrent accesses.
 pub(super) const ACCESSES: [u32; 10] = [2, 3, 4, 5, 6, 7, 8, 16, 32, 64];

@@ -34,8 +34,10 @@ use store::{Change, Settings, Store};
 
 use super::bed::{self, Asked, Client, Failure, Ground, IO, Line, Method, Run, by_equation, share};
 use super::needed::{SECOND, case};
+use super::plan::{Base, Job, Plan, mb, row, side_by_side};
+use super::scenes;
 use super::vertex::{Times, Vertex};
-use super::{Base, ExperimentError, Job, Plan, Progress, Results, mb, row, scenes, side_by_side};
+use crate::experiment::{ExperimentError, Progress, Results};
 
 /// Each client has an object of this length and begins anew at its end.
 const REACH: Bytes = Bytes::mib(16);
@@ -520,7 +522,7 @@ pub(super) fn run(
 ) -> Result<Results, ExperimentError> {
     progress("a single access", 0.0);
     let ours = Ours::make(place)?;
-    let base = Base::measure(plan);
+    let base = super::single_access(plan);
     let scenarios = scenarios(&base);
     let failed = |it: &Scenario, source| ExperimentError::Failed {
         case: it.name(),
@@ -534,7 +536,7 @@ pub(super) fn run(
             let work = move || {
                 let run = run_in(world, None, it, plan.seed);
                 let run = run.expect("memory refuses nothing");
-                super::Found {
+                super::plan::Found {
                     rows: rows_of(world, it, base, &run),
                     curves: Vec::new(),
                 }

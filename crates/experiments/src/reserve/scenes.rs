@@ -9,8 +9,8 @@ use policy::share::violations::{Violations, percent};
 use policy::share::{BytesPerSec, Direction, Terms, load};
 
 use super::bed::{Client, Method, Run, by_equation, run, share};
+use super::plan::{Base, Found, Job, Plan, mb, row};
 use super::vertex::Times;
-use super::{Base, Found, Job, Plan, mb, row};
 
 /// Set aside, in percent.
 const OVERHEAD: f64 = 15.0;

@@ -8,8 +8,8 @@ use policy::share::{BytesPerSec, Direction, Terms};
 
 use super::bed::{Client, IO, Method, OBJECT, Run, run, with_rates};
 use super::page::Curve;
+use super::plan::{Base, Found, Job, Plan, mb, row, spread};
 use super::vertex::Times;
-use super::{Base, Found, Job, Plan, mb, row, spread};
 
 /// The paper's table 2.
 const TABLE2: &str = include_str!("../../../../experiments/reserve/table2_single_access.csv");

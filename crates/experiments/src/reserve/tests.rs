@@ -1,7 +1,9 @@
 //! Is the model what it says, and does every row come out once?
 
+use base::Nanos;
 use report::Value;
 
+use super::plan::{mb, row};
 use super::*;
 
 /// As little as has every row.
@@ -22,7 +24,7 @@ fn the_model_does_what_it_is_calibrated_to() {
         seeds: 2,
         ..tiny()
     };
-    let base = Base::measure(&plan);
+    let base = single_access(&plan);
     assert!((234.0..238.0).contains(&mb(base.read)), "{}", base.read);
     let rows = (single::jobs(&plan, &base)[0].1)().rows;
     for row in rows.iter().filter(|row| row.table == "table 2") {
@@ -46,7 +48,7 @@ fn the_model_does_what_it_is_calibrated_to() {
 #[test]
 fn reads_of_two_in_turn_lose_what_the_paper_lost() {
     let plan = tiny();
-    let base = Base::measure(&plan);
+    let base = single_access(&plan);
     let half = BytesPerSec(base.read.0 / 2);
     let clients = bed::with_rates(Direction::Read, &[half, half]);
     let end = Instant(0) + Nanos::secs(10);
@@ -58,7 +60,7 @@ fn reads_of_two_in_turn_lose_what_the_paper_lost() {
 #[test]
 fn the_same_seed_gives_the_same_rows() {
     let plan = tiny();
-    let base = Base::measure(&plan);
+    let base = single_access(&plan);
     let jobs = needed::jobs(&plan, &base);
     let job = jobs.iter().find(|(name, _)| name == "tags of 3 writes");
     let (_, job) = job.expect("there is one");
@@ -71,7 +73,7 @@ fn the_same_seed_gives_the_same_rows() {
 #[test]
 fn no_two_rows_share_a_place() {
     let plan = tiny();
-    let base = Base::measure(&plan);
+    let base = single_access(&plan);
     let mut jobs = needed::jobs(&plan, &base);
     jobs.retain(|(name, _)| name.contains("of 2 ") || name.contains("of 6 "));
     jobs.extend(
@@ -237,7 +239,7 @@ fn figure(rows: &[Row], metric: &str) -> f64 {
 
 #[test]
 fn a_file_in_real_time_answers_as_the_model_says_and_never_sooner() {
-    let base = Base::measure(&tiny());
+    let base = single_access(&tiny());
     let folder = tempfile::tempdir().unwrap();
     let ours = real::Ours::make(folder.path()).unwrap();
     ours.fill().unwrap();
@@ -270,7 +272,7 @@ fn a_file_in_real_time_answers_as_the_model_says_and_never_sooner() {
 
 #[test]
 fn the_whole_stack_in_virtual_time_does_what_the_queue_alone_does() {
-    let base = Base::measure(&tiny());
+    let base = single_access(&tiny());
     for direction in Direction::ALL {
         let it = two(&base, direction, Nanos::secs(4));
         let of = |world| {
