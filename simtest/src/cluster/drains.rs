@@ -20,84 +20,46 @@ use vdisk::record::{gone_key, volume_key};
 use vdisk::volume::{Condition, Volume};
 use vdisk::{StoreNumber, VolumeId};
 
-use super::images::{Branches, collect, holds};
+use super::images::{Branches, ImageTree, collect, holds};
 use super::look::alike_at_least;
 use super::mutations::Mutation;
 use super::{Cluster, VOLUME};
 
 /// What it takes at most to empty a store once faults are over.
 const EMPTY: Nanos = Nanos::secs(120);
-/// Until the last one hears of a store that is drained.
-const DRAIN_DELAY_MAX: Nanos = Nanos::millis(300);
 
-impl Cluster {
-    /// Stores that are there.
-    fn present(&self) -> Vec<StoreNumber> {
-        let nodes = self.nodes.iter().filter(|node| !node.is_gone());
-        nodes.map(|node| StoreNumber(node.number)).collect()
-    }
-
-    /// Stores that are to be empty.
-    pub fn drained(&self) -> BTreeSet<StoreNumber> {
-        self.drained.borrow().clone()
-    }
-
-    /// Notes a volume that is to hear of stores that are drained.
-    pub fn note_open(&self, volume: &Rc<Volume>) {
-        let mut open = self.open.borrow_mut();
-        open.retain(|it| it.strong_count() > 0);
-        open.push(Rc::downgrade(volume));
-        volume.drain(self.drained());
-    }
-
-    /// Other stores are to be empty from now on; the volumes hear of it by and by.
-    fn set_drained(self: &Rc<Self>, stores: BTreeSet<StoreNumber>, rng: &mut Rng) {
-        *self.drained.borrow_mut() = stores;
-        let open: Vec<_> = self.open.borrow().clone();
-        for volume in open {
-            let (cluster, wait) = (Rc::clone(self), Nanos(rng.below(DRAIN_DELAY_MAX.0)));
-            env::spawn(async move {
-                env::sleep(wait).await;
-                if let Some(volume) = volume.upgrade() {
-                    volume.drain(cluster.drained());
-                }
-            });
+/// Takes a store away for good if no record lists it. Was it?
+async fn try_to_remove(cluster: &Cluster, store: StoreNumber) -> Result<bool, String> {
+    let images = ImageTree(cluster).images();
+    let all = images.all().await.map_err(|why| why.to_string())?;
+    let volumes: BTreeSet<VolumeId> = all.values().map(|it| it.record.volume).collect();
+    let mut change = Change::default();
+    for id in volumes {
+        let known = match images.volume(id).await {
+            Ok(known) => known,
+            Err(ImagesError::Missing(_)) => continue,
+            Err(why) => return Err(why.to_string()),
+        };
+        if (known.record.stores.as_ref()).is_none_or(|all| all.contains(&store)) {
+            return Ok(false);
         }
+        let changed = known.changed.expect("it was read");
+        let compare = Compare::Unchanged(volume_key(id), changed);
+        change.compares.push(compare);
     }
-
-    /// Takes a store away for good if no record lists it. Was it?
-    async fn try_to_remove(&self, store: StoreNumber) -> Result<bool, String> {
-        let images = self.images();
-        let all = images.all().await.map_err(|why| why.to_string())?;
-        let volumes: BTreeSet<VolumeId> = all.values().map(|it| it.record.volume).collect();
-        let mut change = Change::default();
-        for id in volumes {
-            let known = match images.volume(id).await {
-                Ok(known) => known,
-                Err(ImagesError::Missing(_)) => continue,
-                Err(why) => return Err(why.to_string()),
-            };
-            if (known.record.stores.as_ref()).is_none_or(|all| all.contains(&store)) {
-                return Ok(false);
-            }
-            let changed = known.changed.expect("it was read");
-            let compare = Compare::Unchanged(volume_key(id), changed);
-            change.compares.push(compare);
+    change.ops.push(Op::Put {
+        key: gone_key(store),
+        value: Vec::new(),
+        lease: None,
+    });
+    match images.change(change).await {
+        Ok(()) => {
+            let node = cluster.nodes.iter().find(|node| node.number == store.0);
+            node.expect("it was drained").leave().await;
+            Ok(true)
         }
-        change.ops.push(Op::Put {
-            key: gone_key(store),
-            value: Vec::new(),
-            lease: None,
-        });
-        match images.change(change).await {
-            Ok(()) => {
-                let node = self.nodes.iter().find(|node| node.number == store.0);
-                node.expect("it was drained").leave().await;
-                Ok(true)
-            }
-            Err(ImagesError::Conflict(_)) => Ok(false),
-            Err(why) => Err(why.to_string()),
-        }
+        Err(ImagesError::Conflict(_)) => Ok(false),
+        Err(why) => Err(why.to_string()),
     }
 }
 
@@ -105,18 +67,18 @@ impl Cluster {
 pub async fn drain_some(cluster: Rc<Cluster>, copies: u8, over: Rc<Cell<bool>>, mut rng: Rng) {
     while !over.get() {
         env::sleep(Nanos::millis(rng.below(700))).await;
-        let (present, drained) = (cluster.present(), cluster.drained());
+        let (present, drained) = (cluster.present(), cluster.draining.stores());
         if over.get() || present.len() <= usize::from(copies) {
             continue;
         }
         match drained.first() {
             None => {
                 let picked = present[rng.below(present.len() as u64) as usize];
-                cluster.set_drained(BTreeSet::from([picked]), &mut rng);
+                cluster.draining.set(BTreeSet::from([picked]), &mut rng);
             }
-            Some(_) if rng.chance(0.3) => cluster.set_drained(BTreeSet::new(), &mut rng),
+            Some(_) if rng.chance(0.3) => cluster.draining.set(BTreeSet::new(), &mut rng),
             // It may be asked again if the meta store did not answer.
-            Some(store) => drop(cluster.try_to_remove(*store).await),
+            Some(store) => drop(try_to_remove(&cluster, *store).await),
         }
     }
 }
@@ -137,12 +99,12 @@ pub async fn one_leaves(
         return Ok(());
     }
     let picked = present[rng.below(present.len() as u64) as usize];
-    let store = cluster.drained().first().copied().unwrap_or(picked);
-    cluster.set_drained(BTreeSet::from([store]), rng);
+    let store = cluster.draining.stores().first().copied().unwrap_or(picked);
+    cluster.draining.set(BTreeSet::from([store]), rng);
     let none = Branches::default();
     let open = open_all(cluster, branches.unwrap_or(&none), number).await?;
     let start = env::now();
-    while !cluster.try_to_remove(store).await? {
+    while !try_to_remove(cluster, store).await? {
         if env::now().since(start) > EMPTY {
             let left: Vec<_> = open
                 .iter()
@@ -230,7 +192,7 @@ pub async fn one_is_lost(
         value: Vec::new(),
         lease: None,
     });
-    let forgotten = cluster.images().change(change).await;
+    let forgotten = ImageTree(cluster).images().change(change).await;
     forgotten.map(|()| true).map_err(|why| why.to_string())
 }
 
@@ -259,7 +221,7 @@ pub async fn goes_back(
     // What is left of the clone that it was read by would keep the snapshot where it is.
     collect(cluster, None).await?;
     let store = present[rng.below(present.len() as u64) as usize];
-    cluster.set_drained(BTreeSet::from([store]), rng);
+    cluster.draining.set(BTreeSet::from([store]), rng);
     let start = env::now();
     while volume
         .record()
@@ -275,7 +237,7 @@ pub async fn goes_back(
         env::sleep(Nanos::millis(200)).await;
     }
     volume.close().await.map_err(error_text)?;
-    cluster.roll_back(&name).await?;
+    ImageTree(cluster).roll_back(&name).await?;
     collect(cluster, mutation).await?;
     if holds(cluster, &name, number).await? != before {
         return Err("the snapshot that the volume went back to has something else".to_owned());

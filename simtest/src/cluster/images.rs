@@ -68,9 +68,12 @@ fn error_text(why: impl std::fmt::Display) -> String {
     why.to_string()
 }
 
-impl Cluster {
+/// The images, past every link and node.
+pub struct ImageTree<'a>(pub &'a Cluster);
+
+impl ImageTree<'_> {
     pub(super) fn images(&self) -> Images {
-        let meta = self.meta_store.client();
+        let meta = self.0.meta_store.client();
         Images { meta }
     }
 
@@ -125,6 +128,18 @@ impl Cluster {
             }
         }
         Ok(())
+    }
+
+    /// Lets the volume, which no node has open, go on from a snapshot.
+    pub(super) async fn roll_back(&self, name: &Name) -> Result<(), String> {
+        let images = self.images();
+        let target = self.image_of(name).await?.ok_or("the snapshot is gone")?;
+        let target = images.image(target).await.map_err(error_text)?;
+        let numbers = images.numbers().await.map_err(error_text)?;
+        let of = images.volume(VOLUME).await.map_err(error_text)?;
+        let head = images.image(of.record.head).await.map_err(error_text)?;
+        let (_, change) = image::rollback(&numbers, &of, &head, &target).map_err(error_text)?;
+        images.change(change).await.map_err(error_text)
     }
 }
 
@@ -197,10 +212,10 @@ impl Branches {
         if of.again.is_some() {
             return Ok(());
         }
-        let Some(image) = cluster.image_of(&of.name).await? else {
+        let Some(image) = ImageTree(cluster).image_of(&of.name).await? else {
             return Ok(());
         };
-        let id = cluster.clone_of(image).await?;
+        let id = ImageTree(cluster).clone_of(image).await?;
         let nth = 1 + self.clones.borrow().len() as u64;
         let world = Rc::new(World::of_clone(nth));
         let branch = Branch { id, world, of };
@@ -243,12 +258,12 @@ impl Branches {
             clone.world.history.begins_as(&clone.of.holds.borrow());
             let judged = clone.world.history.judge();
             judged.map_err(|why| format!("clone {}: {why}", clone.id))?;
-            cluster.remove(clone.id).await?;
+            ImageTree(cluster).remove(clone.id).await?;
         }
         for snap in self.snaps() {
-            cluster.remove_snapshot(&snap.name).await?;
+            ImageTree(cluster).remove_snapshot(&snap.name).await?;
             if let Some(again) = &snap.again {
-                cluster.remove_snapshot(again).await?;
+                ImageTree(cluster).remove_snapshot(again).await?;
             }
         }
         collect(cluster, None).await
@@ -259,12 +274,16 @@ impl Branches {
 pub async fn collect(cluster: &Rc<Cluster>, mutation: Option<Mutation>) -> Result<(), String> {
     let direct = Rc::new(Direct(Rc::clone(cluster)));
     let collector = Collector {
-        images: cluster.images(),
+        images: ImageTree(cluster).images(),
         reader: Reader::new(direct.clone(), Cache::new(Bytes::mib(4))),
         objects: direct,
     };
     if mutation == Some(Mutation::FreedByGeneration) {
-        let all = cluster.images().all().await.map_err(error_text)?;
+        let all = ImageTree(cluster)
+            .images()
+            .all()
+            .await
+            .map_err(error_text)?;
         for (gone, until) in
             (all.values()).filter_map(|it| Some((&it.record, it.record.lost_until?)))
         {
@@ -280,30 +299,16 @@ pub async fn collect(cluster: &Rc<Cluster>, mutation: Option<Mutation>) -> Resul
     collector.run().await.map_err(error_text)
 }
 
-impl Cluster {
-    /// Lets the volume, which no node has open, go on from a snapshot.
-    pub(super) async fn roll_back(&self, name: &Name) -> Result<(), String> {
-        let images = self.images();
-        let target = self.image_of(name).await?.ok_or("the snapshot is gone")?;
-        let target = images.image(target).await.map_err(error_text)?;
-        let numbers = images.numbers().await.map_err(error_text)?;
-        let of = images.volume(VOLUME).await.map_err(error_text)?;
-        let head = images.image(of.record.head).await.map_err(error_text)?;
-        let (_, change) = image::rollback(&numbers, &of, &head, &target).map_err(error_text)?;
-        images.change(change).await.map_err(error_text)
-    }
-}
-
 /// What a snapshot holds, read twice through a clone of its own; `None` if there is no such snapshot.
 pub(super) async fn holds(
     cluster: &Rc<Cluster>,
     name: &Name,
     host: usize,
 ) -> Result<Option<Vec<(u64, Tag)>>, String> {
-    let Some(image) = cluster.image_of(name).await? else {
+    let Some(image) = ImageTree(cluster).image_of(name).await? else {
         return Ok(None);
     };
-    let id = cluster.clone_of(image).await?;
+    let id = ImageTree(cluster).clone_of(image).await?;
     let failed = |why: VolumeError| format!("a clone of {name} does not open: {why}");
     let volume = super::scenario::patiently(cluster, id, host).await;
     let volume = volume.map_err(failed)?;
@@ -335,6 +340,6 @@ pub(super) async fn holds(
         }
     }
     volume.close().await.map_err(error_text)?;
-    cluster.remove(id).await?;
+    ImageTree(cluster).remove(id).await?;
     Ok(Some(holds))
 }

@@ -16,17 +16,9 @@ use vdisk::record::extents;
 use vdisk::{EXTENT, Generation, StoreNumber, Stores, VolumeId};
 
 use super::Cluster;
-use super::disk::StoreNode;
 
 /// The stores, without any way between: to read from, and to free what no image has any more.
 pub struct Direct(pub Rc<Cluster>);
-
-impl Cluster {
-    fn node(&self, number: StoreNumber) -> Option<&Rc<StoreNode>> {
-        let mut there = self.nodes.iter().filter(|it| !it.is_gone());
-        there.find(|it| it.number == number.0)
-    }
-}
 
 impl Nodes for Direct {
     fn read<'a>(&'a self, node: &'a NodeRef) -> Pending<'a, Option<View>> {

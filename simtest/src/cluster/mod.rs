@@ -16,6 +16,7 @@
 
 pub mod clients;
 pub mod disk;
+pub mod draining;
 pub mod drains;
 pub mod faults;
 pub mod history;
@@ -25,9 +26,8 @@ pub mod mutations;
 pub mod scenario;
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use base::{Bytes, Nanos};
 use env::net::sim;
@@ -42,6 +42,7 @@ use vdisk::volume::{Settings, StoreInfo, Volume, VolumeError};
 use vdisk::{StoreNumber, VolumeId};
 
 use disk::{KEY, StoreNode};
+use draining::Draining;
 use mutations::Mutation;
 
 /// The volume of every run.
@@ -66,9 +67,7 @@ pub struct Cluster {
     ways: RefCell<Vec<(Vec<Rc<MemoryMetaClient>>, Faults)>>,
     mutation: Option<Mutation>,
     /// Stores that are to be empty.
-    drained: RefCell<BTreeSet<StoreNumber>>,
-    /// Volumes that hear of it.
-    open: RefCell<Vec<Weak<Volume>>>,
+    pub draining: Rc<Draining>,
 }
 
 impl Cluster {
@@ -103,8 +102,7 @@ impl Cluster {
             meta_store,
             ways: RefCell::new(vec![(Vec::new(), Faults::default()); HOSTS]),
             mutation,
-            drained: RefCell::default(),
-            open: RefCell::default(),
+            draining: Rc::default(),
         })
     }
 
@@ -165,7 +163,7 @@ impl Cluster {
             clean_after: Nanos::millis(50),
             commit_after: Nanos::millis(60),
             tick: Nanos::millis(20),
-            drained: self.drained(),
+            drained: self.draining.stores(),
             ..Settings::new(&format!("host-{number}"), origin)
         };
         let options = Options {
@@ -178,8 +176,20 @@ impl Cluster {
         let opening = Volume::open(id, meta, choice, self.store_infos(), settings);
         // The volume's background work lives on its host.
         let volume = sim::on_host(host(number), opening).await?;
-        self.note_open(&volume);
+        self.draining.note_open(&volume);
         Ok(volume)
+    }
+
+    /// Stores that are there.
+    pub fn present(&self) -> Vec<StoreNumber> {
+        let nodes = self.nodes.iter().filter(|node| !node.is_gone());
+        nodes.map(|node| StoreNumber(node.number)).collect()
+    }
+
+    /// A store node that is there.
+    pub fn node(&self, number: StoreNumber) -> Option<&Rc<StoreNode>> {
+        let mut there = self.nodes.iter().filter(|it| !it.is_gone());
+        there.find(|it| it.number == number.0)
     }
 
     /// What goes wrong between a volume host and the meta store from now on.
