@@ -20,7 +20,7 @@ use store::Change;
 
 use super::ClusterError;
 use super::node::Node;
-use crate::image::audit::Report;
+use crate::image::audit::{Audit, Report};
 use crate::image::collect::Collector;
 use crate::image::records::ImagesError;
 use crate::image::tree::{ImageRecord, ImageState};
@@ -252,7 +252,7 @@ impl Collecting {
     /// [`ClusterError::Collecting`] if another node looks through the stores; [`ClusterError`] if records or maps cannot be
     /// read now.
     pub async fn audit(&self, free: bool) -> Result<Report, ClusterError> {
-        self.as_collector(async |collector| collector.audit(free).await)
+        self.as_collector(async |collector| Audit(collector).run(free).await)
             .await
     }
 

@@ -171,16 +171,19 @@ impl Marks {
     }
 }
 
-impl Collector {
+/// An audit of what a collector collects. See the module's head.
+pub struct Audit<'a>(pub &'a Collector);
+
+impl Audit<'_> {
     /// Compares all maps with all objects; with `free`, leaks are deleted.
     ///
     /// Memory: about 100 bytes for each object that a map refers to.
     ///
     /// # Errors
     /// [`ImagesError`] if records or maps cannot be read now, or a leak cannot be deleted.
-    pub async fn audit(&self, free: bool) -> Result<Report, ImagesError> {
+    pub async fn run(&self, free: bool) -> Result<Report, ImagesError> {
         let limits = self.limits().await?;
-        let images = self.images.all().await?;
+        let images = self.0.images.all().await?;
         let mut marks = Marks::default();
         let (live, others): (Vec<_>, Vec<_>) = (images.into_values())
             .map(|known| known.record)
@@ -193,7 +196,7 @@ impl Collector {
             gone: marks.gone.clone(),
             ..Report::default()
         };
-        for store in self.objects.stores() {
+        for store in self.0.objects.stores() {
             let before = report.clone();
             if self
                 .list_store(store, &limits, &mut marks, &mut report)
@@ -211,7 +214,7 @@ impl Collector {
                 .iter()
                 .map(|(store, name)| (*store, name.to_string()));
             for (store, name) in leaks.chain(report.scraps.iter().cloned()) {
-                self.delete([store].into_iter(), name).await?;
+                self.0.delete([store].into_iter(), name).await?;
             }
             report.freed = true;
         }
@@ -219,22 +222,22 @@ impl Collector {
     }
 
     async fn limits(&self) -> Result<Limits, ImagesError> {
-        let next = VolumeId(self.images.numbers().await?.record.volume);
+        let next = VolumeId(self.0.images.numbers().await?.record.volume);
         let (mut volumes, mut open) = (Map::default(), Set::default());
         // Heads that a rollback replaces meanwhile are of earlier generations than the new ones: the least counts.
-        for known in self.images.all().await?.values() {
+        for known in self.0.images.all().await?.values() {
             let volume = known.record.volume;
             if volumes.contains_key(&volume) {
                 continue;
             }
-            match self.images.volume(volume).await {
+            match self.0.images.volume(volume).await {
                 Ok(found) if found.record.state == VolumeState::Live => {
                     if let Some(writer) = &found.record.writer
-                        && self.images.holds(writer).await?
+                        && self.0.images.holds(writer).await?
                     {
                         open.insert(volume);
                     }
-                    let head = self.images.image(found.record.head).await?;
+                    let head = self.0.images.image(found.record.head).await?;
                     volumes.insert(volume, head.record.root.generation);
                 }
                 // What is being removed is the collector's.
@@ -261,7 +264,7 @@ impl Collector {
             if gone.is_empty() {
                 return Ok(());
             }
-            match self.images.image(image.id).await {
+            match self.0.images.image(image.id).await {
                 Ok(now) if now.record.root != image.root => image = now.record,
                 // Its nodes are being freed, after what lay below them.
                 Ok(now) if now.record.state == ImageState::Deleting => return Ok(()),
@@ -298,7 +301,7 @@ impl Collector {
             if marks.walked.contains(&known) {
                 continue;
             }
-            let node = match self.reader.node(&reference, place).await {
+            let node = match self.0.reader.node(&reference, place).await {
                 Ok(node) => node,
                 Err(MapError::Absent { node, .. }) => {
                     gone.push(node);
@@ -329,7 +332,7 @@ impl Collector {
         report: &mut Report,
     ) -> Result<(), ImagesError> {
         for prefix in ["v/", "m/", "g/", "d/"] {
-            for listed in self.names(store, prefix, prefix.to_owned()).await? {
+            for listed in self.0.names(store, prefix, prefix.to_owned()).await? {
                 let Some(name) = ObjectName::parse(&listed) else {
                     if limits.is_scrap(&listed) {
                         report.scraps.push((store, listed));
@@ -363,7 +366,7 @@ impl Collector {
                 if report.unknown.contains(store) || !self.is_needed(wanted.image, &name).await? {
                     continue;
                 }
-                let listed = self.objects.list(*store, &name.to_string(), "", 1).await;
+                let listed = self.0.objects.list(*store, &name.to_string(), "", 1).await;
                 if listed.is_ok_and(|names| names.is_empty()) {
                     report.losses.push(Loss {
                         name,
@@ -379,7 +382,7 @@ impl Collector {
 
     /// Does the image as it is now have it?
     async fn is_needed(&self, image: ImageId, name: &ObjectName) -> Result<bool, ImagesError> {
-        let image = match self.images.image(image).await {
+        let image = match self.0.images.image(image).await {
             Ok(known) if known.record.is_live() => known.record,
             Ok(_) | Err(ImagesError::Missing(_)) => return Ok(false),
             Err(error) => return Err(error),
@@ -389,7 +392,7 @@ impl Collector {
             ObjectName::Extent(name) => {
                 let size = extents(image.size);
                 let map = crate::map::Map::open(
-                    self.reader.clone(),
+                    self.0.reader.clone(),
                     image.volume,
                     image.root,
                     size,

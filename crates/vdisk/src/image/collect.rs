@@ -18,18 +18,18 @@
 //! 5. What a head allocated after its last commit is in no map, but for the nodes with which its writer gave older images
 //!    other places: whatever an image of the same tree has stays.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
+use crate::image::answering::{Answering, FirstError};
 use crate::image::records::{AllImages, Images, ImagesError};
 use crate::image::tree::{Change, ImageRecord, ImageState, Versioned, forget, reparent, swept};
 use crate::map::node::{FANOUT, Node, Place};
 use crate::map::objects::Objects;
 use crate::map::reader::Reader;
-use crate::map::{Entry, Freed, MapError, NodeRef, Pending, Root, Trouble};
+use crate::map::{Entry, Freed, MapError, NodeRef, Root};
 use crate::names::{ExtentName, Generation, ImageId, NodeName, StoreNumber};
 
 /// Names asked for at once.
@@ -117,70 +117,6 @@ struct Walk<'a> {
 
 type Walking<'a> = Pin<Box<dyn Future<Output = Result<(), ImagesError>> + 'a>>;
 
-/// Objects of the stores that still answer: one that did not is not asked again.
-struct Answering {
-    below: Rc<dyn Objects>,
-    silent: RefCell<BTreeSet<StoreNumber>>,
-}
-
-impl Answering {
-    async fn ask<T>(&self, store: StoreNumber, asked: Pending<'_, T>) -> Result<T, Trouble> {
-        if self.silent.borrow().contains(&store) {
-            return Err("it did not answer a moment ago".into());
-        }
-        let answer = asked.await;
-        if answer.is_err() {
-            self.silent.borrow_mut().insert(store);
-        }
-        answer
-    }
-}
-
-impl Objects for Answering {
-    fn stores(&self) -> Vec<StoreNumber> {
-        self.below.stores()
-    }
-
-    fn label(&self, store: StoreNumber) -> String {
-        self.below.label(store)
-    }
-
-    fn delete<'a>(&'a self, store: StoreNumber, name: &'a str) -> Pending<'a, ()> {
-        Box::pin(self.ask(store, self.below.delete(store, name)))
-    }
-
-    fn list<'a>(
-        &'a self,
-        store: StoreNumber,
-        prefix: &'a str,
-        after: &'a str,
-        most: usize,
-    ) -> Pending<'a, Vec<String>> {
-        Box::pin(self.ask(store, self.below.list(store, prefix, after, most)))
-    }
-}
-
-/// The first thing that a store did not do, or that a map did not answer; the others go on meanwhile.
-#[derive(Default)]
-struct FirstError(Option<ImagesError>);
-
-impl FirstError {
-    /// Keeps the error of a store or a map, and answers any other.
-    fn up<T>(&mut self, result: Result<T, ImagesError>) -> Result<Option<T>, ImagesError> {
-        match result {
-            Err(error @ (ImagesError::Store { .. } | ImagesError::Map(_))) => {
-                self.0.get_or_insert(error);
-                Ok(None)
-            }
-            other => other.map(Some),
-        }
-    }
-
-    fn done(self) -> Result<(), ImagesError> {
-        self.0.map_or(Ok(()), Err)
-    }
-}
-
 impl Collector {
     /// Does all there is to do for deleted images. What is on stores that do not answer waits for the next call, and the
     /// images that have something there.
@@ -188,10 +124,7 @@ impl Collector {
     /// # Errors
     /// [`ImagesError`]: what was done stays done; call it again.
     pub async fn run(&self) -> Result<(), ImagesError> {
-        let objects = Rc::new(Answering {
-            below: Rc::clone(&self.objects),
-            silent: RefCell::default(),
-        });
+        let objects = Rc::new(Answering::new(Rc::clone(&self.objects)));
         let collector = Collector {
             images: self.images.clone(),
             reader: Rc::clone(&self.reader),

@@ -1,7 +1,10 @@
 //! Images: their tree and records, what deletes free, what audits find.
 
+mod answering;
 pub mod audit;
+pub mod change;
 pub mod collect;
+pub mod record;
 pub mod records;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -21,93 +21,16 @@
 //!
 //! Source: COST 2, 4.1 (images forked from snapshots).
 
-use serde::{Deserialize, Serialize};
-
 use crate::map::Root;
 use crate::meta::{Compare, Op, Revision};
-use crate::names::{Generation, ImageId, VolumeId};
-use crate::record::{
-    Name, RecordError, VolumeRecord, VolumeState, check_current, check_generation, check_size,
-    read, volume_key, volume_name_key,
+use crate::names::{Generation, ImageId};
+use crate::record::{Name, VolumeRecord, VolumeState, check_size, volume_key, volume_name_key};
+
+pub use super::change::Change;
+pub use super::record::{
+    IMAGES, ImageRecord, ImageState, NUMBERS_KEY, Numbers, Versioned, image_key, snapshot_key,
+    snapshots,
 };
-
-const VERSION: u32 = 1;
-/// The key of the numbers that come next.
-pub const NUMBERS_KEY: &str = "numbers";
-/// What the keys of all images begin with.
-pub const IMAGES: &str = "image/";
-
-/// What an image is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum ImageState {
-    /// Its volume writes to it.
-    Head,
-    /// It stays as it is.
-    Snapshot(Name),
-    /// Deleted and not readable; it holds together what its children share.
-    #[serde(rename = "ghost")]
-    DeferredDelete {
-        /// Has been freed what only it has?
-        swept: bool,
-    },
-    /// It is being freed.
-    Deleting,
-}
-
-/// An image.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ImageRecord {
-    version: u32,
-    /// Its number.
-    pub id: ImageId,
-    /// The volume it was a head of.
-    pub volume: VolumeId,
-    /// What it came from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parent: Option<ImageId>,
-    /// Bytes a reader sees.
-    pub size: u64,
-    /// Its map.
-    pub root: Root,
-    /// What was born in this generation or before belongs to the parent too.
-    pub since: Generation,
-    /// What it is.
-    pub state: ImageState,
-    /// Of a head that is gone: what its volume allocated after the root's generation, and not after this one, is in no map.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lost_until: Option<Generation>,
-}
-
-/// The numbers that come next.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Numbers {
-    version: u32,
-    /// Of the next volume.
-    pub volume: u32,
-    /// Of the next image.
-    pub image: u32,
-}
-
-/// A record as it was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Versioned<T> {
-    /// What it says.
-    pub record: T,
-    /// Of its last change; `None`: it is not there yet.
-    pub changed: Option<Revision>,
-}
-
-/// One transaction.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Change {
-    /// What must be so.
-    pub compares: Vec<Compare>,
-    /// What is done then.
-    pub ops: Vec<Op>,
-}
 
 /// Why an image is not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -194,165 +117,6 @@ pub enum ImageError {
     NoNumber,
 }
 
-/// The key of an image's record.
-pub fn image_key(id: ImageId) -> String {
-    format!("{IMAGES}{id}")
-}
-
-/// The key under which a snapshot is found by its name.
-pub fn snapshot_key(volume: VolumeId, name: &Name) -> String {
-    format!("{}{name}", snapshots(volume))
-}
-
-/// What the keys of all snapshots of a volume begin with.
-pub fn snapshots(volume: VolumeId) -> String {
-    format!("snapshot/{volume}/")
-}
-
-impl Numbers {
-    /// In a cluster that has nothing yet.
-    pub fn first() -> Numbers {
-        Numbers {
-            version: VERSION,
-            volume: 1,
-            image: 1,
-        }
-    }
-
-    /// As it stands in the meta store.
-    pub fn encode(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("a record is plain data")
-    }
-
-    /// Reads it back.
-    ///
-    /// # Errors
-    /// [`RecordError`].
-    pub fn decode(bytes: &[u8]) -> Result<Numbers, RecordError> {
-        read("the record of the numbers that come next", bytes)
-    }
-
-    fn take_image(&mut self) -> Result<ImageId, ImageError> {
-        let id = ImageId(self.image);
-        self.image = self.image.checked_add(1).ok_or(ImageError::NoNumber)?;
-        Ok(id)
-    }
-
-    fn take_volume(&mut self) -> Result<VolumeId, ImageError> {
-        let id = VolumeId(self.volume);
-        self.volume = self.volume.checked_add(1).ok_or(ImageError::NoNumber)?;
-        Ok(id)
-    }
-}
-
-impl ImageRecord {
-    fn head(id: ImageId, volume: VolumeId, size: u64, root: Root) -> ImageRecord {
-        ImageRecord {
-            version: VERSION,
-            id,
-            volume,
-            parent: None,
-            size,
-            root,
-            since: Generation(0),
-            state: ImageState::Head,
-            lost_until: None,
-        }
-    }
-
-    /// A head that goes on from `parent`.
-    fn child(id: ImageId, volume: VolumeId, parent: &ImageRecord) -> ImageRecord {
-        ImageRecord {
-            parent: Some(parent.id),
-            since: parent.root.generation,
-            ..ImageRecord::head(id, volume, parent.size, parent.root)
-        }
-    }
-
-    /// As it stands in the meta store.
-    pub fn encode(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("a record is plain data")
-    }
-
-    /// Reads it back.
-    ///
-    /// # Errors
-    /// [`RecordError`].
-    pub fn decode(id: ImageId, bytes: &[u8]) -> Result<ImageRecord, RecordError> {
-        let what = format!("the record of image {id}");
-        let record: ImageRecord = read(&what, bytes)?;
-        let refuse = |why: String| Err(RecordError::malformed(&what, why));
-        if record.id != id {
-            return refuse(format!("it is that of image {}", record.id));
-        }
-        if let Err(why) = check_size(record.size) {
-            return refuse(why);
-        }
-        if record.root.level > crate::map::node::LEVEL_MAX {
-            return refuse(format!("its map has {} levels", record.root.level));
-        }
-        let node = record.root.node.map(|node| node.born);
-        check_current(&what, record.root.generation)?;
-        let others = [Some(record.since), record.lost_until];
-        for generation in others.into_iter().chain([node]).flatten() {
-            check_generation(&what, generation)?;
-        }
-        if node > Some(record.root.generation) {
-            return refuse("its map begins at a node born after the map".to_owned());
-        }
-        Ok(record)
-    }
-
-    /// Is it readable?
-    pub fn is_live(&self) -> bool {
-        matches!(self.state, ImageState::Head | ImageState::Snapshot(_))
-    }
-}
-
-impl Change {
-    fn unchanged(&mut self, key: String, changed: Option<Revision>) {
-        self.compares.push(match changed {
-            Some(revision) => Compare::Unchanged(key, revision),
-            None => Compare::Absent(key),
-        });
-    }
-
-    fn put(&mut self, key: String, value: Vec<u8>) {
-        self.ops.push(Op::Put {
-            key,
-            value,
-            lease: None,
-        });
-    }
-
-    fn volume(&mut self, known: &Versioned<VolumeRecord>, new: &VolumeRecord) {
-        self.unchanged(volume_key(new.id), known.changed);
-        self.put(volume_key(new.id), new.encode());
-    }
-
-    fn image(&mut self, known: &Versioned<ImageRecord>, new: &ImageRecord) {
-        self.unchanged(image_key(new.id), known.changed);
-        self.put(image_key(new.id), new.encode());
-    }
-
-    fn new_image(&mut self, new: &ImageRecord) {
-        self.compares.push(Compare::Absent(image_key(new.id)));
-        self.put(image_key(new.id), new.encode());
-    }
-
-    fn new_volume(&mut self, new: &VolumeRecord) {
-        let keys = [volume_key(new.id), volume_name_key(&new.name)];
-        self.compares.extend(keys.map(Compare::Absent));
-        self.put(volume_key(new.id), new.encode());
-        self.put(volume_name_key(&new.name), new.id.to_string().into_bytes());
-    }
-
-    fn numbers(&mut self, known: &Versioned<Numbers>, new: &Numbers) {
-        self.unchanged(NUMBERS_KEY.to_owned(), known.changed);
-        self.put(NUMBERS_KEY.to_owned(), new.encode());
-    }
-}
-
 fn live(asked: &'static str, volume: &VolumeRecord) -> Result<(), ImageError> {
     match volume.state {
         VolumeState::Live => Ok(()),
@@ -397,8 +161,14 @@ pub fn create(
         });
     }
     let mut next = numbers.record.clone();
-    let image = next.take_image()?;
-    let volume = VolumeRecord::new(next.take_volume()?, name, copies, min_isr, image);
+    let image = next.take_image().ok_or(ImageError::NoNumber)?;
+    let volume = VolumeRecord::new(
+        next.take_volume().ok_or(ImageError::NoNumber)?,
+        name,
+        copies,
+        min_isr,
+        image,
+    );
     let head = ImageRecord::head(image, volume.id, size, Root::empty(Generation(0)));
     let mut change = Change::default();
     change.numbers(numbers, &next);
@@ -480,7 +250,11 @@ pub fn snapshot(
         state: ImageState::Snapshot(name.clone()),
         ..head.record.clone()
     };
-    let new_head = ImageRecord::child(next.take_image()?, volume.record.id, &kept);
+    let new_head = ImageRecord::child(
+        next.take_image().ok_or(ImageError::NoNumber)?,
+        volume.record.id,
+        &kept,
+    );
     let new_volume = VolumeRecord {
         head: new_head.id,
         ..volume.record.clone()
@@ -508,9 +282,15 @@ pub fn clone(
 ) -> Result<(VolumeRecord, Change), ImageError> {
     no_snapshot("clone it", &source.record)?;
     let mut next = numbers.record.clone();
-    let image = next.take_image()?;
+    let image = next.take_image().ok_or(ImageError::NoNumber)?;
     let from = &of.record;
-    let mut volume = VolumeRecord::new(next.take_volume()?, name, from.copies, from.min_isr, image);
+    let mut volume = VolumeRecord::new(
+        next.take_volume().ok_or(ImageError::NoNumber)?,
+        name,
+        from.copies,
+        from.min_isr,
+        image,
+    );
     volume.generation = from.generation;
     volume.epoch = Generation(0);
     volume.out = from.out.clone();
@@ -563,7 +343,11 @@ pub fn rollback(
         lost_until: Some(generation),
         ..head.record.clone()
     };
-    let mut new_head = ImageRecord::child(next.take_image()?, volume.record.id, &target.record);
+    let mut new_head = ImageRecord::child(
+        next.take_image().ok_or(ImageError::NoNumber)?,
+        volume.record.id,
+        &target.record,
+    );
     new_head.root.generation = generation;
     let new_volume = VolumeRecord {
         head: new_head.id,
@@ -737,6 +521,7 @@ pub fn forget(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::VolumeId;
 
     #[test]
     fn a_commit_waits_until_the_record_has_the_generation_behind_it() {

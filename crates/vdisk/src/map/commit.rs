@@ -9,25 +9,16 @@
 //!
 //! The root counts only when the meta store has it. Until then the old one does, and all its nodes are where they were.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::node::{Node, Place};
-use super::tree::{Dropped, Map, Placed, State, dropped_extents};
+use super::state::{References, dropped_extents};
+use super::tree::Map;
 use super::{Freed, MapError, NewNode, NodeRef, Root};
 use crate::names::{Generation, NodeName};
 
 /// Nodes given to the stores at once: 1 MiB.
 const BATCH: usize = 64;
-
-/// A commit under way: what it writes.
-pub(super) struct Writing {
-    pub nodes: Placed,
-    pub dropped: Dropped,
-    pub generation: Generation,
-    /// The level of the first node when it began.
-    level: u8,
-}
 
 /// What a commit did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,52 +42,15 @@ pub struct Committing<'a> {
     written: Vec<NodeRef>,
 }
 
-/// What was written, by place; nothing where a node became empty.
-type References = BTreeMap<Place, Option<NodeRef>>;
-
-impl Map {
-    /// [`Map::begin`] and [`Committing::write`] in one.
-    ///
-    /// # Errors
-    /// As for both.
-    pub async fn commit(&self, generation: Generation) -> Result<Commit, MapError> {
-        self.begin(generation)?.write().await
-    }
-
-    /// Begins a commit: it takes all changes made so far, in one step. Whatever is allocated from now on must be born in a
-    /// later generation than this one.
-    ///
-    /// # Errors
-    /// [`MapError::Busy`]; [`MapError::Generation`] if it is not later than the last commit, or earlier than something in
-    /// the map was born.
-    pub fn begin(&self, generation: Generation) -> Result<Committing<'_>, MapError> {
-        let state = &mut *self.state.borrow_mut();
-        if state.writing.is_some() {
-            return Err(MapError::Busy);
-        }
-        let last = state.committed.generation;
-        let earlier = generation <= last || generation < state.youngest;
-        if earlier || generation > Generation::MAX {
-            return Err(MapError::Generation {
-                asked: generation,
-                last: last.max(state.youngest),
-            });
-        }
-        state.writing = Some(Writing {
-            nodes: std::mem::take(&mut state.dirty),
-            dropped: std::mem::take(&mut state.dropped),
-            generation,
-            level: state.level,
-        });
-        Ok(Committing {
-            map: self,
+impl<'a> Committing<'a> {
+    pub(super) fn new(map: &'a Map, generation: Generation) -> Committing<'a> {
+        Committing {
+            map,
             generation,
             written: Vec::new(),
-        })
+        }
     }
-}
 
-impl Committing<'_> {
     /// Writes what changed.
     ///
     /// # Errors
@@ -279,28 +233,5 @@ impl Drop for Committing<'_> {
         }
         state.dropped.extend(writing.dropped);
         state.orphans.append(&mut self.written);
-    }
-}
-
-impl Map {
-    fn writing<T>(&self, look: impl FnOnce(&Writing, &State) -> T) -> T {
-        let state = self.state.borrow();
-        let writing = state.writing.as_ref().expect("a commit is under way");
-        look(writing, &state)
-    }
-}
-
-impl State {
-    /// What changed again since the commit began refers to what the commit wrote.
-    fn take_references(&mut self, written: &Placed, references: &References, top: Place) {
-        for place in written.keys() {
-            let reference = references.get(place).copied().flatten();
-            let (parent, slot) = place.parent();
-            if *place == top && self.level == top.level {
-                self.top = reference;
-            } else if let Some(parent) = self.dirty.get_mut(&parent) {
-                Rc::make_mut(parent).set_child(slot, reference);
-            }
-        }
     }
 }

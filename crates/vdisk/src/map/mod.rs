@@ -30,7 +30,9 @@ pub mod memory;
 pub mod node;
 pub mod objects;
 pub mod reader;
+mod state;
 pub mod tree;
+mod view;
 
 #[cfg(test)]
 mod tests;

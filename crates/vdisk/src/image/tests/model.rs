@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::world::{World, entries, heads};
+use crate::image::audit::Audit;
 use crate::image::tree::ImageState;
 use crate::map::Entry;
 use crate::names::{EXTENT, ImageId, VolumeId};
@@ -262,7 +263,7 @@ impl Life {
             self.world.delete_volume(*volume).await.unwrap();
         }
         self.world.collect().await.unwrap();
-        let found = self.world.collector().audit(true).await.unwrap();
+        let found = Audit(&self.world.collector()).run(true).await.unwrap();
         assert!(self.untidy || found.leaks.is_empty(), "{:?}", found.leaks);
         assert_eq!(self.world.memory.names().len(), 0);
         assert_eq!(self.world.images.all().await.unwrap().len(), 0);
@@ -286,7 +287,7 @@ proptest! {
                 life.act(act).await;
                 life.compare().await;
                 if life.untidy && collected {
-                    life.world.collector().audit(true).await.unwrap();
+                    Audit(&life.world.collector()).run(true).await.unwrap();
                 }
                 life.world.check(collected).await;
             }

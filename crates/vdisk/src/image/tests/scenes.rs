@@ -1,6 +1,7 @@
 //! One behaviour each.
 
 use super::world::World;
+use crate::image::audit::Audit;
 use crate::image::tree::{self as image, ImageState};
 use crate::map::{Entry, Layer, Map, Root};
 use crate::names::{EXTENT, Generation, StoreNumber, Stores};
@@ -209,7 +210,7 @@ fn a_management_operation_that_fails_at_any_step_loses_and_leaves_nothing() {
                         world.reopen(known.record.volume).await.unwrap();
                     }
                 }
-                let found = world.collector().audit(true).await.unwrap();
+                let found = Audit(&world.collector()).run(true).await.unwrap();
                 assert_eq!(found.losses, [], "operation {operation}, step {step}");
                 assert!(
                     !done || found.leaks.is_empty(),
@@ -239,7 +240,7 @@ fn an_audit_finds_what_is_lost_and_what_is_left_and_touches_nothing_else() {
         world.commit(volume).await.unwrap();
         // In no map yet.
         world.write(volume, 9, true).await;
-        let report = world.collector().audit(false).await.unwrap();
+        let report = Audit(&world.collector()).run(false).await.unwrap();
         assert_eq!(
             (report.losses.len(), report.leaks.len(), report.references),
             (0, 0, 20 + 1 + 2)
@@ -263,7 +264,7 @@ fn an_audit_finds_what_is_lost_and_what_is_left_and_touches_nothing_else() {
         let name = entry.top.name(5).to_string();
         let lost = entry.top.stores.as_slice()[1];
         assert!(world.memory.take(lost, &name));
-        let report = world.collector().audit(true).await.unwrap();
+        let report = Audit(&world.collector()).run(true).await.unwrap();
         assert_eq!(report.losses.len(), 1, "{report:?}");
         let loss = &report.losses[0];
         assert_eq!(
@@ -299,7 +300,7 @@ fn an_audit_beside_a_committing_writer_finds_no_loss_and_no_false_leak() {
         world.commit(volume).await.unwrap();
         let first = world.images.volume(volume).await.unwrap().record.generation;
         let collector = world.collector();
-        let audit = env::spawn(async move { collector.audit(true).await.unwrap() });
+        let audit = env::spawn(async move { Audit(&collector).run(true).await.unwrap() });
         while !audit.is_done() {
             for n in 0..7 {
                 world.write(volume, n * 411, true).await;
@@ -338,7 +339,7 @@ fn an_audit_frees_nothing_below_a_node_that_is_gone() {
         for store in 0..4 {
             world.memory.take(StoreNumber(store), &leaf);
         }
-        let report = world.collector().audit(true).await.unwrap();
+        let report = Audit(&world.collector()).run(true).await.unwrap();
         assert_eq!(report.leaks, []);
         assert_eq!(report.losses.len(), 2, "{report:?}");
         let there = world.memory.names();
@@ -365,7 +366,7 @@ fn an_audit_leaves_a_copy_alone_that_was_made_since_the_map_was_committed() {
             base::View::copy_of(b"data"),
         );
         let before = world.memory.copies();
-        let report = world.collector().audit(true).await.unwrap();
+        let report = Audit(&world.collector()).run(true).await.unwrap();
         assert_eq!((report.leaks.len(), report.losses.len()), (0, 0));
         assert_eq!(world.memory.copies(), before);
     });
@@ -448,7 +449,7 @@ fn an_audit_looks_below_both_of_two_nodes_that_bear_one_name() {
         }
         let before = world.memory.copies();
         assert_eq!(world.memory.names().len(), 3, "one name for both nodes");
-        let report = world.collector().audit(true).await.unwrap();
+        let report = Audit(&world.collector()).run(true).await.unwrap();
         assert_eq!(report.leaks, []);
         assert_eq!(world.memory.copies(), before);
     });

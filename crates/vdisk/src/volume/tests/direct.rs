@@ -8,6 +8,7 @@ use device::Class;
 use store::Change;
 
 use super::cluster::{Cluster, Server};
+use crate::image::audit::Audit;
 use crate::image::collect::Collector;
 use crate::image::records::Images;
 use crate::map::cache::Cache;
@@ -163,7 +164,7 @@ pub(super) async fn alike(cluster: &Rc<Cluster>, copies: u8) -> Result<(), Strin
             }
         }
     }
-    let report = collector.audit(true).await.map_err(said)?;
+    let report = Audit(&collector).run(true).await.map_err(said)?;
     match report.losses.is_empty() && report.gone.is_empty() && report.unknown.is_empty() {
         true => Ok(()),
         false => Err(format!("{:?}", report)),

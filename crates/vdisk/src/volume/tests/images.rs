@@ -11,6 +11,7 @@ use env::net::sim;
 
 use super::cluster::{Cluster, SIZE, VOLUME, host};
 use super::direct::{alike, collector};
+use crate::image::audit::Audit;
 use crate::image::records::{Images, ImagesError};
 use crate::image::tree as image;
 use crate::names::{EXTENT, ImageId, VolumeId};
@@ -265,7 +266,7 @@ impl World {
             volume.close().await.map_err(|why| why.to_string())?;
         }
         alike(&self.cluster, copies).await?;
-        let report = collector(&self.cluster).audit(false).await.unwrap();
+        let report = Audit(&collector(&self.cluster)).run(false).await.unwrap();
         let left = report.leaks.len() + report.extra.len();
         match left {
             0 => Ok(()),

@@ -8,6 +8,7 @@ use device::{Class, Device, DeviceExt};
 
 use super::cluster::{Cluster, VOLUME};
 use super::direct::{alike, collector};
+use crate::image::audit::Audit;
 use crate::image::tree::{self as image, Versioned};
 use crate::map::{Entry, Layer, Map, Root};
 use crate::meta::MetaStore;
@@ -150,7 +151,7 @@ fn a_committed_map_is_found_without_its_writer_and_nothing_is_left_over() {
         healthy(&volume).await;
         volume.close().await.unwrap();
         alike(&cluster, 2).await.unwrap();
-        let report = collector(&cluster).audit(false).await.unwrap();
+        let report = Audit(&collector(&cluster)).run(false).await.unwrap();
         assert_eq!(
             (report.leaks.len(), report.extra.len()),
             (0, 0),
