@@ -53,20 +53,21 @@ impl Age {
     }
 }
 
-impl VolumeRecord {
-    /// Notes how far fences are, of stores that have something of the volume. Does it say something else now?
-    pub fn note_ages(&mut self, ages: impl Iterator<Item = (StoreNumber, u64)>) -> bool {
-        let before = self.seen.clone();
-        for (number, least) in ages.filter(|(_, least)| *least > 0) {
-            let known = self.seen.entry(number).or_default();
-            *known = least.max(*known);
-        }
-        // Of a store that has nothing of the volume nothing is read.
-        if let Some(stores) = &self.stores {
-            self.seen.retain(|number, _| stores.contains(number));
-        }
-        self.seen != before
+/// Notes how far fences are, of stores that have something of the volume. Does it say something else now?
+pub fn note_ages(
+    record: &mut VolumeRecord,
+    ages: impl Iterator<Item = (StoreNumber, u64)>,
+) -> bool {
+    let before = record.seen.clone();
+    for (number, least) in ages.filter(|(_, least)| *least > 0) {
+        let known = record.seen.entry(number).or_default();
+        *known = least.max(*known);
     }
+    // Of a store that has nothing of the volume nothing is read.
+    if let Some(stores) = &record.stores {
+        record.seen.retain(|number, _| stores.contains(number));
+    }
+    record.seen != before
 }
 
 #[cfg(test)]
@@ -83,9 +84,12 @@ mod tests {
                 .map(|(one, age)| (StoreNumber(*one), *age))
                 .collect::<Vec<_>>()
         };
-        assert!(record.note_ages(ages(&[(1, 5), (2, 0), (3, 9)]).into_iter()));
+        assert!(note_ages(
+            &mut record,
+            ages(&[(1, 5), (2, 0), (3, 9)]).into_iter()
+        ));
         assert_eq!(record.seen, [(StoreNumber(1), 5)].into());
-        assert!(!record.note_ages(ages(&[(1, 4), (3, 9)]).into_iter()));
+        assert!(!note_ages(&mut record, ages(&[(1, 4), (3, 9)]).into_iter()));
         assert_eq!(record.seen, [(StoreNumber(1), 5)].into());
     }
 

@@ -14,7 +14,7 @@ use std::ops::Range;
 pub struct Ticket(u64);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Held {
+struct Holder {
     ticket: Ticket,
     range: Range<u64>,
     alone: bool,
@@ -24,7 +24,7 @@ struct Held {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RangeLocks {
     /// In the order they came.
-    all: Vec<Held>,
+    all: Vec<Holder>,
     next: u64,
 }
 
@@ -33,7 +33,7 @@ impl RangeLocks {
     pub fn ask(&mut self, range: Range<u64>, alone: bool) -> Ticket {
         let ticket = Ticket(self.next);
         self.next += 1;
-        self.all.push(Held {
+        self.all.push(Holder {
             ticket,
             range,
             alone,

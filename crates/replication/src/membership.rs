@@ -28,87 +28,89 @@ pub enum Shrunk {
     Out,
 }
 
-impl VolumeRecord {
-    /// Stores may have missed changes `since` then. `floor` is told the record with them out, and how many are out newly.
-    pub fn shrink(
-        &mut self,
-        stores: &[StoreNumber],
-        since: Generation,
-        floor: impl FnOnce(&VolumeRecord, usize) -> u8,
-    ) -> Shrunk {
-        let before = self.out.len();
-        for store in stores {
-            self.out.entry(*store).or_insert(since);
-        }
-        let newly = self.out.len() - before;
-        let floor = floor(self, newly);
-        self.redundancy_floor = self.redundancy_floor.min(floor);
-        match (newly, floor) {
-            (0, _) => Shrunk::Nothing,
-            (_, 0) => Shrunk::LastCopy,
-            _ => Shrunk::Out,
-        }
+/// Stores may have missed changes `since` then. `floor` is told the record with them out, and how many are out newly.
+pub fn shrink(
+    record: &mut VolumeRecord,
+    stores: &[StoreNumber],
+    since: Generation,
+    floor: impl FnOnce(&VolumeRecord, usize) -> u8,
+) -> Shrunk {
+    let before = record.out.len();
+    for store in stores {
+        record.out.entry(*store).or_insert(since);
     }
+    let newly = record.out.len() - before;
+    let floor = floor(record, newly);
+    record.redundancy_floor = record.redundancy_floor.min(floor);
+    match (newly, floor) {
+        (0, _) => Shrunk::Nothing,
+        (_, 0) => Shrunk::LastCopy,
+        _ => Shrunk::Out,
+    }
+}
 
-    /// Stores that cannot be sealed are out `since` then: as many copies fewer, at the most. Does it say something else now?
-    pub fn go_on_without(&mut self, missing: &[StoreNumber], since: Generation) -> bool {
-        let before = self.out.len();
-        for store in missing {
-            self.out.entry(*store).or_insert(since);
-        }
-        let newly = self.out.len() > before;
-        if newly {
-            self.redundancy_floor -= missing.len() as u8;
-        }
-        newly
+/// Stores that cannot be sealed are out `since` then: as many copies fewer, at the most. Does it say something else now?
+pub fn go_on_without(
+    record: &mut VolumeRecord,
+    missing: &[StoreNumber],
+    since: Generation,
+) -> bool {
+    let before = record.out.len();
+    for store in missing {
+        record.out.entry(*store).or_insert(since);
     }
+    let newly = record.out.len() > before;
+    if newly {
+        record.redundancy_floor -= missing.len() as u8;
+    }
+    newly
+}
 
-    /// A store is in sync, if it still `joins`. While it is not known what older images have the redundancy floor does not grow. Was it
-    /// out?
-    pub fn expand(
-        &mut self,
-        store: StoreNumber,
-        joins: bool,
-        all_known: bool,
-        floor: impl FnOnce(&BTreeMap<StoreNumber, Generation>, u8) -> u8,
-    ) -> bool {
-        let was_out = joins && self.out.remove(&store).is_some();
-        let floor = floor(&self.out, self.copies).max(1);
-        self.redundancy_floor = match all_known {
-            true => floor,
-            false => floor.min(self.redundancy_floor),
-        };
-        was_out
-    }
+/// A store is in sync, if it still `joins`. While it is not known what older images have the redundancy floor does not grow. Was it
+/// out?
+pub fn expand(
+    record: &mut VolumeRecord,
+    store: StoreNumber,
+    joins: bool,
+    all_known: bool,
+    floor: impl FnOnce(&BTreeMap<StoreNumber, Generation>, u8) -> u8,
+) -> bool {
+    let was_out = joins && record.out.remove(&store).is_some();
+    let floor = floor(&record.out, record.copies).max(1);
+    record.redundancy_floor = match all_known {
+        true => floor,
+        false => floor.min(record.redundancy_floor),
+    };
+    was_out
+}
 
-    /// Something has so few in-sync copies; 0 is not noted, for then nothing can be done. Does it say less now?
-    pub fn lower_floor(&mut self, floor: u8) -> bool {
-        let less = 0 < floor && floor < self.redundancy_floor;
-        self.redundancy_floor = self.redundancy_floor.min(floor);
-        less
-    }
+/// Something has so few in-sync copies; 0 is not noted, for then nothing can be done. Does it say less now?
+pub fn lower_floor(record: &mut VolumeRecord, floor: u8) -> bool {
+    let less = 0 < floor && floor < record.redundancy_floor;
+    record.redundancy_floor = record.redundancy_floor.min(floor);
+    less
+}
 
-    /// Everything has at least so many in-sync copies. Does it say more now?
-    pub fn raise_floor(&mut self, floor: u8) -> bool {
-        let more = floor > self.redundancy_floor;
-        self.redundancy_floor = self.redundancy_floor.max(floor);
-        more
-    }
+/// Everything has at least so many in-sync copies. Does it say more now?
+pub fn raise_floor(record: &mut VolumeRecord, floor: u8) -> bool {
+    let more = floor > record.redundancy_floor;
+    record.redundancy_floor = record.redundancy_floor.max(floor);
+    more
+}
 
-    /// Do all of these count as stores that may have something of the volume?
-    pub fn lists(&self, stores: &[StoreNumber]) -> bool {
-        let listed = self.stores.as_ref();
-        listed.is_none_or(|it| stores.iter().all(|one| it.contains(one)))
-    }
+/// Do all of these count as stores that may have something of the volume?
+pub fn lists(record: &VolumeRecord, stores: &[StoreNumber]) -> bool {
+    let listed = record.stores.as_ref();
+    listed.is_none_or(|it| stores.iter().all(|one| it.contains(one)))
+}
 
-    /// These stores may have something of the volume from now on. Does it say something else now?
-    pub fn list(&mut self, stores: &[StoreNumber]) -> bool {
-        let lacks = !self.lists(stores);
-        if let Some(listed) = &mut self.stores {
-            listed.extend(stores);
-        }
-        lacks
+/// These stores may have something of the volume from now on. Does it say something else now?
+pub fn list(record: &mut VolumeRecord, stores: &[StoreNumber]) -> bool {
+    let lacks = !lists(record, stores);
+    if let Some(listed) = &mut record.stores {
+        listed.extend(stores);
     }
+    lacks
 }
 
 #[cfg(test)]
@@ -126,22 +128,27 @@ mod tests {
     #[test]
     fn a_store_that_was_out_stays_out_since_then() {
         let mut record = record();
-        assert_eq!(record.shrink(&[ONE], Generation(5), |_, _| 2), Shrunk::Out);
-        let again = record.shrink(&[ONE, TWO], Generation(9), |_, newly| 2 - newly as u8);
+        assert_eq!(
+            shrink(&mut record, &[ONE], Generation(5), |_, _| 2),
+            Shrunk::Out
+        );
+        let again = shrink(&mut record, &[ONE, TWO], Generation(9), |_, newly| {
+            2 - newly as u8
+        });
         assert_eq!((again, record.redundancy_floor), (Shrunk::Out, 1));
         assert_eq!(
             record.out,
             [(ONE, Generation(5)), (TWO, Generation(9))].into()
         );
         assert_eq!(
-            record.shrink(&[ONE], Generation(9), |_, _| 1),
+            shrink(&mut record, &[ONE], Generation(9), |_, _| 1),
             Shrunk::Nothing
         );
     }
 
     #[test]
-    fn the_last_copy_of_something_is_told() {
-        let shrunk = record().shrink(&[ONE], Generation(5), |record, _| {
+    fn the_last_copy_of_something_does_not_leave() {
+        let shrunk = shrink(&mut record(), &[ONE], Generation(5), |record, _| {
             u8::from(record.out.is_empty())
         });
         assert_eq!(shrunk, Shrunk::LastCopy);
@@ -152,36 +159,38 @@ mod tests {
         let mut record = record();
         record.out.insert(ONE, Generation(5));
         record.redundancy_floor = 2;
-        assert!(!record.expand(ONE, false, true, |out, _| 3 - out.len() as u8));
-        assert!(record.expand(ONE, true, false, |out, _| 3 - out.len() as u8));
+        assert!(!expand(&mut record, ONE, false, true, |out, _| 3 - out.len() as u8));
+        assert!(expand(&mut record, ONE, true, false, |out, _| 3 - out.len() as u8));
         assert_eq!(record.redundancy_floor, 2);
-        assert!(!record.expand(ONE, true, true, |out, _| 3 - out.len() as u8));
+        assert!(!expand(&mut record, ONE, true, true, |out, _| 3 - out.len() as u8));
         assert_eq!(record.redundancy_floor, 3);
     }
 
     #[test]
     fn stores_that_cannot_be_sealed_cost_a_copy_each() {
         let mut record = record();
-        assert!(record.go_on_without(&[ONE, TWO], Generation(4)));
+        assert!(go_on_without(&mut record, &[ONE, TWO], Generation(4)));
         assert_eq!((record.out.len(), record.redundancy_floor), (2, 1));
-        assert!(!record.go_on_without(&[ONE], Generation(4)));
+        assert!(!go_on_without(&mut record, &[ONE], Generation(4)));
         assert_eq!(record.redundancy_floor, 1);
     }
 
     #[test]
     fn the_floor_is_lowered_and_raised_to_what_is_found() {
         let mut record = record();
-        assert!(record.lower_floor(2) && !record.lower_floor(2));
-        assert!(record.raise_floor(3) && !record.raise_floor(2));
+        assert!(lower_floor(&mut record, 2) && !lower_floor(&mut record, 2));
+        assert!(raise_floor(&mut record, 3) && !raise_floor(&mut record, 2));
         assert_eq!(record.redundancy_floor, 3);
     }
 
     #[test]
     fn a_store_is_listed_once_and_where_any_may_have_something_all_are() {
         let mut record = record();
-        assert!(record.list(&[ONE]) && record.lists(&[ONE]) && !record.lists(&[ONE, TWO]));
-        assert!(!record.list(&[ONE]));
+        assert!(
+            list(&mut record, &[ONE]) && lists(&record, &[ONE]) && !lists(&record, &[ONE, TWO])
+        );
+        assert!(!list(&mut record, &[ONE]));
         record.stores = None;
-        assert!(record.lists(&[TWO]) && !record.list(&[TWO]));
+        assert!(lists(&record, &[TWO]) && !list(&mut record, &[TWO]));
     }
 }

@@ -15,6 +15,8 @@
 
 use std::rc::Rc;
 
+use replication::membership;
+
 use super::error::VolumeError;
 use super::extent::ExtentEntry;
 #[cfg(test)]
@@ -217,7 +219,7 @@ impl<'a> MapIo<'a> {
         RecordIo::of(self.core)
             .change_record(|record| {
                 let floor = self.core.redundancy_floor(&record.out, record.copies);
-                Ok(record.lower_floor(floor.max(1)))
+                Ok(membership::lower_floor(record, floor.max(1)))
             })
             .await
     }

@@ -254,7 +254,8 @@ impl<'a> Copies<'a> {
         numbers: &[StoreNumber],
         since: Generation,
     ) -> Result<(), ResyncError> {
-        let copies: Vec<Copy<'_>> = (self.core.replicas.needed(numbers).into_iter())
+        let core = self.core;
+        let copies: Vec<Copy<'_>> = (core.replicas.needed(numbers).into_iter())
             .filter_map(|other| Some((other, other.connection()?)))
             .collect();
         let source = self.source(placed, &copies).await;
@@ -272,22 +273,22 @@ impl<'a> Copies<'a> {
             }
         };
         let object = &placed.object;
-        let stat = self.core.within(source.stat(object)).await;
+        let stat = core.within(source.stat(object)).await;
         let stamp = stat.map_err(|error| held(CopyError::From(error)))?.stamp;
-        let there = self.core.within(connection.stat(object)).await;
+        let there = core.within(connection.stat(object)).await;
         // A copy that is not whole has the stamp 0.
         let whole = there.is_ok_and(|there| there.stamp > 0);
         if stamp <= since.0 && whole {
             return Ok(());
         }
-        self.core.count(|counters| counters.resynced += 1);
+        core.count(|counters| counters.resynced += 1);
         let change = stamped(Generation(stamp), false);
         // Beside what is there, and in its place in one step: until the fresh copy is whole the stale one may be all that is left, if
         // the sources fail meanwhile. Where it is shared it may be read meanwhile, too.
         let put = self.put_beside(placed, &source, &copies, connection, change);
         match put.await {
             Err(CopyError::To(ConnectionError::Full(_)))
-                if !self.core.is_shared(placed) && self.core.extents.is_heads(placed) => {}
+                if !core.is_shared(placed) && core.extents.is_heads(placed) => {}
             other => return other.map_err(held),
         }
         // There is no room for both: the stale copy goes first, and what was begun beside it.
@@ -311,7 +312,7 @@ impl<'a> Copies<'a> {
         }
         let copied = self.copy_behind(object, object, &source, &copies, connection);
         copied.await.map_err(held)?;
-        let stamp = self.core.within(connection.stamp(object, change)).await;
+        let stamp = core.within(connection.stamp(object, change)).await;
         stamp.map_err(ResyncError::by_store)
     }
 }

@@ -24,9 +24,10 @@ impl<'a> HealthReport<'a> {
     }
 
     pub(super) fn health(self) -> Health {
-        let record = self.core.record.volume.borrow().0.clone();
+        let core = self.core;
+        let record = core.record.volume.borrow().0.clone();
         let report = |condition, why: String| Health { condition, why };
-        if let Err(error) = self.core.usable() {
+        if let Err(error) = core.usable() {
             return report(Condition::Offline, error.to_string());
         }
         let lease = self.health_of_lease();
@@ -35,12 +36,12 @@ impl<'a> HealthReport<'a> {
             return health.clone();
         }
         let out: Vec<StoreNumber> = record.out.keys().copied().collect();
-        let redundancy_floor = self.core.redundancy_floor(&record.out, record.copies);
+        let redundancy_floor = core.redundancy_floor(&record.out, record.copies);
         let silent = self.silent();
         if !silent.is_empty() && silent.len() >= usize::from(redundancy_floor) {
             let why = format!(
                 "an extent may have only {redundancy_floor} in-sync copies, and these do not answer: {}",
-                in_words(&Room::of(self.core).out_in_words(&silent))
+                in_words(&Room::of(core).out_in_words(&silent))
             );
             return report(Condition::Offline, why);
         }
@@ -48,39 +49,36 @@ impl<'a> HealthReport<'a> {
             let why = format!(
                 "an extent has {redundancy_floor} in-sync copies, and writes must reach {}; out: {}",
                 record.min_isr,
-                in_words(&Room::of(self.core).out_in_words(&out))
+                in_words(&Room::of(core).out_in_words(&out))
             );
             return report(Condition::ReadOnly, why);
         }
-        if let Some(mut why) = Room::of(self.core).full_in_words() {
+        if let Some(mut why) = Room::of(core).full_in_words() {
             if !out.is_empty() {
                 why = format!(
                     "{why}; out: {}",
-                    in_words(&Room::of(self.core).out_in_words(&out))
+                    in_words(&Room::of(core).out_in_words(&out))
                 );
             }
             return report(Condition::Full, why);
         }
         let back = |number: &StoreNumber| {
-            self.core
-                .replicas
+            core.replicas
                 .get(*number)
                 .is_some_and(|it| !it.synced.borrow().is_empty())
         };
         if out.iter().any(back) {
-            let held = out
-                .iter()
-                .filter_map(|number| self.core.replicas.get(*number));
+            let held = out.iter().filter_map(|number| core.replicas.get(*number));
             let mut held = held.filter_map(|it| it.resync_error.borrow().clone());
             let held = held.next().map_or(String::new(), |why| format!("; {why}"));
             let why = format!(
                 "bringing back {}{held}",
-                in_words(&Room::of(self.core).out_in_words(&out))
+                in_words(&Room::of(core).out_in_words(&out))
             );
             return report(Condition::Resyncing, why);
         }
         if !out.is_empty() || !silent.is_empty() {
-            return report(Condition::Degraded, away_in_words(self.core, &out, &silent));
+            return report(Condition::Degraded, away_in_words(core, &out, &silent));
         }
         if redundancy_floor < record.copies {
             let copies = record.copies;

@@ -42,33 +42,34 @@ impl<'a> LayerCopies<'a> {
         placed: &Rc<ExtentEntry>,
         layer: &Rc<ExtentEntry>,
     ) -> Result<(), VolumeError> {
+        let core = self.core;
         let numbers = layer.stores.borrow().clone();
         // Where one goes away another may come.
         let mut stay = numbers.clone();
-        stay.retain(|one| !self.core.replicas.is_drained(*one));
-        let Some(number) = Room::of(self.core).choose_one(&stay) else {
+        stay.retain(|one| !core.replicas.is_drained(*one));
+        let Some(number) = Room::of(core).choose_one(&stay) else {
             return Ok(());
         };
-        let _pending = self.core.replicas.pending_placement(&[number]);
-        RecordIo::of(self.core).list_stores(&[number]).await?;
+        let _pending = core.replicas.pending_placement(&[number]);
+        RecordIo::of(core).list_stores(&[number]).await?;
         let replica = self
             .core
             .replicas
             .get(number)
             .expect("chosen from the members");
-        let sources: Vec<Copy<'_>> = (self.core.replicas.needed(&numbers).into_iter())
+        let sources: Vec<Copy<'_>> = (core.replicas.needed(&numbers).into_iter())
             .filter_map(|other| Some((other, other.connection()?)))
             .collect();
         let (Some(connection), Some((source, _))) = (
             replica.connection(),
-            Copies::of(self.core).source(layer, &sources).await?,
+            Copies::of(core).source(layer, &sources).await?,
         ) else {
             return Ok(());
         };
         let named = Cell::new(false);
-        let shared = self.core.is_shared(layer);
+        let shared = core.is_shared(layer);
         let copied = make_copy(
-            self.core,
+            core,
             layer,
             (&source, &sources),
             &connection,
@@ -92,17 +93,17 @@ impl<'a> LayerCopies<'a> {
             Err(
                 CopyError::From(ConnectionError::Fenced { why, .. })
                 | CopyError::To(ConnectionError::Fenced { why, .. }),
-            ) => Err(self.core.fence(why)),
+            ) => Err(core.fence(why)),
             Err(CopyError::From(error)) => {
-                tracing::debug!(volume = %self.core.id, index, store = %self.core.replicas.label(number), %error, "no further copy");
+                tracing::debug!(volume = %core.id, index, store = %core.replicas.label(number), %error, "no further copy");
                 if error.ends_connection() {
-                    Copies::of(self.core).lose_source(&sources, &source);
+                    Copies::of(core).lose_source(&sources, &source);
                 }
                 // What is there is not whole: of no account.
                 Ok(())
             }
             Err(CopyError::To(error)) => {
-                tracing::debug!(volume = %self.core.id, index, store = %self.core.replicas.label(number), %error, "no further copy");
+                tracing::debug!(volume = %core.id, index, store = %core.replicas.label(number), %error, "no further copy");
                 if error.ends_connection() {
                     replica.lose(&connection, error.is_indeterminate());
                 }

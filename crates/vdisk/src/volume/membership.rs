@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use super::commit::MapIo;
 
-use replication::membership::Shrunk;
+use replication::membership::{self, Shrunk};
 
 use super::error::VolumeError;
 #[cfg(test)]
@@ -45,7 +45,7 @@ impl<'a> Membership<'a> {
             let since = self.core.stamps.now.borrow().complete(record.generation);
             let floor =
                 |record: &VolumeRecord, newly| self.core.redundancy_floor_after(record, newly);
-            shrunk.set(record.shrink(numbers, since, floor));
+            shrunk.set(membership::shrink(record, numbers, since, floor));
             Ok(shrunk.get() == Shrunk::Out)
         };
         match skip_swap {

@@ -166,24 +166,22 @@ impl<'a> Reconcile<'a> {
 
     /// Makes the copies of an extent equal. Its range is the caller's alone.
     pub(super) async fn reconcile(self, index: u32) -> Result<(), VolumeError> {
-        let Some(placed) = self.core.extents.placed(index) else {
+        let core = self.core;
+        let Some(placed) = core.extents.placed(index) else {
             return Ok(());
         };
-        if self.core.is_shared(&placed) {
+        if core.is_shared(&placed) {
             // Its copies were equal when it became so; what was unreconciled above it was never named.
             return Ok(());
         }
         let numbers = placed.stores.borrow().clone();
         // A store that is out must have this resynced again before it joins.
-        for replica in numbers
-            .iter()
-            .filter_map(|one| self.core.replicas.get(*one))
-        {
+        for replica in numbers.iter().filter_map(|one| core.replicas.get(*one)) {
             replica.lacks(index);
         }
         let copies = self.reachable(index, &numbers).await?;
-        let under_way = self.core.begin();
-        let source = Copies::of(self.core).source(&placed, &copies).await?;
+        let under_way = core.begin();
+        let source = Copies::of(core).source(&placed, &copies).await?;
         let Some((source, size)) = source else {
             // No store has it, so no write of it was acknowledged. Its bit stays.
             placed.unacknowledged.set(true);
@@ -199,13 +197,13 @@ impl<'a> Reconcile<'a> {
             match done.await {
                 Ok(()) => {}
                 Err(CopyError::To(ConnectionError::Fenced { why, .. })) => {
-                    return Err(self.core.fence(why));
+                    return Err(core.fence(why));
                 }
                 // Nothing is wrong with the target: no store leaves the in-sync set for this.
                 Err(CopyError::From(error)) => {
-                    Copies::of(self.core).lose_source(&copies, &source);
-                    RecordIo::of(self.core).renew().await?;
-                    return Err(self.core.no_copy(index, &error));
+                    Copies::of(core).lose_source(&copies, &source);
+                    RecordIo::of(core).renew().await?;
+                    return Err(core.no_copy(index, &error));
                 }
                 Err(CopyError::To(error)) => {
                     if error.ends_connection() {
@@ -217,16 +215,14 @@ impl<'a> Reconcile<'a> {
         }
         if let Some((_, why)) = failed.first() {
             let numbers: Vec<StoreNumber> = failed.iter().map(|(one, _)| *one).collect();
-            if failed.len() == copies.len()
-                || !Membership::of(self.core).shrink_set(&numbers).await?
-            {
-                RecordIo::of(self.core).renew().await?;
-                return Err(self.core.no_copy(index, why));
+            if failed.len() == copies.len() || !Membership::of(core).shrink_set(&numbers).await? {
+                RecordIo::of(core).renew().await?;
+                return Err(core.no_copy(index, why));
             }
         }
-        self.core.count(|counters| counters.reconciled += 1);
+        core.count(|counters| counters.reconciled += 1);
         #[cfg(test)]
-        if self.core.mutated(Mutation::StaleBlocks) {
+        if core.mutated(Mutation::StaleBlocks) {
             return Ok(());
         }
         placed.blocks.forget();

@@ -14,6 +14,8 @@ use std::rc::Rc;
 
 use base::Nanos;
 
+use replication::{age, membership};
+
 use super::error::VolumeError;
 use super::replica::{Replica, SyncState};
 use super::state::Core;
@@ -110,57 +112,58 @@ impl<'a> RecordIo<'a> {
         gone: &[StoreNumber],
         change: impl Fn(&mut VolumeRecord) -> Result<bool, VolumeError>,
     ) -> Result<(), VolumeError> {
-        let _one = self.core.record.changing.acquire(1).await;
-        let deadline = env::now() + self.core.settings.deadline;
+        let core = self.core;
+        let _one = core.record.changing.acquire(1).await;
+        let deadline = env::now() + core.settings.deadline;
         let mut last = None;
         loop {
-            self.core.usable()?;
-            let (mut next, revision) = self.core.record.volume.borrow().clone();
+            core.usable()?;
+            let (mut next, revision) = core.record.volume.borrow().clone();
             if !change(&mut next)? {
-                if !self.core.record.indeterminate.get() {
+                if !core.record.indeterminate.get() {
                     return Ok(());
                 }
                 // What was asked before may still come about: a new revision sees to it that it does not.
-                next = self.core.record.volume.borrow().0.clone();
+                next = core.record.volume.borrow().0.clone();
             }
             if let Some(error) = last.take_if(|_| env::now() >= deadline) {
-                return Err(self.core.meta_error(error));
+                return Err(core.meta_error(error));
             }
             next.generation = next.generation.next();
             self.note_ages(&mut next);
             let put = Op::Put {
-                key: self.core.record.key.clone(),
+                key: core.record.key.clone(),
                 value: next.encode(),
                 lease: None,
             };
-            let mut compares = vec![Compare::Unchanged(self.core.record.key.clone(), revision)];
+            let mut compares = vec![Compare::Unchanged(core.record.key.clone(), revision)];
             compares.extend(gone.iter().map(|one| Compare::Absent(gone_key(*one))));
-            match self.core.meta.txn(compares, vec![put]).await {
+            match core.meta.txn(compares, vec![put]).await {
                 Ok(Outcome::Done(revision)) => {
-                    *self.core.record.volume.borrow_mut() = (next, revision);
-                    self.core.record.indeterminate.set(false);
+                    *core.record.volume.borrow_mut() = (next, revision);
+                    core.record.indeterminate.set(false);
                     self.apply_record();
-                    self.core.life.changed.notify_all();
+                    core.life.changed.notify_all();
                     return Ok(());
                 }
                 Ok(Outcome::Refused(found)) => {
                     self.learn(found.first().and_then(Option::as_ref))?;
                     let left = gone.iter().zip(found.iter().skip(1));
                     let left = left.filter_map(|(one, found)| found.as_ref().map(|_| *one));
-                    if let Some(store) = left.inspect(|one| self.core.replicas.leave(*one)).last() {
+                    if let Some(store) = left.inspect(|one| core.replicas.leave(*one)).last() {
                         return Err(VolumeError::NoRoom {
-                            volume: self.core.id,
+                            volume: core.id,
                             why: format!(
                                 "store {} has left the cluster",
-                                self.core.replicas.label(store)
+                                core.replicas.label(store)
                             ),
                         });
                     }
                 }
                 Err(error) => {
-                    self.core.record.indeterminate.set(true);
+                    core.record.indeterminate.set(true);
                     last = Some(error);
-                    if let Ok(found) = self.core.meta.get(&self.core.record.key).await {
+                    if let Ok(found) = core.meta.get(&core.record.key).await {
                         self.learn(found.as_ref())?;
                     }
                     env::sleep(Nanos::millis(100)).await;
@@ -181,7 +184,10 @@ impl<'a> RecordIo<'a> {
     /// How far fences are goes into the record with each of its changes. Does it say less now?
     pub(super) fn note_ages(self, record: &mut VolumeRecord) -> bool {
         let ages = self.core.replicas.values();
-        record.note_ages(ages.map(|it| (it.info.number, it.age.borrow().least())))
+        age::note_ages(
+            record,
+            ages.map(|it| (it.info.number, it.age.borrow().least())),
+        )
     }
 
     /// Asks which of these have left since the volume was opened.
@@ -207,10 +213,10 @@ impl<'a> RecordIo<'a> {
     /// Notes in the record that stores may have something of the volume, before they have: the next opening must seal them. A
     /// store that has left the cluster meanwhile is not listed any more.
     pub(super) async fn list_stores(self, numbers: &[StoreNumber]) -> Result<(), VolumeError> {
-        if self.core.record.volume.borrow().0.lists(numbers) {
+        if membership::lists(&self.core.record.volume.borrow().0, numbers) {
             return Ok(());
         }
-        self.change_record_without(numbers, |record| Ok(record.list(numbers)))
+        self.change_record_without(numbers, |record| Ok(membership::list(record, numbers)))
             .await
     }
 
@@ -218,7 +224,10 @@ impl<'a> RecordIo<'a> {
     /// on, or just did, is counted without a copy that was just taken from its extent.
     pub(super) async fn lower_floor(self) -> Result<(), VolumeError> {
         self.change_record(|record| {
-            Ok(record.lower_floor(self.core.redundancy_floor(&record.out, record.copies)))
+            Ok(membership::lower_floor(
+                record,
+                self.core.redundancy_floor(&record.out, record.copies),
+            ))
         })
         .await
     }
@@ -227,7 +236,7 @@ impl<'a> RecordIo<'a> {
     pub(super) async fn raise_floor(self) -> Result<(), VolumeError> {
         self.change_record(|record| {
             let floor = self.core.redundancy_floor(&record.out, record.copies);
-            Ok(self.core.maps.older.is_known() && record.raise_floor(floor))
+            Ok(self.core.maps.older.is_known() && membership::raise_floor(record, floor))
         })
         .await
     }

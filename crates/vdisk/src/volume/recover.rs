@@ -15,6 +15,8 @@ use std::rc::Rc;
 use env::sync::join_all;
 use store::{Change, Stat};
 
+use replication::membership;
+
 use super::age::Fences;
 use super::bitmap_io::BitmapIo;
 use super::commit::MapIo;
@@ -143,7 +145,7 @@ impl<'a> Recovery<'a> {
         // All that was answered has the stamp of the generation before this opening at most, and they have it; what was under
         // way is unreconciled, and will be stamped anew.
         RecordIo::of(self.core)
-            .change_record(|record| Ok(record.go_on_without(missing, since)))
+            .change_record(|record| Ok(membership::go_on_without(record, missing, since)))
             .await?;
         for number in missing {
             if let Some(replica) = self.core.replicas.get(*number) {

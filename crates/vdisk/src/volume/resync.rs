@@ -15,6 +15,8 @@ use std::rc::Rc;
 
 use base::Nanos;
 
+use replication::membership;
+
 use super::age::Fences;
 use super::commit::MapIo;
 use super::connections::Connections;
@@ -72,28 +74,29 @@ impl<'a> Resync<'a> {
     }
 
     async fn resync(self, replica: &Replica) -> Result<(), String> {
+        let core = self.core;
         let number = replica.info.number;
         let said = |error: ConnectionError| error.to_string();
-        let connection = match Connections::of(self.core).open_anew(replica).await {
+        let connection = match Connections::of(core).open_anew(replica).await {
             Ok(connection) => connection,
             Err(ConnectionError::Fenced { why, .. }) => {
-                return Err(self.core.fence(why).to_string());
+                return Err(core.fence(why).to_string());
             }
             Err(error) => return Err(error.to_string()),
         };
-        let since = self.core.record.volume.borrow().0.out.get(&number).copied();
+        let since = core.record.volume.borrow().0.out.get(&number).copied();
         let since = since.ok_or("the record does not say since when it is out")?;
         replica.lacks_all();
         replica.set_connection(Rc::clone(&connection));
         let deleted = self.delete_orphans(number, &connection).await;
         deleted.map_err(said)?;
-        let read = ImageIo::of(self.core).read_older_images().await;
+        let read = ImageIo::of(core).read_older_images().await;
         read.map_err(|error| error.to_string())?;
-        NodeIo::of(self.core).resync_nodes(replica).await?;
+        NodeIo::of(core).resync_nodes(replica).await?;
         let mut tries = 0;
         loop {
             self.resync_all(replica, &connection, since).await?;
-            self.core.within(connection.flush()).await.map_err(said)?;
+            core.within(connection.flush()).await.map_err(said)?;
             if !is_by(replica, &connection) {
                 return Err("its link broke".to_owned());
             }
@@ -103,11 +106,11 @@ impl<'a> Resync<'a> {
             if !lacks && replica.leaving.get() == 0 {
                 break;
             }
-            self.core.usable().map_err(|error| error.to_string())?;
-            self.core.pause(&mut tries).await;
+            core.usable().map_err(|error| error.to_string())?;
+            core.pause(&mut tries).await;
         }
         // So that a disk that is put back to before this is noticed.
-        if !Fences::of(self.core)
+        if !Fences::of(core)
             .stamp_fence(replica, Rc::clone(&connection))
             .await
         {
@@ -116,21 +119,21 @@ impl<'a> Resync<'a> {
         // From here on changes need it: none that it misses is acknowledged before it is out again.
         replica.sync_state.set(SyncState::Joining);
         // The same of extents that are gone, and of which nothing was resynced to it.
-        while self.core.is_anything_forgotten() && replica.sync_state.get() == SyncState::Joining {
-            match MapIo::of(self.core).commit().await {
+        while core.is_anything_forgotten() && replica.sync_state.get() == SyncState::Joining {
+            match MapIo::of(core).commit().await {
                 Ok(()) => break,
                 Err(error) if !error.passes() => return Err(error.to_string()),
-                Err(_) => self.core.pause(&mut tries).await,
+                Err(_) => core.pause(&mut tries).await,
             }
         }
-        take_in(self.core, replica, &mut tries).await?;
+        take_in(core, replica, &mut tries).await?;
         if replica.sync_state.get() == SyncState::Joining {
             replica.sync_state.set(SyncState::InSync);
             replica.was_full.set(false);
             replica.lacks_all();
-            self.core.count(|counters| counters.isr_expands += 1);
-            tracing::info!(volume = %self.core.id, store = %self.core.replicas.label(number), "in sync again");
-            self.core.life.changed.notify_all();
+            core.count(|counters| counters.isr_expands += 1);
+            tracing::info!(volume = %core.id, store = %core.replicas.label(number), "in sync again");
+            core.life.changed.notify_all();
         }
         Ok(())
     }
@@ -364,7 +367,13 @@ async fn take_in(core: &Rc<Core>, replica: &Replica, tries: &mut u32) -> Result<
             let joins = replica.sync_state.get() == SyncState::Joining;
             let all_known = core.maps.older.is_known();
             let floor = |out: &_, copies| core.redundancy_floor(out, copies);
-            Ok(record.expand(replica.info.number, joins, all_known, floor))
+            Ok(membership::expand(
+                record,
+                replica.info.number,
+                joins,
+                all_known,
+                floor,
+            ))
         });
         match taken.await {
             Ok(()) => return Ok(()),
