@@ -291,29 +291,27 @@ impl<'a> Copies<'a> {
                 if !core.is_shared(placed) && core.extents.is_heads(placed) => {}
             other => return other.map_err(held),
         }
-        // There is no room for both: the stale copy goes first, and what was begun beside it.
-        let beside = self.beside(placed);
-        let gone = self
-            .core
-            .within(connection.delete(&beside, unstamped()))
-            .await;
-        if let Err(error) = gone
-            && !matches!(error, ConnectionError::Absent(_))
-        {
-            return Err(ResyncError::by_store(error));
-        }
-        match self
-            .core
-            .within(connection.delete(object, unstamped()))
-            .await
-        {
-            Ok(()) | Err(ConnectionError::Absent(_)) => {}
-            Err(error) => return Err(ResyncError::by_store(error)),
-        }
+        self.make_room(placed, connection).await?;
         let copied = self.copy_behind(object, object, &source, &copies, connection);
         copied.await.map_err(held)?;
         let stamp = core.within(connection.stamp(object, change)).await;
         stamp.map_err(ResyncError::by_store)
+    }
+
+    /// There is no room for two copies on a store: the stale one goes first, and what was begun beside it.
+    async fn make_room(
+        self,
+        placed: &ExtentEntry,
+        connection: &Rc<dyn Connection>,
+    ) -> Result<(), ResyncError> {
+        for object in [&self.beside(placed), &placed.object] {
+            let gone = connection.delete(object, unstamped());
+            match self.core.within(gone).await {
+                Ok(()) | Err(ConnectionError::Absent(_)) => {}
+                Err(error) => return Err(ResyncError::by_store(error)),
+            }
+        }
+        Ok(())
     }
 }
 

@@ -62,19 +62,7 @@ impl<'a> HealthReport<'a> {
             }
             return report(Condition::Full, why);
         }
-        let back = |number: &StoreNumber| {
-            core.replicas
-                .get(*number)
-                .is_some_and(|it| !it.synced.borrow().is_empty())
-        };
-        if out.iter().any(back) {
-            let held = out.iter().filter_map(|number| core.replicas.get(*number));
-            let mut held = held.filter_map(|it| it.resync_error.borrow().clone());
-            let held = held.next().map_or(String::new(), |why| format!("; {why}"));
-            let why = format!(
-                "bringing back {}{held}",
-                in_words(&Room::of(core).out_in_words(&out))
-            );
+        if let Some(why) = self.resyncing_in_words(&out) {
             return report(Condition::Resyncing, why);
         }
         if !out.is_empty() || !silent.is_empty() {
@@ -89,6 +77,18 @@ impl<'a> HealthReport<'a> {
             return report(Condition::Degraded, why);
         }
         lease.unwrap_or_else(|| report(Condition::Healthy, String::new()))
+    }
+
+    /// What is being resynced of the stores that are out, and what holds it up; none if nothing is.
+    fn resyncing_in_words(self, out: &[StoreNumber]) -> Option<String> {
+        let replicas = || out.iter().filter_map(|one| self.core.replicas.get(*one));
+        if replicas().all(|it| it.synced.borrow().is_empty()) {
+            return None;
+        }
+        let mut held = replicas().filter_map(|it| it.resync_error.borrow().clone());
+        let held = held.next().map_or(String::new(), |why| format!("; {why}"));
+        let stores = in_words(&Room::of(self.core).out_in_words(out));
+        Some(format!("bringing back {stores}{held}"))
     }
 
     /// Stores that are in sync, have something of the volume, and do not answer for some time.

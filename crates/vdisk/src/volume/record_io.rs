@@ -148,17 +148,7 @@ impl<'a> RecordIo<'a> {
                 }
                 Ok(Outcome::Refused(found)) => {
                     self.learn(found.first().and_then(Option::as_ref))?;
-                    let left = gone.iter().zip(found.iter().skip(1));
-                    let left = left.filter_map(|(one, found)| found.as_ref().map(|_| *one));
-                    if let Some(store) = left.inspect(|one| core.replicas.leave(*one)).last() {
-                        return Err(VolumeError::NoRoom {
-                            volume: core.id,
-                            why: format!(
-                                "store {} has left the cluster",
-                                core.replicas.label(store)
-                            ),
-                        });
-                    }
+                    self.refuse_gone(gone, found.get(1..).unwrap_or_default())?;
                 }
                 Err(error) => {
                     core.record.indeterminate.set(true);
@@ -169,6 +159,26 @@ impl<'a> RecordIo<'a> {
                     env::sleep(Nanos::millis(100)).await;
                 }
             }
+        }
+    }
+
+    /// Refuses a change for stores that have left the cluster: `found` is what the meta store says of each.
+    fn refuse_gone(
+        self,
+        stores: &[StoreNumber],
+        found: &[Option<Entry>],
+    ) -> Result<(), VolumeError> {
+        let left = stores.iter().zip(found);
+        let left = left.filter_map(|(one, found)| found.as_ref().map(|_| *one));
+        match left.inspect(|one| self.core.replicas.leave(*one)).last() {
+            None => Ok(()),
+            Some(store) => Err(VolumeError::NoRoom {
+                volume: self.core.id,
+                why: format!(
+                    "store {} has left the cluster",
+                    self.core.replicas.label(store)
+                ),
+            }),
         }
     }
 

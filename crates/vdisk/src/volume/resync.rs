@@ -127,15 +127,22 @@ impl<'a> Resync<'a> {
             }
         }
         take_in(core, replica, &mut tries).await?;
-        if replica.sync_state.get() == SyncState::Joining {
-            replica.sync_state.set(SyncState::InSync);
-            replica.was_full.set(false);
-            replica.lacks_all();
-            core.count(|counters| counters.isr_expands += 1);
-            tracing::info!(volume = %core.id, store = %core.replicas.label(number), "in sync again");
-            core.life.changed.notify_all();
-        }
+        self.joined(replica);
         Ok(())
+    }
+
+    /// A store is in sync by the record: it is here too, unless a change missed it meanwhile.
+    fn joined(self, replica: &Replica) {
+        if replica.sync_state.get() != SyncState::Joining {
+            return;
+        }
+        let (core, number) = (self.core, replica.info.number);
+        replica.sync_state.set(SyncState::InSync);
+        replica.was_full.set(false);
+        replica.lacks_all();
+        core.count(|counters| counters.isr_expands += 1);
+        tracing::info!(volume = %core.id, store = %core.replicas.label(number), "in sync again");
+        core.life.changed.notify_all();
     }
 
     /// Resyncs to a store that is out all that it should have. What cannot be read holds up nothing else: it is tried
