@@ -23,5 +23,6 @@ pub mod noise;
 pub mod page;
 pub mod paper;
 pub mod queue;
+mod spread;
 pub mod study;
 pub mod units;

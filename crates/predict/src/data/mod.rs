@@ -26,9 +26,15 @@ use std::fs::File;
 use std::path::Path;
 use std::str::FromStr;
 
-use crate::units::{Kind, Quantity, Unit, UnitError};
+use crate::units::{Kind, Quantity, Unit};
 
+mod gather;
 mod parquet;
+mod reduced;
+
+pub use self::reduced::{Cell, Reduce, Reduced, Regressor, Value};
+
+use self::gather::{Gather, fields};
 
 /// The columns of the table, in the order they are written.
 pub const COLUMNS: [&str; 9] = [
@@ -148,52 +154,6 @@ pub struct Row {
     pub run: u32,
     /// Where the figure comes from.
     pub source: String,
-}
-
-/// How repeated runs become one value.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Reduce {
-    /// The highest and the lowest dropped, the mean of the rest; the mean of all below three runs.
-    ///
-    /// Source: SCM 4.2.1 (five runs).
-    ///
-    /// Choice: fewer or more runs likewise.
-    #[default]
-    Trimmed,
-    /// The middle one, or the mean of the two in the middle.
-    Median,
-}
-
-impl Reduce {
-    /// `runs` as one value.
-    ///
-    /// # Panics
-    /// If there are no runs.
-    ///
-    /// # Example
-    /// ```
-    /// use predict::data::Reduce;
-    /// let runs = [10.0, 11.0, 90.0, 12.0, 1.0];
-    /// assert_eq!(Reduce::Trimmed.of(&runs), 11.0);
-    /// assert_eq!(Reduce::Median.of(&runs), 11.0);
-    /// ```
-    pub fn of(self, runs: &[f64]) -> f64 {
-        assert!(!runs.is_empty(), "no runs, no value");
-        let mut sorted = runs.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
-        match self {
-            Reduce::Trimmed if sorted.len() >= 3 => mean(&sorted[1..sorted.len() - 1]),
-            Reduce::Trimmed => mean(&sorted),
-            Reduce::Median => {
-                let half = sorted.len() / 2;
-                match sorted.len() % 2 {
-                    1 => sorted[half],
-                    _ => f64::midpoint(sorted[half - 1], sorted[half]),
-                }
-            }
-        }
-    }
 }
 
 /// Why a data set cannot be had.
@@ -431,50 +391,7 @@ impl DataSet {
                 value: how.of(&runs),
                 runs,
             };
-            match what {
-                What::Device { regressor } => {
-                    let column = match reduced
-                        .regressors
-                        .iter_mut()
-                        .find(|column| column.name == regressor)
-                    {
-                        Some(column) => column,
-                        None => {
-                            reduced.regressors.push(Regressor {
-                                name: regressor,
-                                kind,
-                                values: BTreeMap::new(),
-                            });
-                            reduced.regressors.last_mut().expect("just pushed")
-                        }
-                    };
-                    column.values.insert(device, value);
-                }
-                What::Result {
-                    workload,
-                    parameters,
-                    metric,
-                } => {
-                    let cell = match reduced.cells.iter_mut().find(|cell| {
-                        cell.workload == workload
-                            && cell.parameters == parameters
-                            && cell.metric == metric
-                    }) {
-                        Some(cell) => cell,
-                        None => {
-                            reduced.cells.push(Cell {
-                                workload,
-                                parameters,
-                                metric,
-                                kind,
-                                values: BTreeMap::new(),
-                            });
-                            reduced.cells.last_mut().expect("just pushed")
-                        }
-                    };
-                    cell.values.insert(device, value);
-                }
-            }
+            reduced.put(what, kind).insert(device, value);
         }
         reduced
     }
@@ -483,233 +400,6 @@ impl DataSet {
 fn is_parquet(path: &Path) -> bool {
     path.extension()
         .is_some_and(|end| end.eq_ignore_ascii_case("parquet"))
-}
-
-/// A row as text, in the order of [`COLUMNS`].
-fn fields(row: &Row) -> [String; 9] {
-    let (regressor, workload, parameters, metric) = match &row.what {
-        What::Device { regressor } => (
-            regressor.clone(),
-            String::new(),
-            String::new(),
-            String::new(),
-        ),
-        What::Result {
-            workload,
-            parameters,
-            metric,
-        } => (
-            String::new(),
-            workload.clone(),
-            parameters.to_string(),
-            metric.clone(),
-        ),
-    };
-    [
-        row.device.clone(),
-        regressor,
-        workload,
-        parameters,
-        metric,
-        row.quantity.value.to_string(),
-        row.quantity.unit.to_string(),
-        row.run.to_string(),
-        row.source.clone(),
-    ]
-}
-
-/// Gathers rows of text under a head into a data set.
-struct Gather<'a> {
-    file: &'a str,
-    head: Vec<String>,
-    data: DataSet,
-}
-
-impl<'a> Gather<'a> {
-    fn new(head: Vec<String>, file: &'a str) -> Result<Gather<'a>, DataError> {
-        let whole = |reason: String| DataError::Line {
-            file: file.to_owned(),
-            line: 1,
-            reason,
-        };
-        for needed in ["device", "value", "unit"] {
-            if !head.iter().any(|name| name == needed) {
-                return Err(whole(format!(
-                    "no column '{needed}'; the head is {}",
-                    COLUMNS.join(",")
-                )));
-            }
-        }
-        for (n, name) in head.iter().enumerate() {
-            if name.is_empty() {
-                return Err(whole(format!("column {} has no name", n + 1)));
-            }
-            if head[..n].contains(name) {
-                return Err(whole(format!("two columns are named '{name}'")));
-            }
-        }
-        Ok(Gather {
-            file,
-            head,
-            data: DataSet::default(),
-        })
-    }
-
-    fn row(&mut self, fields: &[&str], line: u64) -> Result<(), DataError> {
-        let row = self.parse(fields).and_then(|row| self.data.add(row));
-        row.map_err(|reason| DataError::Line {
-            file: self.file.to_owned(),
-            line,
-            reason,
-        })
-    }
-
-    fn parse(&self, fields: &[&str]) -> Result<Row, String> {
-        let field = |name: &str| {
-            let at = self.head.iter().position(|column| column == name);
-            at.map_or("", |at| fields[at])
-        };
-        let regressor = field("regressor");
-        let (workload, metric) = (field("workload"), field("metric"));
-        let what = match (
-            regressor.is_empty(),
-            workload.is_empty() && metric.is_empty(),
-        ) {
-            (false, true) => What::Device {
-                regressor: regressor.to_owned(),
-            },
-            (true, false) if workload.is_empty() => {
-                return Err("a metric without a workload".to_owned());
-            }
-            (true, false) if metric.is_empty() => {
-                return Err("a workload without a metric".to_owned());
-            }
-            (true, false) => {
-                let mut parameters: Parameters = field("parameters").parse()?;
-                for (name, value) in self.head.iter().zip(fields) {
-                    if !COLUMNS.contains(&name.as_str()) && !value.is_empty() {
-                        parameters.set(name, value);
-                    }
-                }
-                What::Result {
-                    workload: workload.to_owned(),
-                    parameters,
-                    metric: metric.to_owned(),
-                }
-            }
-            (false, false) => {
-                return Err("a regressor and a workload; a row speaks of one of them".to_owned());
-            }
-            (true, true) => return Err("neither a regressor nor a workload and metric".to_owned()),
-        };
-        let unit: Unit = field("unit")
-            .parse()
-            .map_err(|e: UnitError| e.to_string())?;
-        let text = field("value");
-        let value: f64 = text.parse().map_err(|_| {
-            UnitError::Number {
-                asked: text.to_owned(),
-            }
-            .to_string()
-        })?;
-        let device = field("device").to_owned();
-        let run = match field("run") {
-            "" => self.data.next_run(&device, &what),
-            text => text
-                .parse()
-                .ok()
-                .filter(|run| *run > 0)
-                .ok_or_else(|| format!("run '{text}' is no number from 1"))?,
-        };
-        Ok(Row {
-            device,
-            what,
-            quantity: Quantity { value, unit },
-            run,
-            source: field("source").to_owned(),
-        })
-    }
-
-    fn done(self) -> Result<DataSet, DataError> {
-        match self.data.rows.is_empty() {
-            false => Ok(self.data),
-            true => Err(DataError::Whole {
-                file: self.file.to_owned(),
-                reason: "no measurements; `tanada predict import` adds some".to_owned(),
-            }),
-        }
-    }
-}
-
-/// A value and the runs it was made of, in the reckoning unit.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Value {
-    /// The one value.
-    pub value: f64,
-    /// Every run.
-    pub runs: Vec<f64>,
-}
-
-/// A figure of the devices themselves.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Regressor {
-    /// Such as `read-16K-latency`.
-    pub name: String,
-    /// What it measures.
-    pub kind: Kind,
-    /// By device; not every device has one.
-    pub values: BTreeMap<String, Value>,
-}
-
-/// One result of an application, on each device it was run on.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Cell {
-    /// Such as `write-only`.
-    pub workload: String,
-    /// Such as `data_gb=16`.
-    pub parameters: Parameters,
-    /// Such as `write_latency`.
-    pub metric: String,
-    /// What it measures.
-    pub kind: Kind,
-    /// By device; not every device has one.
-    pub values: BTreeMap<String, Value>,
-}
-
-impl Cell {
-    /// `write-only data_gb=16 write_latency`.
-    pub fn name(&self) -> String {
-        match self.parameters.is_empty() {
-            true => format!("{} {}", self.workload, self.metric),
-            false => format!("{} {} {}", self.workload, self.parameters, self.metric),
-        }
-    }
-}
-
-/// A data set with its repeated runs reduced, in the reckoning units.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Reduced {
-    /// The devices, as they first appear.
-    pub devices: Vec<String>,
-    /// Their own figures, as they first appear.
-    pub regressors: Vec<Regressor>,
-    /// The results, as they first appear.
-    pub cells: Vec<Cell>,
-}
-
-impl Reduced {
-    /// One figure of one device.
-    pub fn figure(&self, device: &str, regressor: &str) -> Option<f64> {
-        let column = self.regressors.iter().find(|r| r.name == regressor)?;
-        column.values.get(device).map(|value| value.value)
-    }
-
-    /// The devices that have results.
-    pub fn measured(&self) -> Vec<&str> {
-        let has = |device: &&String| self.cells.iter().any(|c| c.values.contains_key(*device));
-        let devices = self.devices.iter().filter(has);
-        devices.map(String::as_str).collect()
-    }
 }
 
 #[cfg(test)]
