@@ -7,7 +7,7 @@ use device::model::{ModelDisk, Store};
 use device::{Device, Meter, Striped};
 use hybrid::{Hybrid, Ties};
 
-use super::{RunError, Stack};
+use super::plan::{RunError, Stack};
 
 /// A device and what is to be read off it.
 pub(super) struct Watched {

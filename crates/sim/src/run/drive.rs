@@ -25,9 +25,9 @@ use super::feed::{Chunks, FEED_LOW, Feed};
 use super::layout::{Layout, LayoutError, Placed, Reason};
 use super::measure::{Depth, Snapshot, cache_outcome, device_outcome, per_second};
 use super::outcome::{Backlog, Counts, DeviceOutcome, Energy, LeftOut, Outcome, Setup, Speed};
+use super::plan::{LONGEST, Pace, Replay, RunError, Stack, WarmUp, Watch};
 use super::send::Sender;
 use super::tally::{REGIONS, Reading, Tally};
-use super::{LONGEST, Pace, Replay, RunError, Stack, WarmUp, Watch};
 use trace::{Op, Request, Requests};
 
 /// What is sent.

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use env::sync::Event;
 use trace::{Request, Requests};
 
-use super::RunError;
 use super::layout::{Layout, LayoutError};
+use super::plan::RunError;
 
 /// The feed is filled up to this ...
 const FEED_FULL: usize = 16_384;

@@ -5,7 +5,8 @@ use device::model::{Spent, Work};
 use hybrid::Status;
 use serde::Serialize;
 
-use super::{Fit, Pace, WarmUp};
+use super::layout::Fit;
+use super::plan::{Pace, WarmUp};
 
 /// One stack under one trace. Serialized, it is the same text for the same stack, trace, pace and seed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
