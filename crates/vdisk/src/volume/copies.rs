@@ -93,6 +93,14 @@ impl<'a> Copies<'a> {
         }
     }
 
+    /// Of these stores those that changes must reach, and that have a connection.
+    pub(super) fn linked(self, numbers: &[StoreNumber]) -> Vec<Copy<'a>> {
+        let needed = self.core.replicas.needed(numbers).into_iter();
+        needed
+            .filter_map(|it| Some((it, it.connection()?)))
+            .collect()
+    }
+
     /// The first whole copy that has the object, and its size.
     pub(super) async fn source(
         self,
@@ -255,9 +263,7 @@ impl<'a> Copies<'a> {
         since: Generation,
     ) -> Result<(), ResyncError> {
         let core = self.core;
-        let copies: Vec<Copy<'_>> = (core.replicas.needed(numbers).into_iter())
-            .filter_map(|other| Some((other, other.connection()?)))
-            .collect();
+        let copies = self.linked(numbers);
         let source = self.source(placed, &copies).await;
         let Some((source, _)) = source.map_err(ResyncError::by_extent)? else {
             let why = format!("no in-sync copy of {} can be reached", placed.object);

@@ -57,9 +57,7 @@ impl<'a> LayerCopies<'a> {
             .replicas
             .get(number)
             .expect("chosen from the members");
-        let sources: Vec<Copy<'_>> = (core.replicas.needed(&numbers).into_iter())
-            .filter_map(|other| Some((other, other.connection()?)))
-            .collect();
+        let sources = Copies::of(core).linked(&numbers);
         let (Some(connection), Some((source, _))) = (
             replica.connection(),
             Copies::of(core).source(layer, &sources).await?,
@@ -104,16 +102,28 @@ impl<'a> LayerCopies<'a> {
             }
             Err(CopyError::To(error)) => {
                 tracing::debug!(volume = %core.id, index, store = %core.replicas.label(number), %error, "no further copy");
-                if error.ends_connection() {
+                let ended = error.ends_connection();
+                if ended {
                     replica.lose(&connection, error.is_indeterminate());
                 }
-                match named.get() {
-                    true => self.discard_copy(layer, number).await,
-                    // It is not whole, or as all others are: of no account.
-                    false if error.ends_connection() => self.give_up_on(number).await,
-                    false => Ok(()),
-                }
+                self.undo_copy(layer, number, named.get(), ended).await
             }
+        }
+    }
+
+    /// A copy was not made to its end. `named`: it may count; `ended`: what was asked last may still come about.
+    async fn undo_copy(
+        self,
+        layer: &ExtentEntry,
+        number: StoreNumber,
+        named: bool,
+        ended: bool,
+    ) -> Result<(), VolumeError> {
+        match named {
+            true => self.discard_copy(layer, number).await,
+            // It is not whole, or as all others are: of no account.
+            false if ended => self.give_up_on(number).await,
+            false => Ok(()),
         }
     }
 

@@ -60,22 +60,7 @@ pub(super) async fn take(
         lease: lease.0,
         waits,
     });
-    let value = record.encode();
-    let put = Op::Put {
-        key: key.clone(),
-        value: value.clone(),
-        lease: None,
-    };
-    let taken = match meta.txn(compares, vec![put]).await {
-        Ok(Outcome::Done(revision)) => Some(revision),
-        Ok(Outcome::Refused(_)) => None,
-        Err(MetaError::Unknown { .. }) => {
-            // Our lease is in it, so it is this writer's own.
-            let now = meta.get(&key).await.map_err(failed)?;
-            now.filter(|now| now.value == value).map(|now| now.changed)
-        }
-        Err(error) => return Err(failed(error)),
-    };
+    let taken = swap(&record, compares, meta).await.map_err(failed)?;
     let Some(revision) = taken else {
         let why = "another node changed its record while it was opened".to_owned();
         return Err(VolumeError::Fenced { volume: id, why });
@@ -95,6 +80,30 @@ pub(super) async fn take(
         revision,
         before,
     })
+}
+
+/// Puts a record there, if `compares` hold. None: they do not.
+async fn swap(
+    record: &VolumeRecord,
+    compares: Vec<Compare>,
+    meta: &dyn MetaStore,
+) -> Result<Option<Revision>, MetaError> {
+    let (key, value) = (volume_key(record.id), record.encode());
+    let put = Op::Put {
+        key: key.clone(),
+        value: value.clone(),
+        lease: None,
+    };
+    match meta.txn(compares, vec![put]).await {
+        Ok(Outcome::Done(revision)) => Ok(Some(revision)),
+        Ok(Outcome::Refused(_)) => Ok(None),
+        Err(MetaError::Unknown { .. }) => {
+            // Our lease is in it, so it is this writer's own.
+            let now = meta.get(&key).await?;
+            Ok(now.filter(|now| now.value == value).map(|now| now.changed))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// May the writer before still answer? If not, `compares` hold as long as that is so.

@@ -213,13 +213,7 @@ impl<'a> Reconcile<'a> {
                 }
             }
         }
-        if let Some((_, why)) = failed.first() {
-            let numbers: Vec<StoreNumber> = failed.iter().map(|(one, _)| *one).collect();
-            if failed.len() == copies.len() || !Membership::of(core).shrink_set(&numbers).await? {
-                RecordIo::of(core).renew().await?;
-                return Err(core.no_copy(index, why));
-            }
-        }
+        self.leave_behind(index, &failed, copies.len()).await?;
         core.count(|counters| counters.reconciled += 1);
         #[cfg(test)]
         if core.mutated(Mutation::StaleBlocks) {
@@ -227,6 +221,24 @@ impl<'a> Reconcile<'a> {
         }
         placed.blocks.forget();
         Ok(())
+    }
+
+    /// Copies that could not be made equal leave the in-sync set, if that is not all of them.
+    async fn leave_behind(
+        self,
+        index: u32,
+        failed: &[(StoreNumber, ConnectionError)],
+        all: usize,
+    ) -> Result<(), VolumeError> {
+        let Some((_, why)) = failed.first() else {
+            return Ok(());
+        };
+        let numbers: Vec<StoreNumber> = failed.iter().map(|(one, _)| *one).collect();
+        if failed.len() < all && Membership::of(self.core).shrink_set(&numbers).await? {
+            return Ok(());
+        }
+        RecordIo::of(self.core).renew().await?;
+        Err(self.core.no_copy(index, why))
     }
 
     /// Makes one copy what `source` is, and stamps it. [`CopyError::From`]: the source's connection is of no more use.
