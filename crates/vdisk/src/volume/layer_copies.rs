@@ -52,12 +52,23 @@ impl<'a> LayerCopies<'a> {
         };
         let _pending = core.replicas.pending_placement(&[number]);
         RecordIo::of(core).list_stores(&[number]).await?;
-        let replica = self
-            .core
-            .replicas
-            .get(number)
-            .expect("chosen from the members");
-        let sources = Copies::of(core).linked(&numbers);
+        self.add_copy_on(index, placed, layer, &numbers, number)
+            .await
+    }
+
+    /// Gives a layer that `numbers` have a copy on a store that was chosen, and that the record lists.
+    async fn add_copy_on(
+        self,
+        index: u32,
+        placed: &Rc<ExtentEntry>,
+        layer: &Rc<ExtentEntry>,
+        numbers: &[StoreNumber],
+        number: StoreNumber,
+    ) -> Result<(), VolumeError> {
+        let core = self.core;
+        let chosen = core.replicas.get(number);
+        let replica = chosen.expect("chosen from the members");
+        let sources = Copies::of(core).linked(numbers);
         let (Some(connection), Some((source, _))) = (
             replica.connection(),
             Copies::of(core).source(layer, &sources).await?,
@@ -66,20 +77,14 @@ impl<'a> LayerCopies<'a> {
         };
         let named = Cell::new(false);
         let shared = core.is_shared(layer);
-        let copied = make_copy(
-            core,
-            layer,
-            (&source, &sources),
-            &connection,
-            shared,
-            &named,
-        );
+        let from = (&source, &sources[..]);
+        let copied = make_copy(core, layer, from, &connection, shared, &named);
         match copied.await {
             Ok(()) if replica.sync_state.get() == SyncState::InSync => {
                 // A store that went out meanwhile may be in again, and had it deleted as an orphan.
                 let still = || replica.is_in_by(&connection);
                 let named = self
-                    .name_copy(index, placed, layer, (number, &numbers), still)
+                    .name_copy(index, placed, layer, (number, numbers), still)
                     .await?;
                 match named || shared {
                     true => Ok(()),
