@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-/// A virtual disk.
+/// What a virtual disk is, and what holds for its requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Disk {
+pub struct DiskTerms {
     /// `virtual`.
     pub kind: String,
     pub name: String,
@@ -24,6 +24,13 @@ pub struct Disk {
     /// What requests do while the meta store is away: `wait` or `fail`.
     #[serde(default)]
     pub on_meta_loss: String,
+}
+
+/// A virtual disk.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Disk {
+    #[serde(flatten)]
+    pub terms: DiskTerms,
     /// `healthy`, `degraded`, `resyncing`, `full`, `read-only` or `offline`.
     pub health: String,
     /// Why it is not healthy.

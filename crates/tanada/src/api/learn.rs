@@ -16,9 +16,9 @@ pub struct Simulated {
     pub moves_down: u64,
 }
 
-/// Parameters for a volume's tier, learned from its statistics.
+/// What was counted of a volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct TierAdvice {
+pub struct TierSeen {
     pub volume: String,
     /// How long a time is known.
     pub known_seconds: f64,
@@ -28,6 +28,13 @@ pub struct TierAdvice {
     pub region_bytes: u64,
     /// As counted.
     pub period_seconds: f64,
+}
+
+/// Parameters for a volume's tier, learned from its statistics.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TierAdvice {
+    #[serde(flatten)]
+    pub seen: TierSeen,
     pub iops_min: f64,
     pub sub_luns_max: u32,
     /// Percent of the requests.

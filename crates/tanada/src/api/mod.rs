@@ -12,5 +12,6 @@ pub mod learn;
 pub mod refusal;
 pub mod status;
 pub mod store;
+pub mod tables;
 pub mod tier;
 pub mod volume;

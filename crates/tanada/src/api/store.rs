@@ -7,9 +7,9 @@ use store::qos::manager::{ManagerReport, StretchReport};
 use store::qos::session::SessionReport;
 use utoipa::ToSchema;
 
-/// A store: objects on a device, with reserved throughput.
+/// What a store is, and how large its tables are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Store {
+pub struct StoreBasics {
     pub name: String,
     /// What it stands on.
     pub device: String,
@@ -24,6 +24,13 @@ pub struct Store {
     pub table_max_bytes: u64,
     /// Memory its tables take.
     pub memory_bytes: u64,
+}
+
+/// A store: objects on a device, with reserved throughput.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Store {
+    #[serde(flatten)]
+    pub basics: StoreBasics,
     /// Scheduler, room, what was done, what the device is trusted to do, what is promised, what is given up (`shed`),
     /// broken promises (`log`).
     #[schema(value_type = Object)]

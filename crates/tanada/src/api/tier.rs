@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-/// The choices in force for a tier; keys as in `[hybrid.tier]`.
+/// By which rules regions move; keys as in `[hybrid.tier]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct TierSettings {
+pub struct TierRules {
     /// `on-the-fly`, `static` or `hystor`.
     pub policy: String,
     pub period_seconds: f64,
@@ -20,6 +20,13 @@ pub struct TierSettings {
     /// Absent: the policy's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub look_back_seconds: Option<f64>,
+}
+
+/// The choices in force for a tier; keys as in `[hybrid.tier]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TierSettings {
+    #[serde(flatten)]
+    pub rules: TierRules,
     pub region_bytes: u64,
     pub extent_bytes: u64,
     /// `direct` or `published`.
@@ -38,9 +45,9 @@ pub struct TierSettings {
     pub auto: bool,
 }
 
-/// Where a tier stands, and what it did since the volume was opened.
+/// What a tier may hold, and holds.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
-pub struct Tier {
+pub struct TierRoom {
     /// Length of a region.
     pub region_bytes: u64,
     /// Length of what is moved together.
@@ -55,6 +62,13 @@ pub struct Tier {
     pub held_bytes: u64,
     /// Of them, data that only the fast device has.
     pub held_dirty_bytes: u64,
+}
+
+/// Where a tier stands, and what it did since the volume was opened.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+pub struct Tier {
+    #[serde(flatten)]
+    pub room: TierRoom,
     /// Intervals of statistics that have ended.
     pub intervals: u64,
     /// Hot regions of the last one.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::figures::{Counters, Share, Written};
+use super::tables::{counters, keys};
 use super::tier::{Tier, TierSettings};
 
 /// A hybrid: one disk made of a slow and a fast device.
@@ -64,9 +65,9 @@ pub struct Trace {
     pub failed: Option<String>,
 }
 
-/// What the shadow of a volume found since it began: small caches that decide on a sample of what is asked.
+/// What the shadow of a volume saw.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Advice {
+pub struct AdviceSeen {
     pub volume: String,
     /// How long the shadow has watched.
     pub watched_seconds: f64,
@@ -82,6 +83,13 @@ pub struct Advice {
     pub sampling_rate: f64,
     /// Different pages asked for outside long streams, estimated, in bytes.
     pub footprint_bytes: u64,
+}
+
+/// What the shadow of a volume found since it began: small caches that decide on a sample of what is asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Advice {
+    #[serde(flatten)]
+    pub seen: AdviceSeen,
     /// The policy the figures hold for.
     pub policy: String,
     /// The write mode they hold for.
@@ -159,77 +167,78 @@ pub struct Settings {
     pub tier: Option<TierSettings>,
 }
 
-/// What a hybrid's cache holds and did since it was opened.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
-pub struct Cache {
-    /// Room for data on the fast device, in bytes.
-    pub cache_bytes: u64,
-    /// Data on the fast device, in bytes.
-    pub cached_bytes: u64,
-    /// Data that only the fast device has, in bytes.
-    pub dirty_bytes: u64,
-    /// Of those, what the last read of the fast device could not read, in bytes.
-    #[serde(default)]
-    pub unreadable_dirty_bytes: u64,
-    /// Rounds of the cleaner that failed since the last one that worked.
-    #[serde(default)]
-    pub clean_failures: u64,
-    /// How long the oldest of them wait, in nanoseconds.
-    pub dirty_age_ns: u64,
-    /// Regions of 4 MiB marked as about to change on the slow device.
-    pub marked_regions: u64,
-    /// Reads outside sequential streams.
-    pub random_reads: Share,
-    /// Reads in sequential streams.
-    pub sequential_reads: Share,
-    /// Writes outside sequential streams.
-    pub random_writes: Written,
-    /// Writes in sequential streams.
-    pub sequential_writes: Written,
-    /// Bytes read from the fast device's slots.
-    pub fast_bytes_read: u64,
-    /// Bytes written to the fast device's slots.
-    pub fast_bytes_written: u64,
-    /// Writes sent to the fast device's slots.
-    pub fast_data_writes: u64,
-    /// Bytes read from the slow device.
-    pub slow_bytes_read: u64,
-    /// Bytes written to the slow device.
-    pub slow_bytes_written: u64,
-    /// Pages copied to the fast device after a read miss or a write-through.
-    pub fills: u64,
-    /// Copies given up for want of room or time.
-    pub fills_dropped: u64,
-    /// Pages evicted.
-    pub evicted: u64,
-    /// Bytes the cleaner destaged.
-    pub bytes_cleaned: u64,
-    /// Rounds of the cleaner.
-    pub clean_rounds: u64,
-    /// Times a request had to wait for room.
-    pub waits_for_room: u64,
-    /// Pages whose checksum did not agree.
-    pub bad_checksums: u64,
-    /// Commits of the map.
-    pub commits: u64,
-    /// Bytes written to the ledger.
-    pub ledger_bytes_written: u64,
-    /// Writes sent for the ledger.
-    pub ledger_writes: u64,
-    /// Bytes of the ledger's log in use.
-    pub ledger_used_bytes: u64,
-    /// Size of the ledger's log in bytes.
-    pub ledger_size_bytes: u64,
-    /// Memory held for the map and the policy, in bytes.
-    pub memory_bytes: u64,
-    /// Is the slow device's spindle at rest?
-    pub slow_asleep: bool,
-    /// Pages the last start recovered.
-    pub recovered_pages: u64,
-    /// Clean pages the last start dropped because their region was marked.
-    pub recovered_dropped: u64,
-    /// How long the last start took.
-    pub recovery_ns: u64,
+counters! {
+    /// What a hybrid's cache holds and did since it was opened.
+    pub struct Cache {
+        /// Room for data on the fast device, in bytes.
+        pub cache_bytes: u64 = Gauge "cache_bytes" "Room for data on the fast device",
+        /// Data on the fast device, in bytes.
+        pub cached_bytes: u64 = Gauge "cached_bytes" "Data on the fast device",
+        /// Data that only the fast device has, in bytes.
+        pub dirty_bytes: u64 = Gauge "dirty_bytes" "Data that only the fast device has",
+        /// Of those, what the last read of the fast device could not read, in bytes.
+        #[serde(default)]
+        pub unreadable_dirty_bytes: u64 = Gauge "unreadable_dirty_bytes" "Dirty data that the fast device could not read",
+        /// Rounds of the cleaner that failed since the last one that worked.
+        #[serde(default)]
+        pub clean_failures: u64 = Gauge "clean_failures" "Rounds of the cleaner that failed since the last that worked",
+        /// How long the oldest of them wait, in nanoseconds.
+        pub dirty_age_ns: u64,
+        /// Regions of 4 MiB marked as about to change on the slow device.
+        pub marked_regions: u64 = Gauge "marked_regions" "Regions marked as about to change",
+        /// Reads outside sequential streams.
+        pub random_reads: Share,
+        /// Reads in sequential streams.
+        pub sequential_reads: Share,
+        /// Writes outside sequential streams.
+        pub random_writes: Written,
+        /// Writes in sequential streams.
+        pub sequential_writes: Written,
+        /// Bytes read from the fast device's slots.
+        pub fast_bytes_read: u64 = Counter "fast_read_bytes" "Read from the fast device's slots",
+        /// Bytes written to the fast device's slots.
+        pub fast_bytes_written: u64 = Counter "fast_written_bytes" "Written to the fast device's slots",
+        /// Writes sent to the fast device's slots.
+        pub fast_data_writes: u64 = Counter "fast_data_writes" "Writes to the fast device's slots",
+        /// Bytes read from the slow device.
+        pub slow_bytes_read: u64 = Counter "slow_read_bytes" "Read from the slow device",
+        /// Bytes written to the slow device.
+        pub slow_bytes_written: u64 = Counter "slow_written_bytes" "Written to the slow device",
+        /// Pages copied to the fast device after a read miss or a write-through.
+        pub fills: u64 = Counter "fills" "Pages copied to the fast device",
+        /// Copies given up for want of room or time.
+        pub fills_dropped: u64 = Counter "fills_dropped" "Copies given up",
+        /// Pages evicted.
+        pub evicted: u64 = Counter "evicted" "Pages evicted",
+        /// Bytes the cleaner destaged.
+        pub bytes_cleaned: u64 = Counter "cleaned_bytes" "Destaged by the cleaner",
+        /// Rounds of the cleaner.
+        pub clean_rounds: u64 = Counter "clean_rounds" "Rounds of the cleaner",
+        /// Times a request had to wait for room.
+        pub waits_for_room: u64 = Counter "waits_for_room" "Requests that waited for room",
+        /// Pages whose checksum did not agree.
+        pub bad_checksums: u64 = Counter "bad_checksums" "Pages whose checksum did not agree",
+        /// Commits of the map.
+        pub commits: u64 = Counter "commits" "Commits of the map",
+        /// Bytes written to the ledger.
+        pub ledger_bytes_written: u64 = Counter "ledger_written_bytes" "Written to the ledger",
+        /// Writes sent for the ledger.
+        pub ledger_writes: u64 = Counter "ledger_writes" "Writes for the ledger",
+        /// Bytes of the ledger's log in use.
+        pub ledger_used_bytes: u64 = Gauge "ledger_used_bytes" "Ledger in use",
+        /// Size of the ledger's log in bytes.
+        pub ledger_size_bytes: u64 = Gauge "ledger_size_bytes" "Size of the ledger",
+        /// Memory held for the map and the policy, in bytes.
+        pub memory_bytes: u64 = Gauge "memory_bytes" "Memory of map and policy",
+        /// Is the slow device's spindle at rest?
+        pub slow_asleep: bool = Gauge "slow_asleep" "1 while the slow device rests",
+        /// Pages the last start recovered.
+        pub recovered_pages: u64,
+        /// Clean pages the last start dropped because their region was marked.
+        pub recovered_dropped: u64,
+        /// How long the last start took.
+        pub recovery_ns: u64,
+    }
 }
 
 impl Cache {
@@ -241,57 +250,41 @@ impl Cache {
     }
 }
 
-/// Settings to change; what is absent stays. Keys are those of `[[hybrid]]`.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Change {
-    /// `back`, `through`, `around`, `only-writes` or `pass`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub write: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub policy: Option<String>,
-    /// `second-access` or `always`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub admission: Option<String>,
-    /// A power of two from `4KiB` to `1MiB`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub block: Option<String>,
-    /// Percent of the cache.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dirty_low: Option<u8>,
-    /// Percent of the cache.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dirty_high: Option<u8>,
-    /// Let the slow device sleep?
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub energy: Option<bool>,
-    /// How long dirty data wait while it sleeps, such as `30m`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub age_limit: Option<String>,
-    /// A size such as `1MiB`, or `off`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sequential_bypass: Option<String>,
-    /// A size such as `100GiB`, or `off`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub flash_writes_per_day: Option<String>,
-    /// How much of the fast device to use: a size, or `all`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fast_size: Option<String>,
-    /// Record what is asked into this file of `DATA_DIR/traces`, or `off`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trace: Option<String>,
-    /// What the files of a trace may hold together, such as `1GiB`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trace_max: Option<String>,
-    /// Have a shadow watch, for advice? Setting it again begins anew.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub advise: Option<bool>,
-    /// `cache`, `tier` or `both`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<String>,
-    /// Keys of `[hybrid.tier]`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tier: Option<TierKeys>,
+keys! {
+    /// Settings to change; what is absent stays. Keys are those of `[[hybrid]]`.
+    pub struct Change {
+        /// `back`, `through`, `around`, `only-writes` or `pass`.
+        write: String,
+        policy: String,
+        /// `second-access` or `always`.
+        admission: String,
+        /// A power of two from `4KiB` to `1MiB`.
+        block: String,
+        /// Percent of the cache.
+        dirty_low: u8,
+        /// Percent of the cache.
+        dirty_high: u8,
+        /// Let the slow device sleep?
+        energy: bool,
+        /// How long dirty data wait while it sleeps, such as `30m`.
+        age_limit: String,
+        /// A size such as `1MiB`, or `off`.
+        sequential_bypass: String,
+        /// A size such as `100GiB`, or `off`.
+        flash_writes_per_day: String,
+        /// How much of the fast device to use: a size, or `all`.
+        fast_size: String,
+        /// Record what is asked into this file of `DATA_DIR/traces`, or `off`.
+        trace: String,
+        /// What the files of a trace may hold together, such as `1GiB`.
+        trace_max: String,
+        /// Have a shadow watch, for advice? Setting it again begins anew.
+        advise: bool,
+        /// `cache`, `tier` or `both`.
+        mode: String,
+        /// Keys of `[hybrid.tier]`.
+        tier: TierKeys,
+    }
 }
 
 impl Change {
@@ -307,28 +300,6 @@ impl Change {
     }
 }
 
-impl Change {
-    /// Keys in the order of the struct.
-    pub const KEYS: [&'static str; 16] = [
-        "write",
-        "policy",
-        "admission",
-        "block",
-        "dirty_low",
-        "dirty_high",
-        "energy",
-        "age_limit",
-        "sequential_bypass",
-        "flash_writes_per_day",
-        "fast_size",
-        "trace",
-        "trace_max",
-        "advise",
-        "mode",
-        "tier",
-    ];
-}
-
 /// How to attach a fast device again.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -337,35 +308,4 @@ pub struct Attach {
     pub fast: Option<String>,
     /// Attach it although it holds the cache of another volume, which is lost.
     pub force: bool,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_list_of_keys_is_the_struct() {
-        let full = Change {
-            write: Some("back".into()),
-            policy: Some("lru".into()),
-            admission: Some("always".into()),
-            block: Some("8KiB".into()),
-            dirty_low: Some(1),
-            dirty_high: Some(2),
-            energy: Some(true),
-            age_limit: Some("1m".into()),
-            sequential_bypass: Some("off".into()),
-            flash_writes_per_day: Some("off".into()),
-            fast_size: Some("all".into()),
-            trace: Some("off".into()),
-            trace_max: Some("1GiB".into()),
-            advise: Some(true),
-            mode: Some("both".into()),
-            tier: Some(TierKeys::default()),
-        };
-        let value = serde_json::to_value(&full).unwrap();
-        let object = value.as_object().unwrap();
-        assert_eq!(object.len(), Change::KEYS.len());
-        assert!(Change::KEYS.iter().all(|key| object.contains_key(*key)));
-    }
 }

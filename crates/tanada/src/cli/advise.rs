@@ -136,16 +136,16 @@ struct Both {
 }
 
 fn tier_page(advice: &TierAdvice) -> String {
-    let known = Duration::from_secs(advice.known_seconds as u64);
+    let known = Duration::from_secs(advice.seen.known_seconds as u64);
     let mut text = match advice.worth_it {
         true => format!(
             "Other parameters would do the tier of {} good.\nTo have them: tanada volume set {0} {}\n",
-            advice.volume,
+            advice.seen.volume,
             advice.changes.join(" ")
         ),
         false => format!(
             "The parameters of the tier of {} suit; others would gain too little.\n",
-            advice.volume
+            advice.seen.volume
         ),
     };
     let row = |name: &str, of: &Simulated, held: &Simulated| {
@@ -184,13 +184,13 @@ fn tier_page(advice: &TierAdvice) -> String {
         advice.share_min,
         advice.streak_min,
         advice.timeout,
-        size(advice.region_bytes),
-        advice.period_seconds
+        size(advice.seen.region_bytes),
+        advice.seen.period_seconds
     );
     let _ = writeln!(
         text,
         "By decisions alone over {} requests in {}; held out: found in the first half, tried on the second.",
-        count(advice.requests as f64),
+        count(advice.seen.requests as f64),
         humantime::format_duration(known)
     );
     text
@@ -209,7 +209,7 @@ fn page(advice: &Advice) -> String {
         let _ = writeln!(
             text,
             "To have that: tanada volume set {} fast_size={size_as_set}{}",
-            advice.volume,
+            advice.seen.volume,
             match bytes > advice.present_bytes {
                 true => " (if the fast device has the room)",
                 false => "",
@@ -251,16 +251,16 @@ fn page(advice: &Advice) -> String {
         "FLASH/DAY",
     ];
     text.push_str(&table(&heads, &lines));
-    let watched = Duration::from_secs(advice.watched_seconds as u64);
+    let watched = Duration::from_secs(advice.seen.watched_seconds as u64);
     let watched = humantime::format_duration(watched);
     let _ = writeln!(
         text,
         "\n{}: {} requests of {} in {watched}, {} of that past the cache in long streams; some {} different.",
-        advice.volume,
-        count(advice.requests as f64),
-        size(advice.pages * 4096),
-        share(advice.passed_pages as f64, advice.pages as f64),
-        size(advice.footprint_bytes)
+        advice.seen.volume,
+        count(advice.seen.requests as f64),
+        size(advice.seen.pages * 4096),
+        share(advice.seen.passed_pages as f64, advice.seen.pages as f64),
+        size(advice.seen.footprint_bytes)
     );
     if let Some(measured) = advice.measured_read_share {
         let _ = writeln!(
@@ -275,8 +275,8 @@ fn page(advice: &Advice) -> String {
         advice.policy,
         advice.write,
         advice.admission,
-        advice.sampled,
-        100.0 * advice.sampling_rate
+        advice.seen.sampled,
+        100.0 * advice.seen.sampling_rate
     );
     text
 }
@@ -297,14 +297,16 @@ mod tests {
             flash_bytes_per_day: 3e9,
         };
         Advice {
-            volume: "vol0".into(),
-            watched_seconds: 7200.0,
-            requests: 5_000_000,
-            pages: 6_000_000,
-            passed_pages: 600_000,
-            sampled: 50_000,
-            sampling_rate: 0.01,
-            footprint_bytes: 9 << 30,
+            seen: crate::api::volume::AdviceSeen {
+                volume: "vol0".into(),
+                watched_seconds: 7200.0,
+                requests: 5_000_000,
+                pages: 6_000_000,
+                passed_pages: 600_000,
+                sampled: 50_000,
+                sampling_rate: 0.01,
+                footprint_bytes: 9 << 30,
+            },
             policy: "s3-fifo".into(),
             write: "back".into(),
             admission: "second-access".into(),
@@ -346,11 +348,13 @@ mod tests {
             moves_down: 1,
         };
         let mut advice = TierAdvice {
-            volume: "vol0".into(),
-            known_seconds: 7200.0,
-            requests: 100_000,
-            region_bytes: 64 << 20,
-            period_seconds: 10.0,
+            seen: crate::api::learn::TierSeen {
+                volume: "vol0".into(),
+                known_seconds: 7200.0,
+                requests: 100_000,
+                region_bytes: 64 << 20,
+                period_seconds: 10.0,
+            },
             iops_min: 5.0,
             sub_luns_max: 20,
             share_min: 60.0,

@@ -6,7 +6,7 @@
 //! ```
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use base::Bytes;
 use clap::{Args, Subcommand};
@@ -17,10 +17,11 @@ use vdisk::record::{Fairness, Name, OnMetaLoss};
 
 use super::ask::Ask;
 use super::client::Client;
-use super::{disk_copy, show};
+use super::cluster_files::{export, import};
+use super::cluster_pages::snapshots;
+use super::show;
 use crate::api::cluster::{
-    Called, ClusterStore, Disk as Shown, DiskChange, Done, Here, NewDisk, RepairAsk, Repaired,
-    StoreAsk, StoreChange, TakeOverAsk,
+    Called, Disk as Shown, DiskChange, Done, NewDisk, RepairAsk, Repaired, TakeOverAsk,
 };
 use crate::daemon::common::repair_text;
 
@@ -191,61 +192,6 @@ pub struct DiskSettings {
     on_meta_loss: Option<String>,
 }
 
-/// Commands about nodes and their stores.
-#[derive(Subcommand)]
-pub enum Node {
-    /// List the cluster's stores and the nodes they are on.
-    List(Ask),
-    /// Register a store of a node that does not do so by itself (`tanada store serve`). Nodes with a `[cluster]` need no such thing.
-    Add {
-        /// What the node is called.
-        node: Name,
-        /// What the store is called.
-        #[arg(long, value_name = "NAME")]
-        store: Name,
-        /// Where it listens: HOST:PORT or unix:/path
-        #[arg(long, value_name = "ADDR")]
-        address: String,
-        /// What it fails together with [default: the node]
-        #[arg(long, value_name = "NAME")]
-        domain: Option<Name>,
-        /// Its number [default: the next one]
-        #[arg(long, value_name = "N")]
-        number: Option<u16>,
-        /// It has heads to move.
-        #[arg(long)]
-        rotating: bool,
-        #[command(flatten)]
-        ask: Ask,
-    },
-    /// Move what is on a node's stores, or on one of them, to others; with --undo, let new data go there again.
-    #[command(
-        after_help = "It goes on by itself, also after restarts; `tanada node list` shows how far it is."
-    )]
-    Drain {
-        /// The node, or a store.
-        name: Name,
-        /// Let new data go there again.
-        #[arg(long)]
-        undo: bool,
-        /// Wait until nothing is left there.
-        #[arg(long, conflicts_with = "undo")]
-        wait: bool,
-        #[command(flatten)]
-        ask: Ask,
-    },
-    /// Forget a node's stores, or one of them: those that were drained, or with --lost those that are gone for good.
-    Remove {
-        /// The node, or a store.
-        name: Name,
-        /// It is gone for good, with all that it had.
-        #[arg(long)]
-        lost: bool,
-        #[command(flatten)]
-        ask: Ask,
-    },
-}
-
 /// `VOLUME` or `VOLUME@SNAPSHOT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct At {
@@ -287,7 +233,7 @@ pub fn path(volume: &Name, rest: &str) -> String {
     format!("/v1/cluster/volumes/{volume}{rest}")
 }
 
-fn snapshot_path(at: &At, rest: &str) -> Result<String, Usage> {
+pub(super) fn snapshot_path(at: &At, rest: &str) -> Result<String, Usage> {
     let Some(snapshot) = &at.snapshot else {
         return Err(Usage(format!(
             "name a snapshot, such as {at}@monday; `tanada volume snapshots {at}` lists them"
@@ -296,7 +242,7 @@ fn snapshot_path(at: &At, rest: &str) -> Result<String, Usage> {
     Ok(path(&at.volume, &format!("/snapshots/{snapshot}{rest}")))
 }
 
-fn nothing() -> Map<String, Value> {
+pub(super) fn nothing() -> Map<String, Value> {
     Map::new()
 }
 
@@ -331,9 +277,9 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
             let disk: Shown = client.send_json(Method::POST, "/v1/cluster/volumes", &new)?;
             let said = format!(
                 "{} has {} and {} copies; {}",
-                disk.name,
-                table::size(disk.size_bytes),
-                disk.copies,
+                disk.terms.name,
+                table::size(disk.terms.size_bytes),
+                disk.terms.copies,
                 connect(&disk)
             );
             print_disk(&disk, create.ask.json, &said)
@@ -390,7 +336,7 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
             };
             let path = path(&name, "");
             let disk: Shown = Client::new(ask.admin)?.send_json(Method::PATCH, &path, &change)?;
-            let said = format!("{name} has {} now\n", table::size(disk.size_bytes));
+            let said = format!("{name} has {} now\n", table::size(disk.terms.size_bytes));
             print_disk(&disk, ask.json, &said)
         }
         Disk::Rename { name, new, ask } => {
@@ -435,7 +381,7 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
     }
 }
 
-fn new_disk(name: &Name, size: Bytes, settings: &DiskSettings) -> NewDisk {
+pub(super) fn new_disk(name: &Name, size: Bytes, settings: &DiskSettings) -> NewDisk {
     NewDisk {
         name: name.to_string(),
         size_bytes: size.0,
@@ -472,7 +418,7 @@ fn repair(wanted: Repair) -> anyhow::Result<()> {
 }
 
 fn repaired(found: &Repaired) -> String {
-    let mut text = format!("{}: {}", found.volume.name, found.volume.health);
+    let mut text = format!("{}: {}", found.volume.terms.name, found.volume.health);
     if !found.volume.why.is_empty() {
         let _ = write!(text, " ({})", found.volume.why);
     }
@@ -500,431 +446,6 @@ fn repaired(found: &Repaired) -> String {
         );
     }
     text
-}
-
-// --- export, import -----------------------------------------------------------------------------------
-
-/// Where a volume can be read and written from here.
-fn entrance(disk: &Shown, here: &Here) -> anyhow::Result<env::net::Address> {
-    if here.tls {
-        return Err(anyhow::anyhow!(
-            "the volumes of this node are exported in TLS, which this command does not speak; use `qemu-img convert` with {}",
-            disk.nbd.first().map_or("", String::as_str)
-        ));
-    }
-    let address = here.nbd.first().ok_or_else(|| {
-        anyhow::anyhow!("this node exports no volumes; name an address in [cluster] nbd")
-    })?;
-    Ok(address.parse()?)
-}
-
-fn export(source: &At, file: &Path, ask: Ask) -> anyhow::Result<()> {
-    let client = Client::new(ask.admin)?;
-    let here: Here = client.get("/v1/cluster")?;
-    // A snapshot is read by way of a clone, which takes no room.
-    let (disk, passing): (Shown, bool) = match &source.snapshot {
-        None => (client.get(&path(&source.volume, ""))?, false),
-        Some(_) => {
-            let name = format!("export-{}-{}", source.volume, std::process::id());
-            let called = Called {
-                name: name.chars().take(64).collect(),
-            };
-            let path = snapshot_path(source, "/clone")?;
-            (client.send_json(Method::POST, &path, &called)?, true)
-        }
-    };
-    let copied =
-        entrance(&disk, &here).and_then(|address| disk_copy::export(&address, &disk.name, file));
-    if passing {
-        remove_clone(&client, &disk.name)?;
-    }
-    let copied = copied?;
-    if file.as_os_str() == "-" {
-        return Ok(());
-    }
-    match ask.json {
-        true => show::json(&copied),
-        false => show::text(&format!(
-            "{source} is in {}: {}, of which {} are data\n",
-            file.display(),
-            table::size(copied.size_bytes),
-            table::size(copied.data_bytes)
-        )),
-    }
-}
-
-/// The engine may take a moment to see that its client is gone.
-fn remove_clone(client: &Client, name: &str) -> anyhow::Result<()> {
-    let path = format!("/v1/cluster/volumes/{name}");
-    let mut tries = 0;
-    loop {
-        match client.send_json::<Done>(Method::DELETE, &path, &nothing()) {
-            Ok(_) => return Ok(()),
-            Err(error) if tries == 20 => {
-                return Err(anyhow::Error::from(error).context(format!(
-                    "the clone {name} is left over; remove it with `tanada volume rm {name}`"
-                )));
-            }
-            Err(_) => client.wait(std::time::Duration::from_millis(250)),
-        }
-        tries += 1;
-    }
-}
-
-fn import(file: &Path, name: &Name, settings: &DiskSettings, ask: Ask) -> anyhow::Result<()> {
-    let client = Client::new(ask.admin)?;
-    let here: Here = client.get("/v1/cluster")?;
-    let bytes = disk_copy::size_of(file)?;
-    let all: Vec<Shown> = client.get("/v1/cluster/volumes")?;
-    let (disk, fresh) = match all.into_iter().find(|disk| disk.name == name.as_str()) {
-        Some(disk) => (disk, false),
-        None => {
-            let whole = Bytes(bytes.next_multiple_of(4096).max(4096));
-            let new = new_disk(name, whole, settings);
-            (
-                client.send_json(Method::POST, "/v1/cluster/volumes", &new)?,
-                true,
-            )
-        }
-    };
-    if disk.size_bytes < bytes {
-        return Err(anyhow::anyhow!(
-            "{} has {bytes} bytes, and {name} only {}; make it larger first: `tanada volume resize {name} {bytes}`",
-            file.display(),
-            disk.size_bytes
-        ));
-    }
-    let address = entrance(&disk, &here)?;
-    let copied = disk_copy::import(file, &address, &disk.name, fresh)?;
-    match ask.json {
-        true => show::json(&copied),
-        false => show::text(&format!(
-            "{name} has what {} has: {}, of which {} are data\n",
-            file.display(),
-            table::size(copied.size_bytes),
-            table::size(copied.data_bytes)
-        )),
-    }
-}
-
-// --- pages --------------------------------------------------------------------------------------------
-
-/// The virtual disks as a table, with what is wrong below it.
-pub fn disks(disks: &[Shown]) -> String {
-    let rows: Vec<Vec<String>> = disks
-        .iter()
-        .map(|disk| {
-            let dash = || "-".to_owned();
-            vec![
-                disk.name.clone(),
-                table::size(disk.size_bytes),
-                disk.copies.to_string(),
-                disk.health.clone(),
-                disk.open_on.clone().unwrap_or_else(dash),
-                disk.clients.to_string(),
-                disk.snapshots.len().to_string(),
-                disk.from.clone().unwrap_or_else(dash),
-            ]
-        })
-        .collect();
-    let head = [
-        "DISK",
-        "SIZE",
-        "COPIES",
-        "HEALTH",
-        "OPEN ON",
-        "CLIENTS",
-        "SNAPSHOTS",
-        "FROM",
-    ];
-    let mut text = table::table(&head, &rows);
-    for disk in disks.iter().filter(|disk| !disk.why.is_empty()) {
-        let _ = writeln!(text, "{}: {}", disk.name, disk.why);
-    }
-    text
-}
-
-fn snapshots(disk: &Shown) -> String {
-    let rows: Vec<Vec<String>> = disk
-        .snapshots
-        .iter()
-        .map(|it| {
-            let clones = match it.clones.is_empty() {
-                true => "-".to_owned(),
-                false => it.clones.join(", "),
-            };
-            vec![
-                format!("{}@{}", disk.name, it.name),
-                table::size(it.size_bytes),
-                clones,
-            ]
-        })
-        .collect();
-    table::table(&["SNAPSHOT", "SIZE", "CLONES"], &rows)
-}
-
-/// One virtual disk in full.
-pub fn page(disk: &Shown) -> String {
-    let mut text = format!(
-        "{}: a virtual disk of {}\n",
-        disk.name,
-        table::size(disk.size_bytes)
-    );
-    let mut line = |what: &str, value: &str| {
-        let _ = writeln!(text, "  {what:<18} {value}");
-    };
-    let health = match disk.why.is_empty() {
-        true => disk.health.clone(),
-        false => format!("{} ({})", disk.health, disk.why),
-    };
-    line("health", &health);
-    let copies = format!(
-        "{}; a write reaches at least {}",
-        disk.copies, disk.min_copies
-    );
-    line("copies", &copies);
-    line(
-        "in sync",
-        &format!("{} copies of each extent at least", disk.redundancy_floor),
-    );
-    for out in &disk.out {
-        let what = format!(
-            "store {}, since generation {}",
-            out.name, out.since_generation
-        );
-        line("misses writes", &what);
-    }
-    line("priority", &disk.priority);
-    if let Some(times) = disk.fairness {
-        let what = format!("{times}: so often a seek behind another client of its class counts");
-        line("fairness", &what);
-    }
-    if let Some(holder) = &disk.holder {
-        line(
-            "under",
-            &format!("what {holder} has reserved at its stores"),
-        );
-    }
-    let without = match disk.on_meta_loss.as_str() {
-        "fail" => "requests fail after 30 s (--on-meta-loss fail)",
-        _ => "requests wait until it answers (--on-meta-loss wait)",
-    };
-    line("without meta store", without);
-    line("open on", disk.open_on.as_deref().unwrap_or("no node"));
-    line("clients here", &disk.clients.to_string());
-    line("goes on from", disk.from.as_deref().unwrap_or("nothing"));
-    line("number", &disk.id);
-    line(
-        "generation",
-        &format!("{}, opened in {}", disk.generation, disk.epoch),
-    );
-    for uri in &disk.nbd {
-        line("clients find it at", &show::quoted(uri));
-    }
-    if !disk.snapshots.is_empty() {
-        let _ = write!(text, "\n{}", snapshots(disk));
-    }
-    text
-}
-
-fn stores(here: &Here) -> String {
-    let rows: Vec<Vec<String>> = here
-        .stores
-        .iter()
-        .map(|store| {
-            let up = match store.node_up {
-                Some(true) => "up",
-                Some(false) => "down",
-                None => "-",
-            };
-            let node = match store.node == here.node {
-                true => format!("{} (this)", store.node),
-                false => store.node.clone(),
-            };
-            vec![
-                node,
-                up.to_owned(),
-                store.name.clone(),
-                store.number.to_string(),
-                drained(store),
-                store.domain.clone(),
-                heard(store, here),
-                store.address.clone(),
-            ]
-        })
-        .collect();
-    let head = [
-        "NODE", "IS", "STORE", "NUMBER", "STATE", "DOMAIN", "HEARD", "ADDRESS",
-    ];
-    let mut text = table::table(&head, &rows);
-    if let Some(silent) = here.meta_silent_seconds {
-        let _ = writeln!(
-            text,
-            "the meta store {} has not answered for {silent:.0} s: this is what it said before",
-            here.meta
-        );
-    }
-    if let Some(warning) = &here.warning {
-        let _ = writeln!(text, "warning: {warning}");
-    }
-    if let Some(why) = &here.deaf {
-        let _ = writeln!(text, "other nodes' queues are not heard of: {why}");
-    }
-    for why in &here.unregistered {
-        let _ = writeln!(text, "not registered yet: {why}");
-    }
-    text
-}
-
-/// Active, or how far it is with being drained.
-fn drained(store: &ClusterStore) -> String {
-    match store.volumes_left.as_ref().map(Vec::len) {
-        None => store.state.clone(),
-        Some(0) => "drained".to_owned(),
-        Some(1) => "draining (1 volume)".to_owned(),
-        Some(count) => format!("draining ({count} volumes)"),
-    }
-}
-
-/// When it last said unasked how long its queue is.
-fn heard(store: &ClusterStore, here: &Here) -> String {
-    match store.heard_ago_ms {
-        _ if store.node == here.node => "-".to_owned(),
-        Some(ago) if ago < 10_000 => format!("{ago} ms ago"),
-        Some(ago) => format!("{} s ago", ago / 1000),
-        None if here.announce.is_some() => "never".to_owned(),
-        None => "-".to_owned(),
-    }
-}
-
-// --- nodes --------------------------------------------------------------------------------------------
-
-/// Runs one of the commands about nodes.
-pub fn run_node(command: Node) -> anyhow::Result<()> {
-    match command {
-        Node::List(ask) => {
-            let here: Here = Client::new(ask.admin)?.get("/v1/cluster")?;
-            match ask.json {
-                true => show::json(&here),
-                false => show::text(&stores(&here)),
-            }
-        }
-        Node::Add {
-            node,
-            store,
-            address,
-            domain,
-            number,
-            rotating,
-            ask,
-        } => {
-            let wanted = StoreAsk {
-                name: store.to_string(),
-                node: node.to_string(),
-                address,
-                domain: domain.map(String::from),
-                number,
-                rotating,
-            };
-            let client = Client::new(ask.admin)?;
-            let added: ClusterStore =
-                client.send_json(Method::POST, "/v1/cluster/stores", &wanted)?;
-            match ask.json {
-                true => show::json(&added),
-                false => show::text(&format!(
-                    "{store} on {node} is store {} now\n",
-                    added.number
-                )),
-            }
-        }
-        Node::Drain {
-            name,
-            undo,
-            wait,
-            ask,
-        } => drain(&name, undo, wait, ask),
-        Node::Remove { name, lost, ask } => {
-            let client = Client::new(ask.admin)?;
-            let removed = named(&client, &name)?;
-            for store in &removed {
-                let path = format!("/v1/cluster/stores/{store}?lost={lost}");
-                let _: Done = client.send_json(Method::DELETE, &path, &nothing())?;
-            }
-            match ask.json {
-                true => show::json(&removed),
-                false => show::text(&format!("forgotten: {}\n", removed.join(", "))),
-            }
-        }
-    }
-}
-
-fn drain(name: &Name, undo: bool, wait: bool, ask: Ask) -> anyhow::Result<()> {
-    let client = Client::new(ask.admin)?;
-    let state = if undo { "active" } else { "draining" };
-    let mut changed = Vec::new();
-    for store in named(&client, name)? {
-        let wanted = StoreChange {
-            state: state.to_owned(),
-        };
-        let path = format!("/v1/cluster/stores/{store}");
-        let store: ClusterStore = client.send_json(Method::PATCH, &path, &wanted)?;
-        changed.push(store);
-    }
-    if wait {
-        changed = wait_until_empty(&client, &changed)?;
-    }
-    if ask.json {
-        return show::json(&changed);
-    }
-    let names: Vec<&str> = changed.iter().map(|it| it.name.as_str()).collect();
-    let names = names.join(", ");
-    show::text(&match (undo, wait) {
-        (true, _) => format!("new data go to {names} again\n"),
-        (_, true) => format!("nothing is left on {names}; `tanada node remove` forgets it\n"),
-        _ => format!(
-            "new data go elsewhere, and what is on {names} leaves; `tanada node list` shows how far it is\n"
-        ),
-    })
-}
-
-/// The stores as they are when no volume has anything on them; says how far it is whenever that changes.
-fn wait_until_empty(client: &Client, stores: &[ClusterStore]) -> anyhow::Result<Vec<ClusterStore>> {
-    let mut said = String::new();
-    loop {
-        let here: Here = client.get("/v1/cluster")?;
-        let mut now = here.stores;
-        now.retain(|it| stores.iter().any(|store| store.name == it.name));
-        let lines = now.iter().filter_map(|it| {
-            let left = it.volumes_left.as_ref().filter(|left| !left.is_empty())?;
-            Some(format!(
-                "{} has something of {}\n",
-                it.name,
-                left.join(", ")
-            ))
-        });
-        let text: String = lines.collect();
-        if text.is_empty() {
-            return Ok(now);
-        }
-        if text != said {
-            eprint!("{text}");
-            said = text;
-        }
-        client.wait(std::time::Duration::from_secs(1));
-    }
-}
-
-/// The stores of a node, or the store of that name.
-fn named(client: &Client, name: &Name) -> anyhow::Result<Vec<String>> {
-    let here: Here = client.get("/v1/cluster")?;
-    let stores = || here.stores.iter();
-    let of_node = stores().filter(|store| store.node == name.as_str());
-    let of_node: Vec<String> = of_node.map(|store| store.name.clone()).collect();
-    // A store that is not there: the daemon says which there are.
-    Ok(match of_node.is_empty() {
-        true => vec![name.to_string()],
-        false => of_node,
-    })
 }
 
 #[cfg(test)]

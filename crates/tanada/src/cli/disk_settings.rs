@@ -72,15 +72,15 @@ pub fn set(name: &str, disk: &SetDisk, ask: Ask) -> anyhow::Result<()> {
     let disk: Shown = client.send_json(Method::PATCH, &path(&name, ""), &disk.change())?;
     let mut said = format!(
         "{name} has {} priority, fairness {}; a write reaches at least {} of {} copies",
-        disk.priority,
-        disk.fairness.unwrap_or(1.0),
-        disk.min_copies,
-        disk.copies
+        disk.terms.priority,
+        disk.terms.fairness.unwrap_or(1.0),
+        disk.terms.min_copies,
+        disk.terms.copies
     );
-    if let Some(holder) = &disk.holder {
+    if let Some(holder) = &disk.terms.holder {
         let _ = write!(said, "; it is under what {holder} has reserved");
     }
-    if disk.on_meta_loss == "fail" {
+    if disk.terms.on_meta_loss == "fail" {
         said.push_str("; requests fail while the meta store is away");
     }
     said.push('\n');

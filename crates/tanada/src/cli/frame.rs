@@ -286,7 +286,10 @@ fn session_rows(earlier: &Status, later: &Status, same_run: bool) -> Vec<Session
     let seconds = (later.uptime_seconds - earlier.uptime_seconds).max(1e-9);
     let mut rows = Vec::new();
     for store in &later.stores {
-        let found = earlier.stores.iter().find(|old| old.name == store.name);
+        let found = earlier
+            .stores
+            .iter()
+            .find(|old| old.basics.name == store.basics.name);
         let before = found.filter(|_| same_run);
         rows.extend(
             store
@@ -301,11 +304,11 @@ fn session_rows(earlier: &Status, later: &Status, same_run: bool) -> Vec<Session
                     let since = |now: u64, then: Option<u64>| now.saturating_sub(then.unwrap_or(0));
                     let delivered = since(it.delivered_bytes, old.map(|old| old.delivered_bytes));
                     SessionRow {
-                        store: store.name.clone(),
+                        store: store.basics.name.clone(),
                         session: it.session,
                         reservation: it
                             .reservation
-                            .map(|number| format!("{}/{number}", store.name)),
+                            .map(|number| format!("{}/{number}", store.basics.name)),
                         holder: it.holder.clone(),
                         direction: it.direction.clone(),
                         state: it.phase.name().to_owned(),
@@ -361,9 +364,9 @@ fn tier_row(earlier: Option<&Volume>, volume: &Volume, tier: &Tier) -> TierRow {
     });
     let seconds = volume.figures.over_ns.saturating_sub(since).max(1) as f64 / 1e9;
     TierRow {
-        regions_up: tier.regions_up,
-        regions: tier.regions,
-        held_bytes: tier.held_bytes,
+        regions_up: tier.room.regions_up,
+        regions: tier.room.regions,
+        held_bytes: tier.room.held_bytes,
         moves_under_way: tier.moves_under_way,
         moved_bytes_per_second: moved(tier).saturating_sub(before) as f64 / seconds,
         flow_bytes_per_second: tier.flow_bytes_per_second,

@@ -13,18 +13,26 @@ pub mod cache;
 pub mod client;
 pub mod clients;
 pub mod cluster;
+mod cluster_files;
+pub mod cluster_node;
+mod cluster_pages;
 pub mod device;
 pub mod disk_copy;
 pub mod disk_settings;
 pub mod doctor;
+mod doctor_kernel;
 pub mod frame;
 pub mod laboratory;
 pub mod object;
+mod object_files;
+mod object_names;
 pub mod options;
 pub mod rescue;
 pub mod reserve;
 pub mod show;
 pub mod store;
+mod store_offline;
+mod store_pages;
 pub mod top;
 pub mod volume;
 pub mod volume_heat;
@@ -68,7 +76,7 @@ pub enum Command {
     Volume(Volume),
     /// Look at and command the nodes of a cluster.
     #[command(subcommand)]
-    Node(cluster::Node),
+    Node(cluster_node::Node),
     /// Make, check, serve and command object stores.
     #[command(subcommand)]
     Store(store::Store),

@@ -16,30 +16,29 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 
 use anyhow::{Context, anyhow};
 use base::{Buf, Bytes, Nanos};
 use clap::{Args, Subcommand};
 use env::net::Address;
-use env::{Mailbox, Poster};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use report::terminal::Usage;
-use report::terminal::printable::printable;
-use report::terminal::table::{megabytes_per_second, size, table};
+use report::terminal::table::{megabytes_per_second, size};
 use serde::Serialize;
 use store::net::client::{Client, ClientOptions, Credentials};
 use store::{Change, Stat};
 
 use super::client::{Client as Admin, Target};
+use super::object_files::{Destination, Reader, Writer, bar};
+use super::object_names::{list, remove, stat};
 use super::show;
 use crate::api::store::Store;
 use crate::daemon::common::secrets;
 
 /// Pieces on their way at once.
-const DEPTH: usize = 8;
+pub(super) const DEPTH: usize = 8;
 /// Objects asked for at once by `ls`.
-const PAGE: usize = 1000;
+pub(super) const PAGE: usize = 1000;
 
 #[derive(Subcommand)]
 pub enum Object {
@@ -82,7 +81,7 @@ pub struct At {
     admin: Target,
     /// Print JSON.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 #[derive(Args)]
@@ -119,33 +118,33 @@ pub struct Get {
 pub struct Ls {
     /// Only names that begin so.
     #[arg(default_value = "")]
-    prefix: String,
+    pub(super) prefix: String,
     /// Sizes and generations, too.
     #[arg(short, long)]
-    long: bool,
+    pub(super) long: bool,
     #[command(flatten)]
-    at: At,
+    pub(super) at: At,
 }
 
 #[derive(Args)]
 pub struct Rm {
     #[arg(required = true)]
-    objects: Vec<String>,
+    pub(super) objects: Vec<String>,
     /// It is no mistake if an object is not there.
     #[arg(short, long)]
-    force: bool,
+    pub(super) force: bool,
     #[command(flatten)]
-    at: At,
+    pub(super) at: At,
 }
 
 #[derive(Args)]
 pub struct One {
-    object: String,
+    pub(super) object: String,
     #[command(flatten)]
-    at: At,
+    pub(super) at: At,
 }
 
-fn piece(text: &str) -> Result<Bytes, String> {
+pub(super) fn piece(text: &str) -> Result<Bytes, String> {
     let piece: Bytes = text.parse().map_err(|error| format!("{error}"))?;
     let fits = (4 << 10..=4 << 20).contains(&piece.0) && piece.is_multiple_of(4096);
     match fits {
@@ -224,14 +223,19 @@ fn address(at: &At) -> anyhow::Result<Address> {
                 }
                 1 => all.remove(0),
                 _ => {
-                    let names: Vec<&str> = all.iter().map(|store| store.name.as_str()).collect();
+                    let names: Vec<&str> =
+                        all.iter().map(|store| store.basics.name.as_str()).collect();
                     let said = format!("which store? say --store with one of {}", names.join(", "));
                     return Err(Usage(said).into());
                 }
             }
         }
     };
-    let addresses = found.listen.iter().filter_map(|text| text.parse().ok());
+    let addresses = found
+        .basics
+        .listen
+        .iter()
+        .filter_map(|text| text.parse().ok());
     // A daemon behind a network is not reached by its loopback addresses.
     let addresses: Vec<Address> = addresses.collect();
     let best = addresses
@@ -239,7 +243,7 @@ fn address(at: &At) -> anyhow::Result<Address> {
         .find(|address| matches!(address, Address::Tcp(_)));
     let best = best.or(addresses.first());
     best.cloned()
-        .ok_or_else(|| anyhow!("the store {} listens nowhere", found.name))
+        .ok_or_else(|| anyhow!("the store {} listens nowhere", found.basics.name))
 }
 
 fn credentials(at: &At) -> anyhow::Result<Credentials> {
@@ -361,7 +365,7 @@ fn suffix() -> anyhow::Result<String> {
     Ok(key[..6].iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn is_not_there(error: &store::net::client::ClientError) -> bool {
+pub(super) fn is_not_there(error: &store::net::client::ClientError) -> bool {
     let store::net::client::ClientError::Store(error) = error else {
         return false;
     };
@@ -450,74 +454,6 @@ fn get(get: Get) -> anyhow::Result<()> {
     moved.print(json, "got")
 }
 
-/// Where data go: standard output, or a file that has its name only when it is whole.
-enum Destination {
-    Stdout,
-    Direct(PathBuf),
-    Part {
-        part: PathBuf,
-        file: PathBuf,
-        kept: bool,
-    },
-}
-
-impl Destination {
-    fn open(file: &Path) -> anyhow::Result<Destination> {
-        if file == Path::new("-") {
-            return Ok(Destination::Stdout);
-        }
-        // A device, a pipe and such cannot be replaced.
-        match fs::metadata(file) {
-            Ok(meta) if meta.is_dir() => Err(anyhow!(
-                "{} is a directory; name a file in it",
-                file.display()
-            )),
-            Ok(meta) if !meta.is_file() => Ok(Destination::Direct(file.to_owned())),
-            _ => {
-                let mut part = file.as_os_str().to_owned();
-                part.push(format!(".part-{}", std::process::id()));
-                Ok(Destination::Part {
-                    part: part.into(),
-                    file: file.to_owned(),
-                    kept: false,
-                })
-            }
-        }
-    }
-
-    fn sink(&self) -> anyhow::Result<Box<dyn Write + Send>> {
-        let create = |path: &Path| {
-            fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))
-        };
-        Ok(match self {
-            Destination::Stdout => Box::new(io::stdout()),
-            Destination::Direct(path) => Box::new(create(path)?),
-            Destination::Part { part, .. } => Box::new(create(part)?),
-        })
-    }
-
-    fn keep(&mut self) -> anyhow::Result<()> {
-        if let Destination::Part { part, file, kept } = self {
-            fs::rename(&*part, &*file)
-                .with_context(|| format!("cannot write {}", file.display()))?;
-            *kept = true;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Destination {
-    fn drop(&mut self) {
-        if let Destination::Part {
-            part, kept: false, ..
-        } = self
-        {
-            // It may never have been made.
-            let _ = fs::remove_file(part);
-        }
-    }
-}
-
 /// Reads the whole object into `sink`, in order.
 async fn receive(
     client: &Client,
@@ -555,246 +491,6 @@ async fn receive(
         bar.inc(data.len() as u64);
     }
     writer.finish().await
-}
-
-// --- files on threads of their own ------------------------------------------------------------------
-
-/// A thread that reads, so that a slow pipe does not hold the connection up. It reads ahead by as many pieces as are on
-/// their way.
-struct Reader {
-    wanted: mpsc::Sender<()>,
-    pieces: Mailbox<io::Result<Vec<u8>>>,
-}
-
-impl Reader {
-    fn start(mut source: Box<dyn Read + Send>, piece: usize) -> anyhow::Result<Reader> {
-        let (wanted, asked) = mpsc::channel::<()>();
-        let (poster, pieces): (Poster<io::Result<Vec<u8>>>, _) = env::mailbox();
-        let reading = move || {
-            for () in asked {
-                let mut data = Vec::with_capacity(piece);
-                let limit = piece as u64;
-                let read = source.by_ref().take(limit).read_to_end(&mut data);
-                let ended = !matches!(read, Ok(n) if n > 0);
-                if poster.post(read.map(|_| data)).is_err() || ended {
-                    return;
-                }
-            }
-        };
-        std::thread::Builder::new()
-            .name("read".to_owned())
-            .spawn(reading)
-            .context("cannot start a thread")?;
-        for _ in 0..DEPTH {
-            // A thread that has ended has posted why.
-            let _ = wanted.send(());
-        }
-        Ok(Reader { wanted, pieces })
-    }
-
-    /// The next piece; `None` at the end.
-    async fn next(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
-        let piece = self.pieces.receive().await;
-        let data = piece
-            .map_err(|_| anyhow!("the reading thread ended"))?
-            .context("cannot read what is to be put")?;
-        let _ = self.wanted.send(());
-        Ok((!data.is_empty()).then_some(data))
-    }
-}
-
-/// A thread that writes.
-struct Writer {
-    pieces: Option<mpsc::SyncSender<Vec<u8>>>,
-    done: Mailbox<io::Result<()>>,
-    ahead: usize,
-}
-
-impl Writer {
-    fn start(mut sink: Box<dyn Write + Send>) -> anyhow::Result<Writer> {
-        let (pieces, given) = mpsc::sync_channel::<Vec<u8>>(DEPTH);
-        let (poster, done): (Poster<io::Result<()>>, _) = env::mailbox();
-        let writing = move || {
-            for piece in given {
-                let written = sink.write_all(&piece);
-                let failed = written.is_err();
-                if poster.post(written).is_err() || failed {
-                    return;
-                }
-            }
-            let _ = poster.post(sink.flush());
-        };
-        std::thread::Builder::new()
-            .name("write".to_owned())
-            .spawn(writing)
-            .context("cannot start a thread")?;
-        Ok(Writer {
-            pieces: Some(pieces),
-            done,
-            ahead: 0,
-        })
-    }
-
-    async fn write(&mut self, data: &[u8]) -> anyhow::Result<()> {
-        if self.ahead == DEPTH {
-            self.one_done().await?;
-        }
-        let pieces = self.pieces.as_ref().expect("not finished");
-        // With fewer ahead than it holds the channel never blocks; a thread that ended has posted why.
-        let sent = pieces.try_send(data.to_vec()).is_ok();
-        self.ahead += 1;
-        if !sent {
-            self.one_done().await?;
-        }
-        Ok(())
-    }
-
-    async fn one_done(&mut self) -> anyhow::Result<()> {
-        let done = self.done.receive().await;
-        self.ahead = self.ahead.saturating_sub(1);
-        // With its source, so that a closed pipe is known as one.
-        Ok(done.map_err(|_| anyhow!("the writing thread ended"))??)
-    }
-
-    async fn finish(mut self) -> anyhow::Result<()> {
-        self.pieces = None;
-        for _ in 0..=self.ahead {
-            self.one_done().await?;
-        }
-        Ok(())
-    }
-}
-
-fn bar(object: &str, length: Option<u64>) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let (bar, template) = match length {
-        Some(length) => (
-            ProgressBar::new(length),
-            "{msg} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {eta}",
-        ),
-        None => (
-            ProgressBar::new_spinner(),
-            "{msg} {spinner} {bytes}, {bytes_per_sec}",
-        ),
-    };
-    let style = ProgressStyle::with_template(template).expect("a constant template");
-    bar.with_style(style).with_message(object.to_owned())
-}
-
-// --- names ------------------------------------------------------------------------------------------
-
-/// An object, for programs.
-#[derive(Serialize)]
-struct Shown {
-    name: String,
-    size_bytes: u64,
-    generation: String,
-    born: String,
-    mark: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    attributes: Option<Vec<(String, String)>>,
-}
-
-impl From<Stat> for Shown {
-    fn from(stat: Stat) -> Shown {
-        Shown {
-            name: stat.name,
-            size_bytes: stat.size,
-            generation: stat.version.to_string(),
-            born: stat.born.to_string(),
-            mark: stat.stamp,
-            attributes: None,
-        }
-    }
-}
-
-async fn list(client: &Client, ls: &Ls) -> anyhow::Result<()> {
-    let mut after: Option<String> = None;
-    let mut all: Vec<Shown> = Vec::new();
-    loop {
-        let part = client.list(&ls.prefix, after.as_deref(), PAGE).await?;
-        match ls.long || ls.at.json {
-            true => all.extend(part.objects.into_iter().map(Shown::from)),
-            // A listing of names needs no widths: it comes as it is found.
-            false => {
-                let names = part.objects.iter().map(|stat| printable(&stat.name));
-                show::text(&names.map(|name| format!("{name}\n")).collect::<String>())?;
-            }
-        }
-        after = part.next;
-        if after.is_none() {
-            break;
-        }
-    }
-    if ls.at.json {
-        return show::json(&all);
-    }
-    if !ls.long {
-        return Ok(());
-    }
-    let rows: Vec<Vec<String>> = all
-        .iter()
-        .map(|one| {
-            vec![
-                size(one.size_bytes),
-                one.generation.clone(),
-                printable(&one.name).into_owned(),
-            ]
-        })
-        .collect();
-    show::text(&table(&["SIZE", "GENERATION", "NAME"], &rows))
-}
-
-async fn remove(client: &Client, rm: &Rm) -> anyhow::Result<()> {
-    let mut failed = 0;
-    let mut removed: Vec<&str> = Vec::new();
-    for object in &rm.objects {
-        match client.delete(object, Change::default()).await {
-            Ok(()) => removed.push(object),
-            Err(error) if rm.force && is_not_there(&error) => {}
-            Err(error) => {
-                failed += 1;
-                eprintln!("tanada: {error}");
-            }
-        }
-    }
-    client.flush().await?;
-    if rm.at.json {
-        show::json(&removed)?;
-    }
-    match failed {
-        0 => Ok(()),
-        n => Err(anyhow!("{n} of {} were not removed", rm.objects.len())),
-    }
-}
-
-async fn stat(client: &Client, one: &One) -> anyhow::Result<()> {
-    let mut shown = Shown::from(client.stat(&one.object).await?);
-    let attributes = client.attributes(&one.object).await?;
-    let attributes = attributes
-        .into_iter()
-        .map(|(name, value)| (name, String::from_utf8_lossy(&value).into_owned()));
-    shown.attributes = Some(attributes.collect());
-    if one.at.json {
-        return show::json(&shown);
-    }
-    let mut text = format!(
-        "{}\n  size        {} ({} bytes)\n  generation  {}\n  born        {}\n",
-        shown.name,
-        size(shown.size_bytes),
-        shown.size_bytes,
-        shown.generation,
-        shown.born
-    );
-    if shown.mark > 0 {
-        text.push_str(&format!("  mark        {}\n", shown.mark));
-    }
-    for (name, value) in shown.attributes.iter().flatten() {
-        text.push_str(&format!("  {name} = {value}\n"));
-    }
-    show::text(&text)
 }
 
 #[cfg(test)]

@@ -361,7 +361,7 @@ fn calendar(arguments: &ShowCalendar) -> anyhow::Result<()> {
         Some(store) => vec![store.clone()],
         None => {
             let all: Vec<Store> = client.get("/v1/stores")?;
-            all.into_iter().map(|store| store.name).collect()
+            all.into_iter().map(|store| store.basics.name).collect()
         }
     };
     let mut query = Vec::new();

@@ -85,10 +85,10 @@ fn tier_line(tier: &Tier) -> String {
     };
     format!(
         "{} of {} regions of {} are up, {} on the fast device; {} moves under way{flow}",
-        tier.regions_up,
-        tier.regions,
-        size(tier.region_bytes),
-        size(tier.held_bytes),
+        tier.room.regions_up,
+        tier.room.regions,
+        size(tier.room.region_bytes),
+        size(tier.room.held_bytes),
         tier.moves_under_way
     )
 }
@@ -185,7 +185,7 @@ pub fn stores_table(stores: &[api::Store]) -> String {
         .map(|store| {
             let (space, calendar) = (&store.node.space, &store.node.calendar);
             vec![
-                store.name.clone(),
+                store.basics.name.clone(),
                 size(space.total_bytes),
                 size(space.used_bytes),
                 size(space.reserved_bytes),
@@ -194,7 +194,7 @@ pub fn stores_table(stores: &[api::Store]) -> String {
                 format!("{:.1} %", calendar.now.promised_percent),
                 windows(store).1.to_string(),
                 store.node.shed.clone(),
-                store.listen.join(" "),
+                store.basics.listen.join(" "),
             ]
         })
         .collect();
@@ -207,7 +207,7 @@ pub fn stores_table(stores: &[api::Store]) -> String {
     );
     for store in stores {
         for trouble in troubles(store) {
-            let _ = writeln!(text, "{}: {trouble}", store.name);
+            let _ = writeln!(text, "{}: {trouble}", store.basics.name);
         }
     }
     text

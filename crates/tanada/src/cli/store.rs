@@ -18,21 +18,19 @@ use clap::{Args, Subcommand};
 use config::store::LISTEN;
 use config::{self, DATA_DIR};
 use device::{Device, FileOptions};
-use env::fs::Direct;
 use hyper::Method;
 use indicatif::{ProgressBar, ProgressStyle};
-use policy::share::{BytesPerSec, Second};
+use policy::share::BytesPerSec;
 use report::terminal::Usage;
-use report::terminal::table::{count, share, size, table};
-use serde::Serialize;
-use store::qos::calibrate::{Measured, Surface};
-use store::{Report, Settings, SpaceFigures};
+use store::qos::calibrate::Surface;
 
 use super::ask::Ask;
 use super::client::{Client, Target};
-use super::show::{self, stores_table, troubles};
+use super::show::{self, stores_table};
+use super::store_offline;
+use super::store_pages::surface_page;
+use super::store_pages::{page, scrub_line};
 use crate::api::store as api;
-use crate::daemon::common::when;
 use crate::daemon::log::LogFormat;
 use crate::daemon::serve;
 
@@ -147,42 +145,42 @@ pub struct Serve {
 pub struct Create {
     /// A block device or file.
     #[arg(value_name = "DEVICE|FILE")]
-    device: PathBuf,
+    pub(super) device: PathBuf,
     /// If there is no such file, make a sparse one of this size.
     #[arg(long, value_name = "SIZE")]
-    size: Option<Bytes>,
+    pub(super) size: Option<Bytes>,
     /// What is allocated together: a power of two from 64 KiB to 16 MiB.
     #[arg(long, default_value = "1MiB", value_name = "SIZE")]
-    unit: Bytes,
+    pub(super) unit: Bytes,
     /// The store's name [default: that of the file]
     #[arg(long)]
-    name: Option<String>,
+    pub(super) name: Option<String>,
     /// Make it over whatever the device holds, which is then lost.
     #[arg(long)]
-    force: bool,
+    pub(super) force: bool,
     /// Print JSON.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 #[derive(Args)]
 pub struct Check {
     /// A block device or file.
     #[arg(value_name = "DEVICE|FILE")]
-    device: PathBuf,
+    pub(super) device: PathBuf,
     /// Read all data too and compare them with their checksums.
     #[arg(long)]
-    data: bool,
+    pub(super) data: bool,
     /// Print JSON.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Runs one of them.
 pub fn run(command: Store) -> anyhow::Result<()> {
     match command {
-        Store::Create(create) => self::create(&create),
-        Store::Check(check) => self::check(&check),
+        Store::Create(create) => store_offline::create(&create),
+        Store::Check(check) => store_offline::check(&check),
         Store::Serve(serve) => self::serve(serve),
         Store::Status { name: None, ask } => {
             let stores: Vec<api::Store> = Client::new(ask.admin)?.get("/v1/stores")?;
@@ -235,43 +233,6 @@ pub fn run(command: Store) -> anyhow::Result<()> {
     }
 }
 
-/// A store that was made.
-#[derive(Serialize)]
-struct Made {
-    device: String,
-    name: String,
-    uuid: String,
-    #[serde(flatten)]
-    space: Room,
-}
-
-#[derive(Serialize)]
-struct Room {
-    total_bytes: u64,
-    used_bytes: u64,
-    reserved_bytes: u64,
-    free_bytes: u64,
-    unit_bytes: u64,
-    units: u64,
-    page_bytes: u64,
-    table_max_bytes: u64,
-}
-
-impl From<SpaceFigures> for Room {
-    fn from(space: SpaceFigures) -> Room {
-        Room {
-            total_bytes: space.total.0,
-            used_bytes: space.used.0,
-            reserved_bytes: space.reserved.0,
-            free_bytes: space.free.0,
-            unit_bytes: space.unit.0,
-            units: space.units,
-            page_bytes: space.page.0,
-            table_max_bytes: space.table_max.0,
-        }
-    }
-}
-
 /// A store is called like its file, as far as that makes a name.
 pub fn name_of(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -284,7 +245,7 @@ pub fn name_of(path: &Path) -> String {
 }
 
 /// Runs `work` on the device in a runtime of its own.
-fn on_device<T: 'static>(
+pub(super) fn on_device<T: 'static>(
     path: &Path,
     options: FileOptions,
     work: impl AsyncFnOnce(Rc<dyn Device>) -> anyhow::Result<T> + 'static,
@@ -297,154 +258,6 @@ fn on_device<T: 'static>(
         let device: Rc<dyn Device> = device::File::open(name, path, options)?;
         work(device).await
     })
-}
-
-fn create(create: &Create) -> anyhow::Result<()> {
-    let name = match &create.name {
-        Some(name) => name.clone(),
-        None => name_of(&create.device),
-    };
-    config::check_name(&name).map_err(Usage)?;
-    let settings = Settings {
-        name,
-        unit: create.unit,
-        force: create.force,
-        ..Settings::default()
-    };
-    let options = FileOptions {
-        direct: Direct::Auto,
-        create: create.size,
-        ..FileOptions::default()
-    };
-    let is_new = !create.device.exists();
-    let made = on_device(&create.device, options, async |device| {
-        let store = store::Store::format(device, settings).await?;
-        let (name, uuid, space) = (store.name().to_owned(), store.uuid(), store.space());
-        store.close().await?;
-        Ok((name, uuid, space))
-    });
-    if made.is_err() && is_new {
-        // A file that was made for nothing; the first error is the one to report.
-        let _ = std::fs::remove_file(&create.device);
-    }
-    let (name, uuid, space) = made?;
-    let device = create.device.display().to_string();
-    let made = Made {
-        name,
-        uuid: format!("{uuid:032x}"),
-        space: space.into(),
-        device,
-    };
-    if create.json {
-        return show::json(&made);
-    }
-    show::text(&format!(
-        "made the store {} on {}: {} for objects, in units of {}\n\nServe it:\n  tanada store serve {}\n",
-        made.name,
-        made.device,
-        size(made.space.total_bytes),
-        size(made.space.unit_bytes),
-        show::quoted(&made.device)
-    ))
-}
-
-/// What a check found, for programs.
-#[derive(Serialize)]
-struct Checked {
-    device: String,
-    clean: bool,
-    findings: Vec<String>,
-    findings_count: usize,
-    objects: u64,
-    /// Deletions that the next start goes on with.
-    deletions_pending: u64,
-    pages_read: u64,
-    /// Were the data read, too?
-    data: bool,
-    #[serde(flatten)]
-    space: Room,
-}
-
-fn check(check: &Check) -> anyhow::Result<()> {
-    let options = FileOptions {
-        read_only: true,
-        direct: Direct::Auto,
-        ..FileOptions::default()
-    };
-    let data = check.data;
-    let working = spinner(&format!("checking {}", check.device.display()));
-    let report = on_device(&check.device, options, async move |device| {
-        Ok(store::check(device, data).await?)
-    });
-    working.finish_and_clear();
-    let report = report?;
-    let is_clean = report.is_clean();
-    let device = check.device.display().to_string();
-    match check.json {
-        true => show::json(&checked(device, report, data))?,
-        false => show::text(&checked_page(&device, &report, data))?,
-    }
-    match is_clean {
-        true => Ok(()),
-        false => Err(anyhow!(
-            "{} is not as it should be; keep a copy of it before anything writes there",
-            check.device.display()
-        )),
-    }
-}
-
-fn checked(device: String, report: Report, data: bool) -> Checked {
-    Checked {
-        device,
-        clean: report.is_clean(),
-        findings: report.findings.iter().map(ToString::to_string).collect(),
-        findings_count: report.count,
-        objects: report.objects,
-        deletions_pending: report.deleting,
-        pages_read: report.pages_read,
-        data,
-        space: report.space.into(),
-    }
-}
-
-fn checked_page(device: &str, report: &Report, data: bool) -> String {
-    let space = &report.space;
-    let mut page = format!(
-        "{device}: {} objects, {} used, {} reserved, {} free of {}\n",
-        count(report.objects as f64),
-        space.used,
-        space.reserved,
-        space.free,
-        space.total
-    );
-    if report.deleting > 0 {
-        let _ = writeln!(
-            page,
-            "{} deletions were cut off; the next start goes on with them",
-            report.deleting
-        );
-    }
-    for finding in &report.findings {
-        let _ = writeln!(page, "  {finding}");
-    }
-    if report.count > report.findings.len() {
-        let more = report.count - report.findings.len();
-        let _ = writeln!(page, "  and {more} more");
-    }
-    let what = match data {
-        true => format!(
-            "tables, and {} of data against their checksums",
-            Bytes(report.pages_read * space.page.0)
-        ),
-        false => "tables (--data reads all data, too)".to_owned(),
-    };
-    let verdict = match report.count {
-        0 => "clean".to_owned(),
-        1 => "1 finding".to_owned(),
-        n => format!("{n} findings"),
-    };
-    let _ = writeln!(page, "{verdict}: {what}");
-    page
 }
 
 /// A configuration of one store.
@@ -525,172 +338,6 @@ fn path(name: &str) -> anyhow::Result<String> {
     Ok(format!("/v1/stores/{name}"))
 }
 
-/// One store in full.
-fn page(store: &api::Store) -> String {
-    let node = &store.node;
-    let mut text = format!("{} ({})\n", store.name, node.uuid);
-    let mut line = |what: &str, value: String| {
-        let _ = writeln!(text, "  {what:<14}{value}");
-    };
-    line("device", store.device.clone());
-    line("clients", {
-        let how = match store.unauthenticated {
-            true => "every client that reaches it may use it",
-            false => "with a capability or the node key",
-        };
-        format!(
-            "{} ({how}; {} connected)",
-            store.listen.join(" "),
-            store.server.connections
-        )
-    });
-    let space = &node.space;
-    line(
-        "room",
-        format!(
-            "{} used, {} reserved, {} free of {}, in units of {}",
-            size(space.used_bytes),
-            size(space.reserved_bytes),
-            size(space.free_bytes),
-            size(space.total_bytes),
-            size(store.unit_bytes)
-        ),
-    );
-    line(
-        "objects",
-        format!(
-            "{}; their table takes {} of its room and {} of memory",
-            count(space.objects as f64),
-            share(store.table_bytes as f64, store.table_max_bytes as f64),
-            size(store.memory_bytes)
-        ),
-    );
-    line(
-        "scheduler",
-        format!(
-            "{}, up to {} pieces at the device, {} there now; given up: {}",
-            node.scheduler, node.depth, node.in_flight, node.shed
-        ),
-    );
-    let capacity = &node.capacity;
-    line(
-        "trusted with",
-        format!(
-            "{} of reads or {} of writes ({})",
-            BytesPerSec(capacity.read),
-            BytesPerSec(capacity.write),
-            capacity.source
-        ),
-    );
-    let now = &node.calendar.now;
-    line(
-        "promised",
-        format!(
-            "{:.1} % of the device now, {:.1} % to stay free, {:.1} % for background; {} reservations",
-            now.promised_percent,
-            now.headroom_percent,
-            node.calendar.floors_percent,
-            node.calendar.committed
-        ),
-    );
-    line(
-        "moved",
-        format!(
-            "{} read, {} written, {} of metadata, {} of them background",
-            size(node.read_bytes),
-            size(node.written_bytes),
-            size(node.metadata_bytes),
-            size(node.background_bytes)
-        ),
-    );
-    line("scrub", scrub_line(&store.scrub));
-    let rows = session_rows(store);
-    if !rows.is_empty() {
-        let _ = write!(text, "\n{}", table(&SESSION_HEAD, &rows));
-    }
-    if !node.log.is_empty() {
-        text.push_str("\nlately\n");
-        for logged in node.log.iter().rev().take(10) {
-            let at = when::shown(Second(logged.at));
-            let _ = writeln!(text, "  {at}  {}", logged.what);
-        }
-    }
-    for trouble in troubles(store) {
-        let _ = writeln!(text, "\n{trouble}");
-    }
-    text
-}
-
-fn scrub_line(scrub: &api::Scrub) -> String {
-    let by_itself = match scrub.bytes_per_second {
-        Some(rate) => format!("once a day at up to {}", BytesPerSec(rate)),
-        None => "when asked".to_owned(),
-    };
-    if scrub.running {
-        return format!(
-            "running: {} read, {} bad; {by_itself}",
-            size(scrub.read_bytes),
-            scrub.bad
-        );
-    }
-    match scrub.ended_unix_seconds {
-        Some(at) => format!(
-            "ended {}: {} read, {} bad; {by_itself}",
-            when::shown(Second(at)),
-            size(scrub.read_bytes),
-            scrub.bad
-        ),
-        None => by_itself,
-    }
-}
-
-pub const SESSION_HEAD: [&str; 9] = [
-    "SESSION",
-    "HOLDER",
-    "OF",
-    "STATE",
-    "PROMISED",
-    "DELIVERED",
-    "KEPT",
-    "CAPACITY",
-    "SCHEDULER",
-];
-
-/// Sessions as cells: of violated windows, those of either cause.
-pub fn session_rows(store: &api::Store) -> Vec<Vec<String>> {
-    let sessions = store.sessions.iter();
-    sessions
-        .map(|session| {
-            let who = match session.reservation {
-                Some(number) => format!("{}/{number}", store.name),
-                None => format!("#{}", session.session),
-            };
-            let or_dash = |text: &str| match text {
-                "" => "-".to_owned(),
-                text => text.to_owned(),
-            };
-            let windows = &session.windows;
-            vec![
-                who,
-                or_dash(&session.holder),
-                or_dash(session.direction.as_deref().unwrap_or_default()),
-                match session.closed {
-                    Some(_) => "closed".to_owned(),
-                    None => session.phase.name().to_owned(),
-                },
-                match session.promised {
-                    0 => "-".to_owned(),
-                    rate => BytesPerSec(rate).to_string(),
-                },
-                size(session.delivered_bytes),
-                windows.kept.to_string(),
-                windows.capacity.to_string(),
-                windows.scheduler.to_string(),
-            ]
-        })
-        .collect()
-}
-
 fn scrub(name: &str, no_wait: bool, ask: &Ask) -> anyhow::Result<()> {
     let client = Client::new(ask.admin.clone())?;
     let path = path(name)?;
@@ -761,48 +408,6 @@ fn calibrate(name: &str, full: bool, no_wait: bool, show: bool, ask: &Ask) -> an
         true => show::json(&surface),
         false => show::text(&surface_page(name, &surface)),
     }
-}
-
-/// What was measured, for people.
-fn surface_page(name: &str, surface: &Surface) -> String {
-    let direction = |measured: &Measured| {
-        format!(
-            "{} in long requests, {} more for each request",
-            BytesPerSec(measured.rate),
-            base::Nanos(measured.fixed_ns)
-        )
-    };
-    let mut text = format!(
-        "{name}: {} of {}, measured {} with the scheduler {}\n  reads   {}\n  writes  {}\n",
-        surface.device.name,
-        size(surface.device.bytes),
-        when::shown(Second(surface.measured)),
-        surface.scheduler,
-        direction(&surface.read),
-        direction(&surface.write)
-    );
-    let rows: Vec<Vec<String>> = surface
-        .points
-        .iter()
-        .map(|point| {
-            vec![
-                point.mix().name().to_owned(),
-                point.sessions.to_string(),
-                format!("{} %", f64::from(point.probability_ppm) / 10_000.0),
-                format!("{:.1} %", point.overhead_ppb as f64 / 1e7),
-                format!("{} of {}", point.violated, point.windows),
-            ]
-        })
-        .collect();
-    text.push_str("\nwhat must stay free for promises to hold\n");
-    text.push_str(&table(
-        &["OF", "SESSIONS", "KEPT", "FREE", "VIOLATED IN THE TRIAL"],
-        &rows,
-    ));
-    if surface.cut {
-        text.push_str("time ran out before all of it was measured\n");
-    }
-    text
 }
 
 /// A sign of life on a terminal.

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::ask::Ask;
 use super::client::{Client, path};
 use super::disk_settings::{self, SetDisk};
-use super::{cache, cluster, options, rescue, show, volume_heat, volume_moves};
+use super::{cache, cluster, cluster_pages, options, rescue, show, volume_heat, volume_moves};
 use crate::api::cluster::Disk;
 use crate::api::figures::{Share, Written};
 use crate::api::tier::{Tier, TierSettings};
@@ -108,7 +108,7 @@ fn list(ask: Ask) -> anyhow::Result<()> {
     }
     if !disks.is_empty() {
         text.push_str(if text.is_empty() { "" } else { "\n" });
-        text.push_str(&cluster::disks(&disks));
+        text.push_str(&cluster_pages::disks(&disks));
     }
     if text.is_empty() {
         text.push_str(
@@ -125,10 +125,10 @@ fn show_one(name: &str, ask: Ask) -> anyhow::Result<()> {
     let volumes: Vec<Volume> = client.get("/v1/volumes")?;
     if !volumes.iter().any(|volume| volume.name == name) {
         let disks: Vec<Disk> = client.get("/v1/cluster/volumes")?;
-        if let Some(disk) = disks.iter().find(|disk| disk.name == name) {
+        if let Some(disk) = disks.iter().find(|disk| disk.terms.name == name) {
             return match ask.json {
                 true => show::json(disk),
-                false => show::text(&cluster::page(disk)),
+                false => show::text(&cluster_pages::page(disk)),
             };
         }
         if volumes.is_empty() && !disks.is_empty() {
@@ -179,7 +179,7 @@ fn parse_changes(changes: &[String]) -> Result<Change, Usage> {
                 let of = "of virtual disks, and an option";
                 return Err(Usage(format!("{key} is {of}: write --{option} {value}")));
             }
-            let own = Change::KEYS.into_iter().filter(|key| *key != "tier");
+            let own = Change::KEYS.iter().copied().filter(|key| *key != "tier");
             let tiers = TierKeys::KEYS
                 .iter()
                 .copied()
@@ -260,16 +260,18 @@ fn tier_settings(tier: &TierSettings) -> String {
         false => texts.join(", "),
     };
     for (key, value) in [
-        ("tier.policy", tier.policy.clone()),
-        ("period", seconds(tier.period_seconds)),
-        ("iops_min", tier.iops_min.to_string()),
-        ("sub_luns_max", tier.sub_luns_max.to_string()),
-        ("share_min", format!("{} %", tier.share_min)),
-        ("streak_min", tier.streak_min.to_string()),
-        ("timeout", tier.timeout.to_string()),
+        ("tier.policy", tier.rules.policy.clone()),
+        ("period", seconds(tier.rules.period_seconds)),
+        ("iops_min", tier.rules.iops_min.to_string()),
+        ("sub_luns_max", tier.rules.sub_luns_max.to_string()),
+        ("share_min", format!("{} %", tier.rules.share_min)),
+        ("streak_min", tier.rules.streak_min.to_string()),
+        ("timeout", tier.rules.timeout.to_string()),
         (
             "look_back",
-            tier.look_back_seconds.map_or("auto".to_owned(), seconds),
+            tier.rules
+                .look_back_seconds
+                .map_or("auto".to_owned(), seconds),
         ),
         ("region", size(tier.region_bytes)),
         ("extent", size(tier.extent_bytes)),
@@ -298,18 +300,18 @@ fn tier_page(tier: &Tier) -> String {
     let mut text = String::new();
     let up = format!(
         "{} of {}, each {}; {} hot in the last of {} intervals",
-        tier.regions_up,
-        tier.regions,
-        size(tier.region_bytes),
+        tier.room.regions_up,
+        tier.room.regions,
+        size(tier.room.region_bytes),
         tier.candidates,
         tier.intervals
     );
     line(&mut text, "regions up", &up);
     let held = format!(
         "{} of at most {}, {} of that dirty",
-        size(tier.held_bytes),
-        size(tier.room_bytes),
-        size(tier.held_dirty_bytes)
+        size(tier.room.held_bytes),
+        size(tier.room.room_bytes),
+        size(tier.room.held_dirty_bytes)
     );
     line(&mut text, "held", &held);
     let moves = format!(

@@ -15,7 +15,6 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -23,19 +22,16 @@ use anyhow::{Context, anyhow};
 use base::{Map, Nanos};
 use config::{
     Backing, ClusterConfig, Config, DeviceConfig, ExportConfig, HybridConfig, Kind, StoreConfig,
-    TlsConfig,
 };
 use device::model::{ModelDisk, Spec, Store};
 use device::{Device, FileOptions, Meter, Striped};
 use env::fs::Direct;
-use env::net::{Address, Listener};
 use front::nbd;
 use tokio::sync::oneshot;
 
-use super::common::address::plain;
 use super::common::pairs::{Memory, PairFile};
 use super::common::registry::Registry;
-use super::common::{secrets, socket_folder};
+use super::listen::{listen, read_tls};
 use super::thread::DataThread;
 use super::thread::cluster::{self, OpenCluster};
 use super::thread::command::{Started, ThreadHandle};
@@ -45,7 +41,7 @@ use super::thread::open::{OpenDevice, OpenServer, nbd_limits};
 use super::thread::store::{OpenStore, assumed_costs};
 
 /// How long to wait for an address that another process has.
-const ADDRESS_TIMEOUT: Nanos = Nanos::secs(2);
+pub(super) const ADDRESS_TIMEOUT: Nanos = Nanos::secs(2);
 /// Seed of a modelled device's chance (where its heads stand at the start, and such).
 const MODEL_SEED: u64 = 1;
 
@@ -465,55 +461,6 @@ pub async fn open_alone(config: &Config, name: &str) -> anyhow::Result<Rc<dyn De
         thread.devices.push(OpenDevice { config, meter });
     }
     open(&device, &thread).await
-}
-
-/// Listens, once the address is free: the kernel gives the sockets of a killed daemon back a moment after
-/// its end.
-async fn listen(
-    address: &Address,
-    mode: u32,
-    (clients, key): (&str, &str),
-) -> anyhow::Result<Listener> {
-    socket_folder::make(address)?;
-    let deadline = env::now() + ADDRESS_TIMEOUT;
-    let error = loop {
-        match Listener::bind_as(address, mode) {
-            Ok(listener) => return Ok(listener),
-            Err(error) if error.kind() == ErrorKind::AddrInUse && env::now() < deadline => {
-                env::sleep(Nanos::millis(100)).await;
-            }
-            Err(error) => break error,
-        }
-    };
-    Err(match error.kind() {
-        ErrorKind::AddrInUse => anyhow!(
-            "cannot listen on {address} for {clients}: another program has it, perhaps another \
-             `tanada serve`; end it, or write another address in {key}"
-        ),
-        _ => anyhow!(
-            "cannot listen on {address} for {clients}: {}; write another address in {key}",
-            plain(&error)
-        ),
-    })
-}
-
-fn read_tls(tls: &TlsConfig) -> anyhow::Result<nbd::Tls> {
-    let read = |path: &PathBuf| {
-        std::fs::read(path).with_context(|| format!("tls: cannot read {}", path.display()))
-    };
-    let key = secrets::read_private(&tls.key, "the key").context("tls")?;
-    let authority = tls.client_ca.as_ref().map(read).transpose()?;
-    let read = nbd::Tls::from_pem(
-        nbd::TlsMode::Required,
-        &read(&tls.certificate)?,
-        &key,
-        authority.as_deref(),
-    )
-    .context("tls")?;
-    Ok(match &tls.clients {
-        Some(clients) => read.with_clients(clients.clone()),
-        None => read,
-    })
 }
 
 #[cfg(test)]

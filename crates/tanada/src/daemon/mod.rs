@@ -11,6 +11,7 @@ pub mod assemble;
 pub mod common;
 pub mod descriptors;
 pub mod http;
+mod listen;
 pub mod log;
 pub mod look;
 pub mod serve;

@@ -31,6 +31,7 @@ use super::look::{self, Verdict};
 use super::thread::command::{Command, Started, ThreadHandle};
 use super::welcome::print_welcome;
 use super::{assemble, descriptors, http};
+use crate::daemon::http::booking::Stores;
 
 #[derive(Args)]
 pub struct Serve {
@@ -202,7 +203,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         searching: Arc::new(tokio::sync::Semaphore::new(1)),
     });
     // Before a client can reserve anew.
-    control.reconcile().await;
+    Stores(&control).reconcile().await;
     let keeping = http::learn::keep_current(Arc::clone(&control), config.data_dir.clone());
     let learning = tokio::spawn(keeping);
     let (closing, closed) = watch::channel(false);

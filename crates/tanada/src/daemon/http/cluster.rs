@@ -4,7 +4,6 @@
 //! request -> command to the thread of this node's cluster -> vdisk::cluster -> JSON
 //! ```
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use axum::Json;
@@ -13,30 +12,23 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use base::Nanos;
 use config::export;
-use tokio::sync::oneshot;
-use vdisk::cluster::heard::Heard;
-use vdisk::cluster::overview::{Overview, Use, condition_name};
+use vdisk::StoreNumber;
+use vdisk::cluster::ClusterError;
+use vdisk::cluster::overview::condition_name;
 use vdisk::cluster::set::Setting;
-use vdisk::cluster::stores::{NewStore, StoreRecord, StoreState};
+use vdisk::cluster::stores::{NewStore, StoreState};
 use vdisk::cluster::volumes::NewVolume;
-use vdisk::cluster::{Cluster, ClusterError};
-use vdisk::image::records::ImagesError;
-use vdisk::image::tree::ImageError;
-use vdisk::meta::MetaError;
 use vdisk::record::{Fairness, Name, OnMetaLoss};
-use vdisk::volume::Condition;
-use vdisk::{StoreNumber, cluster};
 
-use super::control::{Answer, Control, Failure, body, gone};
+use super::cluster_thread::{ClusterThread, disk, disks, silent_seconds, store, stores};
+use super::control::{Answer, Control, Failure, body};
 use crate::api::cluster::{
-    Called, ClusterStore, Disk, DiskChange, Done, Here, NewDisk, Out, RemoveAsk, RepairAsk,
-    Repaired, Snapshot, StoreAsk, StoreChange, TakeOverAsk,
+    Called, ClusterStore, Disk, DiskChange, Done, Here, NewDisk, RemoveAsk, RepairAsk, Repaired,
+    StoreAsk, StoreChange, TakeOverAsk,
 };
 use crate::api::refusal::Refusal;
-use crate::daemon::common::address::{from_anywhere, nbd_uri};
+use crate::daemon::common::address::from_anywhere;
 use crate::daemon::common::repair_text::{damage, loss};
-use crate::daemon::thread::cluster::OpenCluster;
-use crate::daemon::thread::command::Command;
 
 /// Clients that sent nothing for so long are idle.
 const IDLE_SECONDS: u64 = 30;
@@ -61,44 +53,7 @@ impl DiskChange {
     }
 }
 
-/// The cluster at one moment, for metrics.
-#[derive(Debug, Default)]
-pub struct ClusterSnapshot {
-    pub disks: Vec<Disk>,
-    pub stores: Vec<ClusterStore>,
-    /// Is there a cluster, and for how long has its meta store not answered?
-    pub meta_silent_seconds: Option<f64>,
-}
-
 const DONE: Json<Done> = Json(Done { done: true });
-
-fn failure(error: &ClusterError) -> Failure {
-    let status = match error {
-        ClusterError::NoVolume { .. }
-        | ClusterError::NoSnapshot { .. }
-        | ClusterError::NoStore { .. } => StatusCode::NOT_FOUND,
-        ClusterError::Images(ImagesError::Image(
-            ImageError::Size { .. } | ImageError::Copies { .. },
-        ))
-        | ClusterError::Shrinks { .. }
-        | ClusterError::MinCopies { .. }
-        | ClusterError::TooFewDomains { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-        ClusterError::Meta(MetaError::Unavailable { .. } | MetaError::Unknown { .. })
-        | ClusterError::Unheard { .. }
-        | ClusterError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
-        ClusterError::Record(_) | ClusterError::Meta(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        _ => StatusCode::CONFLICT,
-    };
-    let said = error.to_string();
-    let (error, todo) = match said.rsplit_once("; ") {
-        Some(parts) => parts,
-        None => (
-            said.as_str(),
-            "`tanada volume list` and `tanada node list` show what there is",
-        ),
-    };
-    Failure::new(status, error, todo)
-}
 
 fn unprocessable(error: impl Into<String>, todo: impl Into<String>) -> Failure {
     Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error, todo)
@@ -134,133 +89,15 @@ fn fairness(number: f64) -> Result<Fairness, Failure> {
     })
 }
 
-impl Control {
-    /// Does this daemon take part in a cluster?
-    pub fn has_cluster(&self) -> bool {
-        self.threads.iter().any(|thread| thread.cluster)
-    }
-
-    /// Has `work` done with this node's cluster, on the thread it lives on.
-    pub(super) async fn at_cluster<T: Send + 'static>(
-        &self,
-        work: impl AsyncFnOnce(Rc<OpenCluster>) -> Result<T, ClusterError> + Send + 'static,
-    ) -> Result<T, Failure> {
-        let Some(it) = self.threads.iter().find(|it| it.cluster) else {
-            return Err(Failure::new(
-                StatusCode::NOT_FOUND,
-                "this daemon is in no cluster: its configuration has no [cluster]",
-                "add one; docs/virtual-disks.md begins with an example",
-            ));
-        };
-        let (reply, answer) = oneshot::channel();
-        let job = move |open: Rc<OpenCluster>| {
-            env::spawn(async move {
-                // The client may be gone; what was asked is done all the same.
-                let done = work(open).await.map_err(|error| failure(&error));
-                let _ = reply.send(done);
-            });
-        };
-        it.post(Command::Cluster(Box::new(job)))
-            .map_err(|_| gone(it))?;
-        answer.await.map_err(|_| gone(it))?
-    }
-
-    /// Has something done that ends with a volume; answers that.
-    async fn answer_disk(
-        &self,
-        work: impl AsyncFnOnce(&Cluster) -> Result<Overview, ClusterError> + Send + 'static,
-    ) -> Answer<Disk> {
-        let done = self.at_cluster(async move |open| {
-            let now = work(&open.cluster).await?;
-            Ok(disk(&open, &now))
-        });
-        done.await.map(Json)
-    }
-
-    /// What metrics are made of; nothing without a cluster.
-    pub(super) async fn cluster_snapshot(&self) -> Result<ClusterSnapshot, Failure> {
-        if !self.has_cluster() {
-            return Ok(ClusterSnapshot::default());
-        }
-        self.at_cluster(async |open| {
-            Ok(ClusterSnapshot {
-                disks: disks(&open).await?,
-                stores: stores(&open).await?,
-                meta_silent_seconds: Some(silent_seconds(&open).unwrap_or(0.0)),
-            })
-        })
-        .await
-    }
-}
-
-fn silent_seconds(open: &OpenCluster) -> Option<f64> {
-    let silent = open.cluster.view.meta_silent();
-    silent.map(|it| it.0 as f64 / 1e9)
-}
-
-async fn disks(open: &OpenCluster) -> Result<Vec<Disk>, ClusterError> {
-    let all = open.cluster.view.seen().await?;
-    Ok(all.iter().map(|it| disk(open, it)).collect())
-}
-
-fn disk(open: &OpenCluster, of: &Overview) -> Disk {
-    let record = &of.record;
-    let name = record.name.to_string();
-    let open_on = match &of.used {
-        Use::Closed => None,
-        Use::Here(_) => Some(open.config.node.clone()),
-        Use::Node(node) => Some(node.clone()),
-    };
-    let snapshot = |it: &cluster::overview::Snapshot| Snapshot {
-        name: it.name.to_string(),
-        size_bytes: it.size,
-        clones: it.clones.iter().map(Name::to_string).collect(),
-    };
-    let tls = open.config.tls.is_some();
-    let uri = |address: &env::net::Address| nbd_uri(address, &name, tls);
-    let exported = open.exports_of(&record.name).flat_map(|it| it.uris());
-    Disk {
-        kind: "virtual".to_owned(),
-        id: record.id.to_string(),
-        size_bytes: of.size,
-        copies: record.copies,
-        min_copies: record.min_isr,
-        priority: export::priority_name(record.priority).to_owned(),
-        fairness: record.fairness.map(Fairness::as_f64),
-        holder: record.reservation.clone(),
-        on_meta_loss: record.on_meta_loss.as_str().to_owned(),
-        health: condition_name(of.health.condition).to_owned(),
-        why: of.health.why.clone(),
-        open_on,
-        clients: open.clients(&record.name),
-        from: of.from.clone(),
-        snapshots: of.snapshots.iter().map(snapshot).collect(),
-        out: record
-            .out
-            .iter()
-            .map(|(store, since)| Out {
-                store: store.0,
-                name: open.cluster.stores.label(*store),
-                since_generation: since.0,
-            })
-            .collect(),
-        redundancy_floor: record.redundancy_floor,
-        generation: record.generation.0,
-        epoch: record.epoch.0,
-        nbd: (open.addresses().iter().map(uri)).chain(exported).collect(),
-        name,
-    }
-}
-
 // --- volumes ------------------------------------------------------------------------------------------
 
 /// The virtual disks of the cluster.
 #[utoipa::path(get, path = "/v1/cluster/volumes", responses((status = 200, body = Vec<Disk>)))]
 pub async fn get_disks(State(control): State<Arc<Control>>) -> Answer<Vec<Disk>> {
-    if !control.has_cluster() {
+    if !ClusterThread(&control).has_cluster() {
         return Ok(Json(Vec::new()));
     }
-    let found = control.at_cluster(async |open| disks(&open).await);
+    let found = ClusterThread(&control).at_cluster(async |open| disks(&open).await);
     found.await.map(Json)
 }
 
@@ -294,7 +131,8 @@ pub async fn create_disk(
         holder: ask.holder,
         on_meta_loss: on_meta_loss(ask.on_meta_loss.as_deref())?.unwrap_or_default(),
     };
-    let made = control.answer_disk(async move |cluster| cluster.volumes.create(&new).await);
+    let made = ClusterThread(&control)
+        .answer_disk(async move |cluster| cluster.volumes.create(&new).await);
     made.await
 }
 
@@ -307,7 +145,7 @@ pub async fn get_disk(
     Path(name): Path<String>,
 ) -> Answer<Disk> {
     let name = called(&name)?;
-    let found = control.answer_disk(async move |cluster| {
+    let found = ClusterThread(&control).answer_disk(async move |cluster| {
         let all = cluster.view.seen().await?;
         let known = all.iter().map(|it| it.record.name.clone()).collect();
         let found = all.into_iter().find(|it| it.record.name == name);
@@ -332,7 +170,7 @@ pub async fn take_over(
     let ask: TakeOverAsk = body(&headers, &text, r#"{"idle_seconds": 30}"#)?;
     let name = called(&name)?;
     let idle = Nanos::secs(ask.idle_seconds.unwrap_or(IDLE_SECONDS).clamp(5, 24 * 3600));
-    let taken = control.answer_disk(async move |cluster| {
+    let taken = ClusterThread(&control).answer_disk(async move |cluster| {
         cluster.openings.take_over(&name, idle).await?;
         cluster.view.overview(&name).await
     });
@@ -357,7 +195,7 @@ pub async fn change_disk(
     let mut name = called(&name)?;
     let new = ask.name.as_deref().map(called).transpose()?;
     let setting = ask.setting()?;
-    let changed = control.answer_disk(async move |cluster| {
+    let changed = ClusterThread(&control).answer_disk(async move |cluster| {
         if !setting.is_empty() {
             cluster.volumes.set(&name, &setting).await?;
         }
@@ -384,7 +222,8 @@ pub async fn remove_disk(
     Path(name): Path<String>,
 ) -> Answer<Done> {
     let name = called(&name)?;
-    let removed = control.at_cluster(async move |open| open.cluster.volumes.remove(&name).await);
+    let removed = ClusterThread(&control)
+        .at_cluster(async move |open| open.cluster.volumes.remove(&name).await);
     removed.await.map(|()| DONE)
 }
 
@@ -403,8 +242,8 @@ pub async fn take_snapshot(
 ) -> Answer<Disk> {
     let ask: Called = body(&headers, &text, r#"{"name": "monday"}"#)?;
     let (name, snapshot) = (called(&name)?, called(&ask.name)?);
-    let taken =
-        control.answer_disk(async move |cluster| cluster.volumes.snapshot(&name, &snapshot).await);
+    let taken = ClusterThread(&control)
+        .answer_disk(async move |cluster| cluster.volumes.snapshot(&name, &snapshot).await);
     taken.await
 }
 
@@ -423,7 +262,7 @@ pub async fn clone_snapshot(
 ) -> Answer<Disk> {
     let ask: Called = body(&headers, &text, r#"{"name": "vm2"}"#)?;
     let (name, snapshot, new) = (called(&name)?, called(&snapshot)?, called(&ask.name)?);
-    let cloned = control.answer_disk(async move |cluster| {
+    let cloned = ClusterThread(&control).answer_disk(async move |cluster| {
         cluster.volumes.clone_volume(&name, &snapshot, &new).await
     });
     cloned.await
@@ -441,8 +280,8 @@ pub async fn roll_back(
     Path((name, snapshot)): Path<(String, String)>,
 ) -> Answer<Disk> {
     let (name, snapshot) = (called(&name)?, called(&snapshot)?);
-    let back =
-        control.answer_disk(async move |cluster| cluster.volumes.rollback(&name, &snapshot).await);
+    let back = ClusterThread(&control)
+        .answer_disk(async move |cluster| cluster.volumes.rollback(&name, &snapshot).await);
     back.await
 }
 
@@ -456,7 +295,7 @@ pub async fn remove_snapshot(
     Path((name, snapshot)): Path<(String, String)>,
 ) -> Answer<Done> {
     let (name, snapshot) = (called(&name)?, called(&snapshot)?);
-    let removed = control
+    let removed = ClusterThread(&control)
         .at_cluster(async move |open| open.cluster.volumes.remove_snapshot(&name, &snapshot).await);
     removed.await.map(|()| DONE)
 }
@@ -478,7 +317,7 @@ pub async fn repair_disk(
     let name = called(&name)?;
     let timeout = ask.timeout_seconds;
     let timeout = timeout.map(|it| Nanos::secs(it.min(24 * 3600)));
-    let repaired = control.at_cluster(async move |open| {
+    let repaired = ClusterThread(&control).at_cluster(async move |open| {
         let found = open
             .cluster
             .repairs
@@ -521,35 +360,13 @@ pub async fn repair_disk(
 
 // --- nodes and stores ---------------------------------------------------------------------------------
 
-fn store(record: &StoreRecord, up: Option<bool>, heard: Option<Heard>) -> ClusterStore {
-    ClusterStore {
-        states_heard: heard.map_or(0, |it| it.states),
-        heard_ago_ms: heard.map(|it| env::now().since(it.last).0 / 1_000_000),
-        name: record.name.to_string(),
-        number: record.number.0,
-        node: record.node.to_string(),
-        node_up: up,
-        address: record.address.clone(),
-        domain: record.domain.to_string(),
-        rotating: record.rotating,
-        state: match record.state {
-            StoreState::Active => "active",
-            StoreState::Draining => "draining",
-        }
-        .to_owned(),
-        uuid: record.uuid.clone(),
-        volumes_left: None,
-        extents_left_here: 0,
-    }
-}
-
 /// This node, and the stores of the cluster.
 #[utoipa::path(get, path = "/v1/cluster", responses(
     (status = 200, body = Here),
     (status = 404, description = "No cluster is configured", body = Refusal),
 ))]
 pub async fn get_cluster(State(control): State<Arc<Control>>) -> Answer<Here> {
-    let here = control.at_cluster(async |open| {
+    let here = ClusterThread(&control).at_cluster(async |open| {
         Ok(Here {
             node: open.config.node.clone(),
             meta: open.config.meta.describe(),
@@ -570,29 +387,6 @@ pub async fn get_cluster(State(control): State<Arc<Control>>) -> Answer<Here> {
     here.await.map(Json)
 }
 
-async fn stores(open: &OpenCluster) -> Result<Vec<ClusterStore>, ClusterError> {
-    let seen = open.cluster.view.seen_records().await?;
-    let records = seen.stores.values().map(|(record, _)| record);
-    let drained = records
-        .clone()
-        .filter(|it| it.state == StoreState::Draining);
-    let drained: Vec<StoreNumber> = drained.map(|record| record.number).collect();
-    let progress = open.cluster.view.progress_of(&seen, &drained);
-    let of = |record: &StoreRecord| {
-        let up = seen.up.serves(record).filter(|_| seen.silent.is_none());
-        let all = drained.iter().zip(&progress);
-        let left = all
-            .into_iter()
-            .find(|(number, _)| **number == record.number);
-        ClusterStore {
-            volumes_left: left.map(|(_, it)| it.volumes.iter().map(Name::to_string).collect()),
-            extents_left_here: left.map_or(0, |(_, it)| it.here.extents),
-            ..store(record, up, open.cluster.reports.heard_of(record.number))
-        }
-    };
-    Ok(records.map(of).collect())
-}
-
 /// Registers a store of a node that does so not by itself. It is asked for its identity, so it must answer.
 #[utoipa::path(post, path = "/v1/cluster/stores", request_body = StoreAsk, responses(
     (status = 200, body = ClusterStore),
@@ -610,7 +404,7 @@ pub async fn add_store(
     let address = ask.address.parse::<env::net::Address>();
     let address = address.map_err(|why| unprocessable(why.to_string(), "name where it listens"))?;
     let to = address.clone();
-    let asked = control.at_cluster(async move |open| Ok(open.identity(&to).await));
+    let asked = ClusterThread(&control).at_cluster(async move |open| Ok(open.identity(&to).await));
     let uuid = asked.await?.map_err(|why| {
         let error = format!("cannot register store {}: {why}", ask.name);
         let todo = "let it run, with the cluster's key as its node_key_file, and ask again";
@@ -626,7 +420,7 @@ pub async fn add_store(
         leased: false,
         number: ask.number.map(StoreNumber),
     };
-    let added = control.at_cluster(async move |open| {
+    let added = ClusterThread(&control).at_cluster(async move |open| {
         let record = open.cluster.stores.register(&new).await?;
         Ok(store(&record, None, None))
     });
@@ -655,7 +449,7 @@ pub async fn change_store(
             return Err(unprocessable(error, "write active or draining"));
         }
     };
-    let changed = control.at_cluster(async move |open| {
+    let changed = ClusterThread(&control).at_cluster(async move |open| {
         let record = open.cluster.membership.set_state(&name, state).await?;
         Ok(store(&record, None, None))
     });
@@ -673,24 +467,7 @@ pub async fn remove_store(
     let name = called(&name)?;
     let Query(ask) =
         query.map_err(|error| unprocessable(error.body_text(), "the key is lost=true"))?;
-    let removed =
-        control.at_cluster(async move |open| open.cluster.membership.remove(&name, ask.lost).await);
+    let removed = ClusterThread(&control)
+        .at_cluster(async move |open| open.cluster.membership.remove(&name, ask.lost).await);
     removed.await.map(|()| DONE)
-}
-
-/// How bad it is, for figures: 0 healthy to 4 offline.
-pub fn severity(health: &str) -> u64 {
-    let all = [
-        Condition::Healthy,
-        Condition::Resyncing,
-        Condition::Degraded,
-        Condition::ReadOnly,
-        Condition::Offline,
-    ];
-    if health == condition_name(Condition::Full) {
-        // As bad as read-only: writes fail.
-        return 3;
-    }
-    let place = all.iter().position(|it| condition_name(*it) == health);
-    place.unwrap_or(all.len()) as u64
 }

@@ -5,7 +5,7 @@ use std::fmt::Error;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
-use super::cluster::{ClusterSnapshot, severity};
+use super::cluster_thread::{ClusterSnapshot, severity};
 use super::family::Family;
 use crate::api::cluster::{ClusterStore, Disk};
 
@@ -33,7 +33,7 @@ fn virtual_disks(encoder: &mut DescriptorEncoder<'_>, disks: &[Disk]) -> Result<
             |disk| severity(&disk.health) as f64,
         ),
         ("disk_size_bytes", "What its clients see", |disk| {
-            disk.size_bytes as f64
+            disk.terms.size_bytes as f64
         }),
         (
             "disk_in_sync_copies_min",
@@ -52,7 +52,7 @@ fn virtual_disks(encoder: &mut DescriptorEncoder<'_>, disks: &[Disk]) -> Result<
     for (name, help, value) in all.into_iter().filter(|_| !disks.is_empty()) {
         let mut family = Family(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?);
         for disk in disks {
-            family.gauge(&vec![("disk", disk.name.as_str())], value(disk))?;
+            family.gauge(&vec![("disk", disk.terms.name.as_str())], value(disk))?;
         }
     }
     Ok(())

@@ -27,6 +27,7 @@ use sim::advise::tier::{Auto, Learned, Verdict};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::control::{Answer, Control, Failure};
+use crate::api::learn::TierSeen;
 use crate::api::learn::{Simulated, TierAdvice};
 use crate::api::refusal::Refusal;
 use crate::api::volume::Change;
@@ -51,11 +52,13 @@ impl TierAdvice {
         let keys = serde_json::to_value(keys(&state.parameters, parameters)).unwrap_or_default();
         let changes = keys.as_object().into_iter().flatten();
         TierAdvice {
-            volume: volume.to_owned(),
-            known_seconds: state.history.span().secs_f64(),
-            requests: state.history.requests(),
-            region_bytes: learned.setting.region.0,
-            period_seconds: parameters.period.secs_f64(),
+            seen: TierSeen {
+                volume: volume.to_owned(),
+                known_seconds: state.history.span().secs_f64(),
+                requests: state.history.requests(),
+                region_bytes: learned.setting.region.0,
+                period_seconds: parameters.period.secs_f64(),
+            },
             iops_min: parameters.iops_min,
             sub_luns_max: parameters.sub_luns_max,
             share_min: parameters.share_min,

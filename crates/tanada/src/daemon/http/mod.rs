@@ -11,13 +11,18 @@
 //! daemon's owner, from root, or with the token.
 
 pub mod access;
+pub mod booking;
 pub mod clients;
 pub mod cluster;
 mod cluster_metrics;
+mod cluster_thread;
 pub mod control;
 #[cfg(test)]
 mod dead_tests;
+#[cfg(test)]
+mod document_tests;
 pub mod family;
+mod flattened;
 pub mod gate;
 pub mod guard;
 pub mod learn;
@@ -25,7 +30,9 @@ pub mod listen;
 pub mod metrics;
 mod reserve;
 pub mod reserve_words;
+mod routes;
 pub mod slots;
+mod store_metrics;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +42,7 @@ use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, patch, post};
+use axum::routing::get;
 use axum::{Extension, Json, Router};
 use utoipa::OpenApi;
 
@@ -48,6 +55,7 @@ use crate::daemon::http::control::{Answer, Control, Failure, body};
 use crate::daemon::http::gate::Gate;
 use crate::daemon::thread::command::Command;
 use access::Entrance;
+use cluster_thread::ClusterThread;
 
 /// How long figures wait for the meta store.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -111,53 +119,20 @@ struct Document;
 
 /// The OpenAPI document of this API.
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    Document::openapi()
+    let mut document = Document::openapi();
+    if let Some(components) = &mut document.components {
+        components.schemas = flattened::whole(std::mem::take(&mut components.schemas));
+    }
+    document
 }
 
 /// The routes, behind a gate.
 pub fn router(control: Arc<Control>, gate: Gate) -> Router {
-    Router::new()
-        .route("/v1/status", get(get_status))
-        .route("/v1/devices", get(get_devices))
-        .route("/v1/volumes", get(get_volumes))
-        .route("/v1/volumes/{name}", get(get_volume).patch(change_volume))
-        .route("/v1/volumes/{name}/advice", get(get_advice))
-        .route("/v1/volumes/{name}/heat", get(get_heat))
-        .route("/v1/volumes/{name}/moves", get(get_moves))
-        .route(
-            "/v1/volumes/{name}/tier-advice",
-            get(learn::get_tier_advice),
-        )
-        .route("/v1/volumes/{name}/detach", post(detach_volume))
-        .route("/v1/volumes/{name}/attach", post(attach_volume))
-        .route("/v1/stores", get(reserve::get_stores))
-        .route("/v1/stores/{name}", get(reserve::get_store))
-        .route("/v1/stores/{name}/scrub", post(reserve::scrub_store))
-        .route("/v1/stores/{name}/rotate-key", post(reserve::rotate_key))
-        .route(
-            "/v1/stores/{name}/calibrate",
-            post(reserve::calibrate_store),
-        )
-        .route(
-            "/v1/stores/{name}/calibration",
-            get(reserve::get_calibration),
-        )
-        .route("/v1/stores/{name}/calendar", get(reserve::get_calendar))
-        .route(
-            "/v1/reservations",
-            get(reserve::get_reservations).post(reserve::add_reservation),
-        )
-        .route("/v1/reservations/offer", post(reserve::offer_reservation))
-        .route(
-            "/v1/reservations/{store}/{number}",
-            get(reserve::get_reservation).delete(reserve::cancel_reservation),
-        )
-        .merge(cluster_routes())
-        .route("/v1/exports", get(get_exports))
-        .route("/v1/access", get(get_access))
-        .route("/v1/clients/disconnect", post(clients::disconnect_clients))
-        .route("/metrics", get(get_metrics))
-        .route("/healthz", get(get_health))
+    let mut router = Router::new();
+    for (path, methods) in routes::routes() {
+        router = router.route(path, methods);
+    }
+    router
         .route("/openapi.json", get(async || Json(openapi())))
         .fallback(async |request: Request| {
             Failure::new(
@@ -183,34 +158,6 @@ pub fn router(control: Arc<Control>, gate: Gate) -> Router {
             stand_guard,
         ))
         .with_state(control)
-}
-
-fn cluster_routes() -> Router<Arc<Control>> {
-    let volume = "/v1/cluster/volumes/{name}";
-    let snapshot = "/v1/cluster/volumes/{name}/snapshots/{snapshot}";
-    Router::new()
-        .route("/v1/cluster", get(cluster::get_cluster))
-        .route(
-            "/v1/cluster/volumes",
-            get(cluster::get_disks).post(cluster::create_disk),
-        )
-        .route(
-            volume,
-            get(cluster::get_disk)
-                .patch(cluster::change_disk)
-                .delete(cluster::remove_disk),
-        )
-        .route(&format!("{volume}/repair"), post(cluster::repair_disk))
-        .route(&format!("{volume}/takeover"), post(cluster::take_over))
-        .route(&format!("{volume}/snapshots"), post(cluster::take_snapshot))
-        .route(snapshot, delete(cluster::remove_snapshot))
-        .route(&format!("{snapshot}/clone"), post(cluster::clone_snapshot))
-        .route(&format!("{snapshot}/rollback"), post(cluster::roll_back))
-        .route("/v1/cluster/stores", post(cluster::add_store))
-        .route(
-            "/v1/cluster/stores/{name}",
-            patch(cluster::change_store).delete(cluster::remove_store),
-        )
 }
 
 async fn stand_guard(
@@ -429,7 +376,8 @@ async fn get_access(State(control): State<Arc<Control>>) -> Json<Access> {
 ))]
 async fn get_metrics(State(control): State<Arc<Control>>) -> Result<Response, Failure> {
     // The meta store may be silent while everything else goes on.
-    let seen = tokio::time::timeout(METRICS_TIMEOUT, control.cluster_snapshot()).await;
+    let cluster = ClusterThread(&control);
+    let seen = tokio::time::timeout(METRICS_TIMEOUT, cluster.snapshot()).await;
     let seen = seen.ok().and_then(Result::ok).unwrap_or_default();
     let text = metrics::encode(control.status().await?, seen).map_err(|error| {
         Failure::new(

@@ -9,6 +9,7 @@
 //! 2. One volume carries out one command at a time.
 //! 3. Closing goes from the top down: NBD servers drain, stores and hybrids close, devices are flushed.
 
+mod change;
 pub mod cluster;
 pub mod command;
 pub mod exports;

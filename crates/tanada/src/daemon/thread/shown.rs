@@ -9,6 +9,7 @@ use hybrid::Health;
 
 use crate::api::clients::Which;
 use crate::api::figures::{Counters, Latency, Operation, Power, Share, Written};
+use crate::api::volume::AdviceSeen;
 use crate::api::volume::{Advice, AdviceAtSize, AdvicePoint, Attachment, Cache, Settings, Trace};
 
 impl From<hybrid::AttachmentId> for Attachment {
@@ -52,14 +53,16 @@ impl Advice {
             hit_ratio: point.hit_ratio,
         });
         Advice {
-            volume: volume.to_owned(),
-            watched_seconds: found.watched_seconds,
-            requests: found.requests,
-            pages: found.pages,
-            passed_pages: found.passed_pages,
-            sampled: found.sampled,
-            sampling_rate: found.rate,
-            footprint_bytes: found.footprint_bytes,
+            seen: AdviceSeen {
+                volume: volume.to_owned(),
+                watched_seconds: found.watched_seconds,
+                requests: found.requests,
+                pages: found.pages,
+                passed_pages: found.passed_pages,
+                sampled: found.sampled,
+                sampling_rate: found.rate,
+                footprint_bytes: found.footprint_bytes,
+            },
             policy: found.cache.policy,
             write: found.cache.write,
             admission: found.cache.admission,

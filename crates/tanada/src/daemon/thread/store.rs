@@ -146,15 +146,17 @@ impl OpenStore {
         let scrub = self.scrub.borrow();
         let bad = store.bad_blocks();
         api::Store {
-            name: self.config.name.clone(),
-            device: self.config.device.clone(),
-            listen: self.addresses.iter().map(Address::to_string).collect(),
-            unauthenticated: self.config.access.unauthenticated,
-            unit_bytes: space.unit.0,
-            page_bytes: space.page.0,
-            table_bytes: space.table.0,
-            table_max_bytes: space.table_max.0,
-            memory_bytes: store.memory().0,
+            basics: api::StoreBasics {
+                name: self.config.name.clone(),
+                device: self.config.device.clone(),
+                listen: self.addresses.iter().map(Address::to_string).collect(),
+                unauthenticated: self.config.access.unauthenticated,
+                unit_bytes: space.unit.0,
+                page_bytes: space.page.0,
+                table_bytes: space.table.0,
+                table_max_bytes: space.table_max.0,
+                memory_bytes: store.memory().0,
+            },
             node: self.node.report(),
             sessions: self.node.sessions(),
             scrub: api::Scrub {

@@ -15,7 +15,8 @@ use hybrid::MoveEnd;
 use super::refused::Refused;
 use crate::api::refusal::Refusal;
 use crate::api::tier::{
-    Ask, Heat, HeatInterval, Move, Moves, RegionCount, RegionResident, Tier, TierSettings,
+    Ask, Heat, HeatInterval, Move, Moves, RegionCount, RegionResident, Tier, TierRoom, TierRules,
+    TierSettings,
 };
 
 impl From<&hybrid::Tier> for TierSettings {
@@ -25,14 +26,16 @@ impl From<&hybrid::Tier> for TierSettings {
         let keys = TierKeys::of(tier);
         let texts = |list: Option<config::tier::Listed>| list.map_or_else(Vec::new, |list| list.0);
         TierSettings {
-            policy: tier.policy.to_string(),
-            period_seconds: parameters.period.secs_f64(),
-            iops_min: parameters.iops_min,
-            sub_luns_max: parameters.sub_luns_max,
-            share_min: parameters.share_min,
-            streak_min: parameters.streak_min,
-            timeout: parameters.timeout,
-            look_back_seconds: parameters.window.map(Nanos::secs_f64),
+            rules: TierRules {
+                policy: tier.policy.to_string(),
+                period_seconds: parameters.period.secs_f64(),
+                iops_min: parameters.iops_min,
+                sub_luns_max: parameters.sub_luns_max,
+                share_min: parameters.share_min,
+                streak_min: parameters.streak_min,
+                timeout: parameters.timeout,
+                look_back_seconds: parameters.window.map(Nanos::secs_f64),
+            },
             region_bytes: tier.region.0,
             extent_bytes: tier.extent().0,
             mover: tier.mover.to_string(),
@@ -52,13 +55,15 @@ impl From<&hybrid::Tier> for TierSettings {
 impl From<hybrid::TierStatus> for Tier {
     fn from(status: hybrid::TierStatus) -> Tier {
         Tier {
-            region_bytes: status.region_bytes,
-            extent_bytes: status.extent_bytes,
-            regions: status.regions,
-            regions_up: status.regions_up,
-            room_bytes: status.room_bytes,
-            held_bytes: status.held_bytes,
-            held_dirty_bytes: status.held_dirty_bytes,
+            room: TierRoom {
+                region_bytes: status.region_bytes,
+                extent_bytes: status.extent_bytes,
+                regions: status.regions,
+                regions_up: status.regions_up,
+                room_bytes: status.room_bytes,
+                held_bytes: status.held_bytes,
+                held_dirty_bytes: status.held_dirty_bytes,
+            },
             intervals: status.intervals,
             candidates: status.candidates,
             moves_under_way: status.moves_under_way,

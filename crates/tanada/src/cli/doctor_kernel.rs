@@ -1,0 +1,100 @@
+//! What the kernel offers to a daemon.
+
+use super::doctor::{Findings, State};
+use std::fs;
+use std::path::Path;
+
+pub(super) fn kernel(findings: &mut Findings) {
+    let system = rustix::system::uname();
+    let release = system.release().to_string_lossy();
+    let state = match version(&release) {
+        Some(version) if version >= (6, 1) => State::Ok,
+        _ => State::Warn,
+    };
+    findings.add(
+        "kernel",
+        "version",
+        state,
+        format!("Linux {release}"),
+        "Linux 6.1 or newer has every io_uring feature Tanada uses; older ones work with less",
+    );
+
+    match env::Runtime::real(env::RealConfig::default()) {
+        Ok(runtime) if runtime.driver_name() == "io_uring" => {
+            findings.add("kernel", "io_uring", State::Ok, "allowed", "");
+        }
+        Ok(runtime) => findings.add(
+            "kernel",
+            "io_uring",
+            State::Warn,
+            format!("refused; files go through a {}", runtime.driver_name()),
+            "sysctl kernel.io_uring_disabled=0; in a container allow the io_uring_* system calls \
+             (docker: --security-opt seccomp=unconfined or an own profile)",
+        ),
+        Err(error) => findings.add(
+            "kernel",
+            "io_uring",
+            State::Missing,
+            format!("no runtime can be made: {error}"),
+            "raise the limits below",
+        ),
+    }
+
+    let loop_control = Path::new("/dev/loop-control").exists();
+    findings.add(
+        "kernel",
+        "loop devices",
+        present(loop_control),
+        if loop_control {
+            "/dev/loop-control"
+        } else {
+            "no /dev/loop-control"
+        },
+        "modprobe loop; only needed to try block devices without having any",
+    );
+    let nbd = Path::new("/sys/module/nbd").exists() || Path::new("/dev/nbd0").exists();
+    let (state, found, todo) = match (nbd, module_file(&release, "nbd")) {
+        (true, _) => (State::Ok, "loaded", ""),
+        (false, true) => (
+            State::Warn,
+            "there, not loaded",
+            "modprobe nbd; gives /dev/nbd0 for mkfs and mount",
+        ),
+        (false, false) => (
+            State::Absent,
+            "this kernel has none",
+            "only a kernel with CONFIG_BLK_DEV_NBD makes a disk of an export; programs that speak \
+             NBD (nbdcopy, nbdfuse, qemu, fio) need none",
+        ),
+    };
+    findings.add("kernel", "NBD client", state, found, todo);
+    let fuse = Path::new("/dev/fuse").exists();
+    findings.add(
+        "kernel",
+        "FUSE",
+        present(fuse),
+        if fuse { "/dev/fuse" } else { "no /dev/fuse" },
+        "modprobe fuse; nbdfuse then shows an export as a file",
+    );
+}
+
+pub(super) fn present(there: bool) -> State {
+    if there { State::Ok } else { State::Absent }
+}
+
+/// (major, minor) of a kernel release such as `6.18.5-amd64`.
+pub(super) fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+pub(super) fn module_file(release: &str, module: &str) -> bool {
+    let folder = Path::new("/lib/modules").join(release);
+    let built_in = fs::read_to_string(folder.join("modules.builtin")).unwrap_or_default();
+    let loadable = fs::read_to_string(folder.join("modules.dep")).unwrap_or_default();
+    let name = format!("/{module}.ko");
+    built_in
+        .lines()
+        .chain(loadable.lines().filter_map(|line| line.split(':').next()))
+        .any(|line| line.contains(&name))
+}

@@ -1,0 +1,123 @@
+//! Objects by name: listed, looked at, removed.
+
+use super::object::{Ls, PAGE};
+use super::object::{One, Rm, is_not_there};
+use super::show;
+use anyhow::anyhow;
+use report::terminal::printable::printable;
+use report::terminal::table::{size, table};
+use serde::Serialize;
+use store::net::client::Client;
+use store::{Change, Stat};
+
+/// An object, for programs.
+#[derive(Serialize)]
+pub(super) struct Shown {
+    pub(super) name: String,
+    pub(super) size_bytes: u64,
+    pub(super) generation: String,
+    pub(super) born: String,
+    pub(super) mark: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) attributes: Option<Vec<(String, String)>>,
+}
+
+impl From<Stat> for Shown {
+    fn from(stat: Stat) -> Shown {
+        Shown {
+            name: stat.name,
+            size_bytes: stat.size,
+            generation: stat.version.to_string(),
+            born: stat.born.to_string(),
+            mark: stat.stamp,
+            attributes: None,
+        }
+    }
+}
+
+pub(super) async fn list(client: &Client, ls: &Ls) -> anyhow::Result<()> {
+    let mut after: Option<String> = None;
+    let mut all: Vec<Shown> = Vec::new();
+    loop {
+        let part = client.list(&ls.prefix, after.as_deref(), PAGE).await?;
+        match ls.long || ls.at.json {
+            true => all.extend(part.objects.into_iter().map(Shown::from)),
+            // A listing of names needs no widths: it comes as it is found.
+            false => {
+                let names = part.objects.iter().map(|stat| printable(&stat.name));
+                show::text(&names.map(|name| format!("{name}\n")).collect::<String>())?;
+            }
+        }
+        after = part.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    if ls.at.json {
+        return show::json(&all);
+    }
+    if !ls.long {
+        return Ok(());
+    }
+    let rows: Vec<Vec<String>> = all
+        .iter()
+        .map(|one| {
+            vec![
+                size(one.size_bytes),
+                one.generation.clone(),
+                printable(&one.name).into_owned(),
+            ]
+        })
+        .collect();
+    show::text(&table(&["SIZE", "GENERATION", "NAME"], &rows))
+}
+
+pub(super) async fn remove(client: &Client, rm: &Rm) -> anyhow::Result<()> {
+    let mut failed = 0;
+    let mut removed: Vec<&str> = Vec::new();
+    for object in &rm.objects {
+        match client.delete(object, Change::default()).await {
+            Ok(()) => removed.push(object),
+            Err(error) if rm.force && is_not_there(&error) => {}
+            Err(error) => {
+                failed += 1;
+                eprintln!("tanada: {error}");
+            }
+        }
+    }
+    client.flush().await?;
+    if rm.at.json {
+        show::json(&removed)?;
+    }
+    match failed {
+        0 => Ok(()),
+        n => Err(anyhow!("{n} of {} were not removed", rm.objects.len())),
+    }
+}
+
+pub(super) async fn stat(client: &Client, one: &One) -> anyhow::Result<()> {
+    let mut shown = Shown::from(client.stat(&one.object).await?);
+    let attributes = client.attributes(&one.object).await?;
+    let attributes = attributes
+        .into_iter()
+        .map(|(name, value)| (name, String::from_utf8_lossy(&value).into_owned()));
+    shown.attributes = Some(attributes.collect());
+    if one.at.json {
+        return show::json(&shown);
+    }
+    let mut text = format!(
+        "{}\n  size        {} ({} bytes)\n  generation  {}\n  born        {}\n",
+        shown.name,
+        size(shown.size_bytes),
+        shown.size_bytes,
+        shown.generation,
+        shown.born
+    );
+    if shown.mark > 0 {
+        text.push_str(&format!("  mark        {}\n", shown.mark));
+    }
+    for (name, value) in shown.attributes.iter().flatten() {
+        text.push_str(&format!("  {name} = {value}\n"));
+    }
+    show::text(&text)
+}

@@ -1,0 +1,248 @@
+//! This node's cluster on its thread: how it is asked, and what of it the API shows.
+
+use std::rc::Rc;
+
+use axum::Json;
+use axum::http::StatusCode;
+use config::export;
+use tokio::sync::oneshot;
+use vdisk::cluster::heard::Heard;
+use vdisk::cluster::overview::{Overview, Use, condition_name};
+use vdisk::cluster::stores::{StoreRecord, StoreState};
+use vdisk::cluster::{Cluster, ClusterError};
+use vdisk::image::records::ImagesError;
+use vdisk::image::tree::ImageError;
+use vdisk::meta::MetaError;
+use vdisk::record::{Fairness, Name};
+use vdisk::volume::Condition;
+use vdisk::{StoreNumber, cluster};
+
+use super::control::{Answer, Control, Failure, gone};
+use crate::api::cluster::DiskTerms;
+use crate::api::cluster::{ClusterStore, Disk, Out, Snapshot};
+use crate::daemon::common::address::nbd_uri;
+use crate::daemon::thread::cluster::OpenCluster;
+use crate::daemon::thread::command::Command;
+
+/// The cluster at one moment, for metrics.
+#[derive(Debug, Default)]
+pub struct ClusterSnapshot {
+    pub disks: Vec<Disk>,
+    pub stores: Vec<ClusterStore>,
+    /// Is there a cluster, and for how long has its meta store not answered?
+    pub meta_silent_seconds: Option<f64>,
+}
+
+pub(super) fn failure(error: &ClusterError) -> Failure {
+    let status = match error {
+        ClusterError::NoVolume { .. }
+        | ClusterError::NoSnapshot { .. }
+        | ClusterError::NoStore { .. } => StatusCode::NOT_FOUND,
+        ClusterError::Images(ImagesError::Image(
+            ImageError::Size { .. } | ImageError::Copies { .. },
+        ))
+        | ClusterError::Shrinks { .. }
+        | ClusterError::MinCopies { .. }
+        | ClusterError::TooFewDomains { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        ClusterError::Meta(MetaError::Unavailable { .. } | MetaError::Unknown { .. })
+        | ClusterError::Unheard { .. }
+        | ClusterError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        ClusterError::Record(_) | ClusterError::Meta(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        _ => StatusCode::CONFLICT,
+    };
+    let said = error.to_string();
+    let (error, todo) = match said.rsplit_once("; ") {
+        Some(parts) => parts,
+        None => (
+            said.as_str(),
+            "`tanada volume list` and `tanada node list` show what there is",
+        ),
+    };
+    Failure::new(status, error, todo)
+}
+
+/// This node's cluster, where the daemon takes part in one.
+#[derive(Clone, Copy)]
+pub struct ClusterThread<'a>(pub &'a Control);
+
+impl ClusterThread<'_> {
+    /// Does this daemon take part in a cluster?
+    pub fn has_cluster(self) -> bool {
+        self.0.threads.iter().any(|thread| thread.cluster)
+    }
+
+    /// Has `work` done with this node's cluster, on the thread it lives on.
+    pub(super) async fn at_cluster<T: Send + 'static>(
+        self,
+        work: impl AsyncFnOnce(Rc<OpenCluster>) -> Result<T, ClusterError> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let Some(it) = self.0.threads.iter().find(|it| it.cluster) else {
+            return Err(Failure::new(
+                StatusCode::NOT_FOUND,
+                "this daemon is in no cluster: its configuration has no [cluster]",
+                "add one; docs/virtual-disks.md begins with an example",
+            ));
+        };
+        let (reply, answer) = oneshot::channel();
+        let job = move |open: Rc<OpenCluster>| {
+            env::spawn(async move {
+                // The client may be gone; what was asked is done all the same.
+                let done = work(open).await.map_err(|error| failure(&error));
+                let _ = reply.send(done);
+            });
+        };
+        it.post(Command::Cluster(Box::new(job)))
+            .map_err(|_| gone(it))?;
+        answer.await.map_err(|_| gone(it))?
+    }
+
+    /// Has something done that ends with a volume; answers that.
+    pub(super) async fn answer_disk(
+        self,
+        work: impl AsyncFnOnce(&Cluster) -> Result<Overview, ClusterError> + Send + 'static,
+    ) -> Answer<Disk> {
+        let done = self.at_cluster(async move |open| {
+            let now = work(&open.cluster).await?;
+            Ok(disk(&open, &now))
+        });
+        done.await.map(Json)
+    }
+
+    /// What metrics are made of; nothing without a cluster.
+    pub(super) async fn snapshot(self) -> Result<ClusterSnapshot, Failure> {
+        if !self.has_cluster() {
+            return Ok(ClusterSnapshot::default());
+        }
+        self.at_cluster(async |open| {
+            Ok(ClusterSnapshot {
+                disks: disks(&open).await?,
+                stores: stores(&open).await?,
+                meta_silent_seconds: Some(silent_seconds(&open).unwrap_or(0.0)),
+            })
+        })
+        .await
+    }
+}
+
+pub(super) fn silent_seconds(open: &OpenCluster) -> Option<f64> {
+    let silent = open.cluster.view.meta_silent();
+    silent.map(|it| it.0 as f64 / 1e9)
+}
+
+pub(super) async fn disks(open: &OpenCluster) -> Result<Vec<Disk>, ClusterError> {
+    let all = open.cluster.view.seen().await?;
+    Ok(all.iter().map(|it| disk(open, it)).collect())
+}
+
+pub(super) fn disk(open: &OpenCluster, of: &Overview) -> Disk {
+    let record = &of.record;
+    let name = record.name.to_string();
+    let open_on = match &of.used {
+        Use::Closed => None,
+        Use::Here(_) => Some(open.config.node.clone()),
+        Use::Node(node) => Some(node.clone()),
+    };
+    let snapshot = |it: &cluster::overview::Snapshot| Snapshot {
+        name: it.name.to_string(),
+        size_bytes: it.size,
+        clones: it.clones.iter().map(Name::to_string).collect(),
+    };
+    let tls = open.config.tls.is_some();
+    let uri = |address: &env::net::Address| nbd_uri(address, &name, tls);
+    let exported = open.exports_of(&record.name).flat_map(|it| it.uris());
+    Disk {
+        terms: DiskTerms {
+            name: name.clone(),
+            kind: "virtual".to_owned(),
+            id: record.id.to_string(),
+            size_bytes: of.size,
+            copies: record.copies,
+            min_copies: record.min_isr,
+            priority: export::priority_name(record.priority).to_owned(),
+            fairness: record.fairness.map(Fairness::as_f64),
+            holder: record.reservation.clone(),
+            on_meta_loss: record.on_meta_loss.as_str().to_owned(),
+        },
+        health: condition_name(of.health.condition).to_owned(),
+        why: of.health.why.clone(),
+        open_on,
+        clients: open.clients(&record.name),
+        from: of.from.clone(),
+        snapshots: of.snapshots.iter().map(snapshot).collect(),
+        out: record
+            .out
+            .iter()
+            .map(|(store, since)| Out {
+                store: store.0,
+                name: open.cluster.stores.label(*store),
+                since_generation: since.0,
+            })
+            .collect(),
+        redundancy_floor: record.redundancy_floor,
+        generation: record.generation.0,
+        epoch: record.epoch.0,
+        nbd: (open.addresses().iter().map(uri)).chain(exported).collect(),
+    }
+}
+
+pub(super) fn store(record: &StoreRecord, up: Option<bool>, heard: Option<Heard>) -> ClusterStore {
+    ClusterStore {
+        states_heard: heard.map_or(0, |it| it.states),
+        heard_ago_ms: heard.map(|it| env::now().since(it.last).0 / 1_000_000),
+        name: record.name.to_string(),
+        number: record.number.0,
+        node: record.node.to_string(),
+        node_up: up,
+        address: record.address.clone(),
+        domain: record.domain.to_string(),
+        rotating: record.rotating,
+        state: match record.state {
+            StoreState::Active => "active",
+            StoreState::Draining => "draining",
+        }
+        .to_owned(),
+        uuid: record.uuid.clone(),
+        volumes_left: None,
+        extents_left_here: 0,
+    }
+}
+
+pub(super) async fn stores(open: &OpenCluster) -> Result<Vec<ClusterStore>, ClusterError> {
+    let seen = open.cluster.view.seen_records().await?;
+    let records = seen.stores.values().map(|(record, _)| record);
+    let drained = records
+        .clone()
+        .filter(|it| it.state == StoreState::Draining);
+    let drained: Vec<StoreNumber> = drained.map(|record| record.number).collect();
+    let progress = open.cluster.view.progress_of(&seen, &drained);
+    let of = |record: &StoreRecord| {
+        let up = seen.up.serves(record).filter(|_| seen.silent.is_none());
+        let all = drained.iter().zip(&progress);
+        let left = all
+            .into_iter()
+            .find(|(number, _)| **number == record.number);
+        ClusterStore {
+            volumes_left: left.map(|(_, it)| it.volumes.iter().map(Name::to_string).collect()),
+            extents_left_here: left.map_or(0, |(_, it)| it.here.extents),
+            ..store(record, up, open.cluster.reports.heard_of(record.number))
+        }
+    };
+    Ok(records.map(of).collect())
+}
+
+/// How bad it is, for figures: 0 healthy to 4 offline.
+pub fn severity(health: &str) -> u64 {
+    let all = [
+        Condition::Healthy,
+        Condition::Resyncing,
+        Condition::Degraded,
+        Condition::ReadOnly,
+        Condition::Offline,
+    ];
+    if health == condition_name(Condition::Full) {
+        // As bad as read-only: writes fail.
+        return 3;
+    }
+    let place = all.iter().position(|it| condition_name(*it) == health);
+    place.unwrap_or(all.len()) as u64
+}

@@ -1,0 +1,54 @@
+//! The routes and the document that tells of them.
+
+use std::collections::BTreeSet;
+
+use axum::body::Body;
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
+
+use super::routes::routes;
+use super::*;
+
+/// One that has no data threads.
+fn control() -> Arc<Control> {
+    Arc::new(Control {
+        origin: "test".to_owned(),
+        started_unix_seconds: 0,
+        started: tokio::time::Instant::now(),
+        threads: Vec::new(),
+        access: Access::default(),
+        searching: Arc::new(tokio::sync::Semaphore::new(1)),
+    })
+}
+
+fn document() -> serde_json::Value {
+    serde_json::to_value(openapi()).expect("plain data")
+}
+
+#[test]
+fn each_route_is_in_the_document_with_its_methods_and_no_other() {
+    let document = document();
+    let paths = document["paths"].as_object().expect("paths");
+    let known: BTreeSet<&str> = routes().into_iter().map(|(path, _)| path).collect();
+    let listed: BTreeSet<&str> = paths.keys().map(String::as_str).collect();
+    assert_eq!(known, listed);
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime").block_on(async {
+        for (path, methods) in routes() {
+            let there = path.replace("{number}", "1").replace(['{', '}'], "");
+            let router = Router::new().route(path, methods).with_state(control());
+            let router = TowerToHyperService::new(router);
+            for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+                let request = Request::builder().method(method).uri(&there);
+                let request = request.body(Body::empty()).expect("a request");
+                let Ok(answer) = router.call(request).await;
+                let listed = paths[path].get(method.to_lowercase()).is_some();
+                let answered = answer.status() != StatusCode::METHOD_NOT_ALLOWED;
+                assert_eq!(answered, listed, "{method} {path}");
+            }
+        }
+    });
+}

@@ -1,0 +1,117 @@
+//! What answers where.
+
+use std::sync::Arc;
+
+use axum::routing::{MethodRouter, delete, get, patch, post};
+
+use super::control::Control;
+use super::{clients, cluster, learn, reserve};
+
+/// A path, and what answers there.
+pub(super) type Route = (&'static str, MethodRouter<Arc<Control>>);
+
+/// All that the document lists, and nothing else.
+pub(super) fn routes() -> Vec<Route> {
+    let own = vec![
+        ("/v1/status", get(super::get_status)),
+        ("/v1/devices", get(super::get_devices)),
+        ("/v1/exports", get(super::get_exports)),
+        ("/v1/access", get(super::get_access)),
+        ("/v1/clients/disconnect", post(clients::disconnect_clients)),
+        ("/metrics", get(super::get_metrics)),
+        ("/healthz", get(super::get_health)),
+    ];
+    let all = [own, volume_routes(), store_routes(), cluster_routes()];
+    all.into_iter().flatten().collect()
+}
+
+fn volume_routes() -> Vec<Route> {
+    vec![
+        ("/v1/volumes", get(super::get_volumes)),
+        (
+            "/v1/volumes/{name}",
+            get(super::get_volume).patch(super::change_volume),
+        ),
+        ("/v1/volumes/{name}/advice", get(super::get_advice)),
+        ("/v1/volumes/{name}/heat", get(super::get_heat)),
+        ("/v1/volumes/{name}/moves", get(super::get_moves)),
+        (
+            "/v1/volumes/{name}/tier-advice",
+            get(learn::get_tier_advice),
+        ),
+        ("/v1/volumes/{name}/detach", post(super::detach_volume)),
+        ("/v1/volumes/{name}/attach", post(super::attach_volume)),
+    ]
+}
+
+fn store_routes() -> Vec<Route> {
+    vec![
+        ("/v1/stores", get(reserve::get_stores)),
+        ("/v1/stores/{name}", get(reserve::get_store)),
+        ("/v1/stores/{name}/scrub", post(reserve::scrub_store)),
+        ("/v1/stores/{name}/rotate-key", post(reserve::rotate_key)),
+        (
+            "/v1/stores/{name}/calibrate",
+            post(reserve::calibrate_store),
+        ),
+        (
+            "/v1/stores/{name}/calibration",
+            get(reserve::get_calibration),
+        ),
+        ("/v1/stores/{name}/calendar", get(reserve::get_calendar)),
+        (
+            "/v1/reservations",
+            get(reserve::get_reservations).post(reserve::add_reservation),
+        ),
+        ("/v1/reservations/offer", post(reserve::offer_reservation)),
+        (
+            "/v1/reservations/{store}/{number}",
+            get(reserve::get_reservation).delete(reserve::cancel_reservation),
+        ),
+    ]
+}
+
+fn cluster_routes() -> Vec<Route> {
+    vec![
+        ("/v1/cluster", get(cluster::get_cluster)),
+        (
+            "/v1/cluster/volumes",
+            get(cluster::get_disks).post(cluster::create_disk),
+        ),
+        (
+            "/v1/cluster/volumes/{name}",
+            get(cluster::get_disk)
+                .patch(cluster::change_disk)
+                .delete(cluster::remove_disk),
+        ),
+        (
+            "/v1/cluster/volumes/{name}/repair",
+            post(cluster::repair_disk),
+        ),
+        (
+            "/v1/cluster/volumes/{name}/takeover",
+            post(cluster::take_over),
+        ),
+        (
+            "/v1/cluster/volumes/{name}/snapshots",
+            post(cluster::take_snapshot),
+        ),
+        (
+            "/v1/cluster/volumes/{name}/snapshots/{snapshot}",
+            delete(cluster::remove_snapshot),
+        ),
+        (
+            "/v1/cluster/volumes/{name}/snapshots/{snapshot}/clone",
+            post(cluster::clone_snapshot),
+        ),
+        (
+            "/v1/cluster/volumes/{name}/snapshots/{snapshot}/rollback",
+            post(cluster::roll_back),
+        ),
+        ("/v1/cluster/stores", post(cluster::add_store)),
+        (
+            "/v1/cluster/stores/{name}",
+            patch(cluster::change_store).delete(cluster::remove_store),
+        ),
+    ]
+}

@@ -1,0 +1,61 @@
+//! NBD addresses: listened at, with or without TLS.
+
+use super::assemble::ADDRESS_TIMEOUT;
+use super::common::address::plain;
+use super::common::{secrets, socket_folder};
+use anyhow::{Context, anyhow};
+use base::Nanos;
+use config::TlsConfig;
+use env::net::{Address, Listener};
+use front::nbd;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+/// Listens, once the address is free: the kernel gives the sockets of a killed daemon back a moment after
+/// its end.
+pub(super) async fn listen(
+    address: &Address,
+    mode: u32,
+    (clients, key): (&str, &str),
+) -> anyhow::Result<Listener> {
+    socket_folder::make(address)?;
+    let deadline = env::now() + ADDRESS_TIMEOUT;
+    let error = loop {
+        match Listener::bind_as(address, mode) {
+            Ok(listener) => return Ok(listener),
+            Err(error) if error.kind() == ErrorKind::AddrInUse && env::now() < deadline => {
+                env::sleep(Nanos::millis(100)).await;
+            }
+            Err(error) => break error,
+        }
+    };
+    Err(match error.kind() {
+        ErrorKind::AddrInUse => anyhow!(
+            "cannot listen on {address} for {clients}: another program has it, perhaps another \
+             `tanada serve`; end it, or write another address in {key}"
+        ),
+        _ => anyhow!(
+            "cannot listen on {address} for {clients}: {}; write another address in {key}",
+            plain(&error)
+        ),
+    })
+}
+
+pub(super) fn read_tls(tls: &TlsConfig) -> anyhow::Result<nbd::Tls> {
+    let read = |path: &PathBuf| {
+        std::fs::read(path).with_context(|| format!("tls: cannot read {}", path.display()))
+    };
+    let key = secrets::read_private(&tls.key, "the key").context("tls")?;
+    let authority = tls.client_ca.as_ref().map(read).transpose()?;
+    let read = nbd::Tls::from_pem(
+        nbd::TlsMode::Required,
+        &read(&tls.certificate)?,
+        &key,
+        authority.as_deref(),
+    )
+    .context("tls")?;
+    Ok(match &tls.clients {
+        Some(clients) => read.with_clients(clients.clone()),
+        None => read,
+    })
+}
