@@ -2,28 +2,12 @@
 //!
 //! The traces lie outside the project (`TANADA_SHARED`, else `../shared` beside the workspace).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base::{Bytes, Nanos};
 use serde_json::Value;
 use trace::write::{Form, TraceWriter, copy};
 use trace::{Format, Op, ReadOptions, Request, Requests, Trace, open};
-
-/// The folder of traces; none (said aloud) where it is absent and not required.
-fn traces() -> Option<PathBuf> {
-    let shared = std::env::var_os("TANADA_SHARED").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
-        PathBuf::from,
-    );
-    let traces = shared.join("traces");
-    if traces.is_dir() {
-        return Some(traces);
-    }
-    let required = std::env::var("TANADA_REQUIRE_SHARED").is_ok_and(|value| value == "1");
-    assert!(!required, "no traces in {}", traces.display());
-    println!("skipped: no shared traces");
-    None
-}
 
 /// Counts of a trace, as they are gathered batch by batch.
 #[derive(Default)]
@@ -79,7 +63,9 @@ fn close(ours: f64, theirs: &Value, digits: i32, what: &str) {
 
 #[test]
 fn every_ascii_trace_is_recognised_and_counts_as_measured() {
-    let Some(traces) = traces() else { return };
+    let Some(traces) = testkit::traces::shared("") else {
+        return;
+    };
     for path in [
         "llm/opt7b-offload-34s.ascii.zst",
         "msps/MSN-FS-143s.ascii.zst",
@@ -132,7 +118,9 @@ fn every_ascii_trace_is_recognised_and_counts_as_measured() {
 
 #[test]
 fn the_traces_of_the_arc_paper_hold_the_references_its_collection_counts() {
-    let Some(traces) = traces() else { return };
+    let Some(traces) = testkit::traces::shared("") else {
+        return;
+    };
     for (path, requests, pages) in [
         ("arc/OLTP.lis.zst", 914_145, 914_145),
         ("arc/P3.lis.zst", 238_578, 3_912_296),
@@ -151,7 +139,9 @@ fn the_traces_of_the_arc_paper_hold_the_references_its_collection_counts() {
 
 #[test]
 fn a_real_trace_goes_through_every_form_and_comes_back_the_same() {
-    let Some(traces) = traces() else { return };
+    let Some(traces) = testkit::traces::shared("") else {
+        return;
+    };
     let folder = tempfile::tempdir().expect("a folder");
     let mut from = traces.join("umass/financial1-10k.ascii.zst");
     lab::parquet::provide();

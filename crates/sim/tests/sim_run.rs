@@ -1,27 +1,9 @@
 //! A real trace on whole stacks: the same figures twice, and sums that hold.
 
-use std::path::{Path, PathBuf};
-
 use base::Bytes;
 use device::model::Spec;
 use sim::run::{Fit, Layout, Made, Modelled, Outcome, Pace, Replay, Stack, Survey, run};
 use trace::{ReadOptions, open};
-
-fn shared(file: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("TANADA_SHARED").map(PathBuf::from);
-    let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let path = root.unwrap_or(usual).join("traces").join(file);
-    if path.exists() {
-        return Some(path);
-    }
-    assert!(
-        std::env::var_os("TANADA_REQUIRE_SHARED").is_none(),
-        "{} is not there",
-        path.display()
-    );
-    println!("skipped: no shared traces");
-    None
-}
 
 fn stacks() -> [Stack; 2] {
     let hdd = Spec::find("hdd-7200-sata").unwrap();
@@ -47,7 +29,7 @@ fn stacks() -> [Stack; 2] {
 
 #[test]
 fn the_cloudphysics_trace_runs_on_whole_stacks() {
-    let Some(path) = shared("cloudphysics/cloudPhysicsIO.vscsi.zst") else {
+    let Some(path) = testkit::traces::shared("cloudphysics/cloudPhysicsIO.vscsi.zst") else {
         return;
     };
     let options = ReadOptions::default();

@@ -3,7 +3,9 @@
 //! ```text
 //! on_the_fly: a reference model of the published tiering decision
 //! program:    a program under test, run to its end
+//! traces:     the public traces, where they are there
 //! ```
 
 pub mod on_the_fly;
 pub mod program;
+pub mod traces;

@@ -2,30 +2,10 @@
 //!
 //! The traces and the figures lie outside the project; where they are absent, there is nothing to compare.
 
-use std::path::PathBuf;
-
 use base::{Bytes, Nanos};
 use serde_json::Value;
 use trace::stat::{self, Options};
 use trace::{Format, ReadOptions, open};
-
-fn shared() -> Option<PathBuf> {
-    let root = std::env::var_os("TANADA_SHARED").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
-        PathBuf::from,
-    );
-    let traces = root.join("traces");
-    if traces.is_dir() {
-        return Some(traces);
-    }
-    assert!(
-        std::env::var_os("TANADA_REQUIRE_SHARED").is_none(),
-        "no shared traces in {}",
-        root.display()
-    );
-    println!("skipped: no shared traces");
-    None
-}
 
 /// The directory of each trace, the length of its unit of time, its regions.
 const TRACES: [(&str, &str, Option<u64>, Bytes); 8] = [
@@ -93,7 +73,9 @@ fn compare(path: &str, expected: &Value, found: &Value, differences: &mut Vec<St
 
 #[test]
 fn public_traces_have_the_figures_measured_independently() {
-    let Some(traces) = shared() else { return };
+    let Some(traces) = testkit::traces::shared("") else {
+        return;
+    };
     let measured = std::fs::read_to_string(traces.join("stats.jsonl")).expect("the figures");
     let measured: Vec<Value> = measured
         .lines()

@@ -186,28 +186,10 @@ pub fn number(text: &str) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
-
-    /// The published figures beside the project, where there are any.
-    fn shared() -> Option<PathBuf> {
-        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
-        let root = std::env::var("TANADA_SHARED").unwrap_or_else(|_| root.to_owned());
-        let papers = PathBuf::from(root).join("papers");
-        if papers.is_dir() {
-            return Some(papers);
-        }
-        assert!(
-            std::env::var("TANADA_REQUIRE_SHARED").is_err(),
-            "no published figures in {}",
-            papers.display()
-        );
-        println!("skipped: no shared papers");
-        None
-    }
 
     #[test]
     fn the_embedded_tables_are_those_of_the_paper() {
-        let Some(papers) = shared() else {
+        let Some(papers) = testkit::traces::beside("papers") else {
             return;
         };
         for (name, text) in SHEETS {

@@ -36,17 +36,7 @@ fn experiments_are_listed_and_an_unknown_one_is_bad_usage() {
 
 /// A shared trace; `None` where traces are absent and not required.
 fn shared_trace(name: &str) -> Option<String> {
-    let root = std::env::var_os("TANADA_SHARED").map_or_else(
-        || concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into(),
-        std::path::PathBuf::from,
-    );
-    let path = root.join("traces").join(name);
-    if !path.exists() {
-        let required = std::env::var_os("TANADA_REQUIRE_SHARED").is_some_and(|v| v == "1");
-        assert!(!required, "there is no {}", path.display());
-        println!("skipped: no shared traces");
-        return None;
-    }
+    let path = testkit::traces::shared(name)?;
     Some(path.to_str().expect("a path of text").to_owned())
 }
 

@@ -15,22 +15,6 @@ fn drain(mut trace: Trace) -> (Vec<Request>, Trace) {
     (all, trace)
 }
 
-/// A shared trace; `None` where traces are absent and not required.
-fn shared(name: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("TANADA_SHARED").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
-        PathBuf::from,
-    );
-    let path = root.join("traces").join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    let required = std::env::var_os("TANADA_REQUIRE_SHARED").is_some_and(|value| value == "1");
-    assert!(!required, "there is no {}", path.display());
-    println!("skipped: no shared traces");
-    None
-}
-
 /// The figure `name` of `file` in the list of what another program measured.
 fn measured(file: &Path, name: &str) -> f64 {
     let list = file
@@ -52,7 +36,9 @@ fn measured(file: &Path, name: &str) -> f64 {
 
 /// Asserts that a real trace has the figures measured, to their last digit.
 fn assert_measured(name: &str, format: Format) {
-    let Some(path) = shared(name) else { return };
+    let Some(path) = testkit::traces::shared(name) else {
+        return;
+    };
     let (all, trace) = drain(open(&path, &ReadOptions::default()).expect("opened"));
     assert_eq!(trace.format(), format, "told by its content");
     assert_eq!((trace.malformed().count, trace.disorder().count), (0, 0));

@@ -224,17 +224,7 @@ fn the_quick_model_is_near_the_engine_where_nothing_is_sequential() {
 
 /// The first requests of a shared trace; `None` where traces are absent and not required.
 fn cloudphysics(count: usize) -> Option<Vec<Request>> {
-    let root = std::env::var_os("TANADA_SHARED").map_or_else(
-        || std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
-        std::path::PathBuf::from,
-    );
-    let path = root.join("traces/cloudphysics/cloudPhysicsIO.vscsi.zst");
-    if !path.exists() {
-        let required = std::env::var_os("TANADA_REQUIRE_SHARED").is_some_and(|v| v == "1");
-        assert!(!required, "there is no {}", path.display());
-        println!("skipped: no shared traces");
-        return None;
-    }
+    let path = testkit::traces::shared("cloudphysics/cloudPhysicsIO.vscsi.zst")?;
     let mut trace = open(&path, &ReadOptions::default()).expect("the shared trace opens");
     let (mut all, mut batch) = (Vec::new(), Vec::new());
     while all.len() < count && trace.next_batch(&mut batch).expect("the trace is whole") {

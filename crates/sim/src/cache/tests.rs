@@ -1,7 +1,5 @@
 //! Do simulations miss exactly where others' do? Public traces, published counts, through the readers.
 
-use std::path::PathBuf;
-
 use policy::cache::Kind;
 
 use super::*;
@@ -9,17 +7,7 @@ use trace::{ReadOptions, open};
 
 /// A shared trace in compact form; `None` where traces are absent and not required.
 fn shared(name: &str, unit: Unit) -> Option<Compact> {
-    let root = std::env::var_os("TANADA_SHARED").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
-        PathBuf::from,
-    );
-    let path = root.join("traces").join(name);
-    if !path.exists() {
-        let required = std::env::var_os("TANADA_REQUIRE_SHARED").is_some_and(|v| v == "1");
-        assert!(!required, "there is no {}", path.display());
-        println!("skipped: no shared traces");
-        return None;
-    }
+    let path = testkit::traces::shared(name)?;
     let mut trace = open(&path, &ReadOptions::default()).expect("the shared trace opens");
     let loaded = Compact::load(&mut trace, unit, Ops::All, &mut |_| ());
     Some(loaded.expect("the shared trace is whole"))
