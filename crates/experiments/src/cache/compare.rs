@@ -194,129 +194,131 @@ pub(super) fn stated(measured: &Measured) -> Vec<Row> {
             .expect("the figure's name is quoted");
         let [how, value, _, section] = fields(rest);
         let value: f64 = value.parse().expect("a number");
-        rows.extend(figure_rows(measured, figure, how, value, section));
+        let stated = Stated {
+            figure,
+            how,
+            value,
+            section,
+        };
+        rows.extend(figure_rows(measured, stated));
     }
     rows
 }
 
-fn figure_rows(
-    measured: &Measured,
-    figure: &str,
-    how: &str,
+/// What the paper's text says of one figure.
+#[derive(Clone, Copy)]
+struct Stated<'a> {
+    figure: &'a str,
+    how: &'a str,
     value: f64,
-    section: &str,
-) -> Vec<Row> {
-    let saved = |metric, case, method, bare| {
-        let ratio = ratio(measured, metric, (case, method), (case, bare));
-        Spread {
-            mean: (1.0 - ratio.mean) * 100.0,
-            low: (1.0 - ratio.high) * 100.0,
-            high: (1.0 - ratio.low) * 100.0,
+    section: &'a str,
+}
+
+impl Stated<'_> {
+    /// Does ours agree?
+    fn agrees(&self, ours: f64) -> bool {
+        let value = self.value;
+        match self.how {
+            "about" => (ours / value - 1.0).abs() <= 0.25,
+            "almost" => (ours / value - 1.0).abs() <= 0.1,
+            "more than" => ours > value,
+            "below" => ours < value,
+            other => unreachable!("no comparison '{other}'"),
         }
-    };
-    let mut rows = Vec::new();
-    let mut add = |case, method: &str, metric: &str, unit, spread: Spread, why: &str| {
-        let row = row("stated", case, method, metric, unit, spread);
-        rows.push(if method.starts_with("tanada") {
-            row.noted(format!("our engine, where the paper's shows {how} {value}"))
-        } else {
-            let agrees = match how {
-                "about" => (spread.mean / value - 1.0).abs() <= 0.25,
-                "almost" => (spread.mean / value - 1.0).abs() <= 0.1,
-                "more than" => spread.mean > value,
-                "below" => spread.mean < value,
-                other => unreachable!("no comparison '{other}'"),
-            };
-            let verdict = match agrees {
-                true if figure.contains("energy saved") => BY_TWO_DIFFERENCES.to_owned(),
-                true => "agrees".to_owned(),
-                false => format!("differs: {why}"),
-            };
-            row.beside(Value::Number(value)).noted(format!(
-                "the paper ({section}) says {how} {value}; {verdict}"
-            ))
-        });
-    };
-    let both = ["dmssd-2.5", "tanada-2.5", "dmssd-3.5", "tanada-3.5"];
-    if figure.contains("time saved") {
-        for method in ["dmssd-2.5", "tanada-2.5"] {
-            let spread = saved("seconds", "reread", method, "hdd-2.5");
-            add(
-                "reread",
-                method,
-                "time saved against hdd-2.5",
-                "percent",
-                spread,
-                FASTER_SSD,
-            );
+    }
+
+    /// A row beside it; `why` ours may differ.
+    fn row(&self, what: What<'_>, spread: Spread, why: &str) -> Row {
+        let (how, value, section) = (self.how, self.value, self.section);
+        let row = row("stated", what.0, what.1, what.2, what.3, spread);
+        if what.1.starts_with("tanada") {
+            return row.noted(format!("our engine, where the paper's shows {how} {value}"));
         }
-    } else if figure.contains("energy saved") {
-        for method in ["dmssd-2.5", "tanada-2.5"] {
-            let spread = saved("joules", "reread", method, "hdd-2.5");
-            add(
-                "reread",
-                method,
-                "energy saved against hdd-2.5",
-                "percent",
-                spread,
-                "",
-            );
-        }
-    } else if figure.contains("SSD alone") {
-        let case = if figure.starts_with("reread") {
-            "reread"
-        } else {
-            "rewrite"
+        let verdict = match self.agrees(spread.mean) {
+            true if self.figure.contains("energy saved") => BY_TWO_DIFFERENCES.to_owned(),
+            true => "agrees".to_owned(),
+            false => format!("differs: {why}"),
         };
-        for method in both {
+        row.beside(Value::Number(value)).noted(format!(
+            "the paper ({section}) says {how} {value}; {verdict}"
+        ))
+    }
+}
+
+/// Case, method, metric and unit of a row.
+type What<'a> = (&'a str, &'a str, &'a str, &'a str);
+
+/// The part that a method saves of what the bare disk of 2.5 inches takes to read again, in percent.
+fn saved(measured: &Measured, metric: &str, method: &'static str) -> Spread {
+    let ratio = ratio(measured, metric, ("reread", method), ("reread", "hdd-2.5"));
+    Spread {
+        mean: (1.0 - ratio.mean) * 100.0,
+        low: (1.0 - ratio.high) * 100.0,
+        high: (1.0 - ratio.low) * 100.0,
+    }
+}
+
+fn figure_rows(measured: &Measured, stated: Stated<'_>) -> Vec<Row> {
+    let figure = stated.figure;
+    let both = ["dmssd-2.5", "tanada-2.5", "dmssd-3.5", "tanada-3.5"];
+    let (small, large) = (&both[..2], &both[2..]);
+    let rows = |methods: &[&'static str], one: &dyn Fn(&'static str) -> Row| -> Vec<Row> {
+        methods.iter().map(|method| one(method)).collect()
+    };
+    if figure.contains("time saved") {
+        return rows(small, &|method| {
+            let what = ("reread", method, "time saved against hdd-2.5", "percent");
+            stated.row(what, saved(measured, "seconds", method), FASTER_SSD)
+        });
+    }
+    if figure.contains("energy saved") {
+        return rows(small, &|method| {
+            let what = ("reread", method, "energy saved against hdd-2.5", "percent");
+            stated.row(what, saved(measured, "joules", method), "")
+        });
+    }
+    if figure.contains("SSD alone") {
+        let case = match figure.starts_with("reread") {
+            true => "reread",
+            false => "rewrite",
+        };
+        return rows(&both, &|method| {
             let spread = ratio(measured, "seconds", (case, method), (case, "ssd"));
-            add(case, method, "seconds against ssd", "ratio", spread, "");
-        }
-    } else if figure.starts_with("first random read") {
-        for method in ["dmssd-3.5", "tanada-3.5"] {
-            let spread = ratio(
-                measured,
-                "seconds",
-                ("random", method),
-                ("random", "hdd-3.5"),
-            );
-            add(
-                "random",
-                method,
-                "seconds against hdd-3.5",
-                "ratio",
-                spread,
-                CHEAP_COPY,
-            );
-        }
-    } else if figure.starts_with("random reread") {
-        for method in both {
+            stated.row((case, method, "seconds against ssd", "ratio"), spread, "")
+        });
+    }
+    if figure.starts_with("first random read") {
+        return rows(large, &|method| {
+            let bare = ("random", "hdd-3.5");
+            let spread = ratio(measured, "seconds", ("random", method), bare);
+            let what = ("random", method, "seconds against hdd-3.5", "ratio");
+            stated.row(what, spread, CHEAP_COPY)
+        });
+    }
+    if figure.starts_with("random reread") {
+        return rows(&both, &|method| {
             let samples = of(measured, "random-reread", method);
             let spread = Spread::of(samples.iter().map(|sample| sample.seconds));
-            add("random-reread", method, "seconds", "s", spread, "");
-        }
-    } else {
-        let below = power_below(measured);
-        let (spread, metric) = if figure.ends_with("least") {
-            (below.low, "mean power below that of the 1 GB reads, least")
-        } else {
-            (below.high, "mean power below that of the 1 GB reads, most")
-        };
-        let spread = Spread {
-            mean: spread,
-            low: spread,
-            high: spread,
-        };
-        add(
-            "random",
-            "all published",
-            metric,
-            "percent",
-            spread,
-            ONE_ACTIVE_FIGURE,
-        );
+            stated.row(("random-reread", method, "seconds", "s"), spread, "")
+        });
     }
-    rows
+    vec![power_row(measured, &stated)]
+}
+
+/// How far the mean power of random reads lies below that of streams.
+fn power_row(measured: &Measured, stated: &Stated<'_>) -> Row {
+    let below = power_below(measured);
+    let (at, metric) = match stated.figure.ends_with("least") {
+        true => (below.low, "mean power below that of the 1 GB reads, least"),
+        false => (below.high, "mean power below that of the 1 GB reads, most"),
+    };
+    let spread = Spread {
+        mean: at,
+        low: at,
+        high: at,
+    };
+    let what = ("random", "all published", metric, "percent");
+    stated.row(what, spread, ONE_ACTIVE_FIGURE)
 }
 
 const FASTER_SSD: &str = "the SSD's sheet says 250 MB/s and the disk reads 63 MB/s at its outer edge, so a \

@@ -17,6 +17,7 @@
 mod bed;
 mod cases;
 mod compare;
+mod disks;
 mod page;
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,7 @@ mod needed;
 mod page;
 mod plan;
 mod real;
+mod real_rows;
 mod scenes;
 mod single;
 #[cfg(test)]

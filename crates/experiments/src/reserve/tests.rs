@@ -246,7 +246,7 @@ fn a_file_in_real_time_answers_as_the_model_says_and_never_sooner() {
     for direction in Direction::ALL {
         let it = two(&base, direction, Nanos::millis(1100));
         let run = real::run_in(real::World::Real, Some(&ours), &it, 1).unwrap();
-        let rows = real::rows_of(real::World::Real, &it, &base, &run);
+        let rows = real_rows::rows_of(real::World::Real, &it, &base, &run);
         assert_eq!(rows.len(), 6);
         assert!(
             rows.iter()
@@ -277,7 +277,7 @@ fn the_whole_stack_in_virtual_time_does_what_the_queue_alone_does() {
         let it = two(&base, direction, Nanos::secs(4));
         let of = |world| {
             let run = real::run_in(world, None, &it, 1).unwrap();
-            real::rows_of(world, &it, &base, &run)
+            real_rows::rows_of(world, &it, &base, &run)
         };
         let (queue, whole) = (of(real::World::Queue), of(real::World::Virtual));
         let names = |rows: &[Row]| -> Vec<_> {

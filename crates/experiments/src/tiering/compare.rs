@@ -12,10 +12,13 @@
 
 use report::Value;
 
+use super::stated::{published, why};
 use super::*;
 
-const TABLE4: &str = include_str!("../../../../experiments/tiering/table4_ssd_access_ratio.csv");
-const TABLE5: &str = include_str!("../../../../experiments/tiering/table5_mean_response.csv");
+pub(super) const TABLE4: &str =
+    include_str!("../../../../experiments/tiering/table4_ssd_access_ratio.csv");
+pub(super) const TABLE5: &str =
+    include_str!("../../../../experiments/tiering/table5_mean_response.csv");
 const STATED: &str = include_str!("../../../../experiments/tiering/stated_figures.csv");
 
 /// What rows are made of.
@@ -56,7 +59,7 @@ fn over_seeds(row: Row, spread: Option<Spread>) -> Row {
 }
 
 /// A method of the paper's tables by its name there.
-fn method_of(published: &str) -> &'static str {
+pub(super) fn method_of(published: &str) -> &'static str {
     match published {
         "OTF-AST" | "OTF-AST (temporary buffer hits)" => "otf-published",
         "OTF-AST without moves to HDD" => "otf-no-copy-back",
@@ -68,7 +71,7 @@ fn method_of(published: &str) -> &'static str {
     }
 }
 
-fn case_of(published: &str) -> &'static str {
+pub(super) fn case_of(published: &str) -> &'static str {
     match published {
         "src1_0" => "src1-0",
         "src1_1" => "src1-1",
@@ -77,7 +80,7 @@ fn case_of(published: &str) -> &'static str {
 }
 
 /// The lines of a table, without its head.
-fn lines(csv: &str) -> Vec<Vec<String>> {
+pub(super) fn lines(csv: &str) -> Vec<Vec<String>> {
     let mut reader = csv::Reader::from_reader(csv.as_bytes());
     let line = |record: Result<csv::StringRecord, csv::Error>| {
         let record = record.expect("a table in the repository");
@@ -86,7 +89,7 @@ fn lines(csv: &str) -> Vec<Vec<String>> {
     reader.records().map(line).collect()
 }
 
-fn number(text: &str) -> f64 {
+pub(super) fn number(text: &str) -> f64 {
     text.parse().expect("a figure in the repository")
 }
 
@@ -464,104 +467,6 @@ fn best(methods: &[&'static str], value: impl Fn(&'static str) -> f64) -> (&'sta
 fn time_at(cdf: &[(f64, f64)], share: f64) -> f64 {
     let found = cdf.iter().find(|(_, within)| *within >= share);
     found.or(cdf.last()).map_or(f64::NAN, |(time, _)| *time)
-}
-
-/// A figure of tables 4 and 5.
-struct Published {
-    table: &'static str,
-    case: &'static str,
-    method: &'static str,
-    metric: &'static str,
-    unit: &'static str,
-    value: f64,
-}
-
-fn published() -> Vec<Published> {
-    let mut all = Vec::new();
-    for line in lines(TABLE4) {
-        let metric = match &*line[0] {
-            name if name.contains("buffer hits") => "buffer_share_percent",
-            name if name.contains("dirty write hits") => "dirty_write_hits_percent",
-            _ => "fast_share_percent",
-        };
-        all.push(Published {
-            table: "table 4",
-            case: case_of(&line[1]),
-            method: method_of(&line[0]),
-            metric,
-            unit: "percent",
-            value: number(&line[2]),
-        });
-    }
-    for line in lines(TABLE5) {
-        let metric = match &*line[2] {
-            "all" => "mean_ms",
-            "up to 100 ms" => "mean_up_to_100_ms",
-            other => unreachable!("table 5 has no column {other}"),
-        };
-        all.push(Published {
-            table: "table 5",
-            case: case_of(&line[1]),
-            method: method_of(&line[0]),
-            metric,
-            unit: "ms",
-            value: number(&line[3]),
-        });
-    }
-    all
-}
-
-/// Why ours is what it is beside the paper's.
-fn why(known: &Published, ours: Option<f64>, short: bool) -> String {
-    let Some(ours) = ours else {
-        return "not counted: the method has no such figure".to_owned();
-    };
-    if short {
-        return "a short run of the window's beginning: judge by the full one".to_owned();
-    }
-    let near = match known.unit {
-        "percent" => (ours - known.value).abs() <= 2.0,
-        _ => (ours / known.value - 1.0).abs() <= 0.1,
-    };
-    if near {
-        let within = match known.unit {
-            "percent" => "2 points",
-            _ => "10 %",
-        };
-        return format!("agrees within {within}");
-    }
-    let more = if ours > known.value { "more" } else { "less" };
-    let reason = match (known.method, known.metric, known.case) {
-        (_, "buffer_share_percent", _) => {
-            "how many writes meet a region on the move depends on how long moves take: ours move over modelled disks"
-        }
-        ("otf-published", "fast_share_percent", _) => {
-            "the generator was made for this share with moves that take no time; it is not the recorded trace"
-        }
-        ("lru-cache-run1" | "lru-cache-run2", "fast_share_percent", _) => {
-            "a request of several blocks counts only if all of them are there; the paper counts blocks"
-        }
-        (_, "dirty_write_hits_percent", _) => {
-            "ours: writes over data all of which only the SSD has, of all requests; how long data stay so is the cleaner's doing, \
-             and the paper does not say what its figure is a share of"
-        }
-        ("lru-cache-run1" | "lru-cache-run2", _, _) => {
-            "our cache takes every write at once and destages dirty blocks in address order, in the background; \
-             the paper's evicts and writes back block by block"
-        }
-        ("otf-published" | "otf-published-first-20min", _, _) => {
-            "how much moving costs hangs on the disks: modelled ones without a controller's cache, and a generated \
-             workload whose hot spots move at other moments"
-        }
-        ("otf-no-copy-back", _, _) => {
-            "moves up alone load the disks less than the paper's did; the workload is generated"
-        }
-        ("static", _, _) => {
-            "the disks serve nearly everything: they are modelled, and the workload is generated"
-        }
-        _ => "modelled devices, generated workload",
-    };
-    format!("{more} than printed: {reason}")
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@
 mod bed;
 mod compare;
 mod page;
+mod stated;
 #[cfg(test)]
 mod tests;
 pub mod traces;
