@@ -6,4 +6,6 @@
 //! ```
 
 pub mod parquet;
+mod parquet_source;
+mod parquet_writer;
 pub mod sweep;

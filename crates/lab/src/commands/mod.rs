@@ -5,5 +5,7 @@ pub mod bench;
 pub mod experiment;
 mod interrupt;
 pub mod predict;
+mod predict_estimate;
+mod predict_pages;
 pub mod sim;
 pub mod trace;

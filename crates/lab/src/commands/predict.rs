@@ -9,19 +9,18 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::predict_estimate::estimate;
+use super::predict_pages::{fit_table, published_page, score_table};
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use predict::data::{DataError, DataSet, Parameters, Reduce, Reduced};
 use predict::import::{self, About, Format};
-use predict::interval::{Basis, Interval};
-use predict::judge::{Score, Verdict};
-use predict::model::{Form, Group, Term};
+use predict::judge::Verdict;
+use predict::model::{Form, Term};
 use predict::noise::{self, Noise};
 use predict::page::page;
-use predict::paper::{self, CellFit, Line};
-use predict::queue::Load;
-use predict::study::{self, Ask, Outside, Study, Target};
-use predict::units::{Kind, Quantity};
+use predict::paper::{self, CellFit};
+use predict::study::{self};
 use report::terminal;
 use report::terminal::Usage;
 use report::terminal::table::table;
@@ -183,7 +182,7 @@ pub fn run(command: Predict) -> anyhow::Result<()> {
     }
 }
 
-fn usage(text: impl Into<String>) -> anyhow::Error {
+pub(super) fn usage(text: impl Into<String>) -> anyhow::Error {
     Usage(text.into()).into()
 }
 
@@ -240,7 +239,7 @@ fn import_files(arguments: &Import) -> anyhow::Result<()> {
 }
 
 /// Reads the data set and reduces it.
-fn read(data: &Data) -> anyhow::Result<Reduced> {
+pub(super) fn read(data: &Data) -> anyhow::Result<Reduced> {
     let how = match data.runs {
         Runs::Trimmed => Reduce::Trimmed,
         Runs::Median => Reduce::Median,
@@ -330,7 +329,7 @@ fn show_data(arguments: &Show) -> anyhow::Result<()> {
 }
 
 /// The form asked for.
-fn form(terms: &Terms) -> anyhow::Result<Form> {
+pub(super) fn form(terms: &Terms) -> anyhow::Result<Form> {
     let mut form = match terms.terms.is_empty() {
         true => Form::default(),
         false => Form::of(&terms.terms.iter().map(String::as_str).collect::<Vec<_>>()),
@@ -358,7 +357,7 @@ fn form(terms: &Terms) -> anyhow::Result<Form> {
 }
 
 /// Every cell's lines as published, and those that have none.
-fn lines(data: &Reduced) -> (Vec<CellFit>, Vec<String>) {
+pub(super) fn lines(data: &Reduced) -> (Vec<CellFit>, Vec<String>) {
     let measured = data.measured();
     let mut fits = Vec::new();
     let mut silent = Vec::new();
@@ -389,12 +388,12 @@ fn noise_of(data: &Reduced, metric: &str, cells: usize) -> Option<Noise> {
 
 /// The published method over a data set.
 #[derive(Serialize)]
-struct Published {
-    mode: &'static str,
-    cells: Vec<CellFit>,
+pub(super) struct Published {
+    pub(super) mode: &'static str,
+    pub(super) cells: Vec<CellFit>,
     /// By metric: the mean best R2, and what noise would score.
-    metrics: BTreeMap<String, (f64, Option<Noise>)>,
-    warnings: Vec<String>,
+    pub(super) metrics: BTreeMap<String, (f64, Option<Noise>)>,
+    pub(super) warnings: Vec<String>,
 }
 
 fn published(data: &Reduced) -> Published {
@@ -483,425 +482,4 @@ fn fit(arguments: &Fit, compare: bool) -> anyhow::Result<()> {
 fn write(file: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(file, text)
         .with_context(|| format!("cannot write the report to {}", file.display()))
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
-}
-
-fn fit_table(study: &Study) -> String {
-    let mut head = vec!["GROUP".to_owned(), "CPU US".to_owned()];
-    let terms = study.form.terms.iter();
-    head.extend(terms.map(|term| format!("N OF {}", term.regressor)));
-    head.extend(["RANK", "RULE", "RMS ERROR", "DEVICES DIFFER", "RUNS DIFFER"].map(str::to_owned));
-    let rows: Vec<Vec<String>> = study
-        .groups
-        .iter()
-        .filter_map(|group| {
-            let fit = group.fit.as_ref()?;
-            let mut row = vec![group.group.clone(), format!("{:.1}", fit.cpu)];
-            row.extend(fit.counts.iter().map(|n| format!("{n:.3}")));
-            row.push(format!("{} of {}", fit.rank, fit.unknowns));
-            row.push(fit.rule.sentence().to_owned());
-            row.push(percent(fit.rms_error));
-            row.push(percent(fit.spreads.between_devices));
-            row.push(fit.spreads.between_runs.map_or("-".to_owned(), percent));
-            Some(row)
-        })
-        .collect();
-    table(&head.iter().map(String::as_str).collect::<Vec<_>>(), &rows)
-}
-
-fn score_table(study: &Study) -> String {
-    let row = |group: &str, score: &Score| {
-        vec![
-            group.to_owned(),
-            score.method.name().to_owned(),
-            percent(score.mean),
-            percent(score.worst),
-            score.predictions.to_string(),
-        ]
-    };
-    let mut rows: Vec<Vec<String>> = study.scores.iter().map(|s| row("all", s)).collect();
-    for group in &study.groups {
-        rows.extend(group.scores.iter().map(|s| row(&group.group, s)));
-    }
-    let head = ["LEFT OUT", "METHOD", "MEAN ERROR", "WORST", "PREDICTIONS"];
-    table(&head, &rows)
-}
-
-fn published_page(published: &Published) -> String {
-    let rows: Vec<Vec<String>> = published
-        .cells
-        .iter()
-        .map(|fit| {
-            let best = fit.chosen();
-            vec![
-                fit.cell.clone(),
-                best.regressor.clone(),
-                best.line.r2.map_or("-".to_owned(), |r2| format!("{r2:.6}")),
-                format!("{:.5}", best.line.slope),
-                format!("{:.3}", best.line.intercept),
-                fit.candidates.len().to_string(),
-                fit.ties.to_string(),
-            ]
-        })
-        .collect();
-    let head = [
-        "CELL",
-        "BEST REGRESSOR",
-        "R2",
-        "SLOPE",
-        "INTERCEPT",
-        "CANDIDATES",
-        "TIES",
-    ];
-    let mut text = table(&head, &rows);
-    text.push('\n');
-    for (metric, (mean, noise)) in &published.metrics {
-        text.push_str(&format!("{metric}: mean best R2 {mean:.6}"));
-        if let Some(noise) = noise {
-            let [level, low, high] = noise.mean_of_cells;
-            let inside = match (low..=high).contains(mean) {
-                true => "inside noise",
-                false => "outside noise",
-            };
-            text.push_str(&format!(
-                "; pure noise scores {level:.3} ({low:.3} to {high:.3}) with the best of {}: {inside}",
-                noise.candidates
-            ));
-        }
-        text.push('\n');
-    }
-    for warning in &published.warnings {
-        text.push_str(&format!("  - {warning}\n"));
-    }
-    text
-}
-
-/// The device asked for, with the figures given on the command line.
-fn target(data: &Reduced, arguments: &Estimate) -> anyhow::Result<Target> {
-    let mut target = match &arguments.device {
-        Some(device) => Target::of(data, device).ok_or_else(|| {
-            usage(format!(
-                "the data set has no device '{device}'; it has {}",
-                data.devices.join(", ")
-            ))
-        })?,
-        None if arguments.at.is_empty() => {
-            return Err(usage(
-                "which device? --device NAME takes one of the data set, --at REGRESSOR=VALUE describes one",
-            ));
-        }
-        None => Target {
-            name: "the device asked for".to_owned(),
-            figures: BTreeMap::new(),
-        },
-    };
-    for one in &arguments.at {
-        let (name, value) = one.split_once('=').ok_or_else(|| {
-            usage(format!(
-                "--at {one}: write REGRESSOR=VALUE, such as write-64K-latency=50us"
-            ))
-        })?;
-        let value: Quantity = value
-            .parse()
-            .map_err(|error| usage(format!("--at {one}: {error}")))?;
-        let value = Quantity::of(name, value.value, value.unit)
-            .map_err(|error| usage(format!("--at {one}: {error}")))?;
-        let known = data.regressors.iter().find(|r| r.name == name);
-        if let Some(known) = known.filter(|known| known.kind != value.unit.kind()) {
-            return Err(usage(format!(
-                "--at {one}: the data set has {name} in {}",
-                known.kind.unit()
-            )));
-        }
-        target.figures.insert(name.to_owned(), value.reckoned());
-    }
-    Ok(target)
-}
-
-fn estimate(arguments: &Estimate) -> anyhow::Result<()> {
-    if !(arguments.level > 0.0 && arguments.level < 1.0) {
-        return Err(usage("--level is a share between 0 and 1, such as 0.95"));
-    }
-    let positive = |value: Option<f64>| value.is_none_or(|value| value.is_finite() && value > 0.0);
-    if !positive(arguments.clients) || !positive(arguments.cores) {
-        return Err(usage("--clients and --cores are numbers above zero"));
-    }
-    let data = read(&arguments.data)?;
-    let target = target(&data, arguments)?;
-    if arguments.mode == Mode::Paper {
-        return estimate_as_published(&data, &target, arguments);
-    }
-    if !arguments.sizes.is_empty() {
-        return Err(usage(
-            "--sizes needs --mode paper: the model fits all sizes together and predicts the same for each",
-        ));
-    }
-    let study = study::study(&data, &form(&arguments.terms)?).map_err(|e| usage(e.to_string()))?;
-    let ask = Ask {
-        level: arguments.level,
-        extrapolate: arguments.extrapolate,
-        load: arguments.clients.map(|clients| Load {
-            clients,
-            cores: arguments.cores,
-        }),
-    };
-    let estimates = study::estimate(&data, &study, &target, ask)?;
-    if arguments.data.json {
-        return terminal::json(&estimates);
-    }
-    let mut notes: Vec<String> = Vec::new();
-    let mut rows = Vec::new();
-    for one in &estimates {
-        let basis = match one.interval.map(|interval| interval.basis) {
-            Some(Basis::Student { freedom, level }) => {
-                format!("{:.0} %, t with {freedom:.1}", level * 100.0)
-            }
-            Some(Basis::WorstLeftOut { error }) => format!("worst left out, {}", percent(error)),
-            None => "nothing could be left out".to_owned(),
-        };
-        let (near, its) = one.nearest.clone().unwrap_or_default();
-        let queued = one.queued.as_ref();
-        rows.push(vec![
-            one.group.clone(),
-            format!("{:.1}", one.latency),
-            range(one.interval),
-            basis,
-            format!("{near}: {its:.1}"),
-            format!("{} of {}, {}", one.rank.0, one.rank.1, one.rule),
-            queued.map_or("-".to_owned(), |queued| {
-                format!("{:.1}, {}", queued.latency, queued.bottleneck)
-            }),
-            match one.verdict {
-                Verdict::Model { .. } => "yes".to_owned(),
-                _ => "no".to_owned(),
-            },
-        ]);
-        notes.extend(
-            one.outside
-                .iter()
-                .map(|outside| format!("extrapolation: {}", outside.sentence())),
-        );
-        notes.extend(queued.into_iter().flat_map(|queued| queued.notes.clone()));
-        if !matches!(one.verdict, Verdict::Model { .. }) {
-            notes.push(format!("{}: {}", one.group, one.verdict.sentence()));
-        }
-    }
-    let head = [
-        "GROUP",
-        "US",
-        "BETWEEN",
-        "INTERVAL",
-        "NEAREST",
-        "RANK",
-        "WITH CLIENTS, BOTTLENECK",
-        "RECOMMENDED",
-    ];
-    let mut text = format!(
-        "{} on {}\n\n{}",
-        study.form.sentence(),
-        target.name,
-        table(&head, &rows)
-    );
-    notes.sort();
-    notes.dedup();
-    for note in notes {
-        text.push_str(&format!("  - {note}\n"));
-    }
-    text.push_str(&format!("\n{}\n", study.verdict.sentence()));
-    terminal::text(&text)
-}
-
-fn range(interval: Option<Interval>) -> String {
-    match interval {
-        Some(Interval {
-            low,
-            high: Some(high),
-            ..
-        }) => format!("{low:.1}..{high:.1}"),
-        Some(Interval { low, .. }) => format!("from {low:.1}"),
-        None => "-".to_owned(),
-    }
-}
-
-/// A prediction of the published method.
-#[derive(Serialize)]
-struct Said {
-    cell: String,
-    regressor: String,
-    r2: Option<f64>,
-    predicted: f64,
-    unit: String,
-    outside: Option<Outside>,
-    note: String,
-}
-
-/// Predictions for sizes that were never run.
-#[derive(Serialize)]
-struct OverSize {
-    group: String,
-    size: f64,
-    predicted: f64,
-    r2: Option<f64>,
-}
-
-fn estimate_as_published(
-    data: &Reduced,
-    target: &Target,
-    arguments: &Estimate,
-) -> anyhow::Result<()> {
-    let (fits, mut notes) = lines(data);
-    let measured = data.measured();
-    let mut said: Vec<Said> = Vec::new();
-    for fit in &fits {
-        // The best of those the device has a figure for: a sheet of a device one cannot buy has few.
-        let best = fit
-            .candidates
-            .iter()
-            .filter(|candidate| target.figures.contains_key(&candidate.regressor))
-            .max_by(|a, b| {
-                a.line
-                    .r2
-                    .unwrap_or(0.0)
-                    .total_cmp(&b.line.r2.unwrap_or(0.0))
-            });
-        let Some(best) = best else {
-            notes.push(format!(
-                "{}: {} has none of its candidates; give one with --at",
-                fit.cell, target.name
-            ));
-            continue;
-        };
-        let x = target.figures[&best.regressor];
-        let among = measured
-            .iter()
-            .filter_map(|d| data.figure(d, &best.regressor));
-        let hull = among.fold([f64::INFINITY, 0.0_f64], |h, x| [h[0].min(x), h[1].max(x)]);
-        let outside = Outside::of(&best.regressor, x, hull);
-        if let Some(far) = outside.as_ref().filter(|far| far.times > study::FAR)
-            && !arguments.extrapolate
-        {
-            anyhow::bail!(
-                "cannot predict {} on {}: {}; beyond {} times nothing is predicted without --extrapolate",
-                fit.cell,
-                target.name,
-                far.sentence(),
-                study::FAR
-            );
-        }
-        let kind = data.cells.iter().find(|cell| cell.name() == fit.cell);
-        said.push(Said {
-            cell: fit.cell.clone(),
-            regressor: best.regressor.clone(),
-            r2: best.line.r2,
-            predicted: best.line.at(x),
-            unit: kind
-                .map_or(Kind::Latency, |cell| cell.kind)
-                .unit()
-                .to_string(),
-            note: match (&outside, best.regressor == fit.chosen().regressor) {
-                (Some(outside), _) => format!("extrapolation: {}", outside.sentence()),
-                (None, true) => String::new(),
-                (None, false) => {
-                    format!("the best, {}, is not known of it", fit.chosen().regressor)
-                }
-            },
-            outside,
-        });
-    }
-    if said.is_empty() {
-        anyhow::bail!("nothing could be predicted: {}", notes.join("; "));
-    }
-    let over = over_sizes(data, &said, arguments, &mut notes);
-    if arguments.data.json {
-        #[derive(Serialize)]
-        struct All {
-            cells: Vec<Said>,
-            over_sizes: Vec<OverSize>,
-            notes: Vec<String>,
-        }
-        return terminal::json(&All {
-            cells: said,
-            over_sizes: over,
-            notes,
-        });
-    }
-    let rows: Vec<Vec<String>> = said
-        .iter()
-        .map(|one| {
-            vec![
-                one.cell.clone(),
-                format!("{:.3}", one.predicted),
-                one.unit.clone(),
-                one.regressor.clone(),
-                one.r2.map_or("-".to_owned(), |r2| format!("{r2:.6}")),
-                one.note.clone(),
-            ]
-        })
-        .collect();
-    let head = ["CELL", "PREDICTED", "UNIT", "REGRESSOR", "R2", "NOTE"];
-    let mut text = table(&head, &rows);
-    if !over.is_empty() {
-        let rows: Vec<Vec<String>> = over
-            .iter()
-            .map(|one| {
-                vec![
-                    one.group.clone(),
-                    one.size.to_string(),
-                    format!("{:.3}", one.predicted),
-                    one.r2.map_or("-".to_owned(), |r2| format!("{r2:.6}")),
-                ]
-            })
-            .collect();
-        text.push('\n');
-        text.push_str(&table(
-            &["GROUP", "SIZE", "PREDICTED", "R2 OVER THE SIZE"],
-            &rows,
-        ));
-    }
-    for note in notes {
-        text.push_str(&format!("  - {note}\n"));
-    }
-    terminal::text(&text)
-}
-
-/// The second line of the published method: predictions over the size, at sizes that were never run.
-fn over_sizes(
-    data: &Reduced,
-    said: &[Said],
-    arguments: &Estimate,
-    notes: &mut Vec<String>,
-) -> Vec<OverSize> {
-    let mut over = Vec::new();
-    if arguments.sizes.is_empty() {
-        return over;
-    }
-    for group in Group::all(data, &arguments.terms.pool) {
-        let points: Vec<(f64, f64)> = group
-            .cells
-            .iter()
-            .map(|n| &data.cells[*n])
-            .filter_map(|cell| {
-                let size = cell.parameters.number(&arguments.terms.pool)?;
-                let one = said.iter().find(|one| one.cell == cell.name())?;
-                Some((size, one.predicted))
-            })
-            .collect();
-        match Line::fit(&points) {
-            Ok(line) => over.extend(arguments.sizes.iter().map(|size| OverSize {
-                group: group.name(),
-                size: *size,
-                predicted: line.at(*size),
-                r2: line.r2,
-            })),
-            Err(error) => notes.push(format!(
-                "{} over {}: {error}",
-                group.name(),
-                arguments.terms.pool
-            )),
-        }
-    }
-    over
 }

@@ -30,28 +30,32 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod error;
 mod figure;
 mod journal;
+mod merge;
 mod page;
 mod plan;
 mod results;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+pub use error::{Part, SweepError};
 pub use figure::Figure;
+pub use merge::{merge, write_merged};
 pub use page::{View, headline, page};
 pub use plan::{Grid, Plan, Point};
 pub use results::{ORIGIN, Results};
 
 use journal::{Answer, Header, Journal};
+use merge::{RESULTS, write};
 
 /// What was measured of a point, by name; a point may have several rows, such as one for each operation.
 pub type Row = Vec<(String, Figure)>;
@@ -106,134 +110,6 @@ impl FromStr for Shard {
                 "'{text}' is not a part; write the part and how many there are, such as 3/16, counted from 1"
             )),
         }
-    }
-}
-
-/// Why a sweep or a merge cannot be.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SweepError {
-    /// The plan cannot be read or makes no sense.
-    #[error("the plan {} cannot be run: {why}", .file.display())]
-    Plan {
-        /// The plan.
-        file: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The directory holds the points of another plan.
-    #[error(
-        "{} belongs to another plan: it is of {had}, this one is {now} (the plan, a file it names, its part or \
-         the program changed); name another directory, or give --restart to throw its {done} points away",
-        .path.display()
-    )]
-    OtherPlan {
-        /// The journal.
-        path: PathBuf,
-        /// The identity of the plan it was begun for.
-        had: String,
-        /// The identity of the plan that is to be run.
-        now: String,
-        /// How many points it holds.
-        done: usize,
-    },
-    /// Another program is at it.
-    #[error(
-        "{} is being written by another program; wait for it, stop it, or name another directory",
-        .path.display()
-    )]
-    Busy {
-        /// The journal.
-        path: PathBuf,
-    },
-    /// Not a journal at all.
-    #[error("{} is not the journal of a sweep: its first line does not say so; name another file", .path.display())]
-    Journal {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The system refused a file.
-    #[error("cannot {what} {}", .path.display())]
-    File {
-        /// What was tried.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The parts are not of one sweep.
-    #[error("{} and {} do not belong together; merge the parts of one plan run by one program", .0[0], .0[1])]
-    Mixed(Box<[Part; 2]>),
-    /// A point is in two parts.
-    #[error(
-        "point {point} is in {} and in {}; name each part once",
-        .first.display(), .second.display()
-    )]
-    Twice {
-        /// The point.
-        point: u64,
-        /// One journal.
-        first: PathBuf,
-        /// The other.
-        second: PathBuf,
-    },
-    /// Parts or points are missing.
-    #[error(
-        "{missing} of {points} points are missing ({which}); run the parts they are in, or give --partial to \
-             merge what is there"
-    )]
-    Missing {
-        /// How many are missing.
-        missing: u64,
-        /// How many the plan has.
-        points: u64,
-        /// The first of them, and in which parts.
-        which: String,
-    },
-    /// No journal.
-    #[error("there is no journal of a sweep in {}; name a directory that `tanada sim sweep --out` wrote, or journals", .directory.display())]
-    NoJournal {
-        /// Where none was found.
-        directory: PathBuf,
-    },
-    /// A measured value that was asked for is none of those there are.
-    #[error(
-        "'{name}' was not measured at point {point}; there are {known}; ask for one of them, or run without it and \
-         ask when all points are done"
-    )]
-    NotMeasured {
-        /// What was asked for.
-        name: String,
-        /// The first point that was measured.
-        point: u64,
-        /// What was measured there.
-        known: String,
-    },
-    /// Threads or files for results could not be had.
-    #[error("{0}")]
-    Other(String),
-}
-
-/// A journal, and what it is of.
-#[derive(Debug)]
-pub struct Part {
-    /// The journal.
-    pub path: PathBuf,
-    /// The identity of its plan.
-    pub plan: String,
-    /// The version of the program that ran it.
-    pub program: String,
-}
-
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Part {
-            path,
-            plan,
-            program,
-        } = self;
-        write!(f, "{} (plan {plan}, program {program})", path.display())
     }
 }
 
@@ -490,143 +366,6 @@ fn answer(job: &dyn Job, point: &Point) -> Answer {
             Answer::Failed(format!("it panicked: {}", said.unwrap_or("without a word")))
         }
     }
-}
-
-const RESULTS: &str = "results";
-
-/// Joins the parts of a sweep: `inputs` are journals, or directories with journals in them.
-///
-/// `partial`: what is missing is left out rather than refused.
-///
-/// # Errors
-/// [`SweepError::Mixed`], [`SweepError::Twice`] and [`SweepError::Missing`] if the parts do not make one sweep.
-pub fn merge(inputs: &[PathBuf], partial: bool) -> Result<Results, SweepError> {
-    let mut journals = Vec::new();
-    for input in inputs {
-        match input.is_dir() {
-            true => journals.extend(journals_in(input)?),
-            false => journals.push(input.clone()),
-        }
-    }
-    let mut all: Option<(PathBuf, Header)> = None;
-    let mut answers = BTreeMap::new();
-    for path in journals {
-        let contents = journal::read(&path)?;
-        let header = contents.header;
-        match &all {
-            None => all = Some((path.clone(), header)),
-            Some((first, known))
-                if known.plan != header.plan || known.program != header.program =>
-            {
-                let part = |path: &Path, header: &Header| Part {
-                    path: path.to_owned(),
-                    plan: header.plan.clone(),
-                    program: header.program.clone(),
-                };
-                let parts = [part(first, known), part(&path, &header)];
-                return Err(SweepError::Mixed(Box::new(parts)));
-            }
-            Some(_) => {}
-        }
-        for (point, answer) in contents.answers {
-            if let Some((first, _)) = answers.insert(point, (path.clone(), answer)) {
-                return Err(SweepError::Twice {
-                    point,
-                    first,
-                    second: path,
-                });
-            }
-        }
-    }
-    let Some((_, header)) = all else {
-        return Err(SweepError::NoJournal {
-            directory: inputs.first().cloned().unwrap_or_default(),
-        });
-    };
-    let points = header.grid.len();
-    let missing: Vec<u64> = (0..points)
-        .filter(|point| !answers.contains_key(point))
-        .collect();
-    if !missing.is_empty() && !partial {
-        let shown = missing.iter().take(SHOWN_MAX).map(|point| {
-            let Shard { of, .. } = header.shard;
-            match of {
-                1 => point.to_string(),
-                of => format!("{point} of part {}/{of}", point % u64::from(of) + 1),
-            }
-        });
-        let mut which = shown.collect::<Vec<_>>().join(", ");
-        if missing.len() > SHOWN_MAX {
-            which.push_str(", ...");
-        }
-        return Err(SweepError::Missing {
-            missing: missing.len() as u64,
-            points,
-            which,
-        });
-    }
-    let answers = answers
-        .into_iter()
-        .map(|(point, (_, answer))| (point, answer));
-    Ok(Results::of(&header, answers.collect()))
-}
-
-/// So many missing points are named.
-const SHOWN_MAX: usize = 8;
-
-fn journals_in(directory: &Path) -> Result<Vec<PathBuf>, SweepError> {
-    let failed = |source| SweepError::File {
-        what: "look into",
-        path: directory.to_owned(),
-        source,
-    };
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with("journal") && name.ends_with(".jsonl") {
-            found.push(path);
-        }
-    }
-    found.sort();
-    match found.is_empty() {
-        true => Err(SweepError::NoJournal {
-            directory: directory.to_owned(),
-        }),
-        false => Ok(found),
-    }
-}
-
-/// Writes `results` as `results.csv` and `results.parquet` into a directory, which is made if need be; where they are.
-///
-/// # Errors
-/// [`SweepError::File`].
-pub fn write_merged(results: &Results, out: &Path) -> Result<(PathBuf, PathBuf), SweepError> {
-    fs::create_dir_all(out).map_err(|source| SweepError::File {
-        what: "make the directory",
-        path: out.to_owned(),
-        source,
-    })?;
-    write(results, out, RESULTS)
-}
-
-/// Both files, each put in place whole.
-fn write(results: &Results, out: &Path, name: &str) -> Result<(PathBuf, PathBuf), SweepError> {
-    let place = |ending: &str, bytes: Vec<u8>| {
-        let path = out.join(format!("{name}.{ending}"));
-        let new = out.join(format!("{name}.{ending}.new"));
-        let written = fs::write(&new, bytes).and_then(|()| fs::rename(&new, &path));
-        written
-            .map(|()| path.clone())
-            .map_err(|source| SweepError::File {
-                what: "write",
-                path,
-                source,
-            })
-    };
-    let csv = place("csv", results.csv().into_bytes())?;
-    let parquet = place("parquet", results.parquet()?)?;
-    Ok((csv, parquet))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Sweeps end the same whichever way they are run.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parquet::file::reader::{FileReader, SerializedFileReader};

@@ -53,6 +53,31 @@ pub struct BenchApp {
     /// Which workloads: a (half reads), b (95 % reads), c (reads), write-only [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub workloads: Vec<Workload>,
+    #[command(flatten)]
+    pub load: LoadArguments,
+    /// The database's memory for pages; what does not fit is read from the device.
+    #[arg(long, default_value_t = Bytes::mib(16), value_name = "SIZE")]
+    pub buffer_pool: Bytes,
+    /// The redo log's size.
+    #[arg(long, default_value_t = Bytes::mib(32), value_name = "SIZE")]
+    pub log: Bytes,
+    /// When a commit is answered: when its log is flushed to the device, or at once.
+    #[arg(long, value_enum, default_value_t = CommitWhen::Durable)]
+    pub commit: CommitWhen,
+    /// Past the page cache, or through it (memory file systems may have no other way).
+    #[arg(long, value_enum, default_value_t = super::Io::Direct)]
+    pub io: super::Io,
+    /// Who the database runs as, where we are root [default: mysql, else `nobody`]
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+// What the database holds, and what is asked of it how often. A doc comment would be the command's.
+#[derive(Args)]
+pub struct LoadArguments {
     /// Records in the database, of 1,000 bytes each unless given.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000), value_name = "N")]
     pub records: u64,
@@ -81,24 +106,6 @@ pub struct BenchApp {
     /// Where chance begins.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// The database's memory for pages; what does not fit is read from the device.
-    #[arg(long, default_value_t = Bytes::mib(16), value_name = "SIZE")]
-    pub buffer_pool: Bytes,
-    /// The redo log's size.
-    #[arg(long, default_value_t = Bytes::mib(32), value_name = "SIZE")]
-    pub log: Bytes,
-    /// When a commit is answered: when its log is flushed to the device, or at once.
-    #[arg(long, value_enum, default_value_t = CommitWhen::Durable)]
-    pub commit: CommitWhen,
-    /// Past the page cache, or through it (memory file systems may have no other way).
-    #[arg(long, value_enum, default_value_t = super::Io::Direct)]
-    pub io: super::Io,
-    /// Who the database runs as, where we are root [default: mysql, else `nobody`]
-    #[arg(long, value_name = "USER")]
-    pub user: Option<String>,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -152,6 +159,7 @@ pub fn run(arguments: &BenchApp) -> anyhow::Result<()> {
 
 fn plan(arguments: &BenchApp) -> anyhow::Result<Plan> {
     if arguments
+        .load
         .rate
         .is_some_and(|rate| !(rate.is_finite() && rate > 0.0))
     {
@@ -173,17 +181,17 @@ fn plan(arguments: &BenchApp) -> anyhow::Result<Plan> {
     workloads.dedup();
     Ok(Plan {
         records: Records {
-            count: arguments.records,
-            fields: arguments.fields,
-            field_bytes: arguments.field_bytes,
+            count: arguments.load.records,
+            fields: arguments.load.fields,
+            field_bytes: arguments.load.field_bytes,
         },
         workloads,
-        clients: arguments.clients,
-        rate: arguments.rate,
-        counts: Nanos::secs(u64::from(arguments.seconds)),
-        ramp: Nanos::secs(u64::from(arguments.ramp)),
-        runs: arguments.runs,
-        seed: arguments.seed,
+        clients: arguments.load.clients,
+        rate: arguments.load.rate,
+        counts: Nanos::secs(u64::from(arguments.load.seconds)),
+        ramp: Nanos::secs(u64::from(arguments.load.ramp)),
+        runs: arguments.load.runs,
+        seed: arguments.load.seed,
         server: Settings {
             buffer_pool: arguments.buffer_pool,
             log: arguments.log,
@@ -218,7 +226,7 @@ fn measure(
     let output = |run: &app::Planned| raw.join(format!("{}.json", run.name));
     let missing: Vec<&app::Planned> = planned.iter().filter(|run| !output(run).exists()).collect();
     if !missing.is_empty() {
-        let each = u64::from(arguments.seconds) + u64::from(arguments.ramp);
+        let each = u64::from(arguments.load.seconds) + u64::from(arguments.load.ramp);
         eprintln!(
             "{name}: {} runs, about {} s and the loading; outputs go to {}",
             missing.len(),

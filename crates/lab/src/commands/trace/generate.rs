@@ -59,6 +59,16 @@ pub struct Arguments {
     /// Only requests of the first so long, such as 10m
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     pub span: Option<Nanos>,
+    #[command(flatten)]
+    pub shape: ShapeArguments,
+    /// Print what was done as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+// How the requests are, as far as that is asked for. A doc comment would be the command's.
+#[derive(Args)]
+pub struct ShapeArguments {
     /// The address space [default: 64GiB]
     #[arg(long)]
     pub size: Option<Bytes>,
@@ -86,9 +96,6 @@ pub struct Arguments {
     /// db: time between checkpoints [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub checkpoint: Option<Nanos>,
-    /// Print what was done as JSON.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Reads `0.7` or `70%`.
@@ -114,18 +121,21 @@ impl Arguments {
             ("part", self.part.map(|part| part.to_string())),
             ("requests", self.requests.map(|count| count.to_string())),
             ("for", self.span.map(spelled)),
-            ("size", self.size.map(|size| size.0.to_string())),
-            ("iops", self.iops.map(|rate| rate.to_string())),
-            ("burst", self.burst.map(|count| count.to_string())),
-            ("read-share", self.read_share.map(|share| share.to_string())),
-            ("block", self.block.map(|size| size.0.to_string())),
-            ("theta", self.theta.map(|theta| theta.to_string())),
-            ("streams", self.streams.map(|count| count.to_string())),
+            ("size", self.shape.size.map(|size| size.0.to_string())),
+            ("iops", self.shape.iops.map(|rate| rate.to_string())),
+            ("burst", self.shape.burst.map(|count| count.to_string())),
+            (
+                "read-share",
+                self.shape.read_share.map(|share| share.to_string()),
+            ),
+            ("block", self.shape.block.map(|size| size.0.to_string())),
+            ("theta", self.shape.theta.map(|theta| theta.to_string())),
+            ("streams", self.shape.streams.map(|count| count.to_string())),
             (
                 "stream-share",
-                self.stream_share.map(|share| share.to_string()),
+                self.shape.stream_share.map(|share| share.to_string()),
             ),
-            ("checkpoint", self.checkpoint.map(spelled)),
+            ("checkpoint", self.shape.checkpoint.map(spelled)),
             ("seed", Some(self.seed.to_string())),
         ];
         let mut command = format!("tanada trace generate {profile}");
@@ -143,15 +153,15 @@ impl Arguments {
             part: self.part,
             requests: self.requests,
             span: self.span,
-            size: self.size,
-            iops: self.iops,
-            burst: self.burst,
-            read_share: self.read_share,
-            block: self.block,
-            theta: self.theta,
-            streams: self.streams,
-            stream_share: self.stream_share,
-            checkpoint: self.checkpoint,
+            size: self.shape.size,
+            iops: self.shape.iops,
+            burst: self.shape.burst,
+            read_share: self.shape.read_share,
+            block: self.shape.block,
+            theta: self.shape.theta,
+            streams: self.shape.streams,
+            stream_share: self.shape.stream_share,
+            checkpoint: self.shape.checkpoint,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Configurations as stacks, and what is reported about them.
 
+use base::Bytes;
+
 use super::*;
 
 const CACHE: &str = r#"
