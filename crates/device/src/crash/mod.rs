@@ -78,6 +78,13 @@ struct Settings {
     fua_lies: bool,
 }
 
+impl Settings {
+    /// Is a write with these flags durable at its completion?
+    fn keeps(&self, flags: WriteFlags) -> bool {
+        flags.fua && !self.fua_lies
+    }
+}
+
 /// A device in memory with a volatile write cache that can lose power. See the module's head.
 pub struct Crash {
     // Fixed at open.
@@ -302,18 +309,14 @@ impl Crash {
         Nanos(least.0 + self.state.borrow_mut().rng.below(span))
     }
 
-    fn gone(&self, op: Op) -> DeviceError {
-        DeviceError::Gone {
-            device: self.info.name.clone(),
-            op,
-            why: "its power was cut; restart it".to_owned(),
-        }
-    }
-
     /// The answer of an operation the power cut overtook.
     fn overtaken<'a, T: 'a>(&self, op: Op) -> Pending<'a, T> {
         match self.settings.get().after_cut {
-            AfterCut::Gone => ready(Err(self.gone(op))),
+            AfterCut::Gone => ready(Err(DeviceError::Gone {
+                device: self.info.name.clone(),
+                op,
+                why: "its power was cut; restart it".to_owned(),
+            })),
             AfterCut::Silence => Box::pin(std::future::pending()),
         }
     }
@@ -365,34 +368,6 @@ impl Crash {
             drop::<InFlight<'_>>,
         )
     }
-
-    fn zeroes(&self, op: Op, span: Span, durable: bool) -> Pending<'_, ()> {
-        let change = Change {
-            span,
-            data: None,
-            durable,
-        };
-        self.change(op, change)
-    }
-
-    /// Can every sector of `span` be read?
-    fn readable(&self, span: Span) -> Result<(), DeviceError> {
-        let state = self.state.borrow();
-        let mut bad = state.unreadable.range(span.start.0..span.end().0);
-        match bad.next() {
-            None => Ok(()),
-            Some(sector) => Err(DeviceError::Io {
-                device: self.info.name.clone(),
-                op: Op::Read,
-                span,
-                why: format!("sector {sector} was being written when the power went (EIO)"),
-            }),
-        }
-    }
-
-    fn promises_fua(&self, flags: WriteFlags) -> bool {
-        flags.fua && !self.settings.get().fua_lies
-    }
 }
 
 /// A change in flight. It completes when this drops with the power on, also when no task waits for it
@@ -439,7 +414,15 @@ impl Device for Crash {
         }
         Box::pin(async move {
             let buf = read.await?;
-            self.readable(span).map(|()| buf)
+            match self.state.borrow().unreadable_in(span) {
+                None => Ok(buf),
+                Some(sector) => Err(DeviceError::Io {
+                    device: self.info.name.clone(),
+                    op: Op::Read,
+                    span,
+                    why: format!("sector {sector} was being written when the power went (EIO)"),
+                }),
+            }
         })
     }
 
@@ -447,7 +430,7 @@ impl Device for Crash {
         let change = Change {
             span: Span::new(at, Bytes(data.len() as u64)),
             data: Some(data),
-            durable: self.promises_fua(flags),
+            durable: self.settings.get().keeps(flags),
         };
         self.change(Op::Write, change)
     }
@@ -473,14 +456,15 @@ impl Device for Crash {
             Discarded::Either => self.state.borrow_mut().rng.chance(0.5),
         };
         if zeroes {
-            self.zeroes(Op::Discard, span, false)
+            self.change(Op::Discard, Change::zeroes(span, false))
         } else {
             self.serve(Op::Discard, span, || (), |()| ())
         }
     }
 
     fn write_zeroes(&self, span: Span, flags: WriteFlags) -> Pending<'_, ()> {
-        self.zeroes(Op::WriteZeroes, span, self.promises_fua(flags))
+        let durable = self.settings.get().keeps(flags);
+        self.change(Op::WriteZeroes, Change::zeroes(span, durable))
     }
 
     fn allocation(&self, span: Span) -> Pending<'_, Vec<(u64, bool)>> {

@@ -23,6 +23,15 @@ pub(super) struct Change {
 }
 
 impl Change {
+    /// The sectors of `span` become zeroes.
+    pub(super) fn zeroes(span: Span, durable: bool) -> Change {
+        Change {
+            span,
+            data: None,
+            durable,
+        }
+    }
+
     pub(super) fn apply(&self, contents: &mut Chunks) {
         self.apply_part(contents, 0, self.span.len.sectors());
     }
@@ -108,6 +117,12 @@ impl State {
         while self.log.front().is_some_and(|change| change.durable) {
             self.settle(self.log_start + 1);
         }
+    }
+
+    /// The first sector of `span` that reads as an error.
+    pub(super) fn unreadable_in(&self, span: Span) -> Option<u64> {
+        let mut bad = self.unreadable.range(span.start.0..span.end().0);
+        bad.next().copied()
     }
 
     /// The number the next completed operation will have.

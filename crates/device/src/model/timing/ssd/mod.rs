@@ -21,11 +21,11 @@
 
 mod buffer;
 mod controller;
+mod events;
 mod flash;
 mod ftl;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 use base::{Bytes, Instant, Nanos, Span};
 
@@ -33,6 +33,7 @@ pub use self::ftl::{Found, Ftl, Row, Shape, Step, Work};
 
 use self::buffer::{Buffer, Stalled};
 use self::controller::Controller;
+use self::events::{Arrivals, Arriving, Event, Events};
 use self::flash::{Flash, Operation, Program, Turn};
 use super::parameters::{FlashSpec, PowerSpec, SsdSpec};
 use super::power::{PowerMeter, State};
@@ -41,75 +42,6 @@ use crate::api::Op;
 
 /// Blocks per die below which blocks shrink rather than become fewer.
 const BLOCKS_MIN: u64 = 64;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
-    /// The first row of a read is in the controller.
-    Arrived(u32),
-    /// A die is free, or has finished a program.
-    Die(u32),
-    /// A request is complete.
-    Done(u64),
-}
-
-/// What will happen, by time, then by order of announcement.
-#[derive(Default)]
-struct Events {
-    queue: BinaryHeap<Reverse<(Instant, u64, Event)>>,
-    sequence: u64,
-}
-
-impl Events {
-    #[inline]
-    fn at(&mut self, when: Instant, event: Event) {
-        self.queue.push(Reverse((when, self.sequence, event)));
-        self.sequence += 1;
-    }
-
-    #[inline]
-    fn next(&self) -> Option<(Instant, Event)> {
-        self.queue
-            .peek()
-            .map(|&Reverse((at, _, event))| (at, event))
-    }
-}
-
-/// A read whose first row is on its way.
-#[derive(Clone, Copy)]
-struct Arriving {
-    id: u64,
-    bytes: u64,
-    last_row: Instant,
-}
-
-/// The reads whose first row is on its way, by number.
-#[derive(Default)]
-struct Arrivals {
-    slots: Vec<Arriving>,
-    free: Vec<u32>,
-}
-
-impl Arrivals {
-    #[inline]
-    fn put(&mut self, arriving: Arriving) -> u32 {
-        match self.free.pop() {
-            Some(index) => {
-                self.slots[index as usize] = arriving;
-                index
-            }
-            None => {
-                self.slots.push(arriving);
-                (self.slots.len() - 1) as u32
-            }
-        }
-    }
-
-    #[inline]
-    fn take(&mut self, index: u32) -> Arriving {
-        self.free.push(index);
-        self.slots[index as usize]
-    }
-}
 
 /// The timing core of a flash device.
 pub struct SsdModel {
@@ -484,7 +416,7 @@ impl Timing for SsdModel {
             if at > now {
                 break;
             }
-            self.events.queue.pop();
+            self.events.pop();
             self.now = self.now.max(at);
             self.meter.settle(self.now);
             match event {
