@@ -149,14 +149,13 @@ fn disk(folder: &str) -> Option<String> {
 /// `vda` of `vda1`, `nvme0n1` of `nvme0n1p3`.
 fn whole_disk(device: &str) -> &str {
     let cut = device.trim_end_matches(|c: char| c.is_ascii_digit());
-    let cut = match device.starts_with("nvme") || device.starts_with("mmcblk") {
+    match device.starts_with("nvme") || device.starts_with("mmcblk") {
         true => match cut.strip_suffix('p') {
             Some(whole) if cut.len() < device.len() => whole,
-            _ => return device,
+            _ => device,
         },
         false => cut,
-    };
-    cut
+    }
 }
 
 fn loads(text: &str) -> String {

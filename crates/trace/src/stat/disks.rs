@@ -100,7 +100,7 @@ impl Disks {
     #[inline]
     pub(super) fn get(&mut self, number: u32) -> Result<&mut Disk, StatError> {
         let known = self.all.get(self.last);
-        if !known.is_some_and(|disk| disk.number == number) {
+        if known.is_none_or(|disk| disk.number != number) {
             self.last = match self.table.get(u64::from(number)) {
                 Some(disk) => disk as usize,
                 None if self.all.len() >= DEVICES_MAX => return Err(StatError::Devices),

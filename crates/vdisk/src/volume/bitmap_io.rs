@@ -296,9 +296,10 @@ impl<'a> BitmapIo<'a> {
         };
         // A change that begins from here on finds no bit, and waits for this.
         let clean_after = self.core.settings.clean_after;
-        let mut bitmap = self.core.dirty.bitmap.borrow_mut();
-        let clean = bitmap.take_clean(env::now(), clean_after, all, keeps);
-        drop(bitmap);
+        let clean = {
+            let mut bitmap = self.core.dirty.bitmap.borrow_mut();
+            bitmap.take_clean(env::now(), clean_after, all, keeps)
+        };
         if clean.is_empty() {
             return Ok(());
         }

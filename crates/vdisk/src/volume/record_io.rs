@@ -168,9 +168,16 @@ impl<'a> RecordIo<'a> {
         stores: &[StoreNumber],
         found: &[Option<Entry>],
     ) -> Result<(), VolumeError> {
-        let left = stores.iter().zip(found);
-        let left = left.filter_map(|(one, found)| found.as_ref().map(|_| *one));
-        match left.inspect(|one| self.core.replicas.leave(*one)).last() {
+        let mut left = None;
+        for (store, _) in stores
+            .iter()
+            .zip(found)
+            .filter(|(_, found)| found.is_some())
+        {
+            self.core.replicas.leave(*store);
+            left = Some(*store);
+        }
+        match left {
             None => Ok(()),
             Some(store) => Err(VolumeError::NoRoom {
                 volume: self.core.id,
