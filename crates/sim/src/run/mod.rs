@@ -90,7 +90,7 @@ impl Watch for Nobody {
 /// }
 /// let disk = Stack::bare("hdd", &device::model::Spec::find("hdd-7200-sata")?, Bytes::gib(1));
 /// let outcome = run(&disk, &mut Ten(10), &Replay::default())?;
-/// assert_eq!((outcome.requests, outcome.reads), (10, 10));
+/// assert_eq!((outcome.counts.requests, outcome.counts.reads), (10, 10));
 /// let mean = outcome.response("all").unwrap().mean_us;
 /// assert!((1_000.0..40_000.0).contains(&mean), "{mean} us");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
