@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use env::sync::Event;
 
-/// The power of one or more [`Crash`] devices, and the count of their operations.
+/// The power of one or more [`Crash`](super::Crash) devices, and the count of their operations.
 ///
 /// # Example
 /// ```

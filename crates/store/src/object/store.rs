@@ -103,7 +103,7 @@ impl Store {
 
     // --- objects as wholes -----------------------------------------------------------------------------
 
-    /// Makes an empty object with these attributes (by name; see [`ATTRIBUTES_MAX`]).
+    /// Makes an empty object with these attributes (by name; see [`ATTRIBUTES_MAX`](crate::ATTRIBUTES_MAX)).
     ///
     /// # Errors
     /// [`StoreError::Exists`]; [`StoreError::Request`] for a name or attributes no object can have;
