@@ -90,14 +90,12 @@ impl Hybrid {
     /// }).unwrap();
     /// ```
     pub async fn create(
-        mut settings: Settings,
+        settings: Settings,
         slow: Rc<dyn Device>,
         fast: Rc<dyn Device>,
         ties: Ties,
     ) -> Result<Hybrid, OpenError> {
-        settings.fit(&*fast);
-        settings.check()?;
-        let engine = Engine::new(settings, SlowDevice::new(slow));
+        let engine = fitted(settings, slow, &*fast)?;
         format(&engine, fast, &ties).await?;
         Ok(Hybrid { engine })
     }
@@ -107,14 +105,12 @@ impl Hybrid {
     /// # Errors
     /// [`OpenError`]; nothing was written then.
     pub async fn open(
-        mut settings: Settings,
+        settings: Settings,
         slow: Rc<dyn Device>,
         fast: Rc<dyn Device>,
         ties: Ties,
     ) -> Result<Hybrid, OpenError> {
-        settings.fit(&*fast);
-        settings.check()?;
-        let engine = Engine::new(settings, SlowDevice::new(slow));
+        let engine = fitted(settings, slow, &*fast)?;
         open::open(&engine, fast, &ties).await?;
         Ok(Hybrid { engine })
     }
@@ -125,14 +121,12 @@ impl Hybrid {
     /// [`OpenError`]; with `ties.force`, what stands in the way on `fast` is destroyed instead, unless the record
     /// of pairs says that it may be the only copy.
     pub async fn open_or_create(
-        mut settings: Settings,
+        settings: Settings,
         slow: Rc<dyn Device>,
         fast: Rc<dyn Device>,
         ties: Ties,
     ) -> Result<Hybrid, OpenError> {
-        settings.fit(&*fast);
-        settings.check()?;
-        let engine = Engine::new(settings, SlowDevice::new(slow));
+        let engine = fitted(settings, slow, &*fast)?;
         open::open_or_create(&engine, fast, &ties).await?;
         Ok(Hybrid { engine })
     }
@@ -387,4 +381,15 @@ impl Device for Hybrid {
     fn in_flight(&self) -> usize {
         self.engine.inside() as usize
     }
+}
+
+/// The engine over the slow device alone, with settings that fit `fast`.
+fn fitted(
+    mut settings: Settings,
+    slow: Rc<dyn Device>,
+    fast: &dyn Device,
+) -> Result<Rc<Engine>, OpenError> {
+    settings.fit(fast);
+    settings.check()?;
+    Ok(Engine::new(settings, SlowDevice::new(slow)))
 }

@@ -43,7 +43,7 @@ pub(super) struct Part {
     pub source: Source,
 }
 
-/// Cuts a request into parts; calls `missed` with each run of pages that are not cached at all.
+/// Cuts a request into parts by where each is read from.
 pub(super) fn plan(cache: &Cache, at: u64, len: usize, only_dirty: bool) -> Vec<Part> {
     let whole_pages = cache.volume.whole_pages();
     let (slow_io_max, fast_io_max) = (cache.volume.slow.max_io(), cache.fast.io_max);

@@ -175,5 +175,3 @@ pub(crate) fn shed(tier: &Rc<Tier>) {
         not_promoted(tier, extent);
     }
 }
-
-// --- what is counted and seen -----------------------------------------------------------------

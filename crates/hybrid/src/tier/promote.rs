@@ -254,5 +254,3 @@ fn next_cold(tier: &Tier, looked: &mut bool) -> Option<u32> {
         tier.jobs.borrow_mut().cold = cold.into();
     }
 }
-
-// --- copying ----------------------------------------------------------------------------------

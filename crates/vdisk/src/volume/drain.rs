@@ -34,7 +34,7 @@ use super::node_io::NodeIo;
 use super::record_io::RecordIo;
 use super::relocate::Relocate;
 use super::state::Core;
-use crate::names::{EXTENT, StoreNumber};
+use crate::names::StoreNumber;
 
 /// Between two looks at what is still there; more where the last ones changed nothing.
 const LOOK: Nanos = Nanos::millis(500);
@@ -199,19 +199,7 @@ impl<'a> Drain<'a> {
     }
 
     pub(super) async fn move_extent(self, index: u32) -> Result<(), VolumeError> {
-        let start = u64::from(index) * EXTENT;
-        let _held = self
-            .core
-            .locks
-            .ranges
-            .take(start..start + EXTENT, true)
-            .await;
-        let Some(top) = self
-            .core
-            .extents
-            .placed(index)
-            .filter(|_| !self.core.extents.is_unreconciled(index))
-        else {
+        let Some((_held, top)) = self.core.lock_extent(index).await else {
             return Ok(());
         };
         for layer in top.layers().filter(|layer| !layer.unacknowledged.get()) {

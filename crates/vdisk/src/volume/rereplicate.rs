@@ -22,7 +22,6 @@ use super::reconcile::Reconcile;
 use super::record_io::RecordIo;
 use super::room::Room;
 use super::state::Core;
-use crate::names::EXTENT;
 
 /// Extents re-replicated at a time, when it takes long.
 const REREPLICATING_MAX: usize = 8;
@@ -136,19 +135,7 @@ impl<'a> Rereplicate<'a> {
 
     async fn rereplicate(self, index: u32) -> Result<(), VolumeError> {
         let copies = usize::from(self.core.record.volume.borrow().0.copies);
-        let start = u64::from(index) * EXTENT;
-        let _held = self
-            .core
-            .locks
-            .ranges
-            .take(start..start + EXTENT, true)
-            .await;
-        let Some(placed) = self
-            .core
-            .extents
-            .placed(index)
-            .filter(|_| !self.core.extents.is_unreconciled(index))
-        else {
+        let Some((_held, placed)) = self.core.lock_extent(index).await else {
             return Ok(());
         };
         if placed.unacknowledged.get() {

@@ -31,7 +31,7 @@ use super::reconcile::Reconcile;
 use super::record_io::RecordIo;
 use super::replica::{Replica, SyncState};
 use super::state::Core;
-use crate::names::{EXTENT, ExtentName, Generation, StoreNumber};
+use crate::names::{ExtentName, Generation, StoreNumber};
 use crate::replica::connect::{Connection, ConnectionError};
 
 /// Brings a store that was out up to date.
@@ -225,19 +225,7 @@ impl<'a> Resync<'a> {
             .ensure_reconciled(index, env::now())
             .await;
         reconciled.map_err(ResyncError::by_extent)?;
-        let start = u64::from(index) * EXTENT;
-        let _held = self
-            .core
-            .locks
-            .ranges
-            .take(start..start + EXTENT, true)
-            .await;
-        let Some(placed) = self
-            .core
-            .extents
-            .placed(index)
-            .filter(|_| !self.core.extents.is_unreconciled(index))
-        else {
+        let Some((_held, placed)) = self.core.lock_extent(index).await else {
             return Ok(());
         };
         if !replica

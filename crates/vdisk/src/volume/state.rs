@@ -23,7 +23,7 @@ use super::life::Mutation;
 use super::life::{Life, Phase};
 use super::node_table::NodeTable;
 use super::older_images::OlderImages;
-use super::ranges::Ranges;
+use super::ranges::{RangeLock, Ranges};
 use super::repairs::Repairing;
 use super::replica::{Replica, SyncState};
 use super::replicas::Replicas;
@@ -37,7 +37,7 @@ use crate::map::cache::Cache;
 use crate::map::reader::Reader;
 use crate::map::{Map, MapError, Nodes};
 use crate::meta::{MetaError, MetaStore, Revision};
-use crate::names::{Generation, StoreNumber, VolumeId};
+use crate::names::{EXTENT, Generation, StoreNumber, VolumeId};
 use crate::record::{OnMetaLoss, VolumeRecord, extents, volume_key};
 use crate::replica::choice::Choice;
 use crate::replica::connect::ConnectionError;
@@ -187,6 +187,15 @@ impl Core {
             },
             life: Life::default(),
         })
+    }
+
+    /// Takes all of extent `index` alone; none if it is not placed, or its copies may differ.
+    pub async fn lock_extent(&self, index: u32) -> Option<(RangeLock, Rc<ExtentEntry>)> {
+        let start = u64::from(index) * EXTENT;
+        let held = self.locks.ranges.take(start..start + EXTENT, true).await;
+        let placed = self.extents.placed(index);
+        let equal = placed.filter(|_| !self.extents.is_unreconciled(index));
+        equal.map(|placed| (held, placed))
     }
 
     /// Refuses what comes after the end.
